@@ -1,0 +1,28 @@
+"""attnctl: the command line for attention, and its small Python API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+__all__ = ["Trace", "__version__", "attend", "open_model"]
+
+if TYPE_CHECKING:
+    from attnctl.models import attend, open_model
+    from attnctl.trace import Trace
+
+_WHERE = {
+    "attend": "attnctl.models",
+    "open_model": "attnctl.models",
+    "Trace": "attnctl.trace",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # the API costs an import only when it is used: `attnctl --version` needs none of it
+    if name not in _WHERE:
+        raise AttributeError(f"module 'attnctl' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_WHERE[name]), name)

@@ -1,0 +1,5 @@
+"""`python -m attnctl` is `attnctl`."""
+
+from attnctl.cli import main
+
+main()

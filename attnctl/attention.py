@@ -1,0 +1,325 @@
+"""The mathematics of attention: each step a small pure function, for any array library.
+
+Written to the Python Array API standard, so the same lines run on NumPy, on torch (any device, autograd
+included) and on array-api-strict. Sources: Vaswani et al. 2017 (attention), Su et al. 2021 (RoPE), Press et al. 2022
+(ALiBi), Ainslie et al. 2023 (grouped heads), Gemma 2 (soft cap), gpt-oss (attention sinks).
+
+Shapes: i is the query (row), j the key (column); any leading axes before `heads` are a batch.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+Array = Any
+
+
+def namespace(x: Array) -> Any:
+    """The array library of `x`: the Python Array API namespace that its operations live in."""
+    if hasattr(x, "__array_namespace__"):
+        return x.__array_namespace__()
+    import array_api_compat.torch as xp  # torch tensors do not name their namespace themselves
+
+    return xp
+
+
+def swap_last(x: Array) -> Array:
+    """`x` (..., a, b) with its last two axes exchanged: (..., b, a)."""
+    return namespace(x).matrix_transpose(x)
+
+
+def device_of(x: Array) -> Any:
+    """Where `x` lives, as its library names it."""
+    return x.device
+
+
+# --- before the scores -------------------------------------------------------------------------------------------
+
+
+def project(x: Array, w: Array, b: Array | None = None) -> Array:
+    """Queries, keys or values: x (..., n, d_model), w (heads, d_model, d), b (heads, d) → (..., heads, n, d)."""
+    xp = namespace(x)
+    y = xp.expand_dims(x, axis=-3) @ w  # (..., heads, n, d)
+    return y if b is None else y + xp.expand_dims(b, axis=-2)  # (..., heads, n, d)
+
+
+def sinusoidal(positions: Array, d_model: int) -> Array:
+    """Sinusoidal positions (Vaswani et al. 2017): positions (n,) float → (n, d_model), sine and cosine in turn."""
+    xp = namespace(positions)
+    pair = xp.arange((d_model + 1) // 2, dtype=positions.dtype, device=device_of(positions))  # (d_model / 2,)
+    angle = positions[:, None] * xp.exp(pair * (-2.0 * math.log(10000.0) / d_model))  # (n, d_model / 2)
+    both = xp.stack([xp.sin(angle), xp.cos(angle)], axis=-1)  # (n, d_model / 2, 2)
+    return xp.reshape(both, (positions.shape[0], -1))[:, :d_model]  # (n, d_model)
+
+
+def rope_angles(positions: Array, d: int, theta: float = 10000.0) -> Array:
+    """The angle, in radians, by which each pair of dimensions turns: positions (n,) float → (n, d / 2)."""
+    xp = namespace(positions)
+    pair = xp.arange(d // 2, dtype=positions.dtype, device=device_of(positions))  # (d / 2,)
+    return positions[:, None] * xp.exp(pair * (-2.0 * math.log(theta) / d))  # (n, d / 2)
+
+
+def rope(x: Array, angles: Array, pairs: str = "half") -> Array:
+    """Rotary position embedding (Su et al. 2021): x (..., n, d), angles (n, r / 2) → (..., n, d).
+
+    The first r ≤ d dimensions are rotated, the rest passed through. `pairs` names which two dimensions form a pair:
+    "half" is (k, k + r/2), as Llama's checkpoints have it; "interleaved" is (2k, 2k + 1), as in the paper.
+    """
+    xp = namespace(x)
+    r = 2 * angles.shape[-1]
+    turned, rest = x[..., :r], x[..., r:]  # (..., n, r), (..., n, d - r)
+    cos, sin = xp.cos(angles), xp.sin(angles)  # (n, r / 2)
+    if pairs == "half":
+        a, b = turned[..., : r // 2], turned[..., r // 2 :]  # (..., n, r / 2)
+        turned = xp.concat([a * cos - b * sin, b * cos + a * sin], axis=-1)  # (..., n, r)
+    elif pairs == "interleaved":
+        a, b = turned[..., 0::2], turned[..., 1::2]  # (..., n, r / 2)
+        turned = xp.stack([a * cos - b * sin, b * cos + a * sin], axis=-1)  # (..., n, r / 2, 2)
+        turned = xp.reshape(turned, x.shape[:-1] + (r,))  # (..., n, r)
+    else:
+        raise ValueError(f'pairs is "half" or "interleaved", not {pairs!r}')
+    return turned if r == x.shape[-1] else xp.concat([turned, rest], axis=-1)  # (..., n, d)
+
+
+def split_heads(x: Array, n_heads: int) -> Array:
+    """Cut each row into heads: x (..., n, heads · d) → (..., heads, n, d); the inverse of `concatenate`."""
+    xp = namespace(x)
+    *batch, n, width = x.shape
+    axes = [*range(len(batch)), len(batch) + 1, len(batch), len(batch) + 2]
+    return xp.permute_dims(xp.reshape(x, (*batch, n, n_heads, width // n_heads)), axes)  # (..., heads, n, d)
+
+
+def share_heads(x: Array, n_heads: int) -> Array:
+    """Grouped heads: x (..., kv_heads, n, d) → (..., n_heads, n, d), each key/value head repeated for its group."""
+    kv_heads = x.shape[-3]
+    if kv_heads == n_heads:
+        return x
+    if n_heads % kv_heads:
+        raise ValueError(f"{n_heads} query heads cannot share {kv_heads} key/value heads evenly")
+    return namespace(x).repeat(x, n_heads // kv_heads, axis=-3)  # (..., n_heads, n, d)
+
+
+# --- from scores to weights --------------------------------------------------------------------------------------
+
+
+def scores(queries: Array, keys: Array) -> Array:
+    """`Q Kᵀ`: queries (..., heads, n_q, d_k), keys (..., heads, n_k, d_k) → (..., heads, n_q, n_k)."""
+    return queries @ swap_last(keys)  # (..., heads, n_q, n_k)
+
+
+def default_scale(d_k: int) -> float:
+    """`1/√d_k`: keeps the variance of a score at that of one product (Vaswani et al. 2017, section 3.2.1)."""
+    return 1.0 / math.sqrt(d_k)
+
+
+def scaled(raw: Array, scale: float, soft_cap: float | None = None, bias: Array | None = None) -> Array:
+    """Scores × scale, squeezed into ±soft_cap by tanh (Gemma 2), plus a bias (ALiBi, T5): (..., heads, n_q, n_k)."""
+    xp = namespace(raw)
+    y = raw * scale  # (..., heads, n_q, n_k)
+    if soft_cap is not None:
+        y = xp.tanh(y / soft_cap) * soft_cap  # (..., heads, n_q, n_k)
+    return y if bias is None else y + bias  # (..., heads, n_q, n_k)
+
+
+def alibi(n_heads: int, n_q: int, n_k: int, like: Array) -> Array:
+    """ALiBi's bias (Press et al. 2022) for n_heads a power of two: -slope × distance → (n_heads, n_q, n_k)."""
+    xp = namespace(like)
+    head = xp.arange(1, n_heads + 1, dtype=like.dtype, device=device_of(like))  # (n_heads,)
+    slope = xp.exp(head * (-8.0 * math.log(2.0) / n_heads))  # (n_heads,)
+    j = xp.arange(n_k, device=device_of(like))  # (n_k,)
+    distance = xp.abs(key_positions(n_q, n_k, like=like)[:, None] - j[None, :])  # (n_q, n_k)
+    return -slope[:, None, None] * xp.astype(distance, like.dtype)  # (n_heads, n_q, n_k)
+
+
+def key_positions(n_q: int, n_k: int, *, like: Array, offset: int | None = None) -> Array:
+    """Where each query stands among the keys: i + offset → (n_q,), integer.
+
+    `offset` is the position of the first query: n_k - n_q unless told otherwise, as where a cache holds the past.
+    """
+    return namespace(like).arange(n_q, device=device_of(like)) + (n_k - n_q if offset is None else offset)
+
+
+def visible(
+    positions: Array, n_k: int, *, causal: bool = False, window: int | None = None, mask: Array | None = None
+) -> Array | None:
+    """The mask: true where a query may look at key j → (..., n_q, n_k), or None where every query sees every key.
+
+    `positions` (n_q,) are the queries' places among the keys. `causal` hides the future, `window` the keys `window` or
+    more tokens away, `mask` (..., n_q, n_k) whatever it is false for (padding, say).
+    """
+    if not causal and window is None:
+        return mask
+    xp = namespace(positions)
+    gap = positions[:, None] - xp.arange(n_k, device=device_of(positions))[None, :]  # (n_q, n_k)
+    shown = gap >= 0 if causal else gap > -n_k - 1  # (n_q, n_k)
+    if window is not None:
+        shown = shown & (gap < window) & (gap > -window)
+    return shown if mask is None else shown & mask  # (..., n_q, n_k)
+
+
+def softmax(
+    scaled_scores: Array, mask: Array | None = None, sinks: Array | None = None, temperature: float = 1.0
+) -> Array:
+    """Each row's share of attention: (..., heads, n_q, n_k) → weights of the same shape, rows summing to 1.
+
+    `mask` broadcasts against the scores. `sinks` (heads,) is a score per head that takes weight and gives nothing back, so
+    that a row may sum to less than 1 (gpt-oss). Computed in float32 at least. A row with nothing to look at gives zeros.
+    """
+    xp = namespace(scaled_scores)
+    dtype = scaled_scores.dtype
+    low = xp.finfo(dtype).bits < 32
+    x = xp.astype(scaled_scores, xp.float32) if low else scaled_scores  # (..., heads, n_q, n_k)
+    x = x / temperature if temperature != 1.0 else x
+    floor = xp.finfo(x.dtype).min
+    if mask is not None:
+        x = xp.where(mask, x, xp.asarray(-math.inf, dtype=x.dtype, device=device_of(x)))  # (..., heads, n_q, n_k)
+    top = xp.max(x, axis=-1, keepdims=True)  # (..., heads, n_q, 1)
+    if sinks is not None:
+        sink = xp.astype(sinks, x.dtype)[:, None, None] / temperature  # (heads, 1, 1)
+        top = xp.maximum(top, sink)
+    top = xp.maximum(top, xp.asarray(floor, dtype=x.dtype, device=device_of(x)))  # a row of -inf stays finite
+    e = xp.exp(x - top)  # (..., heads, n_q, n_k)
+    total = xp.sum(e, axis=-1, keepdims=True)  # (..., heads, n_q, 1)
+    if sinks is not None:
+        total = total + xp.exp(sink - top)
+    if mask is not None:
+        total = xp.where(total == 0, xp.ones_like(total), total)
+    weights = e / total  # (..., heads, n_q, n_k)
+    return xp.astype(weights, dtype) if low else weights
+
+
+def dropout(weights: Array, keep: Array, p: float) -> Array:
+    """Weights with those dropped where `keep` is false, and the kept ones × 1/(1 - p); shapes as `weights`."""
+    xp = namespace(weights)
+    return xp.where(keep, weights / (1.0 - p), xp.zeros_like(weights))
+
+
+# --- after the weights -------------------------------------------------------------------------------------------
+
+
+def context(weights: Array, values: Array) -> Array:
+    """`weights V`: weights (..., heads, n_q, n_k), values (..., heads, n_k, d_v) → (..., heads, n_q, d_v)."""
+    return weights @ values  # (..., heads, n_q, d_v)
+
+
+def concatenate(contexts: Array) -> Array:
+    """The heads' contexts side by side: (..., heads, n, d_v) → (..., n, heads · d_v)."""
+    xp = namespace(contexts)
+    *batch, heads, n, d = contexts.shape
+    axes = [*range(len(batch)), len(batch) + 1, len(batch), len(batch) + 2]
+    return xp.reshape(xp.permute_dims(contexts, axes), (*batch, n, heads * d))  # (..., n, heads · d_v)
+
+
+def output(side_by_side: Array, w_o: Array | None, b_o: Array | None = None) -> Array:
+    """Concatenated contexts (..., n, heads · d_v) times w_o (heads · d_v, d_out), plus b_o (d_out,) → (..., n, d_out)."""
+    y = side_by_side if w_o is None else side_by_side @ w_o  # (..., n, d_out)
+    return y if b_o is None else y + b_o  # (..., n, d_out)
+
+
+# --- all of it ---------------------------------------------------------------------------------------------------
+
+
+class Attended(NamedTuple):
+    """What one call of attention makes, step by step; `mask` is None where every query sees every key."""
+
+    scores: Array  # (..., heads, n_q, n_k)
+    scaled_scores: Array  # (..., heads, n_q, n_k)
+    mask: Array | None  # (..., n_q, n_k)
+    weights: Array  # (..., heads, n_q, n_k), before dropout
+    dropped: Array | None  # (..., heads, n_q, n_k), after dropout
+    context: Array  # (..., heads, n_q, d_v)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of attention: what goes in, and everything that real models do to a score, each with a neutral default."""
+
+    queries: Array  # (..., heads, n_q, d_k)
+    keys: Array  # (..., kv_heads, n_k, d_k)
+    values: Array  # (..., kv_heads, n_k, d_v)
+    scale: float | None = None  # None: 1/√d_k
+    soft_cap: float | None = None
+    bias: Array | None = None  # broadcasts to (..., heads, n_q, n_k)
+    causal: bool = False
+    window: int | None = None
+    offset: int | None = None
+    mask: Array | None = None  # broadcasts to (..., n_q, n_k), true where a query may look
+    sinks: Array | None = None  # (heads,)
+    temperature: float = 1.0
+    keep: Array | None = None  # (..., heads, n_q, n_k), false where dropout strikes
+    dropout: float = 0.0
+
+    @property
+    def effective_scale(self) -> float:
+        """The factor on the scores: `scale`, or 1/√d_k where none was given."""
+        return default_scale(self.queries.shape[-1]) if self.scale is None else self.scale
+
+
+def attend(queries: Array, keys: Array, values: Array, **how: Any) -> Attended:
+    """Attention, every step kept: queries (..., heads, n_q, d_k), keys and values (..., kv_heads, n_k, d_k | d_v).
+
+    Keywords are the fields of `Call`. Memory grows with n_q · n_k: for long texts see `attnctl.statistics`.
+    Raises ValueError where the heads do not share evenly or the shapes do not fit.
+    """
+    return run(Call(queries, keys, values, **how))
+
+
+def run(call: Call) -> Attended:
+    """The steps of one `Call`, in order."""
+    n_heads = call.queries.shape[-3]
+    keys, values = share_heads(call.keys, n_heads), share_heads(call.values, n_heads)  # (..., heads, n_k, d)
+    raw = scores(call.queries, keys)  # (..., heads, n_q, n_k)
+    scaled_scores = scaled(raw, call.effective_scale, call.soft_cap, call.bias)  # (..., heads, n_q, n_k)
+    n_q, n_k = raw.shape[-2:]
+    at = key_positions(n_q, n_k, like=raw, offset=call.offset)  # (n_q,)
+    mask = visible(at, n_k, causal=call.causal, window=call.window, mask=call.mask)  # (..., n_q, n_k)
+    # a mask of a batch lacks the heads' axis
+    across = mask if mask is None or mask.ndim <= 2 else namespace(mask).expand_dims(mask, axis=-3)
+    weights = softmax(scaled_scores, across, call.sinks, call.temperature)  # (..., heads, n_q, n_k)
+    dropped = None if call.keep is None else dropout(weights, call.keep, call.dropout)  # (..., heads, n_q, n_k)
+    ctx = context(weights if dropped is None else dropped, values)  # (..., heads, n_q, d_v)
+    return Attended(raw, scaled_scores, mask, weights, dropped, ctx)
+
+
+def select(call: Call, heads: list[int] | None = None, rows: list[int] | None = None) -> Call:
+    """The same call for some query heads and some query rows only: what is not asked for is never computed.
+
+    `heads` and `rows` index the call's own heads and queries. Causal masks keep their meaning for rows out of order.
+    """
+    if heads is None and rows is None:
+        return call
+    xp = namespace(call.queries)
+    dev = device_of(call.queries)
+    changes: dict[str, Any] = {f.name: getattr(call, f.name) for f in fields(call)}
+    if heads is not None:
+        n_heads = call.queries.shape[-3]
+        group = n_heads // call.keys.shape[-3]
+        pick = xp.asarray(heads, device=dev)
+        pick_kv = xp.asarray([h // group for h in heads], device=dev)
+        changes["queries"] = xp.take(call.queries, pick, axis=-3)  # (..., chosen, n_q, d_k)
+        changes["keys"] = xp.take(call.keys, pick_kv, axis=-3)  # (..., chosen, n_k, d_k)
+        changes["values"] = xp.take(call.values, pick_kv, axis=-3)  # (..., chosen, n_k, d_v)
+        for name in ("bias", "keep"):
+            part = changes[name]
+            if part is not None and part.ndim >= 3 and part.shape[-3] == n_heads:
+                changes[name] = xp.take(part, pick, axis=-3)
+        if call.sinks is not None:
+            changes["sinks"] = xp.take(call.sinks, pick, axis=0)
+    if rows is not None:
+        n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
+        at = xp.asarray(rows, device=dev)
+        changes["queries"] = xp.take(changes["queries"], at, axis=-2)  # (..., heads, rows, d_k)
+        for name in ("bias", "keep"):
+            part = changes[name]
+            if part is not None and part.shape[-2] == n_q:
+                changes[name] = xp.take(part, at, axis=-2)
+        # what depends on a query's place is written out, since these rows need not be neighbours
+        mask = call.mask
+        if mask is not None and mask.shape[-2] == n_q:
+            mask = xp.take(mask, at, axis=-2)  # (..., rows, n_k)
+        places = key_positions(n_q, n_k, like=call.queries, offset=call.offset)[at]  # (rows,)
+        changes["mask"] = visible(places, n_k, causal=call.causal, window=call.window, mask=mask)  # (..., rows, n_k)
+        changes["causal"], changes["window"], changes["offset"] = False, None, None
+    return Call(**changes)

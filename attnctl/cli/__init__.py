@@ -1,0 +1,91 @@
+"""The command line: one short file a command. Nothing heavy is imported until a command needs it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from attnctl import __version__
+from attnctl.cli import explain, schema
+from attnctl.errors import DONE, INTERRUPTED, USAGE, AttnctlError
+
+
+class Commands(TyperGroup):
+    """The group of commands, where every error a user can meet becomes one line and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the chosen command."""
+        try:
+            return super().invoke(ctx)
+        except AttnctlError as error:
+            complain(str(error))
+            raise typer.Exit(error.exit_code) from error
+
+
+app = typer.Typer(
+    cls=Commands,
+    name="attnctl",
+    help="The command line for attention: every step as tables, pictures and JSON.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"attnctl {__version__}")
+        raise typer.Exit(DONE)
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """The command line for attention: every step as tables, pictures and JSON."""
+
+
+app.command("explain")(explain.explain)
+app.command("schema")(schema.schema)
+
+
+def complain(message: str) -> None:
+    """One line on stderr. Whatever a user's file or text put into it cannot steer the terminal."""
+    from attnctl.tokens import shown
+
+    print(f"attnctl: {shown(message)}", file=sys.stderr)
+
+
+def main() -> None:
+    """Run attnctl and exit with its code: 0 done, 1 failed, 2 wrong usage, 3 in part, 130 interrupted."""
+    try:
+        code = app(standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough (`| head`); there is nothing left to say
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = DONE
+    except (KeyboardInterrupt, typer.Abort):
+        print("attnctl: interrupted", file=sys.stderr)
+        code = INTERRUPTED
+    except OSError as error:
+        complain(f"cannot write the output: {(error.strerror or str(error)).lower()}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # a bug of ours: the traceback says where
+            raise
+        complain(_usage(error))
+        code = USAGE
+    sys.exit(code if isinstance(code, int) else DONE)
+
+
+def _usage(error: Any) -> str:
+    """Typer's complaint as one line, with where to read more."""
+    message = " ".join(str(error.format_message()).split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    return f"{message[:1].lower()}{message[1:]} (see {context.command_path if context else 'attnctl'} --help)"

@@ -1,0 +1,142 @@
+"""The options that several commands share: declared once, meaning the same everywhere."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from attnctl.errors import UsageError
+
+Text = Annotated[
+    str | None, typer.Argument(help='The text, or "-" to read it from standard input.', show_default=False)
+]
+File = Annotated[str | None, typer.Option("--file", "-f", help="Read the text from this file.", show_default=False)]
+LayerChoice = Annotated[
+    str | None, typer.Option("--layer", help="Layers: 3, 0-5, 1,4,7, -1 or all.", show_default=False)
+]
+HeadChoice = Annotated[str | None, typer.Option("--head", help="Heads: 3, 0-5, 1,4,7, -1 or all.", show_default=False)]
+Query = Annotated[
+    str | None, typer.Option("--query", "-q", help="The query token: its text or its index.", show_default=False)
+]
+Output = Annotated[str | None, typer.Option("-o", "--output", help="Write to this file.", show_default=False)]
+
+
+def _option(kind: Any, *names: str, **more: Any) -> Any:
+    return Annotated[kind | None, typer.Option(*names, show_default=False, rich_help_panel=None, **more)]
+
+
+# every option that says which numbers a text is run through; None means: as the model has it
+MODEL_OPTIONS: dict[str, Any] = {
+    "model": _option(str, "--model", "-m", help="random, dot, or a weights file (.safetensors, .npz)."),
+    "tokenizer": _option(str, "--tokenizer", help="words, chars, or a tokenizer.json."),
+    "embeddings": _option(str, "--embeddings", help="Embeddings, one row a token (.npy, .npz, .csv)."),
+    "qkv": _option(str, "--qkv", help="Q, K and V given outright (.npz, .safetensors)."),
+    "d_model": _option(int, "--d-model", help="Length of an embedding (random, dot)."),
+    "d_k": _option(int, "--d-k", help="Length of a query and a key (random)."),
+    "heads": _option(int, "--heads", help="Number of query heads."),
+    "kv_heads": _option(int, "--kv-heads", help="Number of key/value heads, shared by groups of query heads."),
+    "layers": _option(int, "--layers", help="Number of layers (random, dot)."),
+    "output_projection": _option(
+        bool, "--output-projection/--no-output-projection", help="With or without W_O (random)."
+    ),
+    "seed": _option(int, "--seed", help="Seed of everything random; 0 unless told otherwise."),
+    "causal": _option(bool, "--causal/--no-causal", help="Hide the future from every query."),
+    "window": _option(int, "--window", help="Sliding window: hide keys this many tokens away, and more."),
+    "scale": _option(str, "--scale", help="auto (1/√d_k), none, or a factor on the scores."),
+    "no_scale": Annotated[bool, typer.Option("--no-scale", help="The same as --scale none.")],
+    "temperature": _option(float, "--temperature", help="Divide by this before the softmax."),
+    "positions": _option(str, "--positions", help="Add positions to the embeddings: sinusoidal."),
+    "rope": Annotated[bool, typer.Option("--rope", help="Rotary positions on queries and keys.")],
+    "rope_theta": _option(float, "--rope-theta", help="Base of the rotary angles; 10000 unless told otherwise."),
+    "dropout": _option(float, "--dropout", help="Drop each weight with this probability (seeded)."),
+    "device": _option(str, "--device", help="auto, cpu, cuda, cuda:1 or mps."),
+}
+
+
+def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give `command`, which takes `**options`, every option of MODEL_OPTIONS as a keyword."""
+    own = inspect.signature(command, eval_str=True)
+    parameters = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    for name, annotation in MODEL_OPTIONS.items():
+        default = False if name in ("no_scale", "rope") else None
+        parameters.append(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        )
+    command.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
+    return command
+
+
+def model_of(options: dict[str, Any]) -> Any:
+    """Open the model that MODEL_OPTIONS ask for. Raises UsageError for options that exclude each other."""
+    from attnctl.models import DEFAULT, open_model
+
+    options = dict(options)
+    options["scale"] = scale_of(options.get("scale"), options.pop("no_scale", False))
+    if options.pop("rope", False) and options.get("rope_theta") is None:
+        options["rope_theta"] = 10000.0
+    return open_model(options.pop("model", None) or DEFAULT, **options)
+
+
+def scale_of(scale: str | None, no_scale: bool) -> float | None:
+    """--scale and --no-scale as a factor; None means 1/√d_k, or what the model says."""
+    if no_scale:
+        if scale not in (None, "none"):
+            raise UsageError(f"--no-scale and --scale {scale} exclude each other")
+        return 1.0
+    if scale is None or scale == "auto":
+        return None
+    if scale == "none":
+        return 1.0
+    try:
+        return float(scale)
+    except ValueError:
+        raise UsageError(f"--scale {scale!r}: it is auto, none, or a number") from None
+
+
+def text_of(text: str | None, file: str | None) -> str:
+    """The text of an argument, of --file, or of standard input for "-". Raises AttnctlError where there is none."""
+    from attnctl.errors import AttnctlError
+    from attnctl.files import decode, read_bytes
+
+    if file is not None:
+        if text is not None:
+            raise UsageError("give the text, or --file, not both")
+        return decode(read_bytes(file), "standard input" if file == "-" else file)
+    if text is None:
+        raise UsageError('there is no text: give it in quotes, as --file FILE, or "-" for standard input')
+    if text == "-":
+        return decode(read_bytes("-"), "standard input")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise AttnctlError("the text is not UTF-8") from None
+    return text
+
+
+def selection(spec: str | None, count: int, what: str, of: str) -> list[int] | None:
+    """Indices that `3`, `0-5`, `1,4,7`, `-1` or `all` select from `count`; None for None and for all.
+
+    Raises UsageError where it is no selection or one is not there.
+    """
+    if spec is None or spec == "all":
+        return None
+    wanted: list[int] = []
+    for part in spec.split(","):
+        part = part.strip()
+        if match := re.fullmatch(r"(\d+)-(\d+)", part):
+            first, last = int(match[1]), int(match[2])
+            if last < first:
+                raise UsageError(f"--{what} {part}: from {first} down to {last} is no range")
+            wanted += range(first, min(last, first + count) + 1)
+        elif re.fullmatch(r"-?\d+", part):
+            wanted.append(int(part))
+        else:
+            raise UsageError(f"--{what} {spec!r}: it reads 3, 0-5, 1,4,7, -1 or all")
+    from attnctl.models.record import chosen
+
+    return list(chosen(wanted, count, what, of))

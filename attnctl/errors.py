@@ -1,0 +1,15 @@
+"""The errors a user can meet, and the exit codes they end with."""
+
+DONE, FAILED, USAGE, PARTIAL, INTERRUPTED = 0, 1, 2, 3, 130
+
+
+class AttnctlError(Exception):
+    """Something that the user can understand and mend: one line that says what, where, and what to do about it."""
+
+    exit_code = FAILED
+
+
+class UsageError(AttnctlError):
+    """The command line asks for something that cannot be: a head that is not there, options that exclude each other."""
+
+    exit_code = USAGE

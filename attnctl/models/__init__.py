@@ -1,0 +1,85 @@
+"""Where the numbers come from: one file a kind, one registry; naming a model imports only its file.
+
+A model tokenises a text and runs it layer by layer, handing each layer's queries, keys and values to a visitor. The
+visitor of `record` keeps every step as a Trace; the visitors of long texts keep facts about a matrix that is never built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from attnctl.attention import Array, Call
+from attnctl.errors import UsageError
+from attnctl.models.record import Run, record
+from attnctl.trace import ModelInfo, Token, Trace
+
+__all__ = ["Model", "Visit", "attend", "open_model", "record"]
+
+DEFAULT = "random"
+
+REGISTRY = {
+    "random": "attnctl.models.random:open_random",
+    "dot": "attnctl.models.dot:open_dot",
+}
+
+# what is called with (layer, call) and answers the context (heads, n, d_v), or None to have the model compute it
+Visit = Callable[[int, Call], Array | None]
+
+
+class Model(Protocol):
+    """What a model must offer."""
+
+    info: ModelInfo
+
+    def tokenize(self, text: str) -> tuple[Token, ...]:
+        """The tokens of a text."""
+
+    def run(self, tokens: Sequence[Token], visit: Visit, text: str = "") -> Run:
+        """The text through every layer, `visit` called with each layer's attention on the way."""
+
+
+def open_model(name: str = DEFAULT, **options: Any) -> Model:
+    """A model by its name in the registry or by its file; options as on the command line, None meaning not given.
+
+    Raises UsageError where there is no such model, or an option does not belong to it.
+    """
+    given = {key: value for key, value in options.items() if value is not None}
+    if given.get("qkv") is not None:
+        module, attribute = "attnctl.models.matrix", "open_qkv"
+    elif name in REGISTRY:
+        module, _, attribute = REGISTRY[name].partition(":")
+    elif Path(name).suffix.lower() in (".safetensors", ".npz") or (Path(name) / "weights.safetensors").is_file():
+        module, attribute = "attnctl.models.weights", "open_weights"
+        given["path"] = name
+    else:
+        raise UsageError(
+            f"no model {name!r}: it is {', '.join(REGISTRY)}, or the path of a weights file (.safetensors, .npz)"
+        )
+    model: Model = getattr(import_module(module), attribute)(**given)
+    return model
+
+
+def attend(
+    text: str,
+    model: str | Model = DEFAULT,
+    *,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    rows: Sequence[int] | None = None,
+    **options: Any,
+) -> Trace:
+    """Self-attention over `text`, every step kept.
+
+    `model` is a name or path as after --model, or an opened model; other options are those of the command line
+    (`causal=True`, `seed=1`, `d_model=16`, …). `layers`, `heads` and `rows` narrow what is kept.
+
+    >>> attend("Alice will eat pizza", model="random").layers[0].weights.shape
+    (1, 4, 4)
+
+    Raises AttnctlError for what the command line would refuse.
+    """
+    opened = open_model(model, **options) if isinstance(model, str) else model
+    return record(opened, text, layers=layers, heads=heads, rows=rows)

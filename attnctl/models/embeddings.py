@@ -1,0 +1,122 @@
+"""Arrays that a user brings: `.npy`, `.npz` and `.csv` files of embeddings, of Q, K and V, of weights."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attnctl.errors import AttnctlError
+from attnctl.files import decode, read_bytes
+from attnctl.trace import Floats, Token, read_npz
+
+
+@dataclass(frozen=True)
+class GivenRows:
+    """Embeddings from a file, one row a token: called with tokens, it answers the rows, or says that they do not fit."""
+
+    path: str
+    rows: Floats  # (n, d_model)
+
+    @property
+    def d_model(self) -> int:
+        """The length of a row."""
+        return int(self.rows.shape[1])
+
+    def __call__(self, tokens: Sequence[Token]) -> Floats:
+        """The rows for these tokens → (n, d_model). Raises AttnctlError where there are not as many as tokens."""
+        if len(tokens) != len(self.rows):
+            raise AttnctlError(
+                f"{self.path} has {len(self.rows)} rows, but the text has {len(tokens)} tokens: one row a token"
+            )
+        return self.rows
+
+
+def given_rows(path: str) -> GivenRows:
+    """Read a file of embeddings. Raises AttnctlError where it is no matrix of finite numbers."""
+    array, _ = read_array(path, ("embedding", "embeddings", "X"))
+    if array.ndim != 2 or 0 in array.shape:
+        raise AttnctlError(f"{path} has shape {array.shape}: embeddings are (tokens, d_model), one row a token")
+    return GivenRows(path, array)
+
+
+def finite(array: npt.NDArray[Any], what: str) -> Floats:
+    """As float32. Raises AttnctlError where it holds no numbers, or one that is NaN or infinite."""
+    if array.dtype.kind not in "fiub":
+        raise AttnctlError(f"{what} holds {array.dtype}, not numbers")
+    with np.errstate(over="ignore"):
+        result = np.ascontiguousarray(array, dtype=np.float32)
+    if not np.isfinite(result).all():
+        at = tuple(int(i) for i in np.argwhere(~np.isfinite(result))[0])
+        raise AttnctlError(f"{what} holds {result[at]} at {list(at)}: every number must be finite")
+    return result
+
+
+def read_array(path: str, names: tuple[str, ...] = ()) -> tuple[Floats, tuple[str, ...]]:
+    """The one array of a .npy, .npz or .csv file, and its labels where it has any.
+
+    An .npz may hold several if one bears a name in `names`. Raises AttnctlError where the file is damaged or ambiguous.
+    """
+    data = read_bytes(path)
+    if data[:2] == b"PK":
+        arrays = read_npz(data, path)
+        labels = tuple(str(name) for name in arrays.pop("tokens", ()))
+        found = [name for name in names if name in arrays] or list(arrays)
+        if len(found) != 1:
+            raise AttnctlError(f"{path} holds {', '.join(found) or 'nothing'}: name one array {' or '.join(names)}")
+        return finite(arrays[found[0]], f"{path}: {found[0]}"), labels
+    if data[:6] == b"\x93NUMPY":
+        return finite(read_npy(data, path), path), ()
+    if Path(path).suffix.lower() in (".npy", ".npz"):
+        raise AttnctlError(f"{path} is not a sound {Path(path).suffix} file (nothing is ever unpickled)")
+    return read_csv(decode(data, path), path)
+
+
+def read_npy(data: bytes, path: str) -> npt.NDArray[Any]:
+    """The array of a .npy file's bytes. Raises AttnctlError where it is damaged or holds pickled objects."""
+    try:
+        array: npt.NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
+    except (ValueError, EOFError, MemoryError, OverflowError) as error:
+        reason = "it holds pickled objects, which attnctl never unpickles" if "pickle" in str(error) else str(error)
+        raise AttnctlError(f"{path} is not a sound .npy file: {reason.splitlines()[0][:120]}") from error
+    return array
+
+
+def read_csv(text: str, path: str) -> tuple[Floats, tuple[str, ...]]:
+    """A matrix written as text, comma, semicolon or tab between the numbers → ((rows, columns), labels).
+
+    A first line and a first column without numbers are taken for labels: those of the rows are returned.
+    """
+    delimiter = next((mark for mark in ("\t", ";") if mark in text), ",")
+    lines = [line for line in csv.reader(text.splitlines(), delimiter=delimiter) if any(cell.strip() for cell in line)]
+    if lines and not any(_is_number(cell) for cell in lines[0]):
+        lines = lines[1:]
+    labels: tuple[str, ...] = ()
+    if lines and not any(_is_number(line[0]) for line in lines):
+        labels = tuple(line[0].strip() for line in lines)
+        lines = [line[1:] for line in lines]
+    rows = []
+    for number, line in enumerate(lines):
+        try:
+            rows.append([float(cell) for cell in line])
+        except ValueError as error:
+            raise AttnctlError(f"{path}: row {number} of numbers: {error}") from error
+        if len(rows[-1]) != len(rows[0]):
+            raise AttnctlError(f"{path}: row {number} has {len(rows[-1])} numbers, the first has {len(rows[0])}")
+    if not rows or not rows[0]:
+        raise AttnctlError(f"{path} holds no numbers")
+    return finite(np.asarray(rows), path), labels
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,152 @@
+"""Running a model and keeping what it did: the Trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnctl import attention
+from attnctl.attention import Array, Call
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.tokens import checked
+from attnctl.trace import LayerTrace, Prediction, Token, Trace, spoken
+
+if TYPE_CHECKING:
+    from attnctl.models import Model
+
+
+@dataclass
+class Run:
+    """What a model tells of one run beside its attention; arrays are NumPy, one row a token.
+
+    `extras` holds, per layer, the fields of LayerTrace that the model alone knows: input, output, parameters, …
+    """
+
+    tokens: tuple[Token, ...]
+    embeddings: Any = None  # (n, d_model)
+    key_tokens: tuple[Token, ...] | None = None
+    extras: dict[int, dict[str, Any]] = field(default_factory=dict)
+    predictions: tuple[Prediction, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def as_numpy(array: Array) -> Any:
+    """Any library's array as NumPy, on the CPU, low precision widened to float32, float64 kept."""
+    if isinstance(array, np.ndarray):
+        return array
+    tensor = array.detach().cpu()
+    return (tensor.float() if tensor.dtype.itemsize < 4 and tensor.dtype.is_floating_point else tensor).numpy()
+
+
+def chosen(wanted: Sequence[int] | None, count: int, what: str, of: str) -> tuple[int, ...]:
+    """Selected layers or heads as indices from 0. Raises UsageError naming what there is."""
+    if wanted is None:
+        return tuple(range(count))
+    for index in wanted:
+        if not -count <= index < count:
+            has = f"{what} 0 only" if count == 1 else f"{what}s 0 to {count - 1}"
+            raise UsageError(f"no {what} {index} in {of}: it has {has}")
+    return tuple(dict.fromkeys(index % count for index in wanted))
+
+
+def record(
+    model: Model,
+    text: str,
+    *,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    rows: Sequence[int] | None = None,
+) -> Trace:
+    """The trace of `text`, for the layers, heads and query rows asked for (None: all).
+
+    Raises AttnctlError for an empty text, UsageError for a selection that is not there.
+    """
+    tokens = model.tokenize(checked(text))
+    if not tokens:
+        raise AttnctlError("the text has no tokens: give at least one word")
+    info = model.info
+    keep_layers = set(chosen(layers, info.n_layers or 1, "layer", info.name))
+    keep_heads = chosen(heads, info.n_heads or 1, "head", info.name)
+    kept: dict[int, dict[str, Any]] = {}
+
+    def visit(layer: int, call: Call) -> Array | None:
+        if layer not in keep_layers:
+            return None
+        # a run that goes on needs every head's context, so all are computed where all rows are there
+        everything = rows is None and len(keep_heads) == call.queries.shape[-3]
+        narrow = call if everything else attention.select(call, list(keep_heads), None if rows is None else list(rows))
+        steps = attention.run(narrow)
+        kept[layer] = steps_kept(narrow, steps)
+        return steps.context if everything else None
+
+    ran = model.run(tokens, visit, text)
+    return Trace(
+        text=text,
+        tokens=ran.tokens,
+        model=info,
+        layers=tuple(
+            layer_trace(layer, kept[layer], ran.extras.get(layer, {}), keep_heads, rows, info) for layer in sorted(kept)
+        ),
+        embeddings=ran.embeddings,
+        key_tokens=ran.key_tokens,
+        predictions=ran.predictions,
+        notes=ran.notes,
+    )
+
+
+def steps_kept(call: Call, steps: attention.Attended) -> dict[str, Any]:
+    """The arrays of one call as the fields of a LayerTrace."""
+    n_heads = call.queries.shape[-3]
+    arrays = {
+        "queries": call.queries,
+        "keys": attention.share_heads(call.keys, n_heads),
+        "values": attention.share_heads(call.values, n_heads),
+        "scores": steps.scores,
+        "scaled_scores": steps.scaled_scores,
+        "mask": steps.mask,
+        "weights": steps.weights,
+        "dropped_weights": steps.dropped,
+        "context": steps.context,
+    }
+    kept = {name: as_numpy(array) for name, array in arrays.items() if array is not None}
+    if call.bias is not None:
+        kept["bias"] = np.broadcast_to(as_numpy(call.bias), kept["scores"].shape)
+    return kept
+
+
+def layer_trace(
+    layer: int,
+    kept: dict[str, Any],
+    extras: dict[str, Any],
+    heads: tuple[int, ...],
+    rows: Sequence[int] | None,
+    info: Any,
+) -> LayerTrace:
+    """A LayerTrace of what the visitor kept and what the model told, cut to the heads and rows that were asked for."""
+    group = (info.n_heads or 1) // (info.n_kv_heads or info.n_heads or 1)
+    kv_heads = tuple(head // group for head in heads)
+    told = dict(extras)
+    for name in ("queries_before_rope", "keys_before_rope"):
+        if name in told:
+            told[name] = told[name][list(heads if name.startswith("q") else kv_heads)]
+    if rows is not None and "queries_before_rope" in told:
+        told["queries_before_rope"] = told["queries_before_rope"][:, list(rows)]
+    parameters = {
+        name: array if name in ("W_O", "b_O") else array[list(heads if name.endswith("Q") else kv_heads)]
+        for name, array in told.pop("parameters", {}).items()
+    }
+    return LayerTrace(
+        layer=layer,
+        heads=heads,
+        kv_heads=kv_heads,
+        rows=None if rows is None else tuple(rows),
+        parameters=parameters,
+        **kept,
+        **told,
+    )
+
+
+__all__ = ["Run", "as_numpy", "chosen", "record", "spoken"]

@@ -1,0 +1,178 @@
+"""Text to tokens: words and punctuation in any language, characters, or a trained tokenizer's file."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.trace import Token
+
+Tokenize = Callable[[str], tuple[Token, ...]]
+
+# a blank to fill in ("____", "[MASK]"), a number with its points, a word with its apostrophes, or one other sign
+_WORD = re.compile(r"_{2,}|\[[A-Z]+\]|\d+(?:[.,]\d+)*|\w+(?:['’]\w+)*|[^\w\s]")
+# scripts written without spaces: each character (with its marks) is a token of its own
+_ALONE = re.compile("[\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+_JOINER = "\u200d"
+
+BLANKS = ("____", "[MASK]", "<mask>")
+
+
+def words(text: str) -> tuple[Token, ...]:
+    """Words, numbers and signs, white space dropped: "Alice will eat pizza." is five tokens."""
+    spans = (m.span() for m in _WORD.finditer(text)) if text.isascii() else iter(_word_spans(text))
+    return _numbered(text, list(spans))
+
+
+def characters(text: str) -> tuple[Token, ...]:
+    """Characters as a reader sees them: letter and accent, or a joined emoji, are one token; white space is kept."""
+    return _numbered(text, _clusters(text))
+
+
+def _numbered(text: str, spans: list[tuple[int, int]]) -> tuple[Token, ...]:
+    """Tokens at these spans; without a vocabulary, ids count the distinct tokens of the text itself."""
+    ids: dict[str, int] = {}
+    return tuple(Token(text[start:end], ids.setdefault(text[start:end], len(ids)), start, end) for start, end in spans)
+
+
+def _clusters(text: str) -> list[tuple[int, int]]:
+    """Spans of what a reader takes for one character (after Unicode's grapheme clusters, UAX 29, in short)."""
+    spans: list[tuple[int, int]] = []
+    flags = 0  # regional indicators seen in a row: two make a flag
+    for at, char in enumerate(text):
+        regional = "\U0001f1e6" <= char <= "\U0001f1ff"
+        extends = (
+            unicodedata.category(char) in ("Mn", "Mc", "Me")
+            or char in ("\u200d", "\u200c")
+            or "\U0001f3fb" <= char <= "\U0001f3ff"  # skin tones
+            or (at > 0 and text[at - 1] == _JOINER)
+            or (regional and flags % 2 == 1)
+            or (char == "\n" and at > 0 and text[at - 1] == "\r")
+        )
+        flags = flags + 1 if regional else 0
+        if extends and spans:
+            spans[-1] = (spans[-1][0], at + 1)
+        else:
+            spans.append((at, at + 1))
+    return spans
+
+
+def _word_spans(text: str) -> list[tuple[int, int]]:
+    """As `words`, but with marks kept on their letters and unspaced scripts taken apart."""
+    clusters = _clusters(text)
+    # one stand-in character a cluster, so that the same expression reads every script
+    stand_ins = "".join(_stand_in(text[start:end]) for start, end in clusters)
+    spans = []
+    for match in _WORD.finditer(stand_ins):
+        first, last = match.span()
+        if "\u4e00" in match.group():
+            pieces = re.finditer("\u4e00|[^\u4e00]+", match.group())
+            inner = [(first + piece.start(), first + piece.end()) for piece in pieces]
+        else:
+            inner = [(first, last)]
+        spans += [(clusters[a][0], clusters[b - 1][1]) for a, b in inner]
+    return spans
+
+
+def _stand_in(cluster: str) -> str:
+    base = cluster[0]
+    return "\u4e00" if _ALONE.match(base) else base
+
+
+def from_file(path: str | Path) -> Tokenize:
+    """The tokenizer of a `tokenizer.json`. Raises AttnctlError where the file is missing or none."""
+    from attnctl.files import decode, read_bytes
+
+    data = decode(read_bytes(path), str(path))
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_str(data)
+    except Exception as error:  # the library raises plain Exception
+        raise AttnctlError(f"{path} is not a tokenizer.json: {str(error).splitlines()[0][:120]}") from error
+    return lambda text: from_encoding(text, tokenizer.encode(text))
+
+
+def from_encoding(text: str, encoding: Any) -> tuple[Token, ...]:
+    """Tokens of a `tokenizers.Encoding` of `text`, each shown by the characters that it covers."""
+    tokens = []
+    for piece, number, (start, end), special in zip(
+        encoding.tokens, encoding.ids, encoding.offsets, encoding.special_tokens_mask, strict=True
+    ):
+        covers = end > start and not special
+        tokens.append(Token(text[start:end].strip() or piece if covers else piece, number, start, end, bool(special)))
+    return tuple(tokens)
+
+
+def open_tokenizer(name: str | None) -> Tokenize:
+    """`words` (the default), `chars`, or the path of a tokenizer.json. Raises UsageError for anything else."""
+    if name is None or name == "words":
+        return words
+    if name == "chars":
+        return characters
+    if name.endswith(".json") or Path(name).is_file():
+        return from_file(name)
+    raise UsageError(f"no tokenizer {name!r}: it is words, chars, or the path of a tokenizer.json")
+
+
+def checked(text: str) -> str:
+    """The text, if there is any. Raises AttnctlError for blank text and for halves of surrogate pairs."""
+    if not text.strip():
+        raise AttnctlError("the text is empty: give at least one word")
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        raise AttnctlError("the text is not valid Unicode: it holds half of a surrogate pair")
+    return text
+
+
+def find(tokens: Sequence[Token], query: str) -> int:
+    """The index of the token that `query` names: by index (negative counts from the end) or by its text.
+
+    Raises UsageError where there is no such token, or more than one (the message lists their indices).
+    """
+    matches = [at for at, token in enumerate(tokens) if token.text == query]
+    if not matches:
+        matches = [at for at, token in enumerate(tokens) if token.text.casefold() == query.casefold()]
+    if len(matches) > 1:
+        places = ", ".join(str(at) for at in matches[:12]) + (", …" if len(matches) > 12 else "")
+        raise UsageError(f"{shown(query)!r} stands at several places: name one by its index ({places})")
+    if matches:
+        return matches[0]
+    if re.fullmatch(r"[+-]?\d+", query):
+        at = int(query)
+        if -len(tokens) <= at < len(tokens):
+            return at % len(tokens)
+        raise UsageError(f"no token {at}: the text has {len(tokens)} tokens, 0 to {len(tokens) - 1}")
+    known = " ".join(shown(token.text) for token in tokens[:12]) + (" …" if len(tokens) > 12 else "")
+    raise UsageError(f"no token {shown(query)!r} in the text: its tokens are {known}")
+
+
+# --- showing -----------------------------------------------------------------------------------------------------
+
+_PICTURES = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421, 0x20: 0x2423}
+
+
+def shown(text: str) -> str:
+    """A token as it may safely stand in a terminal: control characters as symbols, a lone space as ␣.
+
+    Terminal escapes, direction overrides and invisible characters become visible and lose their power.
+    """
+    if text.isascii() and text.isprintable() and text.strip():
+        return text
+    if text.isspace() or not text:
+        return "".join(_symbol(char, lone=True) for char in text) or "∅"
+    return "".join(_symbol(char) for char in text)
+
+
+def _symbol(char: str, lone: bool = False) -> str:
+    code = ord(char)
+    if code == 0x20:
+        return "␣" if lone else " "
+    if code in _PICTURES:
+        return chr(_PICTURES[code])
+    if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp", "Cs") and char not in ("\u200c", "\u200d"):
+        return f"\\u{code:04x}"
+    return char

@@ -1,0 +1,462 @@
+"""A trace: one text through one model, every intermediate kept; saved and read as JSON and NPZ."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attnctl.errors import AttnctlError
+from attnctl.files import read_bytes, write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SCHEMA = "attnctl.trace/1"
+
+Floats = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
+
+# the arrays of one head, in the order of the mathematics: JSON key → what the first axis after the heads counts
+HEAD_ARRAYS = (
+    "queries_before_rope",
+    "keys_before_rope",
+    "queries",
+    "keys",
+    "values",
+    "scores",
+    "bias",
+    "scaled_scores",
+    "weights",
+    "dropped_weights",
+    "context",
+)
+LAYER_ARRAYS = ("input", "rope_angles", "mask", "output", "residual")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of the text: its characters, its id, where it stands (start and end in characters), what it is."""
+
+    text: str
+    id: int | None = None
+    start: int | None = None
+    end: int | None = None
+    special: bool = False
+    unknown: bool = False  # the model has no such word and reads its unknown token instead
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A word the model expects at a position, and how probable it finds it (0 to 1)."""
+
+    position: int
+    text: str
+    id: int
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What the numbers come from. None: not known to this source (a bare matrix has no d_model)."""
+
+    name: str
+    kind: str  # demo, random, dot, weights, checkpoint, matrix
+    d_model: int | None = None
+    d_k: int | None = None
+    d_v: int | None = None
+    n_heads: int | None = None
+    n_kv_heads: int | None = None
+    n_layers: int | None = None
+    causal: bool | None = None
+    scale: float | None = None
+    soft_cap: float | None = None
+    window: int | None = None
+    temperature: float | None = None
+    dropout: float | None = None
+    positions: str | None = None  # learned, sinusoidal
+    rope_theta: float | None = None
+    rope_pairs: str | None = None  # half, interleaved
+    seed: int | None = None
+    dtype: str = "float32"
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTrace:
+    """One layer's attention. `heads` and `rows` say which heads and queries the arrays hold; None is absent.
+
+    Keys and values stand once per query head, as that head reads them, also where heads share them.
+    """
+
+    layer: int
+    heads: tuple[int, ...]
+    kv_heads: tuple[int, ...]
+    weights: Floats | None = None  # (heads, rows, n_k)
+    rows: tuple[int, ...] | None = None  # None: every query
+    input: Floats | None = None  # (n, d_model), the embeddings for layer 0, the residual stream after it
+    queries_before_rope: Floats | None = None  # (heads, rows, d_k)
+    keys_before_rope: Floats | None = None  # (heads, n_k, d_k)
+    rope_angles: Floats | None = None  # (n, d_k / 2), radians
+    queries: Floats | None = None  # (heads, rows, d_k)
+    keys: Floats | None = None  # (heads, n_k, d_k)
+    values: Floats | None = None  # (heads, n_k, d_v)
+    scores: Floats | None = None  # (heads, rows, n_k)
+    bias: Floats | None = None  # (heads, rows, n_k)
+    scaled_scores: Floats | None = None  # (heads, rows, n_k)
+    mask: Bools | None = None  # (rows, n_k)
+    dropped_weights: Floats | None = None  # (heads, rows, n_k), after dropout
+    context: Floats | None = None  # (heads, rows, d_v)
+    output: Floats | None = None  # (n, d_model)
+    residual: Floats | None = None  # (n, d_model), input + output
+    parameters: Mapping[str, Floats] = field(default_factory=dict)  # W_Q (heads, d_model, d_k), …, W_O
+
+    def position_of(self, head: int) -> int:
+        """Where `head` stands in this layer's arrays. Raises AttnctlError where it was not kept."""
+        if head not in self.heads:
+            raise AttnctlError(f"head {head} of layer {self.layer} is not in this trace: it holds {spoken(self.heads)}")
+        return self.heads.index(head)
+
+    def row_of(self, query: int) -> int:
+        """Where query token `query` stands in the arrays' rows. Raises AttnctlError where it was not kept."""
+        if self.rows is None:
+            return query
+        if query not in self.rows:
+            raise AttnctlError(f"query {query} is not in this trace: it holds {spoken(self.rows)}")
+        return self.rows.index(query)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """All of one text through one model: tokens, embeddings, and each layer's queries to context."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    model: ModelInfo
+    layers: tuple[LayerTrace, ...]
+    embeddings: Floats | None = None  # (n, d_model)
+    key_tokens: tuple[Token, ...] | None = None  # where the keys are another text's tokens (cross attention)
+    predictions: tuple[Prediction, ...] = ()
+    notes: tuple[str, ...] = ()  # what a reader must know about these numbers, in sentences
+
+    @property
+    def keys_of(self) -> tuple[Token, ...]:
+        """The tokens of the key axis: the same tokens, but for cross attention."""
+        return self.tokens if self.key_tokens is None else self.key_tokens
+
+    def layer(self, index: int) -> LayerTrace:
+        """The trace of layer `index`. Raises AttnctlError where it was not kept."""
+        for layer in self.layers:
+            if layer.layer == index:
+                return layer
+        kept = spoken(layer.layer for layer in self.layers)
+        raise AttnctlError(f"layer {index} is not in this trace: it holds {kept}")
+
+    def to_json(self) -> str:
+        """This trace as one line of JSON (schema `attnctl.trace/1`)."""
+        return to_json(self).decode()
+
+    def save(self, path: str | Path) -> None:
+        """Write to `path`: .json or .npz. Whole or not at all."""
+        save(self, path)
+
+    def figure(self, **options: Any) -> Figure:
+        """A matplotlib Figure of the weights; options as of `attnctl.render.figure.heatmap`."""
+        from attnctl.render.figure import heatmap
+
+        figure: Figure = heatmap(self, **options)
+        return figure
+
+
+def spoken(numbers: Any) -> str:
+    """A list of numbers for a sentence, abridged: 0, 1, 2, … 31."""
+    names = [str(number) for number in numbers]
+    return ", ".join(names if len(names) <= 8 else [*names[:3], "…", names[-1]]) or "none"
+
+
+# --- JSON --------------------------------------------------------------------------------------------------------
+
+
+def to_json(trace: Trace) -> bytes:
+    """One line of JSON, without the newline. Raises AttnctlError where a number is not finite."""
+    import orjson
+
+    try:
+        return orjson.dumps(as_document(trace), option=orjson.OPT_SERIALIZE_NUMPY)
+    except orjson.JSONEncodeError as error:
+        raise AttnctlError(f"this trace cannot be written as JSON: {error}") from error
+
+
+def as_document(trace: Trace) -> dict[str, Any]:
+    """The JSON document, arrays still arrays. What the source cannot give is absent."""
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "text": trace.text,
+        "tokens": _tokens_document(trace.tokens),
+        "model": _model_document(trace.model),
+    }
+    if trace.key_tokens is not None:
+        document["key_tokens"] = _tokens_document(trace.key_tokens)
+    if trace.embeddings is not None:
+        document["embeddings"] = _plain(trace.embeddings, "embeddings")
+    document["layers"] = [_layer_document(layer) for layer in trace.layers]
+    if trace.predictions:
+        document["predictions"] = [
+            {"position": p.position, "text": p.text, "id": p.id, "probability": p.probability}
+            for p in trace.predictions
+        ]
+    if trace.notes:
+        document["notes"] = list(trace.notes)
+    return document
+
+
+def _tokens_document(tokens: tuple[Token, ...]) -> list[dict[str, Any]]:
+    documents = []
+    for index, token in enumerate(tokens):
+        entry: dict[str, Any] = {"index": index, "text": token.text}
+        if token.id is not None:
+            entry["id"] = token.id
+        if token.start is not None:
+            entry["start"], entry["end"] = token.start, token.end
+        entry["special"] = token.special
+        if token.unknown:
+            entry["unknown"] = True
+        documents.append(entry)
+    return documents
+
+
+_INFO_FIELDS = tuple(f.name for f in dataclasses.fields(ModelInfo))
+
+
+def _model_document(info: ModelInfo) -> dict[str, Any]:
+    # the seed is always said: null is an answer ("none was used")
+    return {name: value for name in _INFO_FIELDS if (value := getattr(info, name)) is not None or name == "seed"}
+
+
+def _layer_document(layer: LayerTrace) -> dict[str, Any]:
+    where = f"layer {layer.layer}"
+    document: dict[str, Any] = {"layer": layer.layer}
+    if layer.rows is not None:
+        document["rows"] = list(layer.rows)
+    for name in LAYER_ARRAYS[:3]:
+        if (array := getattr(layer, name)) is not None:
+            document[name] = _plain(array, f"{where}: {name}")
+    arrays = [(name, _plain(a, f"{where}: {name}")) for name in HEAD_ARRAYS if (a := getattr(layer, name)) is not None]
+    arrays += [(name, _plain(a, f"{where}: {name}")) for name, a in layer.parameters.items() if name not in SHARED]
+    document["heads"] = [
+        {"head": head, "kv_head": layer.kv_heads[at]} | {name: array[at] for name, array in arrays}
+        for at, head in enumerate(layer.heads)
+    ]
+    for name in SHARED:
+        if name in layer.parameters:
+            document[name] = _plain(layer.parameters[name], f"{where}: {name}")
+    for name in LAYER_ARRAYS[3:]:
+        if (array := getattr(layer, name)) is not None:
+            document[name] = _plain(array, f"{where}: {name}")
+    return document
+
+
+SHARED = ("W_O", "b_O")  # parameters that belong to the layer, not to a head
+PER_HEAD = ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V")
+
+
+def _plain(array: npt.NDArray[Any], where: str) -> npt.NDArray[Any]:
+    """As JSON needs it: contiguous, float32, and finite."""
+    if array.dtype == np.bool_:
+        return np.ascontiguousarray(array)
+    array = np.ascontiguousarray(array, dtype=np.float32)
+    if not np.isfinite(array).all():
+        raise AttnctlError(f"{where}: a number is not finite (NaN or infinity), so the trace is not written")
+    return array
+
+
+def from_json(data: bytes | str, source: str = "this trace") -> Trace:
+    """Read one JSON trace. Raises AttnctlError where it is no trace, of another schema, or its shapes do not fit."""
+    return from_document(parse_json(data, source), source)
+
+
+def parse_json(data: bytes | str, source: str) -> Any:
+    """JSON of any origin, lone surrogates made readable. Raises AttnctlError naming `source` and the position."""
+    import orjson
+
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        if "surrogate" not in str(error):
+            raise AttnctlError(f"{source} is not JSON: {error}") from error
+    import json  # reads what orjson refuses; the halves become U+FFFD
+
+    loaded = json.loads(data)
+    return json.loads(
+        json.dumps(loaded, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    )
+
+
+def from_document(document: Any, source: str = "this trace") -> Trace:
+    """A trace from its parsed JSON document; errors as `from_json`."""
+    if not isinstance(document, dict) or "schema" not in document:
+        raise AttnctlError(f'{source} is not a trace: it has no "schema"')
+    if document["schema"] != SCHEMA:
+        raise AttnctlError(f"{source} has schema {str(document['schema'])[:60]!r}; this attnctl reads {SCHEMA!r}")
+    try:
+        tokens = _tokens_from(document["tokens"])
+        key_tokens = _tokens_from(document["key_tokens"]) if "key_tokens" in document else None
+        known = {k: v for k, v in document["model"].items() if k in _INFO_FIELDS}
+        trace = Trace(
+            text=str(document["text"]),
+            tokens=tokens,
+            model=ModelInfo(**known),
+            layers=tuple(_layer_from(layer) for layer in document["layers"]),
+            embeddings=_floats(document["embeddings"]) if "embeddings" in document else None,
+            key_tokens=key_tokens,
+            predictions=tuple(Prediction(**p) for p in document.get("predictions", ())),
+            notes=tuple(document.get("notes", ())),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
+        raise AttnctlError(f"{source} is a damaged trace: {what}") from error
+    return _checked(trace, source)
+
+
+def _tokens_from(entries: list[dict[str, Any]]) -> tuple[Token, ...]:
+    return tuple(
+        Token(
+            str(entry["text"]),
+            entry.get("id"),
+            entry.get("start"),
+            entry.get("end"),
+            bool(entry.get("special", False)),
+            bool(entry.get("unknown", False)),
+        )
+        for entry in entries
+    )
+
+
+def _floats(values: Any) -> Floats:
+    return np.asarray(values, dtype=np.float32)
+
+
+def _layer_from(entry: dict[str, Any]) -> LayerTrace:
+    heads = entry["heads"]
+    arrays: dict[str, Any] = {
+        name: _floats([head[name] for head in heads]) for name in HEAD_ARRAYS if heads and name in heads[0]
+    }
+    for name in LAYER_ARRAYS:
+        if name in entry:
+            arrays[name] = np.asarray(entry[name], dtype=np.bool_) if name == "mask" else _floats(entry[name])
+    parameters = {name: _floats([h[name] for h in heads]) for name in PER_HEAD if heads and name in heads[0]}
+    parameters |= {name: _floats(entry[name]) for name in SHARED if name in entry}
+    return LayerTrace(
+        layer=int(entry["layer"]),
+        heads=tuple(int(head["head"]) for head in heads),
+        kv_heads=tuple(int(head.get("kv_head", head["head"])) for head in heads),
+        rows=tuple(int(row) for row in entry["rows"]) if "rows" in entry else None,
+        parameters=parameters,
+        **arrays,
+    )
+
+
+def _checked(trace: Trace, source: str) -> Trace:
+    """The trace itself, if its grids have as many rows and columns as it has tokens."""
+    n_k = len(trace.keys_of)
+    for layer in trace.layers:
+        n_q = len(trace.tokens) if layer.rows is None else len(layer.rows)
+        if layer.rows is not None and not all(0 <= row < len(trace.tokens) for row in layer.rows):
+            raise AttnctlError(f"{source}: layer {layer.layer} has rows beyond its {len(trace.tokens)} tokens")
+        for name in ("scores", "scaled_scores", "weights"):
+            array = getattr(layer, name)
+            if array is not None and array.shape != (len(layer.heads), n_q, n_k):
+                wanted = (len(layer.heads), n_q, n_k)
+                raise AttnctlError(f"{source}: {name} of layer {layer.layer} has shape {array.shape}, not {wanted}")
+    return trace
+
+
+# --- files -------------------------------------------------------------------------------------------------------
+
+
+def save(trace: Trace, path: str | Path) -> None:
+    """Write a trace to `path`, its form taken from the suffix: .json or .npz."""
+    suffix = Path(path).suffix.lower()
+    if suffix == ".json":
+        write_whole(path, to_json(trace) + b"\n")
+    elif suffix == ".npz":
+        write_whole(path, lambda file: np.savez(file, **dict(_npz_entries(trace))))
+    else:
+        raise AttnctlError(f"a trace is saved as .json or .npz, not as {suffix or 'a name without suffix'}: {path}")
+
+
+def _npz_entries(trace: Trace) -> Iterator[tuple[str, Any]]:
+    """NPZ names: `trace` (the JSON without arrays), `embeddings`, `layers.0.weights` (heads, n, n), …"""
+    import orjson
+
+    bare = dataclasses.replace(
+        trace,
+        embeddings=None,
+        layers=tuple(LayerTrace(l.layer, l.heads, l.kv_heads, rows=l.rows) for l in trace.layers),  # noqa: E741
+    )
+    yield "trace", np.asarray(orjson.dumps(as_document(bare), option=orjson.OPT_SERIALIZE_NUMPY).decode())
+    if trace.embeddings is not None:
+        yield "embeddings", trace.embeddings
+    for layer in trace.layers:
+        for name in (*LAYER_ARRAYS, *HEAD_ARRAYS):
+            if (array := getattr(layer, name)) is not None:
+                yield f"layers.{layer.layer}.{name}", array
+        for name, array in layer.parameters.items():
+            yield f"layers.{layer.layer}.{name}", array
+
+
+def load(path: str | Path) -> Trace:
+    """Read a trace from a .json or .npz file, or JSON from "-". Raises AttnctlError where it is none."""
+    data = read_bytes(path)
+    source = "standard input" if str(path) == "-" else str(path)
+    return from_npz(data, source) if data[:2] == b"PK" else from_json(data, source)
+
+
+def from_npz(data: bytes, source: str = "this file") -> Trace:
+    """Read a trace from the bytes of an NPZ file; nothing in it is ever unpickled."""
+    arrays = read_npz(data, source)
+    if "trace" not in arrays:
+        raise AttnctlError(f"{source} is not a trace: it has no entry 'trace'")
+    bare = from_json(str(arrays.pop("trace")), source)
+    layers = []
+    for layer in bare.layers:
+        prefix = f"layers.{layer.layer}."
+        own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+        known: dict[str, Any] = {name: own[name] for name in (*LAYER_ARRAYS, *HEAD_ARRAYS) if name in own}
+        parameters = {name: own[name] for name in (*PER_HEAD, *SHARED) if name in own}
+        layers.append(dataclasses.replace(layer, parameters=parameters, **known))
+    return _checked(dataclasses.replace(bare, embeddings=arrays.get("embeddings"), layers=tuple(layers)), source)
+
+
+def read_npz(data: bytes, source: str) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of an NPZ file. Raises AttnctlError where it is damaged or holds pickled objects."""
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise AttnctlError(f"{source} is a single array, not an .npz archive")
+            return {name: archive[name] for name in archive.files}
+    except (
+        ValueError,
+        EOFError,
+        zipfile.BadZipFile,
+        zipfile.LargeZipFile,
+        zlib.error,
+        NotImplementedError,
+        MemoryError,
+    ) as error:
+        raise AttnctlError(f"{source} is not a sound .npz file: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error) or type(error).__name__
+    if "allow_pickle" in text or "pickle" in text.lower():
+        return "it holds pickled objects, which attnctl never unpickles"
+    return text.splitlines()[0][:120]
