@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from attnctl.cli import options as o
+from attnctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from attnctl.trace import Trace
+
+WALKED_LAYERS = 2  # as many as are walked through when none are named
 
 
 @o.with_model_options
@@ -18,13 +25,108 @@ def explain(
     layer: o.LayerChoice = None,
     head: o.HeadChoice = None,
     query: o.Query = None,
+    steps: Annotated[
+        str | None, typer.Option("--steps", help="Only these steps: scores,weights,…", show_default=False)
+    ] = None,
+    precision: Annotated[int, typer.Option("--precision", help="Decimals.", min=0, max=9)] = 2,
+    story: Annotated[bool, typer.Option("--story", help="Add the classroom reading of each step.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Write the trace as one line of JSON.")] = False,
     output: o.Output = None,
     **options: Any,
 ) -> None:
     """Show every step of self-attention on a text: tokens, queries and keys, scores, softmax, context."""
+    names = None if steps is None else [name.strip() for name in steps.split(",")]
+    form = _form(output, json)
+    if names is not None:
+        from attnctl.steps import check_names
+
+        check_names(names)
+    trace, at = _trace(o.text_of(text, file), layer, head, query, options, narrow=form in ("json", "npz"))
+    if form in ("json", "npz"):
+        _write_trace(trace, names, output)
+    else:
+        _write_walk(trace, at, output, layer=layer, head=head, names=names, precision=precision, story=story)
+
+
+def _form(output: str | None, json: bool) -> str:
+    """What is written: json, npz, txt, or terminal. Raises UsageError for a suffix that means nothing here."""
+    if output is None or output == "-":
+        return "json" if json else "terminal"
+    suffix = Path(output).suffix.lower()
+    if suffix not in (".json", ".npz", ".txt") or (json and suffix != ".json"):
+        raise UsageError(f"-o {output}: explain writes .json, .npz or .txt (for pictures see attnctl heatmap)")
+    from attnctl.files import check_writable
+
+    check_writable(output)
+    return suffix[1:]
+
+
+def _trace(
+    text: str, layer: str | None, head: str | None, query: str | None, options: dict[str, Any], narrow: bool
+) -> tuple[Trace, int | None]:
+    """The trace that was asked for, and the index of the query token, if one was named."""
     from attnctl.models import record
+    from attnctl.tokens import checked, find
 
     model = o.model_of(options)
-    trace = record(model, o.text_of(text, file))
-    sys.stdout.write(trace.to_json() + "\n")
+    info = model.info
+    layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
+    heads = o.selection(head, info.n_heads or 1, "head", info.name)
+    at = None if query is None else find(model.tokenize(checked(text)), query)
+    if not narrow:  # the walk names what the other heads found
+        heads = None
+    return record(model, text, layers=layers, heads=heads, rows=[at] if narrow and at is not None else None), at
+
+
+def _write_trace(trace: Trace, names: list[str] | None, output: str | None) -> None:
+    from attnctl.steps import narrowed
+    from attnctl.trace import save, to_json
+
+    if names is not None:
+        trace = narrowed(trace, names)
+    if output is None or output == "-":
+        sys.stdout.buffer.write(to_json(trace) + b"\n")
+    else:
+        save(trace, output)
+
+
+def _write_walk(
+    trace: Trace,
+    query: int | None,
+    output: str | None,
+    *,
+    layer: str | None,
+    head: str | None,
+    names: list[str] | None,
+    precision: int,
+    story: bool,
+) -> None:
+    from dataclasses import replace
+
+    from rich.console import Console
+
+    from attnctl.render.terminal import Explanation
+    from attnctl.steps import focus
+
+    picked = o.selection(head, trace.model.n_heads or 1, "head", trace.model.name)
+    best = focus(trace, head=picked[0] if picked and len(picked) == 1 else None, query=query)
+    if layer is None and best is not None and len(trace.layers) > WALKED_LAYERS:
+        trace = replace(trace, layers=(trace.layer(best.layer),))
+    heads = {}
+    for part in trace.layers:
+        if head is not None:
+            heads[part.layer] = tuple(picked) if picked is not None else part.heads
+        else:
+            own = focus(trace, layer=part.layer, query=best.query if best else None)
+            heads[part.layer] = (own.head,) if own else part.heads[:1]
+    walk = Explanation(trace, best, heads=heads, only=names, precision=precision, story=story)
+    if output is None or output == "-":
+        Console(highlight=False, markup=False, emoji=False).print(walk)
+        return
+    import io
+
+    from attnctl.files import write_whole
+
+    page = io.StringIO()
+    Console(file=page, width=100, highlight=False, markup=False, emoji=False).print(walk)
+    write_whole(output, page.getvalue().encode())

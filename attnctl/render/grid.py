@@ -1,0 +1,190 @@
+"""Grids of numbers for a terminal: aligned, abridged to a width with an honest ellipsis, heat behind the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.cells import cell_len, set_cell_size
+from rich.style import Style
+from rich.text import Text
+
+from attnctl.tokens import shown
+from attnctl.trace import Token
+
+ACCENT = "bright_magenta"
+DIM = "dim"
+GAP = 2
+MASKED = "·"
+
+# viridis at nine places (van der Walt and Smith): perceptually uniform, safe for colour-blind eyes
+_VIRIDIS = (
+    (68, 1, 84),
+    (71, 44, 122),
+    (59, 81, 139),
+    (44, 113, 142),
+    (33, 144, 141),
+    (39, 173, 129),
+    (92, 200, 99),
+    (170, 220, 50),
+    (253, 231, 37),
+)
+
+
+def heat(share: float) -> Style:
+    """The background for a number from 0 to 1, with a foreground that can be read on it; near 0 there is none."""
+    if share < 0.005:
+        return Style()
+    place = min(max(share, 0.0), 1.0) * (len(_VIRIDIS) - 1)
+    low = min(int(place), len(_VIRIDIS) - 2)
+    r, g, b = (round(a + (c - a) * (place - low)) for a, c in zip(_VIRIDIS[low], _VIRIDIS[low + 1], strict=True))
+    ink = "#000000" if 0.299 * r + 0.587 * g + 0.114 * b > 120 else "#ffffff"
+    return Style.parse(f"{ink} on #{r:02x}{g:02x}{b:02x}")
+
+
+def number(value: float, precision: int, tiny: bool = False) -> str:
+    """A number with so many decimals; never "-0.00"; in powers of ten where it is large, or where all are `tiny`."""
+    if abs(value) >= 1e6 or tiny:
+        return f"{value:.{precision}e}"
+    text = f"{value:.{precision}f}"
+    return text[1:] if text.startswith("-") and not float(text) else text
+
+
+def label(token: Token | str, width: int | None = None) -> str:
+    """A token as a label: safe, on one line, marked † where the model does not know it, at most `width` cells wide."""
+    text = shown(token if isinstance(token, str) else token.text)
+    if isinstance(token, Token) and token.unknown:
+        text += "†"
+    if any("\u0590" <= char <= "\u08ff" or "\ufb1d" <= char <= "\ufefc" for char in text):
+        text = f"\u2068{text}\u2069"  # isolate: right-to-left letters must not pull the numbers around
+    if width is not None and cell_len(text) > width:
+        text = set_cell_size(text, width - 1).rstrip() + "…"
+    return text
+
+
+def padded(text: str, width: int, right: bool = True) -> str:
+    """`text` in exactly `width` cells; right: pushed to the right edge."""
+    space = " " * max(0, width - cell_len(text))
+    return space + text if right else text + space
+
+
+def kept(count: int, room: int, must: Sequence[int] = ()) -> list[int | None]:
+    """Which of `count` rows or columns are shown where there is room for `room` lines; None stands for an ellipsis."""
+    if count <= room:
+        return list(range(count))
+    room = max(room - 1, 1)  # one line goes to an ellipsis
+    wanted = {index for index in must if 0 <= index < count}
+    head = max(1, room - 1 - len(wanted))
+    chosen = sorted({*range(head), *wanted, count - 1})
+    while len(chosen) > room and head > 1:
+        head -= 1
+        chosen = sorted({*range(head), *wanted, count - 1})
+    result: list[int | None] = []
+    for index in chosen:
+        if (result and result[-1] is not None and index > result[-1] + 1) or (not result and index > 0):
+            result.append(None)
+        result.append(index)
+    return result
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A matrix with its labels, ready to be laid out: `array` (rows, columns), numbers or a boolean mask."""
+
+    array: Any
+    rows: Sequence[str]
+    columns: Sequence[str]
+    precision: int = 2
+    mask: Any = None  # (rows, columns), false cells are shown as ·
+    heat: bool = False
+    sums: bool = False
+    mark: int | None = None  # the row to point at
+    must: tuple[int, ...] = ()  # columns that are never abridged away
+    max_rows: int = 24
+
+    def lines(self, width: int) -> list[Text]:
+        """The grid in at most `width` cells a line."""
+        array = np.asarray(self.array)
+        names = [label_fit(row, max(6, width // 5)) for row in self.rows]
+        left = max([cell_len(name) for name in names] + [1])
+        lead = 2  # room for the pointer
+        rows = kept(len(array), self.max_rows, () if self.mark is None else (self.mark,))
+        cell = self._cell_width(array, rows)
+        tail = cell + GAP + 1 if self.sums else 0
+        room = max(1, (width - lead - left - tail) // (cell + GAP))
+        columns = kept(array.shape[1], room, self.must)
+        widths = [cell if at is not None else 1 for at in columns]
+        if any(at is None for at in columns) and sum(widths) + GAP * len(widths) > width - lead - left - tail:
+            columns = kept(array.shape[1], max(2, room - 1), self.must)
+            widths = [cell if at is not None else 1 for at in columns]
+        out = [self._header(columns, widths, lead + left, cell)] if any(self.columns) else []
+        for row in rows:
+            if row is None:
+                out.append(Text(" " * lead + "⋮", style=DIM))
+            else:
+                out.append(self._row(array, row, columns, widths, padded(names[row], left, right=False), cell))
+        return out + self._left_out(array, rows, columns, lead)
+
+    def _cell_width(self, array: Any, rows: Sequence[int | None]) -> int:
+        seen = array[[row for row in rows if row is not None]]
+        widest = 1 if array.dtype == np.bool_ else max(len(self._number(float(x))) for x in (seen.min(), seen.max()))
+        longest = max([cell_len(name) for name in self.columns] + [1])
+        return max(widest, min(longest, 8))
+
+    def _number(self, value: float) -> str:
+        largest = float(np.abs(self.array).max())
+        return number(value, self.precision, tiny=not self.heat and 0 < largest < 0.5 * 10**-self.precision)
+
+    def _header(self, columns: Sequence[int | None], widths: Sequence[int], left: int, cell: int) -> Text:
+        line = Text(" " * left, style=DIM)
+        for at, width in zip(columns, widths, strict=True):
+            line.append(" " * GAP + padded("…" if at is None else label_fit(self.columns[at], width), width))
+        if self.sums:
+            line.append(" " * (GAP + 1) + padded("Σ", cell))
+        return line
+
+    def _row(
+        self, array: Any, row: int, columns: Sequence[int | None], widths: Sequence[int], name: str, cell: int
+    ) -> Text:
+        marked = row == self.mark
+        line = Text("▸ " if marked else "  ", style=ACCENT if marked else "")
+        line.append(name, style="bold" if marked else "")
+        for at, width in zip(columns, widths, strict=True):
+            line.append(" " * (GAP - 1) if self.heat else " " * GAP)
+            hidden = self.mask is not None and at is not None and not self.mask[row][at]
+            if at is None:
+                text, style = "…", Style(dim=True)
+            elif hidden:
+                text, style = MASKED, Style(dim=True)
+            elif array.dtype == np.bool_:
+                text, style = ("✓" if array[row, at] else MASKED), Style(dim=not array[row, at])
+            else:
+                text = self._number(float(array[row, at]))
+                style = heat(float(array[row, at])) if self.heat else Style()
+            text = padded(text, width)
+            line.append(f" {text}" if self.heat else text, style=style)
+        if self.sums:
+            total = self._number(float(array[row].sum()))
+            line.append(" " * (GAP + 1) + padded(total, cell), style=DIM)
+        return line
+
+    def _left_out(self, array: Any, rows: Sequence[int | None], columns: Sequence[int | None], lead: int) -> list[Text]:
+        parts = []
+        for shown_, count, what in ((rows, array.shape[0], "row"), (columns, array.shape[1], "column")):
+            missing = count - sum(at is not None for at in shown_)
+            if missing:
+                parts.append(f"{missing} more {what}{'s' * (missing != 1)}")
+        return [Text(" " * lead + "… " + ", ".join(parts), style=DIM)] if parts else []
+
+
+def label_fit(text: str, width: int) -> str:
+    """`text` in at most `width` cells, its end replaced by … where it is longer."""
+    return text if cell_len(text) <= width else set_cell_size(text, max(width - 1, 0)).rstrip() + "…"
+
+
+def bar(share: float, width: int) -> str:
+    """A bar for a number from 0 to 1, exact to an eighth of a cell."""
+    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
+    return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]

@@ -1,0 +1,414 @@
+"""The ordered steps of a trace: name, formula, sentence, arrays. Every renderer walks this."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attnctl.errors import UsageError
+from attnctl.trace import HEAD_ARRAYS, LAYER_ARRAYS, LayerTrace, Trace
+
+# every name that --steps takes: a step, or a part of one
+NAMES = (
+    "tokens",
+    "embeddings",
+    "input",
+    "queries",
+    "keys",
+    "values",
+    "rope",
+    "scores",
+    "scaled",
+    "mask",
+    "weights",
+    "dropout",
+    "context",
+    "output",
+    "residual",
+    "prediction",
+    "summary",
+)
+# the arrays of a LayerTrace that belong to a step of another name
+FIELDS = {
+    "rope": ("rope_angles", "queries_before_rope", "keys_before_rope"),
+    "scaled": ("bias", "scaled_scores"),
+    "dropout": ("dropped_weights",),
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One array of a step. `rows` and `columns` say what its axes count: queries, keys, tokens, or dimensions."""
+
+    name: str
+    symbol: str
+    array: npt.NDArray[np.float32] | npt.NDArray[np.bool_]
+    rows: str
+    columns: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: what it is called, how it is computed, what it means, and its arrays for one layer and head.
+
+    `layer` and `head` are None where the step belongs to the whole text, or to all heads.
+    """
+
+    name: str
+    title: str
+    formula: str
+    sentence: str
+    parts: tuple[Part, ...] = ()
+    story: str = ""
+    layer: int | None = None
+    head: int | None = None
+
+
+def walk(trace: Trace, heads: Collection[int] | None = None, only: Collection[str] | None = None) -> Iterator[Step]:
+    """The steps of `trace` in the order of the mathematics, for some heads (None: all) and some names (None: all)."""
+    for step in _all_steps(trace, heads):
+        if only is None or step.name in only:
+            yield step
+        elif parts := tuple(part for part in step.parts if part.name in only):
+            yield replace(step, parts=parts)
+
+
+def _all_steps(trace: Trace, heads: Collection[int] | None) -> Iterator[Step]:
+    yield _tokens(trace)
+    if trace.embeddings is not None:
+        yield _embeddings(trace)
+    for layer in trace.layers:
+        if layer.input is not None:
+            yield _input(layer)
+        for at, head in enumerate(layer.heads):
+            if heads is None or head in heads:
+                yield from _head_steps(trace, layer, at, head)
+        if layer.output is not None and (len(layer.heads) > 1 or "W_O" in layer.parameters):
+            yield _output(trace, layer)
+        if layer.residual is not None:
+            yield _residual(layer)
+    if trace.predictions:
+        yield _prediction(trace)
+    if any(layer.weights is not None for layer in trace.layers):
+        yield Step("summary", "where attention went", "", "The largest weights of each row, as shares of one.")
+
+
+def _tokens(trace: Trace) -> Step:
+    n = len(trace.tokens)
+    many = f"{n} tokens" if n != 1 else "1 token"
+    known = trace.tokens and trace.tokens[0].id is not None
+    ids = ", each with the id by which the model knows it" if known else ""
+    return Step("tokens", "tokens", "", f"The text is cut into {many}{ids}.")
+
+
+def _embeddings(trace: Trace) -> Step:
+    assert trace.embeddings is not None
+    d = trace.embeddings.shape[1]
+    sentence = f"Each token becomes a row of {d} numbers, the same for the same word."
+    if trace.model.positions is not None:
+        kind = "sines and cosines of" if trace.model.positions == "sinusoidal" else "a learned row for"
+        sentence = f"Each token becomes a row of {d} numbers: its word's row, plus {kind} its position."
+    return Step("embeddings", "embeddings", "X", sentence, (_part("embeddings", "X", trace.embeddings, "tokens"),))
+
+
+def _part(name: str, symbol: str, array: npt.NDArray[np.float32], rows: str, columns: str = "dimensions") -> Part:
+    return Part(name, symbol, array, rows, columns)
+
+
+def _input(layer: LayerTrace) -> Step:
+    assert layer.input is not None
+    return Step(
+        "input",
+        f"input of layer {layer.layer}",
+        f"X of layer {layer.layer} = residual stream",
+        "What the layers before have made of each token; it takes the place of the embeddings.",
+        (_part("input", "X", layer.input, "tokens"),),
+        layer=layer.layer,
+    )
+
+
+def _head_steps(trace: Trace, layer: LayerTrace, at: int, head: int) -> Iterator[Step]:
+    for make in (_projections, _rope, _scores, _scaled, _mask, _weights, _dropout, _context):
+        step = make(trace, layer, at)
+        if step is not None:
+            yield replace(step, layer=layer.layer, head=head)
+
+
+def _projections(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    before = layer.queries_before_rope, layer.keys_before_rope
+    q = layer.queries if before[0] is None else before[0]
+    k = layer.keys if before[1] is None else before[1]
+    names = (("queries", "Q", q, "queries"), ("keys", "K", k, "keys"), ("values", "V", layer.values, "keys"))
+    parts = tuple(_part(name, symbol, array[at], rows) for name, symbol, array, rows in names if array is not None)
+    if not parts:
+        return None
+    story = (
+        "Query: what am I looking for? Key: what do I offer? Value: what do I share if I am chosen? "
+        "As in a library: the query is what you ask, the keys are the titles on the spines, the values what is inside."
+    )
+    formula = "   ".join(_projection(part.symbol, layer) for part in parts)
+    sentence = "Each row is read in three ways: as what it looks for, what it offers, and what it passes on."
+    if trace.model.kind == "dot":
+        formula, sentence = "Q = K = V = X", "Without weights a row is its own query, key and value."
+    elif trace.model.kind == "checkpoint":
+        formula, sentence = "Q, K, V", "As the model hands them to attention: projected, and turned where it uses RoPE."
+    elif trace.model.kind == "matrix":
+        formula, sentence = "Q, K, V", "Given outright."
+    shared = trace.model.n_heads != trace.model.n_kv_heads
+    if shared and layer.kv_heads:
+        sentence += f" Head {layer.heads[at]} reads the keys and values of key/value head {layer.kv_heads[at]}."
+    return Step("projections", ", ".join(part.name for part in parts), formula, sentence, parts, story)
+
+
+def _projection(symbol: str, layer: LayerTrace) -> str:
+    bias = f" + b_{symbol}" if f"b_{symbol}" in layer.parameters else ""
+    return f"{symbol} = X W_{symbol}{bias}"
+
+
+def _rope(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    if layer.rope_angles is None or layer.queries_before_rope is None:
+        return None
+    assert layer.queries is not None and layer.keys is not None
+    pairs = "(k, k + d/2)" if trace.model.rope_pairs != "interleaved" else "(2k, 2k + 1)"
+    return Step(
+        "rope",
+        "rotary positions",
+        f"angle = position / {trace.model.rope_theta:g}^(2k/d)",
+        f"Queries and keys are turned in pairs of dimensions {pairs}, by an angle that grows with the position: a score "
+        "then depends on how far apart two tokens are.",
+        (
+            _part("rope_angles", "angle in radians", layer.rope_angles, "tokens", "pairs"),
+            _part("queries", "Q turned", layer.queries[at], "queries"),
+            _part("keys", "K turned", layer.keys[at], "keys"),
+        ),
+    )
+
+
+def _scores(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    if layer.scores is None:
+        return None
+    formula = "scores = X Xᵀ" if trace.model.kind == "dot" and layer.rope_angles is None else "scores = Q Kᵀ"
+    return Step(
+        "scores",
+        "scores",
+        formula,
+        "Row i, column j: the dot product of i's query and j's key. The better they match, the larger it is.",
+        (_part("scores", "scores", layer.scores[at], "queries", "keys"),),
+        "Each token holds its question against every token's offer.",
+    )
+
+
+def _scaled(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    if layer.scaled_scores is None:
+        return None
+    scale, d_k, cap = trace.model.scale, trace.model.d_k, trace.model.soft_cap
+    if scale == 1.0:
+        formula, sentence = "scaled scores = scores", "Not scaled: the scores stay as they are."
+    elif is_default_scale(trace):
+        formula = f"scaled scores = scores / √{d_k}"
+        sentence = (
+            f"Divided by √{d_k} = {math.sqrt(d_k or 1):.3g}, so that long vectors do not drive the softmax to 0 and 1."
+        )
+    else:
+        shown = "scale" if scale is None else f"{scale:.6g}"
+        formula, sentence = f"scaled scores = scores × {shown}", "Multiplied by the scale that was asked for."
+    if cap is not None:
+        formula += f", capped: {cap:g} tanh(· / {cap:g})"
+        sentence += f" A soft cap then keeps them within ±{cap:g}."
+    parts = [_part("scaled_scores", "scaled scores", layer.scaled_scores[at], "queries", "keys")]
+    if layer.bias is not None:
+        formula += " + bias"
+        sentence += " A bias for the distance is added."
+        parts.insert(0, _part("bias", "bias", layer.bias[at], "queries", "keys"))
+    story = "Without this, one match that is a little better would take everything."
+    return Step("scaled", "scaled scores", formula, sentence, tuple(parts), story)
+
+
+def is_default_scale(trace: Trace) -> bool:
+    """Whether scores are divided by √d_k."""
+    scale, d_k = trace.model.scale, trace.model.d_k
+    return scale is not None and d_k is not None and math.isclose(scale, 1 / math.sqrt(d_k), rel_tol=1e-6)
+
+
+def _mask(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    if layer.mask is None:
+        return None
+    why = []
+    if trace.model.causal:
+        why.append("no token may look at the ones after it")
+    if trace.model.window is not None:
+        why.append(f"none at {trace.model.window} tokens' distance or more")
+    sentence = (
+        ": ".join(["What a query may not see is hidden before the softmax", ", ".join(why)])
+        if why
+        else ("What a query may not see is hidden before the softmax")
+    )
+    part = Part("mask", "mask", layer.mask, "queries", "keys")
+    story = "Whoever writes from left to right cannot look at words that are not written yet."
+    return Step("mask", "mask", "hidden scores = -∞", sentence + ".", (part,), story if trace.model.causal else "")
+
+
+def _weights(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    if layer.weights is None:
+        return None
+    t = trace.model.temperature
+    inside = "scaled scores" if layer.mask is None else "masked scaled scores"
+    formula = f"weights = softmax({inside}{'' if t is None else f' / {t:g}'})"
+    sentence = "Each score's exponential, divided by the sum over its row: all positive, each row a whole."
+    if trace.model.kind == "matrix" and layer.scaled_scores is None:
+        formula, sentence = "weights", "As given: row i says how token i shares out its attention."
+    if t is not None:
+        sentence += f" A temperature of {t:g} makes rows {'flatter' if t > 1 else 'sharper'}."
+    part = _part("weights", "weights", layer.weights[at], "queries", "keys")
+    return Step("weights", "weights", formula, sentence, (part,), "How much of its attention each token pays to each.")
+
+
+def _dropout(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    if layer.dropped_weights is None:
+        return None
+    p = trace.model.dropout or 0.0
+    return Step(
+        "dropout",
+        "dropout",
+        f"kept weights × 1/(1 - {p:g}), the others 0",
+        f"In training, each weight is dropped with probability {p:g}, and the kept ones grow by {1 / (1 - p):.3g}.",
+        (_part("dropped_weights", "weights after dropout", layer.dropped_weights[at], "queries", "keys"),),
+    )
+
+
+def _context(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    if layer.context is None:
+        return None
+    plain = trace.model.kind == "dot"
+    return Step(
+        "context",
+        "context",
+        "context = weights X" if plain else "context = weights V",
+        "Each token's new row: every value times its weight, added up.",
+        (_part("context", "context", layer.context[at], "queries"),),
+        "What each token has learned from those it listened to.",
+    )
+
+
+def _output(trace: Trace, layer: LayerTrace) -> Step:
+    assert layer.output is not None
+    n_heads, projected = trace.model.n_heads or len(layer.heads), "W_O" in layer.parameters
+    joined = f"The contexts of {n_heads} heads stand side by side" if n_heads > 1 else "The context stands alone"
+    parts = [_part("output", "output", layer.output, "tokens")]
+    if layer.context is not None and len(layer.heads) == n_heads > 1 and projected and layer.rows is None:
+        side_by_side = np.concatenate(list(layer.context), axis=-1)  # (n, heads · d_v)
+        parts.insert(0, _part("concatenated", "side by side", side_by_side, "tokens"))
+    bias = " + b_O" if "b_O" in layer.parameters else ""
+    heads = "[head 0 … head " + str(n_heads - 1) + "]" if n_heads > 1 else "context"
+    return Step(
+        "output",
+        "output",
+        f"output = {heads}{' W_O' if projected else ''}{bias}",
+        joined + (", and W_O mixes them into one row again." if projected else "."),
+        tuple(parts),
+        layer=layer.layer,
+    )
+
+
+def _residual(layer: LayerTrace) -> Step:
+    assert layer.residual is not None
+    return Step(
+        "residual",
+        "residual stream",
+        "X + output",
+        "What attention found is added to what was there.",
+        (_part("residual", "X + output", layer.residual, "tokens"),),
+        layer=layer.layer,
+    )
+
+
+def _prediction(trace: Trace) -> Step:
+    return Step(
+        "prediction",
+        "prediction",
+        "softmax(residual stream × unembedding)",
+        "The last row is held against every word of the vocabulary.",
+    )
+
+
+# --- what to look at ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Focus:
+    """The layer, head and query token that a walk looks at most closely, and the key its attention goes to."""
+
+    layer: int
+    head: int
+    query: int
+    key: int
+    weight: float
+
+
+def focus(trace: Trace, layer: int | None = None, head: int | None = None, query: int | None = None) -> Focus | None:
+    """The most telling place of a trace, within what is already chosen; None where there are no weights.
+
+    It is the largest weight on another token, in rows that have three or more to choose from; special tokens, and the
+    first token of a checkpoint (where unused attention is parked), do not count.
+    """
+    best: Focus | None = None
+    highest = -1.0
+    for part in trace.layers:
+        if part.weights is None or layer not in (None, part.layer):
+            continue
+        for at, number in enumerate(part.heads):
+            if head not in (None, number):
+                continue
+            rank, weight, i, j = _strongest(trace, part, at, query)
+            if rank > highest:
+                highest, best = rank, Focus(part.layer, number, i, j, weight)
+    return best
+
+
+def _strongest(trace: Trace, layer: LayerTrace, at: int, query: int | None) -> tuple[float, float, int, int]:
+    """(rank, weight, query, key) of the strongest link of one head; the rank discounts what tells little."""
+    assert layer.weights is not None
+    rank = layer.weights[at].astype(np.float64)  # (rows, n_k)
+    rows = list(range(len(rank))) if layer.rows is None else list(layer.rows)
+    n_k = rank.shape[1]
+    for row, i in enumerate(rows):
+        seen = n_k if layer.mask is None else int(layer.mask[row].sum())
+        if query is not None and i != query:
+            rank[row] = -1
+        elif query is None and (seen < min(3, n_k) or trace.tokens[i].special):
+            rank[row] *= _DISCOUNT
+        if trace.key_tokens is None:
+            rank[row, i] *= _DISCOUNT
+    parked = trace.model.kind == "checkpoint"
+    rank[:, [j for j, t in enumerate(trace.keys_of) if t.special or (j == 0 and parked)]] *= _DISCOUNT
+    row, key = (int(index) for index in np.unravel_index(int(np.argmax(rank)), rank.shape))
+    return float(rank[row, key]), float(layer.weights[at][row, key]), rows[row], key
+
+
+_DISCOUNT = 1e-3  # not 0: where nothing better is there, the largest of these is taken
+
+
+def narrowed(trace: Trace, names: Collection[str]) -> Trace:
+    """The trace with only the arrays that the named steps show. Raises UsageError for a name that is no step."""
+    check_names(names)
+    fields = {field for name in names for field in FIELDS.get(name, (name,))}
+    gone: dict[str, Any] = {name: None for name in (*LAYER_ARRAYS, *HEAD_ARRAYS) if name not in fields}
+    layers = tuple(replace(layer, parameters={}, **gone) for layer in trace.layers)
+    return replace(
+        trace,
+        layers=layers,
+        embeddings=trace.embeddings if "embeddings" in names else None,
+        predictions=trace.predictions if "prediction" in names else (),
+    )
+
+
+def check_names(names: Collection[str]) -> None:
+    """Raise UsageError for a name that is no step."""
+    for name in names:
+        if name not in NAMES:
+            raise UsageError(f"no step {name!r}: they are {', '.join(NAMES)}")
