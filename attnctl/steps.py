@@ -155,6 +155,7 @@ def _projections(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     sentence = "Each row is read in three ways: as what it looks for, what it offers, and what it passes on."
     if trace.model.kind == "dot":
         formula, sentence = "Q = K = V = X", "Without weights a row is its own query, key and value."
+        parts = parts[:1]
     elif trace.model.kind == "checkpoint":
         formula, sentence = "Q, K, V", "As the model hands them to attention: projected, and turned where it uses RoPE."
     elif trace.model.kind == "matrix":
@@ -162,7 +163,8 @@ def _projections(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     shared = trace.model.n_heads != trace.model.n_kv_heads
     if shared and layer.kv_heads:
         sentence += f" Head {layer.heads[at]} reads the keys and values of key/value head {layer.kv_heads[at]}."
-    return Step("projections", ", ".join(part.name for part in parts), formula, sentence, parts, story)
+    title = ", ".join(part.name for part in parts) if len(parts) > 1 else "queries, keys, values"
+    return Step("projections", title, formula, sentence, parts, story)
 
 
 def _projection(symbol: str, layer: LayerTrace) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from attnctl.attention import Array, Call
 from attnctl.errors import UsageError
 from attnctl.models.record import Run, record
+from attnctl.tokens import checked, find
 from attnctl.trace import ModelInfo, Token, Trace
 
 __all__ = ["Model", "Visit", "attend", "open_model", "record"]
@@ -66,15 +67,15 @@ def attend(
     text: str,
     model: str | Model = DEFAULT,
     *,
-    layers: Sequence[int] | None = None,
-    heads: Sequence[int] | None = None,
-    rows: Sequence[int] | None = None,
+    layer: int | Sequence[int] | None = None,
+    head: int | Sequence[int] | None = None,
+    query: int | str | None = None,
     **options: Any,
 ) -> Trace:
     """Self-attention over `text`, every step kept.
 
     `model` is a name or path as after --model, or an opened model; other options are those of the command line
-    (`causal=True`, `seed=1`, `d_model=16`, …). `layers`, `heads` and `rows` narrow what is kept.
+    (`causal=True`, `heads=2`, `seed=1`, …). `layer`, `head` and `query` narrow what is kept, as there.
 
     >>> attend("Alice will eat pizza", model="random").layers[0].weights.shape
     (1, 4, 4)
@@ -82,4 +83,9 @@ def attend(
     Raises AttnctlError for what the command line would refuse.
     """
     opened = open_model(model, **options) if isinstance(model, str) else model
-    return record(opened, text, layers=layers, heads=heads, rows=rows)
+    rows = None if query is None else [find(opened.tokenize(checked(text)), str(query))]
+    return record(opened, text, layers=_several(layer), heads=_several(head), rows=rows)
+
+
+def _several(index: int | Sequence[int] | None) -> Sequence[int] | None:
+    return [index] if isinstance(index, int) else index

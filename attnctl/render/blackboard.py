@@ -70,6 +70,17 @@ class Blackboard:
         room = self.width - cell_len(start) - len(result) - len(extra) - 3
         return [Text(f"{start}{self.terms(x, w[self.at, :, 0], room)}{extra} = ").append(result, style="bold")]
 
+    def rotation(self) -> list[Text]:
+        """The first pair of the query's dimensions, turned."""
+        before, angles, after = self.layer.queries_before_rope, self.layer.rope_angles, self.layer.queries
+        if before is None or angles is None or after is None:
+            return []
+        other = 1 if self.trace.model.rope_pairs == "interleaved" else angles.shape[1]
+        a, b = (self._num(before[self.at, self.row, d]) for d in (0, other))
+        x, y = (self._num(after[self.at, self.row, d]) for d in (0, other))
+        angle = self._num(angles[self.query, 0])
+        return [Text(f"q({self.name}): ({a}, {b}) turned by {angle} = ").append(f"({x}, {y})", style="bold")]
+
     def dot_products(self) -> list[Text]:
         """The query's dot product with each key."""
         q, k, scores = self.layer.queries, self.layer.keys, self.layer.scores

@@ -144,7 +144,7 @@ class Explanation:
         square = part.columns == "keys"
         columns = self.keys if square else [str(d) for d in range(part.array.shape[1])]
         weights = part.name in ("weights", "dropped_weights")
-        hidden = square and layer is not None and (part.name == "scaled_scores" or weights)
+        hidden = square and weights
         return Grid(
             part.array,
             rows,
@@ -167,6 +167,7 @@ class Explanation:
         row = None if x is None else x[self.focus.query]  # (d_model,)
         written = {
             "projections": lambda: board.projection("Q", row),
+            "rope": board.rotation,
             "scores": board.dot_products,
             "scaled": board.division,
             "weights": board.softmax,
