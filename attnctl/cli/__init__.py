@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from attnctl import __version__
-from attnctl.cli import explain, schema
+from attnctl.cli import explain, quiz, schema, softmax
 from attnctl.errors import DONE, INTERRUPTED, USAGE, AttnctlError
 
 
@@ -51,7 +51,9 @@ def _root(
 
 
 app.command("explain")(explain.explain)
+app.command("quiz")(quiz.quiz)
 app.command("schema")(schema.schema)
+app.command("softmax", context_settings={"ignore_unknown_options": True})(softmax.softmax)
 
 
 def complain(message: str) -> None:

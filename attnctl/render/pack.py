@@ -200,9 +200,9 @@ def coded(weights: npt.NDArray[np.float32], levels: int) -> bytes:
     top = float(weights.max(initial=0.0)) or 1.0
     codes = np.rint(np.sqrt(weights / np.float32(top)) * np.float32(levels))  # (n_q, n_k)
     if levels < 256:
-        return codes.astype(np.uint8).tobytes()
+        return bytes(codes.astype(np.uint8).tobytes())
     whole = codes.astype(np.uint16)  # (n_q, n_k)
-    return (whole & 255).astype(np.uint8).tobytes() + (whole >> 8).astype(np.uint8).tobytes()
+    return bytes((whole & 255).astype(np.uint8).tobytes() + (whole >> 8).astype(np.uint8).tobytes())
 
 
 def fitting_levels(trace: Trace, budget: Budget) -> int:
@@ -247,7 +247,7 @@ def pack_thumbnails(trace: Trace, blobs: Blobs) -> dict[str, Any]:
     return {"blob": blobs.add(np.stack(pictures).tobytes()), "rows": rows, "columns": columns}
 
 
-def pooled(grid: npt.NDArray[np.float32], side: int = THUMBNAIL) -> npt.NDArray[np.float32]:
+def pooled(grid: npt.NDArray[Any], side: int = THUMBNAIL) -> npt.NDArray[Any]:
     """`grid` (n_q, n_k) with neighbours averaged until no side is longer than `side`: (≤ side, ≤ side)."""
     for axis in (0, 1):
         n = grid.shape[axis]
