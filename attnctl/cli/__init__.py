@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 from attnctl import __version__
 from attnctl.cli import explain, schema
-from attnctl.errors import DONE, INTERRUPTED, USAGE, AttnctlError
+from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError
 
 
 class Commands(TyperGroup):
@@ -71,10 +71,13 @@ def main() -> None:
         code = DONE
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
+    except MemoryError as error:
+        complain(f"not enough memory: {str(error) or 'ask for less'}")
+        code = FAILED
     except OSError as error:
         complain(f"cannot write the output: {(error.strerror or str(error)).lower()}")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
+        code = FAILED
     except Exception as error:
         if not hasattr(error, "format_message"):  # a bug of ours: the traceback says where
             raise
