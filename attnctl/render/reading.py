@@ -88,6 +88,8 @@ def _weights_of(layer: LayerTrace, first: LayerTrace) -> Floats:
         raise AttnctlError(f"layer {layer.layer} of this trace holds no weights: write it without narrowing its steps")
     if layer.rows != first.rows:
         raise AttnctlError(f"layers {first.layer} and {layer.layer} hold different query rows: choose one with --layer")
+    if not np.isfinite(layer.weights).all():
+        raise AttnctlError(f"layer {layer.layer} of this trace holds a weight that is not finite (NaN or infinity)")
     return layer.weights
 
 

@@ -50,7 +50,9 @@ class Sheet:
         longest = LONGEST if len(reading.weights) == 1 else LONGEST - 5
         self.queries = [labels.label(token.text, longest) for token in reading.queries]
         self.keys = [labels.label(token.text, longest) for token in reading.keys]
-        self.places, self.plan, self.title, self.said = self._planned(labels.drawable(title), said, size, dpi)
+        self.places, self.plan, self.title, self.said = self._planned(
+            labels.drawable(title) if title else "", said, size, dpi
+        )
         p = self.plan
         self.figure = Figure(figsize=(p.width, p.height), dpi=dpi, facecolor=PAPER)
         FigureCanvasAgg(self.figure)
@@ -214,7 +216,7 @@ class Sheet:
         """The weights in their cells: one path for all that are dark, one for all that are light."""
         (w, h), (n_q, n_k) = self.plan.cell, weights.shape
         shades = self.colours(np.asarray(self.scale(weights.ravel())))[:, :3]  # (n_q · n_k, 3)
-        bright = _luminance(shades) > 0.2  # (n_q · n_k,)
+        bright = _luminance(shades) > 0.26  # (n_q · n_k,)
         shown = np.ones(n_q * n_k, dtype=bool) if mask is None else np.broadcast_to(mask, weights.shape).ravel()
         for light, colour in ((True, INK), (False, PAPER)):
             vertices, codes = [], []
