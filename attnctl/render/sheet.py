@@ -145,19 +145,16 @@ class Sheet:
                 vertices, codes, facecolor="none", edgecolor=colour, linewidth=width, capstyle="butt", zorder=LINES
             )
 
-    def _image(
-        self, left: float, top: float, width: float, height: float, data: Any, norm: Normalize, fine: bool
-    ) -> None:
+    def _image(self, left: float, top: float, width: float, height: float, rgba: Any, fine: bool = False) -> None:
+        """Colours (rows, columns, 4), uint8, as a picture: the few cells are coloured, not its many pixels."""
         box = Bbox.from_bounds(left, self.plan.height - top - height, width, height)
         picture = BboxImage(
             TransformedBbox(box, self.figure.dpi_scale_trans),
-            cmap=self.colours,
-            norm=norm,
             origin="upper",
             interpolation="auto" if fine else "nearest",
             zorder=CELLS,
         )
-        picture.set_data(data)
+        picture.set_data(rgba)
         self.figure.add_artist(picture)
 
     def _hatched(self, left: float, top: float, width: float, height: float) -> None:
@@ -195,10 +192,12 @@ class Sheet:
     def _cells(self, left: float, top: float, weights: Any, mask: Any, values: bool | None) -> None:
         p = self.plan
         (w, h), (n_q, n_k) = p.cell, weights.shape
-        data = weights if mask is None else np.ma.masked_array(weights, ~mask)
+        shares = np.asarray(self.scale(np.clip(weights, self.scale.vmin, self.scale.vmax)))  # (n_q, n_k)
+        colours = self.colours(shares, bytes=True)  # (n_q, n_k, 4)
         if mask is not None and not mask.all():
-            self._hatched(left, top, *p.panel)  # shines through where cells are masked
-        self._image(left, top, *p.panel, data, self.scale, fine=min(w, h) * self.figure.dpi < 3)
+            self._hatched(left, top, *p.panel)
+            colours[~mask] = 0  # transparent: the hatching shines through
+        self._image(left, top, *p.panel, colours, fine=min(w, h) * self.figure.dpi < 3)
         if min(w, h) > 0.07:
             across = [(left, top + i * h, left + p.panel[0], top + i * h) for i in range(1, n_q)]
             down = [(left + j * w, top, left + j * w, top + p.panel[1]) for j in range(1, n_k)]
@@ -210,14 +209,13 @@ class Sheet:
             texts = [_written(value, self.scale) for value in weights.ravel().tolist()]
             size = min(10.0, 72 * w * 0.82 / (max(map(len, texts)) * 0.62), 72 * h * 0.5)
             if values or size >= LEAST_VALUE:
-                self._values(texts, left, top, weights, mask, size)
+                self._values(texts, left, top, colours, size)
 
-    def _values(self, texts: Sequence[str], left: float, top: float, weights: Any, mask: Any, size: float) -> None:
-        """The weights in their cells: one path for all that are dark, one for all that are light."""
-        (w, h), (n_q, n_k) = self.plan.cell, weights.shape
-        shades = self.colours(np.asarray(self.scale(weights.ravel())))[:, :3]  # (n_q · n_k, 3)
-        bright = _luminance(shades) > 0.26  # (n_q · n_k,)
-        shown = np.ones(n_q * n_k, dtype=bool) if mask is None else np.broadcast_to(mask, weights.shape).ravel()
+    def _values(self, texts: Sequence[str], left: float, top: float, colours: Any, size: float) -> None:
+        """The weights in their cells, but where these are transparent: one path for dark ink, one for light."""
+        (w, h), n_k = self.plan.cell, colours.shape[1]
+        bright = _luminance(colours[..., :3].reshape(-1, 3) / 255.0) > 0.26  # (n_q · n_k,)
+        shown = colours[..., 3].ravel() > 0  # (n_q · n_k,)
         for light, colour in ((True, INK), (False, PAPER)):
             vertices, codes = [], []
             for at in np.flatnonzero(shown & (bright == light)).tolist():
@@ -273,8 +271,8 @@ class Sheet:
     def _colour_bar(self) -> None:
         p = self.plan
         left, top, height = p.bar
-        gradient = np.linspace(1, 0, 256)[:, None]  # (256, 1)
-        self._image(left, top, layout.BAR_WIDTH, height, gradient, Normalize(0, 1), fine=False)
+        gradient = self.colours(np.linspace(1, 0, 256)[:, None], bytes=True)  # (256, 1, 4)
+        self._image(left, top, layout.BAR_WIDTH, height, gradient)
         right, lines = left + layout.BAR_WIDTH, []
         ticks = _ticks(self.scale, height)
         for tick, text in ticks:
