@@ -158,13 +158,15 @@ def _row(trace: Trace, layer: LayerTrace, at: int, row: int, dice: random.Random
     keys = tuple(j for j in range(n_k) if layer.mask is None or layer.mask[row, j])
     if not 2 <= len(keys) <= MOST_KEYS:
         return None
-    names = tuple(_named([shown(token.text) for token in trace.keys_of])[j] for j in keys)
-    own = trace.tokens[row if layer.rows is None else layer.rows[row]]
+    labels = _named([shown(token.text) for token in trace.keys_of])
     place = row if layer.rows is None else layer.rows[row]
-    query = _named([shown(token.text) for token in trace.tokens])[place] if own else ""
-    pick = lambda array: None if array is None else array[at, row, list(keys)].astype(np.float64)  # noqa: E731
-    weights = layer.weights[at, row, list(keys)].astype(np.float64)  # (n,)
-    return Row(trace, layer, at, row, query, keys, names, weights, pick(layer.scaled_scores), pick(layer.scores), dice)
+    query = _named([shown(token.text) for token in trace.tokens])[place]
+    arrays = [
+        None if array is None else array[at, row, list(keys)].astype(np.float64)  # (n,)
+        for array in (layer.weights, layer.scaled_scores, layer.scores)
+    ]
+    assert arrays[0] is not None
+    return Row(trace, layer, at, row, query, keys, tuple(labels[j] for j in keys), arrays[0], *arrays[1:], dice)
 
 
 def _named(labels: list[str]) -> list[str]:

@@ -10,8 +10,8 @@ import typer
 from typer.core import TyperGroup
 
 from attnctl import __version__
-from attnctl.cli import explain, quiz, schema, softmax
-from attnctl.errors import DONE, INTERRUPTED, USAGE, AttnctlError
+from attnctl.cli import explain, heatmap, quiz, schema, softmax, view
+from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError
 
 
 class Commands(TyperGroup):
@@ -51,9 +51,11 @@ def _root(
 
 
 app.command("explain")(explain.explain)
+app.command("heatmap")(heatmap.heatmap)
 app.command("quiz")(quiz.quiz)
 app.command("schema")(schema.schema)
 app.command("softmax", context_settings={"ignore_unknown_options": True})(softmax.softmax)
+app.command("view")(view.view)
 
 
 def complain(message: str) -> None:
@@ -73,10 +75,13 @@ def main() -> None:
         code = DONE
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
+    except MemoryError as error:
+        complain(f"not enough memory: {str(error) or 'ask for less'}")
+        code = FAILED
     except OSError as error:
         complain(f"cannot write the output: {(error.strerror or str(error)).lower()}")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
+        code = FAILED
     except Exception as error:
         if not hasattr(error, "format_message"):  # a bug of ours: the traceback says where
             raise

@@ -52,6 +52,7 @@ MODEL_OPTIONS: dict[str, Any] = {
     "positions": _option(str, "--positions", help="Add positions to the embeddings: sinusoidal."),
     "rope": Annotated[bool, typer.Option("--rope", help="Rotary positions on queries and keys.")],
     "rope_theta": _option(float, "--rope-theta", help="Base of the rotary angles; 10000 unless told otherwise."),
+    "rope_pairs": _option(str, "--rope-pairs", help="Dimensions that turn together: half (as Llama) or interleaved."),
     "dropout": _option(float, "--dropout", help="Drop each weight with this probability (seeded)."),
     "device": _option(str, "--device", help="auto, cpu, cuda, cuda:1 or mps."),
 }

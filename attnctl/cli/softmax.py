@@ -62,7 +62,8 @@ def numbers_of(scores: list[str] | None) -> list[float]:
     """The scores as numbers, read from standard input for "-". Raises UsageError or AttnctlError naming what is none."""
     if not scores:
         raise UsageError('there are no scores: give some, such as 8.1 1.2 3.0 6.5, or "-" for standard input')
-    parts, where = scores, UsageError
+    parts: list[str] = scores
+    where: type[AttnctlError] = UsageError
     if scores == ["-"]:
         from attnctl.files import decode, read_bytes
 

@@ -20,6 +20,7 @@ FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 CALM = 8.0  # scores up to here have exponentials that can be read; beyond, the largest is taken off first
 
 Doubles = npt.NDArray[np.float64]
+Column = tuple[str, Doubles, str]  # title, numbers, what stands below them
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class SoftmaxTables:
 
     def _arithmetic(self, width: int) -> Iterator[Text]:
         w = self.worked
-        columns: list[tuple[str, Sequence[float], str]] = [] if w.labels is None else [("score", w.scores, "")]
+        columns: list[Column] = [] if w.labels is None else [("score", w.scores, "")]
         if w.scale != 1.0:
             columns.append((times(w.scale), w.multiplied, ""))
         if w.temperature != 1.0:
@@ -154,9 +155,7 @@ class SoftmaxTables:
         columns.append(("÷ Σ", w.weights, self._num(float(w.weights.sum()))))
         yield from self._table(columns, [float(x) for x in w.weights], width)
 
-    def _table(
-        self, columns: Sequence[tuple[str, Sequence[float], str]], shares: Sequence[float], width: int
-    ) -> Iterator[Text]:
+    def _table(self, columns: Sequence[Column], shares: Sequence[float], width: int) -> Iterator[Text]:
         """Names, columns of (title, numbers, foot), a bar for each share, and the feet."""
         left = max(map(cell_len, [*self.names, "score"]))
         cells = [[self._num(float(x)) for x in column] for _, column, _ in columns]
@@ -211,7 +210,7 @@ class SoftmaxTables:
             yield Text("exp makes every score positive first.", style=DIM)
             return
         total = self._num(float(w.plain.sum()))
-        columns = [] if w.labels is None else [("score", w.scores, "")]
+        columns: list[Column] = [] if w.labels is None else [("score", w.scores, "")]
         columns.append((f"÷ {total}", w.divided, self._num(1)))
         yield from self._table(columns, [float(x) for x in w.divided], width)
         yield Text("")
