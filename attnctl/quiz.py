@@ -161,12 +161,23 @@ def _row(trace: Trace, layer: LayerTrace, at: int, row: int, dice: random.Random
     labels = _named([shown(token.text) for token in trace.keys_of])
     place = row if layer.rows is None else layer.rows[row]
     query = _named([shown(token.text) for token in trace.tokens])[place]
-    arrays = [
-        None if array is None else array[at, row, list(keys)].astype(np.float64)  # (n,)
-        for array in (layer.weights, layer.scaled_scores, layer.scores)
-    ]
-    assert arrays[0] is not None
-    return Row(trace, layer, at, row, query, keys, tuple(labels[j] for j in keys), arrays[0], *arrays[1:], dice)
+
+    def seen(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        return array[at, row, list(keys)].astype(np.float64)  # (n,)
+
+    return Row(
+        trace,
+        layer,
+        at,
+        row,
+        query,
+        keys,
+        tuple(labels[j] for j in keys),
+        weights=seen(layer.weights),
+        scaled=None if layer.scaled_scores is None else seen(layer.scaled_scores),
+        scores=None if layer.scores is None else seen(layer.scores),
+        dice=dice,
+    )
 
 
 def _named(labels: list[str]) -> list[str]:

@@ -51,7 +51,7 @@ def view(
     if other is not None:
         chosen.append(trace_of(other, None, None, options, layer, head))
     traces = [narrowed(*one) for one in chosen]
-    write_page(traces, target or temporary(traces[0]), query=query, shown=not no_open and output is None)
+    write_page(traces, target or temporary(traces[0]), query=query, shown=not no_open and output != "-")
 
 
 def narrowed(trace: Trace, layers: list[int] | None, heads: list[int] | None) -> Trace:
