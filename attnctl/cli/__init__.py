@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from attnctl import __version__
-from attnctl.cli import explain, heatmap, schema
+from attnctl.cli import compare, explain, heatmap, schema
 from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError
 
 
@@ -52,6 +52,7 @@ def _root(
 
 app.command("explain")(explain.explain)
 app.command("heatmap")(heatmap.heatmap)
+app.command("compare")(compare.compare)
 app.command("schema")(schema.schema)
 
 

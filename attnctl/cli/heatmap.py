@@ -67,10 +67,7 @@ def heatmap(
 
     figure, notes = draw(trace, **how, cmap=cmap, size=inches, title=title, values=values, log=log, dpi=dpi or 200)
     write_whole(output, image(figure, picture))
-    from attnctl.cli import complain
-
-    for note in notes:
-        complain(f"note: {note}")
+    o.say(notes)
 
 
 def _form(output: str | None, size: str | None, dpi: int | None) -> str | None:

@@ -69,6 +69,11 @@ def trace_of(
     return Chosen(trace, o.selection(layer, n_layers, "layer", where), o.selection(head, n_heads, "head", where))
 
 
+def is_file(source: str) -> bool:
+    """Whether an argument names a file of numbers, rather than being a text."""
+    return Path(source).suffix.lower() in {*TRACES, *MATRICES} and not any(char.isspace() for char in source.strip())
+
+
 def _read(source: str | None) -> tuple[str, bytes] | None:
     """Name and bytes of a file or of standard input; None where the argument is a text itself."""
     from attnctl.files import read_bytes
@@ -77,7 +82,7 @@ def _read(source: str | None) -> tuple[str, bytes] | None:
         return None
     if source == "-":
         return "standard input", read_bytes("-")
-    if Path(source).suffix.lower() in {*TRACES, *MATRICES} and not any(char.isspace() for char in source.strip()):
+    if is_file(source):
         return source, read_bytes(source)  # a name with such an ending is no sentence, also where no such file is there
     try:
         there = Path(source).is_file()
