@@ -90,6 +90,8 @@ def _read(source: str | None) -> tuple[str, bytes] | None:
         there = False
     if there and Path(source).suffix.lower() == ".txt":
         raise UsageError(f"{source} is a file of text: read it with --file {source}")
+    if there and Path(source).suffix.lower() in (".safetensors", ".gguf"):
+        raise UsageError(f"{source} holds a model's weights: give a text, and --model {source}")
     if there and any(char in source for char in "/\\"):
         return source, read_bytes(source)
     return None
