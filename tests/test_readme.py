@@ -62,10 +62,14 @@ def test_example(command: str, output: str, room: Path) -> None:
         pytest.skip(reason)
     env = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "NO_COLOR", "COLUMNS")}
     env |= {"PATH": f"{room / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "COLUMNS": "80"}
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=room, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], cwd=room, env=env, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     if output.strip():
-        pattern = "\n".join(r"(?:.*\n?)*?" if line.strip() == "…" else re.escape(line.rstrip()) for line in output.rstrip().splitlines())
+        pattern = "\n".join(
+            r"(?:.*\n?)*?" if line.strip() == "…" else re.escape(line.rstrip()) for line in output.rstrip().splitlines()
+        )
         pattern = pattern.replace("(?:.*\\n?)*?\n", "(?:.*\\n)*?")
         shown = "\n".join(line.rstrip() for line in done.stdout.rstrip().splitlines())
         assert re.fullmatch(pattern, shown), shown

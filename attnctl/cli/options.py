@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -117,6 +117,14 @@ def text_of(text: str | None, file: str | None) -> str:
     except UnicodeEncodeError:
         raise AttnctlError("the text is not UTF-8") from None
     return text
+
+
+def say(notes: Sequence[str]) -> None:
+    """Notes for the user, on stderr, a line each."""
+    from attnctl.cli import complain
+
+    for note in notes:
+        complain(f"note: {note}")
 
 
 def selection(spec: str | None, count: int, what: str, of: str) -> list[int] | None:

@@ -55,18 +55,23 @@ def trace_of(
     if given is None:
         if tokens is not None:
             raise UsageError("--tokens names the tokens of bare weights; a text is split by --tokenizer")
-        return _recorded(o.text_of(source, file), options, layer, head)
+        return recorded(o.text_of(source, file), options, layer, head)
     where, data = given
     if _form(where, data, tokens) == "text":
         from attnctl.files import decode
 
-        return _recorded(decode(data, where), options, layer, head)
+        return recorded(decode(data, where), options, layer, head)
     _refuse(options, where)
     trace = _trace(where, data, tokens)
     info = trace.model
     n_layers = max((info.n_layers or 0, *(part.layer + 1 for part in trace.layers)))
     n_heads = max((info.n_heads or 0, *(index + 1 for part in trace.layers for index in part.heads)))
     return Chosen(trace, o.selection(layer, n_layers, "layer", where), o.selection(head, n_heads, "head", where))
+
+
+def is_file(source: str) -> bool:
+    """Whether an argument names a file of numbers, rather than being a text."""
+    return Path(source).suffix.lower() in {*TRACES, *MATRICES} and not any(char.isspace() for char in source.strip())
 
 
 def _read(source: str | None) -> tuple[str, bytes] | None:
@@ -77,7 +82,7 @@ def _read(source: str | None) -> tuple[str, bytes] | None:
         return None
     if source == "-":
         return "standard input", read_bytes("-")
-    if Path(source).suffix.lower() in {*TRACES, *MATRICES} and not any(char.isspace() for char in source.strip()):
+    if is_file(source):
         return source, read_bytes(source)  # a name with such an ending is no sentence, also where no such file is there
     try:
         there = Path(source).is_file()
@@ -85,6 +90,8 @@ def _read(source: str | None) -> tuple[str, bytes] | None:
         there = False
     if there and Path(source).suffix.lower() == ".txt":
         raise UsageError(f"{source} is a file of text: read it with --file {source}")
+    if there and Path(source).suffix.lower() in (".safetensors", ".gguf"):
+        raise UsageError(f"{source} holds a model's weights: give a text, and --model {source}")
     if there and any(char in source for char in "/\\"):
         return source, read_bytes(source)
     return None
@@ -175,7 +182,7 @@ def _refuse(options: dict[str, Any], where: str) -> None:
             raise UsageError(f"{option} does not go with {where}: its numbers are computed already")
 
 
-def _recorded(text: str, options: dict[str, Any], layer: str | None, head: str | None) -> Chosen:
+def recorded(text: str, options: dict[str, Any], layer: str | None, head: str | None) -> Chosen:
     """A text through a model, only the layers and heads asked for."""
     from attnctl.models import record
 

@@ -13,7 +13,7 @@ from rich.style import Style
 from rich.text import Text
 
 from attnctl.render.grid import DIM, MASKED, Grid, label, label_fit, padded, painted, viridis
-from attnctl.render.reading import Reading, least_positive, span
+from attnctl.render.reading import Reading, log_span, span
 
 Colour = tuple[int, int, int]
 SHADES = "·░▒▓█"  # from little to much, where there are no colours
@@ -38,11 +38,11 @@ class Blocks:
     ) -> None:
         self.reading, self.values, self.colour = reading, values, colour or viridis
         self.title = reading.title if title is None else title
-        self.said = (*reading.said, *(("colours on a logarithmic scale",) if log else ()))
         self.low, self.high = span(reading)
-        self.log = log and self.low >= 0 and (least_positive(reading) or 0.0) > 0
-        if self.log:
-            self.low = max(min(least_positive(reading) or 0.0, self.high / 10), self.high * 1e-6)
+        self.said, self.log = reading.said, log
+        if log:
+            self.low, self.high, words = log_span(reading)
+            self.said += (words,)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Title, what was done, each panel, the colours' meaning."""

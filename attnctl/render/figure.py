@@ -13,9 +13,9 @@ from matplotlib import colormaps
 from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import UsageError
 from attnctl.render.glyphs import Labels
-from attnctl.render.reading import Reading, least_positive, read, span
+from attnctl.render.reading import log_span, read, span
 from attnctl.render.sheet import Sheet
 from attnctl.trace import Trace
 
@@ -61,9 +61,11 @@ def draw(
     reading = read(
         trace, layers=layers, heads=heads, drop=(drop,) if isinstance(drop, str) else drop, renormalise=renormalise
     )
-    scale = _scale(reading, log)
+    said, scale = reading.said, Normalize(*span(reading))
+    if log:
+        low, high, words = log_span(reading)
+        scale, said = LogNorm(low, high), (*said, words)
     colours = colour_map(cmap)
-    said = (*reading.said, *(("colours on a logarithmic scale",) if log else ()))
     title = reading.title if title is None else title
     labels = Labels([title, *said, *(token.text for token in (*reading.queries, *reading.keys))])
     with plain_settings():
@@ -109,15 +111,3 @@ def colour_map(name: str) -> Colormap:
     near = difflib.get_close_matches(name, list(colormaps), 3)
     meant = f"did you mean {' or '.join(near)}?" if near else "try viridis, cividis, magma or gray_r"
     raise UsageError(f"no colour map {name!r}: {meant}")
-
-
-def _scale(reading: Reading, log: bool) -> Normalize:
-    """From weights to 0 … 1, the same for every panel."""
-    low, high = span(reading)
-    if not log:
-        return Normalize(low, high)
-    least = least_positive(reading)
-    if low < 0 or least is None:
-        raise AttnctlError(f"no logarithmic scale for these weights: {'some are negative' if low < 0 else 'all are 0'}")
-    floor = max(least, high * 1e-6)
-    return LogNorm(min(floor, high / 10), high, clip=True)

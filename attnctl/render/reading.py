@@ -151,7 +151,20 @@ def span(reading: Reading) -> tuple[float, float]:
     return low, high if high > low else 1.0
 
 
-def least_positive(reading: Reading) -> float | None:
-    """The smallest weight above 0: the lower end of a logarithmic scale; None where there is none."""
-    least = [float(weights[weights > 0].min()) for _, _, weights, _ in reading.panels() if (weights > 0).any()]
-    return min(least, default=None)
+DECADES = 6  # that a logarithmic scale spans at most
+
+
+def log_span(reading: Reading) -> tuple[float, float, str]:
+    """The ends of a logarithmic colour scale, and the words that say so.
+
+    Raises AttnctlError where the weights have no logarithm.
+    """
+    low, high = span(reading)
+    least = min((float(w[w > 0].min()) for _, _, w, _ in reading.panels() if (w > 0).any()), default=None)
+    if low < 0 or least is None:
+        raise AttnctlError(f"no logarithmic scale for these weights: {'some are negative' if low < 0 else 'all are 0'}")
+    floor = high * 10.0**-DECADES
+    said = "colours on a logarithmic scale"
+    if least < floor:
+        said += f", all below {floor:.0e} alike".replace("e-0", "e-")
+    return min(max(least, floor), high / 10), high, said

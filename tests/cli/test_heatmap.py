@@ -137,6 +137,7 @@ def test_drop_renormalise_and_choice(run: Run, trace: Trace) -> None:
         (["cut.json"], 1, "cut.json is not JSON"),
         (["other.json"], 1, "not a trace"),
         (["notes.txt"], 2, "--file notes.txt"),
+        (["./w.safetensors"], 2, "give a text, and --model ./w.safetensors"),
         (["w.npy", "--tokens", "a b"], 1, "2 tokens for a grid of 3 × 3"),
         (["w.npy", "--tokens", ""], 2, "--tokens is empty"),
         (["w.npy", "--tokens", '["a", 1]'], 2, "no JSON list of strings"),
@@ -165,6 +166,7 @@ def test_bad_input_gets_one_line(
         "cut.json": line[:100],
         "other.json": b'{"name": "not ours"}',
         "notes.txt": b"hello",
+        "w.safetensors": b"",
         "cut.npz": b"PK\x03\x04cut",
     }.items():
         Path(name).write_bytes(data)

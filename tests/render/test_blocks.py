@@ -16,7 +16,8 @@ from attnctl.render.reading import read
 
 
 def drawn(text: str, width: int = 80, colour: bool = False, layers: int = 1, heads: int = 1, **how: Any) -> str:
-    trace = record(open_model("random", layers=layers, heads=heads, d_model=8 * heads, causal=True), text)
+    model = {name: how.pop(name) for name in ("temperature",) if name in how}
+    trace = record(open_model("random", **model, layers=layers, heads=heads, d_model=8 * heads, causal=True), text)
     narrowed = {name: how.pop(name) for name in ("drop", "renormalise") if name in how}
     out = io.StringIO()
     console = Console(
@@ -74,3 +75,8 @@ def test_pooling_counts_only_what_is_seen() -> None:
 def test_half_blocks_carry_two_weights() -> None:
     text = drawn("a b c d e f g h i j k l m n o p q r s t u v w x y z " * 2, colour=True)
     assert "▀" in text and "\x1b[38;2;253;231;37" in text  # the brightest: the first token looks at itself
+
+
+def test_a_logarithmic_scale_ends_somewhere_and_says_where() -> None:
+    said = drawn("a b c", temperature=0.01, log=True)
+    assert "colours on a logarithmic scale, all below 1e-6 alike" in said

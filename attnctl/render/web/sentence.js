@@ -82,6 +82,8 @@ function shadeSentence(host, panel) {
     button.title = w === undefined ? "" : weightText(w, 4);
   }
   drawArcs(host, words, found, chosen);
+  const own = words.querySelector('[aria-pressed="true"]');
+  if (own && words.classList.contains("very-many")) words.scrollTop = own.offsetTop - words.offsetTop - words.clientHeight / 2;
 }
 
 /** Lines from the chosen token to the others, where all stand on one line. */
