@@ -88,7 +88,8 @@ def _form(output: str | None, size: str | None, dpi: int | None) -> str | None:
     suffix = Path(output).suffix.lower()
     if suffix not in FORMATS:
         raise UsageError(
-            f"-o {output}: a picture is .png, .svg or .pdf, a page .html (for numbers see attnctl explain --json)"
+            f"-o {output}: a picture is written as .png, .svg or .pdf, and a page as .html "
+            "(for numbers see attnctl explain --json)"
         )
     from attnctl.files import check_writable
 

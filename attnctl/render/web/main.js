@@ -96,6 +96,13 @@ function redraw() {
   for (const draw of drawers) draw(view);
 }
 
+/** Draw for paper (white, as wide as a page), or for the screen again. */
+function paper(printing) {
+  onPaper = printing;
+  document.documentElement.classList.toggle("printing", printing);
+  redraw();
+}
+
 function start() {
   startControls();
   startRun();
@@ -105,8 +112,8 @@ function start() {
   drawers.push(drawControls, drawRun, drawChoice, drawSentences, drawLead, drawGrid, drawHeads, drawRow, drawArithmetic, drawExplorer);
   beginning();
   darkQuery.addEventListener("change", redraw);
-  addEventListener("beforeprint", () => { onPaper = true; redraw(); });
-  addEventListener("afterprint", () => { onPaper = false; redraw(); });
+  addEventListener("beforeprint", () => paper(true));
+  addEventListener("afterprint", () => paper(false));
   addEventListener("hashchange", () => { beginning(); refresh(); });
   let width = innerWidth;
   addEventListener("resize", () => {
