@@ -6,7 +6,7 @@ import base64
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ import pytest
 import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model, record
-from attnctl.render.page import as_data, frame, page
 from attnctl.render.pack import coded, words_of
+from attnctl.render.page import as_data, frame, page
 from attnctl.trace import LayerTrace, ModelInfo, Token, Trace
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
@@ -122,7 +122,7 @@ def test_it_shows_the_numbers_of_the_trace(tab: Tab) -> None:
     assert f"{weights[0, 2, 1]:.4f}" in tab.text("#readout")
     assert "sums to 1.0000" in tab.text("#readout")
     assert tab.js("return Array.from(view.grid.hidden)") == [0, 1, 1, 1, 0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0]
-    assert [name for name in tab.texts(".token")] == TEXT.split()
+    assert tab.texts(".token") == TEXT.split()
 
 
 @in_browser
@@ -161,12 +161,15 @@ def test_the_page_reads_every_kind_of_source(tab: Tab) -> None:
     bare = Trace("a b", (Token("a"), Token("b")), ModelInfo("mine", "matrix", n_layers=1, n_heads=1),
                  (LayerTrace(0, (0,), (0,), weights=np.array([[[0.25, 0.75], [1, 0]]], np.float32)),))  # fmt: skip
     tab.open(bare)
-    assert "0.75" in tab.text("#finding") or "75 %" in tab.text("#finding")
+    tab.js("return choose({ query: 0 })")
+    assert tab.text("#finding") == "a pays 75 % of its attention to b and 25 % to itself."
     assert "logarithms of the weights" in tab.text("#softmax")
     full = trace_of()
     part = record(open_model("random", heads=4), TEXT, heads=[1, 3], rows=[2])
     tab.open(part)
-    assert tab.js("return [view.grid.nq, view.head.head, view.head.rows[0]]") == [1, part.layers[0].heads[0], 2] or True
+    assert tab.js("return [view.grid.nq, view.head.rows[0]]") == [1, 2]
+    assert tab.js("return view.head.head") in (1, 3)
+    assert tab.text('.token[aria-pressed="true"]') == "eat"
     crossed = replace(full, key_tokens=tuple(Token(f"k{j}") for j in range(4)))
     tab.open(crossed)
     assert tab.js("return view.grid.cols.map((col) => col.label)") == ["k0", "k1", "k2", "k3"]
@@ -189,6 +192,7 @@ def test_pointing_tells_and_clicking_chooses(tab: Tab) -> None:
     assert weights is not None
     box = tab.js("const b = layout.boxes[0]; return [b.x, b.y, b.cell, b.cellH, layout.width, layout.height]")
     canvas = tab.driver.find_element("id", "canvas")
+    tab.js("arguments[0].scrollIntoView({ block: 'center' })", canvas)  # offsets count from the middle of what is in view
     x = box[0] + 1.5 * box[2] - box[4] / 2
     y = box[1] + 2.5 * box[3] - box[5] / 2
     chain = ActionChains(tab.driver).move_to_element_with_offset(canvas, int(x), int(y))
@@ -395,9 +399,9 @@ def test_texts_are_never_markup(tab: Tab) -> None:
     assert tab.js("return document.querySelectorAll('body img, body b[onclick], body u, body i:not(td i)').length") == 0
     assert tab.js("return document.scripts.length") == html.count("<script")
     assert tab.texts(".token")[0] == HOSTILE[0] and "<i>note</i>" in tab.text("#colophon")
-    assert tab.js(
-        "return new DOMParser().parseFromString(svgText(), 'image/svg+xml').querySelector('parsererror') === null"
-    )
+    from xml.etree import ElementTree
+
+    ElementTree.fromstring(tab.js("return svgText()"))
     assert json.loads(as_data({"text": HOSTILE[6]}))["text"] == HOSTILE[6]
 
 
@@ -458,10 +462,10 @@ def test_512_tokens_in_12_layers_of_12_heads_open_at_once(tab: Tab) -> None:
     tab.settled("view.head.layer === 7")
     weights = trace.layers[7].weights
     levels = tab.js("return TRACES[0].levels")
-    assert weights is not None and f"exact to ±√w / {levels}" in tab.text("#caption")
+    assert weights is not None and f"within √w / {levels}" in tab.text("#caption")
     seen = np.reshape(tab.js("return Array.from(view.head.weights.slice(0, 5120))"), (10, 512))
     true = weights[5, :10].astype(np.float64)
-    assert (np.abs(seen - true) <= np.sqrt(true * weights[5].max()) / levels + 1e-7).all()
+    assert (np.abs(seen - true) <= np.sqrt(true) / levels + 0.26 / levels**2).all()
     assert tab.js("return fixed(view.grid.sums[3], 4)") == "1.0000"  # sums are kept exactly
 
 
@@ -471,7 +475,7 @@ def test_codes_are_as_exact_as_they_say(levels: int) -> None:
     data = np.frombuffer(coded(weights, levels), np.uint8).astype(np.int64)
     codes = data if levels < 256 else data[: weights.size] + 256 * data[weights.size :]
     back = weights.max() * (codes.reshape(weights.shape) / levels) ** 2
-    assert (np.abs(back - weights) <= np.sqrt(weights) / levels + 1e-7).all()
+    assert (np.abs(back - weights) <= np.sqrt(weights) / levels + 0.26 / levels**2).all()
 
 
 # --- light and dark, narrow, in a notebook -----------------------------------------------------------------------
@@ -558,6 +562,3 @@ def test_a_notebook_shows_a_trace(tab: Tab) -> None:
 def test_a_trace_without_weights_is_refused() -> None:
     with pytest.raises(AttnctlError, match="no weights"):
         page([Trace("a", (Token("a"),), ModelInfo("m", "matrix"), (LayerTrace(0, (0,), (0,)),))])
-
-
-Run = Callable[..., Any]
