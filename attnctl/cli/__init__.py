@@ -70,7 +70,6 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = DONE
     except (KeyboardInterrupt, typer.Abort):
-        print("attnctl: interrupted", file=sys.stderr)
         code = INTERRUPTED
     except OSError as error:
         complain(f"cannot write the output: {(error.strerror or str(error)).lower()}")
@@ -81,6 +80,8 @@ def main() -> None:
             raise
         complain(_usage(error))
         code = USAGE
+    if code == INTERRUPTED:
+        print("attnctl: interrupted", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else DONE)
 
 

@@ -11,8 +11,9 @@ import numpy as np
 from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.models.devices import LONG
 from attnctl.tokens import checked
-from attnctl.trace import LayerTrace, Prediction, Token, Trace, spoken
+from attnctl.trace import LayerTrace, Prediction, Token, Trace
 
 if TYPE_CHECKING:
     from attnctl.models import Model
@@ -75,12 +76,13 @@ def record(
     def visit(layer: int, call: Call) -> Array | None:
         if layer not in keep_layers:
             return None
-        # a run that goes on needs every head's context, so all are computed where all rows are there
-        everything = rows is None and len(keep_heads) == call.queries.shape[-3]
-        narrow = call if everything else attention.select(call, list(keep_heads), None if rows is None else list(rows))
-        steps = attention.run(narrow)
-        kept[layer] = steps_kept(narrow, steps)
-        return steps.context if everything else None
+        if call.queries.shape[-2] > LONG and rows is not None:  # the rows alone, not n × n to take them from
+            narrow = attention.select(call, list(keep_heads), list(rows))
+            kept[layer] = steps_kept(narrow, attention.run(narrow))
+            return None
+        steps = attention.run(call)  # the run that goes on needs every head and row
+        kept[layer] = cut(steps_kept(call, steps), list(keep_heads), rows)
+        return steps.context
 
     ran = model.run(tokens, visit, text)
     return Trace(
@@ -95,6 +97,21 @@ def record(
         predictions=ran.predictions,
         notes=ran.notes,
     )
+
+
+PER_ROW = ("queries", "scores", "bias", "scaled_scores", "weights", "dropped_weights", "context")
+
+
+def cut(kept: dict[str, Any], heads: list[int], rows: Sequence[int] | None) -> dict[str, Any]:
+    """The same arrays for some heads and some query rows only."""
+    every = kept["scores"].shape[0]
+    if heads != list(range(every)):
+        kept = {name: array if name == "mask" else array[heads] for name, array in kept.items()}
+    if rows is not None:
+        kept = {name: array[:, list(rows)] if name in PER_ROW else array for name, array in kept.items()}
+        if "mask" in kept:
+            kept["mask"] = kept["mask"][list(rows)]
+    return kept
 
 
 def steps_kept(call: Call, steps: attention.Attended) -> dict[str, Any]:
@@ -147,6 +164,3 @@ def layer_trace(
         **kept,
         **told,
     )
-
-
-__all__ = ["Run", "as_numpy", "chosen", "record", "spoken"]

@@ -205,18 +205,19 @@ class Blackboard:
         return [self._says("gathers", "weight × value, added up"), *lines]
 
 
-def summary_line(trace: Trace, layer: LayerTrace, head: int, query: int, most: int = 3) -> str:
-    """Where one query's attention went: "eat pays 70 % of its attention to Alice, 20 % to pizza"."""
+def summary_line(trace: Trace, layer: LayerTrace, head: int, query: int, width: int, most: int = 3) -> str:
+    """Where one query's attention went, in `width` cells at most: "eat pays 70 % of its attention to Alice"."""
     assert layer.weights is not None
     row = layer.weights[layer.position_of(head), layer.row_of(query)]  # (n_k,)
-    order = np.argsort(-row, kind="stable")
-    named = [int(j) for j in order[:most] if row[j] >= 0.05] or [int(order[0])]
-    where = "itself" if trace.key_tokens is None else None
     name = label_fit(label(trace.tokens[query]), 24)
     if not row.any():
         return f"{name} may look at nothing"
-    parts = []
-    for at, j in enumerate(named):
-        whom = where if j == query and where else label_fit(label(trace.keys_of[j]), 24)
-        parts.append(f"{row[j] * 100:.0f} %{' of its attention' if at == 0 else ''} to {whom}")
-    return f"{name} pays {', '.join(parts)}"
+    order = [int(j) for j in np.argsort(-row, kind="stable")[:most]]
+    shares: list[str] = []
+    for j in order:
+        whom = "itself" if trace.key_tokens is None and j == query else label_fit(label(trace.keys_of[j]), 24)
+        if row[j] >= 0.05 or not shares:
+            shares.append(f"{row[j] * 100:.0f} %{'' if shares else ' of its attention'} to {whom}")
+    while len(shares) > 1 and cell_len(f"{name} pays {', '.join(shares)}") > width:
+        shares.pop()
+    return label_fit(f"{name} pays {', '.join(shares)}", width)

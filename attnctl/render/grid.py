@@ -107,24 +107,27 @@ class Grid:
     def lines(self, width: int) -> list[Text]:
         """The grid in at most `width` cells a line."""
         array = np.asarray(self.array)
-        names = [label_fit(row, max(6, width // 5)) for row in self.rows]
+        names = [label_fit(row, max(8, width // 4)) for row in self.rows]
         left = max([cell_len(name) for name in names] + [1])
         lead = 2  # room for the pointer
         rows = kept(len(array), self.max_rows, () if self.mark is None else (self.mark,))
         cell = self._cell_width(array, rows)
-        tail = cell + GAP + 1 if self.sums else 0
-        room = max(1, (width - lead - left - tail) // (cell + GAP))
-        columns = kept(array.shape[1], room, self.must)
-        widths = [cell if at is not None else 1 for at in columns]
-        if any(at is None for at in columns) and sum(widths) + GAP * len(widths) > width - lead - left - tail:
-            columns = kept(array.shape[1], max(2, room - 1), self.must)
-            widths = [cell if at is not None else 1 for at in columns]
-        out = [self._header(columns, widths, lead + left, cell)] if any(self.columns) else []
+        sums = self.sums and width - lead - left >= 2 * (cell + GAP) + 1
+        room = width - lead - left - (cell + GAP + 1 if sums else 0)  # cells for the columns
+        columns = kept(array.shape[1], max(1, room // (cell + GAP)), self.must)
+        if None in columns:  # the ellipsis is narrower than a number
+            columns = kept(array.shape[1], max(1, (room - 1 - GAP) // (cell + GAP) + 1), self.must)
+        widths = [1 if at is None else cell for at in columns]
+        while sum(widths) + GAP * len(widths) > room and len(columns) > 1:
+            del columns[-2 if len(columns) > 2 else -1], widths[-2 if len(widths) > 2 else -1]
+        out = [self._header(columns, widths, lead + left, cell if sums else 0)] if any(self.columns) else []
         for row in rows:
             if row is None:
                 out.append(Text(" " * lead + "⋮", style=DIM))
             else:
-                out.append(self._row(array, row, columns, widths, padded(names[row], left, right=False), cell))
+                out.append(
+                    self._row(array, row, columns, widths, padded(names[row], left, right=False), cell if sums else 0)
+                )
         return out + self._left_out(array, rows, columns, lead)
 
     def _cell_width(self, array: Any, rows: Sequence[int | None]) -> int:
@@ -141,7 +144,7 @@ class Grid:
         line = Text(" " * left, style=DIM)
         for at, width in zip(columns, widths, strict=True):
             line.append(" " * GAP + padded("…" if at is None else label_fit(self.columns[at], width), width))
-        if self.sums:
+        if cell:
             line.append(" " * (GAP + 1) + padded("Σ", cell))
         return line
 
@@ -165,7 +168,7 @@ class Grid:
                 style = heat(float(array[row, at])) if self.heat else Style()
             text = padded(text, width)
             line.append(f" {text}" if self.heat else text, style=style)
-        if self.sums:
+        if cell:
             total = self._number(float(array[row].sum()))
             line.append(" " * (GAP + 1) + padded(total, cell), style=DIM)
         return line

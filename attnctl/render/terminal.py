@@ -95,11 +95,11 @@ class Explanation:
         line = f"layer {layer}" if (model.n_layers or 1) > 1 else ""
         line += (", " if line else "") + f"head {head}" if (model.n_heads or 1) > 1 else ""
         others = (model.n_heads or 1) - len(self.heads.get(layer, ()))
-        more = f"  {others} more head{'s' * (others != 1)}: --head all" if others > 0 else ""
+        more = f"   {others} more head{'s' * (others != 1)}: --head all" if others > 0 else ""
         yield Text("")
         yield (
             Text(no_wrap=True, overflow="crop")
-            .append(f" ── {line} ", style=f"bold {ACCENT}")
+            .append(f" ── {line}", style=f"bold {ACCENT}")
             .append(label_fit(more, width - 8 - len(line)), style=DIM)
         )
 
@@ -113,8 +113,7 @@ class Explanation:
         for at, line in enumerate(self._body(step, room)):
             if at == 0:
                 yield Text("")
-            line.no_wrap, line.overflow = True, "crop"
-            yield Text(" " * INDENT).append_text(line) if line.plain else Text("")
+            yield _cropped(Text(" " * INDENT).append_text(line), width)
 
     def _body(self, step: Step, width: int) -> Iterator[Text]:
         if step.name == "tokens":
@@ -214,7 +213,7 @@ class Explanation:
                     yield Text(f"layer {layer.layer}, head {head}", style=DIM)
                 rows = list(layer.rows) if layer.rows is not None else list(range(len(self.trace.tokens)))
                 for query in rows[:24]:
-                    yield Text("  " + label_fit(summary_line(self.trace, layer, head, query), width - 2))
+                    yield Text("  " + summary_line(self.trace, layer, head, query, width - 2))
                 if len(rows) > 24:
                     yield Text(f"  … {len(rows) - 24} more tokens", style=DIM)
         yield from self._last_line(width)
@@ -229,14 +228,14 @@ class Explanation:
         if (self.trace.model.n_heads or 1) > 1:
             where.append(f"head {self.focus.head}")
         place = f"In {', '.join(where)}, " if where else ""
-        line = place + summary_line(self.trace, layer, self.focus.head, self.focus.query) + "."
+        line = summary_line(self.trace, layer, self.focus.head, self.focus.query, width - len(place) - 1)
         yield Text("")
-        yield Text(label_fit(line, width), style=f"bold {ACCENT}")
+        yield Text(f"{place}{line}.", style=f"bold {ACCENT}")
 
 
 def _heading(number: int, step: Step, width: int) -> Iterator[Text]:
     shape = _shape(step.parts[0]) if len(step.parts) == 1 else ""
-    line = Text(f" {number:>2}  ", style=f"bold {ACCENT}", no_wrap=True, overflow="crop")
+    line = Text(f" {number:>2}  ", style=f"bold {ACCENT}")
     line.append(step.title, style="bold default")
     used = cell_len(line.plain)
     formula = step.formula
@@ -245,9 +244,17 @@ def _heading(number: int, step: Step, width: int) -> Iterator[Text]:
         line.append("   " + formula, style="not bold default")
     if shape:
         line.append(" " * (width - cell_len(line.plain) - len(shape)) + shape, style=f"not bold {DIM} default")
-    yield line
+    yield _cropped(line, width)
     if formula and below:
         yield Text(" " * INDENT + label_fit(formula, width - INDENT))
+
+
+def _cropped(line: Text, width: int) -> Text:
+    """The line in one piece: never wrapped, never followed by spaces."""
+    line.truncate(width)
+    line.rstrip()
+    line.no_wrap = True
+    return line
 
 
 def _shape(part: Part) -> str:

@@ -1,0 +1,222 @@
+"""`attnctl explain` from outside: options, pipes, files, and every kind of bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pexpect
+import pytest
+
+from tests.conftest import SAMPLES, Result, process
+
+TEXT = "Alice will eat pizza"
+Run = Callable[..., Result]
+Refused = Callable[..., str]
+
+
+def test_a_walk_has_every_step(run: Run) -> None:
+    result = run("explain", TEXT, "--model", "random")
+    assert result.code == 0 and result.err == ""
+    for heading in ("tokens", "embeddings", "queries, keys, values", "scores", "scaled scores", "weights", "context"):
+        assert any(line[5:].startswith(heading) for line in result.out.splitlines()), heading
+    assert result.out.rstrip().endswith(".")
+    assert "mean nothing yet" in " ".join(result.out.split())
+
+
+def test_every_option_together(run: Run) -> None:
+    result = run(
+        "explain", TEXT, "--model", "random", "--heads", "4", "--kv-heads", "2", "--layers", "2", "--causal", "--rope",
+        "--dropout", "0.1", "--positions", "sinusoidal", "--temperature", "2", "--scale", "0.3", "--window", "3",
+        "--head", "all", "--story", "--query", "eat", "--precision", "4", "--seed", "7",
+    )  # fmt: skip
+    assert result.code == 0
+    for piece in ("layer 1, head 3", "rotary", "dropout", "mask", "residual", "W_O", "× 0.3", "Query: what am I"):
+        assert piece in result.out
+
+
+def test_json_is_one_valid_line(run: Run) -> None:
+    result = run("explain", TEXT, "--model", "random", "--json", "--heads", "2")
+    assert result.out.count("\n") == 1 and result.err == ""
+    jsonschema.validate(result.json, json.loads(run("schema").out))
+    narrow = run(
+        "explain",
+        TEXT,
+        "--model",
+        "random",
+        "--json",
+        "--heads",
+        "2",
+        "--head",
+        "1",
+        "--query",
+        "eat",
+        "--steps",
+        "weights",
+    ).json
+    (head,) = narrow["layers"][0]["heads"]
+    assert set(head) == {"head", "kv_head", "weights"} and head["head"] == 1
+    assert narrow["layers"][0]["rows"] == [2]
+    assert head["weights"] == [result.json["layers"][0]["heads"][1]["weights"][2]]
+
+
+def test_text_from_stdin_and_files(run: Run, tmp_path: Path) -> None:
+    direct = run("explain", TEXT, "--json").out
+    assert run("explain", "-", "--json", stdin=TEXT.encode()).out == direct
+    (tmp_path / "t.txt").write_bytes(b"\xef\xbb\xbf" + TEXT.encode())  # with a byte-order mark
+    assert run("explain", "--file", str(tmp_path / "t.txt"), "--json").out == direct
+    assert run("explain", "--file", "-", "--json", stdin=TEXT.encode()).out == direct
+
+
+def test_files_by_suffix(run: Run, tmp_path: Path) -> None:
+    for name in ("run.json", "run.npz", "run.txt"):
+        assert run("explain", TEXT, "-o", str(tmp_path / name)).out == ""
+    assert json.loads((tmp_path / "run.json").read_text())["text"] == TEXT
+    with np.load(tmp_path / "run.npz") as arrays:
+        assert arrays["layers.0.weights"].shape[-2:] == (4, 4)
+    assert "softmax" in (tmp_path / "run.txt").read_text()
+
+
+def test_no_scale(run: Run) -> None:
+    assert run("explain", TEXT, "--no-scale", "--json").json["model"]["scale"] == 1.0
+    assert run("explain", TEXT, "--scale", "none", "--json").json["model"]["scale"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        ([""], 1, "the text is empty"),
+        (["  \n\t "], 1, "the text is empty"),
+        ([], 2, "there is no text"),
+        ([TEXT, "--file", "x"], 2, "not both"),
+        (["--file", "no/such.txt"], 1, "cannot read no/such.txt: no such file"),
+        ([TEXT, "--query", "cow"], 2, "no token 'cow'"),
+        (["the cat and the dog", "--query", "the"], 2, "(0, 3)"),
+        ([TEXT, "--query", "4"], 2, "0 to 3"),
+        ([TEXT, "--head", "12"], 2, "no head 12 in"),
+        ([TEXT, "--layer", "7"], 2, "no layer 7 in"),
+        ([TEXT, "--layer", "a-b"], 2, "it reads 3, 0-5, 1,4,7, -1 or all"),
+        ([TEXT, "--steps", "score"], 2, "no step 'score'"),
+        ([TEXT, "--scale", "big"], 2, "auto, none, or a number"),
+        ([TEXT, "--no-scale", "--scale", "2"], 2, "exclude each other"),
+        ([TEXT, "--dropout", "1"], 2, "--dropout 1"),
+        ([TEXT, "--heads", "two"], 2, "--heads"),
+        ([TEXT, "--tokenizer", "bpe"], 2, "no tokenizer 'bpe'"),
+        ([TEXT, "--model", "gone.npz"], 1, "cannot read gone.npz"),
+        ([TEXT, "-o", "no/folder/run.json"], 1, "there is no folder no/folder"),
+        ([TEXT, "-o", "run.pdf"], 2, ".json, .npz or .txt"),
+        ([TEXT, "--qkv", "gone.npz"], 1, "cannot read gone.npz"),
+        ([TEXT, "--frobnicate"], 2, "--frobnicate"),
+        (["\udcff\udcfe"], 1, "UTF-8"),
+    ],
+    ids=str,
+)
+def test_bad_input_gets_one_line(arguments: list[str], code: int, says: str, refused: Refused) -> None:
+    if "--model" not in arguments and "--qkv" not in arguments:
+        arguments = [*arguments, "--model", "random"]
+    assert says in refused("explain", *arguments, code=code)
+
+
+def test_invalid_utf8(refused: Refused, tmp_path: Path) -> None:
+    (tmp_path / "bad.txt").write_bytes(b"Alice \xff")
+    assert "is not UTF-8 text: byte 0xff at offset 6" in refused("explain", "--file", str(tmp_path / "bad.txt"))
+    assert "standard input is not UTF-8" in refused("explain", "-", stdin=b"\xc3")
+
+
+def test_a_folder_that_cannot_be_written(refused: Refused, tmp_path: Path) -> None:
+    assert "it is a folder" in refused("explain", TEXT, "-o", str(_folder(tmp_path, "x.json")))
+
+
+def _folder(tmp_path: Path, name: str) -> Path:
+    (tmp_path / name).mkdir()
+    return tmp_path / name
+
+
+def test_a_full_disk_leaves_nothing() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    result = process("explain", TEXT, "--model", "random", "-o", "/dev/full", "--json")
+    assert result.returncode != 0 and b"Traceback" not in result.stderr
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "attnctl", "explain", TEXT, "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=60,
+        )
+    assert done.returncode == 1 and done.stderr.count(b"\n") == 1 and b"no space left" in done.stderr
+
+
+def test_a_closed_pipe_ends_quietly() -> None:
+    command = (
+        f"{sys.executable} -m attnctl explain '{TEXT} {TEXT} {TEXT}' --d-model 512 --model random --json | head -c 10"
+    )
+    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60)
+    assert done.stdout == b'{"schema":' and done.stderr == b""
+
+
+def test_ctrl_c_exits_130() -> None:
+    process_ = subprocess.Popen(
+        [sys.executable, "-m", "attnctl", "explain", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    time.sleep(1.5)  # it waits for its text
+    process_.send_signal(signal.SIGINT)
+    _, err = process_.communicate(timeout=30)
+    assert process_.returncode == 130 and err == b"attnctl: interrupted\n"
+
+
+def test_color_only_where_it_belongs() -> None:
+    plain = process("explain", TEXT, "--model", "random")
+    assert b"\x1b" not in plain.stdout
+    forced = process("explain", TEXT, "--model", "random", env=os.environ | {"FORCE_COLOR": "1"})
+    assert b"\x1b[" in forced.stdout
+    terminal = {"COLUMNS": "80", "LINES": "50", "TERM": "xterm-256color"}
+    env = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")} | terminal
+    seen = pexpect.run(f"{sys.executable} -m attnctl explain 'a b c' --model random", env=env, timeout=60)
+    assert b"\x1b[" in seen
+    silent = pexpect.run(
+        f"{sys.executable} -m attnctl explain 'a b c' --model random", env=env | {"NO_COLOR": "1"}, timeout=60
+    )
+    assert b"\x1b[3" not in silent and b"\x1b[48" not in silent
+
+
+def test_samples_are_explained(run: Run) -> None:
+    for name in ("houston", "cat-dog", "mat"):
+        assert run("explain", "--file", str(SAMPLES / f"{name}.txt"), "--model", "random").code == 0
+    shown = run("explain", "Your journey starts with one step", "--model", str(SAMPLES / "journey.safetensors"), "--query", "journey", "--precision", "4")  # fmt: skip
+    assert "1.8524" in shown.out and "0.2264" in shown.out and "0.8210" in shown.out
+
+
+HEAVY = ("torch", "matplotlib", "transformers", "tokenizers", "pandas", "array_api_compat")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "absent"),
+    [
+        (["--help"], ("numpy", "rich", *HEAVY)),
+        (["--version"], ("numpy", "rich", *HEAVY)),
+        (["explain", "--help"], ("numpy", "rich", *HEAVY)),
+        (["explain", TEXT], HEAVY),
+        (["explain", TEXT, "--json"], ("rich", *HEAVY)),
+        (["schema"], ("numpy", *HEAVY)),
+    ],
+    ids=str,
+)
+def test_what_stays_unimported(arguments: list[str], absent: tuple[str, ...]) -> None:
+    code = (
+        "import sys, runpy\n"
+        f"sys.argv = ['attnctl', *{arguments!r}]\n"
+        "try: runpy.run_module('attnctl', run_name='__main__')\n"
+        "except SystemExit as stop: assert not stop.code, stop.code\n"
+        f"print([name for name in {absent!r} if name in sys.modules], file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stderr.strip() == "[]", done.stderr

@@ -1,0 +1,70 @@
+"""What the tests share: running the command line in this process, and a fixed console."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SAMPLES = Path(__file__).parent.parent / "samples"
+
+
+@dataclass
+class Result:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Run `attnctl ARGS…` in this process, as if its output went to a pipe 80 columns wide."""
+
+    def attnctl(*args: str, stdin: bytes = b"", columns: int = 80) -> Result:
+        from attnctl.cli import main
+
+        out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.delenv("FORCE_COLOR", raising=False)
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", ["attnctl", *map(str, args)])
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", err)
+            with pytest.raises(SystemExit) as exit_:
+                main()
+        out.flush()
+        err.flush()
+        return Result(exit_.value.code, out.buffer.getvalue().decode(), err.buffer.getvalue().decode())
+
+    return attnctl
+
+
+@pytest.fixture
+def refused(run: Callable[..., Result]) -> Callable[..., str]:
+    """Run `attnctl ARGS…`, which must fail with one line on stderr and nothing on stdout; answers that line."""
+
+    def attnctl(*args: str, code: int = 1, **more: Any) -> str:
+        result = run(*args, **more)
+        assert (result.code, result.out) == (code, ""), result
+        assert result.err.startswith("attnctl: ") and result.err.count("\n") == 1, result.err
+        assert "Traceback" not in result.err
+        return result.err.removeprefix("attnctl: ").rstrip("\n")
+
+    return attnctl
+
+
+def process(*args: str, **more: Any) -> subprocess.CompletedProcess[bytes]:
+    """`attnctl ARGS…` as a process of its own."""
+    return subprocess.run([sys.executable, "-m", "attnctl", *args], capture_output=True, timeout=120, **more)

@@ -1,0 +1,64 @@
+"""Text to tokens in any language, and tokens shown without harm."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnctl.errors import UsageError
+from attnctl.tokens import characters, find, open_tokenizer, shown, words
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("Alice will eat pizza.", ["Alice", "will", "eat", "pizza", "."]),
+        ("don't pay 3.14 (or 1,000)!", ["don't", "pay", "3.14", "(", "or", "1,000", ")", "!"]),
+        ("The ____ sat on [MASK]", ["The", "____", "sat", "on", "[MASK]"]),
+        ("我爱你 hello世界", ["我", "爱", "你", "hello", "世", "界"]),
+        ("नमस्ते दुनिया", ["नमस्ते", "दुनिया"]),
+        ("one\r\ntwo\tthree", ["one", "two", "three"]),
+        ("e\u0301te\u0301 👩‍👩‍👧 👍🏽 🇩🇪🇫🇷", ["e\u0301te\u0301", "👩‍👩‍👧", "👍🏽", "🇩🇪", "🇫🇷"]),
+        ("مرحبا بالعالم", ["مرحبا", "بالعالم"]),
+        ("", []),
+    ],
+)
+def test_words(text: str, tokens: list[str]) -> None:
+    assert [token.text for token in words(text)] == tokens
+
+
+@given(st.text())
+def test_spans_give_back_the_text(text: str) -> None:
+    for tokenize in (words, characters):
+        tokens = tokenize(text)
+        assert all(text[t.start : t.end] == t.text for t in tokens)
+        assert all(a.end <= b.start for a, b in zip(tokens, tokens[1:], strict=False))
+    assert "".join(token.text for token in characters(text)) == text
+
+
+def test_the_same_word_has_the_same_id() -> None:
+    assert [token.id for token in words("the cat and the dog")] == [0, 1, 2, 0, 3]
+
+
+def test_find() -> None:
+    tokens = words("the cat that chased the dog ran")
+    assert find(tokens, "ran") == 6
+    assert find(tokens, "RAN") == 6
+    assert find(tokens, "0") == 0 and find(tokens, "-1") == 6
+    for query, says in (("the", r"several places.*\(0, 4\)"), ("7", "0 to 6"), ("cow", "no token 'cow'.*the cat that")):
+        with pytest.raises(UsageError, match=says):
+            find(tokens, query)
+    assert find(words("3 is more than 2"), "2") == 4  # a token that looks like an index is a token first
+
+
+@given(st.text(min_size=1))
+def test_what_is_shown_is_one_harmless_line(text: str) -> None:
+    out = shown(text)
+    assert out and len(out.splitlines()) == 1
+    assert not any(c in out for c in "\x1b\x07\n\r\t\x9b\u202e\u2066\u2028")
+
+
+def test_unknown_tokenizer() -> None:
+    with pytest.raises(UsageError, match="words, chars, or the path"):
+        open_tokenizer("bpe")
