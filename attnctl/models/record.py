@@ -30,6 +30,7 @@ class Run:
     embeddings: Any = None  # (n, d_model)
     key_tokens: tuple[Token, ...] | None = None
     extras: dict[int, dict[str, Any]] = field(default_factory=dict)
+    weights: dict[int, Any] = field(default_factory=dict)  # (heads, n_q, n_k), where a source can give nothing else
     predictions: tuple[Prediction, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -85,6 +86,9 @@ def record(
         return steps.context
 
     ran = model.run(tokens, visit, text)
+    for layer in keep_layers & ran.weights.keys():
+        part = ran.weights[layer][list(keep_heads)]  # (heads, n_q, n_k)
+        kept[layer] = {"weights": part if rows is None else part[:, list(rows)]}
     return Trace(
         text=text,
         tokens=ran.tokens,
