@@ -74,7 +74,7 @@ class Checkpoint:
                 ids = inputs["decoder_input_ids" if source is not None else "input_ids"]
                 ran.embeddings = as_numpy(self.network.get_input_embeddings()(ids)[0])  # (n, d_model)
         ran.predictions = self._predictions(tokens, output)
-        ran.notes = self._notes(tokens, source, text)
+        ran.notes = self._notes(tokens, source, bool(ran.weights))
         return ran
 
     def _check_length(self, tokens: Sequence[Token]) -> None:
@@ -178,14 +178,14 @@ class Checkpoint:
                 found.append(Prediction(at, text.strip() or text, number, value))
         return tuple(found)
 
-    def _notes(self, tokens: Sequence[Token], source: Sequence[Token] | None, text: str) -> tuple[str, ...]:
+    def _notes(self, tokens: Sequence[Token], source: Sequence[Token] | None, bare: bool) -> tuple[str, ...]:
         notes = list(self.pieces.notes(tokens if source is None else source, bool(self.info.causal)))
         new = sum(token.start is None for token in tokens)
         if new and self.kind == "self":
             notes.append(f"The last {new} tokens are the model's own: the likeliest each time.")
         elif source is not None and self.target is None:
             notes.append("The decoder's tokens are the model's own, the likeliest each time: --target gives others.")
-        if self.network.config._attn_implementation == "eager":
+        if bare:
             notes.append(
                 f"{type(self.network).__name__} computes its attention in code of its own: only the weights can be shown, "
                 "not the queries, keys, values and scores."

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import io
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -100,11 +101,12 @@ def _one_parse() -> Iterator[Any]:
 @contextmanager
 def _bar(path: Path) -> Iterator[None]:
     """The library's own progress bars on a terminal, one line in a pipe."""
-    logging = need("transformers.utils.logging")
     print(f"attnctl: dequantising {path.name} (once; kept in {cache()})", file=sys.stderr)
-    if not sys.stderr.isatty():
-        logging.disable_progress_bar()
+    logging = need("transformers.utils.logging")
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
     try:
-        yield
+        with nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO()):
+            yield
     finally:
-        logging.disable_progress_bar()
+        logging.set_verbosity(level)

@@ -29,9 +29,8 @@ def load(folder: Path, settings: dict[str, Any], dtype: str, device: str, name: 
     how = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
     with quiet():
         try:
-            follows = model_class._can_set_attn_implementation()
             network, told = model_class.from_pretrained(
-                folder, dtype=kept, attn_implementation="sdpa" if follows else "eager", output_loading_info=True, **how
+                folder, dtype=kept, attn_implementation=_kernel(model_class), output_loading_info=True, **how
             )
         except torch.OutOfMemoryError:
             raise
@@ -41,6 +40,11 @@ def load(folder: Path, settings: dict[str, Any], dtype: str, device: str, name: 
     if missing:
         raise AttnctlError(f"{name} lacks {len(missing)} of its weights, {missing[0]} first: its file is not whole")
     return network.to(place).eval()
+
+
+def _kernel(model_class: Any) -> str:
+    """What a class is loaded with: ours takes its place later, and eager is what remains to those outside the interface."""
+    return "sdpa" if model_class._can_set_attn_implementation() and model_class._supports_sdpa else "eager"
 
 
 def class_of(transformers: Any, settings: dict[str, Any], name: str) -> Any:
@@ -61,11 +65,7 @@ def class_of(transformers: Any, settings: dict[str, Any], name: str) -> Any:
 
 def info_of(network: Any, name: str, kind: str) -> ModelInfo:
     """What is known of the attention before anything ran."""
-    config = (
-        network.config.get_text_config(decoder=True)
-        if kind in ("decoder", "cross")
-        else network.config.get_text_config()
-    )
+    config = network.config if kind != "self" else network.config.get_text_config()
     decoder = kind in ("decoder", "cross")
     heads = _first(
         config, "decoder_attention_heads" if decoder else "encoder_attention_heads", "num_attention_heads", "num_heads"

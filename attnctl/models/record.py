@@ -77,8 +77,9 @@ def record(
     def visit(layer: int, call: Call) -> Array | None:
         if layer not in keep_layers:
             return None
-        if call.queries.shape[-2] > LONG and rows is not None:  # the rows alone, not n × n to take them from
-            narrow = attention.select(call, list(keep_heads), list(rows))
+        part = rows is not None or len(keep_heads) < call.queries.shape[-3]
+        if part and call.queries.shape[-2] > LONG:  # what was asked for alone, not every n × n to take it from
+            narrow = attention.select(call, list(keep_heads), None if rows is None else list(rows))
             kept[layer] = steps_kept(narrow, attention.run(narrow))
             return None
         steps = attention.run(call)  # the run that goes on needs every head and row

@@ -39,7 +39,9 @@ def main(pairs: int = 7) -> None:
             ours = timed(lambda: record(model, text).save(Path(folder) / "run.npz"))
             theirs = timed(lambda: bare(x, model.layers[0]))
             ratios.append(ours / theirs)
-        print(f"explained as .npz {ours:.3f} s   bare NumPy {theirs:.3f} s   ratio {statistics.median(ratios):.2f} (budget 3)")
+        print(
+            f"explained as .npz {ours:.3f} s   bare NumPy {theirs:.3f} s   ratio {statistics.median(ratios):.2f} (budget 3)"
+        )
 
 
 if __name__ == "__main__":
