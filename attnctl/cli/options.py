@@ -31,7 +31,9 @@ def _option(kind: Any, *names: str, **more: Any) -> Any:
 
 # every option that says which numbers a text is run through; None means: as the model has it
 MODEL_OPTIONS: dict[str, Any] = {
-    "model": _option(str, "--model", "-m", help="random, dot, or a weights file (.safetensors, .npz)."),
+    "model": _option(
+        str, "--model", "-m", help="random, dot, a weights file, or a checkpoint: folder, .gguf, Hugging Face id."
+    ),
     "tokenizer": _option(str, "--tokenizer", help="words, chars, or a tokenizer.json."),
     "embeddings": _option(str, "--embeddings", help="Embeddings, one row a token (.npy, .npz, .csv)."),
     "qkv": _option(str, "--qkv", help="Q, K and V given outright (.npz, .safetensors)."),
@@ -54,6 +56,12 @@ MODEL_OPTIONS: dict[str, Any] = {
     "rope_theta": _option(float, "--rope-theta", help="Base of the rotary angles; 10000 unless told otherwise."),
     "rope_pairs": _option(str, "--rope-pairs", help="Dimensions that turn together: half (as Llama) or interleaved."),
     "dropout": _option(float, "--dropout", help="Drop each weight with this probability (seeded)."),
+    "attention": _option(str, "--attention", help="Of an encoder-decoder: encoder, decoder or cross."),
+    "target": _option(str, "--target", help="The decoder's text (encoder-decoders)."),
+    "generate": _option(int, "--generate", help="Let a checkpoint add so many tokens, greedily."),
+    "bos": _option(bool, "--bos/--no-bos", help="With or without the token that begins a text (checkpoints)."),
+    "truncate": _option(bool, "--truncate", help="Cut a text that is longer than the checkpoint reads."),
+    "dtype": _option(str, "--dtype", help="auto, float32, bfloat16 or float16 (checkpoints)."),
     "device": _option(str, "--device", help="auto, cpu, cuda, cuda:1 or mps."),
 }
 

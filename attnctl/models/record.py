@@ -30,6 +30,7 @@ class Run:
     embeddings: Any = None  # (n, d_model)
     key_tokens: tuple[Token, ...] | None = None
     extras: dict[int, dict[str, Any]] = field(default_factory=dict)
+    weights: dict[int, Any] = field(default_factory=dict)  # (heads, n_q, n_k), where a source can give nothing else
     predictions: tuple[Prediction, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -76,8 +77,9 @@ def record(
     def visit(layer: int, call: Call) -> Array | None:
         if layer not in keep_layers:
             return None
-        if call.queries.shape[-2] > LONG and rows is not None:  # the rows alone, not n × n to take them from
-            narrow = attention.select(call, list(keep_heads), list(rows))
+        part = rows is not None or len(keep_heads) < call.queries.shape[-3]
+        if part and call.queries.shape[-2] > LONG:  # what was asked for alone, not every n × n to take it from
+            narrow = attention.select(call, list(keep_heads), None if rows is None else list(rows))
             kept[layer] = steps_kept(layer, narrow, attention.run(narrow))
             return None
         steps = attention.run(call)  # the run that goes on needs every head and row
@@ -86,6 +88,9 @@ def record(
 
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by name, not warned of
         ran = model.run(tokens, visit, text)
+    for layer in keep_layers & ran.weights.keys():
+        part = ran.weights[layer][list(keep_heads)]  # (heads, n_q, n_k)
+        kept[layer] = {"weights": part if rows is None else part[:, list(rows)]}
     return Trace(
         text=text,
         tokens=ran.tokens,
