@@ -192,7 +192,9 @@ def test_pointing_tells_and_clicking_chooses(tab: Tab) -> None:
     assert weights is not None
     box = tab.js("const b = layout.boxes[0]; return [b.x, b.y, b.cell, b.cellH, layout.width, layout.height]")
     canvas = tab.driver.find_element("id", "canvas")
-    tab.js("arguments[0].scrollIntoView({ block: 'center' })", canvas)  # offsets count from the middle of what is in view
+    tab.js(
+        "arguments[0].scrollIntoView({ block: 'center' })", canvas
+    )  # offsets count from the middle of what is in view
     x = box[0] + 1.5 * box[2] - box[4] / 2
     y = box[1] + 2.5 * box[3] - box[5] / 2
     chain = ActionChains(tab.driver).move_to_element_with_offset(canvas, int(x), int(y))
