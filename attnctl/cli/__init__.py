@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from attnctl import __version__
-from attnctl.cli import compare, explain, heatmap, schema
+from attnctl.cli import compare, evaluate, explain, heatmap, schema, train
 from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError
 
 
@@ -70,7 +70,9 @@ def _root(
 app.command("explain")(explain.explain)
 app.command("heatmap")(heatmap.heatmap)
 app.command("compare")(compare.compare)
+app.command("evaluate")(evaluate.evaluate)
 app.command("schema")(schema.schema)
+app.command("train")(train.train)
 
 
 def complain(message: str) -> None:
