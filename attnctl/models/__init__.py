@@ -23,6 +23,8 @@ __all__ = ["Model", "Visit", "attend", "open_model", "record"]
 DEFAULT = "random"
 
 REGISTRY = {
+    "demo": "attnctl.models.bundled:open_demo",
+    "demo-masked": "attnctl.models.bundled:open_demo_masked",
     "random": "attnctl.models.random:open_random",
     "dot": "attnctl.models.dot:open_dot",
 }

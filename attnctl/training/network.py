@@ -84,4 +84,7 @@ def metadata(vocabulary: tuple[str, ...], heads: int, causal: bool, **provenance
         "scale": "auto",
         "residual": "true",
     }
-    return said | {name: value if isinstance(value, str) else json.dumps(value) for name, value in provenance.items()}
+    return said | {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in provenance.items()
+    }

@@ -16,10 +16,11 @@ OBJECTIVES = ("next-word", "masked-word")
 
 # Masked words: of those chosen, most become a word that fits there as well, few [MASK], the rest stay as they are. Wrong
 # words teach a word to doubt itself and to look at the others; [MASK] would teach that to [MASK] alone.
-CHOSEN, MASKED, WRONG = 0.35, 0.15, 0.6
+CHOSEN, MASKED, WRONG = 0.35, 0.08, 0.62
 
 # In this share of the sentences, words become [UNK], so that a word never seen is linked by where it stands.
-UNKNOWN_SENTENCES, UNKNOWN_WORDS = 0.45, 0.5
+UNKNOWN_SENTENCES = {"next-word": 0.45, "masked-word": 0.3}
+UNKNOWN_WORDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Batches:
         return Batch(torch.where(chosen, shown, seen), true, chosen, real)
 
     def _with_unknowns(self, ids: Tensor, random: torch.Generator) -> Tensor:
-        some = torch.rand((len(ids), 1), generator=random) < UNKNOWN_SENTENCES  # (batch, 1)
+        some = torch.rand((len(ids), 1), generator=random) < UNKNOWN_SENTENCES[self.objective]  # (batch, 1)
         strange = torch.rand(ids.shape, generator=random) < UNKNOWN_WORDS * self.open[ids]  # (batch, n)
         return torch.where(some & strange, UNKNOWN_ID, ids)  # (batch, n)
 
