@@ -38,6 +38,10 @@ def view(
     layer: o.LayerChoice = None,
     head: o.HeadChoice = None,
     query: o.Query = None,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", help="Folder of a training run: the text at every step of it.", show_default=False),
+    ] = None,
     output: Annotated[
         str | None, typer.Option("-o", "--output", help='The page: .html, or "-".', show_default=False)
     ] = None,
@@ -49,16 +53,21 @@ def view(
     With two texts or traces, or two models and a text, both are there side by side, with their difference.
     """
     target = target_of(output)
-    if text is not None:
+    labels: list[str] | None = None
+    if run is not None:
+        if other is not None:
+            raise UsageError("--run takes one text, and shows it at every step of the run")
+        traces, labels = over_training(run, o.text_of(source, file), layer, head, options)
+    elif text is not None:
         traces, labels = two_models(source or "", other or "", text, layer, head, options)
     elif other is not None:
         if file is not None or source == other == "-":
             raise UsageError('give two sources as arguments; only one of them can be "-", and none --file')
-        traces, labels = [of_two(part, tokens, layer, head, options) for part in (source, other) if part], None
+        traces = [of_two(part, tokens, layer, head, options) for part in (source, other) if part]
     else:
-        traces, labels = [narrowed(*trace_of(source, file, tokens, options, layer, head))], None
+        traces = [narrowed(*trace_of(source, file, tokens, options, layer, head))]
     target = target or temporary(traces[0])
-    write_page(traces, target, query=query, labels=labels)
+    write_page(traces, target, query=query, labels=labels, over_training=run is not None)
     if target == "-":
         return
     print(target)
@@ -80,6 +89,23 @@ def two_models(
         raise UsageError("--model does not go with a text after A and B, which are the models then")
     words = o.text_of(text, None)
     return [narrowed(*recorded(words, options | {"model": name}, layer, head)) for name in (a, b)], [a, b]
+
+
+def over_training(
+    folder: str, text: str, layer: str | None, head: str | None, options: dict[str, Any]
+) -> tuple[list[Trace], list[str]]:
+    """The text under the weights of every kept step of a run, and the steps' names."""
+    from attnctl.training.run import Run
+
+    if options.get("model") is not None:
+        raise UsageError("--model does not go with --run, whose steps are the models then")
+    run = Run(folder)
+    losses = {report["step"]: report["loss"] for report in run.reports() if report.get("loss") is not None}
+    traces, labels = [], []
+    for step, path in run.snapshots():
+        traces.append(narrowed(*recorded(text, options | {"model": str(path)}, layer, head)))
+        labels.append(f"step {step:,}" + (f", loss {losses[step]:.2f}" if step in losses else ""))
+    return traces, labels
 
 
 def narrowed(trace: Trace, layers: list[int] | None, heads: list[int] | None) -> Trace:
@@ -143,7 +169,7 @@ def write_page(
         raise AttnctlError(
             f"{size:,} weights are too many for a page: choose layers and heads with --layer and --head, or a shorter text"
         )
-    html = page(traces, start=start_of(traces[0], query) | (look or {}), **how)
+    html = page(traces, start=start_of(traces[-1], query) | (look or {}), **how)
     if target == "-":
         sys.stdout.write(html)
         return

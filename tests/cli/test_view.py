@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,18 @@ def test_two_side_by_side(run: Run, trace: Trace, tmp_path: Path) -> None:
     assert [t["label"] for t in page["traces"]] == ["random", "dot"]
 
 
+def test_a_run_at_every_step(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for step in (0, 10, 100000):
+        made = folder / f"step-{step:06d}.safetensors"
+        made.write_bytes((files("attnctl.models") / "demo.safetensors").read_bytes())
+    (folder / "metrics.jsonl").write_text('{"step": 10, "loss": 2.5}\n{"step": 0, "loss": null}\n')
+    page = viewed(run, tmp_path, TEXT, "--run", str(folder))
+    assert page["mode"] == "steps"
+    assert [t["label"] for t in page["traces"]] == ["step 0", "step 10, loss 2.50", "step 100,000"]
+
+
 def test_a_heatmap_can_be_a_page(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "grid.html"
     arguments = ("--log", "--drop", "first", "--renormalise", "--cmap", "cividis")
@@ -108,12 +121,14 @@ def test_it_opens_a_browser_where_there_is_one(run: Run, tmp_path: Path, monkeyp
         ([TEXT, "--query", "Bob"], 2, "no token 'Bob'"),
         (["-", "-"], 2, "only one of them"),
         (["random", "dot", TEXT, "--model", "dot"], 2, "which are the models then"),
+        ([TEXT, "--run", "."], 1, "holds no run"),
+        ([TEXT, "other", "--run", "."], 2, "--run takes one text"),
         (["gone.json"], 1, "cannot read gone.json"),
         ([], 2, "there is no text"),
     ],
 )  # fmt: skip
 def test_bad_input_gets_one_line(arguments: list[str], code: int, says: str, refused: Refused) -> None:
-    more = ["--model", "random"] if arguments[:1] == [TEXT] else []
+    more = ["--model", "random"] if arguments[:1] == [TEXT] and "--run" not in arguments else []
     assert says in refused("view", *arguments, "--no-open", *more, code=code)
 
 

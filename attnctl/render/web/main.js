@@ -45,9 +45,10 @@ function factsOf({ model, tokens, layers }) {
 }
 
 function writeFacts() {
+  const told = PAGE.mode === "compare" ? TRACES : TRACES.slice(-1);
   const compared = PAGE.mode === "compare" ? [`${TRACES[0].label} beside ${TRACES[1].label}`] : [];
-  const same = new Set(TRACES.map((trace) => trace.model.name)).size === 1;
-  byId("facts").textContent = [...compared, ...(same ? [factsOf(TRACES[0])] : TRACES.map(factsOf))].join(compared.length ? "; " : "");
+  const same = new Set(told.map((trace) => trace.model.name)).size === 1;
+  byId("facts").textContent = [...compared, ...(same ? [factsOf(told[0])] : told.map(factsOf))].join(compared.length ? "; " : "");
   const notes = [...new Set(TRACES.flatMap((trace) => trace.notes))].map((note) => el("p", {}, note));
   const kbd = (key) => el("kbd", {}, key);
   const keys = el("p", { class: "keys" }, "Keys, once the grid has the focus: ", kbd("←"), " ", kbd("→"), " ", kbd("↑"), " ", kbd("↓"), " move, ", kbd("Home"), " ", kbd("End"), " first and last key, ", kbd("+"), " ", kbd("−"), " ", kbd("0"), " zoom, ", kbd("Esc"), " lifts the spotlight. Tab reaches everything else.");
