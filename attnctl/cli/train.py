@@ -222,6 +222,7 @@ def _explain(corpus: str | None, given: dict[str, Any], sentence: str, query: st
     from attnctl.training.train import begin
 
     recipe, lines = _recipe(corpus, given)
+    recipe = replace(recipe, sentences=5000)  # enough for every word of the grammar
     training = begin(recipe, read_corpus(recipe, lines))
     step = one_step(training, sentence, query, given.get("lr"))
     if json:
