@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from attnctl import __version__
-from attnctl.cli import compare, evaluate, explain, heatmap, schema, train
+from attnctl.cli import compare, evaluate, explain, heatmap, quiz, schema, softmax, train, view
 from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError
 
 
@@ -70,9 +70,12 @@ def _root(
 app.command("explain")(explain.explain)
 app.command("heatmap")(heatmap.heatmap)
 app.command("compare")(compare.compare)
-app.command("evaluate")(evaluate.evaluate)
-app.command("schema")(schema.schema)
+app.command("view")(view.view)
 app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
+app.command("softmax", context_settings={"ignore_unknown_options": True})(softmax.softmax)
+app.command("quiz")(quiz.quiz)
+app.command("schema")(schema.schema)
 
 
 def complain(message: str) -> None:

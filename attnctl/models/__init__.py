@@ -20,7 +20,7 @@ from attnctl.trace import ModelInfo, Token, Trace
 
 __all__ = ["Model", "Visit", "attend", "open_model", "record"]
 
-DEFAULT = "random"
+DEFAULT = "demo"
 
 REGISTRY = {
     "demo": "attnctl.models.bundled:open_demo",
