@@ -100,6 +100,12 @@ def test_one_gradient_step(run: Run) -> None:
     assert f"loss {told['loss']:.4f} → {told['loss_after']:.4f}" in shown and "W_Q ← W_Q" in shown
 
 
+def test_one_gradient_step_on_a_text(run: Run, corpus: Path) -> None:
+    told = run("train", corpus, "--steps", "1", "--explain", "--json", "--objective", "masked-word", *SMALL).json
+    assert told["sentence"] == "the cat sat on the mat" and told["loss_after"] < told["loss"]
+    assert told["predictions"][1][:2] == ["the ____ sat on the mat", "cat"]
+
+
 def spawned(corpus: Path, out: Path) -> subprocess.Popen[bytes]:
     args = ("train", corpus, "-o", out, "--steps", "1000000", *SMALL)
     process = subprocess.Popen(
