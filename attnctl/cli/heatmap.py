@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Colour = Callable[[float], tuple[int, int, int]]
 
-FORMATS = (".png", ".svg", ".pdf")
+FORMATS = (".png", ".svg", ".pdf", ".html")
 
 
 @o.with_model_options
@@ -32,7 +32,8 @@ def heatmap(
     layer: o.LayerChoice = None,
     head: o.HeadChoice = None,
     output: Annotated[
-        str | None, typer.Option("-o", "--output", help="The picture: .png, .svg or .pdf.", show_default=False)
+        str | None,
+        typer.Option("-o", "--output", help="The picture: .png, .svg, .pdf, or .html, a page.", show_default=False),
     ] = None,
     cmap: Annotated[str, typer.Option("--cmap", help="Colour map, by its name in matplotlib.")] = "viridis",
     size: Annotated[str | None, typer.Option("--size", help="WIDTHxHEIGHT in inches: 6x4.", show_default=False)] = None,
@@ -67,6 +68,12 @@ def heatmap(
     inches = None if size is None else _inches(size)
     colour = None if cmap == "viridis" else _colours(cmap)
     trace, layers, heads = trace_of(source, file, tokens, options, layer, head)
+    if picture == "html":
+        from attnctl.cli.view import narrowed, write_page
+
+        look = page_look(drop or (), renormalise, log, cmap)
+        write_page([narrowed(trace, layers, heads)], str(output), look=look, title=title)
+        return
     how: dict[str, Any] = {"layers": layers, "heads": heads, "drop": drop or (), "renormalise": renormalise}
     if output is None or picture is None:
         _show(trace, how, colour, title=title, values=values, log=log)
@@ -125,12 +132,27 @@ def _form(output: str | None, size: str | None, dpi: int | None) -> str | None:
     suffix = Path(output).suffix.lower()
     if suffix not in FORMATS:
         raise UsageError(
-            f"-o {output}: a picture is written as .png, .svg or .pdf (for numbers see attnctl explain --json)"
+            f"-o {output}: a picture is written as .png, .svg or .pdf, and a page as .html "
+            "(for numbers see attnctl explain --json)"
         )
     from attnctl.files import check_writable
 
     check_writable(output)
     return suffix[1:]
+
+
+def page_look(drop: Sequence[str], renormalise: bool, log: bool, cmap: str) -> dict[str, Any]:
+    """The options of the picture as a page begins with them; all can be changed there."""
+    if len(drop) > 1 or not set(drop) <= {"first", "special"}:
+        raise UsageError(
+            f"--drop {' '.join(drop)} does not go with .html: a page leaves out the first or the special tokens"
+        )
+    look: dict[str, Any] = {"drop": drop[0]} if drop else {}
+    if renormalise:
+        look["renorm"] = True
+    if log:
+        look["colour"] = "log"
+    return look | ({"map": cmap} if cmap in ("viridis", "cividis") else {})
 
 
 def _inches(size: str) -> tuple[float, float]:
