@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from attnctl.errors import AttnctlError
 from attnctl.trace import Floats, Trace
@@ -30,6 +31,11 @@ class Comparison:
             assert part.weights is not None
             sides.append(part.weights[part.position_of(head)])
         return sides[0], sides[1]
+
+    def mask(self, layer: int) -> npt.NDArray[np.bool_] | None:
+        """True where a query may look in either trace: (n_q, n_k); None where all is seen."""
+        masks = [trace.layer(layer).mask for trace in (self.a, self.b)]
+        return None if masks[0] is None or masks[1] is None else masks[0] | masks[1]
 
     def largest(self, layer: int | None = None, head: int | None = None) -> tuple[int, int, int, int]:
         """(layer, head, query, key) where the two differ most, within what is chosen."""

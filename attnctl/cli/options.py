@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -54,6 +54,7 @@ MODEL_OPTIONS: dict[str, Any] = {
     "positions": _option(str, "--positions", help="Add positions to the embeddings: sinusoidal."),
     "rope": Annotated[bool, typer.Option("--rope", help="Rotary positions on queries and keys.")],
     "rope_theta": _option(float, "--rope-theta", help="Base of the rotary angles; 10000 unless told otherwise."),
+    "rope_pairs": _option(str, "--rope-pairs", help="Dimensions that turn together: half (as Llama) or interleaved."),
     "dropout": _option(float, "--dropout", help="Drop each weight with this probability (seeded)."),
     "attention": _option(str, "--attention", help="Of an encoder-decoder: encoder, decoder or cross."),
     "target": _option(str, "--target", help="The decoder's text (encoder-decoders)."),
@@ -124,6 +125,14 @@ def text_of(text: str | None, file: str | None) -> str:
     except UnicodeEncodeError:
         raise AttnctlError("the text is not UTF-8") from None
     return text
+
+
+def say(notes: Sequence[str]) -> None:
+    """Notes for the user, on stderr, a line each."""
+    from attnctl.cli import complain
+
+    for note in notes:
+        complain(f"note: {note}")
 
 
 def selection(spec: str | None, count: int, what: str, of: str) -> list[int] | None:

@@ -30,6 +30,7 @@ class ComparisonTables:
         for layer, head in self.places:
             a, b = self.pair.weights(layer, head)
             _, _, i, j = self.pair.largest(layer, head)
+            mask = self.pair.mask(layer)
             yield Text("")
             yield Text(f"layer {layer}, head {head}", style=f"bold {ACCENT}")
             titles = (f"A  {self.pair.names[0]}", f"B  {self.pair.names[1]}", "B - A")
@@ -38,7 +39,15 @@ class ComparisonTables:
                 yield Text(label_fit(label(title), width), style="bold")
                 difference = title == "B - A"
                 grid = Grid(
-                    array, rows, columns, self.precision, heat=not difference, change=difference, mark=i, must=(i, j)
+                    array,
+                    rows,
+                    columns,
+                    self.precision,
+                    mask=mask,
+                    heat=not difference,
+                    change=difference,
+                    mark=i,
+                    must=(i, j),
                 )
                 yield from grid.lines(width)
         yield Text("")

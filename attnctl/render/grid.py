@@ -33,18 +33,27 @@ _VIRIDIS = (
 )
 
 
+def viridis(share: float) -> tuple[int, int, int]:
+    """The colour, red, green and blue from 0 to 255, for a number from 0 to 1."""
+    place = min(max(share, 0.0), 1.0) * (len(_VIRIDIS) - 1)
+    low = min(int(place), len(_VIRIDIS) - 2)
+    r, g, b = (round(a + (c - a) * (place - low)) for a, c in zip(_VIRIDIS[low], _VIRIDIS[low + 1], strict=True))
+    return r, g, b
+
+
+def painted(colour: tuple[int, int, int]) -> Style:
+    """That background, with a foreground that can be read on it."""
+    r, g, b = colour
+    ink = "#000000" if 0.299 * r + 0.587 * g + 0.114 * b > 120 else "#ffffff"
+    return Style.parse(f"{ink} on #{r:02x}{g:02x}{b:02x}")
+
+
 def heat(share: float) -> Style:
     """The background for a number from 0 to 1, with a foreground that can be read on it; near 0 there is none.
 
     The darkest fifth of the map is left out: on a light terminal it would shout where there is least to see.
     """
-    if share < 0.02:
-        return Style()
-    place = (0.2 + 0.8 * min(share, 1.0)) * (len(_VIRIDIS) - 1)
-    low = min(int(place), len(_VIRIDIS) - 2)
-    r, g, b = (round(a + (c - a) * (place - low)) for a, c in zip(_VIRIDIS[low], _VIRIDIS[low + 1], strict=True))
-    ink = "#000000" if 0.299 * r + 0.587 * g + 0.114 * b > 120 else "#ffffff"
-    return Style.parse(f"{ink} on #{r:02x}{g:02x}{b:02x}")
+    return painted(viridis(0.2 + 0.8 * min(share, 1.0))) if share >= 0.02 else Style()
 
 
 def change(amount: float) -> Style:
