@@ -30,6 +30,11 @@ def explain(
     ] = None,
     precision: Annotated[int, typer.Option("--precision", help="Decimals.", min=0, max=9)] = 2,
     story: Annotated[bool, typer.Option("--story", help="Add the classroom reading of each step.")] = False,
+    words: Annotated[bool, typer.Option("--words", help="Merge pieces into words.")] = False,
+    measure: Annotated[
+        str | None, typer.Option("--measure", help="weights, value-norm or rollout.", show_default=False)
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Recompute the weights by other means, and say if they hold.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Write the trace as one line of JSON.")] = False,
     output: o.Output = None,
     **options: Any,
