@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -27,15 +27,25 @@ ROLLOUT = (
 )
 
 
-def measured(trace: Trace, measure: str) -> Trace:
-    """`trace` with its weights replaced by a measure of MEASURES. Raises UsageError for another, or where it cannot be."""
-    if measure == "weights":
-        return trace
+def measured(trace: Trace, measure: str, layers: Collection[int] | None = None) -> Trace:
+    """`trace` with its weights replaced by a measure of MEASURES, for some layers (None: all).
+
+    Raises UsageError for another measure, or where the trace lacks what it needs.
+    """
+    check_measure(measure)
     if measure == "value-norm":
-        return value_norm(trace)
-    if measure == "rollout":
-        return rollout(trace)
-    raise UsageError(f"no measure {measure!r}: it is {', '.join(MEASURES)}")
+        trace = value_norm(trace)
+    elif measure == "rollout":
+        trace = rollout(trace)
+    return replace(trace, layers=tuple(part for part in trace.layers if layers is None or part.layer in layers))
+
+
+def check_measure(measure: str | None, chosen_heads: bool = False) -> None:
+    """Raise UsageError where `measure` is none, or does not go with a choice of heads."""
+    if measure is not None and measure not in MEASURES:
+        raise UsageError(f"no measure {measure!r}: it is {', '.join(MEASURES)}")
+    if measure == "rollout" and chosen_heads:
+        raise UsageError("--measure rollout takes the mean of every head: give no --head")
 
 
 # --- words -------------------------------------------------------------------------------------------------------
@@ -169,7 +179,7 @@ def rollout(trace: Trace) -> Trace:
                 f"--measure rollout multiplies every layer from 0 on, and layer {expected} is not there whole"
             )
         if trace.model.n_heads is not None and len(layer.heads) < trace.model.n_heads:
-            raise UsageError("--measure rollout takes the mean of every head: give no --head")
+            check_measure("rollout", chosen_heads=True)
         mean = layer.weights.astype(np.float64).mean(axis=0)  # (n, n)
         reached = (0.5 * mean + 0.5 * np.eye(len(mean))) @ reached  # (n, n)
         reached /= reached.sum(axis=-1, keepdims=True)  # a sink may have kept a part
