@@ -133,6 +133,8 @@ def find(tokens: Sequence[Token], query: str) -> int:
 
     Raises UsageError where there is no such token, or more than one (the message lists their indices).
     """
+    if not query.strip():
+        raise UsageError("--query is empty: name a token by its text or its index")
     matches = [at for at, token in enumerate(tokens) if token.text == query]
     if not matches:
         matches = [at for at, token in enumerate(tokens) if token.text.casefold() == query.casefold()]

@@ -175,6 +175,12 @@ class Trace:
         figure: Figure = heatmap(self, **options)
         return figure
 
+    def _repr_html_(self) -> str:
+        """The page of this trace, as a notebook shows it."""
+        from attnctl.render.page import frame
+
+        return frame(self)
+
 
 def spoken(numbers: Any) -> str:
     """A list of numbers for a sentence, abridged: 0, 1, 2, … 31."""

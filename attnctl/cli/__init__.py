@@ -10,20 +10,37 @@ import typer
 from typer.core import TyperGroup
 
 from attnctl import __version__
-from attnctl.cli import explain, schema
-from attnctl.errors import DONE, INTERRUPTED, USAGE, AttnctlError
+from attnctl.cli import compare, evaluate, explain, heatmap, quiz, schema, softmax, train, view
+from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError
 
 
 class Commands(TyperGroup):
     """The group of commands, where every error a user can meet becomes one line and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the chosen command."""
+        """Run the chosen command, and see its output out, before Typer takes an interest in what went wrong."""
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
         except AttnctlError as error:
             complain(str(error))
             raise typer.Exit(error.exit_code) from error
+        except BrokenPipeError as error:  # the reader has seen enough (`| head`); there is nothing left to say
+            _write_no_more()
+            raise typer.Exit(DONE) from error
+        except MemoryError as error:
+            complain(f"not enough memory: {str(error) or 'ask for less'}")
+            raise typer.Exit(FAILED) from error
+        except OSError as error:
+            complain(f"cannot write the output: {(error.strerror or str(error)).lower()}")
+            _write_no_more()
+            raise typer.Exit(FAILED) from error
+
+
+def _write_no_more() -> None:
+    """Send what is still buffered nowhere, so that Python's own farewell cannot fail on it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 app = typer.Typer(
@@ -51,6 +68,13 @@ def _root(
 
 
 app.command("explain")(explain.explain)
+app.command("heatmap")(heatmap.heatmap)
+app.command("compare")(compare.compare)
+app.command("view")(view.view)
+app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
+app.command("softmax", context_settings={"ignore_unknown_options": True})(softmax.softmax)
+app.command("quiz")(quiz.quiz)
 app.command("schema")(schema.schema)
 
 
@@ -65,16 +89,8 @@ def main() -> None:
     """Run attnctl and exit with its code: 0 done, 1 failed, 2 wrong usage, 3 in part, 130 interrupted."""
     try:
         code = app(standalone_mode=False)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader has seen enough (`| head`); there is nothing left to say
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = DONE
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
-    except OSError as error:
-        complain(f"cannot write the output: {(error.strerror or str(error)).lower()}")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
     except Exception as error:
         if not hasattr(error, "format_message"):  # a bug of ours: the traceback says where
             raise

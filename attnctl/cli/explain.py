@@ -49,12 +49,12 @@ def explain(
 
 
 def _form(output: str | None, json: bool) -> str:
-    """What is written: json, npz, txt, or terminal. Raises UsageError for a suffix that means nothing here."""
+    """What is written: json, npz, txt, svg, or terminal. Raises UsageError for a suffix that means nothing here."""
     if output is None or output == "-":
         return "json" if json else "terminal"
     suffix = Path(output).suffix.lower()
-    if suffix not in (".json", ".npz", ".txt") or (json and suffix != ".json"):
-        raise UsageError(f"-o {output}: explain writes .json, .npz or .txt (for pictures see attnctl heatmap)")
+    if suffix not in (".json", ".npz", ".txt", ".svg") or (json and suffix != ".json"):
+        raise UsageError(f"-o {output}: explain writes .json, .npz, .txt or .svg (for the grid alone: attnctl heatmap)")
     from attnctl.files import check_writable
 
     check_writable(output)
@@ -123,10 +123,8 @@ def _write_walk(
     if output is None or output == "-":
         Console(highlight=False, markup=False, emoji=False).print(walk)
         return
-    import io
-
     from attnctl.files import write_whole
+    from attnctl.render.saved import as_svg, as_text
 
-    page = io.StringIO()
-    Console(file=page, width=100, highlight=False, markup=False, emoji=False).print(walk)
-    write_whole(output, page.getvalue().encode())
+    saved = as_svg(walk, "attnctl explain") if output.lower().endswith(".svg") else as_text(walk)
+    write_whole(output, saved.encode())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -31,7 +31,9 @@ def _option(kind: Any, *names: str, **more: Any) -> Any:
 
 # every option that says which numbers a text is run through; None means: as the model has it
 MODEL_OPTIONS: dict[str, Any] = {
-    "model": _option(str, "--model", "-m", help="random, dot, or a weights file (.safetensors, .npz)."),
+    "model": _option(
+        str, "--model", "-m", help="random, dot, a weights file, or a checkpoint: folder, .gguf, Hugging Face id."
+    ),
     "tokenizer": _option(str, "--tokenizer", help="words, chars, or a tokenizer.json."),
     "embeddings": _option(str, "--embeddings", help="Embeddings, one row a token (.npy, .npz, .csv)."),
     "qkv": _option(str, "--qkv", help="Q, K and V given outright (.npz, .safetensors)."),
@@ -52,23 +54,37 @@ MODEL_OPTIONS: dict[str, Any] = {
     "positions": _option(str, "--positions", help="Add positions to the embeddings: sinusoidal."),
     "rope": Annotated[bool, typer.Option("--rope", help="Rotary positions on queries and keys.")],
     "rope_theta": _option(float, "--rope-theta", help="Base of the rotary angles; 10000 unless told otherwise."),
+    "rope_pairs": _option(str, "--rope-pairs", help="Dimensions that turn together: half (as Llama) or interleaved."),
     "dropout": _option(float, "--dropout", help="Drop each weight with this probability (seeded)."),
+    "attention": _option(str, "--attention", help="Of an encoder-decoder: encoder, decoder or cross."),
+    "target": _option(str, "--target", help="The decoder's text (encoder-decoders)."),
+    "generate": _option(int, "--generate", help="Let a checkpoint add so many tokens, greedily."),
+    "bos": _option(bool, "--bos/--no-bos", help="With or without the token that begins a text (checkpoints)."),
+    "truncate": _option(bool, "--truncate", help="Cut a text that is longer than the checkpoint reads."),
+    "dtype": _option(str, "--dtype", help="auto, float32, bfloat16 or float16 (checkpoints)."),
     "device": _option(str, "--device", help="auto, cpu, cuda, cuda:1 or mps."),
 }
 
 
-def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give `command`, which takes `**options`, every option of MODEL_OPTIONS as a keyword."""
-    own = inspect.signature(command, eval_str=True)
-    parameters = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    for name, annotation in MODEL_OPTIONS.items():
-        default = False if name in ("no_scale", "rope") else None
-        parameters.append(
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        )
-    command.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
-    return command
+def with_options(options: dict[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command that takes `**options` each of these options as a keyword."""
+
+    def extended(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True)
+        parameters = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        for name, annotation in options.items():
+            default = False if name in ("no_scale", "rope") else None
+            parameters.append(
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            )
+        command.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
+        return command
+
+    return extended
+
+
+with_model_options = with_options(MODEL_OPTIONS)
 
 
 def model_of(options: dict[str, Any]) -> Any:
@@ -116,6 +132,14 @@ def text_of(text: str | None, file: str | None) -> str:
     except UnicodeEncodeError:
         raise AttnctlError("the text is not UTF-8") from None
     return text
+
+
+def say(notes: Sequence[str]) -> None:
+    """Notes for the user, on stderr, a line each."""
+    from attnctl.cli import complain
+
+    for note in notes:
+        complain(f"note: {note}")
 
 
 def selection(spec: str | None, count: int, what: str, of: str) -> list[int] | None:

@@ -13,15 +13,18 @@ from typing import Any, Protocol
 
 from attnctl.attention import Array, Call
 from attnctl.errors import UsageError
+from attnctl.models.places import CHECKPOINT_OPTIONS, KNOWN, is_checkpoint
 from attnctl.models.record import Run, record
 from attnctl.tokens import checked, find
 from attnctl.trace import ModelInfo, Token, Trace
 
 __all__ = ["Model", "Visit", "attend", "open_model", "record"]
 
-DEFAULT = "random"
+DEFAULT = "demo"
 
 REGISTRY = {
+    "demo": "attnctl.models.bundled:open_demo",
+    "demo-masked": "attnctl.models.bundled:open_demo_masked",
     "random": "attnctl.models.random:open_random",
     "dot": "attnctl.models.dot:open_dot",
 }
@@ -55,11 +58,21 @@ def open_model(name: str = DEFAULT, **options: Any) -> Model:
     elif Path(name).suffix.lower() in (".safetensors", ".npz") or (Path(name) / "weights.safetensors").is_file():
         module, attribute = "attnctl.models.weights", "open_weights"
         given["path"] = name
+    elif is_checkpoint(name):
+        module, attribute = "attnctl.models.checkpoint", "open_checkpoint"
+        given["name"] = name
     else:
         raise UsageError(
-            f"no model {name!r}: it is {', '.join(REGISTRY)}, or the path of a weights file (.safetensors, .npz)"
+            f"no model {name!r}: it is {', '.join([*REGISTRY, *KNOWN])}, a weights file (.safetensors, .npz), or a "
+            "checkpoint's folder, .gguf file or Hugging Face id (owner/name)"
         )
-    model: Model = getattr(import_module(module), attribute)(**given)
+    opener = getattr(import_module(module), attribute)
+    checkpoint = attribute == "open_checkpoint"
+    foreign = given.keys() - CHECKPOINT_OPTIONS - {"name"} if checkpoint else CHECKPOINT_OPTIONS - {"device"}
+    for option in given:
+        if option in foreign:
+            raise UsageError(f"--{option.replace('_', '-')} does not go with --model {name}")
+    model: Model = opener(**given)
     return model
 
 

@@ -58,12 +58,12 @@ def finite(array: npt.NDArray[Any], what: str) -> Floats:
     return result
 
 
-def read_array(path: str, names: tuple[str, ...] = ()) -> tuple[Floats, tuple[str, ...]]:
-    """The one array of a .npy, .npz or .csv file, and its labels where it has any.
+def read_array(path: str, names: tuple[str, ...] = (), data: bytes | None = None) -> tuple[Floats, tuple[str, ...]]:
+    """The one array of a .npy, .npz or .csv file (or of its bytes, already read), and its labels where it has any.
 
     An .npz may hold several if one bears a name in `names`. Raises AttnctlError where the file is damaged or ambiguous.
     """
-    data = read_bytes(path)
+    data = read_bytes(path) if data is None else data
     if data[:2] == b"PK":
         arrays = read_npz(data, path)
         labels = tuple(str(name) for name in arrays.pop("tokens", ()))

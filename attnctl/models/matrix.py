@@ -92,12 +92,13 @@ def _qkv(path: str) -> tuple[Floats, Floats, Floats]:
     return q, k, v
 
 
-def trace_of_matrix(path: str, labels: Sequence[str] | None = None) -> Trace:
+def trace_of_matrix(path: str, labels: Sequence[str] | None = None, data: bytes | None = None) -> Trace:
     """A Trace of the bare weights in a .npy, .npz or .csv file: (n, n), (heads, n, n) or (layers, heads, n, n).
 
-    `labels` are the tokens. Raises AttnctlError where it is no grid of weights or the labels do not fit.
+    `labels` are the tokens, `data` the bytes where they have been read already. Raises AttnctlError where it is no grid of
+    weights or the labels do not fit.
     """
-    array, own = read_array(path, ("weights", "attention", "attentions"))
+    array, own = read_array(path, ("weights", "attention", "attentions"), data)
     if not 2 <= array.ndim <= 4 or 0 in array.shape:
         raise AttnctlError(
             f"{path} has shape {array.shape}: weights are (n, n), (heads, n, n) or (layers, heads, n, n)"
@@ -116,6 +117,11 @@ def trace_of_matrix(path: str, labels: Sequence[str] | None = None) -> Trace:
         text=" ".join(names) if labels or own else "",
         tokens=queries,
         key_tokens=key_tokens,
-        model=ModelInfo(Path(path).stem if path != "-" else "matrix", "matrix", n_heads=n_heads, n_layers=n_layers),
+        model=ModelInfo(
+            Path(path).stem if path not in ("-", "standard input") else "weights",
+            "matrix",
+            n_heads=n_heads,
+            n_layers=n_layers,
+        ),
         layers=tuple(LayerTrace(layer, heads, heads, weights=array[layer]) for layer in range(n_layers)),
     )

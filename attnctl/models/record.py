@@ -31,6 +31,7 @@ class Run:
     embeddings: Any = None  # (n, d_model)
     key_tokens: tuple[Token, ...] | None = None
     extras: dict[int, dict[str, Any]] = field(default_factory=dict)
+    weights: dict[int, Any] = field(default_factory=dict)  # (heads, n_q, n_k), where a source can give nothing else
     predictions: tuple[Prediction, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -69,15 +70,20 @@ def record(
     def visit(layer: int, call: Call) -> Array | None:
         if layer not in keep_layers:
             return None
-        if call.queries.shape[-2] > LONG and rows is not None:  # the rows alone, not n × n to take them from
-            narrow = attention.select(call, list(keep_heads), list(rows))
-            kept[layer] = steps_kept(narrow, attention.run(narrow))
+        part = rows is not None or len(keep_heads) < call.queries.shape[-3]
+        if part and call.queries.shape[-2] > LONG:  # what was asked for alone, not every n × n to take it from
+            narrow = attention.select(call, list(keep_heads), None if rows is None else list(rows))
+            kept[layer] = steps_kept(layer, narrow, attention.run(narrow))
             return None
         steps = attention.run(call)  # the run that goes on needs every head and row
-        kept[layer] = cut(steps_kept(call, steps), list(keep_heads), rows)
+        kept[layer] = cut(steps_kept(layer, call, steps), list(keep_heads), rows)
         return steps.context
 
-    ran = model.run(tokens, visit, text)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by name, not warned of
+        ran = model.run(tokens, visit, text)
+    for layer in keep_layers & ran.weights.keys():
+        part = ran.weights[layer][list(keep_heads)]  # (heads, n_q, n_k)
+        kept[layer] = {"weights": part if rows is None else part[:, list(rows)]}
     return Trace(
         text=text,
         tokens=ran.tokens,
@@ -107,8 +113,8 @@ def cut(kept: dict[str, Any], heads: list[int], rows: Sequence[int] | None) -> d
     return kept
 
 
-def steps_kept(call: Call, steps: attention.Attended) -> dict[str, Any]:
-    """The arrays of one call as the fields of a LayerTrace."""
+def steps_kept(layer: int, call: Call, steps: attention.Attended) -> dict[str, Any]:
+    """The arrays of one call as the fields of a LayerTrace. Raises AttnctlError where they overflow float32."""
     n_heads = call.queries.shape[-3]
     arrays = {
         "queries": call.queries,
@@ -122,6 +128,10 @@ def steps_kept(call: Call, steps: attention.Attended) -> dict[str, Any]:
         "context": steps.context,
     }
     kept = {name: as_numpy(array) for name, array in arrays.items() if array is not None}
+    for name in ("scores", "scaled_scores", "weights"):
+        if not np.isfinite(kept[name]).all():
+            what = name.replace("_", " ")
+            raise AttnctlError(f"the {what} of layer {layer} are too large for float32: see the scale and temperature")
     if call.bias is not None:
         kept["bias"] = np.broadcast_to(as_numpy(call.bias), kept["scores"].shape)
     return kept

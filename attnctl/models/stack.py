@@ -47,6 +47,10 @@ class Settings:
             raise UsageError(f"--window {self.window}: at least 1 token")
         if self.rope_theta is not None and not 0 < self.rope_theta < float("inf"):
             raise UsageError(f"--rope-theta {self.rope_theta:g}: a number above 0")
+        if self.positions not in (None, "sinusoidal"):
+            raise UsageError(f"--positions {self.positions}: the only kind to add is sinusoidal")
+        if self.rope_pairs not in ("half", "interleaved"):
+            raise UsageError(f"--rope-pairs {self.rope_pairs}: it is half or interleaved")
 
     def call(self, layer: int, queries: Array, keys: Array, values: Array) -> Call:
         """These queries, keys and values (heads, n, d), attended to as the settings say."""

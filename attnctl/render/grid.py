@@ -33,15 +33,37 @@ _VIRIDIS = (
 )
 
 
-def heat(share: float) -> Style:
-    """The background for a number from 0 to 1, with a foreground that can be read on it; near 0 there is none."""
-    if share < 0.005:
-        return Style()
+def viridis(share: float) -> tuple[int, int, int]:
+    """The colour, red, green and blue from 0 to 255, for a number from 0 to 1."""
     place = min(max(share, 0.0), 1.0) * (len(_VIRIDIS) - 1)
     low = min(int(place), len(_VIRIDIS) - 2)
     r, g, b = (round(a + (c - a) * (place - low)) for a, c in zip(_VIRIDIS[low], _VIRIDIS[low + 1], strict=True))
+    return r, g, b
+
+
+def painted(colour: tuple[int, int, int]) -> Style:
+    """That background, with a foreground that can be read on it."""
+    r, g, b = colour
     ink = "#000000" if 0.299 * r + 0.587 * g + 0.114 * b > 120 else "#ffffff"
     return Style.parse(f"{ink} on #{r:02x}{g:02x}{b:02x}")
+
+
+def heat(share: float) -> Style:
+    """The background for a number from 0 to 1, with a foreground that can be read on it; near 0 there is none.
+
+    The darkest fifth of the map is left out: on a light terminal it would shout where there is least to see.
+    """
+    return painted(viridis(0.2 + 0.8 * min(share, 1.0))) if share >= 0.02 else Style()
+
+
+def change(amount: float) -> Style:
+    """The background for a difference from -1 to 1: orange for more, blue for less, none near 0."""
+    if abs(amount) < 0.005:
+        return Style()
+    end = (230, 97, 1) if amount > 0 else (58, 111, 184)  # told apart by every kind of colour vision
+    share = 0.25 + 0.75 * min(abs(amount), 1.0)
+    r, g, b = (round(255 + (c - 255) * share) for c in end)
+    return Style.parse(f"#000000 on #{r:02x}{g:02x}{b:02x}")
 
 
 def number(value: float, precision: int, tiny: bool = False) -> str:
@@ -99,6 +121,7 @@ class Grid:
     precision: int = 2
     mask: Any = None  # (rows, columns), false cells are shown as ·
     heat: bool = False
+    change: bool = False  # numbers from -1 to 1, coloured by sign
     sums: bool = False
     mark: int | None = None  # the row to point at
     must: tuple[int, ...] = ()  # columns that are never abridged away
@@ -140,6 +163,9 @@ class Grid:
         largest = float(np.abs(self.array).max())
         return number(value, self.precision, tiny=not self.heat and 0 < largest < 0.5 * 10**-self.precision)
 
+    def _background(self, value: float) -> Style:
+        return heat(value) if self.heat else change(value) if self.change else Style()
+
     def _header(self, columns: Sequence[int | None], widths: Sequence[int], left: int, cell: int) -> Text:
         line = Text(" " * left, style=DIM)
         for at, width in zip(columns, widths, strict=True):
@@ -155,7 +181,7 @@ class Grid:
         line = Text("▸ " if marked else "  ", style=ACCENT if marked else "")
         line.append(name, style="bold" if marked else "")
         for at, width in zip(columns, widths, strict=True):
-            line.append(" " * (GAP - 1) if self.heat else " " * GAP)
+            line.append(" " * (GAP - 1) if self.heat or self.change else " " * GAP)
             hidden = self.mask is not None and at is not None and not self.mask[row][at]
             if at is None:
                 text, style = "…", Style(dim=True)
@@ -165,9 +191,9 @@ class Grid:
                 text, style = ("✓" if array[row, at] else MASKED), Style(dim=not array[row, at])
             else:
                 text = self._number(float(array[row, at]))
-                style = heat(float(array[row, at])) if self.heat else Style()
+                style = self._background(float(array[row, at]))
             text = padded(text, width)
-            line.append(f" {text}" if self.heat else text, style=style)
+            line.append(f" {text}" if self.heat or self.change else text, style=style)
         if cell:
             total = self._number(float(array[row].sum()))
             line.append(" " * (GAP + 1) + padded(total, cell), style=DIM)
@@ -185,6 +211,14 @@ class Grid:
 def label_fit(text: str, width: int) -> str:
     """`text` in at most `width` cells, its end replaced by … where it is longer."""
     return text if cell_len(text) <= width else set_cell_size(text, max(width - 1, 0)).rstrip() + "…"
+
+
+def cropped(line: Text, width: int) -> Text:
+    """The line in one piece: never wrapped, never followed by spaces."""
+    line.truncate(width)
+    line.rstrip()
+    line.no_wrap = True
+    return line
 
 
 def bar(share: float, width: int) -> str:

@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from attnctl.render.blackboard import Blackboard, summary_line
-from attnctl.render.grid import ACCENT, DIM, Grid, bar, label, label_fit, padded
+from attnctl.render.grid import ACCENT, DIM, Grid, bar, cropped, label, label_fit, padded
 from attnctl.steps import Focus, Part, Step, walk
 from attnctl.trace import Trace
 
@@ -113,7 +113,7 @@ class Explanation:
         for at, line in enumerate(self._body(step, room)):
             if at == 0:
                 yield Text("")
-            yield _cropped(Text(" " * INDENT).append_text(line), width)
+            yield cropped(Text(" " * INDENT).append_text(line), width)
 
     def _body(self, step: Step, width: int) -> Iterator[Text]:
         if step.name == "tokens":
@@ -244,17 +244,9 @@ def _heading(number: int, step: Step, width: int) -> Iterator[Text]:
         line.append("   " + formula, style="not bold default")
     if shape:
         line.append(" " * (width - cell_len(line.plain) - len(shape)) + shape, style=f"not bold {DIM} default")
-    yield _cropped(line, width)
+    yield cropped(line, width)
     if formula and below:
         yield Text(" " * INDENT + label_fit(formula, width - INDENT))
-
-
-def _cropped(line: Text, width: int) -> Text:
-    """The line in one piece: never wrapped, never followed by spaces."""
-    line.truncate(width)
-    line.rstrip()
-    line.no_wrap = True
-    return line
 
 
 def _shape(part: Part) -> str:

@@ -112,7 +112,7 @@ def test_no_scale(run: Run) -> None:
         ([TEXT, "--tokenizer", "bpe"], 2, "no tokenizer 'bpe'"),
         ([TEXT, "--model", "gone.npz"], 1, "cannot read gone.npz"),
         ([TEXT, "-o", "no/folder/run.json"], 1, "there is no folder no/folder"),
-        ([TEXT, "-o", "run.pdf"], 2, ".json, .npz or .txt"),
+        ([TEXT, "-o", "run.pdf"], 2, ".json, .npz, .txt or .svg"),
         ([TEXT, "--qkv", "gone.npz"], 1, "cannot read gone.npz"),
         ([TEXT, "--frobnicate"], 2, "--frobnicate"),
         (["\udcff\udcfe"], 1, "UTF-8"),

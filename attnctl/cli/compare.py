@@ -1,0 +1,138 @@
+"""`attnctl compare`: two models on one text, two traces, or two texts, side by side."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from attnctl.cli import options as o
+from attnctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from attnctl.comparison import Comparison
+    from attnctl.trace import Trace
+
+
+@o.with_model_options
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="A model (with TEXT), a trace, or a text.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="What to compare it with, of the same kind.")],
+    text: Annotated[
+        str | None, typer.Argument(metavar="[TEXT]", help="The text that both models read.", show_default=False)
+    ] = None,
+    *,
+    file: o.File = None,
+    layer: o.LayerChoice = None,
+    head: o.HeadChoice = None,
+    precision: Annotated[int, typer.Option("--precision", help="Decimals.", min=0, max=9)] = 2,
+    json: Annotated[bool, typer.Option("--json", help="Write the comparison as one line of JSON.")] = False,
+    output: o.Output = None,
+    **options: Any,
+) -> None:
+    """Show two models, two traces, or two texts side by side, with the difference of their weights.
+
+    With TEXT (or --file), A and B are models: names, weight files, steps of a run, checkpoints. Without, each is a trace
+    (.json, .npz, or - for a pipe) or a text for --model. The head where the two differ most is shown, unless --layer and
+    --head say otherwise.
+    """
+    form = _form(output, json)
+    pair = _pair(a, b, text, file, options)
+    places = _places(pair, layer, head)
+    if form == "json":
+        import orjson
+
+        line = orjson.dumps(pair.document(), option=orjson.OPT_SERIALIZE_NUMPY) + b"\n"
+        _write(output, line) if output not in (None, "-") else sys.stdout.buffer.write(line)
+        return
+    if form in ("png", "pdf", "svg"):
+        from attnctl.render.figure import image
+        from attnctl.render.panels import panels
+
+        if len(places) > 1:
+            raise UsageError("a picture shows one head: choose it with --layer and --head")
+        drawing = panels(pair, *places[0])
+        _write(output, image(drawing.figure, form))
+        o.say(drawing.notes)
+        return
+    from attnctl.render.comparison import ComparisonTables
+
+    tables = ComparisonTables(pair, places, precision)
+    if form == "txt":
+        from attnctl.render.saved import as_text
+
+        _write(output, as_text(tables).encode())
+        return
+    from rich.console import Console
+
+    Console(highlight=False, markup=False, emoji=False).print(tables)
+
+
+def _form(output: str | None, json: bool) -> str:
+    if output is None or output == "-":
+        return "json" if json else "terminal"
+    suffix = Path(output).suffix.lower()[1:]
+    if suffix not in ("json", "txt", "png", "svg", "pdf") or (json and suffix != "json"):
+        raise UsageError(f"-o {output}: compare writes .json, .txt, .png, .svg or .pdf")
+    from attnctl.files import check_writable
+
+    check_writable(output)
+    return suffix
+
+
+def _write(output: str | None, data: bytes) -> None:
+    from attnctl.files import write_whole
+
+    assert output is not None
+    write_whole(output, data)
+
+
+def _pair(a: str, b: str, text: str | None, file: str | None, options: dict[str, Any]) -> Comparison:
+    """Both sides as traces, named as the user named them."""
+    from attnctl.comparison import compare as paired
+    from attnctl.models import record
+
+    if text is None and file is None:
+        if a == b == "-":
+            raise UsageError('only one of the two can be "-"')
+        return paired(_side(a, options), _side(b, options), (a, b))
+    if options.get("model") is not None:
+        raise UsageError("--model does not go with a text after A and B, which are the models then")
+    words = o.text_of(text, file)
+    sides = [record(o.model_of(options | {"model": name}), words) for name in (a, b)]
+    return paired(sides[0], sides[1], (a, b))
+
+
+def _side(source: str, options: dict[str, Any]) -> Trace:
+    """A trace from its file or pipe, or of a text under --model."""
+    from attnctl.cli.sources import is_file, trace_of
+
+    own = {} if source == "-" or is_file(source) else options
+    return trace_of(source, None, None, own).trace
+
+
+def _places(pair: Comparison, layer: str | None, head: str | None) -> list[tuple[int, int]]:
+    """The layers and heads to show: those named, or the one where most has changed."""
+    layers = o.selection(layer, 1 + max(at for at, _ in pair.places), "layer", pair.names[0])
+    heads = o.selection(head, 1 + max(at for _, at in pair.places), "head", pair.names[0])
+    chosen = [
+        (at, number)
+        for at, number in pair.places
+        if (layers is None or at in layers) and (heads is None or number in heads)
+    ]
+    if not chosen:
+        raise UsageError("no such layer and head in both")
+    if layer is None and head is None:
+        return [pair.largest()[:2]]
+    if layer is None or head is None:  # one of the two is named: the other is chosen, unless it says all
+        best = max(chosen, key=lambda place: _gap(pair, place))
+        return chosen if "all" in (layer, head) else [best]
+    return chosen
+
+
+def _gap(pair: Comparison, place: tuple[int, int]) -> float:
+    *_, i, j = pair.largest(*place)
+    x, y = pair.weights(*place)
+    return float(abs(y[i, j] - x[i, j]))

@@ -1,0 +1,146 @@
+"""`attnctl heatmap`: the attention weights as a picture, or as a grid in the terminal."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from attnctl.cli import options as o
+from attnctl.cli.sources import Source, TokenNames, trace_of
+from attnctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from attnctl.render.reading import Reading
+    from attnctl.trace import Trace
+
+Colour = Callable[[float], tuple[int, int, int]]
+
+FORMATS = (".png", ".svg", ".pdf")
+
+
+@o.with_model_options
+def heatmap(
+    source: Source = None,
+    *,
+    file: o.File = None,
+    tokens: TokenNames = None,
+    layer: o.LayerChoice = None,
+    head: o.HeadChoice = None,
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", help="The picture: .png, .svg or .pdf.", show_default=False)
+    ] = None,
+    cmap: Annotated[str, typer.Option("--cmap", help="Colour map, by its name in matplotlib.")] = "viridis",
+    size: Annotated[str | None, typer.Option("--size", help="WIDTHxHEIGHT in inches: 6x4.", show_default=False)] = None,
+    dpi: Annotated[int | None, typer.Option("--dpi", help="Dots per inch, 30 to 1200 [default: 200].")] = None,
+    title: Annotated[str | None, typer.Option("--title", help="Title; '' for none.", show_default=False)] = None,
+    values: Annotated[
+        bool | None,
+        typer.Option("--values/--no-values", help="Numbers in the cells; where they fit unless told otherwise."),
+    ] = None,
+    log: Annotated[bool, typer.Option("--log", help="Colours on a logarithmic scale.")] = False,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option("--drop", help="Leave out a key: first, special, a token or its index.", show_default=False),
+    ] = None,
+    renormalise: Annotated[bool, typer.Option("--renormalise", help="Make each row sum to 1 again.")] = False,
+    **options: Any,
+) -> None:
+    """Draw the attention weights: queries down, keys across, one head or every layer × head.
+
+    Without -o the grid is drawn in the terminal; in a pipe it is written as numbers, tab-separated.
+    """
+    picture = _form(output, size, dpi)
+    inches = None if size is None else _inches(size)
+    colour = None if cmap == "viridis" else _colours(cmap)
+    trace, layers, heads = trace_of(source, file, tokens, options, layer, head)
+    how: dict[str, Any] = {"layers": layers, "heads": heads, "drop": drop or (), "renormalise": renormalise}
+    if output is None or picture is None:
+        _show(trace, how, colour, title=title, values=values, log=log)
+        return
+    from attnctl.files import write_whole
+    from attnctl.render.figure import draw, image
+
+    figure, notes = draw(trace, **how, cmap=cmap, size=inches, title=title, values=values, log=log, dpi=dpi or 200)
+    write_whole(output, image(figure, picture))
+    o.say(notes)
+
+
+def _form(output: str | None, size: str | None, dpi: int | None) -> str | None:
+    """png, svg or pdf; None for the terminal. Raises UsageError, before any work, where it cannot be written."""
+    if dpi is not None and not 30 <= dpi <= 1200:
+        raise UsageError(f"--dpi {dpi}: it is 30 to 1200")
+    if output is None:
+        if size is not None or dpi is not None:
+            raise UsageError("--size and --dpi are for a picture: name its file with -o")
+        return None
+    suffix = Path(output).suffix.lower()
+    if suffix not in FORMATS:
+        raise UsageError(
+            f"-o {output}: a picture is written as .png, .svg or .pdf (for numbers see attnctl explain --json)"
+        )
+    from attnctl.files import check_writable
+
+    check_writable(output)
+    return suffix[1:]
+
+
+def _inches(size: str) -> tuple[float, float]:
+    """--size as (width, height)."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*[x×,]\s*(\d+(?:\.\d+)?)", size.strip().lower())
+    if not match:
+        raise UsageError(f"--size {size!r}: it is WIDTHxHEIGHT in inches, like 6x4")
+    width, height = float(match[1]), float(match[2])
+    if not (1 <= width <= 60 and 1 <= height <= 60):
+        raise UsageError(f"--size {size}: each side is 1 to 60 inches")
+    return width, height
+
+
+def _show(trace: Trace, how: dict[str, Any], colour: Colour | None, **look: Any) -> None:
+    """The grid on a terminal; in a pipe, its numbers."""
+    from rich.console import Console
+
+    from attnctl.render.reading import read
+
+    reading = read(trace, **how)
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        sys.stdout.writelines(f"{line}\n" for line in table(reading))
+        return
+    from attnctl.render.blocks import Blocks
+
+    console.print(Blocks(reading, colour=colour, **look))
+
+
+def _colours(cmap: str) -> Colour:
+    from attnctl.render.figure import colour_map
+
+    chosen = colour_map(cmap)
+
+    def colour(share: float) -> tuple[int, int, int]:
+        r, g, b, _ = chosen(float(share), bytes=True)
+        return int(r), int(g), int(b)
+
+    return colour
+
+
+def table(reading: Reading) -> list[str]:
+    """The weights as lines of tab-separated cells: layer, head, query, then one column a key; masked cells are empty."""
+    from attnctl.tokens import shown
+
+    def row(cells: Sequence[Any]) -> str:
+        return "\t".join(map(str, cells))
+
+    lines = [row(["layer", "head", "query", *(shown(token.text) for token in reading.keys)])]
+    for layer, head, weights, mask in reading.panels():
+        for i, token in enumerate(reading.queries):
+            cells = [
+                "" if mask is not None and not mask[i, j] else f"{weight:.6g}"
+                for j, weight in enumerate(weights[i].tolist())
+            ]
+            lines.append(row([layer, head, shown(token.text), *cells]))
+    return lines

@@ -1,0 +1,91 @@
+"""`attnctl quiz`: questions made from the actual numbers of a sentence."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from attnctl.cli import options as o
+from attnctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from attnctl.quiz import Question
+
+
+@o.with_model_options
+def quiz(
+    text: o.Text = None,
+    *,
+    file: o.File = None,
+    layer: o.LayerChoice = None,
+    head: o.HeadChoice = None,
+    query: o.Query = None,
+    count: Annotated[int, typer.Option("--questions", "-n", help="How many questions.", min=1, max=100)] = 5,
+    json: Annotated[bool, typer.Option("--json", help="Write questions and answers as JSON, ask nothing.")] = False,
+    **options: Any,
+) -> None:
+    """Ask questions about the attention of a sentence, mark the answers, give a score.
+
+    Answers are read from standard input, one a line: a letter, a token, or a number. An empty line passes.
+    """
+    if "-" in (text, file) and not json:
+        raise UsageError("standard input is where the answers come from: give the text in quotes or as --file FILE")
+    from attnctl.models import record
+    from attnctl.quiz import questions
+    from attnctl.tokens import find
+
+    text = o.text_of(text, file)
+    model = o.model_of(options)
+    info = model.info
+    layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
+    heads = o.selection(head, info.n_heads or 1, "head", info.name)
+    trace = record(model, text, layers=layers, heads=heads)
+    asked = questions(trace, count, options.get("seed") or 0, None if query is None else find(trace.tokens, query))
+    if json:
+        import orjson
+
+        sys.stdout.buffer.write(orjson.dumps({"text": text, "questions": [q.document() for q in asked]}) + b"\n")
+        return
+    from rich.console import Console
+
+    score(Console(highlight=False, markup=False, emoji=False), asked)
+
+
+def score(console: Console, asked: list[Question]) -> None:
+    """Ask, mark and count; a stream that ends early ends the quiz with what was answered."""
+    from attnctl.render.quiz import marked, put, result
+
+    correct = answered = 0
+    for number, question in enumerate(asked, 1):
+        console.print(put(question, number, len(asked)))
+        given = answer(console, question)
+        if given is None:
+            break
+        answered += 1
+        good = given[1]
+        correct += bool(good)
+        console.print(marked(question, given[0], good))
+    console.print(result(correct, answered, len(asked)))
+
+
+def answer(console: Console, question: Question) -> tuple[str, bool] | None:
+    """One line of standard input, and whether it is right; None where there is no more. At a terminal, asked again."""
+    from attnctl.quiz import right
+
+    at_terminal = sys.stdin.isatty()
+    while True:
+        if at_terminal:
+            console.print("  > ", end="")
+        line = sys.stdin.readline()
+        if not line:
+            console.print()
+            return None
+        good = right(question, line) if line.strip() else False
+        if good is not None or not at_terminal:
+            return line.strip(), bool(good)
+        wanted = "one of the letters" if question.choices else "a number, such as 0.42"
+        console.print(f"  That is no answer: give {wanted}, or an empty line to pass.")

@@ -1,0 +1,193 @@
+"""What a command is given to look at: a text for a model, a trace, or bare weights; as an argument, a file, or a pipe."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from attnctl.cli import options as o
+from attnctl.errors import AttnctlError, UsageError
+
+if TYPE_CHECKING:
+    from attnctl.trace import Trace
+
+TRACES, MATRICES = (".json", ".jsonl", ".npz"), (".npy", ".npz", ".csv", ".tsv")
+
+Source = Annotated[
+    str | None,
+    typer.Argument(
+        help='The text, a trace (.json, .npz), bare weights (.npy, .npz, .csv), or "-" for standard input.',
+        show_default=False,
+        metavar="[TEXT|FILE|-]",
+    ),
+]
+TokenNames = Annotated[
+    str | None,
+    typer.Option("--tokens", help="The tokens of bare weights: a JSON list, or words.", show_default=False),
+]
+
+
+class Chosen(NamedTuple):
+    """A trace, and the layers and heads of it that were asked for (None: all that it holds)."""
+
+    trace: Trace
+    layers: list[int] | None
+    heads: list[int] | None
+
+
+def trace_of(
+    source: str | None,
+    file: str | None,
+    tokens: str | None,
+    options: dict[str, Any],
+    layer: str | None = None,
+    head: str | None = None,
+) -> Chosen:
+    """The trace that the arguments of a command name, and what was chosen of it.
+
+    No model is imported for a trace or for bare weights. Raises AttnctlError for a source that is damaged or ambiguous,
+    UsageError for model options beside numbers that have been computed already.
+    """
+    given = None if file is not None else _read(source)
+    if given is None:
+        if tokens is not None:
+            raise UsageError("--tokens names the tokens of bare weights; a text is split by --tokenizer")
+        return _recorded(o.text_of(source, file), options, layer, head)
+    where, data = given
+    if _form(where, data, tokens) == "text":
+        from attnctl.files import decode
+
+        return _recorded(decode(data, where), options, layer, head)
+    _refuse(options, where)
+    trace = _trace(where, data, tokens)
+    info = trace.model
+    n_layers = max((info.n_layers or 0, *(part.layer + 1 for part in trace.layers)))
+    n_heads = max((info.n_heads or 0, *(index + 1 for part in trace.layers for index in part.heads)))
+    return Chosen(trace, o.selection(layer, n_layers, "layer", where), o.selection(head, n_heads, "head", where))
+
+
+def is_file(source: str) -> bool:
+    """Whether an argument names a file of numbers, rather than being a text."""
+    return Path(source).suffix.lower() in {*TRACES, *MATRICES} and not any(char.isspace() for char in source.strip())
+
+
+def _read(source: str | None) -> tuple[str, bytes] | None:
+    """Name and bytes of a file or of standard input; None where the argument is a text itself."""
+    from attnctl.files import read_bytes
+
+    if source is None:
+        return None
+    if source == "-":
+        return "standard input", read_bytes("-")
+    if is_file(source):
+        return source, read_bytes(source)  # a name with such an ending is no sentence, also where no such file is there
+    try:
+        there = Path(source).is_file()
+    except (OSError, ValueError):  # too long for a name, or with a null in it
+        there = False
+    if there and Path(source).suffix.lower() == ".txt":
+        raise UsageError(f"{source} is a file of text: read it with --file {source}")
+    if there and Path(source).suffix.lower() in (".safetensors", ".gguf"):
+        raise UsageError(f"{source} holds a model's weights: give a text, and --model {source}")
+    if there and any(char in source for char in "/\\"):
+        return source, read_bytes(source)
+    return None
+
+
+def _form(where: str, data: bytes, tokens: str | None) -> str:
+    """What the bytes are: trace, matrix, or text."""
+    start = data[:4096].removeprefix(b"\xef\xbb\xbf").lstrip()
+    if data[:6] == b"\x93NUMPY":
+        return "matrix"
+    if data[:2] == b"PK":
+        return "npz"
+    suffix = Path(where).suffix.lower() if where != "standard input" else ""
+    if start[:1] == b"{" and (suffix in TRACES or b'"schema"' in start[:200]):
+        return "trace"
+    if suffix in TRACES:
+        return "trace"  # whose reader says what is wrong with it
+    if suffix in MATRICES or tokens is not None:
+        return "matrix"
+    return "matrix" if _is_table(data) else "text"
+
+
+def _is_table(data: bytes) -> bool:
+    """Whether the lines of a pipe are the rows of a matrix of numbers, at least two by two."""
+    lines = [line for line in data.splitlines() if line.strip()]
+    mark = next((mark for mark in (b"\t", b";", b",") if lines and mark in lines[-1]), None)
+    if mark is None or len(lines) < 2:
+        return False
+    cells = lines[-1].split(mark)[1:]  # the first may be a label
+    try:
+        return bool([float(cell) for cell in cells])
+    except ValueError:
+        return False
+
+
+def _trace(where: str, data: bytes, tokens: str | None) -> Trace:
+    """A trace, or bare weights as one."""
+    form = _form(where, data, tokens)
+    if form == "npz":
+        from attnctl.trace import from_npz, read_npz
+
+        if "trace" in read_npz(data, where):
+            form = "trace"
+    if form != "trace":
+        from attnctl.models.matrix import trace_of_matrix
+
+        return trace_of_matrix(where, None if tokens is None else names_of(tokens), data)
+    if tokens is not None:
+        raise UsageError(f"--tokens does not go with {where}: a trace has its own tokens")
+    if data[:2] == b"PK":
+        return from_npz(data, where)
+    from attnctl.trace import from_json
+
+    lines = data.count(b"\n", 0, len(data.rstrip())) + 1
+    if lines > 1 and data.split(b"\n", 1)[0].rstrip().endswith(b"}"):
+        raise AttnctlError(
+            f"{where} holds {lines} traces, one a line; choose one: sed -n 1p {_quoted(where)} | attnctl … -"
+        )
+    return from_json(data, where)
+
+
+def _quoted(where: str) -> str:
+    import shlex
+
+    return "traces.jsonl" if where == "standard input" else shlex.quote(where)
+
+
+def names_of(tokens: str) -> list[str]:
+    """The tokens of --tokens: a JSON list of strings, or words with white space between them."""
+    if tokens.lstrip().startswith("["):
+        try:
+            names = json.loads(tokens)
+        except json.JSONDecodeError:
+            names = None
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            return names
+        if tokens.lstrip().startswith('["'):
+            raise UsageError('--tokens is no JSON list of strings: write ["Alice", "will"], or words: "Alice will"')
+    if not tokens.split():
+        raise UsageError("--tokens is empty: name the tokens")
+    return tokens.split()
+
+
+def _refuse(options: dict[str, Any], where: str) -> None:
+    for name, value in options.items():
+        if value not in (None, False):
+            option = "--" + name.replace("_", "-")
+            raise UsageError(f"{option} does not go with {where}: its numbers are computed already")
+
+
+def _recorded(text: str, options: dict[str, Any], layer: str | None, head: str | None) -> Chosen:
+    """A text through a model, only the layers and heads asked for."""
+    from attnctl.models import record
+
+    model = o.model_of(options)
+    info = model.info
+    layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
+    heads = o.selection(head, info.n_heads or 1, "head", info.name)
+    return Chosen(record(model, text, layers=layers, heads=heads), layers, heads)

@@ -1,0 +1,191 @@
+"""Where everything in a heatmap stands: pure arithmetic, in inches from the top left corner of the picture."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from attnctl.errors import UsageError
+
+EDGE = 0.14  # around everything
+BAR_GAP, BAR_WIDTH, BAR_TEXT = 0.2, 0.14, 0.6
+TITLE, SUBTITLE, AXIS, LABEL = 11.5, 8.0, 9.0, 9.0  # points
+SMALLEST = 5.5  # points, the smallest label
+LINE = 1.35 / 72  # inches from line to line, for each point of size
+ASIDE = 0.05  # between labels and cells
+WIDEST, PIXELS = 60.0, 150e6
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One side's token labels: their size in points, every how many-th is written, their angle and longest extent."""
+
+    size: float
+    step: int
+    angle: int = 0
+    depth: float = 0.0  # inches they reach away from the cells
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole picture: its size, the panels' place and size, the axes, the colour bar."""
+
+    width: float
+    height: float
+    left: float  # of the first panel
+    top: float
+    panel: tuple[float, float]  # width, height
+    pitch: tuple[float, float]  # from one panel to the next
+    shape: tuple[int, int]  # rows, columns of panels
+    cell: tuple[float, float]
+    queries: Axis
+    keys: Axis
+    bar: tuple[float, float, float]  # left, top, height
+    label_left: float  # the right edge of the queries' labels
+    heads_above: bool  # whether each panel bears a title
+
+    def corner(self, row: int, column: int) -> tuple[float, float]:
+        """The top left corner of a panel."""
+        return self.left + column * self.pitch[0], self.top + row * self.pitch[1]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What has to find room."""
+
+    n_q: int
+    n_k: int
+    shape: tuple[int, int]  # rows, columns of panels
+    by_layer: bool  # whether the rows of panels are layers, named at their left
+    longest_query: float  # inches, of the longest label at one point of size
+    longest_key: float
+    masked: bool
+    size: tuple[float, float] | None
+    dpi: float
+    titles: int  # lines
+    subtitles: int
+    least_width: float = 0.0  # inches, of the title
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one big panel."""
+        return self.shape == (1, 1)
+
+
+def plan(ask: Ask) -> Plan:
+    """Lay the picture out. Raises UsageError where it would be too small, or too large to be drawn."""
+    cell = _cells(ask)
+    queries, keys = _axes(ask, cell)
+    if ask.size is not None:
+        # the labels' size depends on the cells, and the room for cells on the labels: twice comes close enough
+        for _ in range(2):
+            cell = _fitted(ask, queries, keys)
+            queries, keys = _axes(ask, cell)
+        cell = _fitted(ask, queries, keys)
+    return _placed(ask, cell, queries, keys)
+
+
+def _cells(ask: Ask) -> tuple[float, float]:
+    """The size of a cell that suits so many tokens and panels, a whole number of pixels where that is more than a few."""
+    n = max(ask.n_q, ask.n_k)
+    rows, columns = ask.shape
+    if ask.single:
+        side = min(0.85, max(2.4 / n, min(0.5, min(max(7.5, 0.05 * n), 10.0) / n)))
+    else:
+        wanted = min(4.0, max(1.5, 0.3 * n, 0.055 * n))
+        side = max(min(wanted, 13.0 / columns), 0.4) / n
+    pixels = side * ask.dpi
+    side = max(1, round(pixels)) / ask.dpi if pixels > 3 else side
+    return side, side
+
+
+def _axes(ask: Ask, cell: tuple[float, float]) -> tuple[Axis, Axis]:
+    """How the labels are written beside cells of this size: smaller first, then every second, third, …"""
+    w, h = cell
+    most = LABEL if ask.single else LABEL - 1.5
+
+    def thinned(room: float) -> tuple[float, int]:
+        size = min(most, room * 72 / 1.15)
+        if size >= SMALLEST:
+            return size, 1
+        size = SMALLEST + 0.5
+        return size, math.ceil(size * 1.2 / 72 / room)
+
+    size, step = thinned(h)
+    queries = Axis(size, step, depth=ask.longest_query * size)
+    size, step = thinned(w)
+    width = ask.longest_key * size
+    if width <= w * 0.94 - 0.02:
+        return queries, Axis(size, 1, 0, size * LINE)
+    if ask.single and w >= 0.3:
+        return queries, Axis(size, step, 45, (width + size * LINE) * math.sqrt(0.5))
+    return queries, Axis(size, step, 90, width)
+
+
+def _around(ask: Ask, queries: Axis, keys: Axis) -> tuple[float, float, float, float]:
+    """Inches at the left, top, right and bottom of the panels."""
+    left = EDGE + AXIS * LINE + queries.depth + 2 * ASIDE + (AXIS * LINE + ASIDE if ask.by_layer else 0)
+    top = EDGE + ask.titles * TITLE * LINE + ask.subtitles * SUBTITLE * LINE + ASIDE + AXIS * LINE
+    top += keys.depth + 2 * ASIDE + (0 if ask.single else AXIS * LINE)
+    over = max(0.0, keys.depth - BAR_WIDTH - BAR_TEXT) if keys.angle == 45 else 0.0
+    return left, top, BAR_GAP + BAR_WIDTH + BAR_TEXT + over + EDGE, EDGE + 0.04
+
+
+def _gaps(ask: Ask) -> tuple[float, float]:
+    """Inches between panels, across and down: down there are titles where the rows are not layers."""
+    return (0.09 if ask.by_layer else 0.14), (0.09 if ask.by_layer else AXIS * LINE + 0.12)
+
+
+def _fitted(ask: Ask, queries: Axis, keys: Axis) -> tuple[float, float]:
+    """The cells that fill a picture of the size asked for."""
+    assert ask.size is not None
+    left, top, right, bottom = _around(ask, queries, keys)
+    (rows, columns), (across, down) = ask.shape, _gaps(ask)
+    width = (ask.size[0] - left - right - across * (columns - 1)) / columns
+    height = (ask.size[1] - top - bottom - down * (rows - 1)) / rows
+    if width < 0.25 or height < 0.25:
+        need = left + right + (0.3 + across) * columns, top + bottom + (0.3 + down) * rows
+        raise UsageError(
+            f"--size {ask.size[0]:g}x{ask.size[1]:g} leaves no room for the cells beside the labels: "
+            f"at least {math.ceil(need[0] * 2) / 2:g}x{math.ceil(need[1] * 2) / 2:g} inches"
+        )
+    return width / ask.n_k, height / ask.n_q
+
+
+def _placed(ask: Ask, cell: tuple[float, float], queries: Axis, keys: Axis) -> Plan:
+    left, top, right, bottom = _around(ask, queries, keys)
+    (rows, columns), (across, down) = ask.shape, _gaps(ask)
+    panel = cell[0] * ask.n_k, cell[1] * ask.n_q
+    pitch = panel[0] + across, panel[1] + down
+    inner = columns * pitch[0] - across, rows * pitch[1] - down
+    width, height = max(left + inner[0] + right, ask.least_width), top + inner[1] + bottom
+    if ask.size is not None:
+        width, height = ask.size
+    _check_extent(width, height, ask.dpi)
+    # pixels that cells fill evenly start on a whole pixel
+    left, top = (round(left * ask.dpi) / ask.dpi, round(top * ask.dpi) / ask.dpi)
+    legend = 0.42 if ask.masked else 0.0
+    bar_height = min(max(inner[1] - legend, 0.9 if ask.size is None else 0.2), 5.0)
+    return Plan(
+        width=width,
+        height=max(height, top + bar_height + legend + bottom) if ask.size is None else height,
+        left=left,
+        top=top,
+        panel=panel,
+        pitch=pitch,
+        shape=ask.shape,
+        cell=cell,
+        queries=queries,
+        keys=keys,
+        bar=(left + inner[0] + BAR_GAP, top, bar_height),
+        label_left=left - ASIDE - queries.depth,
+        heads_above=not ask.single,
+    )
+
+
+def _check_extent(width: float, height: float, dpi: float) -> None:
+    if max(width, height) > WIDEST or width * height * dpi * dpi > PIXELS or max(width, height) * dpi > 65_000:
+        raise UsageError(
+            f"the picture would be {width:.0f} × {height:.0f} inches, {width * dpi:,.0f} × {height * dpi:,.0f} pixels: "
+            "choose layers and heads (--layer, --head), or a smaller --size or --dpi"
+        )

@@ -1,0 +1,66 @@
+// Colours: the page's own, from its style sheet, and the heat, as tables of 256 steps made from a few stops.
+
+const darkQuery = matchMedia("(prefers-color-scheme: dark)");
+let onPaper = false; // printing: paper is white, whatever the screen is
+
+const isDark = () => darkQuery.matches && !onPaper;
+
+/** The page's colours as they are now. */
+function theme() {
+  const style = getComputedStyle(document.documentElement);
+  const read = (name) => style.getPropertyValue(`--${name}`).trim();
+  if (onPaper) return { paper: "#ffffff", ink: "#000000", quiet: "#4d4d4d", line: "#cccccc", accent: "#a83214", sans: read("sans") };
+  return { paper: read("paper"), ink: read("ink"), quiet: read("quiet"), line: read("line"), accent: read("accent"), sans: read("sans") };
+}
+
+const rgbOf = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+
+function tableOf(stops) {
+  const colours = stops.map(rgbOf);
+  const table = new Uint8Array(256 * 3);
+  for (let step = 0; step < 256; step++) {
+    const place = (step / 255) * (colours.length - 1);
+    const low = Math.min(Math.floor(place), colours.length - 2);
+    for (let c = 0; c < 3; c++) {
+      table[step * 3 + c] = Math.round(colours[low][c] + (place - low) * (colours[low + 1][c] - colours[low][c]));
+    }
+  }
+  return table;
+}
+
+const tables = new Map();
+
+/** The table of a map ("heat", "viridis", …), or of "difference": accent where less, blue where more, paper between. */
+function mapTable(name) {
+  const mode = isDark() ? "dark" : "light";
+  const key = `${name}/${mode}`;
+  if (!tables.has(key)) tables.set(key, tableOf(name === "difference" ? DIFFERENCE[mode] : PAGE.maps[name][mode]));
+  return tables.get(key);
+}
+
+const DIFFERENCE = {
+  light: ["#7a1f06", "#bf3f1d", "#e08a68", "#f3cdbb", "#f7f5f1", "#bcd9e8", "#66aacb", "#1d78a8", "#063f6b"],
+  dark: ["#ffc4ab", "#ff8e68", "#b9532f", "#62291a", "#1f2127", "#123c58", "#1f6c98", "#55aedb", "#b9e2fa"],
+};
+
+function colourAt(table, t) {
+  const at = 3 * Math.round(255 * clamp(t, 0, 1));
+  return [table[at], table[at + 1], table[at + 2]];
+}
+
+const css = ([r, g, b]) => `rgb(${r},${g},${b})`;
+
+/** Black or white: what can be read on this colour. */
+function inkOn([r, g, b]) {
+  const linear = [r, g, b].map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] > 0.2 ? "#10151c" : "#ffffff";
+}
+
+const DECADES = 4; // what a logarithmic scale spans, below the largest weight
+
+/** Where a weight stands on the scale, from 0 to 1. */
+function positionOf(w, scale) {
+  if (scale.kind === "difference") return 0.5 + (0.5 * w) / (scale.high || 1);
+  if (scale.kind === "log") return w <= 0 ? 0 : 1 + Math.log10(w / scale.high) / DECADES;
+  return (w - scale.low) / (scale.high - scale.low || 1);
+}

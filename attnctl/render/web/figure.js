@@ -1,0 +1,460 @@
+// The grid of weights: laid out once for both pens, drawn, pointed at, walked over with the keys.
+
+const zoom = { rows: null, cols: null }; // [first, past the last] of what is in view; null: all
+let hover = null; // {i, j, panel} under the pointer
+let layout = null; // of the last drawing on the screen
+
+const bigCell = (n) => (n <= 6 ? 84 : 60);
+const LABEL_ROOM = 132;
+const VEIL = 0.42; // how far the rows that are not chosen step back
+const LEAST_LABEL = 7.5; // the least height of a row that can carry its name
+const sizeFor = (cell) => (cell >= 14 ? 13 : cell >= 11 ? 10.5 : cell >= 9 ? 8.5 : 7.5);
+
+function windowOf(grid) {
+  const [r0, r1] = zoom.rows ?? [0, grid.nq];
+  const [c0, c1] = zoom.cols ?? [0, grid.nk];
+  return { r0: Math.min(r0, grid.nq - 1), r1: Math.min(r1, grid.nq), c0: Math.min(c0, grid.nk - 1), c1: Math.min(c1, grid.nk) };
+}
+
+/** Where everything stands, in CSS pixels, for a drawing `width` wide. */
+function layoutOf(panels, width) {
+  const across = panels.length > 1 && width >= 700 ? panels.length : 1;
+  const gap = 26;
+  const room = (width - gap * (across - 1)) / across;
+  const boxes = [];
+  let top = 0;
+  for (let at = 0; at < panels.length; at++) {
+    const left = (at % across) * (room + gap);
+    const box = boxOf(panels[at], left, top, room, panels.length > 1);
+    boxes.push(box);
+    if (at % across === across - 1) top = Math.max(...boxes.slice(-across).map((b) => b.bottom)) + 18;
+  }
+  return { width, height: Math.max(...boxes.map((box) => box.bottom)), boxes };
+}
+
+function boxOf(panel, left, top, room, titled) {
+  const { grid } = panel;
+  const seen = windowOf(grid);
+  const nq = seen.r1 - seen.r0;
+  const nk = seen.c1 - seen.c0;
+  const narrow = room < 420;
+  const most = narrow ? 74 : LABEL_ROOM;
+  const sumRoom = 50;
+  const cellFor = (labels) => Math.min(bigCell(Math.max(nq, nk)), (room - labels - sumRoom) / nk, Math.max(760 / nq, 2));
+  const rowSize = sizeFor(cellFor(most));
+  const rowLabels = grid.rows.slice(seen.r0, seen.r1).map((row) => row.label);
+  const widest = Math.min(most, Math.max(30, ...sampled(rowLabels).map((label) => textWidth(label, rowSize, true) + 12)));
+  const cell = cellFor(widest);
+  const cellH = nq > 0 ? Math.max(cell, Math.min(26, 260 / nq)) : cell;
+  const colLabels = sampled(grid.cols.slice(seen.c0, seen.c1).map((col) => col.label));
+  const widestCol = Math.max(0, ...colLabels.map((label) => textWidth(label, 13, true)));
+  const style = cell < LEAST_LABEL ? "ticks" : widestCol <= cell - 6 ? "flat" : "turned";
+  const head = style === "flat" ? 24 : style === "ticks" ? 34 : Math.min(96, (widestCol * sizeFor(cell) * (cell < 12 ? 0.97 : 0.76)) / 13 + 14);
+  const y = top + (titled ? 28 : 0) + 18 + head;
+  const x = left + widest;
+  const w = cell * nk;
+  const h = cellH * nq;
+  return { panel, seen, left, top, room, titled, x, y, w, h, cell, cellH, style, widest, rowSize, head, sumRoom, bottom: y + h + 58 };
+}
+
+/** A few of many labels: enough to know how wide they are. */
+const sampled = (labels) => (labels.length <= 300 ? labels : labels.filter((_, at) => at % Math.ceil(labels.length / 300) === 0));
+
+// --- drawing ---------------------------------------------------------------------------------------------------
+
+const pictures = new WeakMap(); // grid → {key, canvas}: its cells, one pixel each
+
+/** A canvas with one pixel a cell; masked cells are left clear, so that the hatching below them shows. */
+function pictureOf(panel) {
+  const { grid, scale } = panel;
+  const key = `${scale.kind}/${scale.map}/${scale.high}/${isDark()}`;
+  const known = pictures.get(grid);
+  if (known && known.key === key) return known.canvas;
+  const table = mapTable(scale.map);
+  const canvas = el("canvas", { width: grid.nk, height: grid.nq });
+  const c = canvas.getContext("2d");
+  const image = c.createImageData(grid.nk, grid.nq);
+  for (let at = 0; at < grid.w.length; at++) {
+    if (grid.hidden && grid.hidden[at]) continue;
+    const step = 3 * Math.round(255 * clamp(positionOf(grid.w[at], scale), 0, 1));
+    image.data.set([table[step], table[step + 1], table[step + 2], 255], 4 * at);
+  }
+  c.putImageData(image, 0, 0);
+  pictures.set(grid, { key, canvas });
+  return canvas;
+}
+
+function drawFigure(pen, plan) {
+  for (const box of plan.boxes) drawBox(pen, box);
+}
+
+function drawBox(pen, box) {
+  const { panel, seen, x, y, w, h } = box;
+  const { grid, scale } = panel;
+  const table = mapTable(scale.map);
+  const colourOf = (i, j) =>
+    grid.hidden && grid.hidden[i * grid.nk + j] ? null : colourAt(table, positionOf(grid.w[i * grid.nk + j], scale));
+  if (box.titled) pen.text(cut(panel.title, box.room - 8, 14), box.left, box.top + 12, { size: 14, bold: true });
+  if (grid.hidden) pen.hatch(x, y, w, h);
+  pen.cells(() => pictureOf(panel), seen, x, y, w, h, colourOf);
+  if (Math.min(box.cell, box.cellH) >= 9) drawLines(pen, box);
+  drawSpotlight(pen, box);
+  if (box.cell >= 36 && box.cellH >= 18) drawNumbers(pen, box, colourOf);
+  drawLabels(pen, box);
+  drawBar(pen, box);
+}
+
+/** Thin gaps of paper between the cells. */
+function drawLines(pen, { seen, x, y, w, h, cell, cellH }) {
+  const { paper } = pen.colours;
+  for (let j = 1; j < seen.c1 - seen.c0; j++) pen.rect(x + j * cell - 0.5, y, 1, h, paper);
+  for (let i = 1; i < seen.r1 - seen.r0; i++) pen.rect(x, y + i * cellH - 0.5, w, 1, paper);
+}
+
+function drawNumbers(pen, { panel, seen, x, y, cell, cellH }, colourOf) {
+  const { grid } = panel;
+  const paper = rgbOf(pen.colours.paper);
+  const [row, col] = [chosenRow(grid), chosenCol(grid)];
+  const veiled = (i, j) => (state.direction === "to" ? row >= 0 && i !== row : col >= 0 && j !== col);
+  for (let i = seen.r0; i < seen.r1; i++) {
+    for (let j = seen.c0; j < seen.c1; j++) {
+      let colour = colourOf(i, j);
+      if (!colour) continue;
+      if (veiled(i, j)) colour = colour.map((c, k) => c + VEIL * (paper[k] - c));
+      const at = [x + (j - seen.c0 + 0.5) * cell, y + (i - seen.r0 + 0.5) * cellH];
+      pen.text(fixed(grid.w[i * grid.nk + j]), ...at, { size: cell >= 48 ? 14 : 12, align: "center", fill: inkOn(colour) });
+    }
+  }
+}
+
+/** The chosen row (or column) stays as it is, the others step back; the chosen cell has a frame of its own. */
+function drawSpotlight(pen, { panel, seen, x, y, w, h, cell, cellH }) {
+  const { paper, accent, ink } = pen.colours;
+  const i = chosenRow(panel.grid);
+  const j = chosenCol(panel.grid);
+  const row = i >= seen.r0 && i < seen.r1 ? i - seen.r0 : null;
+  const col = j >= seen.c0 && j < seen.c1 ? j - seen.c0 : null;
+  if (state.direction === "to" && row !== null) {
+    pen.rect(x, y, w, row * cellH, paper, VEIL);
+    pen.rect(x, y + (row + 1) * cellH, w, h - (row + 1) * cellH, paper, VEIL);
+    pen.frame(x, y + row * cellH, w, cellH, accent, 1.5);
+  }
+  if (state.direction === "from" && col !== null) {
+    pen.rect(x, y, col * cell, h, paper, VEIL);
+    pen.rect(x + (col + 1) * cell, y, w - (col + 1) * cell, h, paper, VEIL);
+    pen.frame(x + col * cell, y, cell, h, accent, 1.5);
+  }
+  if (row !== null && col !== null) pen.frame(x + col * cell - 1, y + row * cellH - 1, cell + 2, cellH + 2, accent, 2.5);
+  if (hover && hover.i >= seen.r0 && hover.i < seen.r1 && hover.j >= seen.c0 && hover.j < seen.c1) {
+    pen.frame(x + (hover.j - seen.c0) * cell, y + (hover.i - seen.r0) * cellH, cell, cellH, ink, 1);
+  }
+}
+
+function drawLabels(pen, box) {
+  const { quiet } = pen.colours;
+  pen.text("query ↓", box.x - 8, box.y - 9, { size: 11, fill: quiet, align: "right" });
+  const keyAt = box.style === "flat" ? box.y - 34 : box.y - box.head - 8;
+  pen.text("key →", box.x, keyAt, { size: 11, fill: quiet });
+  drawRowLabels(pen, box);
+  if (box.style === "ticks") drawKeyTicks(pen, box);
+  else drawKeyLabels(pen, box);
+}
+
+function drawRowLabels(pen, box) {
+  const { panel, seen, x, y, w, cellH, widest } = box;
+  const { ink, quiet, accent } = pen.colours;
+  const { grid } = panel;
+  const chosen = chosenRow(grid);
+  const all = cellH >= LEAST_LABEL;
+  const every = all ? 1 : niceStep((24 / cellH) | 0 || 1);
+  for (let i = seen.r0; i < seen.r1; i++) {
+    const own = i === chosen || (hover && hover.i === i);
+    if (!own && i % every) continue;
+    const middle = y + (i - seen.r0 + 0.5) * cellH;
+    if (!all && !own && chosen >= 0 && Math.abs((i - chosen) * cellH) < 14) continue;
+    const label = all || own ? cut(grid.rows[i].label, widest - 12, box.rowSize) : String(grid.rows[i].tokens[0]);
+    const size = all || own ? box.rowSize : 10.5;
+    const fill = i === chosen ? accent : grid.rows[i].special || !(all || own) ? quiet : ink;
+    pen.text(label, x - 8, middle, { size, align: "right", fill, bold: i === chosen });
+    if (grid.sums && (all ? cellH >= 14 || i === chosen : i === chosen)) {
+      const sum = `Σ ${fixed(grid.sums[i])}`;
+      pen.text(sum, x + w + 7, middle, { size: 12, fill: i === chosen ? ink : quiet });
+    }
+  }
+}
+
+function drawKeyLabels(pen, box) {
+  const { panel, seen, x, y, cell, style } = box;
+  const { ink, quiet, accent } = pen.colours;
+  const chosen = chosenCol(panel.grid);
+  for (let j = seen.c0; j < seen.c1; j++) {
+    const { label, special } = panel.grid.cols[j];
+    const fill = j === chosen ? accent : special ? quiet : ink;
+    const place = x + (j - seen.c0 + 0.5) * cell;
+    if (style === "flat") pen.text(label, place, y - 12, { align: "center", fill, bold: j === chosen });
+    else {
+      const size = sizeFor(cell);
+      pen.text(cut(label, 112, size), place + 2, y - 6, { size, fill, bold: j === chosen, turn: cell < 12 ? -74 : -48 });
+    }
+  }
+}
+
+function drawKeyTicks(pen, box) {
+  const { panel, seen, x, y, cell } = box;
+  const { quiet, accent, ink } = pen.colours;
+  const chosen = chosenCol(panel.grid);
+  const every = niceStep(Math.ceil(44 / cell));
+  for (let j = seen.c0; j < seen.c1; j++) {
+    if (j % every) continue;
+    const place = x + (j - seen.c0 + 0.5) * cell;
+    pen.rect(place - 0.5, y - 5, 1, 4, quiet);
+    pen.text(String(panel.grid.cols[j].tokens[0]), place, y - 11, { size: 10.5, fill: quiet, align: "center" });
+  }
+  const named = hover ? [[hover.j, ink], [chosen, accent]] : [[chosen, accent]];
+  const done = new Set();
+  for (const [j, fill] of named) {
+    if (j < seen.c0 || j >= seen.c1 || done.size) continue;
+    const label = cut(panel.grid.cols[j].label, 120, 12);
+    const half = textWidth(label, 12, true) / 2;
+    const place = clamp(x + (j - seen.c0 + 0.5) * cell, x + half + 44, Math.max(x + half + 44, x + box.w - half));
+    pen.text(label, place, y - 25, { size: 12, fill, align: "center", bold: true });
+    done.add(j);
+  }
+}
+
+/** 1, 2, 5, 10, 20, 50, …: the first that is no less. */
+function niceStep(least) {
+  for (let unit = 1; ; unit *= 10) for (const factor of [1, 2, 5]) if (unit * factor >= least) return unit * factor;
+}
+
+/** The colour bar, and what a hatched cell means. */
+function drawBar(pen, box) {
+  const { scale, grid } = box.panel;
+  const { quiet, line } = pen.colours;
+  const table = mapTable(scale.map);
+  const wide = Math.min(170, Math.max(110, box.w * 0.5));
+  const y = box.y + box.h + 20;
+  const x = box.x;
+  const strips = 64;
+  for (let at = 0; at < strips; at++) {
+    pen.rect(x + (at * wide) / strips, y, wide - (at * wide) / strips, 8, css(colourAt(table, at / (strips - 1))));
+  }
+  pen.frame(x, y, wide, 8, line, 0.6);
+  for (const [place, label] of barTicks(scale)) {
+    const align = place === 0 ? "left" : place === 1 ? "right" : "center";
+    pen.text(label, x + place * wide, y + 20, { size: 11, fill: quiet, align });
+  }
+  if (grid.hidden && grid.hidden.some((h) => h)) {
+    const right = x + wide + 22;
+    pen.hatch(right, y - 2, 14, 12);
+    pen.frame(right, y - 2, 14, 12, line, 0.6);
+    pen.text("masked", right + 20, y + 4, { size: 11, fill: quiet });
+  }
+}
+
+function barTicks(scale) {
+  const high = weightText(scale.high);
+  if (scale.kind === "difference") return [[0, `−${high}`], [0.5, "0"], [1, `+${high}`]];
+  if (scale.kind === "log") return [[0, `≤ ${(scale.high / 10 ** DECADES).toPrecision(1)}`], [1, high]];
+  return [[0, scale.low < 0 ? weightText(scale.low) : "0"], [1, high]];
+}
+
+/** Draw on the screen. */
+function paint() {
+  if (!view) return;
+  const host = byId("grid");
+  const width = host.clientWidth;
+  if (!width) return;
+  layout = layoutOf(view.panels, width);
+  const canvas = byId("canvas");
+  canvas.style.setProperty("height", `${layout.height}px`);
+  const ratio = clamp((devicePixelRatio || 1) * (onPaper ? 2 : 1), 1, 4);
+  drawFigure(canvasPen(canvas, layout.width, layout.height, ratio, theme()), layout);
+}
+
+// --- pointing --------------------------------------------------------------------------------------------------
+
+/** The cell under a point of the drawing: {i, j, panel}, or null. */
+function cellAt(px, py) {
+  for (const box of layout?.boxes ?? []) {
+    const j = Math.floor((px - box.x) / box.cell);
+    const i = Math.floor((py - box.y) / box.cellH);
+    const inside = i >= 0 && i < box.seen.r1 - box.seen.r0 && j >= 0 && j < box.seen.c1 - box.seen.c0;
+    if (inside) return { i: i + box.seen.r0, j: j + box.seen.c0, panel: box.panel };
+    // labels are as good as cells: a query's name chooses its row
+    if (px >= box.left && px < box.x && i >= 0 && i < box.seen.r1 - box.seen.r0) return { i: i + box.seen.r0, j: -1, panel: box.panel };
+  }
+  return null;
+}
+
+function pointAt(event) {
+  const area = byId("canvas").getBoundingClientRect();
+  return cellAt(event.clientX - area.left, event.clientY - area.top);
+}
+
+let waiting = false;
+
+function onMove(event) {
+  if (dragging(event)) return;
+  const found = pointAt(event);
+  const next = found && found.j >= 0 ? found : null;
+  if (next?.i === hover?.i && next?.j === hover?.j && next?.panel === hover?.panel) return;
+  hover = next;
+  if (waiting) return;
+  waiting = true;
+  requestAnimationFrame(() => {
+    waiting = false;
+    paint();
+    writeReadout();
+  });
+}
+
+function onLeave() {
+  hover = null;
+  paint();
+  writeReadout();
+}
+
+function onPick(event) {
+  if (dragged) return;
+  const found = pointAt(event);
+  if (!found) return;
+  const { grid } = found.panel;
+  const changes = { query: grid.rows[found.i].tokens[0] };
+  if (found.j >= 0) changes.key = grid.cols[found.j].tokens[0];
+  if (view.panels.length > 1 && found.panel.head) changes.of = view.panels.indexOf(found.panel);
+  choose(changes);
+}
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || !view) return;
+  const { grid } = view;
+  const i = Math.max(0, chosenRow(grid));
+  const j = chosenCol(grid);
+  const moves = {
+    ArrowUp: [i - (state.query === null ? 0 : 1), j],
+    ArrowDown: [i + (state.query === null ? 0 : 1), j],
+    ArrowLeft: [i, j - 1],
+    ArrowRight: [i, j + 1],
+    Home: [i, 0],
+    End: [i, grid.nk - 1],
+    PageUp: [0, j],
+    PageDown: [grid.nq - 1, j],
+  };
+  if (event.key in moves) {
+    const [row, col] = moves[event.key];
+    const to = { query: grid.rows[clamp(row, 0, grid.nq - 1)].tokens[0], key: grid.cols[clamp(col, 0, grid.nk - 1)].tokens[0] };
+    choose(to).then(() => {
+      keepInView();
+      say(spoken());
+    });
+  } else if (event.key === "Escape") choose({ query: null, key: null }).then(() => say("No query chosen."));
+  else if (event.key === "+" || event.key === "=") zoomBy(0.5);
+  else if (event.key === "-") zoomBy(2);
+  else if (event.key === "0") zoomBy(Infinity);
+  else return;
+  event.preventDefault();
+}
+
+// --- zoom ------------------------------------------------------------------------------------------------------
+
+/** Show `factor` times as many cells, around the chosen cell or the one given. */
+function zoomBy(factor, around = null) {
+  const { grid } = view;
+  const seen = windowOf(grid);
+  const i = around?.i ?? (chosenRow(grid) >= 0 ? chosenRow(grid) : (seen.r0 + seen.r1) / 2);
+  const j = around?.j ?? (chosenCol(grid) >= 0 ? chosenCol(grid) : (seen.c0 + seen.c1) / 2);
+  zoom.rows = narrowed(seen.r0, seen.r1, i, factor, grid.nq);
+  zoom.cols = narrowed(seen.c0, seen.c1, j, factor, grid.nk);
+  paint();
+  writeZoom();
+}
+
+function narrowed(first, past, at, factor, n) {
+  const span = Math.round(Math.max(Math.min(n, 8), (past - first) * factor));
+  if (span >= n) return null;
+  const share = (at - first) / (past - first);
+  const start = clamp(Math.round(at - span * clamp(share, 0, 1)), 0, n - span);
+  return [start, start + span];
+}
+
+function keepInView() {
+  const shift = (range, at, n) => {
+    if (!range || at < 0 || (at >= range[0] && at < range[1])) return range;
+    const span = range[1] - range[0];
+    const start = clamp(at < range[0] ? at : at - span + 1, 0, n - span);
+    return [start, start + span];
+  };
+  zoom.rows = shift(zoom.rows, chosenRow(view.grid), view.grid.nq);
+  zoom.cols = shift(zoom.cols, chosenCol(view.grid), view.grid.nk);
+  paint();
+  writeZoom();
+}
+
+let drag = null;
+let dragged = false;
+
+function dragging(event) {
+  if (!drag || !(event.buttons & 1) || !(zoom.rows || zoom.cols)) return false;
+  const box = layout.boxes[0];
+  const dr = Math.round((drag.y - event.clientY) / box.cellH);
+  const dc = Math.round((drag.x - event.clientX) / box.cell);
+  if (!dr && !dc) return dragged;
+  dragged = true;
+  const move = (range, by, n) => range && [0, 1].map((k) => range[k] + clamp(by, -range[0], n - range[1]));
+  zoom.rows = move(drag.rows, dr, view.grid.nq);
+  zoom.cols = move(drag.cols, dc, view.grid.nk);
+  hover = null;
+  paint();
+  writeZoom();
+  return true;
+}
+
+function writeZoom() {
+  const { grid } = view;
+  const host = byId("zoom");
+  host.hidden = grid.nq < 24 && grid.nk < 24;
+  if (host.hidden) return;
+  const seen = windowOf(grid);
+  if (!host.children.length) {
+    host.append(
+      el("button", { class: "plain", type: "button", id: "zoom-in", "aria-label": "zoom in", onclick: () => zoomBy(0.5) }, "closer"),
+      el("button", { class: "plain", type: "button", id: "zoom-out", "aria-label": "zoom out", onclick: () => zoomBy(2) }, "farther"),
+      el("button", { class: "plain", type: "button", id: "zoom-all", onclick: () => zoomBy(Infinity) }, "all"),
+      el("span", {}),
+    );
+  }
+  const whole = !zoom.rows && !zoom.cols;
+  byId("zoom-out").disabled = byId("zoom-all").disabled = whole;
+  host.lastChild.textContent = whole
+    ? ""
+    : `queries ${seen.r0} to ${seen.r1 - 1}, keys ${seen.c0} to ${seen.c1 - 1}; drag to move`;
+}
+
+function startFigure() {
+  const host = byId("grid");
+  host.addEventListener("pointermove", onMove);
+  host.addEventListener("pointerleave", onLeave);
+  host.addEventListener("pointerdown", (event) => {
+    dragged = false;
+    drag = { x: event.clientX, y: event.clientY, rows: zoom.rows, cols: zoom.cols };
+  });
+  addEventListener("pointerup", () => (drag = null));
+  host.addEventListener("click", onPick);
+  host.addEventListener("dblclick", (event) => {
+    const found = pointAt(event);
+    if (found && view.grid.nk >= 24) zoomBy(0.5, found);
+  });
+  host.addEventListener(
+    "wheel",
+    (event) => {
+      if (!event.ctrlKey && !event.metaKey) return; // a plain wheel scrolls the page
+      event.preventDefault();
+      zoomBy(event.deltaY < 0 ? 0.7 : 1.4, pointAt(event));
+    },
+    { passive: false },
+  );
+  host.addEventListener("keydown", onKey);
+  byId("skip").addEventListener("click", () => host.focus());
+  new ResizeObserver(() => paint()).observe(host);
+}

@@ -1,0 +1,175 @@
+// Beside the grid: the chosen pair named, its number, and the whole row as bars.
+
+const MOST_ROWS = 12;
+
+/** The cell that is spoken of: under the pointer, else the chosen one. */
+function spokenCell() {
+  if (hover) return hover;
+  const { grid } = view;
+  const i = chosenRow(grid);
+  return i < 0 ? null : { i, j: chosenCol(grid), panel: view.panel };
+}
+
+function writeReadout() {
+  const host = byId("readout");
+  const cell = view && spokenCell();
+  if (!cell) return host.replaceChildren("Point at a cell, or choose a query.");
+  const { grid, scale } = cell.panel;
+  const query = el("b", {}, named(grid.rows, cell.i));
+  const sum = grid.sums ? `The row of ${named(grid.rows, cell.i)} sums to ${fixed(grid.sums[cell.i], 4)}.` : "";
+  if (cell.j < 0) return host.replaceChildren(query, ". ", sum);
+  const key = el("b", {}, named(grid.cols, cell.j));
+  const w = grid.w[cell.i * grid.nk + cell.j];
+  const masked = grid.hidden?.[cell.i * grid.nk + cell.j];
+  const number = masked ? "masked" : scale.kind === "difference" && w > 0 ? `+${weightText(w, 4)}` : weightText(w, 4);
+  const value = el("span", { class: "value" }, number);
+  return host.replaceChildren(query, " → ", key, "  ", value, masked ? ": the query may not see this key. " : ". ", sum);
+}
+
+/** The chosen cell, for a screen reader. */
+function spoken() {
+  const cell = spokenCell();
+  if (!cell) return "No query chosen.";
+  const { grid } = cell.panel;
+  const name = `query ${grid.rows[cell.i].label}`;
+  if (cell.j < 0) return `${name}, row sum ${fixed(grid.sums[cell.i], 4)}`;
+  const masked = grid.hidden?.[cell.i * grid.nk + cell.j];
+  const value = masked ? "masked" : `weight ${weightText(grid.w[cell.i * grid.nk + cell.j], 4)}`;
+  return `${name}, key ${grid.cols[cell.j].label}, ${value}, row sum ${fixed(grid.sums[cell.i], 4)}`;
+}
+
+function drawGrid() {
+  const name = `Weights of layer ${view.head.layer}, head ${view.head.head}: ${view.grid.nq} queries by ${view.grid.nk} keys. `;
+  byId("grid").setAttribute("aria-label", name + spoken());
+  document.querySelector(".split").classList.toggle("wide", view.panels.length > 1);
+  hover = null;
+  paint();
+  writeZoom();
+  writeReadout();
+  writeCaption();
+}
+
+function writeCaption() {
+  const { head, grid } = view;
+  const keys = keyTokens(head.trace);
+  const said = [`Layer ${head.layer}, head ${head.head}. Rows are queries, columns keys`];
+  if (grid.out.length) {
+    const names = grid.out.slice(0, 4).map((at) => `“${keys.labels[at]}” (${at})`).join(", ");
+    const more = grid.out.length > 4 ? ` and ${grid.out.length - 4} more` : "";
+    said.push(`${grid.out.length === 1 ? "key" : "keys"} ${names}${more} left out`);
+  }
+  if (state.renorm) said.push("rows rescaled to sum to 1");
+  if (state.words === "merged") said.push("pieces of a word merged: summed over keys, averaged over queries");
+  if (state.colour === "log") said.push("logarithmic colour");
+  const stored = head.trace.levels ? ` Stored in ${head.trace.levels} steps: a weight w is exact to ±√w / ${head.trace.levels}.` : "";
+  byId("caption").textContent = `${said.join("; ")}.${stored}`;
+}
+
+// --- the row as bars -------------------------------------------------------------------------------------------
+
+function drawRow() {
+  const host = byId("row");
+  const { grid } = view;
+  const from = state.direction === "from";
+  const at = from ? chosenCol(grid) : chosenRow(grid);
+  if (at < 0) return host.replaceChildren();
+  const others = from ? grid.rows : grid.cols;
+  const own = view.panels.filter((panel) => panel.head && (from ? panel.grid.nk > at : panel.grid.nq > at));
+  const weightIn = ({ grid: g }, other) => (from ? g.w[other * g.nk + at] : g.w[at * g.nk + other]);
+  const masked = (other) => (grid.hidden ? grid.hidden[from ? other * grid.nk + at : at * grid.nk + other] : 0);
+  const compared = own.length === 2 && view.panels.length === 3;
+  const hidden = others.filter((_, other) => masked(other)).length;
+  const strength = (other) => (hidden > 3 && masked(other) ? -1 : Math.max(...(compared ? own : [view.panel]).map((p) => weightIn(p, other))));
+  const order = rowOrder(others.length, strength);
+  const panels = compared ? own : [view.panel];
+  const rows = order.map((other) => barRow(others[other], other, panels, weightIn, masked(other), from));
+  const rest = others.length - order.length - (hidden > 3 ? hidden : 0);
+  if (rest > 0) rows.push(restRow(rest, order, others.length, panels, weightIn));
+  if (hidden > 3) rows.push(el("tr", { class: "quiet" }, el("th", { scope: "row" }, `${hidden} masked`), ...panels.map(() => el("td", {}, "·")), compared ? el("td") : null, el("td")));
+  if (!from) rows.push(sumRow(panels.map((panel) => panel.grid.sums[at])));
+  const names = compared ? panels.map((panel) => el("th", {}, panel.title)) : [el("th", {}, "weight")];
+  const head = el("thead", {}, el("tr", {}, el("th", { scope: "col" }, from ? "query" : "key"), ...names, compared ? el("th", {}, "Δ") : null, el("th", { class: "bar" })));
+  const title = el("h3", {}, (from ? grid.cols : grid.rows)[at].label, el("span", { class: "quiet" }, from ? " is looked at by" : " looks at"));
+  return host.replaceChildren(title, el("table", { class: "rows" }, head, el("tbody", {}, ...rows)));
+}
+
+/** All, in their order, where they are few; else the strongest; never what has weight -1. */
+function rowOrder(n, weight) {
+  const all = Array.from({ length: n }, (_, at) => at).filter((at) => weight(at) > -1);
+  if (all.length <= MOST_ROWS) return all;
+  return all.sort((a, b) => weight(b) - weight(a)).slice(0, MOST_ROWS);
+}
+
+function barRow(other, at, panels, weightIn, masked, from) {
+  const token = other.tokens[0];
+  const chosen = token === (from ? state.query : state.key) || other.tokens.includes(from ? state.query : state.key);
+  const weights = panels.map((panel) => weightIn(panel, at));
+  const cells = weights.map((w) => el("td", {}, masked ? "·" : weightText(w, panels[0].grid.nk > 60 ? 4 : 3)));
+  const change = panels.length === 2 ? el("td", {}, signed(weights[1] - weights[0])) : null;
+  const bars = masked ? [] : weights.map((w, which) => barOf(w, weights.length === 2 && which === 0));
+  const pick = () => choose(from ? { query: token } : { key: token });
+  return el(
+    "tr",
+    { class: chosen ? "chosen" : null, "data-key": token, onclick: pick },
+    el("th", { scope: "row", title: other.label }, other.label),
+    ...cells,
+    change,
+    el("td", { class: panels.length === 2 ? "bar two" : "bar", "aria-hidden": "true" }, ...bars),
+  );
+}
+
+/** A weight as a bar; the first of two is grey, so that the second reads as what became of it. */
+function barOf(w, first = false) {
+  const share = clamp(w, 0, 1);
+  const colour = first ? theme().quiet : css(colourAt(mapTable("heat"), 0.35 + 0.45 * share));
+  return el("i", { vars: { "--bar": colour, "--long": `${(100 * share).toFixed(2)}%` } });
+}
+
+const signed = (x, digits = 3) => `${x > 0 && Number(x.toFixed(digits)) !== 0 ? "+" : ""}${fixed(x, digits)}`;
+
+function restRow(count, order, n, panels, weightIn) {
+  const shown = new Set(order);
+  const sums = panels.map((panel) => {
+    let sum = 0;
+    for (let other = 0; other < n; other++) if (!shown.has(other)) sum += weightIn(panel, other);
+    return sum;
+  });
+  const change = panels.length === 2 ? el("td") : null;
+  return el("tr", { class: "quiet" }, el("th", { scope: "row" }, `${count} more`), ...sums.map((sum) => el("td", {}, fixed(sum, 3))), change, el("td"));
+}
+
+function sumRow(sums) {
+  const change = sums.length === 2 ? el("td") : null;
+  return el("tr", { class: "total" }, el("th", { scope: "row" }, "Σ"), ...sums.map((sum) => el("td", {}, fixed(sum, 3))), change, el("td"));
+}
+
+// --- lists to choose from --------------------------------------------------------------------------------------
+
+function drawChoice() {
+  const host = byId("choice");
+  const { trace } = view.head;
+  const options = (tokens, rows) => rows.map((at) => [at, tokens.labels.length > 12 ? `${at} ${tokens.labels[at]}` : tokens.labels[at]]);
+  const every = (tokens) => tokens.labels.map((_, at) => at);
+  const lists = [
+    ["query", "Query ", options(trace.tokens, view.head.rows), (query) => choose({ query, key: strongestKey(query) })],
+    ["key", "Key ", options(keyTokens(trace), every(keyTokens(trace))), (key) => choose({ key })],
+  ];
+  if (trace.layers.length > 1) lists.push(["layer", "Layer ", layerNumbers(trace).map((n) => [n, String(n)]), (layer) => choose({ layer })]);
+  const heads = layerOf(trace, state.layer).heads.map((head) => [head.head, String(head.head)]);
+  if (heads.length > 1) lists.push(["head", "Head ", heads, (head) => choose({ head })]);
+  const of = `${TRACES.indexOf(trace)}/${state.layer}`;
+  if (host.dataset.of !== of) {
+    host.dataset.of = of;
+    host.replaceChildren(...lists.map(([name, label, entries, pick]) => chooser(name, label, entries, pick)));
+  }
+  for (const name of ["query", "key", "layer", "head"]) {
+    const select = byId(`choose-${name}`);
+    if (select) select.value = state[name] ?? "";
+  }
+}
+
+function chooser(name, label, entries, pick) {
+  const none = name === "query" || name === "key" ? [el("option", { value: "", hidden: true }, "none")] : [];
+  const options = entries.map(([value, text]) => el("option", { value }, text));
+  return el("label", {}, label, el("select", { id: `choose-${name}`, onchange: (e) => pick(Number(e.target.value)) }, ...none, ...options));
+}

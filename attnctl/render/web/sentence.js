@@ -1,0 +1,181 @@
+// The sentence itself: its tokens in a line, shaded by the attention they get from (or give to) the chosen one.
+
+function drawSentences({ panels }) {
+  const host = byId("sentences");
+  const own = panels.filter((panel) => panel.head);
+  if (host.children.length !== own.length || host.dataset.of !== String(state.step)) {
+    host.replaceChildren(...own.map((panel) => buildSentence(panel, own.length > 1)));
+    host.dataset.of = state.step;
+  }
+  own.forEach((panel, at) => shadeSentence(host.children[at], panel));
+  writeFinding();
+}
+
+function buildSentence({ head, title }, named) {
+  const { tokens } = head.trace;
+  const n = tokens.labels.length;
+  const size = n > 160 ? "words very-many" : n > 26 ? "words many" : "words";
+  const words = el("div", { class: size, role: "group", "aria-label": "Tokens: choose a query", onkeydown: onTokenKey });
+  const glued = new Set(tokens.glued);
+  tokens.labels.forEach((label, token) => {
+    const kind = tokens.special.includes(token) ? "token special" : "token";
+    if (!glued.has(token) && token) words.append(" ");
+    words.append(
+      el("button", { type: "button", class: kind, dir: "auto", "data-token": token, tabindex: -1, onclick: () => pickToken(token) }, label),
+    );
+  });
+  const name = named ? el("p", { class: "name" }, title) : null;
+  return el("div", { class: "sentence" }, name, words, svgEl("svg", { "aria-hidden": "true" }));
+}
+
+/** What a token chosen in the sentence is: the query that looks, or the key that is looked at. */
+function pickToken(token) {
+  if (state.direction === "from" && view.head.trace.keyTokens === null) choose({ key: token });
+  else choose({ query: token, key: strongestKey(token) });
+}
+
+/** The key that gets most of a query's attention, itself left aside; null where there is nothing. */
+function strongestKey(token) {
+  const { grid } = view;
+  const i = grid.rowFor.get(token);
+  if (i === undefined) return null;
+  let best = -1;
+  for (let j = 0; j < grid.nk; j++) {
+    if (grid.nk > 1 && grid.cols[j].tokens.includes(token) && !view.head.trace.keyTokens) continue;
+    if (grid.hidden?.[i * grid.nk + j]) continue;
+    if (best < 0 || grid.w[i * grid.nk + j] > grid.w[i * grid.nk + best]) best = j;
+  }
+  return best < 0 ? grid.cols[grid.colFor.get(token) ?? 0].tokens[0] : grid.cols[best].tokens[0];
+}
+
+const spotToken = () => (state.direction === "from" && !view.head.trace.keyTokens ? state.key : state.query);
+
+/** The weight between the chosen token and each token of the sentence. */
+function shares({ grid, head }) {
+  const found = new Map();
+  if (state.direction === "to") {
+    const i = chosenRow(grid);
+    if (i >= 0 && !head.trace.keyTokens) grid.cols.forEach((col, j) => col.tokens.forEach((t) => found.set(t, grid.w[i * grid.nk + j])));
+  } else {
+    const j = chosenCol(grid);
+    if (j >= 0) grid.rows.forEach((row, i) => row.tokens.forEach((t) => found.set(t, grid.w[i * grid.nk + j])));
+  }
+  return found;
+}
+
+function shadeSentence(host, panel) {
+  const words = host.querySelector(".words");
+  const table = mapTable("heat");
+  const found = shares(panel);
+  const chosen = spotToken();
+  const top = Math.max(...found.values(), 0) || 1;
+  for (const button of words.querySelectorAll(".token")) {
+    const token = Number(button.dataset.token);
+    const w = found.get(token);
+    button.setAttribute("aria-pressed", token === chosen);
+    button.tabIndex = token === (chosen ?? 0) ? 0 : -1;
+    const t = w === undefined || w <= 0 ? 0 : found.size > 26 ? w / top : w;
+    const colour = colourAt(table, 0.06 + 0.94 * t);
+    const shaded = t > 0.012;
+    button.style.setProperty("background-color", shaded ? css(colour) : "transparent");
+    button.style.setProperty("color", shaded ? inkOn(colour) : "inherit");
+    button.title = w === undefined ? "" : weightText(w, 4);
+  }
+  drawArcs(host, words, found, chosen);
+}
+
+/** Lines from the chosen token to the others, where all stand on one line. */
+function drawArcs(host, words, found, chosen) {
+  const svg = host.querySelector("svg");
+  svg.replaceChildren();
+  const buttons = [...words.querySelectorAll(".token")];
+  words.classList.remove("one-line", "below");
+  words.style.removeProperty("font-size");
+  if (words.classList.contains("many") || words.classList.contains("very-many")) return;
+  fitOneLine(words);
+  const oneLine = buttons.every((button) => Math.abs(button.offsetTop - buttons[0].offsetTop) < 6);
+  if (!oneLine || buttons.length < 2) return;
+  const below = state.direction === "from";
+  words.classList.add(below ? "below" : "one-line");
+  const area = host.getBoundingClientRect();
+  const centre = (button) => {
+    const box = button.getBoundingClientRect();
+    return { x: box.left + box.width / 2 - area.left, y: (below ? box.bottom + 3 : box.top - 3) - area.top };
+  };
+  const spans = buttons.map(centre);
+  const widest = Math.max(1, spans.at(-1).x - spans[0].x);
+  const most = Math.min(74, 26 + widest * 0.14);
+  words.style.setProperty("--room", `${most + 10}px`);
+  const again = buttons.map(centre); // the room for the arcs has moved the words
+  const from = again[chosen];
+  if (from === undefined) return;
+  for (const [token, w] of found) {
+    if (w < 0.005 || !again[token]) continue;
+    svg.append(arc(from, again[token], w, below, most / Math.sqrt(widest)));
+  }
+}
+
+/** Set the words smaller where that brings them onto one line. */
+function fitOneLine(words) {
+  const size = parseFloat(getComputedStyle(words).fontSize);
+  words.style.setProperty("white-space", "nowrap");
+  const wanted = words.scrollWidth;
+  words.style.removeProperty("white-space");
+  const fitting = (size * words.clientWidth) / (wanted + 2);
+  if (fitting < size && fitting >= 21) words.style.setProperty("font-size", `${Math.floor(fitting * 10) / 10}px`);
+}
+
+function arc(from, to, w, below, rise) {
+  const side = below ? 1 : -1;
+  const span = Math.abs(to.x - from.x);
+  const look = { fill: "none", stroke: "currentColor", "stroke-linecap": "round" };
+  const weight = { "stroke-width": (0.6 + 7 * w).toFixed(2), "stroke-opacity": (0.12 + 0.6 * Math.min(1, w * 1.3)).toFixed(3) };
+  const bend = Math.max(16, rise * Math.sqrt(span)) * 1.33 * side;
+  const d = span
+    ? `M${from.x} ${from.y}C${from.x} ${from.y + bend} ${to.x} ${to.y + bend} ${to.x} ${to.y}`
+    : `M${from.x - 7} ${from.y}c-9 ${22 * side} 23 ${22 * side} 14 0`;
+  return svgEl("path", { d, ...look, ...weight });
+}
+
+function onTokenKey(event) {
+  const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1 }[event.key];
+  const token = Number(event.target.dataset?.token);
+  if (!step || Number.isNaN(token)) return;
+  event.preventDefault();
+  const n = view.head.trace.tokens.labels.length;
+  const host = event.currentTarget;
+  const next = clamp(token + step, 0, n - 1);
+  pickToken(next);
+  host.querySelector(`[data-token="${next}"]`)?.focus();
+}
+
+/** What it comes to, in a sentence. */
+function writeFinding() {
+  const { grid } = view;
+  const host = byId("finding");
+  const from = state.direction === "from";
+  const at = from ? chosenCol(grid) : chosenRow(grid);
+  if (at < 0) return host.replaceChildren("Choose a token to see where its attention goes.");
+  const others = from ? grid.rows : grid.cols;
+  const weight = (other) => (from ? grid.w[other * grid.nk + at] : grid.w[at * grid.nk + other]);
+  const best = others.map((_, other) => other).sort((a, b) => weight(b) - weight(a)).slice(0, 3).filter((other) => weight(other) >= 0.005);
+  const where = view.panels.length > 1 ? [`${view.head.trace.label}: `] : [];
+  const own = (from ? grid.cols : grid.rows)[at];
+  const name = el("b", {}, own.label);
+  const itself = (other) => !view.head.trace.keyTokens && other.tokens[0] === own.tokens[0];
+  const parts = best.map((other) => [percent(weight(other)), el("b", {}, itself(others[other]) ? "itself" : named(others, other))]);
+  if (!parts.length) return host.replaceChildren(...where, name, from ? " gets almost no attention here." : " spreads its attention so thinly that no key gets 0.5 %.");
+  const said = from
+    ? [name, " gets ", ...listed(parts.map(([share, label]) => [share, " of the attention of ", label]))]
+    : [name, " pays ", ...listed(parts.map(([share, label], k) => [share, k ? " to " : " of its attention to ", label]))];
+  return host.replaceChildren(...where, ...said, ".");
+}
+
+/** A token's label, with its place where others read the same. */
+function named(groups, at) {
+  const { label, tokens } = groups[at];
+  return groups.filter((group) => group.label === label).length > 1 ? `${label} (${tokens[0]})` : label;
+}
+
+/** a, b and c */
+const listed = (parts) => parts.flatMap((part, at) => [at === 0 ? "" : at === parts.length - 1 ? " and " : ", ", ...part]);

@@ -1,0 +1,202 @@
+// What is chosen, kept in the page's address, and the view that follows from it.
+
+const DEFAULTS = { direction: "to", colour: "linear", map: "heat", drop: "none", renorm: false, words: "pieces", of: 0, step: 0 };
+const CHOICES = {
+  direction: ["to", "from"],
+  colour: ["linear", "log"],
+  map: Object.keys(PAGE.maps),
+  drop: ["none", "first", "special"],
+  words: ["pieces", "merged"],
+};
+
+const state = { ...DEFAULTS, layer: 0, head: 0, query: null, key: null };
+const drawers = []; // called with the view, in the order of the page
+let view = null;
+let turn = 0;
+
+/** Change what is chosen, and draw everything again. */
+function choose(changes) {
+  Object.assign(state, changes);
+  writeAddress();
+  return refresh();
+}
+
+async function refresh() {
+  const mine = ++turn;
+  const made = await makeView();
+  if (mine !== turn) return; // something else was chosen meanwhile
+  view = made;
+  for (const draw of drawers) draw(view);
+}
+
+// --- the address -----------------------------------------------------------------------------------------------
+
+function writeAddress() {
+  const parts = new URLSearchParams();
+  for (const name of ["layer", "head", "query", "key"]) if (state[name] !== null) parts.set(name, state[name]);
+  for (const [name, value] of Object.entries(DEFAULTS)) if (state[name] !== value) parts.set(name, state[name]);
+  try {
+    history.replaceState(null, "", `#${parts}`);
+  } catch {
+    // inside a notebook's frame there is no address to keep
+  }
+}
+
+function readAddress() {
+  const parts = new URLSearchParams(location.hash.slice(1));
+  const number = (name, most) => {
+    const value = Number(parts.get(name));
+    return parts.has(name) && Number.isInteger(value) && value >= 0 && value < most ? value : undefined;
+  };
+  const found = {
+    step: number("step", TRACES.length),
+    of: number("of", TRACES.length),
+    layer: number("layer", Infinity),
+    head: number("head", Infinity),
+    renorm: parts.has("renorm") ? parts.get("renorm") === "true" : undefined,
+  };
+  for (const [name, allowed] of Object.entries(CHOICES)) if (allowed.includes(parts.get(name))) found[name] = parts.get(name);
+  const trace = TRACES[PAGE.mode === "compare" ? found.of ?? 0 : found.step ?? 0];
+  found.query = number("query", trace.tokens.labels.length);
+  found.key = number("key", keyTokens(trace).labels.length);
+  return Object.fromEntries(Object.entries(found).filter(([, value]) => value !== undefined));
+}
+
+/** What the page opens with: the address, else what the command asked for, else the most telling place. */
+function beginning() {
+  const asked = readAddress();
+  const trace = TRACES[PAGE.mode === "steps" ? asked.step ?? TRACES.length - 1 : 0];
+  const start = { step: TRACES.indexOf(trace), ...trace.focus, ...PAGE.start };
+  const moved = ["layer", "head", "query"].some((name) => name in asked && asked[name] !== start[name]);
+  if (moved && !("key" in asked)) start.key = null;
+  Object.assign(state, start, asked);
+  if (PAGE.mode !== "steps") state.step = 0;
+  state.layer = layerOf(trace, state.layer).layer;
+  state.head = headOf(layerOf(trace, state.layer), state.head).head;
+}
+
+// --- the view --------------------------------------------------------------------------------------------------
+
+const shownTraces = () => (PAGE.mode === "steps" ? [TRACES[state.step]] : TRACES);
+
+/** Everything the drawers need: one grid a trace, their difference where there is one, and the trace spoken of. */
+async function makeView() {
+  const heads = await Promise.all(shownTraces().map((trace) => readHead(trace, state.layer, state.head)));
+  const panels = heads.map((head) => ({ title: head.trace.label, head, grid: gridOf(head), scale: null }));
+  for (const panel of panels) panel.scale = scaleOf(panel.grid);
+  if (panels.length === 2) {
+    const [a, b] = panels;
+    if (a.grid.nq === b.grid.nq && a.grid.nk === b.grid.nk) {
+      const high = Math.max(a.scale.high, b.scale.high); // one scale for both, so that colours compare
+      a.scale = b.scale = { ...a.scale, high, low: Math.min(a.scale.low, b.scale.low) };
+      panels.push(differenceOf(a, b));
+    }
+  }
+  const of = Math.min(state.of, heads.length - 1);
+  return { panels, of, panel: panels[of], head: heads[of], grid: panels[of].grid };
+}
+
+/** The weights as they are to be shown: pieces merged into words, keys left out, rows rescaled. */
+function gridOf(head) {
+  const queries = head.trace.tokens;
+  const keys = keyTokens(head.trace);
+  const out = leftOut(keys);
+  const rows = groupsOf(queries, head.rows);
+  const cols = groupsOf(keys, keys.labels.map((_, at) => at).filter((at) => !out.has(at)));
+  const grid = { nq: rows.length, nk: cols.length, rows, cols, out: [...out], head };
+  const same = rows.length === head.rows.length && cols.length === head.nk;
+  grid.w = same ? head.weights : pooledWeights(head, rows, cols);
+  grid.hidden = head.mask === null ? null : same ? invert(head.mask) : pooledMask(head, rows, cols);
+  grid.sums = rows.map((row) => mean(row.at.map((at) => head.sums[at])));
+  if (out.size) grid.sums = rows.map((_, i) => sumOf(grid, i));
+  if (state.renorm) rescale(grid);
+  grid.rowFor = lookup(rows, (row) => row.tokens);
+  grid.colFor = lookup(cols, (col) => col.tokens);
+  return grid;
+}
+
+function leftOut(keys) {
+  if (state.drop === "first") return new Set(keys.labels.length > 1 ? [0] : []);
+  return new Set(state.drop === "special" && keys.special.length < keys.labels.length ? keys.special : []);
+}
+
+/** Groups of tokens: each alone, or the pieces of one word together. `at` is the place in the arrays. */
+function groupsOf(tokens, indices) {
+  const groups = [];
+  indices.forEach((token, at) => {
+    const word = tokens.words[token];
+    const last = groups.at(-1);
+    if (state.words === "merged" && last && last.word === word) {
+      last.tokens.push(token);
+      last.at.push(at);
+      last.label += tokens.labels[token];
+    } else {
+      groups.push({ label: tokens.labels[token], tokens: [token], at: [at], word, special: tokens.special.includes(token) });
+    }
+  });
+  return groups;
+}
+
+const lookup = (groups, of) => new Map(groups.flatMap((group, at) => of(group).map((token) => [token, at])));
+const mean = (numbers) => numbers.reduce((a, b) => a + b, 0) / numbers.length;
+const invert = (mask) => mask.map((shown) => 1 - shown);
+
+function sumOf(grid, i) {
+  let sum = 0;
+  for (let j = 0; j < grid.nk; j++) sum += grid.w[i * grid.nk + j];
+  return sum;
+}
+
+/** A word's weight: summed over the pieces it looks at, averaged over the pieces that look (Clark et al. 2019). */
+function pooledWeights(head, rows, cols) {
+  const w = new Float32Array(rows.length * cols.length);
+  rows.forEach((row, i) => {
+    cols.forEach((col, j) => {
+      let sum = 0;
+      for (const r of row.at) for (const c of col.tokens) sum += head.weights[r * head.nk + c];
+      w[i * cols.length + j] = sum / row.at.length;
+    });
+  });
+  return w;
+}
+
+function pooledMask(head, rows, cols) {
+  const hidden = new Uint8Array(rows.length * cols.length);
+  rows.forEach((row, i) => {
+    cols.forEach((col, j) => {
+      hidden[i * cols.length + j] = row.at.every((r) => col.tokens.every((c) => !head.mask[r * head.nk + c])) ? 1 : 0;
+    });
+  });
+  return hidden;
+}
+
+function rescale(grid) {
+  grid.w = Float32Array.from(grid.w);
+  for (let i = 0; i < grid.nq; i++) {
+    const sum = sumOf(grid, i);
+    for (let j = 0; j < grid.nk && sum; j++) grid.w[i * grid.nk + j] /= sum;
+    grid.sums[i] = sum ? 1 : 0;
+  }
+}
+
+function scaleOf(grid) {
+  let low = 0;
+  let high = 0;
+  for (const w of grid.w) {
+    if (w > high) high = w;
+    if (w < low) low = w;
+  }
+  return { kind: state.colour, low, high: high > low ? high : 1, map: state.map };
+}
+
+function differenceOf(a, b) {
+  const w = b.grid.w.map((value, at) => value - a.grid.w[at]);
+  const hidden = a.grid.hidden && b.grid.hidden ? a.grid.hidden.map((h, at) => h & b.grid.hidden[at]) : null;
+  const high = w.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+  const grid = { ...a.grid, w, hidden, sums: null };
+  return { title: `${b.title} − ${a.title}`, head: null, grid, scale: { kind: "difference", low: -high, high: high || 1, map: "difference" } };
+}
+
+/** Where the chosen query and key stand in a grid; -1 for what is not chosen or not shown. */
+const chosenRow = (grid) => (state.query === null ? -1 : grid.rowFor.get(state.query) ?? -1);
+const chosenCol = (grid) => (state.key === null ? -1 : grid.colFor.get(state.key) ?? -1);

@@ -1,0 +1,65 @@
+"""Who may import whom: cli → batch, training → models | render → statistics, steps → attention; trace and errors by all."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "attnctl"
+FILES = sorted(PACKAGE.rglob("*.py"))
+SHARED = {"errors", "files", "trace", "tokens"}
+BELOW = {"attention": 0, "statistics": 1, "steps": 1, "comparison": 1, "measures": 1, "overview": 1, "models": 2, "render": 2,
+         "training": 3, "quiz": 3, "batch": 4, "cli": 5, "__init__": 6, "__main__": 6}  # fmt: skip
+
+
+def area(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path, top_only: bool = False) -> set[str]:
+    """The parts of attnctl that a file imports at run time; those for type checkers do not count."""
+    tree = ast.parse(path.read_text())
+    typing_only = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    found = set()
+    for node in tree.body if top_only else ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("attnctl"):
+            parts = (node.module or "").split(".")
+            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("attnctl.")}
+    return found - {"__version__"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_down(path: Path) -> None:
+    own = area(path)
+    for other in imports(path) - {own}:
+        if other in SHARED or (own, other) in {("trace", "render"), ("__init__", "models")}:
+            continue  # a trace knows how to draw itself; the public API is looked up when it is used
+        if own in SHARED:
+            pytest.fail(f"{own} is used by all, and imports {other}")
+        assert other in BELOW, f"{other} has no place in the order: give it one"
+        assert BELOW[other] < BELOW[own] or own in ("__init__", "__main__"), f"{own} imports {other}"
+
+
+def test_attention_imports_the_standard_library_alone() -> None:
+    tree = ast.parse((PACKAGE / "attention.py").read_text())
+    names = {a.name for n in tree.body if isinstance(n, ast.Import) for a in n.names}
+    names |= {n.module or "" for n in tree.body if isinstance(n, ast.ImportFrom)}
+    assert names <= {"__future__", "math", "dataclasses", "typing"}
+
+
+def test_models_and_renderers_never_meet() -> None:
+    for path in FILES:
+        if area(path) in ("models", "render"):
+            other = {"models": "render", "render": "models"}[area(path)]
+            assert other not in imports(path), path
