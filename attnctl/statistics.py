@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -227,15 +228,18 @@ def on_copies(call: Call, logsumexp: Any, ids: Sequence[int], shift: int = 0) ->
     starts = np.flatnonzero(np.r_[True, np.diff(names[order]) != 0])
     sizes = np.diff(np.r_[starts, n])
     found = np.full((call.queries.shape[0], n), np.nan, np.float32)
-    for size in np.unique(sizes[sizes > 1]):
+    for size in np.unique(sizes[sizes > 1]).tolist():
         copies = order[starts[sizes == size][:, None] + np.arange(size)]  # (distinct tokens, copies), ascending
-        step = max(1, MEMORY // (64 * int(size) * (int(size) + call.queries.shape[-1])))
-        for rows in (copies[at : at + step] for at in range(0, len(copies), step)):
-            columns = np.minimum(rows + shift, n - 1)
-            weights = weights_between(call, logsumexp, rows, columns)  # (heads, distinct, copies, copies)
-            counts = (rows[:, :, None] != rows[:, None, :]) & (columns[:, None, :] != rows[:, :, None])
-            counts &= (rows + shift < n)[:, None, :] & _seen(call, rows, columns)  # (distinct, copies, copies)
-            mass = (weights * counts).sum(-1)  # (heads, distinct, copies)
+        room = max(1, MEMORY // (16 * call.queries.shape[0] * size))  # rows of `size` weights at a time
+        few, many = min(room, size), max(1, room // size)
+        for at, lo in product(range(0, len(copies), many), range(0, size, few)):
+            everyone = copies[at : at + many]
+            rows = everyone[:, lo : lo + few]  # (distinct, rows)
+            columns = np.minimum(everyone + shift, n - 1)  # (distinct, copies)
+            counts = (rows[:, :, None] != everyone[:, None, :]) & (columns[:, None, :] != rows[:, :, None])
+            counts &= (everyone + shift < n)[:, None, :] & _seen(call, rows, columns)  # (distinct, rows, copies)
+            weights = weights_between(call, logsumexp, rows, columns)  # (heads, distinct, rows, copies)
+            mass = np.einsum("hdrc,drc->hdr", weights, counts)  # (heads, distinct, rows)
             found[:, rows] = np.where(counts.any(-1), mass, np.nan)
     return found
 

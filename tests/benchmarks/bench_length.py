@@ -29,8 +29,10 @@ def overview():
     statistics.overview(call)
 
 def heads_facts():
-    ids = np.random.default_rng(0).zipf(1.3, n) % 20000
-    facts = statistics.measure(call, key_edges=edges, row_edges=edges, rows=True, marks=[np.arange(n) == 0, ids % 10 == 0])
+    share = 1 / np.arange(1, 20001)  # words as in any language: Zipf
+    ids = np.random.default_rng(0).choice(20000, n, p=share / share.sum())
+    coarse = statistics.even_edges(n, 128)
+    facts = statistics.measure(call, key_edges=coarse, row_edges=coarse, rows=True, marks=[np.arange(n) == 0, ids % 10 == 0])
     for offset in (0, -1, 1):
         statistics.at_offset(call, facts.logsumexp, offset)
     for shift in (0, 1):
