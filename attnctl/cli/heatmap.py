@@ -48,6 +48,12 @@ def heatmap(
         list[str] | None,
         typer.Option("--drop", help="Leave out a key: first, special, a token or its index.", show_default=False),
     ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            "--run", help="Draw one head over the training in this folder: .gif, or a strip.", show_default=False
+        ),
+    ] = None,
     renormalise: Annotated[bool, typer.Option("--renormalise", help="Make each row sum to 1 again.")] = False,
     **options: Any,
 ) -> None:
@@ -55,6 +61,9 @@ def heatmap(
 
     Without -o the grid is drawn in the terminal; in a pipe it is written as numbers, tab-separated.
     """
+    if run is not None:
+        _over_training(run, o.text_of(source, file), layer, head, output, cmap, options)
+        return
     picture = _form(output, size, dpi)
     inches = None if size is None else _inches(size)
     colour = None if cmap == "viridis" else _colours(cmap)
@@ -74,6 +83,41 @@ def heatmap(
 
     figure, notes = draw(trace, **how, cmap=cmap, size=inches, title=title, values=values, log=log, dpi=dpi or 200)
     write_whole(output, image(figure, picture))
+    o.say(notes)
+
+
+def _over_training(
+    run: str, text: str, layer: str | None, head: str | None, output: str | None, cmap: str, options: dict[str, Any]
+) -> None:
+    """One head at every kept step of a run: a .gif that moves, or a strip as .png, .svg or .pdf."""
+    from attnctl.files import check_writable, write_whole
+    from attnctl.models.weights import steps_of
+
+    suffix = "" if output is None else Path(output).suffix.lower()
+    if output is None or suffix not in (".gif", *FORMATS):
+        raise UsageError(f"--run draws into a file: -o evolution.gif, or a strip as {', '.join(FORMATS)}")
+    if options.get("model") is not None:
+        raise UsageError("--run and --model exclude each other: the run is the model")
+    check_writable(output)
+    from attnctl.models import record
+    from attnctl.steps import focus
+
+    steps = steps_of(run)
+    traces = [record(o.model_of(options | {"model": str(path)}), text) for path in steps.values()]
+    info = traces[-1].model
+    layers = o.selection(layer, info.n_layers or 1, "layer", run)
+    heads = o.selection(head, info.n_heads or 1, "head", run)
+    best = focus(traces[-1], layer=layers[0] if layers else None, head=heads[0] if heads else None)
+    assert best is not None
+    from attnctl.render.evolution import moving, strip
+    from attnctl.render.figure import image
+
+    if suffix == ".gif":
+        data, notes = moving(traces, list(steps), best.layer, best.head, Path(run).resolve().name, cmap)
+    else:
+        figure, notes = strip(traces, list(steps), best.layer, best.head, Path(run).resolve().name, cmap)
+        data = image(figure, suffix[1:])
+    write_whole(output, data)
     o.say(notes)
 
 

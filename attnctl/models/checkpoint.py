@@ -13,7 +13,8 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.network import info_of, load, quiet, steady
 from attnctl.models.pieces import Pieces, open_pieces, read_json
 from attnctl.models.places import find, need
-from attnctl.models.record import Run, as_numpy
+from attnctl.models.record import Run
+from attnctl.statistics import as_numpy
 from attnctl.trace import ModelInfo, Prediction, Token
 
 KINDS = ("encoder", "decoder", "cross")
@@ -76,6 +77,18 @@ class Checkpoint:
         ran.predictions = self._predictions(tokens, output)
         ran.notes = self._notes(tokens, source, bool(ran.weights))
         return ran
+
+    def eager_weights(self, tokens: Sequence[Token], text: str = "") -> dict[int, Any]:
+        """The weights by transformers' own eager path: layer → (heads, n_q, n_k). Memory grows with all of them."""
+        import torch
+
+        from attnctl.models.interface import implementation
+
+        source = self.pieces.tokenize(text) if self.kind in ("decoder", "cross") else None
+        inputs = self._inputs(tokens, source) | {"output_attentions": True}
+        total = len(tokens) + len(source or ())
+        with torch.inference_mode(), steady(self.network, total), quiet(), implementation(self.network, "eager"):
+            return self._own_weights(self.network(**inputs))
 
     def _check_length(self, tokens: Sequence[Token]) -> None:
         limit = self.pieces.limit

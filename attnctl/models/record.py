@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +11,9 @@ import numpy as np
 from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.measures import sink
 from attnctl.models.devices import LONG
+from attnctl.statistics import as_numpy
 from attnctl.tokens import checked
 from attnctl.trace import LayerTrace, Prediction, Token, Trace
 
@@ -33,14 +35,6 @@ class Run:
     weights: dict[int, Any] = field(default_factory=dict)  # (heads, n_q, n_k), where a source can give nothing else
     predictions: tuple[Prediction, ...] = ()
     notes: tuple[str, ...] = ()
-
-
-def as_numpy(array: Array) -> Any:
-    """Any library's array as NumPy, on the CPU, low precision widened to float32, float64 kept."""
-    if isinstance(array, np.ndarray):
-        return array
-    tensor = array.detach().cpu()
-    return (tensor.float() if tensor.dtype.itemsize < 4 and tensor.dtype.is_floating_point else tensor).numpy()
 
 
 def chosen(wanted: Sequence[int] | None, count: int, what: str, of: str) -> tuple[int, ...]:
@@ -91,7 +85,7 @@ def record(
     for layer in keep_layers & ran.weights.keys():
         part = ran.weights[layer][list(keep_heads)]  # (heads, n_q, n_k)
         kept[layer] = {"weights": part if rows is None else part[:, list(rows)]}
-    return Trace(
+    trace = Trace(
         text=text,
         tokens=ran.tokens,
         model=info,
@@ -103,6 +97,9 @@ def record(
         predictions=ran.predictions,
         notes=ran.notes,
     )
+    if info.kind == "checkpoint" and (parked := sink(trace)) is not None:
+        trace = replace(trace, notes=(*trace.notes, parked))
+    return trace
 
 
 PER_ROW = ("queries", "scores", "bias", "scaled_scores", "weights", "dropped_weights", "context")

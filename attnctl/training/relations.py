@@ -18,8 +18,8 @@ import numpy as np
 from attnctl import attention
 from attnctl.attention import Call
 from attnctl.errors import AttnctlError
-from attnctl.models.record import as_numpy
 from attnctl.models.stack import Stack
+from attnctl.statistics import as_numpy
 from attnctl.training import grammar, lexicon, network
 from attnctl.training.grammar import Habits, Link, Sentence
 
