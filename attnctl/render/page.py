@@ -21,7 +21,7 @@ from attnctl.tokens import shown
 from attnctl.trace import Trace
 
 SCRIPTS = (
-    "dom.js", "data.js", "colour.js", "state.js", "pen.js", "figure.js", "heads.js", "sentence.js", "row.js",
+    "dom.js", "data.js", "colour.js", "state.js", "overview.js", "pen.js", "figure.js", "heads.js", "sentence.js", "row.js",
     "arithmetic.js", "softmax.js", "save.js", "main.js",
 )  # fmt: skip
 
