@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from attnctl import __version__
-from attnctl.cli import compare, explain, heatmap, quiz, schema, softmax, view
+from attnctl.cli import compare, explain, heatmap, model, quiz, schema, softmax, view
 from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError
 
 
@@ -70,6 +70,7 @@ def _root(
 app.command("explain")(explain.explain)
 app.command("heatmap")(heatmap.heatmap)
 app.command("compare")(compare.compare)
+app.command("model")(model.model)
 app.command("quiz")(quiz.quiz)
 app.command("schema")(schema.schema)
 app.command("softmax", context_settings={"ignore_unknown_options": True})(softmax.softmax)
