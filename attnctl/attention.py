@@ -153,7 +153,7 @@ def visible(
         return mask
     xp = namespace(positions)
     gap = positions[:, None] - xp.arange(n_k, device=device_of(positions))[None, :]  # (n_q, n_k)
-    shown = gap >= 0 if causal else gap > -n_k - 1  # (n_q, n_k)
+    shown = gap >= 0 if causal else xp.ones_like(gap, dtype=xp.bool)  # (n_q, n_k)
     if window is not None:
         shown = shown & (gap < window) & (gap > -window)
     return shown if mask is None else shown & mask  # (..., n_q, n_k)

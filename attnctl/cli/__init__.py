@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from attnctl import __version__
-from attnctl.cli import compare, explain, heatmap, model, quiz, schema, softmax, view
+from attnctl.cli import compare, evaluate, explain, heatmap, model, quiz, schema, softmax, train, view
 from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError
 
 
@@ -26,6 +26,9 @@ class Commands(TyperGroup):
         except AttnctlError as error:
             complain(str(error))
             raise typer.Exit(error.exit_code) from error
+        except KeyboardInterrupt as error:
+            complain("interrupted")
+            raise typer.Exit(INTERRUPTED) from error
         except BrokenPipeError as error:  # the reader has seen enough (`| head`); there is nothing left to say
             _write_no_more()
             raise typer.Exit(DONE) from error
@@ -70,11 +73,13 @@ def _root(
 app.command("explain")(explain.explain)
 app.command("heatmap")(heatmap.heatmap)
 app.command("compare")(compare.compare)
+app.command("view")(view.view)
+app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
+app.command("softmax", context_settings={"ignore_unknown_options": True})(softmax.softmax)
 app.command("model")(model.model)
 app.command("quiz")(quiz.quiz)
 app.command("schema")(schema.schema)
-app.command("softmax", context_settings={"ignore_unknown_options": True})(softmax.softmax)
-app.command("view")(view.view)
 
 
 def complain(message: str) -> None:
@@ -88,15 +93,11 @@ def main() -> None:
     """Run attnctl and exit with its code: 0 done, 1 failed, 2 wrong usage, 3 in part, 130 interrupted."""
     try:
         code = app(standalone_mode=False)
-    except (KeyboardInterrupt, typer.Abort):
-        code = INTERRUPTED
     except Exception as error:
         if not hasattr(error, "format_message"):  # a bug of ours: the traceback says where
             raise
         complain(_usage(error))
         code = USAGE
-    if code == INTERRUPTED:
-        print("attnctl: interrupted", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else DONE)
 
 

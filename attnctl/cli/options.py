@@ -71,18 +71,25 @@ MODEL_OPTIONS: dict[str, Any] = {
 }
 
 
-def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give `command`, which takes `**options`, every option of MODEL_OPTIONS as a keyword."""
-    own = inspect.signature(command, eval_str=True)
-    parameters = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    for name, annotation in MODEL_OPTIONS.items():
-        default = False if name in ("no_scale", "rope") else None
-        parameters.append(
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        )
-    command.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
-    return command
+def with_options(options: dict[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command that takes `**options` each of these options as a keyword."""
+
+    def extended(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True)
+        parameters = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        for name, annotation in options.items():
+            default = False if name in ("no_scale", "rope") else None
+            parameters.append(
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            )
+        command.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
+        return command
+
+    return extended
+
+
+with_model_options = with_options(MODEL_OPTIONS)
 
 
 def model_of(options: dict[str, Any]) -> Any:

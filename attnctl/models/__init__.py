@@ -20,9 +20,11 @@ from attnctl.trace import ModelInfo, Token, Trace
 
 __all__ = ["Model", "Visit", "attend", "open_model", "record"]
 
-DEFAULT = "random"
+DEFAULT = "demo"
 
 REGISTRY = {
+    "demo": "attnctl.models.bundled:open_demo",
+    "demo-masked": "attnctl.models.bundled:open_demo_masked",
     "random": "attnctl.models.random:open_random",
     "dot": "attnctl.models.dot:open_dot",
 }

@@ -13,7 +13,8 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.network import info_of, load, quiet, steady
 from attnctl.models.pieces import Pieces, open_pieces, read_json
 from attnctl.models.places import find, need
-from attnctl.models.record import Run, as_numpy
+from attnctl.models.record import Run
+from attnctl.statistics import as_numpy
 from attnctl.trace import ModelInfo, Prediction, Token
 
 KINDS = ("encoder", "decoder", "cross")

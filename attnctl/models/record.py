@@ -13,6 +13,7 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.measures import sink
 from attnctl.models.devices import LONG
+from attnctl.statistics import as_numpy
 from attnctl.tokens import checked
 from attnctl.trace import LayerTrace, Prediction, Token, Trace
 
@@ -34,14 +35,6 @@ class Run:
     weights: dict[int, Any] = field(default_factory=dict)  # (heads, n_q, n_k), where a source can give nothing else
     predictions: tuple[Prediction, ...] = ()
     notes: tuple[str, ...] = ()
-
-
-def as_numpy(array: Array) -> Any:
-    """Any library's array as NumPy, on the CPU, low precision widened to float32, float64 kept."""
-    if isinstance(array, np.ndarray):
-        return array
-    tensor = array.detach().cpu()
-    return (tensor.float() if tensor.dtype.itemsize < 4 and tensor.dtype.is_floating_point else tensor).numpy()
 
 
 def chosen(wanted: Sequence[int] | None, count: int, what: str, of: str) -> tuple[int, ...]:

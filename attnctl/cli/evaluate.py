@@ -1,0 +1,43 @@
+"""`attnctl evaluate`: what the heads of a model have learned of sentences, beside rules that need no learning."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+
+def evaluate(
+    model: Annotated[str, typer.Argument(help="A model's name, its file, or the folder of a run.")] = "demo",
+    *,
+    sentences: Annotated[int, typer.Option("--sentences", help="Sentences in each of the three sets.", min=20)] = 1000,
+    json: Annotated[bool, typer.Option("--json", help="Write one line of JSON per relation.")] = False,
+) -> None:
+    """Measure which word each head finds: verb → subject, object → verb, pronoun → antecedent, past distractors."""
+    from attnctl.models import open_model
+    from attnctl.training.relations import evaluate as measure
+
+    opened = open_model(model)
+    table = measure(opened, count=sentences)
+    if json:
+        from orjson import dumps
+
+        for measured in table:
+            sys.stdout.buffer.write(dumps({"model": opened.info.name} | measured._asdict()) + b"\n")
+    else:
+        show_table(table, opened.info)
+
+
+def show_table(table: list[Any], info: Any) -> None:
+    """Print the table of relations and how to read it."""
+    from rich.console import Console
+
+    from attnctl.render.training import RELATIONS_NOTE, relations_table
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = max(console.width, 130)
+    console.print(relations_table(table))
+    console.print()
+    console.print(RELATIONS_NOTE, style="bright_black")

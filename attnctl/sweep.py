@@ -1,0 +1,367 @@
+"""Attention over long texts, a block of keys at a time: the n × n weights are never held.
+
+For one block of keys, the scaled scores of every query fit in a buffer of fixed size. Their logsumexp is what each query
+would give the block before normalisation; logsumexps of blocks add up to the row's (Milakov and Gimelshein 2018, Rabe and
+Staats 2021), and means over blocks combine by their shares. So one pass over the keys answers exactly: the mass of each
+row on given bins of keys, its entropy, the mean and spread of its distance, its mass on marked keys.
+
+Blocks lie with the keys first, (heads, keys, rows): sums over keys then run along whole rows of memory.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from attnctl import attention
+from attnctl.attention import Array, Call
+from attnctl.statistics import Facts, pairs
+
+FLOOR = -1e30  # a hidden score: finite, so that a block with nothing visible still adds up; its exponential is 0
+KEYS = {"cpu": 128}  # keys in a block; elsewhere 512
+ELEMENTS = {"cpu": 1 << 19}  # numbers in a block's buffer, to stay in a CPU's cache; elsewhere 1 << 26
+
+
+def as_torch(call: Call) -> Call:
+    """The call with its arrays as torch tensors, its queries 3-D; NumPy arrays are not copied."""
+
+    def tensor(array: Array | None) -> Any:
+        return torch.from_numpy(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array
+
+    arrays = {
+        name: tensor(getattr(call, name)) for name in ("queries", "keys", "values", "bias", "mask", "sinks", "keep")
+    }
+    if arrays["queries"].ndim != 3:
+        raise ValueError(f"queries have shape {tuple(arrays['queries'].shape)}: one text at a time, (heads, n, d)")
+    return replace(call, **arrays)
+
+
+# --- which rows see which keys -----------------------------------------------------------------------------------
+
+
+def first_position(call: Call) -> int:
+    """The place of the first query among the keys."""
+    return call.keys.shape[-2] - call.queries.shape[-2] if call.offset is None else call.offset
+
+
+def row_tiles(call: Call, a: int, b: int, most: int) -> Iterator[tuple[int, int, bool]]:
+    """Ranges [lo, hi) of at most `most` rows that see some of keys [a, b), and whether each sees them all.
+
+    Causality and windows are decided here by arithmetic; only tiles on a border need a mask.
+    """
+    n_q, offset = call.queries.shape[-2], first_position(call)
+    past = math.inf if call.window is None else call.window  # how far back a query sees, and one more
+    ahead = 1 if call.causal else past  # how far ahead, and one more
+    seen = (a - ahead, b - 1 + past)  # positions strictly between these see a key of the block
+    all_seen = (b - 1 - ahead, a + past)  # strictly between these, every key
+    borders = [seen[0] + 1, all_seen[0] + 1, all_seen[1], seen[1], a, b]
+    cuts = sorted({0, n_q, *(int(at) - offset for at in borders if math.isfinite(at) and 0 < at - offset < n_q)})
+    for lo, hi in zip(cuts, cuts[1:], strict=False):
+        first, last = lo + offset, hi - 1 + offset
+        if last <= seen[0] or first >= seen[1]:
+            continue
+        whole = call.mask is None and first > all_seen[0] and last < all_seen[1]
+        for at in range(lo, hi, most):
+            yield at, min(at + most, hi), whole
+
+
+def hidden(call: Call, lo: int, hi: int, a: int, b: int) -> torch.Tensor:
+    """True where key [a, b) is hidden from query [lo, hi) → (keys, rows)."""
+    at = torch.arange(lo, hi, device=call.queries.device) + first_position(call)  # (rows,)
+    mask = None if call.mask is None else torch.broadcast_to(call.mask, grid(call))[lo:hi, a:b]  # (rows, keys)
+    shown: Any = attention.visible(at - a, b - a, causal=call.causal, window=call.window, mask=mask)  # (rows, keys)
+    return torch.logical_not(shown.T)  # (keys, rows)
+
+
+def grid(call: Call) -> tuple[int, int]:
+    """How many queries and keys."""
+    return call.queries.shape[-2], call.keys.shape[-2]
+
+
+# --- some heads, ready to sweep ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Group:
+    """Some heads of a call, laid out for blocks: queries scaled and turned, one key head per query head."""
+
+    call: Call
+    heads: range
+    queries: torch.Tensor  # (heads, d, n_q), times the scale where nothing but the softmax follows
+    keys: torch.Tensor  # (heads, n_k, d)
+    bias: torch.Tensor | None  # (heads, n_q, n_k)
+    buffers: tuple[torch.Tensor, torch.Tensor]
+
+    def scores(self, a: int, b: int, lo: int, hi: int, whole: bool) -> torch.Tensor:
+        """Masked scaled scores of keys [a, b) and rows [lo, hi), in the first buffer → (heads, keys, rows)."""
+        block = shaped(self.buffers[0], len(self.keys), b - a, hi - lo)
+        torch.bmm(self.keys[:, a:b], self.queries[:, :, lo:hi], out=block)  # (heads, keys, rows)
+        call = self.call
+        if is_bent(call):
+            bias = None if self.bias is None else self.bias[:, lo:hi, a:b].mT.to(block.dtype)  # (heads, keys, rows)
+            bent = attention.scaled(block, call.effective_scale, call.soft_cap, bias)  # (heads, keys, rows)
+            torch.div(bent, call.temperature, out=block).clamp_(min=FLOOR)
+        if not whole:
+            block.masked_fill_(hidden(call, lo, hi, a, b), FLOOR)
+        return block
+
+    def exponentials(self, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Each row's top score, and exp(score - top) in the second buffer; `scores` becomes score - top."""
+        top = scores.amax(1)  # (heads, rows)
+        scores.sub_(top[:, None])
+        return top, torch.exp(scores, out=shaped(self.buffers[1], *scores.shape))  # (heads, keys, rows)
+
+    def fused_logsumexp(self, a: int, b: int, lo: int, hi: int) -> torch.Tensor:
+        """What a fused kernel says of rows [lo, hi) on keys [a, b), nothing hidden → (heads, rows)."""
+        call, share = self.call, self.call.queries.shape[0] // self.call.keys.shape[0]
+        q = call.queries[list(self.heads), lo:hi][None]  # (1, heads, rows, d)
+        k = call.keys[[head // share for head in self.heads], a:b][None]  # (1, heads, keys, d)
+        kernel: Any = torch.ops.aten._scaled_dot_product_flash_attention
+        if q.device.type == "cpu":
+            kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        found = kernel(q, k, k, scale=call.effective_scale / call.temperature)[1]  # (1, heads, rows)
+        return found[0, :, : hi - lo].to(self.keys.dtype)  # type: ignore[no-any-return]
+
+
+def is_bent(call: Call) -> bool:
+    """Whether anything but a factor comes between the scores and the softmax."""
+    return call.soft_cap is not None or call.bias is not None
+
+
+def fusible(call: Call) -> bool:
+    """Whether a fused kernel that tells its logsumexp is there and faster: half precision on a CUDA device."""
+    q = call.queries
+    half = q.dtype in (torch.float16, torch.bfloat16)
+    return q.is_cuda and half and q.shape[-1] <= 256 and q.shape[-1] % 8 == 0 and not is_bent(call)
+
+
+def shaped(buffer: torch.Tensor, *shape: int) -> torch.Tensor:
+    """The front of a flat buffer as an array of `shape`."""
+    return buffer[: math.prod(shape)].view(shape)
+
+
+def open_group(call: Call, heads: range, elements: int) -> Group:
+    """These heads with buffers of their own."""
+    n_heads, share = call.queries.shape[0], call.queries.shape[0] // call.keys.shape[0]
+    dtype = torch.float64 if call.queries.dtype == torch.float64 else torch.float32
+    factor = 1.0 if is_bent(call) else call.effective_scale / call.temperature
+    q = (call.queries[heads.start : heads.stop].to(dtype) * factor).mT.contiguous()  # (heads, d, n_q)
+    k = call.keys[[head // share for head in heads]].to(dtype)  # (heads, n_k, d)
+    bias = None
+    if call.bias is not None:
+        bias = torch.broadcast_to(call.bias, (n_heads, *grid(call)))[heads.start : heads.stop]  # (heads, n_q, n_k)
+    one, other = torch.empty(2, elements, dtype=dtype, device=q.device)
+    return Group(call, heads, q, k, bias, (one, other))
+
+
+def each(work: Callable[[range], Any], groups: Sequence[range]) -> list[Any]:
+    """`work` on every group of heads. On a CPU each thread takes groups of its own.
+
+    Threads inside each small operation would wait for each other thousands of times, which a busy machine makes very slow.
+    """
+    threads = torch.get_num_threads()
+    if len(groups) < threads or threads == 1:
+        return [work(heads) for heads in groups]
+
+    def alone(heads: range) -> Any:
+        with torch.inference_mode():  # known to one thread only
+            return work(heads)
+
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(alone, groups))
+    finally:
+        torch.set_num_threads(threads)
+
+
+# --- what is known of a row --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Rows:
+    """What is known of each row after some of the keys, all (heads, n_q); means are over those keys alone."""
+
+    logsumexp: torch.Tensor
+    entropy: torch.Tensor
+    distance: torch.Tensor
+    position: torch.Tensor
+    variance: torch.Tensor
+    marked: torch.Tensor  # (heads, marks, n_q)
+
+    @classmethod
+    def nothing(cls, like: torch.Tensor, heads: int, n_q: int, marks: int) -> Rows:
+        """Rows that have seen no key yet."""
+        a, b, c, d = like.new_zeros(4, heads, n_q)
+        return cls(like.new_full((heads, n_q), FLOOR), a, b, c, d, like.new_zeros(heads, marks, n_q))
+
+    def add(self, lo: int, hi: int, block: Rows) -> None:
+        """Take in what a block of keys says of rows [lo, hi): each side by its share of the two together."""
+        mine = Rows(**{f.name: getattr(self, f.name)[..., lo:hi] for f in fields(Rows)})  # views
+        both = torch.logaddexp(mine.logsumexp, block.logsumexp)  # (heads, rows)
+        p, q = (mine.logsumexp - both).exp(), (block.logsumexp - both).exp()  # (heads, rows)
+        # a choice in two steps; every term is positive, so nothing cancels
+        choice = p * (both - mine.logsumexp) + q * (both - block.logsumexp)  # (heads, rows)
+        gap = block.position - mine.position  # (heads, rows)
+        for name, more in (
+            ("entropy", choice),
+            ("variance", p * q * gap * gap),  # Chan, Golub and LeVeque 1979
+            ("distance", None),
+            ("position", None),
+        ):
+            combined = getattr(mine, name).mul_(p).addcmul_(q, getattr(block, name))  # (heads, rows)
+            if more is not None:
+                combined.add_(more)
+        mine.marked.mul_(p[:, None]).addcmul_(q[:, None], block.marked)
+        mine.logsumexp.copy_(both)
+
+
+def block_rows(
+    group: Group, top: torch.Tensor, total: torch.Tensor, columns: torch.Tensor, span: tuple[int, int, int, int]
+) -> Rows:
+    """What one block says of its rows, from the two buffers: score - top, and its exponential.
+
+    `top` and `total` (heads, rows); `columns` (heads, 1 + marks, rows) are the sums of key position and marks, weighted by
+    the exponentials, positions counted from the block's middle.
+    """
+    a, b, lo, hi = span
+    shape = (len(group.keys), b - a, hi - lo)
+    shifted, e = (shaped(buffer, *shape) for buffer in group.buffers)  # (heads, keys, rows)
+    entropy = total.log() - shifted.mul_(e).sum(1) / total  # (heads, rows)
+    middle = (a + b) // 2
+    local = torch.arange(a - middle, b - middle, dtype=e.dtype, device=e.device)  # (keys,)
+    mean = columns[:, 0] / total  # (heads, rows)
+    # squared about the row's own mean, since a difference of squares would cancel
+    torch.sub(local[:, None], mean[:, None], out=shifted)
+    variance = shifted.square_().mul_(e).sum(1) / total  # (heads, rows)
+    at = torch.arange(lo, hi, device=e.device) + (first_position(group.call) - middle)  # (rows,)
+    if lo + first_position(group.call) < b - 1 and a < hi - 1 + first_position(group.call):  # keys on both sides
+        gaps = (at.to(e.dtype) - local[:, None]).abs()  # (keys, rows)
+        distance = torch.mul(e, gaps, out=shifted).sum(1) / total  # (heads, rows)
+    else:
+        distance = (at - mean).abs()  # (heads, rows)
+    return Rows(top + total.log(), entropy, distance, mean + middle, variance, columns[:, 1:] / total[:, None])
+
+
+# --- one pass ----------------------------------------------------------------------------------------------------
+
+
+def sweep(
+    call: Call,
+    *,
+    key_edges: Sequence[int] | None = None,
+    row_edges: Sequence[int] | None = None,
+    marks: torch.Tensor | None = None,
+    rows: bool = False,
+    peaks: bool = False,
+    fused: bool | None = None,
+) -> Facts:
+    """One pass over the keys of a call of 3-D torch arrays; what `attnctl.statistics.measure` says, as torch arrays.
+
+    `fused` None takes a fused kernel for the masses where one is there and faster (see `fusible`).
+    """
+    n_q, n_k = grid(call)
+    fused = (fusible(call) if fused is None else fused) and not rows and not peaks
+    edges = list(key_edges) if key_edges is not None else [0, n_k]
+    size = KEYS.get(call.queries.device.type, 512)
+    cuts = edges if fused else [*range(0, n_k, size), n_k]
+    widest = max(b - a for a, b in pairs(cuts))
+    elements = max(ELEMENTS.get(call.queries.device.type, 1 << 26), widest)
+    n_heads, step = call.queries.shape[0], max(1, elements // (widest * n_q))
+
+    def work(heads: range) -> tuple[Any, ...]:
+        tally = Tally.nothing(open_group(call, heads, elements), edges, marks, rows, peaks)
+        for a, b in pairs(cuts):
+            tally.take(a, b, fused)
+        return tally.finish(row_edges if key_edges is not None else None)
+
+    found = each(work, [range(at, min(at + step, n_heads)) for at in range(0, n_heads, step)])
+    return Facts(*(None if parts[0] is None else torch.cat(parts) for parts in zip(*found, strict=True)))
+
+
+@dataclass
+class Tally:
+    """What the sweep of one group of heads has gathered so far."""
+
+    group: Group
+    edges: Sequence[int]  # bins of keys
+    masses: torch.Tensor  # (heads, bins, n_q), logsumexp of each row's scores in each bin; one bin where peaks are kept
+    peaks: torch.Tensor | None  # (heads, bins, n_q), largest score in each bin
+    marks: torch.Tensor  # (marks, n_k)
+    rows: Rows | None
+
+    @classmethod
+    def nothing(cls, group: Group, edges: Sequence[int], marks: torch.Tensor | None, rows: bool, peaks: bool) -> Tally:
+        """No key taken in yet."""
+        like, (n_q, n_k) = group.keys, grid(group.call)
+        heads, bins = len(like), len(edges) - 1
+        marks = like.new_zeros(0, n_k) if marks is None else marks.to(like)  # (marks, n_k)
+        masses = like.new_full((heads, 1 if peaks else bins, n_q), FLOOR)
+        tops = like.new_full((heads, bins, n_q), FLOOR) if peaks else None
+        return cls(group, edges, masses, tops, marks, Rows.nothing(like, heads, n_q, len(marks)) if rows else None)
+
+    def take(self, a: int, b: int, fused: bool) -> None:
+        """Take in keys [a, b); with `fused` they are one bin."""
+        group = self.group
+        first, last = bisect_right(self.edges, a) - 1, bisect_left(self.edges, b)  # the bins that the block touches
+        inner = [(max(self.edges[at], a) - a, min(self.edges[at + 1], b) - a) for at in range(first, last)]
+        columns = self._columns(a, b, inner if self.peaks is None else [(0, b - a)])  # (columns, keys)
+        touched = slice(first, last) if self.peaks is None else slice(0, 1)
+        most = max(1, len(group.buffers[0]) // (len(group.keys) * (b - a)))
+        for lo, hi, whole in row_tiles(group.call, a, b, most):
+            masses = self.masses[:, touched, lo:hi]  # (heads, touched, rows)
+            if fused and whole:
+                masses.copy_(torch.logaddexp(masses, group.fused_logsumexp(a, b, lo, hi)[:, None]))
+                continue
+            scores = group.scores(a, b, lo, hi, whole)
+            if self.peaks is not None:
+                for at, (x, y) in enumerate(inner, first):
+                    peak = self.peaks[:, at, lo:hi]  # (heads, rows)
+                    torch.maximum(peak, scores[:, x:y].amax(1), out=peak)
+            top, e = group.exponentials(scores)
+            sums = columns @ e  # (heads, columns, rows)
+            mass, rest = sums[:, : masses.shape[1]], sums[:, masses.shape[1] :]
+            masses.copy_(torch.logaddexp(masses, top[:, None] + mass.log()))
+            if self.rows is not None:
+                self.rows.add(lo, hi, block_rows(group, top, mass.sum(1), rest, (a, b, lo, hi)))
+
+    def _columns(self, a: int, b: int, inner: Sequence[tuple[int, int]]) -> torch.Tensor:
+        """What to weigh the keys of a block by: their bins, then their positions and marks → (columns, keys)."""
+        extra = 0 if self.rows is None else 1 + len(self.marks)
+        columns = self.marks.new_zeros(len(inner) + extra, b - a)
+        for at, (x, y) in enumerate(inner):
+            columns[at, x:y] = 1
+        if extra:
+            columns[len(inner)] = torch.arange(b - a, device=columns.device) - ((a + b) // 2 - a)
+            columns[len(inner) + 1 :] = self.marks[:, a:b]
+        return columns
+
+    def finish(self, row_edges: Sequence[int] | None) -> tuple[Any, ...]:
+        """The fields of Facts, in order; what was gathered is used up."""
+        lse = torch.logsumexp(self.masses, 1) if self.rows is None else self.rows.logsumexp  # (heads, n_q)
+        seen = lse > FLOOR / 2  # (heads, n_q)
+        log_share = torch.zeros_like(lse)  # of the softmax that falls on keys: all of it, less what a sink takes
+        call, heads = self.group.call, self.group.heads
+        if call.sinks is not None:
+            sinks = call.sinks[heads.start : heads.stop, None].to(lse.dtype) / call.temperature  # (heads, 1)
+            log_share = -torch.nn.functional.softplus(sinks - lse)  # (heads, n_q)
+            lse = torch.logaddexp(lse, sinks)
+        share = log_share.exp() * seen  # (heads, n_q)
+        pooled = None
+        if row_edges is not None:
+            weights = self.masses if self.peaks is None else self.peaks  # (heads, bins, n_q)
+            weights.sub_(lse[:, None]).exp_().mul_(seen[:, None])
+            parts = [weights[:, :, lo:hi] for lo, hi in pairs(row_edges)]
+            pooled = torch.stack([p.mean(-1) if self.peaks is None else p.amax(-1) for p in parts], 1)
+        known: tuple[Any, ...] = (None,) * 4
+        if (rows := self.rows) is not None:
+            entropy = (rows.entropy - log_share) * share  # (heads, n_q)
+            known = (entropy, rows.distance * seen, rows.variance.sqrt() * seen, rows.marked * share[:, None])
+        return lse.masked_fill(~seen, -math.inf), pooled, *known

@@ -1,0 +1,99 @@
+"""Text to train on: sentences as rows of word ids, and the vocabulary that they draw on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnctl.errors import AttnctlError
+from attnctl.files import decode, read_bytes, said_plainly
+from attnctl.tokens import words
+
+UNKNOWN, MASK = "[UNK]", "[MASK]"
+MAX_WORDS = 8192  # rarer words become [UNK]
+MAX_LENGTH = 64  # a longer sentence is cut into pieces
+
+COMMON = (
+    0.002  # words of a larger share than this, like "the", are rather not the ones that a new text brings others for
+)
+
+Ids = np.ndarray[Any, np.dtype[np.int64]]
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Sentences as ids, and what the ids mean."""
+
+    ids: Ids  # (sentences, length), -1 after a sentence's end
+    vocabulary: tuple[str, ...]
+    open: Floats  # (vocabulary,) from 0 to 1: how readily a new word comes in this one's place
+
+    @property
+    def length(self) -> int:
+        """How many words the longest sentence has."""
+        return int(self.ids.shape[1])
+
+    def first_sentence(self) -> str:
+        """The first sentence of 3 to 12 words, else the very first."""
+        lengths = (self.ids >= 0).sum(axis=1)  # (sentences,)
+        row = self.ids[int(np.argmax((lengths >= 3) & (lengths <= 12)))]  # (length,)
+        return " ".join(self.vocabulary[at] for at in row if at >= 0)
+
+
+def encoded(sentences: Iterable[Sequence[str]], openness: Callable[[str], float] | None = None) -> Corpus:
+    """Sentences of words as a Corpus; without an `openness`, a rare word is an open one.
+
+    Raises AttnctlError where there is nothing to learn from them.
+    """
+    pieces = [
+        list(sentence[at : at + MAX_LENGTH]) for sentence in sentences for at in range(0, len(sentence), MAX_LENGTH)
+    ]
+    pieces = [piece for piece in pieces if len(piece) > 1]  # one word alone predicts nothing
+    counts = Counter(word for piece in pieces for word in piece if word not in (UNKNOWN, MASK))
+    if len(counts) < 2:
+        found = f"only one word ({next(iter(counts))!r})" if counts else "no sentence of two words or more"
+        raise AttnctlError(f"the corpus has {found}: there is nothing to predict. Give it one sentence a line")
+    common = sorted(word for word, _ in counts.most_common(MAX_WORDS))
+    vocabulary = (UNKNOWN, MASK, *common)
+    ids = {word: at for at, word in enumerate(vocabulary)}
+    table = np.full((len(pieces), max(map(len, pieces))), -1, dtype=np.int64)  # (sentences, length)
+    for row, piece in zip(table, pieces, strict=True):
+        row[: len(piece)] = [ids.get(word, 0) for word in piece]
+    if openness is None:
+        total = counts.total()
+        share = [min(1.0, COMMON * total / counts[word]) for word in common]
+    else:
+        share = [openness(word) for word in common]
+    return Corpus(table, vocabulary, np.array([0.0, 0.0, *share], dtype=np.float32))
+
+
+def split(lines: Iterable[str]) -> list[list[str]]:
+    """Each line as its words."""
+    return [[token.text for token in words(line)] for line in lines]
+
+
+def read_lines(source: str) -> list[str]:
+    """The lines of a file, of standard input for "-", or of every .txt file of a folder.
+
+    Raises AttnctlError where there is nothing to read, or the text is not UTF-8.
+    """
+    if source != "-" and Path(source).is_dir():
+        with said_plainly("read", source):
+            files = sorted(str(path) for path in Path(source).rglob("*.txt"))
+        if not files:
+            raise AttnctlError(f"{source} holds no .txt file to train on")
+    else:
+        files = [source]
+    lines: list[str] = []
+    for file in files:
+        text = decode(read_bytes(file), "standard input" if file == "-" else file)
+        lines += [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise AttnctlError(f"{'standard input' if source == '-' else source} is empty: give one sentence a line")
+    return lines

@@ -1,0 +1,97 @@
+"""One step of gradient descent, with every number kept: how a network comes to look elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from attnctl.tokens import words
+from attnctl.training import network
+from attnctl.training.objectives import FIRST_WORD
+from attnctl.training.train import Training
+from attnctl.training.watch import Watch
+
+LESSON_RATE = 1.0  # plain gradient descent on one sentence takes a far larger step than Adam on many
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What one step did to a sentence."""
+
+    sentence: str
+    vocabulary: int
+    predictions: list[tuple[str, str, float]]  # what was seen, the true word, its probability
+    loss: float
+    loss_after: float
+    lr: float
+    layer: int
+    head: int
+    gradient_norm: float
+    weights: Any  # (d_model, d_k), W_Q of that layer and head
+    gradient: Any  # (d_model, d_k)
+    after: Any  # (d_model, d_k)
+    watch: dict[str, Any]
+
+
+def one_step(training: Training, sentence: str, query: str | None = None, lr: float | None = None) -> Lesson:
+    """One step of plain gradient descent on the words of `sentence`: next words, or each word masked in turn."""
+    watch = Watch(sentence, training.corpus.vocabulary, training.causal, query)
+    rate = LESSON_RATE if lr is None else lr
+    before = {name: array.copy() for name, array in training.arrays().items()}
+    watch.start(before)
+    loss, predictions = _loss(training, watch, [token.text for token in words(sentence)])
+    training.optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    with torch.no_grad():
+        for parameter in training.parameters.values():
+            if parameter.grad is not None:
+                parameter -= rate * parameter.grad
+    training.step += 1
+    after = training.arrays()
+    seen = watch.see(after)
+    name, head = f"layers.{seen['layer']}.W_Q", seen["head"]
+    gradient = training.parameters[name].grad
+    assert gradient is not None
+    return Lesson(
+        sentence=sentence,
+        vocabulary=len(training.corpus.vocabulary),
+        predictions=predictions,
+        loss=float(loss.detach()),
+        loss_after=float(_loss(training, watch, [])[0].detach()),
+        lr=rate,
+        layer=seen["layer"],
+        head=head,
+        gradient_norm=float(gradient.norm()),
+        weights=before[name][head],
+        gradient=gradient[head].cpu().numpy(),
+        after=after[name][head].copy(),
+        watch=seen,
+    )
+
+
+def _loss(training: Training, watch: Watch, names: list[str]) -> tuple[torch.Tensor, list[tuple[str, str, float]]]:
+    """The loss of a sentence, and each true word's probability (where `names` spells the words out)."""
+    p = training.parameters
+    device = p["embedding"].device
+    ids = torch.tensor(watch.ids, device=device)  # (n,)
+    n = len(ids)
+    if training.causal:
+        seen, targets, at = ids[None, :-1], ids[1:], torch.arange(n - 1, device=device)
+    else:
+        masked = torch.where(
+            torch.eye(n, dtype=torch.bool, device=device), 1, ids[None, :]
+        )  # (n, n), row i hides word i
+        seen, targets, at = masked, ids, torch.arange(n, device=device)
+    rows = torch.nn.functional.embedding(seen, p["embedding"])  # (batch, n, d_model)
+    logits = network.forward(p, rows, causal=training.causal)[0]  # (batch, n, vocabulary)
+    chosen = logits[0] if training.causal else logits[at, at]  # (words, vocabulary)
+    logs = torch.log_softmax(chosen, dim=-1)[torch.arange(len(targets), device=device), targets]  # (words,)
+    counted = targets >= FIRST_WORD if bool((targets >= FIRST_WORD).any()) else targets >= 0  # (words,)
+    predictions = []
+    for place, log in enumerate(logs.detach().tolist() if names else []):
+        given = names[: place + 1] if training.causal else [*names[:place], "____", *names[place + 1 :]]
+        word = names[place + 1] if training.causal else names[place]
+        predictions.append((" ".join(given), word, float(torch.tensor(log).exp())))
+    return -logs[counted].mean(), predictions

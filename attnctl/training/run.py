@@ -1,0 +1,233 @@
+"""A run's folder: its recipe, its corpus, its weights over time, its reports, and what it takes to go on.
+
+Everything is written whole or not at all, so that a kill at any moment costs at most the steps since the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnctl import __version__
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.files import read_bytes, said_plainly, write_whole
+from attnctl.training import corpus, network
+from attnctl.training.grammar import MASKED_WORD, NEXT_WORD, openness, sentences
+
+if TYPE_CHECKING:
+    from attnctl.training.relations import Measured
+    from attnctl.training.train import Training
+
+GRAMMAR = "grammar"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that a run depends on beside its corpus; None where the objective decides."""
+
+    objective: str = "next-word"
+    corpus: str = GRAMMAR
+    layers: int = 1
+    heads: int = 4
+    d_model: int = 32
+    bias: bool = False
+    steps: int = 8000
+    batch_size: int = 128
+    lr: float = 5e-3
+    seed: int = 0
+    device: str = "auto"
+    sentences: int = 60000  # of the grammar
+    min_length: int = 32  # positions, even where every sentence of the corpus is shorter
+
+    @cached_property
+    def checkpoints(self) -> frozenset[int]:
+        """The steps whose weights are kept: 1, 2, 5, 10, … while much changes, then twenty in all."""
+        even = max(1, self.steps // 20)
+        early = {m * 10**e for e in range(7) for m in (1, 2, 5) if m * 10**e < even}
+        return frozenset({0, self.steps} | early | set(range(even, self.steps + 1, even)))
+
+    @property
+    def report_every(self) -> int:
+        """Steps between two reports."""
+        return max(1, self.steps // 100)
+
+
+# what each objective is trained with unless told otherwise: the recipes of the two bundled models
+DEFAULTS = {
+    "next-word": Recipe(),
+    "masked-word": Recipe(objective="masked-word", d_model=64, bias=True, steps=4000),
+}
+
+
+def read_corpus(recipe: Recipe, lines: list[str] | None) -> corpus.Corpus:
+    """The sentences of a recipe: `lines`, or those of the grammar."""
+    if lines is not None:
+        return corpus.encoded(corpus.split(lines))
+    habits = NEXT_WORD if recipe.objective == "next-word" else MASKED_WORD
+    return corpus.encoded((s.words for s in sentences(recipe.sentences, recipe.seed + 1, habits)), openness)
+
+
+def initial_arrays(recipe: Recipe, of: corpus.Corpus) -> dict[str, Any]:
+    """The parameters that this recipe starts from."""
+    length = max(of.length, recipe.min_length)
+    return network.initial(
+        network.Sizes(len(of.vocabulary), length, recipe.d_model, recipe.heads, recipe.layers, recipe.bias), recipe.seed
+    )
+
+
+class Run:
+    """The folder of one run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.state = self.path / "resume.safetensors"
+
+    def check_free(self) -> None:
+        """Raise AttnctlError where the folder is there already and not empty."""
+        if (self.path / "recipe.json").exists():
+            raise AttnctlError(f"{self.path} holds a run already: go on with it (--resume), or name another folder")
+        with said_plainly("write", self.path):
+            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+                raise AttnctlError(f"{self.path} is there already, and is no run: name another folder")
+
+    def create(self, recipe: Recipe, lines: list[str] | None) -> None:
+        """Make the folder and write down what the run depends on. Raises AttnctlError where something is there."""
+        self.check_free()
+        with said_plainly("write", self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+        if lines is not None:
+            write_whole(self.path / "corpus.txt", ("\n".join(lines) + "\n").encode())
+        self.write_recipe(recipe)  # last, since a folder with a recipe is a run
+
+    def write_recipe(self, recipe: Recipe) -> None:
+        """Write down the recipe."""
+        told = asdict(recipe) | {"attnctl": __version__}
+        write_whole(self.path / "recipe.json", (json.dumps(told, indent=2) + "\n").encode())
+
+    def recipe(self) -> tuple[Recipe, list[str] | None]:
+        """The recipe of the run and the lines of its corpus. Raises AttnctlError where the folder holds no run."""
+        path = self.path / "recipe.json"
+        if not path.is_file():
+            raise AttnctlError(f"{self.path} holds no run to go on with: there is no recipe.json")
+        try:
+            told = json.loads(read_bytes(path))
+            recipe = Recipe(**{field.name: told[field.name] for field in fields(Recipe)})
+        except (ValueError, KeyError, TypeError) as error:
+            raise AttnctlError(f"{path} is damaged: {error}") from error
+        own = self.path / "corpus.txt"
+        return recipe, None if recipe.corpus == GRAMMAR else corpus.read_lines(str(own))
+
+    def checkpoint(self, training: Training) -> None:
+        """Keep the weights of this step, and all it takes to go on from it."""
+        weights = weights_of(training)
+        write_whole(self.path / f"step-{training.step:06d}.safetensors", weights)
+        write_whole(self.path / "weights.safetensors", weights)
+        self.save_state(training)
+
+    def finish(self, training: Training, measured: Sequence[Measured]) -> None:
+        """Write into the final weights what their heads were found to have learned."""
+        figures = {
+            m.relation: {name: round(v, 4) if isinstance(v, float) else v for name, v in m._asdict().items()}
+            for m in measured
+        }
+        write_whole(self.path / "weights.safetensors", weights_of(training, figures=figures))
+
+    def save_state(self, training: Training) -> None:
+        """Keep all it takes to go on from this step."""
+        from safetensors.torch import save
+
+        tensors = {f"weight/{name}": p.detach().cpu().contiguous() for name, p in training.parameters.items()}
+        for name, parameter in training.parameters.items():
+            state = training.optimizer.state.get(parameter, {})
+            tensors |= {f"{kind}/{name}": value.cpu().contiguous() for kind, value in state.items()}
+        write_whole(self.state, save(tensors, {"step": str(training.step)}))
+
+    def restore(self, training: Training) -> None:
+        """Bring a fresh training to where this run was last saved; reports made after that are forgotten."""
+        import torch
+        from safetensors import SafetensorError, safe_open
+
+        if self.state.is_file():  # else it was stopped before its first step
+            try:
+                with safe_open(str(self.state), framework="pt") as file, torch.no_grad():
+                    names = list(file.keys())
+                    for name, parameter in training.parameters.items():
+                        parameter.copy_(file.get_tensor(f"weight/{name}"))
+                        kinds = [n.split("/")[0] for n in names if n.split("/", 1)[1] == name]
+                        state = {k: file.get_tensor(f"{k}/{name}") for k in kinds if k != "weight"}
+                        for kind, value in state.items():
+                            training.optimizer.state[parameter][kind] = (
+                                value if kind == "step" else value.to(parameter.device)
+                            )
+                    training.step = int(file.metadata()["step"])
+            except (SafetensorError, RuntimeError, KeyError) as error:
+                raise AttnctlError(
+                    f"{self.state} does not fit its recipe: {str(error).splitlines()[0][:100]}"
+                ) from error
+        kept = [line for line in self.reports() if line["step"] <= training.step]
+        write_whole(self.path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+    def reports(self) -> list[dict[str, Any]]:
+        """The reports so far; a last line cut short by a kill is left out."""
+        path = self.path / "metrics.jsonl"
+        found = []
+        for line in read_bytes(path).splitlines() if path.exists() else []:
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                break
+        return found
+
+    def snapshots(self) -> list[tuple[int, Path]]:
+        """The weights over time, (step, file), from the first on. Raises AttnctlError where there are none."""
+        found = sorted(
+            (int(path.stem.removeprefix("step-")), path)
+            for path in self.path.glob("step-*.safetensors")
+            if path.stem.removeprefix("step-").isdigit()
+        )
+        if not found:
+            raise AttnctlError(f"{self.path} holds no run: there are no step-*.safetensors (attnctl train makes them)")
+        return found
+
+    def report(self, report: dict[str, Any]) -> dict[str, Any]:
+        """Add a report to metrics.jsonl. → the report."""
+        with said_plainly("write", self.path), (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(report, ensure_ascii=False) + "\n")
+        return report
+
+
+def weights_of(training: Training, **more: Any) -> bytes:
+    """The weights as a file, with how to read them and where they came from."""
+    from safetensors.numpy import save
+
+    recipe = training.recipe
+    about = network.metadata(
+        training.corpus.vocabulary,
+        recipe.heads,
+        training.causal,
+        objective=recipe.objective,
+        step=training.step,
+        recipe=asdict(replace(recipe, corpus=recipe.corpus if recipe.corpus == GRAMMAR else "text")),
+        made_by=f"attnctl {__version__}",
+        **more,
+    )
+    data: bytes = save(training.arrays(), about)
+    return data
+
+
+def check(recipe: Recipe) -> Recipe:
+    """The recipe, if it can be followed. Raises UsageError naming the option that cannot."""
+    from attnctl.training.objectives import OBJECTIVES
+
+    if recipe.objective not in OBJECTIVES:
+        raise UsageError(f"--objective {recipe.objective!r}: it is {' or '.join(OBJECTIVES)}")
+    for name in ("layers", "heads", "d_model", "steps", "batch_size"):
+        if getattr(recipe, name) < 1:
+            raise UsageError(f"--{name.replace('_', '-')} {getattr(recipe, name)}: at least 1")
+    if not 0 < recipe.lr < float("inf"):
+        raise UsageError(f"--lr {recipe.lr:g}: a number above 0")
+    return recipe

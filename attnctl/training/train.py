@@ -1,0 +1,171 @@
+"""The training loop: steps, reports, checkpoints, and a run that can go on where it was stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.training import network
+from attnctl.training.corpus import Corpus
+from attnctl.training.objectives import Batches, batch_to, loss_of
+from attnctl.training.run import Recipe, Run, initial_arrays
+from attnctl.training.watch import Watch
+
+WARM_UP, FLOOR = 100, 0.02  # steps until the full learning rate; what is left of it at the end
+WEIGHT_DECAY, BETAS, CLIP = 0.05, (0.9, 0.98), 1.0
+SAVE_EVERY_SECONDS = 20.0
+
+
+@dataclass
+class Training:
+    """A network, its optimizer, and where they stand."""
+
+    recipe: Recipe
+    corpus: Corpus
+    parameters: dict[str, Tensor]
+    optimizer: torch.optim.AdamW
+    batches: Batches
+    step: int = 0
+
+    @property
+    def causal(self) -> bool:
+        """Whether the network may look at earlier words only."""
+        return self.recipe.objective == "next-word"
+
+    def arrays(self) -> dict[str, Any]:
+        """The parameters as NumPy arrays."""
+        return {name: tensor.detach().cpu().numpy() for name, tensor in self.parameters.items()}
+
+
+def begin(recipe: Recipe, corpus: Corpus) -> Training:
+    """A network before its first step. Raises AttnctlError where the recipe's sizes do not fit."""
+    if recipe.d_model % recipe.heads:
+        raise UsageError(f"--d-model {recipe.d_model} does not divide into {recipe.heads} heads")
+    device = device_of(recipe.device)
+    parameters = {
+        name: torch.from_numpy(array).to(device).requires_grad_()
+        for name, array in initial_arrays(recipe, corpus).items()
+    }
+    optimizer = torch.optim.AdamW(parameters.values(), lr=recipe.lr, betas=BETAS, weight_decay=WEIGHT_DECAY)
+    return Training(
+        recipe, corpus, parameters, optimizer, Batches(corpus, recipe.objective, recipe.batch_size, recipe.seed)
+    )
+
+
+def device_of(name: str) -> str:
+    """The torch device of --device. Raises AttnctlError where it is not there."""
+    if name == "auto":
+        # a network this small is faster on the CPU than on the way to a GPU
+        return "cpu"
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise AttnctlError(f"--device {name} is not there: {str(error).splitlines()[0][:80]}") from error
+    return name
+
+
+def learning_rate(step: int, recipe: Recipe) -> float:
+    """The rate of this step: a short rise, then half a cosine down to almost nothing."""
+    rise = min(1.0, (step + 1) / min(WARM_UP, max(1, recipe.steps // 10)))
+    fall = FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * step / recipe.steps))
+    return recipe.lr * rise * fall
+
+
+def forward(training: Training, ids: Tensor, real: Tensor | None) -> Tensor:
+    """Scores of every word at every place: ids (batch, n) → (batch, n, vocabulary)."""
+    rows = torch.nn.functional.embedding(ids, training.parameters["embedding"])  # (batch, n, d_model)
+    padding = None if training.causal else real  # padding stands after the words: a causal network never sees it
+    logits: Tensor = network.forward(training.parameters, rows, causal=training.causal, real=padding)[0]
+    return logits
+
+
+def advance(training: Training) -> float:
+    """One step of gradient descent. → its loss. Raises AttnctlError where that is no number any more."""
+    recipe = training.recipe
+    batch = batch_to(training.batches.at(training.step), training.parameters["embedding"].device)
+    for group in training.optimizer.param_groups:
+        group["lr"] = learning_rate(training.step, recipe)
+    training.optimizer.zero_grad()
+    if not bool(batch.counted.any()):  # a tiny corpus, and nothing chosen to predict
+        training.step += 1
+        return math.nan
+    loss = loss_of(forward(training, batch.ids, batch.real), batch)
+    value = float(loss.detach())
+    if not math.isfinite(value):
+        raise AttnctlError(f"the loss is {value} at step {training.step}: try a smaller --lr than {recipe.lr:g}")
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(training.parameters.values(), CLIP)
+    training.optimizer.step()
+    training.step += 1
+    return value
+
+
+@contextlib.contextmanager
+def few_threads(d_model: int) -> Iterator[None]:
+    """One thread for a small network: two would wait for each other more than they compute."""
+    before = torch.get_num_threads()
+    if d_model <= 256:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def train(
+    training: Training, run: Run, watch: Watch | None = None, stop: Callable[[], bool] = lambda: False
+) -> Generator[dict[str, Any], None, None]:
+    """Train to the recipe's last step, or until `stop` says so, yielding a report now and then; all is saved as it goes.
+
+    A report holds step, loss (the mean since the last), lr, tokens_per_second, seconds, and what `watch` sees.
+    """
+    recipe = training.recipe
+    started = reported = saved = time.monotonic()
+    losses: list[float] = []
+    words = 0.0
+    length = float((training.corpus.ids >= 0).sum(1).mean())
+    if training.step == 0:
+        run.checkpoint(training)
+    try:
+        while training.step < recipe.steps and not stop():
+            with few_threads(recipe.d_model):
+                losses.append(advance(training))
+            words += recipe.batch_size * length
+            now = time.monotonic()
+            if training.step in recipe.checkpoints:
+                run.checkpoint(training)
+                saved = now
+            elif now - saved > SAVE_EVERY_SECONDS:
+                run.save_state(training)
+                saved = now
+            if training.step % recipe.report_every == 0 or training.step == recipe.steps:
+                speed = words / max(now - reported, 1e-9)
+                yield run.report(_report(training, losses, speed, now - started, watch))
+                losses, words, reported = [], 0.0, now
+    except GeneratorExit:  # whoever read the reports has gone
+        run.checkpoint(training)
+        raise
+    if training.step not in recipe.checkpoints:
+        run.checkpoint(training)
+
+
+def _report(
+    training: Training, losses: list[float], speed: float, seconds: float, watch: Watch | None
+) -> dict[str, Any]:
+    known = [loss for loss in losses if math.isfinite(loss)]
+    report = {
+        "step": training.step,
+        "loss": round(sum(known) / len(known), 5) if known else None,
+        "lr": float(f"{learning_rate(training.step - 1, training.recipe):.3g}"),
+        "tokens_per_second": round(speed),
+        "seconds": round(seconds, 2),
+    }
+    return report | ({} if watch is None else {"watch": watch.see(training.arrays())})

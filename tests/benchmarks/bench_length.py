@@ -1,0 +1,91 @@
+"""Facts about a long text against one fused attention: `python -m tests.benchmarks.bench_length [TOKENS]`.
+
+Each measurement runs in a process of its own and prints seconds (best of three) and the memory it took beyond its inputs.
+Ratios are taken within one run; nothing is asserted.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+HEADS, D = 12, 64
+
+CHILD = """
+import json, resource, sys, time
+import numpy as np, torch
+from attnctl import attention, statistics
+what, n, heads, d = sys.argv[1], *map(int, sys.argv[2:])
+torch.manual_seed(0)
+q, k, v = torch.randn(3, heads, n, d)
+call = attention.Call(q, k, v, causal=True)
+edges = statistics.even_edges(n, 256)
+
+def fused():
+    torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)
+
+def overview():
+    statistics.overview(call)
+
+def heads_facts():
+    share = 1 / np.arange(1, 20001)  # words as in any language: Zipf
+    ids = np.random.default_rng(0).choice(20000, n, p=share / share.sum())
+    coarse = statistics.even_edges(n, 128)
+    facts = statistics.measure(call, key_edges=coarse, row_edges=coarse, rows=True, marks=[np.arange(n) == 0, ids % 10 == 0])
+    for offset in (0, -1, 1):
+        statistics.at_offset(call, facts.logsumexp, offset)
+    for shift in (0, 1):
+        statistics.on_copies(call, facts.logsumexp, ids, shift)
+    statistics.effective_rank(facts.pooled)
+
+def matrix():
+    weights = (q @ k.mT * d**-0.5).masked_fill_(torch.ones(n, n, dtype=torch.bool).triu_(1), -torch.inf).softmax(-1)
+    weights.view(heads, 256, n // 256, 256, n // 256).mean((2, 4))
+
+run = {"fused": fused, "overview": overview, "heads": heads_facts, "matrix": matrix}[what]
+if what != "matrix":  # the first call loads libraries
+    short = call
+    torch.nn.functional.scaled_dot_product_attention(q[None, :, :600], k[None, :, :600], v[None, :, :600])
+    statistics.overview(attention.Call(q[:1, :600], k[:1, :600], v[:1, :600], causal=True))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+best = 1e9
+for _ in range(1 if what == "matrix" else 3):
+    start = time.perf_counter()
+    run()
+    best = min(best, time.perf_counter() - start)
+inputs = 3 * heads * n * d * 4
+peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+print(json.dumps([best, peak + inputs, peak]))
+"""
+
+
+def measured(what: str, n: int) -> tuple[float, float, float]:
+    ran = subprocess.run(
+        [sys.executable, "-c", CHILD, what, str(n), str(HEADS), str(D)], capture_output=True, text=True, check=True
+    )
+    seconds, memory, extra = json.loads(ran.stdout)
+    print(
+        f"{what:9} {n:6} tokens  {seconds:7.2f} s  {memory / 2**20:7.0f} MiB with its inputs, {extra / 2**20:6.0f} beyond"
+    )
+    return seconds, memory, extra
+
+
+def main(n: int) -> None:
+    half = n // 2
+    fused, overview = measured("fused", n), measured("overview", n)
+    print(
+        f"  overview / fused: time {overview[0] / fused[0]:.2f} (budget 4), memory {overview[1] / fused[1]:.2f} (budget 2)"
+    )
+    fused, overview, heads = measured("fused", half), measured("overview", half), measured("heads", half)
+    print(f"  every fact of `heads` / fused: time {heads[0] / fused[0]:.2f} (budget 4)")
+    matrix = measured("matrix", half)
+    print(
+        f"  overview / matrix: {matrix[0] / overview[0]:.1f} times faster (budget 5), memory {overview[1] / matrix[1]:.3f} (budget 0.1)"
+    )
+    longer = measured("overview", 2 * n)
+    print(f"  memory at {2 * n} / at {half}: {longer[1] / overview[1]:.2f} (linear: 4)")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 16384)

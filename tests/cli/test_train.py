@@ -1,0 +1,161 @@
+"""`attnctl train` and `evaluate` from outside: what they write, how they stop, and every kind of bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from tests.conftest import Result
+
+Run = Callable[..., Result]
+Refused = Callable[..., str]
+LINES = "the cat sat on the mat\nthe dog ran home\na bird sang\nthe cat ran on the mat today\n"
+SMALL = ("--d-model", "8", "--heads", "2", "--batch-size", "8")
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.txt"
+    path.write_text(LINES)
+    return path
+
+
+def test_a_run_in_a_pipe(run: Run, corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    result = run("train", corpus, "-o", out, "--steps", "12", *SMALL, "--watch", "the cat ran home", "-q", "ran")
+    reports = [json.loads(line) for line in result.out.splitlines()]
+    assert result.code == 0 and [r["step"] for r in reports] == list(range(1, 13))
+    assert reports[-1]["watch"]["query"] == "ran" and len(reports[-1]["watch"]["row"]) == 4
+    assert [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()] == reports
+    assert json.loads((out / "recipe.json").read_text())["d_model"] == 8
+    shown = run("explain", "the cat ran", "--model", out, "--json").json
+    assert shown["model"]["causal"] and shown["predictions"]
+    assert run("explain", "the cat ran", "--model", out / "weights.safetensors", "--json").code == 0
+    assert str(out) in result.err
+
+
+def test_a_folder_and_standard_input(run: Run, corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text(LINES)
+    for at, (source, more) in enumerate((("-", {"stdin": LINES.encode()}), (tmp_path / "texts", {}), (corpus, {}))):
+        assert run("train", source, "-o", tmp_path / f"r{at}", "--steps", "3", *SMALL, **more).code == 0
+    weights = {(tmp_path / f"r{at}" / "step-000003.safetensors").stat().st_size for at in range(3)}
+    assert len(weights) == 1
+
+
+def test_resume_with_more_steps(run: Run, refused: Refused, corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run("train", corpus, "-o", out, "--steps", "5", *SMALL)
+    corpus.unlink()  # the run keeps its own
+    assert "holds a run already" in refused("train", "-o", out)
+    done = run("train", "-o", out, "--resume")
+    assert done.code == 0 and done.out == "" and "all its 5 steps" in done.err
+    assert "only --steps" in refused("train", "-o", out, "--resume", "--lr", "1", code=2)
+    more = run("train", "-o", out, "--resume", "--steps", "8")
+    assert [json.loads(line)["step"] for line in more.out.splitlines()] == [6, 7, 8]
+
+
+def test_refusals(refused: Refused, corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert "-o RUN" in refused("train", corpus, code=2)
+    (tmp_path / "empty.txt").write_text(" \n\n")
+    assert "is empty" in refused("train", tmp_path / "empty.txt", "-o", out)
+    (tmp_path / "one.txt").write_text("tea\ntea tea\n")
+    assert "only one word ('tea')" in refused("train", tmp_path / "one.txt", "-o", out)
+    (tmp_path / "words.txt").write_text("tea\ncoffee\n")
+    assert "no sentence of two words" in refused("train", tmp_path / "words.txt", "-o", out)
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9 au lait\n")
+    assert "not UTF-8" in refused("train", tmp_path / "latin.txt", "-o", out)
+    (tmp_path / "folder").mkdir()
+    assert "no .txt file" in refused("train", tmp_path / "folder", "-o", out)
+    assert "cannot read" in refused("train", tmp_path / "missing.txt", "-o", out)
+    assert "next-word or masked-word" in refused("train", corpus, "-o", out, "--objective", "both", code=2)
+    assert "does not divide" in refused("train", corpus, "-o", out, "--d-model", "9", code=2)
+    assert "--steps 0" in refused("train", corpus, "-o", out, "--steps", "0", code=2)
+    assert "smaller --lr" in refused("train", corpus, "-o", tmp_path / "nan", "--lr", "1e30", *SMALL)
+    assert not out.exists()
+    assert "no run to go on with" in refused("train", "-o", tmp_path / "folder", "--resume")
+    assert "is no run" in refused("train", corpus, "-o", tmp_path)
+    assert "there already" in refused("train", corpus, "-o", corpus)
+    assert "--watch" in refused("train", corpus, "-o", out, "--watch", "cat")
+
+
+def test_one_gradient_step(run: Run) -> None:
+    result = run("train", "--steps", "1", "--explain", "--json")
+    told = result.json
+    assert told["loss_after"] < told["loss"]
+    assert [word for _, word, _ in told["predictions"]] == ["will", "eat", "pizza"]
+    for before, gradient, after in zip(told["weights"], told["gradient"], told["after"], strict=True):
+        assert after == pytest.approx([w - told["lr"] * g for w, g in zip(before, gradient, strict=True)], abs=1e-5)
+    shown = run("train", "--steps", "1", "--explain").out
+    assert f"loss {told['loss']:.4f} → {told['loss_after']:.4f}" in shown and "W_Q ← W_Q" in shown
+
+
+def test_one_gradient_step_on_a_text(run: Run, corpus: Path) -> None:
+    told = run("train", corpus, "--steps", "1", "--explain", "--json", "--objective", "masked-word", *SMALL).json
+    assert told["sentence"] == "the cat sat on the mat" and told["loss_after"] < told["loss"]
+    assert told["predictions"][1][:2] == ["the ____ sat on the mat", "cat"]
+
+
+def spawned(corpus: Path, out: Path) -> subprocess.Popen[bytes]:
+    args = ("train", corpus, "-o", out, "--steps", "1000000", *SMALL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "attnctl", *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    deadline = time.monotonic() + 60
+    while not (out / "resume.safetensors").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    return process
+
+
+def test_ctrl_c_saves_and_exits_130(run: Run, corpus: Path, tmp_path: Path) -> None:
+    process = spawned(corpus, tmp_path / "run")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and b"--resume" in err and b"Traceback" not in err
+    step = int(err.split(b"step ")[1].split()[0])
+    assert step > 0 and (tmp_path / "run" / f"step-{step:06d}.safetensors").exists()
+    again = run("train", "-o", tmp_path / "run", "--resume", "--steps", str(step + 1))
+    assert again.code == 0 and json.loads(again.out.splitlines()[-1])["step"] == step + 1
+
+
+def test_a_kill_leaves_a_sound_run(run: Run, corpus: Path, tmp_path: Path) -> None:
+    process = spawned(corpus, tmp_path / "run")
+    process.kill()
+    process.communicate()
+    assert run("explain", "the cat ran", "--model", tmp_path / "run", "--json").code == 0
+    assert run("train", "-o", tmp_path / "run", "--resume", "--steps", "100", *()).code == 0
+
+
+def test_the_live_view(corpus: Path, tmp_path: Path) -> None:
+    args = ["train", str(corpus), "-o", str(tmp_path / "run"), "--steps", "20", *SMALL, "--watch", "the cat ran home"]
+    child = pexpect.spawn(
+        sys.executable,
+        ["-m", "attnctl", *args],
+        encoding="utf-8",
+        dimensions=(40, 100),
+        env=os.environ | {"TERM": "xterm"},
+    )
+    child.expect("step 20 of 20", timeout=60)
+    child.expect(pexpect.EOF, timeout=60)
+    child.close()
+    assert child.exitstatus == 0
+    assert "tokens/s" in child.before and "layer 0, head" in child.before and "{" not in child.before
+
+
+def test_evaluate(run: Run, refused: Refused) -> None:
+    rows = [json.loads(line) for line in run("evaluate", "demo", "--sentences", "60", "--json").out.splitlines()]
+    assert {"relation", "held_out", "unseen", "untrained", "by_offset", "by_nearest"} <= set(rows[0])
+    table = run("evaluate", "demo", "--sentences", "60").out
+    assert rows[0]["relation"] in table and "untrained" in table
+    assert "no model" in refused("evaluate", "nonsense", code=2)

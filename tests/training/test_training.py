@@ -1,0 +1,171 @@
+"""Training itself: that it learns, repeats itself, can be stopped anywhere, and uses the one implementation of attention."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from attnctl import attend
+from attnctl.errors import AttnctlError
+from attnctl.models import open_model
+from attnctl.training import network
+from attnctl.training.corpus import encoded, split
+from attnctl.training.objectives import MASK_ID, UNKNOWN_ID, Batches
+from attnctl.training.run import Recipe, Run, read_corpus
+from attnctl.training.train import Training, begin, learning_rate, train
+from attnctl.training.watch import Watch
+
+LINES = ["the cat sat on the mat", "the dog ran home", "a bird sang", "the cat ran on the mat today"]
+RECIPE = Recipe(corpus="text", steps=30, batch_size=8, d_model=8, heads=2, layers=2)
+
+
+def run_of(path: Path, recipe: Recipe = RECIPE, stop_at: int | None = None) -> tuple[Training, Run]:
+    training, run = begin(recipe, read_corpus(recipe, LINES)), Run(path)
+    run.create(recipe, LINES)
+    for _ in train(training, run, stop=lambda: training.step == stop_at):
+        pass
+    return training, run
+
+
+def resumed(path: Path) -> tuple[Training, Run]:
+    run = Run(path)
+    recipe, lines = run.recipe()
+    training = begin(recipe, read_corpus(recipe, lines))
+    run.restore(training)
+    return training, run
+
+
+def test_the_loss_falls(tmp_path: Path) -> None:
+    _, run = run_of(tmp_path / "run")
+    losses = [report["loss"] for report in run.reports()]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+@pytest.mark.parametrize("objective", ["next-word", "masked-word"])
+def test_a_run_repeats_itself(tmp_path: Path, objective: str) -> None:
+    recipe = Recipe(**{**vars_of(RECIPE), "objective": objective})
+    first, _ = run_of(tmp_path / "a", recipe)
+    second, _ = run_of(tmp_path / "b", recipe)
+    for name, array in first.arrays().items():
+        np.testing.assert_array_equal(array, second.arrays()[name])
+
+
+def vars_of(recipe: Recipe) -> dict[str, Any]:
+    return {name: getattr(recipe, name) for name in recipe.__dataclass_fields__}
+
+
+def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
+    whole, _ = run_of(tmp_path / "whole")
+    run_of(tmp_path / "part", stop_at=13)
+    training, run = resumed(tmp_path / "part")
+    assert training.step == 13
+    for _ in train(training, run):
+        pass
+    for name, array in whole.arrays().items():
+        np.testing.assert_array_equal(array, training.arrays()[name])
+    assert [report["step"] for report in run.reports()] == list(range(1, 31))
+
+
+def test_a_kill_costs_only_the_steps_since_the_last_save(tmp_path: Path) -> None:
+    """What a kill leaves: an old state, newer reports, the last of them cut short."""
+    _, run = run_of(tmp_path / "run", stop_at=10)
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 11, "loss": 1.0}\n{"step": 12, "lo')
+    training, run = resumed(tmp_path / "run")
+    assert training.step == 10 and run.reports()[-1]["step"] == 10
+
+
+def test_a_run_killed_before_its_first_step_starts_anew(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    run.create(RECIPE, LINES)
+    training, _ = resumed(tmp_path / "run")
+    assert training.step == 0
+
+
+def test_the_weights_open_as_a_model_that_agrees(tmp_path: Path) -> None:
+    """The file runs in NumPy as the network ran in torch: attention and predictions."""
+    training, run = run_of(tmp_path / "run")
+    text = "the cat sat on the mat"
+    trace = attend(text, model=str(run.path))
+    assert trace.model.causal and trace.model.n_heads == 2 and trace.model.n_layers == 2
+    ids = torch.tensor([training.corpus.vocabulary.index(word) for word in text.split()])
+    with torch.no_grad():
+        rows = training.parameters["embedding"][ids]
+        logits, layers = network.forward(training.parameters, rows, causal=True)
+    for mine, theirs in zip(trace.layers, layers, strict=True):
+        np.testing.assert_allclose(mine.weights, theirs.weights.numpy(), atol=1e-6)
+    best = logits[-1].softmax(-1).max(-1)
+    assert trace.predictions[0].text == training.corpus.vocabulary[int(best.indices)]
+    assert trace.predictions[0].probability == pytest.approx(float(best.values), abs=1e-5)
+
+
+def test_untrained_weights_are_kept_too(tmp_path: Path) -> None:
+    _, run = run_of(tmp_path / "run")
+    start = open_model(str(run.path / "step-000000.safetensors"))
+    assert start.info.n_layers == 2
+    steps = sorted(int(path.stem.split("-")[1]) for path in run.path.glob("step-*.safetensors"))
+    assert steps[0] == 0 and steps[-1] == 30 and len(steps) > 10
+
+
+def test_a_causal_network_never_sees_the_word_it_predicts() -> None:
+    parameters = {k: torch.from_numpy(v) for k, v in network.initial(network.Sizes(9, 8, 8, 2, 2), 0).items()}
+    rows = torch.randn(5, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    network.forward(parameters, rows, causal=True)[0][2].sum().backward()
+    assert rows.grad is not None and rows.grad[:3].abs().min() > 0 and rows.grad[3:].abs().max() == 0
+
+
+def test_padding_changes_nothing() -> None:
+    parameters = {k: torch.from_numpy(v) for k, v in network.initial(network.Sizes(9, 8, 8, 2, 2), 0).items()}
+    rows = torch.randn(1, 6, 8, generator=torch.Generator().manual_seed(0))
+    real = torch.tensor([[True] * 4 + [False] * 2])
+    padded = network.forward(parameters, rows, causal=False, real=real)[0][:, :4]
+    torch.testing.assert_close(padded, network.forward(parameters, rows[:, :4], causal=False)[0])
+
+
+@pytest.mark.parametrize("objective", ["next-word", "masked-word"])
+def test_batches_hide_what_is_predicted(objective: str) -> None:
+    corpus = encoded(split(LINES * 20))
+    batches = Batches(corpus, objective, 64, seed=1)
+    batch = batches.at(5)
+    assert torch.equal(batches.at(5).ids, batch.ids) and not torch.equal(batches.at(6).ids, batch.ids)
+    assert not (batch.targets[batch.counted] == UNKNOWN_ID).any()
+    if objective == "next-word":
+        same = batch.ids[:, 1:] == batch.targets[:, :-1]
+        assert same[batch.ids[:, 1:] > MASK_ID].all()  # shown, but for words made unknown
+    else:
+        shown = batch.ids[batch.counted] == batch.targets[batch.counted]
+        assert 0.2 < shown.float().mean() < 0.8
+        assert (batch.ids == MASK_ID).any() and not (batch.ids == MASK_ID)[~batch.counted].any()
+
+
+def test_the_learning_rate_rises_and_falls() -> None:
+    recipe = Recipe(steps=1000, lr=0.01)
+    rates = [learning_rate(step, recipe) for step in range(1000)]
+    assert rates[0] < 0.001 and max(rates) == pytest.approx(0.01, rel=0.05) and rates[-1] < 0.0005
+
+
+def test_a_loss_that_is_no_number_stops(tmp_path: Path) -> None:
+    recipe = Recipe(**{**vars_of(RECIPE), "lr": 1e30})
+    training, run = begin(recipe, read_corpus(recipe, LINES)), Run(tmp_path / "run")
+    run.create(recipe, LINES)
+    with pytest.raises(AttnctlError, match="loss is (nan|inf) at step .*smaller --lr"):
+        list(train(training, run))
+    open_model(str(run.path))  # what was saved before is sound
+
+
+def test_the_watch_tells_the_link_that_grew(tmp_path: Path) -> None:
+    training = begin(RECIPE, read_corpus(RECIPE, LINES))
+    watch = Watch("the cat ran home", training.corpus.vocabulary, True, query="ran")
+    before = training.arrays()
+    watch.start(before)
+    after = {name: array.copy() for name, array in before.items()}
+    after["layers.0.W_Q"][1] *= -3
+    seen = watch.see(after)
+    now = watch.weights(after)
+    assert seen["query"] == "ran" and (seen["layer"], seen["head"]) == (0, 1)
+    assert seen["weight"] == pytest.approx(now[0, 1, 2, seen["tokens"].index(seen["key"])], abs=1e-4)
+    assert seen["weight"] > seen["before"]
