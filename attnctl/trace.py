@@ -145,6 +145,7 @@ class Trace:
     embeddings: Floats | None = None  # (n, d_model)
     key_tokens: tuple[Token, ...] | None = None  # where the keys are another text's tokens (cross attention)
     predictions: tuple[Prediction, ...] = ()
+    measure: str | None = None  # what stands in place of the weights: value-norm, rollout
     notes: tuple[str, ...] = ()  # what a reader must know about these numbers, in sentences
 
     @property
@@ -227,6 +228,8 @@ def as_document(trace: Trace) -> dict[str, Any]:
             {"position": p.position, "text": p.text, "id": p.id, "probability": p.probability}
             for p in trace.predictions
         ]
+    if trace.measure is not None:
+        document["measure"] = trace.measure
     if trace.notes:
         document["notes"] = list(trace.notes)
     return document
@@ -332,6 +335,7 @@ def from_document(document: Any, source: str = "this trace") -> Trace:
             embeddings=_floats(document["embeddings"]) if "embeddings" in document else None,
             key_tokens=key_tokens,
             predictions=tuple(Prediction(**p) for p in document.get("predictions", ())),
+            measure=document.get("measure"),
             notes=tuple(document.get("notes", ())),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -21,6 +21,7 @@ COMMANDS = (
     "view",
     "train",
     "evaluate",
+    "model",
     "softmax",
     "quiz",
     "schema",

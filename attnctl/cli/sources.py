@@ -69,6 +69,31 @@ def trace_of(
     return Chosen(trace, o.selection(layer, n_layers, "layer", where), o.selection(head, n_heads, "head", where))
 
 
+def otherwise(
+    source: str | None,
+    file: str | None,
+    tokens: str | None,
+    options: dict[str, Any],
+    layer: str | None,
+    head: str | None,
+    *,
+    words: bool,
+    measure: str | None,
+) -> Chosen:
+    """As `trace_of`, its weights read by words, or by another measure. Raises UsageError where arrays are lacking."""
+    if not words and measure is None:
+        return trace_of(source, file, tokens, options, layer, head)
+    from attnctl.measures import by_words, check_measure, measured
+
+    check_measure(measure, head is not None)
+    rolled = measure == "rollout"  # which needs every layer, whichever is shown
+    trace, layers, heads = trace_of(source, file, tokens, options, None if rolled else layer, head)
+    if rolled:
+        layers = o.selection(layer, len(trace.layers), "layer", trace.model.name)
+    trace = measured(trace, measure or "weights")
+    return Chosen(by_words(trace) if words else trace, layers, heads)
+
+
 def is_file(source: str) -> bool:
     """Whether an argument names a file of numbers, rather than being a text."""
     return Path(source).suffix.lower() in {*TRACES, *MATRICES} and not any(char.isspace() for char in source.strip())
