@@ -14,7 +14,8 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.devices import place, where
 from attnctl.models.record import Run
-from attnctl.statistics import as_numpy, fused_context
+from attnctl.statistics import as_numpy
+from attnctl.statistics.context import fused_context
 from attnctl.tokens import BLANKS, Tokenize, words
 from attnctl.trace import Floats, ModelInfo, Prediction, Token
 
