@@ -355,8 +355,8 @@ class Focus:
 def focus(trace: Trace, layer: int | None = None, head: int | None = None, query: int | None = None) -> Focus | None:
     """The most telling place of a trace, within what is already chosen; None where there are no weights.
 
-    It is the largest weight on another token, in rows that have three or more to choose from; special tokens, and the
-    first token of a checkpoint (where unused attention is parked), do not count.
+    It is the largest weight on another token, the more so the farther it is, in rows that have three or more to choose
+    from; special tokens, and the first token of a checkpoint (where unused attention is parked), do not count.
     """
     best: Focus | None = None
     highest = -1.0
@@ -385,7 +385,8 @@ def _strongest(trace: Trace, layer: LayerTrace, at: int, query: int | None) -> t
         elif query is None and (seen < min(3, n_k) or trace.tokens[i].special):
             rank[row] *= _DISCOUNT
         if trace.key_tokens is None:
-            rank[row, i] *= _DISCOUNT
+            rank[row] *= 1 - 0.5 ** np.abs(np.arange(n_k) - i)  # a far word found tells more than the next one
+            rank[row, i] = layer.weights[at, row, i] * _DISCOUNT
     parked = trace.model.kind == "checkpoint"
     rank[:, [j for j, t in enumerate(trace.keys_of) if t.special or (j == 0 and parked)]] *= _DISCOUNT
     row, key = (int(index) for index in np.unravel_index(int(np.argmax(rank)), rank.shape))

@@ -26,6 +26,9 @@ class Commands(TyperGroup):
         except AttnctlError as error:
             complain(str(error))
             raise typer.Exit(error.exit_code) from error
+        except KeyboardInterrupt as error:
+            complain("interrupted")
+            raise typer.Exit(INTERRUPTED) from error
         except BrokenPipeError as error:  # the reader has seen enough (`| head`); there is nothing left to say
             _write_no_more()
             raise typer.Exit(DONE) from error
@@ -89,15 +92,11 @@ def main() -> None:
     """Run attnctl and exit with its code: 0 done, 1 failed, 2 wrong usage, 3 in part, 130 interrupted."""
     try:
         code = app(standalone_mode=False)
-    except (KeyboardInterrupt, typer.Abort):
-        code = INTERRUPTED
     except Exception as error:
         if not hasattr(error, "format_message"):  # a bug of ours: the traceback says where
             raise
         complain(_usage(error))
         code = USAGE
-    if code == INTERRUPTED:
-        print("attnctl: interrupted", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else DONE)
 
 

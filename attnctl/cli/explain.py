@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli import options as o
-from attnctl.errors import UsageError
+from attnctl.errors import DONE, FAILED, UsageError
 
 if TYPE_CHECKING:
     from attnctl.trace import Trace
@@ -30,6 +30,9 @@ def explain(
     ] = None,
     precision: Annotated[int, typer.Option("--precision", help="Decimals.", min=0, max=9)] = 2,
     story: Annotated[bool, typer.Option("--story", help="Add the classroom reading of each step.")] = False,
+    words: o.Words = False,
+    measure: o.Measure = None,
+    check: Annotated[bool, typer.Option("--check", help="Recompute the weights by other means: do they hold?")] = False,
     json: Annotated[bool, typer.Option("--json", help="Write the trace as one line of JSON.")] = False,
     output: o.Output = None,
     **options: Any,
@@ -41,7 +44,12 @@ def explain(
         from attnctl.steps import check_names
 
         check_names(names)
-    trace, at = _trace(o.text_of(text, file), layer, head, query, options, narrow=form in ("json", "npz"))
+    if check:
+        raise typer.Exit(_check(o.text_of(text, file), layer, head, options))
+    if words or measure is not None:
+        trace, at = _read_otherwise(o.text_of(text, file), layer, head, query, options, words=words, measure=measure)
+    else:
+        trace, at = _trace(o.text_of(text, file), layer, head, query, options, narrow=form in ("json", "npz"))
     if form in ("json", "npz"):
         _write_trace(trace, names, output)
     else:
@@ -76,6 +84,46 @@ def _trace(
     if not narrow:  # the walk names what the other heads found
         heads = None
     return record(model, text, layers=layers, heads=heads, rows=[at] if narrow and at is not None else None), at
+
+
+def _read_otherwise(
+    text: str,
+    layer: str | None,
+    head: str | None,
+    query: str | None,
+    options: dict[str, Any],
+    *,
+    words: bool,
+    measure: str | None,
+) -> tuple[Trace, int | None]:
+    """The trace by words or by another measure of the weights, and the index of the query token in it."""
+    from attnctl.measures import by_words, check_measure, measured
+    from attnctl.models import record
+    from attnctl.tokens import find
+
+    check_measure(measure, head is not None)
+    model = o.model_of(options)
+    info = model.info
+    layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
+    heads = o.selection(head, info.n_heads or 1, "head", info.name)
+    needed = range(max(layers) + 1) if layers is not None and measure == "rollout" else layers
+    trace = measured(record(model, text, layers=needed, heads=heads), measure or "weights", layers)
+    if words:
+        trace = by_words(trace)
+    return trace, None if query is None else find(trace.tokens, query)
+
+
+def _check(text: str, layer: str | None, head: str | None, options: dict[str, Any]) -> int:
+    """Print what was checked and found; the exit code is 1 where anything is off."""
+    from attnctl.models.check import check
+    from attnctl.render.findings import lines
+
+    model = o.model_of(options)
+    info = model.info
+    layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
+    findings = check(model, text, layers, o.selection(head, info.n_heads or 1, "head", info.name))
+    print(*lines(findings), sep="\n")
+    return FAILED if any(finding.holds is False for finding in findings) else DONE
 
 
 def _write_trace(trace: Trace, names: list[str] | None, output: str | None) -> None:

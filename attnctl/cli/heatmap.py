@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Colour = Callable[[float], tuple[int, int, int]]
 
-FORMATS = (".png", ".svg", ".pdf")
+FORMATS = (".png", ".svg", ".pdf", ".html")
 
 
 @o.with_model_options
@@ -32,7 +32,8 @@ def heatmap(
     layer: o.LayerChoice = None,
     head: o.HeadChoice = None,
     output: Annotated[
-        str | None, typer.Option("-o", "--output", help="The picture: .png, .svg or .pdf.", show_default=False)
+        str | None,
+        typer.Option("-o", "--output", help="The picture: .png, .svg, .pdf, or .html, a page.", show_default=False),
     ] = None,
     cmap: Annotated[str, typer.Option("--cmap", help="Colour map, by its name in matplotlib.")] = "viridis",
     size: Annotated[str | None, typer.Option("--size", help="WIDTHxHEIGHT in inches: 6x4.", show_default=False)] = None,
@@ -47,6 +48,12 @@ def heatmap(
         list[str] | None,
         typer.Option("--drop", help="Leave out a key: first, special, a token or its index.", show_default=False),
     ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            "--run", help="Draw one head over the training in this folder: .gif, or a strip.", show_default=False
+        ),
+    ] = None,
     renormalise: Annotated[bool, typer.Option("--renormalise", help="Make each row sum to 1 again.")] = False,
     **options: Any,
 ) -> None:
@@ -54,10 +61,19 @@ def heatmap(
 
     Without -o the grid is drawn in the terminal; in a pipe it is written as numbers, tab-separated.
     """
+    if run is not None:
+        _over_training(run, o.text_of(source, file), layer, head, output, cmap, options)
+        return
     picture = _form(output, size, dpi)
     inches = None if size is None else _inches(size)
     colour = None if cmap == "viridis" else _colours(cmap)
     trace, layers, heads = trace_of(source, file, tokens, options, layer, head)
+    if picture == "html":
+        from attnctl.cli.view import narrowed, write_page
+
+        look = page_look(drop or (), renormalise, log, cmap)
+        write_page([narrowed(trace, layers, heads)], str(output), look=look, title=title)
+        return
     how: dict[str, Any] = {"layers": layers, "heads": heads, "drop": drop or (), "renormalise": renormalise}
     if output is None or picture is None:
         _show(trace, how, colour, title=title, values=values, log=log)
@@ -67,6 +83,41 @@ def heatmap(
 
     figure, notes = draw(trace, **how, cmap=cmap, size=inches, title=title, values=values, log=log, dpi=dpi or 200)
     write_whole(output, image(figure, picture))
+    o.say(notes)
+
+
+def _over_training(
+    run: str, text: str, layer: str | None, head: str | None, output: str | None, cmap: str, options: dict[str, Any]
+) -> None:
+    """One head at every kept step of a run: a .gif that moves, or a strip as .png, .svg or .pdf."""
+    from attnctl.files import check_writable, write_whole
+    from attnctl.models.weights import steps_of
+
+    suffix = "" if output is None else Path(output).suffix.lower()
+    if output is None or suffix not in (".gif", *FORMATS):
+        raise UsageError(f"--run draws into a file: -o evolution.gif, or a strip as {', '.join(FORMATS)}")
+    if options.get("model") is not None:
+        raise UsageError("--run and --model exclude each other: the run is the model")
+    check_writable(output)
+    from attnctl.models import record
+    from attnctl.steps import focus
+
+    steps = steps_of(run)
+    traces = [record(o.model_of(options | {"model": str(path)}), text) for path in steps.values()]
+    info = traces[-1].model
+    layers = o.selection(layer, info.n_layers or 1, "layer", run)
+    heads = o.selection(head, info.n_heads or 1, "head", run)
+    best = focus(traces[-1], layer=layers[0] if layers else None, head=heads[0] if heads else None)
+    assert best is not None
+    from attnctl.render.evolution import moving, strip
+    from attnctl.render.figure import image
+
+    if suffix == ".gif":
+        data, notes = moving(traces, list(steps), best.layer, best.head, Path(run).resolve().name, cmap)
+    else:
+        figure, notes = strip(traces, list(steps), best.layer, best.head, Path(run).resolve().name, cmap)
+        data = image(figure, suffix[1:])
+    write_whole(output, data)
     o.say(notes)
 
 
@@ -81,12 +132,27 @@ def _form(output: str | None, size: str | None, dpi: int | None) -> str | None:
     suffix = Path(output).suffix.lower()
     if suffix not in FORMATS:
         raise UsageError(
-            f"-o {output}: a picture is written as .png, .svg or .pdf (for numbers see attnctl explain --json)"
+            f"-o {output}: a picture is written as .png, .svg or .pdf, and a page as .html "
+            "(for numbers see attnctl explain --json)"
         )
     from attnctl.files import check_writable
 
     check_writable(output)
     return suffix[1:]
+
+
+def page_look(drop: Sequence[str], renormalise: bool, log: bool, cmap: str) -> dict[str, Any]:
+    """The options of the picture as a page begins with them; all can be changed there."""
+    if len(drop) > 1 or not set(drop) <= {"first", "special"}:
+        raise UsageError(
+            f"--drop {' '.join(drop)} does not go with .html: a page leaves out the first or the special tokens"
+        )
+    look: dict[str, Any] = {"drop": drop[0]} if drop else {}
+    if renormalise:
+        look["renorm"] = True
+    if log:
+        look["colour"] = "log"
+    return look | ({"map": cmap} if cmap in ("viridis", "cividis") else {})
 
 
 def _inches(size: str) -> tuple[float, float]:

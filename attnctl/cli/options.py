@@ -22,6 +22,11 @@ HeadChoice = Annotated[str | None, typer.Option("--head", help="Heads: 3, 0-5, 1
 Query = Annotated[
     str | None, typer.Option("--query", "-q", help="The query token: its text or its index.", show_default=False)
 ]
+Words = Annotated[bool, typer.Option("--words", help="Merge the pieces of a tokenizer into words.")]
+Measure = Annotated[
+    str | None,
+    typer.Option("--measure", help="Instead of the weights: value-norm, or rollout.", show_default=False),
+]
 Output = Annotated[str | None, typer.Option("-o", "--output", help="Write to this file.", show_default=False)]
 
 

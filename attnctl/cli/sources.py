@@ -55,12 +55,12 @@ def trace_of(
     if given is None:
         if tokens is not None:
             raise UsageError("--tokens names the tokens of bare weights; a text is split by --tokenizer")
-        return _recorded(o.text_of(source, file), options, layer, head)
+        return recorded(o.text_of(source, file), options, layer, head)
     where, data = given
     if _form(where, data, tokens) == "text":
         from attnctl.files import decode
 
-        return _recorded(decode(data, where), options, layer, head)
+        return recorded(decode(data, where), options, layer, head)
     _refuse(options, where)
     trace = _trace(where, data, tokens)
     info = trace.model
@@ -182,7 +182,7 @@ def _refuse(options: dict[str, Any], where: str) -> None:
             raise UsageError(f"{option} does not go with {where}: its numbers are computed already")
 
 
-def _recorded(text: str, options: dict[str, Any], layer: str | None, head: str | None) -> Chosen:
+def recorded(text: str, options: dict[str, Any], layer: str | None, head: str | None) -> Chosen:
     """A text through a model, only the layers and heads asked for."""
     from attnctl.models import record
 

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -76,37 +77,48 @@ def train(
     if explain:
         if resume or output is not None or given.get("steps", 1) != 1:
             raise UsageError("--explain shows one step of a fresh network: give it --steps 1, no -o and no --resume")
-        _explain(corpus, given, watch or WATCHED, query, json)
+        _explain(corpus, given, watch, query, json)
         return
     if output is None:
         raise UsageError("name the folder of the run: -o RUN")
-    training, run = _resumed(output, corpus, given) if resume else _begun(output, corpus, given)
-    eye = _watch(training, watch, query)
+    start = _resumed if resume else _begun
+    training, run, eye = start(output, corpus, given, watch, query)
     if training.step >= training.recipe.steps:
         print(f"{output} has made all its {training.step} steps: --steps asks for more", file=sys.stderr)
         return
     show = _in_lines if json or not sys.stdout.isatty() else _live
-    stopped = show(training, run, eye)
-    if stopped:
+    show(training, run, eye)
+    if training.step < training.recipe.steps:
         print(
             f"attnctl: step {training.step} is saved; to go on: attnctl train -o {output} --resume",
             file=sys.stderr,
         )
         raise typer.Exit(INTERRUPTED)
-    _finish(training, run)
+    _finish(training, run, eye)
 
 
 def _recipe(corpus: str | None, given: dict[str, Any]) -> tuple[Recipe, list[str] | None]:
     from attnctl.training.corpus import read_lines
-    from attnctl.training.run import DEFAULTS, GRAMMAR, check
+    from attnctl.training.run import DEFAULTS, check
 
     objective = given.get("objective", "next-word")
     base = DEFAULTS.get(objective, DEFAULTS["next-word"])
-    recipe = check(replace(base, corpus=GRAMMAR if corpus is None else str(corpus), **given))
+    recipe = check(replace(base, corpus=_source(corpus), **given))
     return recipe, None if corpus is None else read_lines(corpus)
 
 
-def _begun(output: str, corpus: str | None, given: dict[str, Any]) -> tuple[Training, Run]:
+def _source(corpus: str | None) -> str:
+    """What the recipe calls the corpus."""
+    from attnctl.training.run import GRAMMAR
+
+    if corpus is None:
+        return GRAMMAR
+    return corpus if corpus == "-" else str(Path(corpus).resolve())
+
+
+def _begun(
+    output: str, corpus: str | None, given: dict[str, Any], sentence: str | None, query: str | None
+) -> tuple[Training, Run, Watch]:
     from attnctl.training.run import Run, read_corpus
     from attnctl.training.train import begin
 
@@ -114,11 +126,14 @@ def _begun(output: str, corpus: str | None, given: dict[str, Any]) -> tuple[Trai
     run = Run(output)
     run.check_free()  # before the corpus, which may take a while
     training = begin(recipe, read_corpus(recipe, lines))
+    eye = _watch(training, sentence, query)
     run.create(recipe, lines)
-    return training, run
+    return training, run, eye
 
 
-def _resumed(output: str, corpus: str | None, given: dict[str, Any]) -> tuple[Training, Run]:
+def _resumed(
+    output: str, corpus: str | None, given: dict[str, Any], sentence: str | None, query: str | None
+) -> tuple[Training, Run, Watch]:
     from attnctl.training.run import Run, check, read_corpus
     from attnctl.training.train import begin
 
@@ -128,20 +143,27 @@ def _resumed(output: str, corpus: str | None, given: dict[str, Any]) -> tuple[Tr
     recipe, lines = run.recipe()
     recipe = check(replace(recipe, **given))
     training = begin(recipe, read_corpus(recipe, lines))
+    eye = _watch(training, sentence, query)
     run.restore(training)
-    if given:
+    if given and recipe.steps > training.step:
         run.write_recipe(recipe)
-    return training, run
+    return training, run, eye
 
 
-def _watch(training: Training, sentence: str | None, query: str | None) -> Watch | None:
-    """The sentence to watch; without one, the demo's for the grammar, and none for a text of the user's."""
-    from attnctl.training.run import GRAMMAR, initial_arrays
+def _watched(training: Training, sentence: str | None) -> str:
+    """The sentence to watch; without one, the demo's for the grammar, and for a text its first of a handy length."""
+    from attnctl.training.run import GRAMMAR
+
+    if sentence is None:
+        return WATCHED if training.recipe.corpus == GRAMMAR else training.corpus.first_sentence()
+    return sentence
+
+
+def _watch(training: Training, sentence: str | None, query: str | None) -> Watch:
+    from attnctl.training.run import initial_arrays
     from attnctl.training.watch import Watch
 
-    if sentence is None and query is None and training.recipe.corpus != GRAMMAR:
-        return None
-    eye = Watch(sentence or WATCHED, training.corpus.vocabulary, training.causal, query)
+    eye = Watch(_watched(training, sentence), training.corpus.vocabulary, training.causal, query)
     eye.start(initial_arrays(training.recipe, training.corpus))
     return eye
 
@@ -164,7 +186,7 @@ def _ctrl_c() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def _in_lines(training: Training, run: Run, eye: Watch | None) -> bool:
+def _in_lines(training: Training, run: Run, eye: Watch) -> None:
     from orjson import dumps
 
     from attnctl.training.train import train as steps_of
@@ -173,10 +195,9 @@ def _in_lines(training: Training, run: Run, eye: Watch | None) -> bool:
         for report in reports:
             sys.stdout.buffer.write(dumps(report) + b"\n")
             sys.stdout.flush()
-        return stop()
 
 
-def _live(training: Training, run: Run, eye: Watch | None) -> bool:
+def _live(training: Training, run: Run, eye: Watch) -> None:
     from rich.console import Console
     from rich.live import Live
 
@@ -193,10 +214,9 @@ def _live(training: Training, run: Run, eye: Watch | None) -> bool:
         for report in reports:
             seen.append(report)
             view.update(live(seen, training.recipe.steps, console.width), refresh=True)
-        return stop()
 
 
-def _finish(training: Training, run: Run) -> None:
+def _finish(training: Training, run: Run, eye: Watch) -> None:
     """Say where the weights are; of the grammar, also measure what the heads learned, and write it into the weights."""
     from attnctl.training.run import GRAMMAR
 
@@ -213,17 +233,18 @@ def _finish(training: Training, run: Run) -> None:
 
             print()
             show_table(table, model.info)
-    print(f'trained {training.step} steps: attnctl explain "{WATCHED}" --model {run.path}', file=sys.stderr)
+    print(f'trained {training.step} steps: attnctl explain "{eye.sentence}" --model {run.path}', file=sys.stderr)
 
 
-def _explain(corpus: str | None, given: dict[str, Any], sentence: str, query: str | None, json: bool) -> None:
+def _explain(corpus: str | None, given: dict[str, Any], sentence: str | None, query: str | None, json: bool) -> None:
     from attnctl.training.lesson import one_step
     from attnctl.training.run import read_corpus
     from attnctl.training.train import begin
 
     recipe, lines = _recipe(corpus, given)
+    recipe = replace(recipe, sentences=5000)  # enough for every word of the grammar
     training = begin(recipe, read_corpus(recipe, lines))
-    step = one_step(training, sentence, query, given.get("lr"))
+    step = one_step(training, _watched(training, sentence), query, given.get("lr"))
     if json:
         _lesson_json(step)
         return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.sources import Source, TokenNames, trace_of
+from attnctl.cli.sources import Source, TokenNames, is_file, recorded, trace_of
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
@@ -26,12 +26,22 @@ def view(
         str | None,
         typer.Argument(help="A second one, to be seen beside the first.", show_default=False, metavar="[TEXT|FILE]"),
     ] = None,
+    text: Annotated[
+        str | None,
+        typer.Argument(
+            help="A text for both: the two before it are models then.", show_default=False, metavar="[TEXT]"
+        ),
+    ] = None,
     *,
     file: o.File = None,
     tokens: TokenNames = None,
     layer: o.LayerChoice = None,
     head: o.HeadChoice = None,
     query: o.Query = None,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", help="Folder of a training run: the text at every step of it.", show_default=False),
+    ] = None,
     output: Annotated[
         str | None, typer.Option("-o", "--output", help='The page: .html, or "-".', show_default=False)
     ] = None,
@@ -40,18 +50,62 @@ def view(
 ) -> None:
     """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install.
 
-    With two texts or traces, both are there side by side, with their difference.
+    With two texts or traces, or two models and a text, both are there side by side, with their difference.
     """
     target = target_of(output)
-    if other is not None and file is not None:
-        raise UsageError("give two sources as arguments, or one as --file, not both")
-    if source == other == "-":
-        raise UsageError('standard input can be read once: only one of the two may be "-"')
-    chosen = [trace_of(source, file, tokens, options, layer, head)]
-    if other is not None:
-        chosen.append(trace_of(other, None, None, options, layer, head))
-    traces = [narrowed(*one) for one in chosen]
-    write_page(traces, target or temporary(traces[0]), query=query, shown=not no_open and output != "-")
+    labels: list[str] | None = None
+    if run is not None:
+        if other is not None:
+            raise UsageError("--run takes one text, and shows it at every step of the run")
+        traces, labels = over_training(run, o.text_of(source, file), layer, head, options)
+    elif text is not None:
+        traces, labels = two_models(source or "", other or "", text, layer, head, options)
+    elif other is not None:
+        if file is not None or source == other == "-":
+            raise UsageError('give two sources as arguments; only one of them can be "-", and none --file')
+        traces = [of_two(part, tokens, layer, head, options) for part in (source, other) if part]
+    else:
+        traces = [narrowed(*trace_of(source, file, tokens, options, layer, head))]
+    target = target or temporary(traces[0])
+    write_page(traces, target, query=query, labels=labels, over_training=run is not None)
+    if target == "-":
+        return
+    print(target)
+    if not no_open and not opened(target):
+        o.say([f"no browser was found here: open {target} in one"])
+
+
+def of_two(source: str, tokens: str | None, layer: str | None, head: str | None, options: dict[str, Any]) -> Trace:
+    """One of two sources. Model options are for the texts among them: a trace has its numbers already."""
+    given = source == "-" or is_file(source)
+    return narrowed(*trace_of(source, None, tokens if given else None, {} if given else options, layer, head))
+
+
+def two_models(
+    a: str, b: str, text: str, layer: str | None, head: str | None, options: dict[str, Any]
+) -> tuple[list[Trace], list[str]]:
+    """The same text through two models, and their names."""
+    if options.get("model") is not None:
+        raise UsageError("--model does not go with a text after A and B, which are the models then")
+    words = o.text_of(text, None)
+    return [narrowed(*recorded(words, options | {"model": name}, layer, head)) for name in (a, b)], [a, b]
+
+
+def over_training(
+    folder: str, text: str, layer: str | None, head: str | None, options: dict[str, Any]
+) -> tuple[list[Trace], list[str]]:
+    """The text under the weights of every kept step of a run, and the steps' names."""
+    from attnctl.training.run import Run
+
+    if options.get("model") is not None:
+        raise UsageError("--model does not go with --run, whose steps are the models then")
+    run = Run(folder)
+    losses = {report["step"]: report["loss"] for report in run.reports() if report.get("loss") is not None}
+    traces, labels = [], []
+    for step, path in run.snapshots():
+        traces.append(narrowed(*recorded(text, options | {"model": str(path)}, layer, head)))
+        labels.append(f"step {step:,}" + (f", loss {losses[step]:.2f}" if step in losses else ""))
+    return traces, labels
 
 
 def narrowed(trace: Trace, layers: list[int] | None, heads: list[int] | None) -> Trace:
@@ -95,8 +149,18 @@ def temporary(trace: Trace) -> str:
     return str(Path(tempfile.mkdtemp(prefix="attnctl-")) / f"{slug or 'attention'}.html")
 
 
-def write_page(traces: list[Trace], target: str, *, query: str | None = None, shown: bool = False, **how: Any) -> None:
-    """Write the page of `traces` to `target` ("-": standard output), say where, and open it where that is wanted."""
+def write_page(
+    traces: list[Trace],
+    target: str,
+    *,
+    query: str | None = None,
+    look: dict[str, Any] | None = None,
+    **how: Any,
+) -> None:
+    """Write the page of `traces` to `target` ("-": standard output).
+
+    `query` names the token that is chosen at first, `look` how the page looks then; other keywords are those of `page`.
+    """
     from attnctl.files import write_whole
     from attnctl.render.page import page
 
@@ -105,16 +169,11 @@ def write_page(traces: list[Trace], target: str, *, query: str | None = None, sh
         raise AttnctlError(
             f"{size:,} weights are too many for a page: choose layers and heads with --layer and --head, or a shorter text"
         )
-    html = page(traces, start=start_of(traces[0], query), **how)
+    html = page(traces, start=start_of(traces[-1], query) | (look or {}), **how)
     if target == "-":
         sys.stdout.write(html)
         return
     write_whole(target, html.encode())
-    print(target)
-    if shown and not opened(target):
-        from attnctl.cli import complain
-
-        complain(f"note: no browser was found here: open {target} in one")
 
 
 def start_of(trace: Trace, query: str | None) -> dict[str, int]:

@@ -78,6 +78,18 @@ class Checkpoint:
         ran.notes = self._notes(tokens, source, bool(ran.weights))
         return ran
 
+    def eager_weights(self, tokens: Sequence[Token], text: str = "") -> dict[int, Any]:
+        """The weights by transformers' own eager path: layer → (heads, n_q, n_k). Memory grows with all of them."""
+        import torch
+
+        from attnctl.models.interface import implementation
+
+        source = self.pieces.tokenize(text) if self.kind in ("decoder", "cross") else None
+        inputs = self._inputs(tokens, source) | {"output_attentions": True}
+        total = len(tokens) + len(source or ())
+        with torch.inference_mode(), steady(self.network, total), quiet(), implementation(self.network, "eager"):
+            return self._own_weights(self.network(**inputs))
+
     def _check_length(self, tokens: Sequence[Token]) -> None:
         limit = self.pieces.limit
         if limit is not None and len(tokens) > limit:

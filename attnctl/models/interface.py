@@ -86,7 +86,7 @@ def attending(
     session = Session(architecture(model), _sites(model), wants, visit, hasattr(model.config, "num_hidden_groups"))
     with ExitStack() as stack:
         stack.callback(model.register_forward_pre_hook(lambda *_: _start(session)).remove)
-        stack.enter_context(_implementation(model, NAME))
+        stack.enter_context(implementation(model, NAME))
         _sessions.append(session)
         stack.callback(_sessions.remove, session)
         yield session
@@ -129,8 +129,11 @@ def _register() -> None:
 
 
 @contextmanager
-def _implementation(model: Any, name: str) -> Iterator[None]:
+def implementation(model: Any, name: str) -> Iterator[None]:
     """Every configuration within `model` set to attention `name`, and put back afterwards."""
+    if not follows_interface(model):  # its attention was chosen when it was built
+        yield
+        return
     configs = {id(part.config): part.config for part in model.modules() if hasattr(part, "config")}
     before = [(config, config._attn_implementation_internal) for config in configs.values() if _has_choice(config)]
     try:

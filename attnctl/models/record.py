@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.measures import sink
 from attnctl.models.devices import LONG
 from attnctl.statistics import as_numpy
 from attnctl.tokens import checked
@@ -84,7 +85,7 @@ def record(
     for layer in keep_layers & ran.weights.keys():
         part = ran.weights[layer][list(keep_heads)]  # (heads, n_q, n_k)
         kept[layer] = {"weights": part if rows is None else part[:, list(rows)]}
-    return Trace(
+    trace = Trace(
         text=text,
         tokens=ran.tokens,
         model=info,
@@ -96,6 +97,9 @@ def record(
         predictions=ran.predictions,
         notes=ran.notes,
     )
+    if info.kind == "checkpoint" and (parked := sink(trace)) is not None:
+        trace = replace(trace, notes=(*trace.notes, parked))
+    return trace
 
 
 PER_ROW = ("queries", "scores", "bias", "scaled_scores", "weights", "dropped_weights", "context")

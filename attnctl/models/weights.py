@@ -139,6 +139,18 @@ def open_weights(
     )
 
 
+def steps_of(run: str) -> dict[int, Path]:
+    """The weights kept on the way of a training run: step → file. Raises AttnctlError where the folder has none."""
+    found = {
+        int(match[1]): path
+        for path in sorted(Path(run).glob("step-*.safetensors"))
+        if (match := re.fullmatch(r"step-(\d+)\.safetensors", path.name))
+    }
+    if not found:
+        raise AttnctlError(f"{run} is no training run: it holds no step-*.safetensors (see attnctl train)")
+    return found
+
+
 def _name_of(path: str) -> str:
     return Path(path).parent.name if Path(path).name == "weights.safetensors" else Path(path).stem
 

@@ -25,6 +25,11 @@ class Reading:
     weights: dict[tuple[int, int], Floats]  # (layer, head) → (n_q, n_k)
     masks: dict[int, Bools]  # layer → (n_q, n_k), true where a query may look; only layers that have one
     said: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # of the panels, where they are no heads
+
+    def panel_name(self, head: int) -> str:
+        """What stands over a panel: its head, or the name it was given."""
+        return self.names[head] if self.names else f"head {head}"
 
     def panels(self) -> Iterator[tuple[int, int, Floats, Bools | None]]:
         """Each (layer, head, weights (n_q, n_k), mask (n_q, n_k) or None) there is, layer by layer."""

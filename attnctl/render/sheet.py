@@ -261,7 +261,7 @@ class Sheet:
         by_layer = len(self.reading.layers) > 1
         if p.heads_above and (row == 0 or not by_layer):
             y = top - (p.keys.depth + ASIDE if row == 0 else 0) - ASIDE - AXIS * LINE / 2
-            name = self.labels.fitted(f"head {head}", size, p.panel[0] + 0.1)
+            name = self.labels.fitted(self.reading.panel_name(head), size, p.panel[0] + 0.1)
             self._text(left + p.panel[0] / 2, y, name, size)
         if by_layer and column == 0:
             x = p.label_left - ASIDE - AXIS * LINE / 2

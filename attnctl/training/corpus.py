@@ -39,6 +39,12 @@ class Corpus:
         """How many words the longest sentence has."""
         return int(self.ids.shape[1])
 
+    def first_sentence(self) -> str:
+        """The first sentence of 3 to 12 words, else the very first."""
+        lengths = (self.ids >= 0).sum(axis=1)  # (sentences,)
+        row = self.ids[int(np.argmax((lengths >= 3) & (lengths <= 12)))]  # (length,)
+        return " ".join(self.vocabulary[at] for at in row if at >= 0)
+
 
 def encoded(sentences: Iterable[Sequence[str]], openness: Callable[[str], float] | None = None) -> Corpus:
     """Sentences of words as a Corpus; without an `openness`, a rare word is an open one.

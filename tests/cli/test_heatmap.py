@@ -236,3 +236,21 @@ def test_on_a_terminal_the_grid_is_drawn(trace: Trace, tmp_path: Path) -> None:
 def test_json_of_a_pretty_printer_is_read(run: Run, trace: Trace) -> None:
     pretty = json.dumps(json.loads(to_json(trace)), indent=2).encode()
     assert run("heatmap", "-", stdin=pretty).out == run("heatmap", "-", stdin=to_json(trace)).out
+
+
+def test_a_run_over_training(run: Run, tmp_path: Path, refused: Callable[..., str]) -> None:
+    from PIL import Image
+    from safetensors.numpy import save_file
+
+    (tmp_path / "run").mkdir()
+    for step in (0, 5, 40):
+        w = {name: np.full((1, 4, 2), step / 10 + at, np.float32) for at, name in enumerate(("W_Q", "W_K", "W_V"))}
+        save_file(w, tmp_path / "run" / f"step-{step:06d}.safetensors")
+    for name in ("a.gif", "b.gif", "strip.png", "strip.svg"):
+        result = run("heatmap", "Alice will eat", "--run", str(tmp_path / "run"), "-o", str(tmp_path / name))
+        assert (result.code, result.out) == (0, ""), result
+    with Image.open(tmp_path / "a.gif") as gif:
+        assert gif.n_frames == 3 and gif.size[0] > 200
+    assert (tmp_path / "a.gif").read_bytes() == (tmp_path / "b.gif").read_bytes()
+    assert "no training run" in refused("heatmap", "a b", "--run", str(tmp_path), "-o", str(tmp_path / "x.gif"))
+    assert "--run draws into a file" in refused("heatmap", "a b", "--run", str(tmp_path / "run"), code=2)

@@ -100,6 +100,12 @@ def test_one_gradient_step(run: Run) -> None:
     assert f"loss {told['loss']:.4f} → {told['loss_after']:.4f}" in shown and "W_Q ← W_Q" in shown
 
 
+def test_one_gradient_step_on_a_text(run: Run, corpus: Path) -> None:
+    told = run("train", corpus, "--steps", "1", "--explain", "--json", "--objective", "masked-word", *SMALL).json
+    assert told["sentence"] == "the cat sat on the mat" and told["loss_after"] < told["loss"]
+    assert told["predictions"][1][:2] == ["the ____ sat on the mat", "cat"]
+
+
 def spawned(corpus: Path, out: Path) -> subprocess.Popen[bytes]:
     args = ("train", corpus, "-o", out, "--steps", "1000000", *SMALL)
     process = subprocess.Popen(
@@ -117,7 +123,7 @@ def test_ctrl_c_saves_and_exits_130(run: Run, corpus: Path, tmp_path: Path) -> N
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130 and b"--resume" in err and b"Traceback" not in err
-    step = int(err.split(b"step ")[1].split(b",")[0])
+    step = int(err.split(b"step ")[1].split()[0])
     assert step > 0 and (tmp_path / "run" / f"step-{step:06d}.safetensors").exists()
     again = run("train", "-o", tmp_path / "run", "--resume", "--steps", str(step + 1))
     assert again.code == 0 and json.loads(again.out.splitlines()[-1])["step"] == step + 1

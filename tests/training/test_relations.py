@@ -69,13 +69,13 @@ def test_the_bundled_model_holds_what_its_card_says(name: str) -> None:
     model: Any = open_model(name)
     card = figures(name)
     assert path_of(name).stat().st_size < 1_000_000
-    for measured in evaluate(model, count=300):
-        said = card[measured.relation]
-        assert (measured.layer, measured.head) == (said["layer"], said["head"]) or measured.goal is None
-        assert measured.held_out == pytest.approx(said["held_out"], abs=0.07)
-        if measured.goal is not None:
-            assert measured.held_out > measured.goal - 0.04
-            assert measured.untrained is not None and measured.untrained < 0.6
+    measured = {m.relation: m for m in evaluate(model, count=300)}
+    goals = [m for m in measured.values() if m.goal is not None]
+    assert len(goals) == (4 if name == "demo" else 2)
+    for m in goals:
+        assert (m.layer, m.head) == (card[m.relation]["layer"], card[m.relation]["head"])
+        assert m.held_out == pytest.approx(card[m.relation]["held_out"], abs=0.04) and m.held_out > m.goal - 0.02
+        assert m.untrained is not None and max(m.untrained, m.by_offset) < 0.6
 
 
 def figures(name: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ function stepSection(step, figure, number) {
       {},
       el("h3", {}, step.title),
       formula(step.formula),
-      el("p", { class: "words-of-step" }, step.sentence),
+      el("p", { class: "words-of-step" }, ...indexed(step.sentence)),
       figure,
     ),
   );
@@ -100,7 +100,7 @@ function scrolling(name, ...children) {
 /** Rows of [name, vector], with what stands before and after. */
 function vectorTable(name, rows, high) {
   const body = rows.map(([label, vector, kind, before]) => {
-    const cells = vector.length <= FEW ? vectorCells(vector, high) : [el("td", { vars: { width: "100%" } }, strip(vector, high, label))];
+    const cells = vector.length <= FEW ? vectorCells(vector, high) : [el("td", {}, strip(vector, high, label))];
     return el("tr", { class: kind ?? null }, el("th", { scope: "row" }, label), before === undefined ? null : el("td", {}, before), ...cells);
   });
   return scrolling(name, el("table", { class: "terms" }, el("tbody", {}, ...body)));

@@ -30,7 +30,7 @@ function tableOf(stops) {
 
 const tables = new Map();
 
-/** The table of a map ("heat", "viridis", …), or of "difference": accent where less, blue where more, paper between. */
+/** The table of a map ("heat", "viridis", …), or of "difference": blue where less, the accent where more, paper between. */
 function mapTable(name) {
   const mode = isDark() ? "dark" : "light";
   const key = `${name}/${mode}`;
@@ -39,8 +39,8 @@ function mapTable(name) {
 }
 
 const DIFFERENCE = {
-  light: ["#7a1f06", "#bf3f1d", "#e08a68", "#f3cdbb", "#f7f5f1", "#bcd9e8", "#66aacb", "#1d78a8", "#063f6b"],
-  dark: ["#ffc4ab", "#ff8e68", "#b9532f", "#62291a", "#1f2127", "#123c58", "#1f6c98", "#55aedb", "#b9e2fa"],
+  light: ["#063f6b", "#1d78a8", "#66aacb", "#bcd9e8", "#f7f5f1", "#f3cdbb", "#e08a68", "#bf3f1d", "#7a1f06"],
+  dark: ["#b9e2fa", "#55aedb", "#1f6c98", "#123c58", "#1f2127", "#62291a", "#b9532f", "#ff8e68", "#ffc4ab"],
 };
 
 function colourAt(table, t) {

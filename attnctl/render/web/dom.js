@@ -54,13 +54,14 @@ function percent(w) {
 /** A term that stands after a sign or inside a product. */
 const inProduct = (x, digits = 2) => (x < 0 && Number(x.toFixed(digits)) !== 0 ? `(${fixed(x, digits)})` : fixed(x, digits));
 
-/** A formula with its lower and upper indices set as such: W_Q, a^(2k/d). */
+/** Text with its lower and upper indices set as such: W_Q, d_k, a^(2k/d). */
+function indexed(text) {
+  const parts = text.split(/(?<=\b[A-Za-z])_([A-Za-z]+)|\^\(([^)]*)\)/);
+  return parts.map((part, at) => (part === undefined ? "" : at % 3 === 0 ? part : el(at % 3 === 1 ? "sub" : "sup", {}, part)));
+}
+
 function formula(text) {
-  const one = (equation) => {
-    const parts = equation.split(/_([A-Za-z]+)|\^\(([^)]*)\)/);
-    const nodes = parts.map((part, at) => (part === undefined ? null : at % 3 === 0 ? part : el(at % 3 === 1 ? "sub" : "sup", {}, part)));
-    return el("span", { class: "formula" }, ...nodes);
-  };
+  const one = (equation) => el("span", { class: "formula" }, ...indexed(equation));
   return el("span", {}, ...text.split(/ {2,}/).flatMap((equation) => [one(equation), " "]));
 }
 

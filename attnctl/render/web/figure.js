@@ -43,7 +43,7 @@ function boxOf(panel, left, top, room, titled) {
   const cellFor = (labels) => Math.min(bigCell(Math.max(nq, nk)), (room - labels - sumRoom) / nk, Math.max(760 / nq, 2));
   const rowSize = sizeFor(cellFor(most));
   const rowLabels = grid.rows.slice(seen.r0, seen.r1).map((row) => row.label);
-  const widest = Math.min(most, Math.max(30, ...sampled(rowLabels).map((label) => textWidth(label, rowSize, true) + 12)));
+  const widest = Math.min(most, Math.max(46, ...sampled(rowLabels).map((label) => textWidth(label, rowSize, true) + 12)));
   const cell = cellFor(widest);
   const cellH = nq > 0 ? Math.max(cell, Math.min(26, 260 / nq)) : cell;
   const colLabels = sampled(grid.cols.slice(seen.c0, seen.c1).map((col) => col.label));
@@ -137,14 +137,19 @@ function drawSpotlight(pen, { panel, seen, x, y, w, h, cell, cellH }) {
   if (state.direction === "to" && row !== null) {
     pen.rect(x, y, w, row * cellH, paper, VEIL);
     pen.rect(x, y + (row + 1) * cellH, w, h - (row + 1) * cellH, paper, VEIL);
-    pen.frame(x, y + row * cellH, w, cellH, accent, 1.5);
+    if (cellH >= 4) pen.frame(x, y + row * cellH, w, cellH, accent, 1.5);
+    else for (const side of [x - 6, x + w + 1]) pen.rect(side, y + (row + 0.5) * cellH - 1.5, 5, 3, accent);
   }
   if (state.direction === "from" && col !== null) {
     pen.rect(x, y, col * cell, h, paper, VEIL);
     pen.rect(x + (col + 1) * cell, y, w - (col + 1) * cell, h, paper, VEIL);
-    pen.frame(x + col * cell, y, cell, h, accent, 1.5);
+    if (cell >= 4) pen.frame(x + col * cell, y, cell, h, accent, 1.5);
+    else for (const side of [y - 6, y + h + 1]) pen.rect(x + (col + 0.5) * cell - 1.5, side, 3, 5, accent);
   }
-  if (row !== null && col !== null) pen.frame(x + col * cell - 1, y + row * cellH - 1, cell + 2, cellH + 2, accent, 2.5);
+  if (row !== null && col !== null) {
+    const [wide, high] = [Math.max(cell, 4) + 2, Math.max(cellH, 4) + 2];
+    pen.frame(x + (col + 0.5) * cell - wide / 2, y + (row + 0.5) * cellH - high / 2, wide, high, accent, cell < 8 ? 1.5 : 2.5);
+  }
   if (hover && hover.i >= seen.r0 && hover.i < seen.r1 && hover.j >= seen.c0 && hover.j < seen.c1) {
     pen.frame(x + (hover.j - seen.c0) * cell, y + (hover.i - seen.r0) * cellH, cell, cellH, ink, 1);
   }

@@ -20,7 +20,7 @@ function buildHeads(host, trace) {
   const most = Math.max(...trace.layers.map((layer) => layer.heads.length));
   const numbers = [...new Set(trace.layers.flatMap((layer) => layer.heads.map((head) => head.head)))].sort((a, b) => a - b);
   const room = Math.max(240, host.clientWidth || 360);
-  const side = clamp(Math.floor((room - 56) / most) - 7, 15, 62);
+  const side = clamp(Math.floor((room - 26) / most) - 7, 15, 62);
   const table = el("div", {
     class: "heads",
     role: "radiogroup",

@@ -45,9 +45,10 @@ function factsOf({ model, tokens, layers }) {
 }
 
 function writeFacts() {
+  const told = PAGE.mode === "compare" ? TRACES : TRACES.slice(-1);
   const compared = PAGE.mode === "compare" ? [`${TRACES[0].label} beside ${TRACES[1].label}`] : [];
-  const same = new Set(TRACES.map((trace) => trace.model.name)).size === 1;
-  byId("facts").textContent = [...compared, ...(same ? [factsOf(TRACES[0])] : TRACES.map(factsOf))].join(compared.length ? "; " : "");
+  const same = new Set(told.map((trace) => trace.model.name)).size === 1;
+  byId("facts").textContent = [...compared, ...(same ? [factsOf(told[0])] : told.map(factsOf))].join(compared.length ? "; " : "");
   const notes = [...new Set(TRACES.flatMap((trace) => trace.notes))].map((note) => el("p", {}, note));
   const kbd = (key) => el("kbd", {}, key);
   const keys = el("p", { class: "keys" }, "Keys, once the grid has the focus: ", kbd("←"), " ", kbd("→"), " ", kbd("↑"), " ", kbd("↓"), " move, ", kbd("Home"), " ", kbd("End"), " first and last key, ", kbd("+"), " ", kbd("−"), " ", kbd("0"), " zoom, ", kbd("Esc"), " lifts the spotlight. Tab reaches everything else.");
@@ -96,6 +97,13 @@ function redraw() {
   for (const draw of drawers) draw(view);
 }
 
+/** Draw for paper (white, as wide as a page), or for the screen again. */
+function paper(printing) {
+  onPaper = printing;
+  document.documentElement.classList.toggle("printing", printing);
+  redraw();
+}
+
 function start() {
   startControls();
   startRun();
@@ -105,8 +113,8 @@ function start() {
   drawers.push(drawControls, drawRun, drawChoice, drawSentences, drawLead, drawGrid, drawHeads, drawRow, drawArithmetic, drawExplorer);
   beginning();
   darkQuery.addEventListener("change", redraw);
-  addEventListener("beforeprint", () => { onPaper = true; redraw(); });
-  addEventListener("afterprint", () => { onPaper = false; redraw(); });
+  addEventListener("beforeprint", () => paper(true));
+  addEventListener("afterprint", () => paper(false));
   addEventListener("hashchange", () => { beginning(); refresh(); });
   let width = innerWidth;
   addEventListener("resize", () => {

@@ -61,7 +61,7 @@ function writeCaption() {
   if (state.renorm) said.push("rows rescaled to sum to 1");
   if (state.words === "merged") said.push("pieces of a word merged: summed over keys, averaged over queries");
   if (state.colour === "log") said.push("logarithmic colour");
-  const stored = head.trace.levels ? ` Stored in ${head.trace.levels} steps: a weight w is exact to ±√w / ${head.trace.levels}.` : "";
+  const stored = head.trace.levels ? ` Stored in ${head.trace.levels} steps: a weight w is within √w / ${head.trace.levels}.` : "";
   byId("caption").textContent = `${said.join("; ")}.${stored}`;
 }
 

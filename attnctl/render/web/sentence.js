@@ -82,6 +82,8 @@ function shadeSentence(host, panel) {
     button.title = w === undefined ? "" : weightText(w, 4);
   }
   drawArcs(host, words, found, chosen);
+  const own = words.querySelector('[aria-pressed="true"]');
+  if (own && words.classList.contains("very-many")) words.scrollTop = own.offsetTop - words.offsetTop - words.clientHeight / 2;
 }
 
 /** Lines from the chosen token to the others, where all stand on one line. */
@@ -171,10 +173,11 @@ function writeFinding() {
   return host.replaceChildren(...where, ...said, ".");
 }
 
-/** A token's label, with its place where others read the same. */
+/** A token's label: in quotation marks where it is no word, with its place where others read the same. */
 function named(groups, at) {
   const { label, tokens } = groups[at];
-  return groups.filter((group) => group.label === label).length > 1 ? `${label} (${tokens[0]})` : label;
+  const clear = /[\p{L}\p{N}]/u.test(label) ? label : `“${label}”`;
+  return groups.filter((group) => group.label === label).length > 1 ? `${clear} (${tokens[0]})` : clear;
 }
 
 /** a, b and c */

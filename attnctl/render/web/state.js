@@ -1,6 +1,8 @@
 // What is chosen, kept in the page's address, and the view that follows from it.
 
-const DEFAULTS = { direction: "to", colour: "linear", map: "heat", drop: "none", renorm: false, words: "pieces", of: 0, step: 0 };
+// in a long text nearly every weight is small: there the colours begin logarithmic
+const LONG = TRACES.some((trace) => keyTokens(trace).labels.length > 96);
+const DEFAULTS = { direction: "to", colour: LONG ? "log" : "linear", map: "heat", drop: "none", renorm: false, words: "pieces", of: 0, step: 0 };
 const CHOICES = {
   direction: ["to", "from"],
   colour: ["linear", "log"],
