@@ -215,11 +215,11 @@ def as_document(trace: Trace) -> dict[str, Any]:
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "text": trace.text,
-        "tokens": _tokens_document(trace.tokens),
-        "model": _model_document(trace.model),
+        "tokens": tokens_document(trace.tokens),
+        "model": model_document(trace.model),
     }
     if trace.key_tokens is not None:
-        document["key_tokens"] = _tokens_document(trace.key_tokens)
+        document["key_tokens"] = tokens_document(trace.key_tokens)
     if trace.embeddings is not None:
         document["embeddings"] = _plain(trace.embeddings, "embeddings")
     document["layers"] = [_layer_document(layer) for layer in trace.layers]
@@ -235,7 +235,8 @@ def as_document(trace: Trace) -> dict[str, Any]:
     return document
 
 
-def _tokens_document(tokens: tuple[Token, ...]) -> list[dict[str, Any]]:
+def tokens_document(tokens: tuple[Token, ...]) -> list[dict[str, Any]]:
+    """Tokens as they stand in JSON."""
     documents = []
     for index, token in enumerate(tokens):
         entry: dict[str, Any] = {"index": index, "text": token.text}
@@ -253,7 +254,8 @@ def _tokens_document(tokens: tuple[Token, ...]) -> list[dict[str, Any]]:
 _INFO_FIELDS = tuple(f.name for f in dataclasses.fields(ModelInfo))
 
 
-def _model_document(info: ModelInfo) -> dict[str, Any]:
+def model_document(info: ModelInfo) -> dict[str, Any]:
+    """A model as it stands in JSON."""
     # the seed is always said: null is an answer ("none was used")
     return {name: value for name in _INFO_FIELDS if (value := getattr(info, name)) is not None or name == "seed"}
 

@@ -102,7 +102,7 @@ class Stack:
             call, told = self._call(layer, x, placed)
             ctx = visit(layer, call)
             if ctx is None:
-                from attnctl.statistics import fused_context
+                from attnctl.statistics.context import fused_context
 
                 ctx = fused_context(call)  # (heads, n, d_v)
             out = attention.output(attention.concatenate(ctx), placed.get("W_O"), placed.get("b_O"))  # (n, d_out)
