@@ -103,6 +103,12 @@ def _over_training(
     if options.get("model") is not None:
         raise UsageError("--run and --model exclude each other: the run is the model")
     check_writable(output)
+    if suffix == ".html":
+        from attnctl.cli.view import over_training, write_page
+
+        pages, labels = over_training(run, text, layer, head, options)
+        write_page(pages, output, labels=labels, over_training=True)
+        return
     from attnctl.models import record
     from attnctl.steps import focus
 

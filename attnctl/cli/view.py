@@ -95,14 +95,14 @@ def over_training(
     folder: str, text: str, layer: str | None, head: str | None, options: dict[str, Any]
 ) -> tuple[list[Trace], list[str]]:
     """The text under the weights of every kept step of a run, and the steps' names."""
+    from attnctl.models.weights import steps_of
     from attnctl.training.run import Run
 
     if options.get("model") is not None:
         raise UsageError("--model does not go with --run, whose steps are the models then")
-    run = Run(folder)
-    losses = {report["step"]: report["loss"] for report in run.reports() if report.get("loss") is not None}
+    losses = {report["step"]: report["loss"] for report in Run(folder).reports() if report.get("loss") is not None}
     traces, labels = [], []
-    for step, path in run.snapshots():
+    for step, path in steps_of(folder).items():
         traces.append(narrowed(*recorded(text, options | {"model": str(path)}, layer, head)))
         labels.append(f"step {step:,}" + (f", loss {losses[step]:.2f}" if step in losses else ""))
     return traces, labels

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attnctl import steps
+from attnctl import measures, steps
 from attnctl.errors import AttnctlError
 from attnctl.tokens import shown
 from attnctl.trace import LayerTrace, Token, Trace
@@ -115,12 +115,8 @@ def packed_tokens(tokens: tuple[Token, ...], text: str) -> dict[str, Any]:
 
 
 def words_of(tokens: tuple[Token, ...], text: str) -> list[int]:
-    """For each token the number of its word: pieces that touch each other, letter on letter, are one word."""
-    numbers: list[int] = []
-    for at, token in enumerate(tokens):
-        before = tokens[at - 1] if at else None
-        numbers.append(numbers[-1] + (0 if _same_word(before, token, text) else 1) if before else 0)
-    return numbers
+    """For each token the number of its word."""
+    return [number for number, group in enumerate(measures.groups(tokens, text)) for _ in group]
 
 
 def _touches(before: Token, token: Token, text: str) -> bool:
@@ -129,14 +125,6 @@ def _touches(before: Token, token: Token, text: str) -> bool:
         return False
     blank = text[before.end - 1 : before.end].isspace() or text[token.start : token.start + 1].isspace()
     return before.end == token.start and 0 < token.start < len(text) and not blank
-
-
-def _same_word(before: Token, token: Token, text: str) -> bool:
-    if not _touches(before, token, text):
-        return False
-    assert token.start is not None
-    last, first = text[token.start - 1], text[token.start]
-    return last.isalnum() and first.isalnum() and last.isascii() == first.isascii()
 
 
 def packed_steps(trace: Trace) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def test_it_opens_a_browser_where_there_is_one(run: Run, tmp_path: Path, monkeyp
         ([TEXT, "--query", "Bob"], 2, "no token 'Bob'"),
         (["-", "-"], 2, "only one of them"),
         (["random", "dot", TEXT, "--model", "dot"], 2, "which are the models then"),
-        ([TEXT, "--run", "."], 1, "holds no run"),
+        ([TEXT, "--run", "."], 1, "holds no step-"),
         ([TEXT, "other", "--run", "."], 2, "--run takes one text"),
         (["gone.json"], 1, "cannot read gone.json"),
         ([], 2, "there is no text"),

@@ -104,7 +104,7 @@ function barRow(other, at, panels, weightIn, masked, from) {
   const token = other.tokens[0];
   const chosen = token === (from ? state.query : state.key) || other.tokens.includes(from ? state.query : state.key);
   const weights = panels.map((panel) => weightIn(panel, at));
-  const cells = weights.map((w) => el("td", {}, masked ? "·" : weightText(w, panels[0].grid.nk > 60 ? 4 : 3)));
+  const cells = weights.map((w) => el("td", {}, masked ? "·" : cellText(w, panels[0].grid.nk > 60 ? 4 : 3)));
   const change = panels.length === 2 ? el("td", {}, signed(weights[1] - weights[0])) : null;
   const bars = masked ? [] : weights.map((w, which) => barOf(w, weights.length === 2 && which === 0));
   const pick = () => choose(from ? { query: token } : { key: token });

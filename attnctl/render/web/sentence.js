@@ -131,7 +131,7 @@ function arc(from, to, w, below, rise) {
   const side = below ? 1 : -1;
   const span = Math.abs(to.x - from.x);
   const look = { fill: "none", stroke: "currentColor", "stroke-linecap": "round" };
-  const weight = { "stroke-width": (0.6 + 7 * w).toFixed(2), "stroke-opacity": (0.12 + 0.6 * Math.min(1, w * 1.3)).toFixed(3) };
+  const weight = { "stroke-width": (0.7 + 5.3 * w).toFixed(2), "stroke-opacity": (0.12 + 0.6 * Math.min(1, w * 1.3)).toFixed(3) };
   const bend = Math.max(16, rise * Math.sqrt(span)) * 1.33 * side;
   const d = span
     ? `M${from.x} ${from.y}C${from.x} ${from.y + bend} ${to.x} ${to.y + bend} ${to.x} ${to.y}`
