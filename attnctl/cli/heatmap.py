@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.sources import Source, TokenNames, trace_of
+from attnctl.cli.sources import Source, TokenNames, otherwise
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def heatmap(
         ),
     ] = None,
     renormalise: Annotated[bool, typer.Option("--renormalise", help="Make each row sum to 1 again.")] = False,
+    words: o.Words = False,
+    measure: o.Measure = None,
     **options: Any,
 ) -> None:
     """Draw the attention weights: queries down, keys across, one head or every layer × head.
@@ -67,7 +69,9 @@ def heatmap(
     picture = _form(output, size, dpi)
     inches = None if size is None else _inches(size)
     colour = None if cmap == "viridis" else _colours(cmap)
-    trace, layers, heads = trace_of(source, file, tokens, options, layer, head)
+    trace, layers, heads = otherwise(source, file, tokens, options, layer, head, words=words, measure=measure)
+    if trace.model.kind == "checkpoint":
+        o.say(trace.notes)
     if picture == "html":
         from attnctl.cli.view import narrowed, write_page
 
