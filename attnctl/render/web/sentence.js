@@ -169,7 +169,7 @@ function writeFinding() {
   const own = (from ? grid.cols : grid.rows)[at];
   const name = el("b", {}, own.label);
   const itself = (other) => !view.head.trace.keyTokens && other.tokens[0] === own.tokens[0];
-  const parts = best.map((other) => [percent(weight(other)), el("b", {}, itself(others[other]) ? "itself" : named(others, other))]);
+  const parts = best.map((other) => [percent(weight(other)), el("b", {}, itself(others[other]) ? (view.head.trace.overview ? "themselves" : "itself") : named(others, other))]);
   if (!parts.length) return host.replaceChildren(...where, name, from ? " gets almost no attention here." : " spreads its attention so thinly that no key gets 0.5 %.");
   if (view.head.trace.overview) {
     const listing = listed(parts.map(([share, label]) => [share, from ? " of the attention of " : " of their attention to ", label]));
