@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from attnctl import __version__
-from attnctl.cli import compare, evaluate, explain, heatmap, quiz, schema, softmax, train, view
+from attnctl.cli import batch, compare, evaluate, explain, heatmap, quiz, schema, softmax, train, view
 from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError
 
 
@@ -73,6 +73,7 @@ def _root(
 app.command("explain")(explain.explain)
 app.command("heatmap")(heatmap.heatmap)
 app.command("compare")(compare.compare)
+app.command("batch")(batch.batch)
 app.command("view")(view.view)
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
