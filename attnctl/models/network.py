@@ -74,7 +74,9 @@ def info_of(network: Any, name: str, kind: str) -> ModelInfo:
     if decoder and hasattr(config, "num_decoder_layers"):
         layers = config.num_decoder_layers
     d_model = _first(config, "hidden_size", "d_model")
-    module = next((m for m in network.modules() if isinstance(getattr(m, "is_causal", None), bool)), None)
+    module = next(
+        (m for n, m in network.named_modules() if isinstance(getattr(m, "is_causal", None), bool) and _reads(n)), None
+    )
     causal = kind == "decoder" if kind != "self" else bool(module.is_causal) if module else network.can_generate()
     scaling = getattr(module, "scaling", None) if kind == "self" else None
     d_k = _first(config, "head_dim", "d_kv", "qk_head_dim") or (d_model // heads if d_model and heads else None)
@@ -94,6 +96,11 @@ def info_of(network: Any, name: str, kind: str) -> ModelInfo:
         dtype=str(network.dtype).removeprefix("torch."),
         device=str(network.device),
     )
+
+
+def _reads(name: str) -> bool:
+    """Whether a module is on the way of the text, not of pictures or sound."""
+    return not any(other in name for other in ("vision", "visual", "audio"))
 
 
 def _first(config: Any, *names: str) -> Any:
