@@ -126,9 +126,9 @@ class Checkpoint:
         return torch.tensor([[token.id for token in tokens]], device=self.network.device)  # (1, n)
 
     def _start(self) -> tuple[Token, ...]:
-        number = self.network.config.decoder_start_token_id
-        if number is None:
-            number = self.network.config.bos_token_id
+        said = (self.network.config, getattr(self.network, "generation_config", None), self.pieces)
+        names = ("decoder_start_token_id", "bos_token_id", "bos_id")
+        number = next((i for name in names for one in said if (i := getattr(one, name, None)) is not None), 0)
         return (Token(self.pieces.tokenizer.id_to_token(number) or str(number), number, special=True),)
 
     def _target(self, source: Sequence[Token]) -> tuple[Token, ...]:

@@ -65,8 +65,10 @@ def class_of(transformers: Any, settings: dict[str, Any], name: str) -> Any:
 
 def info_of(network: Any, name: str, kind: str) -> ModelInfo:
     """What is known of the attention before anything ran."""
-    config = network.config if kind != "self" else network.config.get_text_config()
     decoder = kind in ("decoder", "cross")
+    config = network.config if kind != "self" else network.config.get_text_config()
+    if kind != "self":  # some keep a configuration for each half
+        config = getattr(config, "decoder" if decoder else "encoder", config)
     heads = _first(
         config, "decoder_attention_heads" if decoder else "encoder_attention_heads", "num_attention_heads", "num_heads"
     )

@@ -93,7 +93,7 @@ def record(
         part = ran.weights[layer][list(keep_heads)]  # (heads, n_q, n_k)
         kept[layer] = {"weights": part if rows is None else part[:, list(rows)]}
     for layer in () if layers is None else sorted(keep_layers - kept.keys()):
-        raise UsageError(f"layer {layer} of {info.name} is no layer of attention: those are {spoken(sorted(set(met)))}")
+        raise UsageError(f"layer {layer} of {info.name} has no attention: it is in {spoken(sorted(set(met)))}")
     trace = Trace(
         text=text,
         tokens=ran.tokens,
