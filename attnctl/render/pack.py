@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from attnctl import measures, steps
 from attnctl.errors import AttnctlError
 from attnctl.tokens import shown
-from attnctl.trace import LayerTrace, Token, Trace
+from attnctl.trace import LayerTrace, ModelInfo, Token, Trace
 
 # what a head keeps beside its weights, most needed first
 DETAILS = ("queries", "keys", "values", "scores", "bias", "scaled_scores", "dropped_weights", "context")
@@ -69,12 +70,12 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: Budget, walked: b
     return {
         "label": shown(label),
         "text": trace.text,
-        "model": described(trace),
+        "model": described(trace.model, steps.is_default_scale(trace)),
         "tokens": packed_tokens(trace.tokens, trace.text),
         "keyTokens": None if trace.key_tokens is None else packed_tokens(trace.key_tokens, trace.text),
         "layers": [pack_layer(layer, blobs, levels, details) for layer in trace.layers],
         "levels": levels,
-        "thumbs": pack_thumbnails(trace, blobs),
+        "thumbs": pack_thumbnails(weight_grids(trace), blobs),
         "lacking": [name for name in DETAILS[:3] if _has(trace, name) and name not in details],
         "focus": None if found is None else {k: getattr(found, k) for k in ("layer", "head", "query", "key")},
         "steps": packed_steps(trace) if walked else None,
@@ -83,9 +84,8 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: Budget, walked: b
     }
 
 
-def described(trace: Trace) -> dict[str, Any]:
+def described(info: ModelInfo, default_scale: bool = False) -> dict[str, Any]:
     """The model in a few facts."""
-    info = trace.model
     names = (
         "kind",
         "d_model",
@@ -100,17 +100,17 @@ def described(trace: Trace) -> dict[str, Any]:
         "seed",
     )
     facts = {name: value for name in names if (value := getattr(info, name)) is not None}
-    return {"name": shown(info.name), "defaultScale": steps.is_default_scale(trace)} | facts
+    return {"name": shown(info.name), "defaultScale": default_scale} | facts
 
 
 def packed_tokens(tokens: tuple[Token, ...], text: str) -> dict[str, Any]:
-    """The tokens' labels, which are special, and which word each belongs to."""
+    """The tokens' labels, which are special, which follow without a space, and which word each belongs to."""
     return {
         "labels": [shown(token.text) for token in tokens],
         "special": [at for at, token in enumerate(tokens) if token.special],
         "unknown": [at for at, token in enumerate(tokens) if token.unknown],
-        "words": words_of(tokens, text),
         "glued": [at for at in range(1, len(tokens)) if _touches(tokens[at - 1], tokens[at], text)],
+        "words": words_of(tokens, text),
     }
 
 
@@ -145,6 +145,11 @@ def packed_steps(trace: Trace) -> dict[str, Any]:
                 lists.append(said)
             of[f"{layer}/{head}"] = lists.index(said)
     return {"lists": lists, "of": of, "whole": whole}
+
+
+def weight_grids(trace: Trace) -> list[npt.NDArray[np.float32]]:
+    """The weights of every head, layer by layer: (n_q, n_k) each."""
+    return [grid for layer in trace.layers if layer.weights is not None for grid in layer.weights]
 
 
 # --- arrays ------------------------------------------------------------------------------------------------------
@@ -195,7 +200,7 @@ def coded(weights: npt.NDArray[np.float32], levels: int) -> bytes:
 
 def fitting_levels(trace: Trace, budget: Budget) -> int:
     """The finest of LEVELS that keeps the weights within the budget, judged by a sample of heads."""
-    grids = [layer.weights[at] for layer in trace.layers if layer.weights is not None for at in range(len(layer.heads))]
+    grids = weight_grids(trace)
     size = sum(grid.size for grid in grids)
     if size * 4 * 4 // 3 <= budget.html // 4 or any(grid.min(initial=0.0) < 0 for grid in grids):
         return 0  # small, or no weights in the strict sense: kept as they are
@@ -221,14 +226,12 @@ def _has(trace: Trace, name: str) -> bool:
     return any(getattr(layer, name) is not None for layer in trace.layers)
 
 
-def pack_thumbnails(trace: Trace, blobs: Blobs) -> dict[str, Any]:
-    """A small picture of every head, layer by layer: square roots of pooled weights, each as a share of its own top."""
+def pack_thumbnails(grids: Iterable[npt.NDArray[Any]], blobs: Blobs) -> dict[str, Any]:
+    """A small picture of every head's grid, in their order: square roots of pooled weights, each a share of its own top."""
     pictures = []
-    for layer in trace.layers:
-        assert layer.weights is not None
-        for grid in layer.weights:
-            small = pooled(np.clip(grid, 0, None))  # (rows, columns), at most THUMBNAIL each
-            pictures.append(np.rint(np.sqrt(small / (small.max() or 1.0)) * 255).astype(np.uint8))
+    for grid in grids:
+        small = pooled(np.clip(grid, 0, None))  # (rows, columns), at most THUMBNAIL each
+        pictures.append(np.rint(np.sqrt(small / (small.max() or 1.0)) * 255).astype(np.uint8))
     rows, columns = pictures[0].shape
     if any(picture.shape != (rows, columns) for picture in pictures):
         raise AttnctlError("the layers of this trace hold different query rows: choose one layer")
