@@ -231,7 +231,9 @@ def _scaled(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         )
     else:
         shown = "scale" if scale is None else f"{scale:.6g}"
-        formula, sentence = f"scaled scores = scores × {shown}", "Multiplied by the scale that was asked for."
+        formula = f"scaled scores = scores × {shown}"
+        who = "the model sets" if trace.model.kind == "checkpoint" else "was asked for"
+        sentence = f"Multiplied by the scale that {who}."
     if cap is not None:
         formula += f", capped: {cap:g} tanh(· / {cap:g})"
         sentence += f" A soft cap then keeps them within ±{cap:g}."
@@ -356,7 +358,7 @@ def _prediction(trace: Trace) -> Step:
         "prediction",
         "prediction",
         "softmax(residual stream × unembedding)",
-        "The last row is held against every word of the vocabulary.",
+        "A token's final row is held against every word of the vocabulary.",
     )
 
 

@@ -408,9 +408,16 @@ def save(trace: Trace, path: str | Path) -> None:
     if suffix == ".json":
         write_whole(path, to_json(trace) + b"\n")
     elif suffix == ".npz":
-        write_whole(path, lambda file: np.savez(file, **dict(_npz_entries(trace))))
+        write_whole(path, to_npz(trace))
     else:
         raise AttnctlError(f"a trace is saved as .json or .npz, not as {suffix or 'a name without suffix'}: {path}")
+
+
+def to_npz(trace: Trace) -> bytes:
+    """The bytes of an NPZ file: the same for the same trace."""
+    file = io.BytesIO()
+    np.savez(file, **dict(_npz_entries(trace)))
+    return file.getvalue()
 
 
 def _npz_entries(trace: Trace) -> Iterator[tuple[str, Any]]:

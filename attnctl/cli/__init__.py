@@ -18,6 +18,7 @@ COMMANDS = (
     "explain",
     "heatmap",
     "compare",
+    "batch",
     "view",
     "train",
     "evaluate",

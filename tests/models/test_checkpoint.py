@@ -122,6 +122,21 @@ def test_encoder_decoders(shelf: Callable[..., Path], case: str) -> None:
     assert 1 < len(own.tokens) <= 4 and any("the model's own" in note for note in own.notes)
 
 
+def test_layers_without_attention(shelf: Callable[..., Path]) -> None:
+    path = str(shelf("lfm2, convolutions"))
+    assert [layer.layer for layer in attend("at ate", path).layers] == [1]
+    with pytest.raises(UsageError, match="layer 0 of lfm2 has no attention: it is in 1"):
+        attend("at ate", path, layer=0)
+
+
+def test_more_than_the_memory_holds(shelf: Callable[..., Path]) -> None:
+    model = open_model(str(shelf("t5, bias")))
+    with pytest.raises(
+        AttnctlError, match=r"2 layers × 4 heads, 20,000 × 20,000 each, takes 38 GB: choose with --layer"
+    ):
+        record(model, "x" * 20_000)
+
+
 def test_generation(shelf: Callable[..., Path]) -> None:
     path = shelf("llama")
     trace = attend("at é", str(path), generate=4)
