@@ -48,7 +48,7 @@ function boxOf(panel, left, top, room, titled) {
   const sumRoom = 50;
   const cellFor = (labels) =>
     Math.min(bigCell(Math.max(nq, nk)), (room - labels - sumRoom) / nk, Math.max(760 / nq, 2));
-  const rowSize = cellFor(most) < LEAST_LABEL ? 10.5 : sizeFor(cellFor(most));
+  const rowSize = cellFor(most) < LEAST_LABEL - 1 ? 10.5 : sizeFor(cellFor(most));
   const rowLabels = grid.rows.slice(seen.r0, seen.r1).map((row) => row.label);
   const widest = Math.min(
     most,
@@ -84,7 +84,6 @@ function boxOf(panel, left, top, room, titled) {
     cellH,
     style,
     widest,
-    rowSize,
     head,
     sumRoom,
     bottom: y + h + 58,
@@ -229,6 +228,7 @@ function drawRowLabels(pen, box) {
   const { grid } = panel;
   const chosen = chosenRow(grid);
   const all = cellH >= LEAST_LABEL;
+  const rowSize = all ? sizeFor(cellH) : 10.5;
   const every = all ? 1 : niceStep((24 / cellH) | 0 || 1);
   for (let i = seen.r0; i < seen.r1; i++) {
     const own = i === chosen || (hover && hover.i === i);
@@ -236,8 +236,8 @@ function drawRowLabels(pen, box) {
     const middle = y + (i - seen.r0 + 0.5) * cellH;
     if (!all && !own && chosen >= 0 && Math.abs((i - chosen) * cellH) < 14) continue;
     const label =
-      all || own ? cut(grid.rows[i].label, widest - 12, all ? box.rowSize : 10.5) : String(grid.rows[i].tokens[0]);
-    const size = all ? box.rowSize : 10.5;
+      all || own ? cut(grid.rows[i].label, widest - 12, rowSize) : String(grid.rows[i].tokens[0]);
+    const size = all || own ? rowSize : 10.5;
     const fill = i === chosen ? accent : grid.rows[i].special || !(all || own) ? quiet : ink;
     pen.text(label, x - 8, middle, { size, align: "right", fill, bold: i === chosen });
     if (grid.sums && (all ? cellH >= 14 || i === chosen : i === chosen)) {

@@ -1,7 +1,7 @@
 // What is chosen, kept in the page's address, and the view that follows from it.
 
 // in a long text nearly every weight is small: there the colours begin logarithmic
-const LONG = TRACES.some((trace) => keyTokens(trace).labels.length > 96);
+const LONG = TRACES.some((trace) => keyTokens(trace).labels.length > 40);
 const DEFAULTS = {
   direction: "to",
   colour: LONG ? "log" : "linear",
