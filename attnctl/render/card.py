@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 HOW = {
@@ -12,7 +12,7 @@ HOW = {
 }
 
 
-def card(name: str, metadata: dict[str, str], shapes: dict[str, Sequence[int]], size: int) -> list[str]:
+def card(name: str, metadata: dict[str, str], shapes: Mapping[str, Sequence[int]], size: int) -> list[str]:
     """The card as lines; `size` is that of the file in bytes. What the metadata does not tell is left out."""
     recipe: dict[str, Any] = json.loads(metadata.get("recipe", "{}"))
     parameters = sum(_product(shape) for shape in shapes.values())
@@ -69,12 +69,14 @@ def _table(figures: Sequence[dict[str, Any]]) -> list[str]:
     ]
     for entry in figures:
         goal = f"{entry['goal'] * 100:3.0f}%" if entry.get("goal") else "    "
-        shares = (
-            (entry["held_out"], entry["unseen"]),
-            (entry["untrained"], entry["by_offset"], entry["by_nearest"], entry["by_first"]),
-        )
-        first = "  ".join(f"{share * 100:{width}.1f}%" for share, width in zip(shares[0], (7, 5), strict=True))
-        rest = "  ".join(f"{share * 100:{width}.1f}%" for share, width in zip(shares[1], (8, 5, 6, 4), strict=True))
+        first = _percent((entry["held_out"], 7), (entry["unseen"], 5))
+        rules = (entry["by_offset"], 5), (entry["by_nearest"], 6), (entry["by_first"], 5)
+        rest = _percent((entry["untrained"], 8), *rules)
         place = f"{entry['layer']}.{entry['head']}"
         lines.append(f"  {entry['relation']:{wide}}  {place:>4}  {first}  {goal}  {rest}")
     return lines
+
+
+def _percent(*cells: tuple[float, int]) -> str:
+    """Shares from 0 to 1 as percentages, each right-aligned in its width."""
+    return "  ".join(f"{share * 100:{width}.1f}%" for share, width in cells)
