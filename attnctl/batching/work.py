@@ -157,12 +157,7 @@ class Worker:
 
     def _as(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
         if form in PICTURES:
-            from attnctl.render.figure import draw, image
-
-            title = item.options.get("title")
-            drawing = draw(trace, **(self.work.look | ({} if title is None else {"title": title})))
-            notes += drawing.notes
-            return image(drawing.figure, form)
+            return self._picture(form, item, trace, notes)
         if not self.work.parameters:
             trace = replace(trace, layers=tuple(replace(layer, parameters={}) for layer in trace.layers))
         if form == "json":
@@ -174,6 +169,20 @@ class Worker:
 
             return to_npz(trace)
         raise ValueError(form)
+
+    def _picture(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
+        look = self.work.look | ({"title": item.options["title"]} if "title" in item.options else {})
+        if form == "png":
+            from attnctl.render.raster import png
+
+            data, said = png(trace, **look)
+        else:
+            from attnctl.render.figure import draw, image
+
+            drawing = draw(trace, **look)
+            data, said = image(drawing.figure, form), drawing.notes
+        notes += said
+        return data
 
 
 def check(work: Work) -> None:

@@ -61,7 +61,7 @@ def batch(
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first text that cannot be done.")] = False,
     cmap: o.Cmap = "viridis",
     size: o.Size = None,
-    dpi: Annotated[int, typer.Option("--dpi", help="Dots per inch.", min=30, max=1200)] = 200,
+    dpi: Annotated[int, typer.Option("--dpi", help="Dots per inch.", min=30, max=1200)] = 100,
     title: o.Title = None,
     values: o.Values = None,
     log: o.Log = False,
