@@ -64,7 +64,7 @@ class Prediction:
     probability: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelInfo:
     """What the numbers come from. None: not known to this source (a bare matrix has no d_model)."""
 
@@ -90,7 +90,7 @@ class ModelInfo:
     device: str = "cpu"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class LayerTrace:
     """One layer's attention. `heads` and `rows` say which heads and queries the arrays hold; None is absent.
 
@@ -134,7 +134,7 @@ class LayerTrace:
         return self.rows.index(query)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Trace:
     """All of one text through one model: tokens, embeddings, and each layer's queries to context."""
 
@@ -145,6 +145,7 @@ class Trace:
     embeddings: Floats | None = None  # (n, d_model)
     key_tokens: tuple[Token, ...] | None = None  # where the keys are another text's tokens (cross attention)
     predictions: tuple[Prediction, ...] = ()
+    measure: str | None = None  # what stands in place of the weights: value-norm, rollout
     notes: tuple[str, ...] = ()  # what a reader must know about these numbers, in sentences
 
     @property
@@ -188,6 +189,14 @@ def spoken(numbers: Any) -> str:
     return ", ".join(names if len(names) <= 8 else [*names[:3], "…", names[-1]]) or "none"
 
 
+def as_numpy(array: Any) -> Any:
+    """Any library's array as NumPy on the CPU, low precision widened to float32."""
+    if isinstance(array, np.ndarray):
+        return array
+    tensor = array.detach().cpu()
+    return (tensor.float() if tensor.dtype.itemsize < 4 and tensor.dtype.is_floating_point else tensor).numpy()
+
+
 # --- JSON --------------------------------------------------------------------------------------------------------
 
 
@@ -206,11 +215,11 @@ def as_document(trace: Trace) -> dict[str, Any]:
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "text": trace.text,
-        "tokens": _tokens_document(trace.tokens),
-        "model": _model_document(trace.model),
+        "tokens": tokens_document(trace.tokens),
+        "model": model_document(trace.model),
     }
     if trace.key_tokens is not None:
-        document["key_tokens"] = _tokens_document(trace.key_tokens)
+        document["key_tokens"] = tokens_document(trace.key_tokens)
     if trace.embeddings is not None:
         document["embeddings"] = _plain(trace.embeddings, "embeddings")
     document["layers"] = [_layer_document(layer) for layer in trace.layers]
@@ -219,12 +228,15 @@ def as_document(trace: Trace) -> dict[str, Any]:
             {"position": p.position, "text": p.text, "id": p.id, "probability": p.probability}
             for p in trace.predictions
         ]
+    if trace.measure is not None:
+        document["measure"] = trace.measure
     if trace.notes:
         document["notes"] = list(trace.notes)
     return document
 
 
-def _tokens_document(tokens: tuple[Token, ...]) -> list[dict[str, Any]]:
+def tokens_document(tokens: tuple[Token, ...]) -> list[dict[str, Any]]:
+    """Tokens as they stand in JSON."""
     documents = []
     for index, token in enumerate(tokens):
         entry: dict[str, Any] = {"index": index, "text": token.text}
@@ -242,7 +254,8 @@ def _tokens_document(tokens: tuple[Token, ...]) -> list[dict[str, Any]]:
 _INFO_FIELDS = tuple(f.name for f in dataclasses.fields(ModelInfo))
 
 
-def _model_document(info: ModelInfo) -> dict[str, Any]:
+def model_document(info: ModelInfo) -> dict[str, Any]:
+    """A model as it stands in JSON."""
     # the seed is always said: null is an answer ("none was used")
     return {name: value for name in _INFO_FIELDS if (value := getattr(info, name)) is not None or name == "seed"}
 
@@ -324,6 +337,7 @@ def from_document(document: Any, source: str = "this trace") -> Trace:
             embeddings=_floats(document["embeddings"]) if "embeddings" in document else None,
             key_tokens=key_tokens,
             predictions=tuple(Prediction(**p) for p in document.get("predictions", ())),
+            measure=document.get("measure"),
             notes=tuple(document.get("notes", ())),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

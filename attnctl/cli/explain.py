@@ -50,6 +50,8 @@ def explain(
         trace, at = _read_otherwise(o.text_of(text, file), layer, head, query, options, words=words, measure=measure)
     else:
         trace, at = _trace(o.text_of(text, file), layer, head, query, options, narrow=form in ("json", "npz"))
+    if names is not None and trace.model.kind == "checkpoint" and form not in ("json", "npz"):
+        o.say(trace.notes)  # where the steps are picked, their heading is not shown
     if form in ("json", "npz"):
         _write_trace(trace, names, output)
     else:

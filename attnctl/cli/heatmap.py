@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.sources import Source, TokenNames, trace_of
+from attnctl.cli.sources import Source, TokenNames, otherwise
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ def heatmap(
             "--run", help="Draw one head over the training in this folder: .gif, or a strip.", show_default=False
         ),
     ] = None,
+    words: o.Words = False,
+    measure: o.Measure = None,
     **options: Any,
 ) -> None:
     """Draw the attention weights: queries down, keys across, one head or every layer × head.
@@ -60,7 +62,9 @@ def heatmap(
     picture = _form(output, size, dpi)
     inches = None if size is None else o.inches(size)
     colour = None if cmap == "viridis" else _colours(cmap)
-    trace, layers, heads = trace_of(source, file, tokens, options, layer, head)
+    trace, layers, heads = otherwise(source, file, tokens, options, layer, head, words=words, measure=measure)
+    if trace.model.kind == "checkpoint":
+        o.say(trace.notes)
     if picture == "html":
         from attnctl.cli.view import narrowed, write_page
 
@@ -92,6 +96,12 @@ def _over_training(
     if options.get("model") is not None:
         raise UsageError("--run and --model exclude each other: the run is the model")
     check_writable(output)
+    if suffix == ".html":
+        from attnctl.cli.view import over_training, write_page
+
+        pages, labels = over_training(run, text, layer, head, options)
+        write_page(pages, output, labels=labels, over_training=True)
+        return
     from attnctl.models import record
     from attnctl.steps import focus
 

@@ -63,6 +63,7 @@ MODEL_OPTIONS: dict[str, Any] = {
     "output_projection": _option(
         bool, "--output-projection/--no-output-projection", help="With or without W_O (random)."
     ),
+    "predict": _option(str, "--predict", help="The words expected after a token (masked models: at it), or all."),
     "seed": _option(int, "--seed", help="Seed of everything random; 0 unless told otherwise."),
     "causal": _option(bool, "--causal/--no-causal", help="Hide the future from every query."),
     "window": _option(int, "--window", help="Sliding window: hide keys this many tokens away, and more."),

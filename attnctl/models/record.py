@@ -12,14 +12,15 @@ import numpy as np
 from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.measures import sink
 from attnctl.models.devices import LONG
-from attnctl.statistics import as_numpy
 from attnctl.tokens import checked
-from attnctl.trace import LayerTrace, Prediction, Token, Trace
+from attnctl.trace import LayerTrace, ModelInfo, Prediction, Token, Trace, as_numpy, spoken
 
 if TYPE_CHECKING:
     from attnctl.models import Model
+
+
+MOST = 16e9  # bytes of weights and scores that are kept of one text
 
 
 @dataclass
@@ -35,6 +36,7 @@ class Run:
     extras: dict[int, dict[str, Any]] = field(default_factory=dict)
     weights: dict[int, Any] = field(default_factory=dict)  # (heads, n_q, n_k), where a source can give nothing else
     predictions: tuple[Prediction, ...] = ()
+    model: ModelInfo | None = None  # where a run says more than could be known before it
     notes: tuple[str, ...] = ()
 
 
@@ -89,9 +91,12 @@ def record(
     info = model.info
     keep_layers = set(chosen(layers, info.n_layers or 1, "layer", info.name))
     keep_heads = chosen(heads, info.n_heads or 1, "head", info.name)
+    _check_room(len(keep_layers), len(keep_heads), len(tokens) if rows is None else len(rows), len(tokens))
     kept: dict[int, dict[str, Any]] = {}
+    met: list[int] = []
 
     def visit(layer: int, call: Call) -> Array | None:
+        met.append(layer)
         if layer not in keep_layers:
             return None
         part = rows is not None or len(keep_heads) < call.queries.shape[-3]
@@ -108,10 +113,12 @@ def record(
     for layer in keep_layers & ran.weights.keys():
         part = ran.weights[layer][list(keep_heads)]  # (heads, n_q, n_k)
         kept[layer] = {"weights": part if rows is None else part[:, list(rows)]}
+    for layer in () if layers is None else sorted(keep_layers - kept.keys()):
+        raise UsageError(f"layer {layer} of {info.name} has no attention: it is in {spoken(sorted(set(met)))}")
     trace = Trace(
         text=text,
         tokens=ran.tokens,
-        model=info,
+        model=ran.model or info,
         layers=tuple(
             layer_trace(layer, kept[layer], ran.extras.get(layer, {}), keep_heads, rows, info) for layer in sorted(kept)
         ),
@@ -120,9 +127,23 @@ def record(
         predictions=ran.predictions,
         notes=ran.notes,
     )
-    if info.kind == "checkpoint" and (parked := sink(trace)) is not None:
+    if info.kind != "checkpoint":
+        return trace
+    from attnctl.measures import sink
+
+    if (parked := sink(trace)) is not None:
         trace = replace(trace, notes=(*trace.notes, parked))
     return trace
+
+
+def _check_room(layers: int, heads: int, rows: int, n: int) -> None:
+    """Raise AttnctlError, before any work, where the scores, scaled scores and weights would fill the memory."""
+    size = 3 * 4 * layers * heads * rows * n
+    if size > MOST:
+        raise AttnctlError(
+            f"every step of {layers} layers × {heads} heads, {rows:,} × {n:,} each, takes {size / 1e9:.0f} GB: choose "
+            "with --layer, --head and --query"
+        )
 
 
 PER_ROW = ("queries", "scores", "bias", "scaled_scores", "weights", "dropped_weights", "context")

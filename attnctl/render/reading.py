@@ -25,6 +25,7 @@ class Reading:
     weights: dict[tuple[int, int], Floats]  # (layer, head) → (n_q, n_k)
     masks: dict[int, Bools]  # layer → (n_q, n_k), true where a query may look; only layers that have one
     said: tuple[str, ...] = ()
+    measure: str | None = None  # what stands in place of the weights: value-norm, rollout
     names: tuple[str, ...] = ()  # of the panels, where they are no heads
 
     def panel_name(self, head: int) -> str:
@@ -44,7 +45,13 @@ class Reading:
     @property
     def title(self) -> str:
         """The model, the layers and the heads, as a title says them."""
-        return f"{self.name}, {_counted(self.layers, 'layer')}, {_counted(self.heads, 'head')}"
+        heads = "rollout of all heads" if self.measure == "rollout" else _counted(self.heads, "head")
+        return f"{self.name}, {_counted(self.layers, 'layer')}, {heads}"
+
+    @property
+    def unit(self) -> str:
+        """What a cell's number is, for the colour bar."""
+        return {"value-norm": "share of ‖weight × value‖", "rollout": "rollout"}.get(self.measure or "", "weight")
 
 
 def read(
@@ -85,6 +92,7 @@ def read(
         weights=weights,
         masks=masks,
         said=told(keys, out, renormalise),
+        measure=trace.measure,
     )
 
 
