@@ -28,7 +28,9 @@ Entry = dict[str, Any]
 
 
 class Writer(Protocol):
-    """A format that holds many items in one file; `files` are written whole before the items count as done."""
+    """A format that holds many items in a file; its name begins with `prefix`. It is written before its items count as done."""
+
+    prefix: str
 
     def add(self, result: Result) -> Iterator[tuple[str, bytes]]:
         """Take an item in; the files that are full."""
@@ -36,8 +38,8 @@ class Writer(Protocol):
     def end(self) -> Iterator[tuple[str, bytes]]:
         """The files that are left at the end of a group."""
 
-    def finish(self, folder: Path) -> None:
-        """What is made of all files at the end of the run."""
+    def finish(self, folder: Path, files: Sequence[str]) -> None:
+        """What is made of all files, in their order, at the end of the run."""
 
 
 class Folder:
@@ -207,7 +209,7 @@ class Folder:
             for form, file in self._lines.items():
                 file.truncate(self._ends[form])
             self._safe = end, dict(self._ends)
-            for path in gone:
+            for path in gone:  # which only a manifest that was tampered with puts elsewhere
                 if path.resolve().is_relative_to(self.path.resolve()):
                     path.unlink(missing_ok=True)
 
@@ -248,8 +250,14 @@ class Folder:
         """End the run: what waits for its group to fill is written as it is."""
         if self.writers:
             self._end_group(self._group)
+        files = {writer.prefix: dict[str, None]() for writer in self.writers}
+        for entry, _ in self._entries() if files else ():
+            for name in (file["file"] for file in entry.get("files", ())):
+                for prefix in files:
+                    if name.startswith(prefix):
+                        files[prefix][name] = None
         for writer in self.writers:
-            writer.finish(self.path)
+            writer.finish(self.path, list(files[writer.prefix]))
 
     def _entry(self, result: Result) -> Entry:
         item = result.item
@@ -296,9 +304,8 @@ class Folder:
     def _end_group(self, entries: list[Entry]) -> None:
         for writer in self.writers:
             self._share(writer.end())
-        for entry in entries:
-            if entry["status"] == "done":
-                entry["files"] += self._shared
+        if self._shared:  # a group is done or not as one: its last line tells
+            entries[-1].setdefault("files", []).extend(self._shared)
         self._commit(entries)
         self._group, self._shared = [], []
 

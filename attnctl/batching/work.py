@@ -53,7 +53,7 @@ class Work:
     @property
     def slow(self) -> bool:
         """Whether pictures are drawn, which takes longer than everything else together."""
-        return any(form not in ("json", "npz") for form in self.formats)
+        return any(form in (*PICTURES, "contact-sheet", "statistics") for form in self.formats)
 
 
 @dataclass(frozen=True)
@@ -168,6 +168,21 @@ class Worker:
             from attnctl.trace import to_npz
 
             return to_npz(trace)
+        if form == "parquet":
+            from attnctl.batching.columns import packed as packed_rows
+
+            return packed_rows(trace, item)
+        if form == "contact-sheet":
+            from attnctl.render.contact import packed, tiles
+
+            name = str(item.number) if item.id is None else item.id
+            return packed(tiles(trace, name, self.work.look.get("cmap", "viridis")))
+        if form == "statistics":
+            import orjson
+
+            from attnctl.batching.corpus import of_trace
+
+            return orjson.dumps(of_trace(trace))
         raise ValueError(form)
 
     def _picture(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
@@ -190,6 +205,11 @@ def check(work: Work) -> None:
     model = open_model(**work.options)
     for spec, count, what in ((work.layer, model.info.n_layers, "layer"), (work.head, model.info.n_heads, "head")):
         _selected(spec, count, what, model.info.name)
+    if "parquet" in work.formats:
+        try:
+            import pyarrow  # noqa: F401
+        except ImportError:
+            raise AttnctlError("--format parquet needs pyarrow: pip install 'attnctl[batch]'") from None
     if work.slow:
         from attnctl.render.figure import colour_map
 

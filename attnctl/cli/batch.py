@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from attnctl.batching.sources import Source
     from attnctl.batching.work import Result, Work
 
-FORMATS = ("json", "npz", "png", "svg", "pdf")
+FORMATS = ("json", "npz", "parquet", "png", "svg", "pdf", "contact-sheet", "statistics")
 
 
 @o.with_model_options
@@ -35,7 +35,12 @@ def batch(
             "-o", "--output", help="The folder to write; without it, JSON lines to stdout.", show_default=False
         ),
     ] = None,
-    formats: Annotated[str, typer.Option("--format", help="One or more of json, npz, png, svg, pdf.")] = "json",
+    formats: Annotated[
+        str,
+        typer.Option(
+            "--format", help="One or more of json, npz, parquet, png, svg, pdf, contact-sheet, statistics: json,png."
+        ),
+    ] = "json",
     input_form: Annotated[
         str | None,
         typer.Option("--input", help="text, jsonl, csv, tsv or parquet; by the suffix.", show_default=False),
@@ -136,12 +141,15 @@ def _fill(work: Work, source: Source, output: str, jobs: int, strict: bool) -> i
     """A folder of files and their manifest. → how many failed, now or before."""
     from attnctl.batching.engines import results
     from attnctl.batching.folder import Folder
+    from attnctl.batching.groups import Contacts, Statistics, Tables
     from attnctl.cli.progress import progress
 
     said: dict[str, Any] = {"formats": sorted(work.formats), "model": work.options, "look": work.look}
     said |= {"layer": work.layer, "head": work.head, "query": work.query, "parameters": work.parameters}
     said |= {"max_tokens": work.max_tokens}
-    with Folder(output, said, work.formats, ()) as folder, progress(source.share) as tick:
+    made = {"parquet": Tables, "contact-sheet": lambda: Contacts(_heading(work, source)), "statistics": Statistics}
+    writers: list[Any] = [made[form]() for form in work.formats if form in made]
+    with Folder(output, said, work.formats, writers) as folder, progress(source.share) as tick:
         for chunk in results(work, folder.missing(source), jobs, flowing=source.path == "-"):
             for at, result in enumerate(chunk):
                 try:
@@ -154,6 +162,15 @@ def _fill(work: Work, source: Source, output: str, jobs: int, strict: bool) -> i
         folder.finish()
     _summary(folder)
     return folder.failed + folder.failed_before
+
+
+def _heading(work: Work, source: Source) -> str:
+    from pathlib import Path
+
+    from attnctl.models import DEFAULT
+
+    name = "standard input" if source.path == "-" else Path(source.path).name
+    return f"{name}, {work.options.get('name', DEFAULT)}"
 
 
 _noted: set[str] = set()

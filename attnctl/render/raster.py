@@ -62,25 +62,9 @@ class Raster(Sheet):
             super().draw(values)
 
     def _text(self, x: float, y: float, text: str, size: float, **how: Any) -> None:
-        stamp = _lettering(
-            text,
-            size,
-            self.dpi,
-            tuple(self.labels.family),
-            how.get("rotation", 0),
-            how.get("rotation_mode", "default"),
-            how.get("ha", "center"),
-            how.get("va", "center"),
-        )
-        self._press(stamp, round(x * self.dpi), round(y * self.dpi), how.get("color", INK))
-
-    def _press(self, stamp: Stamp, x: int, y: int, colour: str) -> None:
-        """Ink of a colour through a stamp whose anchor is put on pixel (x, y)."""
-        left, top = x - stamp.x, y - stamp.y
-        skip_x, skip_y = max(0, -left), max(0, -top)
-        region = self.canvas[top + skip_y : top + stamp.alpha.shape[0], left + skip_x : left + stamp.alpha.shape[1]]
-        alpha = stamp.alpha[skip_y : skip_y + region.shape[0], skip_x : skip_x + region.shape[1]]
-        region[...] = _mixed(region, _bytes(colour), alpha[..., None])
+        ink = how.pop("color", INK)
+        stamp = lettering(text, size, self.dpi, tuple(self.labels.family), **how)
+        press(self.canvas, stamp, round(x * self.dpi), round(y * self.dpi), ink)
 
     def _strokes(self, lines: Sequence[tuple[float, float, float, float]], colour: str, width: float) -> None:
         """Lines along the axes, their edges softened by how much of a pixel they cover."""
@@ -135,7 +119,7 @@ class Raster(Sheet):
         if high > h or wide > w or min(tops) < 0 or min(lefts) < 0 or max(tops) > room[0] or max(lefts) > room[1]:
             for cell, (row, column) in zip(at.tolist(), boxes, strict=True):  # they overlap: one after the other
                 stamp = stamps[texts[cell]]
-                self._press(stamp, column + stamp.x, row + stamp.y, INK if bright[cell] else PAPER)
+                press(self.canvas, stamp, column + stamp.x, row + stamp.y, INK if bright[cell] else PAPER)
             return
         under = np.stack([self.canvas[row : row + high, column : column + wide] for row, column in boxes])
         alphas = np.stack([stamps[texts[cell]].alpha for cell in at.tolist()])  # (shown, high, wide)
@@ -150,6 +134,15 @@ class Raster(Sheet):
 @lru_cache(maxsize=64)
 def _bytes(colour: str) -> Any:
     return np.array([round(255 * part) for part in to_rgb(colour)], dtype=np.uint16)  # (3,)
+
+
+def press(canvas: Any, stamp: Stamp, x: int, y: int, colour: str) -> None:
+    """Ink of a colour on canvas (height, width, 3), through a stamp whose anchor is put on pixel (x, y)."""
+    left, top = x - stamp.x, y - stamp.y
+    skip_x, skip_y = max(0, -left), max(0, -top)
+    region = canvas[top + skip_y : top + stamp.alpha.shape[0], left + skip_x : left + stamp.alpha.shape[1]]
+    alpha = stamp.alpha[skip_y : skip_y + region.shape[0], skip_x : skip_x + region.shape[1]]
+    region[...] = _mixed(region, _bytes(colour), alpha[..., None])
 
 
 def _mixed(under: Any, ink: Any, alpha: Any) -> Any:
@@ -181,13 +174,21 @@ def _easel(dpi: float) -> Any:
 
 
 @lru_cache(maxsize=8192)
-def _lettering(
-    text: str, size: float, dpi: float, family: tuple[str, ...], rotation: float, mode: str, ha: str, va: str
+def lettering(
+    text: str,
+    size: float,
+    dpi: float,
+    family: tuple[str, ...],
+    *,
+    rotation: float = 0,
+    rotation_mode: str = "default",
+    ha: str = "center",
+    va: str = "center",
 ) -> Stamp:
     """A text as matplotlib sets it, around its anchor."""
     figure = _easel(dpi)
     label = Text(0, 0, text, fontsize=size, family=list(family), rotation=rotation, ha=ha, va=va, parse_math=False)
-    label.set_rotation_mode(cast(Any, mode))
+    label.set_rotation_mode(cast(Any, rotation_mode))
     label.set_figure(figure)
     extent = label.get_window_extent(figure.canvas.get_renderer())
     x, y = (2 - int(np.floor(low)) for low in (extent.x0, extent.y0))
