@@ -28,7 +28,7 @@ Entry = dict[str, Any]
 
 
 class Writer(Protocol):
-    """A format that holds many items in a file; its name begins with `prefix`. It is written before its items count as done."""
+    """A format that holds many items in a file, whose name begins with `prefix`; it is written before they count as done."""
 
     prefix: str
 
