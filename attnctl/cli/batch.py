@@ -60,6 +60,9 @@ def batch(
     max_tokens: Annotated[
         int, typer.Option("--max-tokens", help="A text with more tokens is an error of its own.", min=1)
     ] = 2048,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", help="Texts of about one length that share a pass (checkpoints).", min=1)
+    ] = 8,
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", help="Processes [default: one a core].", min=1, show_default=False)
     ] = None,
@@ -83,11 +86,14 @@ def batch(
     look: dict[str, Any] = {"cmap": cmap, "values": values, "log": log, "drop": tuple(drop or ()), "dpi": dpi}
     look |= {"size": None if size is None else o.inches(size), "title": title, "renormalise": renormalise}
     texts = _source(source, input_form, column, id_column)
+    from dataclasses import replace
+
     from attnctl.batching.work import Work, check
     from attnctl.models.arguments import arguments
 
     work = Work(arguments(options), asked, layer, head, query, look, parameters, max_tokens)
-    check(work)
+    if check(work).info.kind == "checkpoint":
+        work = replace(work, batch_size=batch_size)
     if output is None or output == "-":
         failed = _flow(work, texts, jobs or 1, strict)  # what flows line by line is seldom worth more processes
     else:
@@ -139,18 +145,20 @@ def _flow(work: Work, source: Source, jobs: int, strict: bool) -> int:
 
 def _fill(work: Work, source: Source, output: str, jobs: int, strict: bool) -> int:
     """A folder of files and their manifest. → how many failed, now or before."""
-    from attnctl.batching.engines import results
+    from attnctl.batching.engines import SHARED, results
     from attnctl.batching.folder import Folder
     from attnctl.batching.groups import Contacts, Statistics, Tables
     from attnctl.cli.progress import progress
 
     said: dict[str, Any] = {"formats": sorted(work.formats), "model": work.options, "look": work.look}
     said |= {"layer": work.layer, "head": work.head, "query": work.query, "parameters": work.parameters}
-    said |= {"max_tokens": work.max_tokens}
+    said |= {"max_tokens": work.max_tokens, "batch_size": work.batch_size}
     made = {"parquet": Tables, "contact-sheet": lambda: Contacts(_heading(work, source)), "statistics": Statistics}
     writers: list[Any] = [made[form]() for form in work.formats if form in made]
-    with Folder(output, said, work.formats, writers) as folder, progress(source.share) as tick:
-        for chunk in results(work, folder.missing(source), jobs, flowing=source.path == "-"):
+    together = SHARED if work.batch_size > 1 else 1
+    flowing = source.path == "-" and together == 1  # texts that share a pass are the same in every run
+    with Folder(output, said, work.formats, writers, together) as folder, progress(source.share) as tick:
+        for chunk in results(work, folder.missing(source), jobs, flowing):
             for at, result in enumerate(chunk):
                 try:
                     _told(result, strict)
