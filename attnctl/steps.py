@@ -358,7 +358,7 @@ def _prediction(trace: Trace) -> Step:
         "prediction",
         "prediction",
         "softmax(residual stream × unembedding)",
-        "The last row is held against every word of the vocabulary.",
+        "A token's final row is held against every word of the vocabulary.",
     )
 
 

@@ -64,7 +64,7 @@ class Prediction:
     probability: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelInfo:
     """What the numbers come from. None: not known to this source (a bare matrix has no d_model)."""
 
@@ -90,7 +90,7 @@ class ModelInfo:
     device: str = "cpu"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class LayerTrace:
     """One layer's attention. `heads` and `rows` say which heads and queries the arrays hold; None is absent.
 
@@ -134,7 +134,7 @@ class LayerTrace:
         return self.rows.index(query)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Trace:
     """All of one text through one model: tokens, embeddings, and each layer's queries to context."""
 
@@ -189,6 +189,14 @@ def spoken(numbers: Any) -> str:
     return ", ".join(names if len(names) <= 8 else [*names[:3], "…", names[-1]]) or "none"
 
 
+def as_numpy(array: Any) -> Any:
+    """Any library's array as NumPy on the CPU, low precision widened to float32."""
+    if isinstance(array, np.ndarray):
+        return array
+    tensor = array.detach().cpu()
+    return (tensor.float() if tensor.dtype.itemsize < 4 and tensor.dtype.is_floating_point else tensor).numpy()
+
+
 # --- JSON --------------------------------------------------------------------------------------------------------
 
 
@@ -207,11 +215,11 @@ def as_document(trace: Trace) -> dict[str, Any]:
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "text": trace.text,
-        "tokens": _tokens_document(trace.tokens),
-        "model": _model_document(trace.model),
+        "tokens": tokens_document(trace.tokens),
+        "model": model_document(trace.model),
     }
     if trace.key_tokens is not None:
-        document["key_tokens"] = _tokens_document(trace.key_tokens)
+        document["key_tokens"] = tokens_document(trace.key_tokens)
     if trace.embeddings is not None:
         document["embeddings"] = _plain(trace.embeddings, "embeddings")
     document["layers"] = [_layer_document(layer) for layer in trace.layers]
@@ -227,7 +235,8 @@ def as_document(trace: Trace) -> dict[str, Any]:
     return document
 
 
-def _tokens_document(tokens: tuple[Token, ...]) -> list[dict[str, Any]]:
+def tokens_document(tokens: tuple[Token, ...]) -> list[dict[str, Any]]:
+    """Tokens as they stand in JSON."""
     documents = []
     for index, token in enumerate(tokens):
         entry: dict[str, Any] = {"index": index, "text": token.text}
@@ -245,7 +254,8 @@ def _tokens_document(tokens: tuple[Token, ...]) -> list[dict[str, Any]]:
 _INFO_FIELDS = tuple(f.name for f in dataclasses.fields(ModelInfo))
 
 
-def _model_document(info: ModelInfo) -> dict[str, Any]:
+def model_document(info: ModelInfo) -> dict[str, Any]:
+    """A model as it stands in JSON."""
     # the seed is always said: null is an answer ("none was used")
     return {name: value for name in _INFO_FIELDS if (value := getattr(info, name)) is not None or name == "seed"}
 
@@ -398,9 +408,16 @@ def save(trace: Trace, path: str | Path) -> None:
     if suffix == ".json":
         write_whole(path, to_json(trace) + b"\n")
     elif suffix == ".npz":
-        write_whole(path, lambda file: np.savez(file, **dict(_npz_entries(trace))))
+        write_whole(path, to_npz(trace))
     else:
         raise AttnctlError(f"a trace is saved as .json or .npz, not as {suffix or 'a name without suffix'}: {path}")
+
+
+def to_npz(trace: Trace) -> bytes:
+    """The bytes of an NPZ file: the same for the same trace."""
+    file = io.BytesIO()
+    np.savez(file, **dict(_npz_entries(trace)))
+    return file.getvalue()
 
 
 def _npz_entries(trace: Trace) -> Iterator[tuple[str, Any]]:

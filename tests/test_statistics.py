@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from attnctl import attention, statistics, sweep
+from attnctl import attention, statistics
 from attnctl.attention import Call
+from attnctl.statistics import blocks, sweep, weights
+from attnctl.statistics.context import fused_context
 
 KINDS = {
     "full": {},
@@ -156,11 +158,11 @@ def test_more_keys_than_queries(library):
     close(found.pooled[:, 0], np.stack([w[..., :300].sum(-1).mean(-1), w[..., 300:].sum(-1).mean(-1)], -1))
     distance = np.abs(np.arange(350, 400)[:, None] - np.arange(400))
     close(found.distance, (w * distance).sum(-1))
-    close(statistics.at_offset(call, found.logsumexp, -1), w[:, np.arange(50), np.arange(349, 399)])
+    close(weights.at_offset(call, found.logsumexp, -1), w[:, np.arange(50), np.arange(349, 399)])
 
 
 def test_the_kernel_that_tells_its_logsumexp_gives_the_same_masses():
-    call = sweep.as_torch(make(300, d=16, causal=True, window=100))
+    call = blocks.as_torch(make(300, d=16, causal=True, window=100))
     edges = statistics.even_edges(300, 7)
     one, other = (sweep.sweep(call, key_edges=edges, row_edges=edges, fused=fused).pooled for fused in (True, False))
     close(one, other)
@@ -189,17 +191,33 @@ def test_a_previous_token_head_stands_exactly_one_token_back():
 # --- overview ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("peaks", [False, True])
-def test_an_overview_cell_is_the_mean_or_the_largest_of_its_weights(peaks):
+@pytest.mark.parametrize("how", ["mean", "max"])
+def test_an_overview_cell_is_the_mean_or_the_largest_of_its_weights(how):
     call = make(700, causal=True)
-    grid, rows, columns = statistics.overview(call, 64, peaks=peaks)
+    grid = statistics.overview(call, 64, how)
     w = exact(call).weights
-    pool = np.max if peaks else np.mean
-    assert grid.shape == (4, len(rows) - 1, len(columns) - 1) and grid.shape[1] <= 64
+    edges = statistics.even_edges(700, 64)
+    assert grid.shape == (4, len(edges) - 1, len(edges) - 1)
+    some = {"mean": np.mean, "max": np.max}[how]
     close(
-        grid,
-        [[[pool(h[a:b, c:d]) for c, d in statistics.pairs(columns)] for a, b in statistics.pairs(rows)] for h in w],
+        grid, [[[some(h[a:b, c:d]) for c, d in statistics.pairs(edges)] for a, b in statistics.pairs(edges)] for h in w]
     )
+
+
+@pytest.mark.parametrize("kind", ["full", "causal", "window", "bias", "padding"])
+@pytest.mark.parametrize("how", ["mean", "max", "mass"])
+def test_parts_may_leave_tokens_out_and_lie_apart(kind, how):
+    call = make(600, **KINDS[kind])
+    rows, columns = [((100, 140),), ((150, 160), (300, 301))], [((0, 1), (400, 600)), ((1, 90),), ((90, 95),)]
+    found = statistics.pool(call, rows, columns, how)
+    w = exact(call).weights
+
+    def cell(head, row, column):
+        part = np.concatenate([head[a:b] for a, b in row])
+        part = np.concatenate([part[:, a:b] for a, b in column], axis=1)
+        return {"mean": part.mean(), "max": part.max(), "mass": part.sum(1).mean()}[how]
+
+    close(found, [[[cell(head, row, column) for column in columns] for row in rows] for head in w])
 
 
 @pytest.mark.parametrize(("n", "most"), [(1, 256), (256, 256), (257, 256), (1000, 256), (10, 3)])
@@ -224,7 +242,7 @@ def test_the_rank_of_a_grid():
 def test_one_weight_needs_no_row(kind, offset):
     call = make(200, **KINDS[kind])
     lse = statistics.measure(call, plain=False).logsumexp
-    found = statistics.at_offset(call, lse, offset)
+    found = weights.at_offset(call, lse, offset)
     w = exact(call).weights
     there = np.arange(max(0, -offset), min(200, 200 - offset))
     close(found[:, there], w[:, there, there + offset])
@@ -246,33 +264,33 @@ def test_mass_on_copies_of_a_token_and_on_what_followed_them(kind, shift):
         js = [j for j in js if mask[i, j]]
         if js:
             wanted[:, i] = steps.weights[:, i, js].sum(-1)
-    close(statistics.on_copies(call, lse, ids, shift), wanted)
+    close(weights.on_copies(call, lse, ids, shift), wanted)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_strongest_links_and_their_coverage(kind, monkeypatch):
-    monkeypatch.setattr(statistics, "MEMORY", 1 << 20)  # several blocks
+    monkeypatch.setattr(weights, "MEMORY", 1 << 20)  # several blocks
     call = make(300, **KINDS[kind])
-    keys, weights = statistics.top_links(call, 10)
+    keys, strongest = weights.top_links(call, 10)
     w = exact(call).weights
-    close(weights, -np.sort(-w, axis=-1)[..., :10])
-    close(np.take_along_axis(w, keys, -1), weights)
+    close(strongest, -np.sort(-w, axis=-1)[..., :10])
+    close(np.take_along_axis(w, keys, -1), strongest)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_chosen_rows(kind, monkeypatch):
-    monkeypatch.setattr(statistics, "MEMORY", 1 << 17)
+    monkeypatch.setattr(weights, "MEMORY", 1 << 17)
     call = make(300, **KINDS[kind])
-    close(statistics.exact_rows(call, [299, 0, 150, 7]), exact(call).weights[:, [299, 0, 150, 7]])
+    close(weights.exact_rows(call, [299, 0, 150, 7]), exact(call).weights[:, [299, 0, 150, 7]])
 
 
 @pytest.mark.parametrize("library", [np, torch])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_context_without_the_matrix(kind, library, monkeypatch):
     monkeypatch.setattr(statistics, "PLAIN", 0)
-    monkeypatch.setattr(statistics, "MEMORY", 1 << 20)
+    monkeypatch.setattr(weights, "MEMORY", 1 << 20)
     call = make(300, library=library, **KINDS[kind])
-    found = statistics.fused_context(call)
+    found = fused_context(call)
     assert type(found) is type(call.queries)
     close(found, exact(call).context, floor=1)
 
@@ -294,13 +312,14 @@ def test_random_rows_of_a_long_text_in_float64():
 LIMITED = """
 import resource, sys, torch
 from attnctl import attention, statistics
+from attnctl.statistics.context import fused_context
 torch.set_num_threads(1)
 n, heads = 12288, 4
 q = torch.randn(heads, n, 16, generator=torch.Generator().manual_seed(0))
 call = attention.Call(q, q, q, causal=True)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 statistics.overview(call, 128)
-statistics.fused_context(call)
+fused_context(call)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 """
 

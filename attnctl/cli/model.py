@@ -1,7 +1,8 @@
-"""`attnctl model`: how large a model's attention is, from its configuration alone."""
+"""`attnctl model`: how large a model's attention is, from its configuration alone; the card of a trained one."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +13,10 @@ from attnctl.errors import UsageError
 def model(
     name: Annotated[
         str | None,
-        typer.Argument(help="A known name, a checkpoint's folder or .gguf file, or owner/name.", show_default=False),
+        typer.Argument(
+            help="A known name, a checkpoint's folder or .gguf file, owner/name; demo, a weights file or a run.",
+            show_default=False,
+        ),
     ] = None,
     *,
     tokens: Annotated[
@@ -22,8 +26,12 @@ def model(
 ) -> None:
     """Say how large a model's attention is: heads, parameters, the n × n, the cache. No weights are read.
 
-    Without a name, list the configurations that are known offline.
+    Of a model that attnctl trained, print its card: data, objective, and what its heads have learned. Without a name, list
+    the configurations that are known offline.
     """
+    if name is not None and (path := _trained(name)) is not None:
+        _print_card(name, path, json)
+        return
     from attnctl.models.sizes import known, sizes
 
     if name is None:
@@ -42,6 +50,33 @@ def model(
     from attnctl.render.sizes import lines
 
     print(*lines(found, n), sep="\n")
+
+
+def _trained(name: str) -> Path | None:
+    """The file of a bundled model, of a run, or of weights; None for anything else."""
+    if name in ("demo", "demo-masked"):
+        from attnctl.models.bundled import path_of
+
+        return path_of(name)
+    path = Path(name) / "weights.safetensors" if Path(name).is_dir() else Path(name)
+    return path if path.suffix == ".safetensors" and path.is_file() else None
+
+
+def _print_card(name: str, path: Path, json: bool) -> None:
+    from json import dumps, loads
+
+    from attnctl.models.weights import read_weights
+
+    file = read_weights(path)
+    shapes = {key: list(tensor.shape) for key, tensor in file.tensors.items()}
+    if json:
+        inner = {"recipe", "figures", "tokens"}
+        told = {key: loads(value) if key in inner else value for key, value in file.metadata.items()}
+        print(dumps({"name": name, "shapes": shapes} | told, ensure_ascii=False))
+        return
+    from attnctl.render.card import card
+
+    print(*card(name, file.metadata, shapes, path.stat().st_size), sep="\n")
 
 
 def _write(found: object, n: int) -> None:

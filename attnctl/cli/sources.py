@@ -30,6 +30,20 @@ TokenNames = Annotated[
 ]
 
 
+class Asked(NamedTuple):
+    """A text, and the model that it is for: not run yet."""
+
+    model: Any
+    text: str
+
+
+class Given(NamedTuple):
+    """Numbers that have been computed already, and where they are from."""
+
+    trace: Trace
+    where: str
+
+
 class Chosen(NamedTuple):
     """A trace, and the layers and heads of it that were asked for (None: all that it holds)."""
 
@@ -51,21 +65,41 @@ def trace_of(
     No model is imported for a trace or for bare weights. Raises AttnctlError for a source that is damaged or ambiguous,
     UsageError for model options beside numbers that have been computed already.
     """
+    return chosen(asked(source, file, tokens, options), layer, head)
+
+
+def asked(source: str | None, file: str | None, tokens: str | None, options: dict[str, Any]) -> Asked | Given:
+    """What the arguments of a command name: a text with its model, or numbers that have been computed already."""
     given = None if file is not None else _read(source)
     if given is None:
         if tokens is not None:
             raise UsageError("--tokens names the tokens of bare weights; a text is split by --tokenizer")
-        return recorded(o.text_of(source, file), options, layer, head)
+        text = o.text_of(source, file)
+        return Asked(o.model_of(options), text)
     where, data = given
     if _form(where, data, tokens) == "text":
         from attnctl.files import decode
 
-        return recorded(decode(data, where), options, layer, head)
+        text = decode(data, where)
+        return Asked(o.model_of(options), text)
     _refuse(options, where)
-    trace = _trace(where, data, tokens)
-    info = trace.model
-    n_layers = max((info.n_layers or 0, *(part.layer + 1 for part in trace.layers)))
-    n_heads = max((info.n_heads or 0, *(index + 1 for part in trace.layers for index in part.heads)))
+    return Given(_trace(where, data, tokens), where)
+
+
+def chosen(given: Asked | Given, layer: str | None, head: str | None) -> Chosen:
+    """The trace of what was asked for, the model run for a text, and the layers and heads selected."""
+    if isinstance(given, Asked):
+        from attnctl.models import record
+
+        info, name = given.model.info, given.model.info.name
+        layers, heads = (
+            o.selection(layer, info.n_layers or 1, "layer", name),
+            o.selection(head, info.n_heads or 1, "head", name),
+        )
+        return Chosen(record(given.model, given.text, layers=layers, heads=heads), layers, heads)
+    trace, where = given
+    n_layers = max((trace.model.n_layers or 0, *(part.layer + 1 for part in trace.layers)))
+    n_heads = max((trace.model.n_heads or 0, *(index + 1 for part in trace.layers for index in part.heads)))
     return Chosen(trace, o.selection(layer, n_layers, "layer", where), o.selection(head, n_heads, "head", where))
 
 
@@ -209,10 +243,4 @@ def _refuse(options: dict[str, Any], where: str) -> None:
 
 def recorded(text: str, options: dict[str, Any], layer: str | None, head: str | None) -> Chosen:
     """A text through a model, only the layers and heads asked for."""
-    from attnctl.models import record
-
-    model = o.model_of(options)
-    info = model.info
-    layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
-    heads = o.selection(head, info.n_heads or 1, "head", info.name)
-    return Chosen(record(model, text, layers=layers, heads=heads), layers, heads)
+    return chosen(Asked(o.model_of(options), text), layer, head)

@@ -14,8 +14,8 @@ from attnctl.models.network import info_of, load, quiet, steady
 from attnctl.models.pieces import Pieces, open_pieces, read_json
 from attnctl.models.places import find, need
 from attnctl.models.record import Run
-from attnctl.statistics import as_numpy
-from attnctl.trace import ModelInfo, Prediction, Token
+from attnctl.models.stack import predicted
+from attnctl.trace import ModelInfo, Prediction, Token, as_numpy
 
 KINDS = ("encoder", "decoder", "cross")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -36,6 +36,7 @@ class Checkpoint:
     kind: str
     target: str | None = None
     generate: int = 0
+    predict: str | None = None  # as of Stack
 
     def tokenize(self, text: str) -> tuple[Token, ...]:
         """The tokens that ask: of the text, generated ones at their end, or of the target for decoder and cross."""
@@ -108,7 +109,7 @@ class Checkpoint:
             inputs["decoder_input_ids"] = self._ids(tokens)
         elif self.kind == "encoder":  # the decoder must be given something; its attention is not read
             inputs["decoder_input_ids"] = self._ids(self._start())
-        if "logits_to_keep" in self._takes and not self._blanks(tokens):
+        if "logits_to_keep" in self._takes and self.predict is None and not self._blanks(tokens):
             inputs["logits_to_keep"] = 1
         if "use_cache" in self._takes:
             inputs["use_cache"] = False
@@ -189,8 +190,8 @@ class Checkpoint:
             return ()
         causal = self.kind == "decoder" or bool(self.info.causal)
         found = []
-        for at in [len(tokens) - 1] if causal else self._blanks(tokens):
-            share = torch.softmax(logits[0, -1 if causal else at].float(), -1)  # (vocabulary,)
+        for at in predicted(tokens, self.predict, self._blanks(tokens), causal):
+            share = torch.softmax(logits[0, at - len(tokens)].float(), -1)  # (vocabulary,)
             values, ids = share.topk(top)
             for value, number in zip(values.tolist(), ids.tolist(), strict=True):
                 text = self.pieces.tokenizer.decode([number], skip_special_tokens=False)

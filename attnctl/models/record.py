@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,9 @@ import numpy as np
 from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.measures import sink
 from attnctl.models.devices import LONG
-from attnctl.statistics import as_numpy
 from attnctl.tokens import checked
-from attnctl.trace import LayerTrace, ModelInfo, Prediction, Token, Trace, spoken
+from attnctl.trace import LayerTrace, ModelInfo, Prediction, Token, Trace, as_numpy, spoken
 
 if TYPE_CHECKING:
     from attnctl.models import Model
@@ -52,6 +51,26 @@ def chosen(wanted: Sequence[int] | None, count: int, what: str, of: str) -> tupl
     return tuple(dict.fromkeys(index % count for index in wanted))
 
 
+def selected(spec: str, count: int, what: str, of: str) -> list[int]:
+    """Indices that `3`, `0-5`, `1,4,7` or `-1` select from `count`.
+
+    Raises UsageError where it is no selection or one is not there.
+    """
+    wanted: list[int] = []
+    for part in spec.split(","):
+        part = part.strip()
+        if match := re.fullmatch(r"(\d+)-(\d+)", part):
+            first, last = int(match[1]), int(match[2])
+            if last < first:
+                raise UsageError(f"--{what} {part}: from {first} down to {last} is no range")
+            wanted += range(first, min(last, first + count) + 1)
+        elif re.fullmatch(r"-?\d+", part):
+            wanted.append(int(part))
+        else:
+            raise UsageError(f"--{what} {spec!r}: it reads 3, 0-5, 1,4,7, -1 or all")
+    return list(chosen(wanted, count, what, of))
+
+
 def record(
     model: Model,
     text: str,
@@ -59,12 +78,14 @@ def record(
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
     rows: Sequence[int] | None = None,
+    tokens: Sequence[Token] | None = None,
 ) -> Trace:
     """The trace of `text`, for the layers, heads and query rows asked for (None: all).
 
-    Raises AttnctlError for an empty text, UsageError for a selection that is not there.
+    `tokens` are those of the text where they are known already. Raises AttnctlError for an empty text, UsageError for a
+    selection that is not there.
     """
-    tokens = model.tokenize(checked(text))
+    tokens = model.tokenize(checked(text)) if tokens is None else tuple(tokens)
     if not tokens:
         raise AttnctlError("the text has no tokens: give at least one word")
     info = model.info
@@ -106,7 +127,11 @@ def record(
         predictions=ran.predictions,
         notes=ran.notes,
     )
-    if info.kind == "checkpoint" and (parked := sink(trace)) is not None:
+    if info.kind != "checkpoint":
+        return trace
+    from attnctl.measures import sink
+
+    if (parked := sink(trace)) is not None:
         trace = replace(trace, notes=(*trace.notes, parked))
     return trace
 

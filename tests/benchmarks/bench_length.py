@@ -16,6 +16,7 @@ CHILD = """
 import json, resource, sys, time
 import numpy as np, torch
 from attnctl import attention, statistics
+from attnctl.statistics import weights
 what, n, heads, d = sys.argv[1], *map(int, sys.argv[2:])
 torch.manual_seed(0)
 q, k, v = torch.randn(3, heads, n, d)
@@ -34,14 +35,14 @@ def heads_facts():
     coarse = statistics.even_edges(n, 128)
     facts = statistics.measure(call, key_edges=coarse, row_edges=coarse, rows=True, marks=[np.arange(n) == 0, ids % 10 == 0])
     for offset in (0, -1, 1):
-        statistics.at_offset(call, facts.logsumexp, offset)
+        weights.at_offset(call, facts.logsumexp, offset)
     for shift in (0, 1):
-        statistics.on_copies(call, facts.logsumexp, ids, shift)
+        weights.on_copies(call, facts.logsumexp, ids, shift)
     statistics.effective_rank(facts.pooled)
 
 def matrix():
-    weights = (q @ k.mT * d**-0.5).masked_fill_(torch.ones(n, n, dtype=torch.bool).triu_(1), -torch.inf).softmax(-1)
-    weights.view(heads, 256, n // 256, 256, n // 256).mean((2, 4))
+    matrix = (q @ k.mT * d**-0.5).masked_fill_(torch.ones(n, n, dtype=torch.bool).triu_(1), -torch.inf).softmax(-1)
+    matrix.view(heads, 256, n // 256, 256, n // 256).mean((2, 4))
 
 run = {"fused": fused, "overview": overview, "heads": heads_facts, "matrix": matrix}[what]
 if what != "matrix":  # the first call loads libraries

@@ -1,0 +1,344 @@
+"""Running a model over a long text and keeping an overview, facts of each head, links or single rows: no n × n weights."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnctl import attention
+from attnctl.attention import Array, Call
+from attnctl.errors import AttnctlError
+from attnctl.models.record import Run, chosen
+from attnctl.overview import Grid, HeadFacts, Links, LongRow, Overview, Part
+from attnctl.statistics import Tick, as_numpy, cut, effective_rank, even_edges, measure, pool, positions
+from attnctl.statistics.weights import at_offset, exact_rows, on_copies, top_links
+from attnctl.tokens import checked
+from attnctl.trace import Token
+
+if TYPE_CHECKING:
+    from attnctl.models import Model
+
+RANKED = 128  # cells a side of the overview whose effective rank is told
+
+# from where on a head is called by a name; masses as in Gu et al. 2025 (sinks), the others as is usual
+NAMES = (
+    ("previous token", "previous", 0.4),
+    ("next token", "next", 0.4),
+    ("own token", "self", 0.4),
+    ("induction", "induction", 0.4),
+    ("duplicate token", "duplicate", 0.4),
+    ("sink", "first", 0.3),
+    ("broad", "entropy_share", 0.8),
+)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What to keep of a long text. `hidden` keys are masked away: each row shares its attention among the rest."""
+
+    rows: tuple[Part, ...] = ()
+    columns: tuple[Part, ...] = ()
+    pool: str = "mean"
+    hidden: tuple[int, ...] = ()
+    facts: bool = False
+    links: int = 0
+
+
+def survey(
+    model: Model,
+    text: str,
+    ask: Ask,
+    *,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    tokens: tuple[Token, ...] | None = None,
+    tick: Tick | None = None,
+) -> Overview:
+    """What was asked, for the layers and heads chosen (None: all). `tokens` are the text's own unless given.
+
+    Raises AttnctlError for an empty text or a model that tells only its weights, UsageError for a selection not there.
+    """
+    given = _tokens(model, text) if tokens is None else tokens
+    parts: dict[str, dict[tuple[int, int], Any]] = {"grid": {}, "links": {}}
+    facts: list[HeadFacts] = []
+    masks: dict[int, Any] = {}
+
+    def visit(layer: int, call: Call, heads: Sequence[int], tick: Tick | None) -> None:
+        call = _without(call, ask.hidden)
+        if ask.rows:
+            grids = pool(call, *_ranges(ask), ask.pool, tick)  # (heads, rows, columns)
+            parts["grid"] |= {(layer, head): grid for head, grid in zip(heads, grids, strict=True)}
+            if (mask := _seen(call, ask)) is not None:
+                masks[layer] = mask
+        if ask.facts:
+            facts.extend(_facts(layer, call, heads, given, tick))
+        if ask.links:
+            keys, weights = top_links(call, ask.links)
+            found = zip(heads, keys, weights, strict=True)
+            parts["links"] |= {(layer, head): Links(*link) for head, *link in found}
+
+    ran = _run(model, text, given, visit, layers, heads, tick)
+    return Overview(
+        text=text,
+        tokens=ran.tokens,
+        model=model.info,
+        key_tokens=ran.key_tokens,
+        grid=Grid(ask.pool, ask.rows, ask.columns, parts["grid"], masks) if ask.rows else None,
+        facts=tuple(facts),
+        links=parts["links"],
+        notes=ran.notes,
+    )
+
+
+def long_row(
+    model: Model,
+    text: str,
+    query: int,
+    *,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    tick: Tick | None = None,
+) -> LongRow:
+    """The exact weights of one query, by its index, on every key; errors as of `survey`."""
+    given = _tokens(model, text)
+    found: dict[tuple[int, int], Any] = {}
+
+    def visit(layer: int, call: Call, heads: Sequence[int], tick: Tick | None) -> None:
+        rows = exact_rows(call, [query])[:, 0]  # (heads, n_k)
+        found.update({(layer, head): row for head, row in zip(heads, rows, strict=True)})
+
+    ran = _run(model, text, given, visit, layers, heads, tick)
+    return LongRow(text, ran.tokens, ran.key_tokens or ran.tokens, model.info, query, found, ran.notes)
+
+
+def exact_blocks(
+    model: Model,
+    text: str,
+    blocks: Sequence[tuple[int, int, int, int]],
+    *,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    tick: Tick | None = None,
+) -> dict[tuple[int, int], list[Any]]:
+    """The exact weights of some blocks, each (first query, past, first key, past): (layer, head) → one (rows, keys) each.
+
+    Errors as of `survey`.
+    """
+    found: dict[tuple[int, int], list[Any]] = {}
+
+    def visit(layer: int, call: Call, heads: Sequence[int], tick: Tick | None) -> None:
+        for a, b, c, d in blocks:
+            rows = exact_rows(call, range(a, b))[..., c:d]  # (heads, rows, keys)
+            for head, block in zip(heads, rows, strict=True):
+                found.setdefault((layer, head), []).append(block)
+
+    _run(model, text, _tokens(model, text), visit, layers, heads, tick)
+    return found
+
+
+def probe(
+    model: Model,
+    length: int = 100,
+    *,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    seed: int = 0,
+) -> dict[tuple[int, int], tuple[float, float]]:
+    """Induction and duplicate-token scores on random tokens said twice (Olsson et al. 2022): (layer, head) → (both).
+
+    The mean weight, over the second half, on the token after the first copy, and on the first copy.
+    """
+    tokens = _twice(model, length, seed)
+    at = np.arange(len(tokens) - length, len(tokens))
+    found: dict[tuple[int, int], tuple[float, float]] = {}
+
+    def visit(layer: int, call: Call, heads: Sequence[int], tick: Tick | None) -> None:
+        lse = measure(call).logsumexp  # (heads, n)
+        scores = [at_offset(call, lse, back)[:, at].mean(-1) for back in (1 - length, -length)]  # (heads,) each
+        found.update({(layer, head): (float(a), float(b)) for head, a, b in zip(heads, *scores, strict=True)})
+
+    _run(model, " ".join(token.text for token in tokens), tokens, visit, layers, heads, None)
+    return found
+
+
+# --- running -----------------------------------------------------------------------------------------------------
+
+
+def _tokens(model: Model, text: str) -> tuple[Token, ...]:
+    tokens = model.tokenize(checked(text))
+    if not tokens:
+        raise AttnctlError("the text has no tokens: give at least one word")
+    return tokens
+
+
+def _run(
+    model: Model,
+    text: str,
+    tokens: tuple[Token, ...],
+    visit: Any,
+    layers: Sequence[int] | None,
+    heads: Sequence[int] | None,
+    tick: Tick | None,
+) -> Run:
+    """The tokens through the model, `visit` called with each chosen layer's call for the chosen heads alone."""
+    info = model.info
+    keep = set(chosen(layers, info.n_layers or 1, "layer", info.name))
+    some = chosen(heads, info.n_heads or 1, "head", info.name)
+    met = set()
+
+    def seen(layer: int, call: Call) -> Array | None:
+        if layer in keep:
+            met.add(layer)
+            narrow = call if len(some) == call.queries.shape[0] else attention.select(call, list(some))
+            visit(layer, narrow, some, None if tick is None else lambda share: tick(share / len(keep)))
+        return None  # the model goes on with a fused kernel
+
+    ran = model.run(tokens, seen, text)
+    if not met:
+        raise AttnctlError(
+            f"{info.name} hands over nothing but its finished weights, so a long text cannot be summed up without them: "
+            "see attnctl heatmap on a short one"
+        )
+    return ran
+
+
+def _without(call: Call, hidden: Sequence[int]) -> Call:
+    """The call with some keys hidden from every query."""
+    if not hidden:
+        return call
+    n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
+    kept: Any = np.ones(n_k, bool)
+    kept[list(hidden)] = False
+    if isinstance(call.queries, np.ndarray):
+        mask: Any = np.broadcast_to(kept, (n_q, n_k))
+    else:
+        import torch
+
+        mask = torch.as_tensor(kept, device=call.queries.device).expand(n_q, n_k)
+    return replace(call, mask=mask if call.mask is None else call.mask & mask)
+
+
+def _twice(model: Model, length: int, seed: int) -> tuple[Token, ...]:
+    """Random tokens of the model's vocabulary, said twice, after what the model begins every text with."""
+    rng = np.random.default_rng(seed)
+    pieces: Any = getattr(model, "pieces", None)
+    if pieces is not None:
+        added = set(pieces.tokenizer.get_added_tokens_decoder())
+        ids = [at for at in range(pieces.tokenizer.get_vocab_size()) if at not in added]
+        first = [token for token in model.tokenize("a")[:1] if token.special]
+        names = {at: pieces.tokenizer.id_to_token(at) or str(at) for at in ids}
+    else:
+        words: Sequence[str] = [word for word in getattr(model, "vocabulary", ()) if word.isalpha()]
+        words = words if len(words) > 1 else [f"word{at}" for at in range(10 * length)]
+        known = {word: at for at, word in enumerate(getattr(model, "vocabulary", ()))}
+        names, first = {known.get(word, at): word for at, word in enumerate(words)}, []
+        ids = list(names)
+    drawn = rng.choice(ids, length, replace=len(ids) < length).tolist()
+    return (*first, *(Token(names[at], at) for at in 2 * drawn))
+
+
+# --- what is kept ------------------------------------------------------------------------------------------------
+
+
+def _ranges(ask: Ask) -> tuple[list[Any], list[Any]]:
+    return [part.ranges for part in ask.rows], [part.ranges for part in ask.columns]
+
+
+def _seen(call: Call, ask: Ask) -> Any:
+    """Whether any query of a row part may see any key of a column part (rows, columns); None where all may."""
+    ends = [
+        np.array([(part.ranges[0][0], part.ranges[-1][1] - 1) for part in parts]) for parts in (ask.rows, ask.columns)
+    ]
+    place = positions(call)[ends[0]]  # (rows, 2)
+    ahead = place[:, None, 1] - ends[1][None, :, 0]  # (rows, columns), the widest gap
+    behind = place[:, None, 0] - ends[1][None, :, 1]  # the narrowest
+    seen = ahead >= 0 if call.causal else np.ones(ahead.shape, bool)
+    if call.window is not None:
+        seen &= (behind < call.window) & (ahead > -call.window)
+    if call.mask is not None:
+        mask = as_numpy(call.mask)
+        some = [mask[a:b].any(0) for part in ask.rows for a, b in [(part.ranges[0][0], part.ranges[-1][1])]]
+        by_row = np.stack(some) if len(mask) > 1 else np.repeat(mask, len(ask.rows), 0)  # (rows, n_k)
+        spans = [part.ranges for part in ask.columns]
+        seen &= np.stack([np.any([by_row[:, a:b].any(1) for a, b in span], axis=0) for span in spans], 1)
+    return None if seen.all() else seen
+
+
+def _facts(layer: int, call: Call, heads: Sequence[int], tokens: Sequence[Token], tick: Tick | None) -> list[HeadFacts]:
+    """The facts of each head of one call."""
+    n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
+    own = n_q == n_k == len(tokens)  # the keys are the queries' own tokens
+    marks = np.zeros((3, n_k), bool)
+    marks[0, 0] = True
+    if own:
+        marks[1] = [token.special for token in tokens]
+        marks[2] = [is_punctuation(token) for token in tokens]
+    row_edges, key_edges = even_edges(n_q, RANKED), even_edges(n_k, RANKED)
+    found: Any = measure(call, key_edges=key_edges, row_edges=row_edges, marks=marks, rows=True, tick=tick)
+    most = np.log(np.maximum(visible_counts(call), 1))  # (n_q,), nats
+    means: dict[str, Any] = {
+        "entropy": found.entropy.mean(-1),
+        "entropy_share": (found.entropy[:, most > 0] / most[most > 0]).mean(-1) if (most > 0).any() else None,
+        "first": found.marked[:, 0].mean(-1),
+        "special": found.marked[:, 1].mean(-1) if marks[1].any() else None,
+        "punctuation": found.marked[:, 2].mean(-1) if marks[2].any() else None,
+        "distance": found.distance.mean(-1),
+        "spread": found.spread.mean(-1),
+        "rank": effective_rank(found.pooled),
+    }
+    for name, offset in (("self", 0), ("previous", -1), ("next", 1)):
+        hidden = not own or (offset > 0 and (call.causal or not _sees_ahead(call)))
+        means[name] = None if hidden else _mean(at_offset(call, found.logsumexp, offset))
+    ids = [(token.id, token.text) for token in tokens]
+    names = {name: at for at, name in enumerate(dict.fromkeys(ids))}
+    for name, shift in (("induction", 1), ("duplicate", 0)):
+        means[name] = _mean(on_copies(call, found.logsumexp, [names[at] for at in ids], shift)) if own else None
+    return [named(HeadFacts(layer, head, **_of_head(means, at))) for at, head in enumerate(heads)]
+
+
+def _of_head(means: dict[str, Any], at: int) -> dict[str, Any]:
+    return {name: None if mean is None else float(mean[at]) for name, mean in means.items()}
+
+
+def named(fact: HeadFacts) -> HeadFacts:
+    """The facts with the head's names, by the usual thresholds."""
+    known = tuple(name for name, measure, least in NAMES if (getattr(fact, measure) or 0.0) >= least)
+    return replace(fact, names=known)
+
+
+def _mean(rows: Any) -> Any:
+    """Means over the queries with a number (heads, n_q) → (heads,); None where no query has one."""
+    there = ~np.isnan(rows[0])
+    return rows[:, there].mean(-1) if there.any() else None
+
+
+def _sees_ahead(call: Call) -> bool:
+    return call.mask is None or bool(as_numpy(call.mask)[0, 1:].any())
+
+
+def is_punctuation(token: Token) -> bool:
+    """Whether a token is nothing but punctuation."""
+    signs = token.text.strip()
+    return bool(signs) and not token.special and all(unicodedata.category(sign)[0] == "P" for sign in signs)
+
+
+def visible_counts(call: Call) -> Any:
+    """How many keys each query may see → (n_q,)."""
+    place, n_k = positions(call), call.keys.shape[-2]
+    if call.mask is not None:
+        parts = (cut(call, lo, min(lo + 512, len(place))) for lo in range(0, len(place), 512))
+        return np.concatenate([_shown(part).sum(-1) for part in parts])
+    low = np.zeros_like(place) if call.window is None else np.maximum(0, place - call.window + 1)
+    high = np.full_like(place, n_k) if call.window is None else np.minimum(n_k, place + call.window)
+    return (np.minimum(high, place + 1) if call.causal else high) - low
+
+
+def _shown(call: Call) -> Any:
+    """The whole mask of a call with few rows → (n_q, n_k)."""
+    n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
+    mask = np.broadcast_to(as_numpy(call.mask), (n_q, n_k))
+    return attention.visible(positions(call), n_k, causal=call.causal, window=call.window, mask=mask)

@@ -1,0 +1,148 @@
+"""Blocks of scores with the keys first, (heads, keys, rows): what a sweep works on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from attnctl import attention
+from attnctl.attention import Array, Call
+
+FLOOR = -1e30  # a hidden score: finite, so that a block with nothing visible still adds up; its exponential is 0
+
+
+def as_torch(call: Call) -> Call:
+    """The call with its arrays as torch tensors, its queries 3-D; NumPy arrays are not copied."""
+
+    def tensor(array: Array | None) -> Any:
+        return torch.from_numpy(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array
+
+    arrays = {
+        name: tensor(getattr(call, name)) for name in ("queries", "keys", "values", "bias", "mask", "sinks", "keep")
+    }
+    if arrays["queries"].ndim != 3:
+        raise ValueError(f"queries have shape {tuple(arrays['queries'].shape)}: one text at a time, (heads, n, d)")
+    return replace(call, **arrays)
+
+
+# --- which rows see which keys -----------------------------------------------------------------------------------
+
+
+def first_position(call: Call) -> int:
+    """The place of the first query among the keys."""
+    return call.keys.shape[-2] - call.queries.shape[-2] if call.offset is None else call.offset
+
+
+def row_tiles(call: Call, a: int, b: int, most: int) -> Iterator[tuple[int, int, bool]]:
+    """Ranges [lo, hi) of at most `most` rows that see some of keys [a, b), and whether each sees them all.
+
+    Causality and windows are decided here by arithmetic; only tiles on a border need a mask.
+    """
+    n_q, offset = call.queries.shape[-2], first_position(call)
+    past = math.inf if call.window is None else call.window  # how far back a query sees, and one more
+    ahead = 1 if call.causal else past  # how far ahead, and one more
+    seen = (a - ahead, b - 1 + past)  # positions strictly between these see a key of the block
+    all_seen = (b - 1 - ahead, a + past)  # strictly between these, every key
+    borders = [seen[0] + 1, all_seen[0] + 1, all_seen[1], seen[1], a, b]
+    cuts = sorted({0, n_q, *(int(at) - offset for at in borders if math.isfinite(at) and 0 < at - offset < n_q)})
+    for lo, hi in zip(cuts, cuts[1:], strict=False):
+        first, last = lo + offset, hi - 1 + offset
+        if last <= seen[0] or first >= seen[1]:
+            continue
+        whole = call.mask is None and first > all_seen[0] and last < all_seen[1]
+        for at in range(lo, hi, most):
+            yield at, min(at + most, hi), whole
+
+
+def hidden(call: Call, lo: int, hi: int, a: int, b: int) -> torch.Tensor:
+    """True where key [a, b) is hidden from query [lo, hi) → (keys, rows)."""
+    at = torch.arange(lo, hi, device=call.queries.device) + first_position(call)  # (rows,)
+    mask = None if call.mask is None else torch.broadcast_to(call.mask, grid(call))[lo:hi, a:b]  # (rows, keys)
+    shown: Any = attention.visible(at - a, b - a, causal=call.causal, window=call.window, mask=mask)  # (rows, keys)
+    return torch.logical_not(shown.T)  # (keys, rows)
+
+
+def grid(call: Call) -> tuple[int, int]:
+    """How many queries and keys."""
+    return call.queries.shape[-2], call.keys.shape[-2]
+
+
+# --- some heads, ready to sweep ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Group:
+    """Some heads of a call, laid out for blocks: queries scaled and turned, one key head per query head."""
+
+    call: Call
+    heads: range
+    queries: torch.Tensor  # (heads, d, n_q), times the scale where nothing but the softmax follows
+    keys: torch.Tensor  # (heads, n_k, d)
+    bias: torch.Tensor | None  # (heads, n_q, n_k)
+    buffers: tuple[torch.Tensor, torch.Tensor]
+
+    def scores(self, a: int, b: int, lo: int, hi: int, whole: bool) -> torch.Tensor:
+        """Masked scaled scores of keys [a, b) and rows [lo, hi), in the first buffer → (heads, keys, rows)."""
+        block = shaped(self.buffers[0], len(self.keys), b - a, hi - lo)
+        torch.bmm(self.keys[:, a:b], self.queries[:, :, lo:hi], out=block)  # (heads, keys, rows)
+        call = self.call
+        if is_bent(call):
+            bias = None if self.bias is None else self.bias[:, lo:hi, a:b].mT.to(block.dtype)  # (heads, keys, rows)
+            bent = attention.scaled(block, call.effective_scale, call.soft_cap, bias)  # (heads, keys, rows)
+            torch.div(bent, call.temperature, out=block).clamp_(min=FLOOR)
+        if not whole:
+            block.masked_fill_(hidden(call, lo, hi, a, b), FLOOR)
+        return block
+
+    def exponentials(self, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Each row's top score, and exp(score - top) in the second buffer; `scores` becomes score - top."""
+        top = scores.amax(1)  # (heads, rows)
+        scores.sub_(top[:, None])
+        return top, torch.exp(scores, out=shaped(self.buffers[1], *scores.shape))  # (heads, keys, rows)
+
+    def fused_logsumexp(self, a: int, b: int, lo: int, hi: int) -> torch.Tensor:
+        """What a fused kernel says of rows [lo, hi) on keys [a, b), nothing hidden → (heads, rows)."""
+        call, share = self.call, self.call.queries.shape[0] // self.call.keys.shape[0]
+        q = call.queries[list(self.heads), lo:hi][None]  # (1, heads, rows, d)
+        k = call.keys[[head // share for head in self.heads], a:b][None]  # (1, heads, keys, d)
+        kernel: Any = torch.ops.aten._scaled_dot_product_flash_attention
+        if q.device.type == "cpu":
+            kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        found = kernel(q, k, k, scale=call.effective_scale / call.temperature)[1]  # (1, heads, rows)
+        return found[0, :, : hi - lo].to(self.keys.dtype)  # type: ignore[no-any-return]
+
+
+def is_bent(call: Call) -> bool:
+    """Whether anything but a factor comes between the scores and the softmax."""
+    return call.soft_cap is not None or call.bias is not None
+
+
+def fusible(call: Call) -> bool:
+    """Whether a fused kernel that tells its logsumexp is there and faster: half precision on a CUDA device."""
+    q = call.queries
+    half = q.dtype in (torch.float16, torch.bfloat16)
+    return q.is_cuda and half and q.shape[-1] <= 256 and q.shape[-1] % 8 == 0 and not is_bent(call)
+
+
+def shaped(buffer: torch.Tensor, *shape: int) -> torch.Tensor:
+    """The front of a flat buffer as an array of `shape`."""
+    return buffer[: math.prod(shape)].view(shape)
+
+
+def open_group(call: Call, heads: range, elements: int) -> Group:
+    """These heads with buffers of their own."""
+    n_heads, share = call.queries.shape[0], call.queries.shape[0] // call.keys.shape[0]
+    dtype = torch.float64 if call.queries.dtype == torch.float64 else torch.float32
+    factor = 1.0 if is_bent(call) else call.effective_scale / call.temperature
+    q = (call.queries[heads.start : heads.stop].to(dtype) * factor).mT.contiguous()  # (heads, d, n_q)
+    k = call.keys[[head // share for head in heads]].to(dtype)  # (heads, n_k, d)
+    bias = None
+    if call.bias is not None:
+        bias = torch.broadcast_to(call.bias, (n_heads, *grid(call)))[heads.start : heads.stop]  # (heads, n_q, n_k)
+    one, other = torch.empty(2, elements, dtype=dtype, device=q.device)
+    return Group(call, heads, q, k, bias, (one, other))
