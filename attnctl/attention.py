@@ -252,7 +252,7 @@ class Attended(NamedTuple):
     context: Array  # (..., heads, n_q, d_v)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Call:
     """One call of attention: what goes in, and everything that real models do to a score, each with a neutral default."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,7 +36,7 @@ def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], Any]) -> 
                 _fill(straight, write)
             return
         target = path.resolve()  # a link is written through, not replaced
-        temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
+        temporary = target.with_name(f".{target.name[:100]}.{os.urandom(4).hex()}.part")
         try:
             with temporary.open("xb") as file:
                 _fill(file, write)

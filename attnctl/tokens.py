@@ -15,8 +15,6 @@ Tokenize = Callable[[str], tuple[Token, ...]]
 
 # a blank to fill in ("____", "[MASK]"), a number with its points, a word with its apostrophes, or one other sign
 _WORD = re.compile(r"_{2,}|\[[A-Z]+\]|\d+(?:[.,]\d+)*|\w+(?:['’]\w+)*|[^\w\s]")
-# scripts written without spaces: each character (with its marks) is a token of its own
-_ALONE = re.compile("[\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _JOINER = "\u200d"
 
 BLANKS = ("____", "[MASK]", "<mask>")
@@ -78,9 +76,13 @@ def _word_spans(text: str) -> list[tuple[int, int]]:
     return spans
 
 
+# scripts written without spaces (kana, Han): each character, with its marks, is a token of its own
+_ALONE = ("\u3040\u30ff", "\u31f0\u31ff", "\u3400\u4dbf", "\u4e00\u9fff", "\uf900\ufaff", "\U00020000\U0003ffff")
+
+
 def _stand_in(cluster: str) -> str:
     base = cluster[0]
-    return "\u4e00" if _ALONE.match(base) else base
+    return "\u4e00" if any(ends[0] <= base <= ends[1] for ends in _ALONE) else base
 
 
 def from_file(path: str | Path) -> Tokenize:

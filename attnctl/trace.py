@@ -64,7 +64,7 @@ class Prediction:
     probability: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelInfo:
     """What the numbers come from. None: not known to this source (a bare matrix has no d_model)."""
 
@@ -90,7 +90,7 @@ class ModelInfo:
     device: str = "cpu"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class LayerTrace:
     """One layer's attention. `heads` and `rows` say which heads and queries the arrays hold; None is absent.
 
@@ -134,7 +134,7 @@ class LayerTrace:
         return self.rows.index(query)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Trace:
     """All of one text through one model: tokens, embeddings, and each layer's queries to context."""
 
@@ -186,6 +186,14 @@ def spoken(numbers: Any) -> str:
     """A list of numbers for a sentence, abridged: 0, 1, 2, … 31."""
     names = [str(number) for number in numbers]
     return ", ".join(names if len(names) <= 8 else [*names[:3], "…", names[-1]]) or "none"
+
+
+def as_numpy(array: Any) -> Any:
+    """Any library's array as NumPy on the CPU, low precision widened to float32."""
+    if isinstance(array, np.ndarray):
+        return array
+    tensor = array.detach().cpu()
+    return (tensor.float() if tensor.dtype.itemsize < 4 and tensor.dtype.is_floating_point else tensor).numpy()
 
 
 # --- JSON --------------------------------------------------------------------------------------------------------

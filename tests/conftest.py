@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+import attnctl
+
 SAMPLES = Path(__file__).parent.parent / "samples"
 
 
@@ -63,6 +65,11 @@ def refused(run: Callable[..., Result]) -> Callable[..., str]:
         return result.err.removeprefix("attnctl: ").rstrip("\n")
 
     return attnctl
+
+
+def attend(text: str, model: str = "random", **how: Any) -> attnctl.Trace:
+    """As attnctl.attend, but of random weights unless told otherwise: they take every option."""
+    return attnctl.attend(text, model, **how)
 
 
 def process(*args: str, **more: Any) -> subprocess.CompletedProcess[bytes]:

@@ -14,6 +14,7 @@ import pytest
 import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.trace import HEAD_ARRAYS, LAYER_ARRAYS, from_json, load
+from tests.conftest import attend
 
 SCHEMA = json.loads((Path(attnctl.__file__).parent / "trace.schema.json").read_text())
 KINDS: list[dict[str, Any]] = [
@@ -27,7 +28,7 @@ KINDS: list[dict[str, Any]] = [
 
 
 def made(**how: Any) -> attnctl.Trace:
-    return attnctl.attend("Alice will eat pizza", **how)
+    return attend("Alice will eat pizza", **how)
 
 
 @pytest.mark.parametrize("how", KINDS, ids=str)

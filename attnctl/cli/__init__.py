@@ -4,18 +4,44 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
 from attnctl import __version__
-from attnctl.cli import compare, evaluate, explain, heatmap, quiz, schema, softmax, train, view
 from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError
+
+# each is a module of this package with a function of the same name, imported when it is called for
+COMMANDS = (
+    "explain",
+    "heatmap",
+    "compare",
+    "view",
+    "train",
+    "evaluate",
+    "softmax",
+    "quiz",
+    "schema",
+)
 
 
 class Commands(TyperGroup):
     """The group of commands, where every error a user can meet becomes one line and an exit code."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of the commands, as --help lists them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name, its module imported now; None where there is none."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"attnctl.cli.{cmd_name}")
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        alone.command(cmd_name, context_settings=getattr(module, "CONTEXT", None))(getattr(module, cmd_name))
+        return typer.main.get_command(alone)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command, and see its output out, before Typer takes an interest in what went wrong."""
@@ -68,17 +94,6 @@ def _root(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
     """The command line for attention: every step as tables, pictures and JSON."""
-
-
-app.command("explain")(explain.explain)
-app.command("heatmap")(heatmap.heatmap)
-app.command("compare")(compare.compare)
-app.command("view")(view.view)
-app.command("train")(train.train)
-app.command("evaluate")(evaluate.evaluate)
-app.command("softmax", context_settings={"ignore_unknown_options": True})(softmax.softmax)
-app.command("quiz")(quiz.quiz)
-app.command("schema")(schema.schema)
 
 
 def complain(message: str) -> None:

@@ -13,6 +13,10 @@ from attnctl.errors import AttnctlError, UsageError
 MOST = 10_000
 
 
+# a score may be negative: "-1.2" is no option
+CONTEXT = {"ignore_unknown_options": True}
+
+
 def softmax(
     scores: Annotated[
         list[str] | None,

@@ -14,8 +14,7 @@ from attnctl.models.network import info_of, load, quiet, steady
 from attnctl.models.pieces import Pieces, open_pieces, read_json
 from attnctl.models.places import find, need
 from attnctl.models.record import Run
-from attnctl.statistics import as_numpy
-from attnctl.trace import ModelInfo, Prediction, Token
+from attnctl.trace import ModelInfo, Prediction, Token, as_numpy
 
 KINDS = ("encoder", "decoder", "cross")
 DTYPES = ("auto", "float32", "bfloat16", "float16")

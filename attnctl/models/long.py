@@ -14,10 +14,10 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.models.record import Run, chosen
 from attnctl.overview import Grid, HeadFacts, Links, LongRow, Overview, Part
-from attnctl.statistics import Tick, as_numpy, cut, effective_rank, even_edges, measure, pool, positions
+from attnctl.statistics import Tick, cut, effective_rank, even_edges, measure, pool, positions
 from attnctl.statistics.weights import at_offset, exact_rows, on_copies, top_links
 from attnctl.tokens import checked
-from attnctl.trace import Token
+from attnctl.trace import Token, as_numpy
 
 if TYPE_CHECKING:
     from attnctl.models import Model

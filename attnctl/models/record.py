@@ -11,11 +11,9 @@ import numpy as np
 from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.measures import sink
 from attnctl.models.devices import LONG
-from attnctl.statistics import as_numpy
 from attnctl.tokens import checked
-from attnctl.trace import LayerTrace, Prediction, Token, Trace
+from attnctl.trace import LayerTrace, Prediction, Token, Trace, as_numpy
 
 if TYPE_CHECKING:
     from attnctl.models import Model
@@ -97,7 +95,11 @@ def record(
         predictions=ran.predictions,
         notes=ran.notes,
     )
-    if info.kind == "checkpoint" and (parked := sink(trace)) is not None:
+    if info.kind != "checkpoint":
+        return trace
+    from attnctl.measures import sink
+
+    if (parked := sink(trace)) is not None:
         trace = replace(trace, notes=(*trace.notes, parked))
     return trace
 

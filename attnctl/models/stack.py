@@ -14,10 +14,8 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.devices import place, where
 from attnctl.models.record import Run
-from attnctl.statistics import as_numpy
-from attnctl.statistics.context import fused_context
 from attnctl.tokens import BLANKS, Tokenize, words
-from attnctl.trace import Floats, ModelInfo, Prediction, Token
+from attnctl.trace import Floats, ModelInfo, Prediction, Token, as_numpy
 
 PROJECTIONS = ("W_Q", "W_K", "W_V")
 
@@ -104,6 +102,8 @@ class Stack:
             call, told = self._call(layer, x, placed)
             ctx = visit(layer, call)
             if ctx is None:
+                from attnctl.statistics.context import fused_context
+
                 ctx = fused_context(call)  # (heads, n, d_v)
             out = attention.output(attention.concatenate(ctx), placed.get("W_O"), placed.get("b_O"))  # (n, d_out)
             told |= {"output": out} | ({"input": x} if layer else {})

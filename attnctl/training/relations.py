@@ -19,7 +19,7 @@ from attnctl import attention
 from attnctl.attention import Call
 from attnctl.errors import AttnctlError
 from attnctl.models.stack import Stack
-from attnctl.statistics import as_numpy
+from attnctl.trace import as_numpy
 from attnctl.training import grammar, lexicon, network
 from attnctl.training.grammar import Habits, Link, Sentence
 

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-import attnctl
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.matrix import trace_of_matrix
 from attnctl.models.stack import uniform
-from tests.conftest import SAMPLES
+from tests.conftest import SAMPLES, attend
 
 TEXT = "Alice will eat pizza"
 
@@ -28,11 +27,11 @@ def rng(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def test_a_word_has_the_same_embedding_in_every_sentence() -> None:
-    a, b = attnctl.attend("Alice will eat pizza"), attnctl.attend("tomorrow pizza, said Alice")
+    a, b = attend("Alice will eat pizza"), attend("tomorrow pizza, said Alice")
     assert a.embeddings is not None and b.embeddings is not None
     np.testing.assert_array_equal(a.embeddings[0], b.embeddings[-1])
     np.testing.assert_array_equal(a.embeddings[3], b.embeddings[1])
-    other = attnctl.attend("Alice will eat pizza", seed=1).embeddings
+    other = attend("Alice will eat pizza", seed=1).embeddings
     assert other is not None and not np.array_equal(a.embeddings, other)
 
 
@@ -45,7 +44,7 @@ def test_random_numbers_are_those_of_every_machine() -> None:
 
 
 def test_heads_layers_and_sizes() -> None:
-    trace = attnctl.attend(TEXT, d_model=12, heads=4, kv_heads=2, layers=3, d_k=5)
+    trace = attend(TEXT, d_model=12, heads=4, kv_heads=2, layers=3, d_k=5)
     assert len(trace.layers) == 3
     layer = trace.layers[1]
     assert (layer.heads, layer.kv_heads) == ((0, 1, 2, 3), (0, 0, 1, 1))
@@ -75,11 +74,11 @@ def test_heads_layers_and_sizes() -> None:
 )
 def test_wrong_options_are_refused(how: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        attnctl.attend(TEXT, **how)
+        attend(TEXT, **how)
 
 
 def test_dropout_is_seeded_and_scales_what_it_keeps() -> None:
-    trace = attnctl.attend(TEXT * 5, dropout=0.4, seed=3)
+    trace = attend(TEXT * 5, dropout=0.4, seed=3)
     layer = trace.layers[0]
     assert layer.weights is not None and layer.dropped_weights is not None
     kept = layer.dropped_weights > 0
@@ -87,16 +86,16 @@ def test_dropout_is_seeded_and_scales_what_it_keeps() -> None:
     np.testing.assert_allclose(layer.dropped_weights[kept], layer.weights[kept] / 0.6, rtol=1e-6)
     np.testing.assert_allclose(layer.context, layer.dropped_weights @ layer.values, atol=1e-6)
     np.testing.assert_array_equal(
-        attnctl.attend(TEXT * 5, dropout=0.4, seed=3).layers[0].dropped_weights, layer.dropped_weights
+        attend(TEXT * 5, dropout=0.4, seed=3).layers[0].dropped_weights, layer.dropped_weights
     )
-    np.testing.assert_array_equal(attnctl.attend(TEXT * 5).layers[0].weights.shape, layer.weights.shape)  # type: ignore[union-attr]
+    np.testing.assert_array_equal(attend(TEXT * 5).layers[0].weights.shape, layer.weights.shape)  # type: ignore[union-attr]
 
 
 def test_torch_gives_what_numpy_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     how: dict[str, Any] = {"heads": 4, "kv_heads": 2, "layers": 2, "causal": True, "rope_theta": 1e4, "dropout": 0.2}
-    on_numpy = attnctl.attend(TEXT, **how)
+    on_numpy = attend(TEXT, **how)
     monkeypatch.setattr("attnctl.models.devices.LONG", 1)  # every text counts as long: torch does the work
-    on_torch = attnctl.attend(TEXT, **how)
+    on_torch = attend(TEXT, **how)
     for ours, theirs in zip(on_numpy.layers, on_torch.layers, strict=True):
         np.testing.assert_allclose(ours.weights, theirs.weights, atol=1e-6)
         np.testing.assert_allclose(ours.residual, theirs.residual, atol=1e-5)
@@ -109,7 +108,7 @@ def test_a_device_that_is_not_there(device: str) -> None:
     if device in ("cuda", "mps") and (torch.cuda.is_available() or torch.backends.mps.is_available()):
         pytest.skip("this machine has one")
     with pytest.raises(AttnctlError, match=f"no device '?{device}"):
-        attnctl.attend(TEXT, device=device)
+        attend(TEXT, device=device)
 
 
 # --- weight files ------------------------------------------------------------------------------------------------
@@ -132,8 +131,7 @@ def test_npz_and_safetensors_and_flat_matrices_agree(tmp_path: Path) -> None:
     flat["b_Q"] = w["b_Q"].reshape(-1)
     save_file(flat, tmp_path / "flat.safetensors", metadata=meta)
     traces = [
-        attnctl.attend("Alice will eat Zara", str(tmp_path / name))
-        for name in ("w.safetensors", "w.npz", "flat.safetensors")
+        attend("Alice will eat Zara", str(tmp_path / name)) for name in ("w.safetensors", "w.npz", "flat.safetensors")
     ]
     first = traces[0]
     assert first.model.causal and first.model.scale == 1.0 and first.model.n_heads == 2
@@ -144,7 +142,7 @@ def test_npz_and_safetensors_and_flat_matrices_agree(tmp_path: Path) -> None:
 
 def test_options_override_the_file(tmp_path: Path) -> None:
     save_file(small(), tmp_path / "w.safetensors", metadata={"causal": "true", "scale": "0.5"})
-    trace = attnctl.attend(TEXT, str(tmp_path / "w.safetensors"), causal=False, scale=2.0)
+    trace = attend(TEXT, str(tmp_path / "w.safetensors"), causal=False, scale=2.0)
     assert trace.layers[0].mask is None and trace.model.scale == 2.0
     assert any("no embedding" in note for note in trace.notes)
 
@@ -153,13 +151,13 @@ def test_stacked_layers_add_to_the_residual_stream(tmp_path: Path) -> None:
     layers = {f"layers.{at}.{k}": v + at for at in range(2) for k, v in small(W_O=rng(8, 6)).items()}
     save_file(layers | {"embedding": rng(3, 6), "positions": rng(4, 6)}, tmp_path / "w.safetensors",
               metadata={"tokens": json.dumps(["a", "b", "c"])})  # fmt: skip
-    trace = attnctl.attend("a b c", str(tmp_path / "w.safetensors"))
+    trace = attend("a b c", str(tmp_path / "w.safetensors"))
     np.testing.assert_allclose(trace.embeddings, rng(3, 6) + rng(4, 6)[:3], atol=1e-6)
     np.testing.assert_array_equal(trace.layers[1].input, trace.layers[0].residual)
     with pytest.raises(AttnctlError, match="5 tokens, but w knows 4 positions"):
-        attnctl.attend("a b c a b", str(tmp_path / "w.safetensors"))
+        attend("a b c a b", str(tmp_path / "w.safetensors"))
     with pytest.raises(AttnctlError, match="'z' is not in the vocabulary"):
-        attnctl.attend("a z", str(tmp_path / "w.safetensors"))
+        attend("a z", str(tmp_path / "w.safetensors"))
 
 
 @pytest.mark.parametrize(
@@ -179,7 +177,7 @@ def test_stacked_layers_add_to_the_residual_stream(tmp_path: Path) -> None:
 def test_weights_that_do_not_fit_are_refused(tensors: dict[str, np.ndarray], says: str, tmp_path: Path) -> None:
     save_file(small() | tensors, tmp_path / "w.safetensors")
     with pytest.raises(AttnctlError, match=says):
-        attnctl.attend(TEXT, str(tmp_path / "w.safetensors"))
+        attend(TEXT, str(tmp_path / "w.safetensors"))
 
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:
@@ -199,7 +197,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         if data is not None:
             (tmp_path / name).write_bytes(data)
         with pytest.raises(AttnctlError, match=name) as error:
-            attnctl.attend(TEXT, str(tmp_path / name))
+            attend(TEXT, str(tmp_path / name))
         assert "\n" not in str(error.value)
 
 
@@ -212,24 +210,24 @@ def test_embeddings_from_every_kind_of_file(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", embedding=x)
     (tmp_path / "x.csv").write_text("\n".join(",".join(map(repr, map(float, row))) for row in x))
     for name in ("x.npy", "x.npz", "x.csv"):
-        trace = attnctl.attend(TEXT, "dot", embeddings=str(tmp_path / name))
+        trace = attend(TEXT, "dot", embeddings=str(tmp_path / name))
         np.testing.assert_array_equal(trace.embeddings, x)
     with pytest.raises(AttnctlError, match="4 rows, but the text has 2 tokens"):
-        attnctl.attend("two words", "dot", embeddings=str(tmp_path / "x.npy"))
+        attend("two words", "dot", embeddings=str(tmp_path / "x.npy"))
     (tmp_path / "bad.csv").write_text("1,2\n3,four\n")
     with pytest.raises(AttnctlError, match="row 1"):
-        attnctl.attend("two words", "dot", embeddings=str(tmp_path / "bad.csv"))
+        attend("two words", "dot", embeddings=str(tmp_path / "bad.csv"))
 
 
 def test_q_k_v_given_outright_start_at_the_scores(tmp_path: Path) -> None:
     q, k, v = rng(4, 3), rng(4, 3, seed=1), rng(4, 2, seed=2)
     np.savez(tmp_path / "m.npz", Q=q, K=k, V=v)
-    trace = attnctl.attend(TEXT, qkv=str(tmp_path / "m.npz"), causal=True)
+    trace = attend(TEXT, qkv=str(tmp_path / "m.npz"), causal=True)
     assert trace.embeddings is None and trace.model.kind == "matrix"
     np.testing.assert_allclose(trace.layers[0].scores[0], q @ k.T, atol=1e-6)  # type: ignore[index]
     np.savez(tmp_path / "bad.npz", Q=q, K=rng(4, 5), V=v)
     with pytest.raises(AttnctlError, match=r"Q \(4, 3\) and K \(4, 5\) do not fit"):
-        attnctl.attend(TEXT, qkv=str(tmp_path / "bad.npz"))
+        attend(TEXT, qkv=str(tmp_path / "bad.npz"))
 
 
 def test_bare_matrices(tmp_path: Path) -> None:
@@ -242,9 +240,7 @@ def test_bare_matrices(tmp_path: Path) -> None:
 
 
 def test_the_journey_sample() -> None:
-    trace = attnctl.attend("Your journey starts with one step", str(SAMPLES / "journey.safetensors"))
+    trace = attend("Your journey starts with one step", str(SAMPLES / "journey.safetensors"))
     np.testing.assert_allclose(trace.layers[0].context[0, 1], [0.3061, 0.8210], atol=5e-5)  # type: ignore[index]
-    by_csv = attnctl.attend(
-        "Your journey starts with one step", "dot", embeddings=str(SAMPLES / "journey.csv"), scale=1.0
-    )
+    by_csv = attend("Your journey starts with one step", "dot", embeddings=str(SAMPLES / "journey.csv"), scale=1.0)
     np.testing.assert_allclose(by_csv.layers[0].context[0, 1], [0.4419, 0.6515, 0.5683], atol=5e-5)  # type: ignore[index]

@@ -86,7 +86,7 @@ def test_a_beginning_of_the_text(shelf: Callable[..., Path]) -> None:
     assert open_model(plain).tokenize("at")[0].text == "at"
     assert any("adds no <s>" in note for note in attend("at", plain).notes)
     assert [t.text for t in open_model(plain, bos=True).tokenize("at")] == ["<s>", "at"]
-    assert not attend("at", plain, bos=True).notes
+    assert not any("adds no" in note for note in attend("at", plain, bos=True).notes)
     assert [t.text for t in open_model(adds).tokenize("at")] == ["<s>", "at"]
     assert [t.text for t in open_model(adds, bos=False).tokenize("at")] == ["at"]
     assert [t.text for t in open_model(adds).tokenize("<s>at")] == ["<s>", "<s>", "at"]

@@ -20,6 +20,7 @@ from attnctl.errors import UsageError
 from attnctl.render.grid import Grid, bar, kept, label, number
 from attnctl.render.terminal import Explanation
 from attnctl.steps import NAMES, check_names, focus, narrowed, walk
+from tests.conftest import attend
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
@@ -43,7 +44,7 @@ def printed(trace: attnctl.Trace, width: int = 80, color: bool = False, **how: A
     ],
 )  # fmt: skip
 def test_snapshot(name: str, width: int, how: dict[str, Any], show: dict[str, Any]) -> None:
-    text = printed(attnctl.attend("Alice will eat pizza", **how), width, **show)
+    text = printed(attend("Alice will eat pizza", **how), width, **show)
     path = SNAPSHOTS / f"{name}.txt"
     if os.environ.get("UPDATE_SNAPSHOTS"):  # then look at the difference before committing it
         path.write_text(text)
@@ -56,7 +57,7 @@ HOSTILE = "Alice مرحبا \x1b[31m will\teat [bold]pizza[/bold] <b>比萨饼</
 @pytest.mark.parametrize("width", [32, 40, 80, 133])
 @pytest.mark.parametrize("how", [{}, {"heads": 4, "d_model": 64, "layers": 2, "rope_theta": 1e4, "causal": True}])
 def test_no_line_is_wider_than_the_terminal(width: int, how: dict[str, Any]) -> None:
-    text = printed(attnctl.attend(HOSTILE, **how), width, story=True)
+    text = printed(attend(HOSTILE, **how), width, story=True)
     for line in text.splitlines():
         assert cell_len(line) <= width, line
         assert line == line.rstrip()
@@ -64,7 +65,7 @@ def test_no_line_is_wider_than_the_terminal(width: int, how: dict[str, Any]) -> 
 
 
 def test_hostile_text_is_shown_as_itself() -> None:
-    text = printed(attnctl.attend(HOSTILE, tokenizer="words"), 100)
+    text = printed(attend(HOSTILE, tokenizer="words"), 100)
     for piece in ("␛", "bold", "比", "👩‍👩‍👧", "smile", "\u2068مرحبا\u2069"):
         assert piece in text
 
@@ -76,10 +77,10 @@ def test_columns_line_up_in_any_script() -> None:
 
 
 def test_the_heat_is_behind_the_numbers_and_never_instead_of_them() -> None:
-    colored = printed(attnctl.attend("a b c"), color=True)
+    colored = printed(attend("a b c"), color=True)
     assert "\x1b[" in colored and "48;2;" in colored
     plain = re.sub(r"\x1b\[[0-9;]*m", "", colored)
-    assert plain.split() == printed(attnctl.attend("a b c")).split()
+    assert plain.split() == printed(attend("a b c")).split()
 
 
 @given(st.integers(1, 300), st.integers(1, 60), st.lists(st.integers(0, 299), max_size=2))
@@ -114,7 +115,7 @@ def test_numbers() -> None:
 
 
 def test_steps_come_in_order_and_carry_their_arrays() -> None:
-    trace = attnctl.attend("Alice will eat pizza", heads=2, layers=2, causal=True, rope_theta=1e4, dropout=0.1)
+    trace = attend("Alice will eat pizza", heads=2, layers=2, causal=True, rope_theta=1e4, dropout=0.1)
     steps = list(walk(trace))
     names = [step.name for step in steps if step.layer in (None, 0) and step.head in (None, 0)]
     assert names == [
@@ -128,7 +129,7 @@ def test_steps_come_in_order_and_carry_their_arrays() -> None:
 
 
 def test_focus_prefers_a_row_with_a_choice() -> None:
-    trace = attnctl.attend("Alice will eat pizza", causal=True)
+    trace = attend("Alice will eat pizza", causal=True)
     best = focus(trace)
     assert best is not None and best.query >= 2 and best.key != best.query
     assert trace.layers[0].weights is not None
@@ -136,7 +137,7 @@ def test_focus_prefers_a_row_with_a_choice() -> None:
 
 
 def test_narrowed_keeps_what_is_named() -> None:
-    trace = narrowed(attnctl.attend("Alice will eat pizza"), ["scores", "weights"])
+    trace = narrowed(attend("Alice will eat pizza"), ["scores", "weights"])
     layer = trace.layers[0]
     assert layer.scores is not None and layer.weights is not None
     assert layer.queries is None and trace.embeddings is None
