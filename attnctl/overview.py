@@ -13,12 +13,6 @@ from attnctl.trace import Bools, Floats, ModelInfo, Token, model_document, token
 
 SCHEMA = "attnctl.overview/1"
 
-SAID = {
-    "mean": "each cell is the mean of its weights",
-    "max": "each cell is the largest of its weights",
-    "mass": "each cell is the share of its attention that a query of the row gives to the column, on average",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -194,12 +188,12 @@ def _short(weights: Floats) -> list[list[float]]:
 # --- parts of a text ---------------------------------------------------------------------------------------------
 
 
-def snippet(tokens: Sequence[Token], a: int, b: int, text: str, most: int = 16) -> str:
-    """What a cell's label says: the position of its first token, and the first characters of its text."""
-    start, end = tokens[a].start, tokens[b - 1].end
-    if start is None or end is None or end <= start:
-        said = " ".join(token.text for token in tokens[a : min(b, a + 4)])
-    else:
+def snippet(tokens: Sequence[Token], a: int, b: int, text: str, most: int = 18) -> str:
+    """What tokens [a, b) are called: the position of the first, and the beginning of their text; `most` characters."""
+    start = next((token.start for token in tokens[a:b] if token.start is not None and not token.special), None)
+    end = next((token.end for token in reversed(tokens[a:b]) if token.end is not None and not token.special), None)
+    said = " ".join(token.text for token in tokens[a : min(b, a + most)])
+    if start is not None and end is not None and end > start:
         said = text[start : min(end, start + 4 * most)]
-    said = " ".join(said.split())
-    return f"{a} {said if len(said) <= most else said[: most - 1].rstrip() + '…'}"
+    said = f"{a} {' '.join(said.split())}".rstrip()
+    return said if len(said) <= most else said[: most - 1].rstrip() + "…"

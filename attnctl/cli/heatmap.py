@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.sources import Source, TokenNames, trace_of
+from attnctl.cli.lengthy import Zoom, long_tokens, overview
+from attnctl.cli.sources import Source, TokenNames, asked, chosen
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
     from attnctl.render.reading import Reading
-    from attnctl.trace import Trace
 
 Colour = Callable[[float], tuple[int, int, int]]
 
+LABELS = 20  # columns of a terminal that the names of the queries take
 FORMATS = (".png", ".svg", ".pdf", ".html")
 
 
@@ -55,11 +56,29 @@ def heatmap(
         ),
     ] = None,
     renormalise: Annotated[bool, typer.Option("--renormalise", help="Make each row sum to 1 again.")] = False,
+    rows: Annotated[
+        str | None, typer.Option("--rows", help="Only these queries: 3000:3100.", show_default=False)
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option("--columns", help="Only these keys: 0:200.", show_default=False)
+    ] = None,
+    pool: Annotated[
+        str | None, typer.Option("--pool", help="A cell of a long text: mean (the default) or max.", show_default=False)
+    ] = None,
+    spans: Annotated[
+        str | None,
+        typer.Option(
+            "--spans",
+            help="Between parts: paragraphs, lines, headings, documents, or a file of name,start,end.",
+            show_default=False,
+        ),
+    ] = None,
     **options: Any,
 ) -> None:
     """Draw the attention weights: queries down, keys across, one head or every layer × head.
 
-    Without -o the grid is drawn in the terminal; in a pipe it is written as numbers, tab-separated.
+    Without -o the grid is drawn in the terminal; in a pipe it is written as numbers, tab-separated. A text of more than 512
+    tokens is pooled to a grid of cells; --rows and --columns look closer.
     """
     if run is not None:
         _over_training(run, o.text_of(source, file), layer, head, output, cmap, options)
@@ -67,21 +86,28 @@ def heatmap(
     picture = _form(output, size, dpi)
     inches = None if size is None else _inches(size)
     colour = None if cmap == "viridis" else _colours(cmap)
-    trace, layers, heads = trace_of(source, file, tokens, options, layer, head)
-    if picture == "html":
-        from attnctl.cli.view import narrowed, write_page
+    given = asked(source, file, tokens, options)
+    zoom = Zoom(rows, columns, pool, spans)
+    if (long := long_tokens(given, zoom)) is not None:
+        seen = overview(given, long, zoom, layer, head, drop or (), renormalise, None if picture else _room())
+    else:
+        trace, layers, heads = chosen(given, layer, head)
+        if picture == "html":
+            from attnctl.cli.view import narrowed, write_page
 
-        look = page_look(drop or (), renormalise, log, cmap)
-        write_page([narrowed(trace, layers, heads)], str(output), look=look, title=title)
-        return
-    how: dict[str, Any] = {"layers": layers, "heads": heads, "drop": drop or (), "renormalise": renormalise}
+            look = page_look(drop or (), renormalise, log, cmap)
+            write_page([narrowed(trace, layers, heads)], str(output), look=look, title=title)
+            return
+        from attnctl.render.reading import read
+
+        seen = read(trace, layers=layers, heads=heads, drop=drop or (), renormalise=renormalise)
     if output is None or picture is None:
-        _show(trace, how, colour, title=title, values=values, log=log)
+        _show(seen, colour, title=title, values=values, log=log)
         return
     from attnctl.files import write_whole
     from attnctl.render.figure import draw, image
 
-    figure, notes = draw(trace, **how, cmap=cmap, size=inches, title=title, values=values, log=log, dpi=dpi or 200)
+    figure, notes = draw(seen, cmap=cmap, size=inches, title=title, values=values, log=log, dpi=dpi or 200)
     write_whole(output, image(figure, picture))
     o.say(notes)
 
@@ -166,13 +192,18 @@ def _inches(size: str) -> tuple[float, float]:
     return width, height
 
 
-def _show(trace: Trace, how: dict[str, Any], colour: Colour | None, **look: Any) -> None:
+def _room() -> int | None:
+    """How many cells fit beside each other on the terminal; None in a pipe."""
+    from rich.console import Console
+
+    console = Console()
+    return max(16, console.width - LABELS) if console.is_terminal else None
+
+
+def _show(reading: Reading, colour: Colour | None, **look: Any) -> None:
     """The grid on a terminal; in a pipe, its numbers."""
     from rich.console import Console
 
-    from attnctl.render.reading import read
-
-    reading = read(trace, **how)
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         sys.stdout.writelines(f"{line}\n" for line in table(reading))

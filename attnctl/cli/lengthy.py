@@ -7,18 +7,110 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from attnctl.cli import options as o
+from attnctl.cli.sources import Asked, Given
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
     from attnctl.overview import Part
+    from attnctl.render.reading import Reading
     from attnctl.trace import ModelInfo, Token
 
 LONG = 512  # tokens, from which a text has an overview instead of every weight
 PAIRS_A_SECOND = 1e8  # weights swept by one thread
 SAID = 20.0  # seconds, from which the cost is told beforehand
 SIZE = 256  # cells a side of an overview
+MANY = 4  # heads, beyond which each is drawn small
+
+
+class Zoom(NamedTuple):
+    """What of a long text is looked at, and how: the options of that name."""
+
+    rows: str | None = None
+    columns: str | None = None
+    pool: str | None = None
+    spans: str | None = None
+
+
+def long_tokens(given: Asked | Given, zoom: Zoom = Zoom()) -> tuple[Token, ...] | None:  # noqa: B008
+    """The tokens of a text that is to be summed up, being long or zoomed into; None where every weight is shown."""
+    named = [f"--{name}" for name, value in zip(zoom._fields, zoom, strict=True) if value is not None]
+    if isinstance(given, Given):
+        if named:
+            raise UsageError(f"{named[0]} is for a text and its model: the numbers of {given.where} are shown whole")
+        return None
+    if not named and len(given.text) <= LONG and not getattr(given.model, "generate", 0):
+        return None
+    from attnctl.tokens import checked
+
+    tokens: tuple[Token, ...] = given.model.tokenize(checked(given.text))
+    return tokens if named or len(tokens) > LONG else None
+
+
+def overview(
+    given: Asked | Given,
+    tokens: tuple[Token, ...],
+    zoom: Zoom,
+    layer: str | None,
+    head: str | None,
+    drop: Sequence[str],
+    renormalise: bool,
+    room: int | None,
+) -> Reading:
+    """The pooled grids of a long text, at most `room` cells wide. Raises UsageError for a zoom that is not there."""
+    from attnctl.models.long import Ask, survey
+    from attnctl.render.reading import left_out, of_overview, told
+
+    assert isinstance(given, Asked)
+    info = given.model.info
+    layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
+    heads = o.selection(head, info.n_heads or 1, "head", info.name)
+    count = len(layers or range(info.n_layers or 1)) * len(heads or range(info.n_heads or 1))
+    size = SIZE if count <= MANY else SIZE // 4
+    if room is not None:
+        size = min(room, size) if count <= MANY else 32
+    out = left_out(tokens, drop)
+    rows, columns = _parts(given.text, tokens, zoom, size, out)
+    check_cost(info, len(tokens), len(layers or range(info.n_layers or 1)), count)
+    how = "mass" if zoom.spans is not None else zoom.pool or "mean"
+    ask = Ask(rows, columns, how, hidden=out if renormalise else ())
+    with progress(f"{len(tokens):,} tokens, {count} heads") as tick:
+        found = survey(given.model, given.text, ask, layers=layers, heads=heads, tokens=tokens, tick=tick)
+    o.say(found.notes)
+    return of_overview(found, told(tokens, out, renormalise))
+
+
+def _parts(
+    text: str, tokens: Sequence[Token], zoom: Zoom, size: int, out: Sequence[int]
+) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+    """The rows and the columns of the grid."""
+    if zoom.pool not in (None, "mean", "max"):
+        raise UsageError(f"--pool {zoom.pool}: it is mean or max")
+    if zoom.spans is not None:
+        if zoom[:3] != (None, None, None):
+            raise UsageError("--spans goes without --rows, --columns and --pool: its cells are the parts' shares")
+        from attnctl.spans import parts_of
+
+        parts = parts_of(zoom.spans, text, tokens)
+        return parts, tuple(kept for part in parts if (kept := without(part, out)) is not None)
+    a, b = stretch(zoom.rows, len(tokens), "--rows")
+    c, d = stretch(zoom.columns, len(tokens), "--columns")
+    rows = cells(tokens, a, b, size, text)
+    columns = (without(part, out) for part in cells(tokens, c, d, size, text))
+    return rows, tuple(part for part in columns if part is not None)
+
+
+def without(part: Part, out: Sequence[int]) -> Part | None:
+    """The part with the tokens `out` left out; None where nothing is left."""
+    from attnctl.overview import Part
+
+    ranges = []
+    for a, b in part.ranges:
+        edges = [a, *(at for token in out if a <= token < b for at in (token, token + 1)), b]
+        ranges += [(x, y) for x, y in zip(edges[::2], edges[1::2], strict=True) if x < y]
+    return Part(part.name, tuple(ranges)) if ranges else None
 
 
 def stretch(spec: str | None, n: int, option: str) -> tuple[int, int]:
@@ -35,20 +127,12 @@ def stretch(spec: str | None, n: int, option: str) -> tuple[int, int]:
     return a, b
 
 
-def cells(
-    tokens: Sequence[Token], first: int, last: int, size: int, text: str, out: Sequence[int] = ()
-) -> tuple[Part, ...]:
-    """Tokens [first, last) in at most `size` even cells, those in `out` left out, named by position and snippet."""
+def cells(tokens: Sequence[Token], first: int, last: int, size: int, text: str) -> tuple[Part, ...]:
+    """Tokens [first, last) in at most `size` even cells, named by position and snippet."""
     from attnctl.overview import Part, snippet
     from attnctl.statistics import even
 
-    parts = []
-    for ((a, b),) in even(first, last, size):
-        edges = [a, *(at for token in out if a <= token < b for at in (token, token + 1)), b]
-        ranges = tuple((x, y) for x, y in zip(edges[::2], edges[1::2], strict=True) if x < y)
-        if ranges:
-            parts.append(Part(snippet(tokens, a, b, text), ranges))
-    return tuple(parts)
+    return tuple(Part(snippet(tokens, a, b, text), ((a, b),)) for ((a, b),) in even(first, last, size))
 
 
 def check_cost(info: ModelInfo, n: int, layers: int, heads: int, size: int = SIZE) -> None:
