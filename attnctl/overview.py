@@ -196,4 +196,6 @@ def snippet(tokens: Sequence[Token], a: int, b: int, text: str, most: int = 18) 
     if start is not None and end is not None and end > start:
         said = text[start : min(end, start + 4 * most)]
     said = f"{a} {' '.join(said.split())}".rstrip()
-    return said if len(said) <= most else said[: most - 1].rstrip() + "…"
+    if len(said) > most:
+        said = said[: most + 1].rsplit(" ", 1)[0] if " " in said[most // 2 : most + 1] else said[:most]
+    return said

@@ -89,7 +89,7 @@ def heatmap(
     given = asked(source, file, tokens, options)
     zoom = Zoom(rows, columns, pool, spans)
     if (long := long_tokens(given, zoom)) is not None:
-        seen = overview(given, long, zoom, layer, head, drop or (), renormalise, None if picture else _room())
+        seen = overview(given, long, zoom, layer, head, drop or (), renormalise, None if picture else _room(), log)
     else:
         trace, layers, heads = chosen(given, layer, head)
         if picture == "html":

@@ -58,6 +58,7 @@ def overview(
     drop: Sequence[str],
     renormalise: bool,
     room: int | None,
+    log: bool = False,
 ) -> Reading:
     """The pooled grids of a long text, at most `room` cells wide. Raises UsageError for a zoom that is not there."""
     from attnctl.models.long import Ask, survey
@@ -73,13 +74,24 @@ def overview(
         size = min(room, size) if count <= MANY else 32
     out = left_out(tokens, drop)
     rows, columns = _parts(given.text, tokens, zoom, size, out)
-    check_cost(info, len(tokens), len(layers or range(info.n_layers or 1)), count)
+    check_cost(info, len(tokens), count)
     how = "mass" if zoom.spans is not None else zoom.pool or "mean"
     ask = Ask(rows, columns, how, hidden=out if renormalise else ())
     with progress(f"{len(tokens):,} tokens, {count} heads") as tick:
         found = survey(given.model, given.text, ask, layers=layers, heads=heads, tokens=tokens, tick=tick)
     o.say(found.notes)
-    return of_overview(found, told(tokens, out, renormalise))
+    reading = of_overview(found, told(tokens, out, renormalise))
+    if not log and drowned(reading):
+        o.say(("a few cells hold most of the weight: --log shows the others, --drop first leaves the first token out",))
+    return reading
+
+
+def drowned(reading: Reading) -> bool:
+    """Whether most cells would have the colour of zero."""
+    import numpy as np
+
+    shown = np.concatenate([w.ravel() if mask is None else w[mask] for _, _, w, mask in reading.panels()])
+    return bool(np.median(shown) < 0.02 * shown.max())
 
 
 def _parts(
@@ -97,8 +109,9 @@ def _parts(
         return parts, tuple(kept for part in parts if (kept := without(part, out)) is not None)
     a, b = stretch(zoom.rows, len(tokens), "--rows")
     c, d = stretch(zoom.columns, len(tokens), "--columns")
-    rows = cells(tokens, a, b, size, text)
-    columns = (without(part, out) for part in cells(tokens, c, d, size, text))
+    name = 18 if size > SIZE // 4 else 13  # characters, as many as a picture writes
+    rows = cells(tokens, a, b, size, text, name)
+    columns = (without(part, out) for part in cells(tokens, c, d, size, text, name))
     return rows, tuple(part for part in columns if part is not None)
 
 
@@ -127,19 +140,22 @@ def stretch(spec: str | None, n: int, option: str) -> tuple[int, int]:
     return a, b
 
 
-def cells(tokens: Sequence[Token], first: int, last: int, size: int, text: str) -> tuple[Part, ...]:
-    """Tokens [first, last) in at most `size` even cells, named by position and snippet."""
+def cells(tokens: Sequence[Token], first: int, last: int, size: int, text: str, name: int = 18) -> tuple[Part, ...]:
+    """Tokens [first, last) in at most `size` even cells, each named by its position and the beginning of its text."""
     from attnctl.overview import Part, snippet
     from attnctl.statistics import even
 
-    return tuple(Part(snippet(tokens, a, b, text), ((a, b),)) for ((a, b),) in even(first, last, size))
+    return tuple(Part(snippet(tokens, a, b, text, name), ((a, b),)) for ((a, b),) in even(first, last, size))
 
 
-def check_cost(info: ModelInfo, n: int, layers: int, heads: int, size: int = SIZE) -> None:
-    """Say on stderr what the work will take where that is much. Raises AttnctlError where memory will not do."""
+def check_cost(info: ModelInfo, n: int, heads: int, size: int = SIZE) -> None:
+    """Say on stderr what so many heads of all layers will take, where that is much.
+
+    Raises AttnctlError where memory will not do.
+    """
     threads = os.cpu_count() or 1
     d_k, d_model = info.d_k or 64, info.d_model or 64
-    every = info.n_heads or heads
+    every = info.n_heads or 1
     # queries, keys, values and their copies; the stream with its layers; each thread's masses
     need = 4.0 * n * (8 * every * d_k + 12 * d_model + 2 * threads * size)
     free = available()
@@ -148,10 +164,10 @@ def check_cost(info: ModelInfo, n: int, layers: int, heads: int, size: int = SIZ
             f"{n:,} tokens need about {_bytes(need)} of memory, and {_bytes(free)} are free: shorten the text, or cut it "
             "into parts"
         )
-    seconds = layers * heads * float(n) ** 2 * (0.5 if info.causal else 1.0) / (PAIRS_A_SECOND * threads)
+    seconds = heads * float(n) ** 2 * (0.5 if info.causal else 1.0) / (PAIRS_A_SECOND * threads)
     if info.device == "cpu" and seconds > SAID:
         print(
-            f"attnctl: {layers * heads} heads over {n:,} tokens: about {_time(seconds)} and {_bytes(need)} on the CPU "
+            f"attnctl: {heads} heads over {n:,} tokens: about {_time(seconds)} and {_bytes(need)} on the CPU "
             "(--layer and --head take fewer)",
             file=sys.stderr,
         )

@@ -22,7 +22,7 @@ from attnctl.trace import Token, as_numpy
 if TYPE_CHECKING:
     from attnctl.models import Model
 
-RANKED = 128  # cells a side of the overview whose effective rank is told
+RANKED = 64  # cells a side of the overview whose effective rank is told
 
 # from where on a head is called by a name; masses as in Gu et al. 2025 (sinks), the others as is usual
 NAMES = (
