@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["Trace", "__version__", "attend", "capture", "open_model"]
+__all__ = ["Trace", "__version__", "attend", "batch", "capture", "open_model"]
 
 if TYPE_CHECKING:
+    from attnctl.batching import batch
     from attnctl.models import attend, open_model
     from attnctl.models.capture import capture
     from attnctl.trace import Trace
 
 _WHERE = {
     "attend": "attnctl.models",
+    "batch": "attnctl.batching",
     "capture": "attnctl.models.capture",
     "open_model": "attnctl.models",
     "Trace": "attnctl.trace",

@@ -147,7 +147,7 @@ def value_norm(trace: Trace) -> Trace:
         length = layer.weights * np.linalg.norm(values, axis=-1)[:, None, :]  # (heads, rows, n_k)
         layers.append(_only_weights(layer, _shares(length)))
     note = VALUE_NORM.format(w_o="" if projected else ", without W_O, which this source does not give")
-    return replace(trace, layers=tuple(layers), notes=(*trace.notes, note))
+    return replace(trace, layers=tuple(layers), measure="value-norm", notes=(*trace.notes, note))
 
 
 def _shares(lengths: Floats) -> Floats:
@@ -185,7 +185,9 @@ def rollout(trace: Trace) -> Trace:
         reached /= reached.sum(axis=-1, keepdims=True)  # a sink may have kept a part
         layers.append(LayerTrace(layer.layer, (0,), (0,), weights=reached[None].astype(np.float32)))
     model = replace(trace.model, n_heads=1, n_kv_heads=1, causal=None)
-    return replace(trace, model=model, layers=tuple(layers), predictions=(), notes=(*trace.notes, ROLLOUT))
+    return replace(
+        trace, model=model, layers=tuple(layers), predictions=(), measure="rollout", notes=(*trace.notes, ROLLOUT)
+    )
 
 
 # --- where attention is parked -----------------------------------------------------------------------------------

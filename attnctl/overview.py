@@ -119,12 +119,13 @@ class LongRow:
 # --- JSON --------------------------------------------------------------------------------------------------------
 
 
-def to_json(overview: Overview) -> bytes:
+def to_json(overview: Overview | LongRow) -> bytes:
     """One line of JSON (schema `attnctl.overview/1`), without the newline. What was not asked for is absent."""
     import orjson
 
+    document = as_document(overview) if isinstance(overview, Overview) else row_document(overview)
     try:
-        return orjson.dumps(as_document(overview), option=orjson.OPT_SERIALIZE_NUMPY)
+        return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
     except orjson.JSONEncodeError as error:
         raise AttnctlError(f"this overview cannot be written as JSON: {error}") from error
 
@@ -183,6 +184,23 @@ def facts_document(fact: HeadFacts) -> dict[str, Any]:
 def _short(weights: Floats) -> list[list[float]]:
     """Weights as the shortest decimals that read back to the same float32."""
     return [[float(str(weight)) for weight in row] for row in weights]
+
+
+def row_document(row: LongRow) -> dict[str, Any]:
+    """One query's exact weights as a JSON document of the same schema."""
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "text": row.text,
+        "tokens": tokens_document(row.tokens),
+        "model": model_document(row.model),
+    }
+    if row.keys != row.tokens:
+        document["key_tokens"] = tokens_document(row.keys)
+    document["heads"] = [
+        {"layer": layer, "head": head, "query": row.query, "weights": np.ascontiguousarray(weights, np.float32)}
+        for (layer, head), weights in row.weights.items()
+    ]
+    return document | ({"notes": list(row.notes)} if row.notes else {})
 
 
 # --- parts of a text ---------------------------------------------------------------------------------------------

@@ -41,6 +41,19 @@ FIELDS = {
 }
 
 
+# what stands in place of the weights, where another measure was asked for: formula and sentence
+OTHERWISE = {
+    "value-norm": (
+        "‖weight × value‖ ÷ Σ",
+        "How long each weighted value is, as a share of its row (Kobayashi et al. 2020).",
+    ),
+    "rollout": (
+        "Π (½ mean weights + ½ identity)",
+        "How much of each token has reached each row by this layer, all heads together (Abnar & Zuidema 2020).",
+    ),
+}
+
+
 @dataclass(frozen=True)
 class Part:
     """One array of a step. `rows` and `columns` say what its axes count: queries, keys, tokens, or dimensions."""
@@ -218,7 +231,9 @@ def _scaled(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         )
     else:
         shown = "scale" if scale is None else f"{scale:.6g}"
-        formula, sentence = f"scaled scores = scores × {shown}", "Multiplied by the scale that was asked for."
+        formula = f"scaled scores = scores × {shown}"
+        who = "the model sets" if trace.model.kind == "checkpoint" else "was asked for"
+        sentence = f"Multiplied by the scale that {who}."
     if cap is not None:
         formula += f", capped: {cap:g} tanh(· / {cap:g})"
         sentence += f" A soft cap then keeps them within ±{cap:g}."
@@ -264,10 +279,19 @@ def _weights(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     sentence = "Each score's exponential, divided by the sum over its row: all positive, each row a whole."
     if trace.model.kind == "matrix" and layer.scaled_scores is None:
         formula, sentence = "weights", "As given: row i says how token i shares out its attention."
-    if t is not None:
+    if trace.measure is not None:
+        formula, sentence = OTHERWISE[trace.measure]
+    elif t is not None:
         sentence += f" A temperature of {t:g} makes rows {'flatter' if t > 1 else 'sharper'}."
     part = _part("weights", "weights", layer.weights[at], "queries", "keys")
-    return Step("weights", "weights", formula, sentence, (part,), "How much of its attention each token pays to each.")
+    return Step(
+        "weights",
+        trace.measure or "weights",
+        formula,
+        sentence,
+        (part,),
+        "How much of its attention each token pays to each.",
+    )
 
 
 def _dropout(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
@@ -334,7 +358,7 @@ def _prediction(trace: Trace) -> Step:
         "prediction",
         "prediction",
         "softmax(residual stream × unembedding)",
-        "The last row is held against every word of the vocabulary.",
+        "A token's final row is held against every word of the vocabulary.",
     )
 
 

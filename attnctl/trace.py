@@ -145,6 +145,7 @@ class Trace:
     embeddings: Floats | None = None  # (n, d_model)
     key_tokens: tuple[Token, ...] | None = None  # where the keys are another text's tokens (cross attention)
     predictions: tuple[Prediction, ...] = ()
+    measure: str | None = None  # what stands in place of the weights: value-norm, rollout
     notes: tuple[str, ...] = ()  # what a reader must know about these numbers, in sentences
 
     @property
@@ -227,6 +228,8 @@ def as_document(trace: Trace) -> dict[str, Any]:
             {"position": p.position, "text": p.text, "id": p.id, "probability": p.probability}
             for p in trace.predictions
         ]
+    if trace.measure is not None:
+        document["measure"] = trace.measure
     if trace.notes:
         document["notes"] = list(trace.notes)
     return document
@@ -334,6 +337,7 @@ def from_document(document: Any, source: str = "this trace") -> Trace:
             embeddings=_floats(document["embeddings"]) if "embeddings" in document else None,
             key_tokens=key_tokens,
             predictions=tuple(Prediction(**p) for p in document.get("predictions", ())),
+            measure=document.get("measure"),
             notes=tuple(document.get("notes", ())),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -404,9 +408,16 @@ def save(trace: Trace, path: str | Path) -> None:
     if suffix == ".json":
         write_whole(path, to_json(trace) + b"\n")
     elif suffix == ".npz":
-        write_whole(path, lambda file: np.savez(file, **dict(_npz_entries(trace))))
+        write_whole(path, to_npz(trace))
     else:
         raise AttnctlError(f"a trace is saved as .json or .npz, not as {suffix or 'a name without suffix'}: {path}")
+
+
+def to_npz(trace: Trace) -> bytes:
+    """The bytes of an NPZ file: the same for the same trace."""
+    file = io.BytesIO()
+    np.savez(file, **dict(_npz_entries(trace)))
+    return file.getvalue()
 
 
 def _npz_entries(trace: Trace) -> Iterator[tuple[str, Any]]:

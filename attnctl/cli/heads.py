@@ -38,9 +38,7 @@ def heads(
     csv: Annotated[bool, typer.Option("--csv", help="Write CSV, one line a head.")] = False,
     output: Annotated[
         str | None,
-        typer.Option(
-            "-o", "--output", help="A file: .csv, .json, or a picture: .png, .svg, .pdf.", show_default=False
-        ),
+        typer.Option("-o", "--output", help="A file: .csv, .json, or a picture: .png, .svg, .pdf.", show_default=False),
     ] = None,
     **options: Any,
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ import typer
 
 from attnctl.cli import options as o
 from attnctl.cli.lengthy import Zoom, long_tokens, overview
-from attnctl.cli.sources import Source, TokenNames, asked, chosen
+from attnctl.cli.sources import Source, TokenNames, asked, otherwise
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,26 +35,22 @@ def heatmap(
         str | None,
         typer.Option("-o", "--output", help="The picture: .png, .svg, .pdf, or .html, a page.", show_default=False),
     ] = None,
-    cmap: Annotated[str, typer.Option("--cmap", help="Colour map, by its name in matplotlib.")] = "viridis",
-    size: Annotated[str | None, typer.Option("--size", help="WIDTHxHEIGHT in inches: 6x4.", show_default=False)] = None,
+    cmap: o.Cmap = "viridis",
+    size: o.Size = None,
     dpi: Annotated[int | None, typer.Option("--dpi", help="Dots per inch, 30 to 1200 [default: 200].")] = None,
-    title: Annotated[str | None, typer.Option("--title", help="Title; '' for none.", show_default=False)] = None,
-    values: Annotated[
-        bool | None,
-        typer.Option("--values/--no-values", help="Numbers in the cells; where they fit unless told otherwise."),
-    ] = None,
-    log: Annotated[bool, typer.Option("--log", help="Colours on a logarithmic scale.")] = False,
-    drop: Annotated[
-        list[str] | None,
-        typer.Option("--drop", help="Leave out a key: first, special, a token or its index.", show_default=False),
-    ] = None,
+    title: o.Title = None,
+    values: o.Values = None,
+    log: o.Log = False,
+    drop: o.Drop = None,
+    renormalise: o.Renormalise = False,
     run: Annotated[
         str | None,
         typer.Option(
             "--run", help="Draw one head over the training in this folder: .gif, or a strip.", show_default=False
         ),
     ] = None,
-    renormalise: Annotated[bool, typer.Option("--renormalise", help="Make each row sum to 1 again.")] = False,
+    words: o.Words = False,
+    measure: o.Measure = None,
     rows: Annotated[
         str | None, typer.Option("--rows", help="Only these queries: 3000:3100.", show_default=False)
     ] = None,
@@ -65,14 +60,7 @@ def heatmap(
     pool: Annotated[
         str | None, typer.Option("--pool", help="A cell of a long text: mean (the default) or max.", show_default=False)
     ] = None,
-    spans: Annotated[
-        str | None,
-        typer.Option(
-            "--spans",
-            help="Between parts: paragraphs, lines, headings, documents, or a file of name,start,end.",
-            show_default=False,
-        ),
-    ] = None,
+    spans: o.Spans = None,
     **options: Any,
 ) -> None:
     """Draw the attention weights: queries down, keys across, one head or every layer × head.
@@ -84,14 +72,24 @@ def heatmap(
         _over_training(run, o.text_of(source, file), layer, head, output, cmap, options)
         return
     picture = _form(output, size, dpi)
-    inches = None if size is None else _inches(size)
+    inches = None if size is None else o.inches(size)
     colour = None if cmap == "viridis" else _colours(cmap)
-    given = asked(source, file, tokens, options)
     zoom = Zoom(rows, columns, pool, spans)
-    if (long := long_tokens(given, zoom)) is not None:
+    if measure is not None:
+        from attnctl.measures import check_measure
+
+        check_measure(measure, head is not None)
+    whole = "--words" if words else "--measure" if measure is not None else ".html" if picture == "html" else None
+    if whole is not None and zoom != Zoom():
+        raise UsageError(f"--rows, --columns, --pool and --spans do not go with {whole}")
+    given = asked(source, file, tokens, options)
+    long = None if whole is not None else long_tokens(given, zoom)
+    if long is not None:
         seen = overview(given, long, zoom, layer, head, drop or (), renormalise, None if picture else _room(), log)
     else:
-        trace, layers, heads = chosen(given, layer, head)
+        trace, layers, heads = otherwise(given, layer, head, words=words, measure=measure)
+        if trace.model.kind == "checkpoint":
+            o.say(trace.notes)
         if picture == "html":
             from attnctl.cli.view import narrowed, write_page
 
@@ -125,6 +123,12 @@ def _over_training(
     if options.get("model") is not None:
         raise UsageError("--run and --model exclude each other: the run is the model")
     check_writable(output)
+    if suffix == ".html":
+        from attnctl.cli.view import over_training, write_page
+
+        pages, labels = over_training(run, text, layer, head, options)
+        write_page(pages, output, labels=labels, over_training=True)
+        return
     from attnctl.models import record
     from attnctl.steps import focus
 
@@ -179,17 +183,6 @@ def page_look(drop: Sequence[str], renormalise: bool, log: bool, cmap: str) -> d
     if log:
         look["colour"] = "log"
     return look | ({"map": cmap} if cmap in ("viridis", "cividis") else {})
-
-
-def _inches(size: str) -> tuple[float, float]:
-    """--size as (width, height)."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*[x×,]\s*(\d+(?:\.\d+)?)", size.strip().lower())
-    if not match:
-        raise UsageError(f"--size {size!r}: it is WIDTHxHEIGHT in inches, like 6x4")
-    width, height = float(match[1]), float(match[2])
-    if not (1 <= width <= 60 and 1 <= height <= 60):
-        raise UsageError(f"--size {size}: each side is 1 to 60 inches")
-    return width, height
 
 
 def _room() -> int | None:

@@ -34,13 +34,14 @@ class Zoom(NamedTuple):
     spans: str | None = None
 
 
-def long_tokens(given: Asked | Given, zoom: Zoom = Zoom()) -> tuple[Token, ...] | None:  # noqa: B008
+def long_tokens(given: Asked | Given, zoom: Zoom, named: bool = False) -> tuple[Token, ...] | None:
     """The tokens of a text that is to be summed up, being long or zoomed into; None where every weight is shown."""
-    named = [f"--{name}" for name, value in zip(zoom._fields, zoom, strict=True) if value is not None]
+    options = [f"--{name}" for name, value in zip(zoom._fields, zoom, strict=True) if value is not None]
     if isinstance(given, Given):
-        if named:
-            raise UsageError(f"{named[0]} is for a text and its model: the numbers of {given.where} are shown whole")
+        if options:
+            raise UsageError(f"{options[0]} is for a text and its model: the numbers of {given.where} are shown whole")
         return None
+    named = named or bool(options)
     if not named and len(given.text) <= LONG and not getattr(given.model, "generate", 0):
         return None
     from attnctl.tokens import checked

@@ -22,10 +22,31 @@ HeadChoice = Annotated[str | None, typer.Option("--head", help="Heads: 3, 0-5, 1
 Query = Annotated[
     str | None, typer.Option("--query", "-q", help="The query token: its text or its index.", show_default=False)
 ]
+Title = Annotated[str | None, typer.Option("--title", help="Title; '' for none.", show_default=False)]
+Cmap = Annotated[str, typer.Option("--cmap", help="Colour map, by its name in matplotlib.")]
+Size = Annotated[str | None, typer.Option("--size", help="WIDTHxHEIGHT in inches: 6x4.", show_default=False)]
+Values = Annotated[
+    bool | None,
+    typer.Option("--values/--no-values", help="Numbers in the cells; where they fit unless told otherwise."),
+]
+Log = Annotated[bool, typer.Option("--log", help="Colours on a logarithmic scale.")]
+Drop = Annotated[
+    list[str] | None,
+    typer.Option("--drop", help="Leave out a key: first, special, a token or its index.", show_default=False),
+]
+Renormalise = Annotated[bool, typer.Option("--renormalise", help="Make each row sum to 1 again.")]
 Words = Annotated[bool, typer.Option("--words", help="Merge the pieces of a tokenizer into words.")]
 Measure = Annotated[
     str | None,
     typer.Option("--measure", help="Instead of the weights: value-norm, or rollout.", show_default=False),
+]
+Spans = Annotated[
+    str | None,
+    typer.Option(
+        "--spans",
+        help="Mass between parts: paragraphs, lines, headings, documents, or a file of name,start,end.",
+        show_default=False,
+    ),
 ]
 Output = Annotated[str | None, typer.Option("-o", "--output", help="Write to this file.", show_default=False)]
 
@@ -50,6 +71,7 @@ MODEL_OPTIONS: dict[str, Any] = {
     "output_projection": _option(
         bool, "--output-projection/--no-output-projection", help="With or without W_O (random)."
     ),
+    "predict": _option(str, "--predict", help="The words expected after a token (masked models: at it), or all."),
     "seed": _option(int, "--seed", help="Seed of everything random; 0 unless told otherwise."),
     "causal": _option(bool, "--causal/--no-causal", help="Hide the future from every query."),
     "window": _option(int, "--window", help="Sliding window: hide keys this many tokens away, and more."),
@@ -94,29 +116,10 @@ with_model_options = with_options(MODEL_OPTIONS)
 
 def model_of(options: dict[str, Any]) -> Any:
     """Open the model that MODEL_OPTIONS ask for. Raises UsageError for options that exclude each other."""
-    from attnctl.models import DEFAULT, open_model
+    from attnctl.models import open_model
+    from attnctl.models.arguments import arguments
 
-    options = dict(options)
-    options["scale"] = scale_of(options.get("scale"), options.pop("no_scale", False))
-    if options.pop("rope", False) and options.get("rope_theta") is None:
-        options["rope_theta"] = 10000.0
-    return open_model(options.pop("model", None) or DEFAULT, **options)
-
-
-def scale_of(scale: str | None, no_scale: bool) -> float | None:
-    """--scale and --no-scale as a factor; None means 1/√d_k, or what the model says."""
-    if no_scale:
-        if scale not in (None, "none"):
-            raise UsageError(f"--no-scale and --scale {scale} exclude each other")
-        return 1.0
-    if scale is None or scale == "auto":
-        return None
-    if scale == "none":
-        return 1.0
-    try:
-        return float(scale)
-    except ValueError:
-        raise UsageError(f"--scale {scale!r}: it is auto, none, or a number") from None
+    return open_model(**arguments(options))
 
 
 def text_of(text: str | None, file: str | None) -> str:
@@ -154,18 +157,17 @@ def selection(spec: str | None, count: int, what: str, of: str) -> list[int] | N
     """
     if spec is None or spec == "all":
         return None
-    wanted: list[int] = []
-    for part in spec.split(","):
-        part = part.strip()
-        if match := re.fullmatch(r"(\d+)-(\d+)", part):
-            first, last = int(match[1]), int(match[2])
-            if last < first:
-                raise UsageError(f"--{what} {part}: from {first} down to {last} is no range")
-            wanted += range(first, min(last, first + count) + 1)
-        elif re.fullmatch(r"-?\d+", part):
-            wanted.append(int(part))
-        else:
-            raise UsageError(f"--{what} {spec!r}: it reads 3, 0-5, 1,4,7, -1 or all")
-    from attnctl.models.record import chosen
+    from attnctl.models.record import selected
 
-    return list(chosen(wanted, count, what, of))
+    return selected(spec, count, what, of)
+
+
+def inches(size: str) -> tuple[float, float]:
+    """--size as (width, height)."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*[x×,]\s*(\d+(?:\.\d+)?)", size.strip().lower())
+    if not match:
+        raise UsageError(f"--size {size!r}: it is WIDTHxHEIGHT in inches, like 6x4")
+    width, height = float(match[1]), float(match[2])
+    if not (1 <= width <= 60 and 1 <= height <= 60):
+        raise UsageError(f"--size {size}: each side is 1 to 60 inches")
+    return width, height

@@ -103,6 +103,20 @@ def chosen(given: Asked | Given, layer: str | None, head: str | None) -> Chosen:
     return Chosen(trace, o.selection(layer, n_layers, "layer", where), o.selection(head, n_heads, "head", where))
 
 
+def otherwise(given: Asked | Given, layer: str | None, head: str | None, *, words: bool, measure: str | None) -> Chosen:
+    """As `chosen`, the weights read by words, or by another measure. Raises UsageError where arrays are lacking."""
+    if not words and measure is None:
+        return chosen(given, layer, head)
+    from attnctl.measures import by_words, measured
+
+    rolled = measure == "rollout"  # which needs every layer, whichever is shown
+    trace, layers, heads = chosen(given, None if rolled else layer, head)
+    if rolled:
+        layers = o.selection(layer, len(trace.layers), "layer", trace.model.name)
+    trace = measured(trace, measure or "weights")
+    return Chosen(by_words(trace) if words else trace, layers, heads)
+
+
 def is_file(source: str) -> bool:
     """Whether an argument names a file of numbers, rather than being a text."""
     return Path(source).suffix.lower() in {*TRACES, *MATRICES} and not any(char.isspace() for char in source.strip())

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from attnctl.cli import options as o
+from attnctl.cli.long_view import long_text, surveyed
 from attnctl.cli.sources import Source, TokenNames, is_file, recorded, trace_of
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
+    from attnctl.overview import Overview
+    from attnctl.render.pooled import Exact
     from attnctl.trace import Trace
 
 MOST_NUMBERS = 400_000_000  # weights in a page: beyond, no browser would open it
@@ -50,10 +54,13 @@ def view(
 ) -> None:
     """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install.
 
-    With two texts or traces, or two models and a text, both are there side by side, with their difference.
+    With two texts or traces, or two models and a text, both are there side by side, with their difference. A long text is
+    pooled to an overview, with its strongest links and exact blocks around them.
     """
     target = target_of(output)
     labels: list[str] | None = None
+    exact: list[Exact] = []
+    traces: list[Any]
     if run is not None:
         if other is not None:
             raise UsageError("--run takes one text, and shows it at every step of the run")
@@ -64,10 +71,13 @@ def view(
         if file is not None or source == other == "-":
             raise UsageError('give two sources as arguments; only one of them can be "-", and none --file')
         traces = [of_two(part, tokens, layer, head, options) for part in (source, other) if part]
+    elif (long := long_text(source, file, layer, head, options)) is not None:
+        overview, exact = surveyed(*long, layer, head)
+        traces = [overview]
     else:
         traces = [narrowed(*trace_of(source, file, tokens, options, layer, head))]
     target = target or temporary(traces[0])
-    write_page(traces, target, query=query, labels=labels, over_training=run is not None)
+    write_page(traces, target, query=query, labels=labels, over_training=run is not None, exact=exact)
     if target == "-":
         return
     print(target)
@@ -95,14 +105,14 @@ def over_training(
     folder: str, text: str, layer: str | None, head: str | None, options: dict[str, Any]
 ) -> tuple[list[Trace], list[str]]:
     """The text under the weights of every kept step of a run, and the steps' names."""
+    from attnctl.models.weights import steps_of
     from attnctl.training.run import Run
 
     if options.get("model") is not None:
         raise UsageError("--model does not go with --run, whose steps are the models then")
-    run = Run(folder)
-    losses = {report["step"]: report["loss"] for report in run.reports() if report.get("loss") is not None}
+    losses = {report["step"]: report["loss"] for report in Run(folder).reports() if report.get("loss") is not None}
     traces, labels = [], []
-    for step, path in run.snapshots():
+    for step, path in steps_of(folder).items():
         traces.append(narrowed(*recorded(text, options | {"model": str(path)}, layer, head)))
         labels.append(f"step {step:,}" + (f", loss {losses[step]:.2f}" if step in losses else ""))
     return traces, labels
@@ -140,7 +150,7 @@ def target_of(output: str | None) -> str | None:
     return output
 
 
-def temporary(trace: Trace) -> str:
+def temporary(trace: Trace | Overview) -> str:
     """A file in a fresh temporary folder, named after the text."""
     import re
     import tempfile
@@ -150,7 +160,7 @@ def temporary(trace: Trace) -> str:
 
 
 def write_page(
-    traces: list[Trace],
+    traces: Sequence[Trace | Overview],
     target: str,
     *,
     query: str | None = None,
@@ -163,8 +173,10 @@ def write_page(
     """
     from attnctl.files import write_whole
     from attnctl.render.page import page
+    from attnctl.trace import Trace
 
-    size = sum(layer.weights.size for trace in traces for layer in trace.layers if layer.weights is not None)
+    layers = [layer for trace in traces if isinstance(trace, Trace) for layer in trace.layers]
+    size = sum(layer.weights.size for layer in layers if layer.weights is not None)
     if size > MOST_NUMBERS:
         raise AttnctlError(
             f"{size:,} weights are too many for a page: choose layers and heads with --layer and --head, or a shorter text"
@@ -176,14 +188,17 @@ def write_page(
     write_whole(target, html.encode())
 
 
-def start_of(trace: Trace, query: str | None) -> dict[str, int]:
+def start_of(trace: Trace | Overview, query: str | None) -> dict[str, int]:
     """What the page has chosen at first, where a query was named."""
     if query is None:
         return {}
     from attnctl.steps import focus
     from attnctl.tokens import find
+    from attnctl.trace import Trace
 
     at = find(trace.tokens, query)
+    if not isinstance(trace, Trace):
+        return {"query": at}
     found = focus(trace, query=at)
     more = {} if found is None else {"layer": found.layer, "head": found.head, "key": found.key}
     return {"query": at} | more

@@ -7,6 +7,7 @@ visitor of `record` keeps every step as a Trace; the visitors of long texts keep
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -51,6 +52,7 @@ def open_model(name: str = DEFAULT, **options: Any) -> Model:
     Raises UsageError where there is no such model, or an option does not belong to it.
     """
     given = {key: value for key, value in options.items() if value is not None}
+    predict = given.pop("predict", None)
     if given.get("qkv") is not None:
         module, attribute = "attnctl.models.matrix", "open_qkv"
     elif name in REGISTRY:
@@ -73,7 +75,14 @@ def open_model(name: str = DEFAULT, **options: Any) -> Model:
         if option in foreign:
             raise UsageError(f"--{option.replace('_', '-')} does not go with --model {name}")
     model: Model = opener(**given)
-    return model
+    return model if predict is None else _predicting(model, predict)
+
+
+def _predicting(model: Any, predict: str) -> Any:
+    """The model, asked for words at a certain token. Raises UsageError where it predicts none."""
+    if not hasattr(model, "predict") or getattr(model, "unembedding", model) is None:
+        raise UsageError(f"--predict: {model.info.name} has no unembedding, so it predicts no words")
+    return replace(model, predict=predict)
 
 
 def attend(

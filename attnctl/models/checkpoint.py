@@ -14,6 +14,7 @@ from attnctl.models.network import info_of, load, quiet, steady
 from attnctl.models.pieces import Pieces, open_pieces, read_json
 from attnctl.models.places import find, need
 from attnctl.models.record import Run
+from attnctl.models.stack import predicted
 from attnctl.trace import ModelInfo, Prediction, Token, as_numpy
 
 KINDS = ("encoder", "decoder", "cross")
@@ -35,6 +36,7 @@ class Checkpoint:
     kind: str
     target: str | None = None
     generate: int = 0
+    predict: str | None = None  # as of Stack
 
     def tokenize(self, text: str) -> tuple[Token, ...]:
         """The tokens that ask: of the text, generated ones at their end, or of the target for decoder and cross."""
@@ -58,10 +60,12 @@ class Checkpoint:
         source = self.pieces.tokenize(text) if self.kind in ("decoder", "cross") else None
         ran = Run(tuple(tokens), key_tokens=source if self.kind == "cross" else None)
         inputs = self._inputs(tokens, source)
+        told: list[tuple[float, bool]] = []  # each call's scale, and whether it has sinks
         with torch.inference_mode(), steady(self.network, len(tokens) + len(source or ())), quiet():
             if follows_interface(self.network):
 
                 def seen(site: Any, call: Call) -> Array | None:
+                    told.append((call.effective_scale, call.sinks is not None))
                     context = visit(site.layer, without_batch(call))
                     return None if context is None else context[None]
 
@@ -75,6 +79,10 @@ class Checkpoint:
                 ran.embeddings = as_numpy(self.network.get_input_embeddings()(ids)[0])  # (n, d_model)
         ran.predictions = self._predictions(tokens, output)
         ran.notes = self._notes(tokens, source, bool(ran.weights))
+        if any(sinks for _, sinks in told):
+            ran.notes += ("A learned sink takes a part of each row and gives nothing back: rows sum to less than 1.",)
+        scales = {scale for scale, _ in told}
+        ran.model = replace(self.info, scale=scales.pop() if len(scales) == 1 else None)
         return ran
 
     def eager_weights(self, tokens: Sequence[Token], text: str = "") -> dict[int, Any]:
@@ -101,7 +109,7 @@ class Checkpoint:
             inputs["decoder_input_ids"] = self._ids(tokens)
         elif self.kind == "encoder":  # the decoder must be given something; its attention is not read
             inputs["decoder_input_ids"] = self._ids(self._start())
-        if "logits_to_keep" in self._takes and not self._blanks(tokens):
+        if "logits_to_keep" in self._takes and self.predict is None and not self._blanks(tokens):
             inputs["logits_to_keep"] = 1
         if "use_cache" in self._takes:
             inputs["use_cache"] = False
@@ -119,9 +127,9 @@ class Checkpoint:
         return torch.tensor([[token.id for token in tokens]], device=self.network.device)  # (1, n)
 
     def _start(self) -> tuple[Token, ...]:
-        number = self.network.config.decoder_start_token_id
-        if number is None:
-            number = self.network.config.bos_token_id
+        said = (self.network.config, getattr(self.network, "generation_config", None), self.pieces)
+        names = ("decoder_start_token_id", "bos_token_id", "bos_id")
+        number = next((i for name in names for one in said if (i := getattr(one, name, None)) is not None), 0)
         return (Token(self.pieces.tokenizer.id_to_token(number) or str(number), number, special=True),)
 
     def _target(self, source: Sequence[Token]) -> tuple[Token, ...]:
@@ -182,8 +190,8 @@ class Checkpoint:
             return ()
         causal = self.kind == "decoder" or bool(self.info.causal)
         found = []
-        for at in [len(tokens) - 1] if causal else self._blanks(tokens):
-            share = torch.softmax(logits[0, -1 if causal else at].float(), -1)  # (vocabulary,)
+        for at in predicted(tokens, self.predict, self._blanks(tokens), causal):
+            share = torch.softmax(logits[0, at - len(tokens)].float(), -1)  # (vocabulary,)
             values, ids = share.topk(top)
             for value, number in zip(values.tolist(), ids.tolist(), strict=True):
                 text = self.pieces.tokenizer.decode([number], skip_special_tokens=False)

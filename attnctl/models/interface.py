@@ -228,6 +228,7 @@ def call_of(
         mask = picked if mask is None else mask & picked  # (batch, n_q, n_k)
     if position_bias is not None:
         position_bias = position_bias[..., :n_k]  # (1, heads, n_q, n_k)
+    if position_bias is not None and bool(position_bias.any()):  # T5's cross attention is given one of zeros
         bias = position_bias if bias is None else position_bias + bias  # (batch, heads, n_q, n_k)
     sinks = s_aux if s_aux is not None else sinks
     if sinks is not None:

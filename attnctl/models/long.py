@@ -101,10 +101,11 @@ def long_row(
     *,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
+    tokens: tuple[Token, ...] | None = None,
     tick: Tick | None = None,
 ) -> LongRow:
     """The exact weights of one query, by its index, on every key; errors as of `survey`."""
-    given = _tokens(model, text)
+    given = _tokens(model, text) if tokens is None else tokens
     found: dict[tuple[int, int], Any] = {}
 
     def visit(layer: int, call: Call, heads: Sequence[int], tick: Tick | None) -> None:
@@ -113,6 +114,31 @@ def long_row(
 
     ran = _run(model, text, given, visit, layers, heads, tick)
     return LongRow(text, ran.tokens, ran.key_tokens or ran.tokens, model.info, query, found, ran.notes)
+
+
+def exact_blocks(
+    model: Model,
+    text: str,
+    blocks: Sequence[tuple[int, int, int, int]],
+    *,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    tick: Tick | None = None,
+) -> dict[tuple[int, int], list[Any]]:
+    """The exact weights of some blocks, each (first query, past, first key, past): (layer, head) → one (rows, keys) each.
+
+    Errors as of `survey`.
+    """
+    found: dict[tuple[int, int], list[Any]] = {}
+
+    def visit(layer: int, call: Call, heads: Sequence[int], tick: Tick | None) -> None:
+        for a, b, c, d in blocks:
+            rows = exact_rows(call, range(a, b))[..., c:d]  # (heads, rows, keys)
+            for head, block in zip(heads, rows, strict=True):
+                found.setdefault((layer, head), []).append(block)
+
+    _run(model, text, _tokens(model, text), visit, layers, heads, tick)
+    return found
 
 
 def probe(

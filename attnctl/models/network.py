@@ -65,8 +65,10 @@ def class_of(transformers: Any, settings: dict[str, Any], name: str) -> Any:
 
 def info_of(network: Any, name: str, kind: str) -> ModelInfo:
     """What is known of the attention before anything ran."""
-    config = network.config if kind != "self" else network.config.get_text_config()
     decoder = kind in ("decoder", "cross")
+    config = network.config if kind != "self" else network.config.get_text_config()
+    if kind != "self":  # some keep a configuration for each half
+        config = getattr(config, "decoder" if decoder else "encoder", config)
     heads = _first(
         config, "decoder_attention_heads" if decoder else "encoder_attention_heads", "num_attention_heads", "num_heads"
     )
@@ -74,7 +76,9 @@ def info_of(network: Any, name: str, kind: str) -> ModelInfo:
     if decoder and hasattr(config, "num_decoder_layers"):
         layers = config.num_decoder_layers
     d_model = _first(config, "hidden_size", "d_model")
-    module = next((m for m in network.modules() if isinstance(getattr(m, "is_causal", None), bool)), None)
+    module = next(
+        (m for n, m in network.named_modules() if isinstance(getattr(m, "is_causal", None), bool) and _reads(n)), None
+    )
     causal = kind == "decoder" if kind != "self" else bool(module.is_causal) if module else network.can_generate()
     scaling = getattr(module, "scaling", None) if kind == "self" else None
     d_k = _first(config, "head_dim", "d_kv", "qk_head_dim") or (d_model // heads if d_model and heads else None)
@@ -94,6 +98,11 @@ def info_of(network: Any, name: str, kind: str) -> ModelInfo:
         dtype=str(network.dtype).removeprefix("torch."),
         device=str(network.device),
     )
+
+
+def _reads(name: str) -> bool:
+    """Whether a module is on the way of the text, not of pictures or sound."""
+    return not any(other in name for other in ("vision", "visual", "audio"))
 
 
 def _first(config: Any, *names: str) -> Any:

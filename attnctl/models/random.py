@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,13 @@ NOTE = "random weights: the numbers show how attention is computed, and mean not
 
 def random_rows(seed: int, d_model: int, tokens: Sequence[Token]) -> Floats:
     """One row a token, of variance 1, that depends on the seed and the token's text alone → (n, d_model)."""
-    return np.stack([uniform(f"{seed}/embedding/{t.text}", (d_model,)) for t in tokens]) * np.float32(math.sqrt(3.0))
+    return np.stack([_row(seed, d_model, token.text) for token in tokens])  # (n, d_model)
+
+
+@lru_cache(maxsize=10_000)  # a batch meets the same words again and again
+def _row(seed: int, d_model: int, text: str) -> Floats:
+    row: Floats = uniform(f"{seed}/embedding/{text}", (d_model,)) * np.float32(math.sqrt(3.0))  # (d_model,)
+    return row
 
 
 def open_random(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,13 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.devices import LONG
 from attnctl.tokens import checked
-from attnctl.trace import LayerTrace, Prediction, Token, Trace, as_numpy
+from attnctl.trace import LayerTrace, ModelInfo, Prediction, Token, Trace, as_numpy, spoken
 
 if TYPE_CHECKING:
     from attnctl.models import Model
+
+
+MOST = 16e9  # bytes of weights and scores that are kept of one text
 
 
 @dataclass
@@ -32,6 +36,7 @@ class Run:
     extras: dict[int, dict[str, Any]] = field(default_factory=dict)
     weights: dict[int, Any] = field(default_factory=dict)  # (heads, n_q, n_k), where a source can give nothing else
     predictions: tuple[Prediction, ...] = ()
+    model: ModelInfo | None = None  # where a run says more than could be known before it
     notes: tuple[str, ...] = ()
 
 
@@ -46,6 +51,26 @@ def chosen(wanted: Sequence[int] | None, count: int, what: str, of: str) -> tupl
     return tuple(dict.fromkeys(index % count for index in wanted))
 
 
+def selected(spec: str, count: int, what: str, of: str) -> list[int]:
+    """Indices that `3`, `0-5`, `1,4,7` or `-1` select from `count`.
+
+    Raises UsageError where it is no selection or one is not there.
+    """
+    wanted: list[int] = []
+    for part in spec.split(","):
+        part = part.strip()
+        if match := re.fullmatch(r"(\d+)-(\d+)", part):
+            first, last = int(match[1]), int(match[2])
+            if last < first:
+                raise UsageError(f"--{what} {part}: from {first} down to {last} is no range")
+            wanted += range(first, min(last, first + count) + 1)
+        elif re.fullmatch(r"-?\d+", part):
+            wanted.append(int(part))
+        else:
+            raise UsageError(f"--{what} {spec!r}: it reads 3, 0-5, 1,4,7, -1 or all")
+    return list(chosen(wanted, count, what, of))
+
+
 def record(
     model: Model,
     text: str,
@@ -53,20 +78,25 @@ def record(
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
     rows: Sequence[int] | None = None,
+    tokens: Sequence[Token] | None = None,
 ) -> Trace:
     """The trace of `text`, for the layers, heads and query rows asked for (None: all).
 
-    Raises AttnctlError for an empty text, UsageError for a selection that is not there.
+    `tokens` are those of the text where they are known already. Raises AttnctlError for an empty text, UsageError for a
+    selection that is not there.
     """
-    tokens = model.tokenize(checked(text))
+    tokens = model.tokenize(checked(text)) if tokens is None else tuple(tokens)
     if not tokens:
         raise AttnctlError("the text has no tokens: give at least one word")
     info = model.info
     keep_layers = set(chosen(layers, info.n_layers or 1, "layer", info.name))
     keep_heads = chosen(heads, info.n_heads or 1, "head", info.name)
+    _check_room(len(keep_layers), len(keep_heads), len(tokens) if rows is None else len(rows), len(tokens))
     kept: dict[int, dict[str, Any]] = {}
+    met: list[int] = []
 
     def visit(layer: int, call: Call) -> Array | None:
+        met.append(layer)
         if layer not in keep_layers:
             return None
         part = rows is not None or len(keep_heads) < call.queries.shape[-3]
@@ -83,10 +113,12 @@ def record(
     for layer in keep_layers & ran.weights.keys():
         part = ran.weights[layer][list(keep_heads)]  # (heads, n_q, n_k)
         kept[layer] = {"weights": part if rows is None else part[:, list(rows)]}
+    for layer in () if layers is None else sorted(keep_layers - kept.keys()):
+        raise UsageError(f"layer {layer} of {info.name} has no attention: it is in {spoken(sorted(set(met)))}")
     trace = Trace(
         text=text,
         tokens=ran.tokens,
-        model=info,
+        model=ran.model or info,
         layers=tuple(
             layer_trace(layer, kept[layer], ran.extras.get(layer, {}), keep_heads, rows, info) for layer in sorted(kept)
         ),
@@ -102,6 +134,16 @@ def record(
     if (parked := sink(trace)) is not None:
         trace = replace(trace, notes=(*trace.notes, parked))
     return trace
+
+
+def _check_room(layers: int, heads: int, rows: int, n: int) -> None:
+    """Raise AttnctlError, before any work, where the scores, scaled scores and weights would fill the memory."""
+    size = 3 * 4 * layers * heads * rows * n
+    if size > MOST:
+        raise AttnctlError(
+            f"every step of {layers} layers × {heads} heads, {rows:,} × {n:,} each, takes {size / 1e9:.0f} GB: choose "
+            "with --layer, --head and --query"
+        )
 
 
 PER_ROW = ("queries", "scores", "bias", "scaled_scores", "weights", "dropped_weights", "context")

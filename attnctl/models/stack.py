@@ -14,7 +14,7 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.devices import place, where
 from attnctl.models.record import Run
-from attnctl.tokens import BLANKS, Tokenize, words
+from attnctl.tokens import BLANKS, Tokenize, find, words
 from attnctl.trace import Floats, ModelInfo, Prediction, Token, as_numpy
 
 PROJECTIONS = ("W_Q", "W_K", "W_V")
@@ -89,6 +89,7 @@ class Stack:
     positions: Floats | None = None  # (max_length, d_model)
     unembedding: Floats | None = None  # (d_model, vocabulary)
     vocabulary: Sequence[str] = ()
+    predict: str | None = None  # the token after which, or at which, words are predicted; "all" for every one
     notes: tuple[str, ...] = field(default=())
 
     def run(self, tokens: Sequence[Token], visit: Callable[[int, Call], Array | None], text: str = "") -> Run:
@@ -145,13 +146,11 @@ class Stack:
         return settings.call(layer, q, k, v), told
 
     def _predictions(self, tokens: Sequence[Token], final: Floats, top: int = 5) -> tuple[Prediction, ...]:
-        """The most probable words for each blank, or after the last token: final (n, d_model)."""
+        """The most probable words where they are asked for, at each blank, or after the last: final (n, d_model)."""
         assert self.unembedding is not None
         blanks = [at for at, token in enumerate(tokens) if token.text in BLANKS]
-        if not blanks and self.info.causal:
-            blanks = [len(tokens) - 1]
         found = []
-        for at in blanks:
+        for at in predicted(tokens, self.predict, blanks, bool(self.info.causal)):
             # a causal model says what follows, so it fills a blank from the word before it
             source = at - 1 if self.info.causal and tokens[at].text in BLANKS else at
             if source < 0:
@@ -160,6 +159,13 @@ class Stack:
             best = np.argsort(-probability, kind="stable")[:top]
             found += [Prediction(at, self.vocabulary[i], int(i), float(probability[i])) for i in best]
         return tuple(found)
+
+
+def predicted(tokens: Sequence[Token], predict: str | None, blanks: Sequence[int], causal: bool) -> Sequence[int]:
+    """Where words are predicted: at what --predict names, at the blanks, or after the last token of a causal model."""
+    if predict is not None:
+        return range(len(tokens)) if predict == "all" else [find(tokens, predict)]
+    return blanks or ([len(tokens) - 1] if causal else [])
 
 
 def info_of(name: str, kind: str, layers: Sequence[dict[str, Floats]], settings: Settings, **more: Any) -> ModelInfo:

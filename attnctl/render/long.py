@@ -10,12 +10,13 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from attnctl.overview import LongRow, Part
-from attnctl.render.grid import ACCENT, DIM, bar, heat, label, label_fit, padded
+from attnctl.render.grid import ACCENT, DIM, bar, label, label_fit, padded
 from attnctl.tokens import shown
 from attnctl.trace import Floats, Token
 
 AROUND = 40  # characters of the text on each side of a key
 BAR = 12
+IN_FULL = 6  # heads, beyond which each has one line
 
 
 class Row:
@@ -30,6 +31,9 @@ class Row:
         yield Text(f"{row.model.name}, {len(row.tokens):,} tokens", style="bold")
         query = row.tokens[row.query]
         yield _line(Text(f"query {row.query}  "), row.text, query, width)
+        if len(row.weights) > IN_FULL:
+            yield from self._briefly(width)
+            return
         for (layer, head), weights in row.weights.items():
             yield Text("")
             yield Text(f"layer {layer}, head {head}").append(f"   {_summary(weights)}", style=DIM)
@@ -38,13 +42,26 @@ class Row:
                 yield Text("")
                 yield from self._by_part(weights, width)
 
+    def _briefly(self, width: int) -> Iterator[Text]:
+        """One line a head: its entropy and its top keys; --layer and --head show one in full."""
+        yield Text("")
+        yield Text("layer head  entropy  looks most at", style=DIM)
+        for (layer, head), weights in self.row.weights.items():
+            line = Text(f"{layer:>5} {head:>4}  {entropy(weights):>7.2f} ", no_wrap=True)
+            for at in np.argsort(-weights, kind="stable")[:4].tolist():
+                name = f"{weights[at]:.3f} {at} {label(self.row.keys[at], 14)}"
+                if weights[at] > 0 and cell_len(line.plain) + cell_len(name) + 2 <= width:
+                    line.append(f" {padded(name, 25, right=False)}")
+            line.rstrip()
+            yield line
+
     def _keys(self, weights: Floats, width: int) -> Iterator[Text]:
         row = self.row
         best = [int(at) for at in np.argsort(-weights, kind="stable")[: self.top] if weights[at] > 0]
         digits = len(str(len(row.keys) - 1))
         for at in best:
             line = Text(f"  {weights[at]:.3f} ", no_wrap=True)
-            line.append(padded(bar(float(weights[at]), BAR), BAR, right=False), style=heat(0.0))
+            line.append(padded(bar(float(weights[at]), BAR), BAR, right=False))
             line.append(f" {at:>{digits}}  ", style=DIM)
             yield _line(line, row.text if row.keys is row.tokens or row.keys == row.tokens else "", row.keys[at], width)
         if best:

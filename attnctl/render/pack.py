@@ -5,16 +5,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from attnctl import steps
+from attnctl import measures, steps
 from attnctl.errors import AttnctlError
 from attnctl.tokens import shown
-from attnctl.trace import LayerTrace, Token, Trace
+from attnctl.trace import LayerTrace, ModelInfo, Token, Trace
 
 # what a head keeps beside its weights, most needed first
 DETAILS = ("queries", "keys", "values", "scores", "bias", "scaled_scores", "dropped_weights", "context")
@@ -69,12 +70,12 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: Budget, walked: b
     return {
         "label": shown(label),
         "text": trace.text,
-        "model": described(trace),
+        "model": described(trace.model, steps.is_default_scale(trace)),
         "tokens": packed_tokens(trace.tokens, trace.text),
         "keyTokens": None if trace.key_tokens is None else packed_tokens(trace.key_tokens, trace.text),
         "layers": [pack_layer(layer, blobs, levels, details) for layer in trace.layers],
         "levels": levels,
-        "thumbs": pack_thumbnails(trace, blobs),
+        "thumbs": pack_thumbnails(weight_grids(trace), blobs),
         "lacking": [name for name in DETAILS[:3] if _has(trace, name) and name not in details],
         "focus": None if found is None else {k: getattr(found, k) for k in ("layer", "head", "query", "key")},
         "steps": packed_steps(trace) if walked else None,
@@ -83,9 +84,8 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: Budget, walked: b
     }
 
 
-def described(trace: Trace) -> dict[str, Any]:
+def described(info: ModelInfo, default_scale: bool = False) -> dict[str, Any]:
     """The model in a few facts."""
-    info = trace.model
     names = (
         "kind",
         "d_model",
@@ -100,27 +100,23 @@ def described(trace: Trace) -> dict[str, Any]:
         "seed",
     )
     facts = {name: value for name in names if (value := getattr(info, name)) is not None}
-    return {"name": shown(info.name), "defaultScale": steps.is_default_scale(trace)} | facts
+    return {"name": shown(info.name), "defaultScale": default_scale} | facts
 
 
 def packed_tokens(tokens: tuple[Token, ...], text: str) -> dict[str, Any]:
-    """The tokens' labels, which are special, and which word each belongs to."""
+    """The tokens' labels, which are special, which follow without a space, and which word each belongs to."""
     return {
         "labels": [shown(token.text) for token in tokens],
         "special": [at for at, token in enumerate(tokens) if token.special],
         "unknown": [at for at, token in enumerate(tokens) if token.unknown],
-        "words": words_of(tokens, text),
         "glued": [at for at in range(1, len(tokens)) if _touches(tokens[at - 1], tokens[at], text)],
+        "words": words_of(tokens, text),
     }
 
 
 def words_of(tokens: tuple[Token, ...], text: str) -> list[int]:
-    """For each token the number of its word: pieces that touch each other, letter on letter, are one word."""
-    numbers: list[int] = []
-    for at, token in enumerate(tokens):
-        before = tokens[at - 1] if at else None
-        numbers.append(numbers[-1] + (0 if _same_word(before, token, text) else 1) if before else 0)
-    return numbers
+    """For each token the number of its word."""
+    return [number for number, group in enumerate(measures.groups(tokens, text)) for _ in group]
 
 
 def _touches(before: Token, token: Token, text: str) -> bool:
@@ -129,14 +125,6 @@ def _touches(before: Token, token: Token, text: str) -> bool:
         return False
     blank = text[before.end - 1 : before.end].isspace() or text[token.start : token.start + 1].isspace()
     return before.end == token.start and 0 < token.start < len(text) and not blank
-
-
-def _same_word(before: Token, token: Token, text: str) -> bool:
-    if not _touches(before, token, text):
-        return False
-    assert token.start is not None
-    last, first = text[token.start - 1], text[token.start]
-    return last.isalnum() and first.isalnum() and last.isascii() == first.isascii()
 
 
 def packed_steps(trace: Trace) -> dict[str, Any]:
@@ -157,6 +145,11 @@ def packed_steps(trace: Trace) -> dict[str, Any]:
                 lists.append(said)
             of[f"{layer}/{head}"] = lists.index(said)
     return {"lists": lists, "of": of, "whole": whole}
+
+
+def weight_grids(trace: Trace) -> list[npt.NDArray[np.float32]]:
+    """The weights of every head, layer by layer: (n_q, n_k) each."""
+    return [grid for layer in trace.layers if layer.weights is not None for grid in layer.weights]
 
 
 # --- arrays ------------------------------------------------------------------------------------------------------
@@ -207,7 +200,7 @@ def coded(weights: npt.NDArray[np.float32], levels: int) -> bytes:
 
 def fitting_levels(trace: Trace, budget: Budget) -> int:
     """The finest of LEVELS that keeps the weights within the budget, judged by a sample of heads."""
-    grids = [layer.weights[at] for layer in trace.layers if layer.weights is not None for at in range(len(layer.heads))]
+    grids = weight_grids(trace)
     size = sum(grid.size for grid in grids)
     if size * 4 * 4 // 3 <= budget.html // 4 or any(grid.min(initial=0.0) < 0 for grid in grids):
         return 0  # small, or no weights in the strict sense: kept as they are
@@ -233,14 +226,12 @@ def _has(trace: Trace, name: str) -> bool:
     return any(getattr(layer, name) is not None for layer in trace.layers)
 
 
-def pack_thumbnails(trace: Trace, blobs: Blobs) -> dict[str, Any]:
-    """A small picture of every head, layer by layer: square roots of pooled weights, each as a share of its own top."""
+def pack_thumbnails(grids: Iterable[npt.NDArray[Any]], blobs: Blobs) -> dict[str, Any]:
+    """A small picture of every head's grid, in their order: square roots of pooled weights, each a share of its own top."""
     pictures = []
-    for layer in trace.layers:
-        assert layer.weights is not None
-        for grid in layer.weights:
-            small = pooled(np.clip(grid, 0, None))  # (rows, columns), at most THUMBNAIL each
-            pictures.append(np.rint(np.sqrt(small / (small.max() or 1.0)) * 255).astype(np.uint8))
+    for grid in grids:
+        small = pooled(np.clip(grid, 0, None))  # (rows, columns), at most THUMBNAIL each
+        pictures.append(np.rint(np.sqrt(small / (small.max() or 1.0)) * 255).astype(np.uint8))
     rows, columns = pictures[0].shape
     if any(picture.shape != (rows, columns) for picture in pictures):
         raise AttnctlError("the layers of this trace hold different query rows: choose one layer")

@@ -15,27 +15,30 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from attnctl.overview import Overview
 from attnctl.render import colours
 from attnctl.render.pack import Blobs, Budget, pack_trace
+from attnctl.render.pooled import Exact, pack_overview
 from attnctl.tokens import shown
 from attnctl.trace import Trace
 
 SCRIPTS = (
-    "dom.js", "data.js", "colour.js", "state.js", "pen.js", "figure.js", "heads.js", "sentence.js", "row.js",
+    "dom.js", "data.js", "colour.js", "state.js", "overview.js", "pen.js", "figure.js", "heads.js", "sentence.js", "row.js",
     "arithmetic.js", "softmax.js", "save.js", "main.js",
 )  # fmt: skip
 
 
 def page(
-    traces: Sequence[Trace],
+    traces: Sequence[Trace | Overview],
     *,
+    exact: Sequence[Exact] = (),
     labels: Sequence[str] | None = None,
     over_training: bool = False,
     start: dict[str, Any] | None = None,
     title: str | None = None,
     max_bytes: int = 40_000_000,
 ) -> str:
-    """The HTML of one trace, of two side by side with their difference, or of a run `over_training`.
+    """The HTML of one trace, of two side by side with their difference, of a run `over_training`, or of one overview.
 
     `labels` name the traces; `start` says what is chosen at first (`layer`, `head`, `query`, `key`: numbers). Exact float32
     where that stays small, otherwise as fine as `max_bytes` of HTML allow; the page says which.
@@ -47,7 +50,9 @@ def page(
         "schema": "attnctl.page/1",
         "mode": "steps" if over_training else "compare" if len(traces) == 2 else "one",
         "traces": [
-            pack_trace(trace, name, blobs, budget, walked=not over_training or at == 0)
+            pack_overview(trace, name, blobs, exact)
+            if isinstance(trace, Overview)
+            else pack_trace(trace, name, blobs, budget, walked=not over_training or at == 0)
             for at, (trace, name) in enumerate(zip(traces, names, strict=True))
         ],
         "start": start or {},
@@ -56,7 +61,7 @@ def page(
     return assemble(document, blobs, title or headline(traces))
 
 
-def names_of(traces: Sequence[Trace]) -> list[str]:
+def names_of(traces: Sequence[Trace | Overview]) -> list[str]:
     """What to call each of several traces: by model, or by text, or by the first setting in which they differ."""
     ways = [[trace.model.name for trace in traces], [shown(trace.text)[:60] for trace in traces]]
     for setting in ("seed", "scale", "temperature", "causal", "n_heads", "d_k", "positions", "rope_theta"):
@@ -65,7 +70,7 @@ def names_of(traces: Sequence[Trace]) -> list[str]:
     return next(names for names in ways if len(set(names)) == len(names))
 
 
-def headline(traces: Sequence[Trace]) -> str:
+def headline(traces: Sequence[Trace | Overview]) -> str:
     """The title of the browser's tab."""
     text = shown(traces[0].text) or traces[0].model.name
     return f"{text[:80]}{'…' if len(text) > 80 else ''} · attnctl"

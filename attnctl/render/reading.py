@@ -28,6 +28,7 @@ class Reading:
     said: tuple[str, ...] = ()
     # of a part of a text, or where weights are pooled: each row's and column's first token
     starts: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    measure: str | None = None  # what stands in place of the weights: value-norm, rollout
     names: tuple[str, ...] = ()  # of the panels, where they are no heads
 
     def panel_name(self, head: int) -> str:
@@ -47,7 +48,13 @@ class Reading:
     @property
     def title(self) -> str:
         """The model, the layers and the heads, as a title says them."""
-        return f"{self.name}, {_counted(self.layers, 'layer')}, {_counted(self.heads, 'head')}"
+        heads = "rollout of all heads" if self.measure == "rollout" else _counted(self.heads, "head")
+        return f"{self.name}, {_counted(self.layers, 'layer')}, {heads}"
+
+    @property
+    def unit(self) -> str:
+        """What a cell's number is, for the colour bar."""
+        return {"value-norm": "share of ‖weight × value‖", "rollout": "rollout"}.get(self.measure or "", "weight")
 
 
 def read(
@@ -88,6 +95,7 @@ def read(
         weights=weights,
         masks=masks,
         said=told(keys, out, renormalise),
+        measure=trace.measure,
     )
 
 

@@ -280,7 +280,7 @@ class Sheet:
             lines.append((right, y, right + 0.035, y))
             self._text(right + 0.06, y, text, 7.5, ha="left", va="center_baseline")
         self._strokes(lines, QUIET, 0.6)
-        name = "weight, rescaled" if "rows rescaled to sum to 1" in self.reading.said else "weight"
+        name = self.reading.unit + (", rescaled" if "rows rescaled to sum to 1" in self.reading.said else "")
         widest = max((self.labels.width(text, 7.5) for _, text in ticks), default=0.0)
         self._text(right + widest + 0.1 + AXIS * LINE / 2, top + height / 2, name, AXIS, rotation=90, color=QUIET)
         if self.reading.masked:

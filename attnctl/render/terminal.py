@@ -11,6 +11,7 @@ from rich.text import Text
 from attnctl.render.blackboard import Blackboard, summary_line
 from attnctl.render.grid import ACCENT, DIM, Grid, bar, cropped, label, label_fit, padded
 from attnctl.steps import Focus, Part, Step, walk
+from attnctl.tokens import BLANKS
 from attnctl.trace import Trace
 
 INDENT = 5
@@ -194,7 +195,7 @@ class Explanation:
     def _predictions(self, width: int) -> Iterator[Text]:
         for position in dict.fromkeys(p.position for p in self.trace.predictions):
             blank = self.trace.tokens[position]
-            fills = blank.special
+            fills = blank.text in BLANKS or not self.trace.model.causal
             yield Text("in the place of " if fills else "after ", style=DIM).append(label(blank), style="bold not dim")
             mine = [p for p in self.trace.predictions if p.position == position]
             left = max(cell_len(label(p.text, 20)) for p in mine)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -156,9 +157,9 @@ def lesson(step: Lesson) -> Group:
 
 
 def _predictions(step: Lesson) -> list[Text]:
-    wide = max(len(label(given, 40)) for given, _, _ in step.predictions)
+    wide = max(cell_len(label(given, 40)) for given, _, _ in step.predictions)
     return [
-        Text(f"     {padded(label(given, 40), wide)} → {label(word, 20)}  ").append(f"{p:.4f}", ACCENT)
+        Text(f"     {padded(label(given, 40), wide, right=False)} → {label(word, 20)}  ").append(f"{p:.4f}", ACCENT)
         for given, word, p in step.predictions
     ]
 

@@ -182,17 +182,6 @@ class Run:
                 break
         return found
 
-    def snapshots(self) -> list[tuple[int, Path]]:
-        """The weights over time, (step, file), from the first on. Raises AttnctlError where there are none."""
-        found = sorted(
-            (int(path.stem.removeprefix("step-")), path)
-            for path in self.path.glob("step-*.safetensors")
-            if path.stem.removeprefix("step-").isdigit()
-        )
-        if not found:
-            raise AttnctlError(f"{self.path} holds no run: there are no step-*.safetensors (attnctl train makes them)")
-        return found
-
     def report(self, report: dict[str, Any]) -> dict[str, Any]:
         """Add a report to metrics.jsonl. → the report."""
         with said_plainly("write", self.path), (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:

@@ -51,7 +51,7 @@ def begin(recipe: Recipe, corpus: Corpus) -> Training:
         raise UsageError(f"--d-model {recipe.d_model} does not divide into {recipe.heads} heads")
     device = device_of(recipe.device)
     parameters = {
-        name: torch.from_numpy(array).to(device).requires_grad_()
+        name: torch.tensor(array, device=device, requires_grad=True)
         for name, array in initial_arrays(recipe, corpus).items()
     }
     optimizer = torch.optim.AdamW(parameters.values(), lr=recipe.lr, betas=BETAS, weight_decay=WEIGHT_DECAY)

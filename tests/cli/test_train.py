@@ -159,3 +159,17 @@ def test_evaluate(run: Run, refused: Refused) -> None:
     table = run("evaluate", "demo", "--sentences", "60").out
     assert rows[0]["relation"] in table and "untrained" in table
     assert "no model" in refused("evaluate", "nonsense", code=2)
+
+
+@pytest.mark.parametrize("name", ["demo", "demo-masked"])
+def test_the_card_of_a_bundled_model(name: str, run: Run) -> None:
+    shown = run("model", name)
+    assert shown.code == 0
+    for piece in ("objective", "cross-entropy of words alone", "verb → subject", "held out", "A teaching model"):
+        assert piece in shown.out
+    told = run("model", name, "--json").json
+    assert told["objective"] in ("next-word", "masked-word") and len(told["tokens"]) == told["shapes"]["embedding"][0]
+    # what the card says is what is measured
+    measured = {row["relation"]: row for row in map(json.loads, run("evaluate", name, "--json").out.splitlines())}
+    for relation, figures in told["figures"].items():
+        assert measured[relation]["held_out"] == pytest.approx(figures["held_out"], abs=0.02)

@@ -121,7 +121,7 @@ def test_it_opens_a_browser_where_there_is_one(run: Run, tmp_path: Path, monkeyp
         ([TEXT, "--query", "Bob"], 2, "no token 'Bob'"),
         (["-", "-"], 2, "only one of them"),
         (["random", "dot", TEXT, "--model", "dot"], 2, "which are the models then"),
-        ([TEXT, "--run", "."], 1, "holds no run"),
+        ([TEXT, "--run", "."], 1, "holds no step-"),
         ([TEXT, "other", "--run", "."], 2, "--run takes one text"),
         (["gone.json"], 1, "cannot read gone.json"),
         ([], 2, "there is no text"),
@@ -130,6 +130,19 @@ def test_it_opens_a_browser_where_there_is_one(run: Run, tmp_path: Path, monkeyp
 def test_bad_input_gets_one_line(arguments: list[str], code: int, says: str, refused: Refused) -> None:
     more = ["--model", "random"] if arguments[:1] == [TEXT] and "--run" not in arguments else []
     assert says in refused("view", *arguments, "--no-open", *more, code=code)
+
+
+def test_a_long_text_is_pooled(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnctl.cli.long_view.MOST_WEIGHTS", 10_000)
+    monkeypatch.setattr("attnctl.cli.long_view.SIZE", 16)
+    (tmp_path / "long.txt").write_text("Alice will eat pizza. " * 40)
+    page = viewed(
+        run, tmp_path, "--file", str(tmp_path / "long.txt"), "--model", "random", "--heads", "2", "--head", "1"
+    )
+    (trace,) = page["traces"]
+    assert len(trace["tokens"]["labels"]) == 200 and len(trace["overview"]["rows"]) == 16
+    (head,) = trace["layers"][0]["heads"]
+    assert head["head"] == 1 and len(head["links"]) == 14 and head["blocks"]
 
 
 def test_too_much_for_a_page_is_said_before(

@@ -101,6 +101,11 @@ DECODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
         | {"v_head_dim": 6, "first_k_dense_replace": 2},
     ),
 }
+DECODERS["deepseek_v32, keys picked by an indexer"] = (
+    "deepseek_v32",
+    "DeepseekV32ForCausalLM",
+    DECODERS["deepseek_v3, d_k is not d_v"][2] | {"index_n_heads": 2, "index_head_dim": 8, "index_topk": 4},
+)
 ENCODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bert": ("bert", "BertModel", TINY),
     "roberta": ("roberta", "RobertaModel", TINY | {"max_position_embeddings": 66}),
@@ -123,6 +128,12 @@ PAIRS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mt5, bias": ("mt5", "MT5ForConditionalGeneration", T5),
     "bart": ("bart", "BartForConditionalGeneration", BART),
     "marian": ("marian", "MarianMTModel", BART),
+    "t5gemma, two halves": (
+        "t5gemma",
+        "T5GemmaForConditionalGeneration",
+        {"encoder": GROUPED | {"head_dim": 8}, "decoder": GROUPED | {"head_dim": 8, "cross_attention_hidden_size": 32}}
+        | {"vocab_size": 64},
+    ),
     "pegasus": ("pegasus", "PegasusForConditionalGeneration", BART),
 }
 OUTSIDE: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -132,10 +143,15 @@ OUTSIDE: dict[str, tuple[str, str, dict[str, Any]]] = {
         "MptForCausalLM",
         {"d_model": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 64, "max_seq_len": 64},
     ),
+    "falcon, ALiBi": ("falcon", "FalconForCausalLM", TINY | {"alibi": True}),
     "gptj": ("gptj", "GPTJForCausalLM", {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 64, "rotary_dim": 4}),
     "deberta": ("deberta", "DebertaModel", TINY),
 }
-ALL = DECODERS | ENCODERS | PAIRS | OUTSIDE
+# attention in some of the layers only, or behind a model for pictures
+SPARSE: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "lfm2, convolutions": ("lfm2", "Lfm2ForCausalLM", GROUPED | {"layer_types": ["conv", "full_attention"]}),
+}
+ALL = SPARSE | DECODERS | ENCODERS | PAIRS | OUTSIDE
 
 
 def build(case: str, kernel: str = "sdpa", dtype: torch.dtype = torch.float32, **settings: Any) -> Any:

@@ -244,3 +244,19 @@ def test_the_journey_sample() -> None:
     np.testing.assert_allclose(trace.layers[0].context[0, 1], [0.3061, 0.8210], atol=5e-5)  # type: ignore[index]
     by_csv = attend("Your journey starts with one step", "dot", embeddings=str(SAMPLES / "journey.csv"), scale=1.0)
     np.testing.assert_allclose(by_csv.layers[0].context[0, 1], [0.4419, 0.6515, 0.5683], atol=5e-5)  # type: ignore[index]
+
+
+def test_predictions_where_they_are_asked_for() -> None:
+    trace = attend("Alice will eat pizza", "demo")
+    assert {p.position for p in trace.predictions} == {3}
+    after_eat = attend("Alice will eat pizza", "demo", predict="eat").predictions
+    assert {p.position for p in after_eat} == {2} and "pizza" in [p.text for p in after_eat]
+    # a causal model has not seen what follows: the same words, whether or not they are there
+    blank = attend("Alice will eat ____", "demo").predictions
+    assert [p.text for p in blank] == [p.text for p in after_eat]
+    np.testing.assert_allclose([p.probability for p in blank], [p.probability for p in after_eat], atol=1e-6)
+    assert {p.position for p in attend("Alice will eat pizza", "demo", predict="all").predictions} == {0, 1, 2, 3}
+    filled = attend("Alice will ____ pizza", "demo-masked").predictions
+    assert {p.position for p in filled} == {2} and filled[0].text == "eat"
+    with pytest.raises(UsageError, match="no unembedding"):
+        attend("a b", predict="a")

@@ -19,6 +19,7 @@ import torch
 
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models import attend, open_model, places, record
+from attnctl.models.check import check
 from tests.models import architectures as zoo
 from tests.models import folders
 
@@ -86,7 +87,8 @@ def test_a_beginning_of_the_text(shelf: Callable[..., Path]) -> None:
     assert open_model(plain).tokenize("at")[0].text == "at"
     assert any("adds no <s>" in note for note in attend("at", plain).notes)
     assert [t.text for t in open_model(plain, bos=True).tokenize("at")] == ["<s>", "at"]
-    assert not any("adds no" in note for note in attend("at", plain, bos=True).notes)
+    (sunk,) = attend("at", plain, bos=True).notes
+    assert "goes to the first token, <s>" in sunk
     assert [t.text for t in open_model(adds).tokenize("at")] == ["<s>", "at"]
     assert [t.text for t in open_model(adds, bos=False).tokenize("at")] == ["at"]
     assert [t.text for t in open_model(adds).tokenize("<s>at")] == ["<s>", "<s>", "at"]
@@ -118,6 +120,21 @@ def test_encoder_decoders(shelf: Callable[..., Path], case: str) -> None:
         assert np.abs(decoder.layers[0].bias).max() > 0.1
     own = attend("at ate", path, attention="cross", generate=3)
     assert 1 < len(own.tokens) <= 4 and any("the model's own" in note for note in own.notes)
+
+
+def test_layers_without_attention(shelf: Callable[..., Path]) -> None:
+    path = str(shelf("lfm2, convolutions"))
+    assert [layer.layer for layer in attend("at ate", path).layers] == [1]
+    with pytest.raises(UsageError, match="layer 0 of lfm2 has no attention: it is in 1"):
+        attend("at ate", path, layer=0)
+
+
+def test_more_than_the_memory_holds(shelf: Callable[..., Path]) -> None:
+    model = open_model(str(shelf("t5, bias")))
+    with pytest.raises(
+        AttnctlError, match=r"2 layers × 4 heads, 20,000 × 20,000 each, takes 38 GB: choose with --layer"
+    ):
+        record(model, "x" * 20_000)
 
 
 def test_generation(shelf: Callable[..., Path]) -> None:
@@ -302,3 +319,31 @@ def test_a_gguf_file_is_dequantised_once(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(AttnctlError, match=r"cannot read .*tiny.gguf"):
         open_model(str(path))
     assert not [entry for entry in (tmp_path / "cache" / "attnctl" / "gguf").iterdir() if entry.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("case", "options", "unknown"),
+    [
+        ("llama", {}, 0),
+        ("gemma2, soft cap and window", {}, 1),
+        ("gpt_oss, sinks", {}, 1),
+        ("t5, bias", {"attention": "cross", "target": "ta"}, 0),
+        ("t5, bias", {"attention": "decoder", "target": "ta"}, 0),
+        ("bloom, ALiBi", {}, 1),
+        ("llama", {"dtype": "bfloat16"}, 0),
+    ],
+)
+def test_check_finds_nothing_off(shelf: Callable[..., Path], case: str, options: dict[str, Any], unknown: int) -> None:
+    findings = check(open_model(str(shelf(case)), **options), "at ate e")
+    assert [finding for finding in findings if finding.holds is False] == []
+    assert sum(finding.holds is None for finding in findings) == unknown
+
+
+def test_check_finds_dropout_and_wrong_weights(shelf: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    from attnctl import attention
+
+    model = open_model(str(shelf("llama")))
+    plain = attention.softmax
+    monkeypatch.setattr(attention, "softmax", lambda x, *more: plain(x * 1.01, *more))
+    marks = {finding.what.split()[0]: finding.holds for finding in check(model, "at ate e")}
+    assert marks["weights"] is False and marks["context"] is False and marks["row"] is True

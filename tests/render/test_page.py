@@ -480,6 +480,34 @@ def test_codes_are_as_exact_as_they_say(levels: int) -> None:
     assert (np.abs(back - weights) <= np.sqrt(weights) / levels + 0.26 / levels**2).all()
 
 
+@in_browser
+def test_a_long_text_is_an_overview_with_exact_blocks(tab: Tab) -> None:
+    from attnctl.cli.long_view import surveyed
+
+    model = open_model("random", causal=True, heads=2, d_model=16)
+    text = " ".join(f"w{at * 7919 % 97}" for at in range(700))
+    overview, exact = surveyed(model, text, model.tokenize(text), None, None)
+    tab.open(overview, exact=exact)
+    whole = record(model, text).layers[0].weights
+    assert whole is not None and overview.grid is not None
+    head = tab.js("return view.head.head")
+    pooled = np.reshape(tab.js("return Array.from(view.grid.w)"), tab.js("return [view.grid.nq, view.grid.nk]"))
+    assert np.array_equal(np.float32(pooled), overview.grid.weights[0, head])
+    assert np.allclose(tab.js("return Array.from(view.grid.sums)"), 1, atol=1e-5)
+    i, j, w = tab.js("return view.head.links[0]")
+    assert (i, j) == tuple(tab.js("return [state.query, state.key]")) and np.isclose(w, whole[head, i, j], rtol=1e-5)
+    a, b, c, d = tab.js("const b = blockFor(view.head); return [...b.rows, ...b.keys]")
+    assert a <= i < b and c <= j < d and tab.js("return view.panels[1].title").startswith(f"exact: queries {a}–{b - 1}")
+    block = np.reshape(tab.js("return Array.from(view.panels[1].grid.w)"), (b - a, d - c))
+    assert np.allclose(block, whole[head, a:b, c:d], rtol=1e-5, atol=1e-9)
+    assert "share of its attention" in tab.text("#caption") and tab.texts("mark")[0] == text.split()[i]
+    tab.driver.find_element("css selector", "#links tr:nth-child(2) button").click()
+    tab.settled("state.query === view.head.links[1][0]")
+    tab.press("#grid", keys().ARROW_DOWN)
+    tab.settled("document.getElementById('say').textContent.includes('row sum 1.0000')")
+    assert tab.js("return document.querySelector('section.arithmetic').hidden")
+
+
 # --- light and dark, narrow, in a notebook -----------------------------------------------------------------------
 
 

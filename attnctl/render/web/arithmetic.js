@@ -97,11 +97,11 @@ function scrolling(name, ...children) {
   return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, ...children);
 }
 
-/** Rows of [name, vector], with what stands before and after. */
+/** Rows of [name, vector, class, the number whose colour is full (`high` unless told otherwise)]. */
 function vectorTable(name, rows, high) {
-  const body = rows.map(([label, vector, kind, before]) => {
-    const cells = vector.length <= FEW ? vectorCells(vector, high) : [el("td", {}, strip(vector, high, label))];
-    return el("tr", { class: kind ?? null }, el("th", { scope: "row" }, label), before === undefined ? null : el("td", {}, before), ...cells);
+  const body = rows.map(([label, vector, kind, own = high]) => {
+    const cells = vector.length <= FEW ? vectorCells(vector, own) : [el("td", {}, strip(vector, own, label))];
+    return el("tr", { class: kind ?? null }, el("th", { scope: "row" }, label), ...cells);
   });
   return scrolling(name, el("table", { class: "terms" }, el("tbody", {}, ...body)));
 }
@@ -131,9 +131,8 @@ function figureScore(pair) {
   const rest = pair.q.length - shown;
   const toggle = pair.q.length > FEW ? el("button", { class: "plain", type: "button", onclick: () => { allTerms = !allTerms; drawArithmetic(); } }, rest ? `${rest} more` : "fewer") : null;
   const sum = el("p", { class: "equation" }, `${pair.query} · ${pair.key} = ${terms.join("")}`, rest ? " + … " : " ", toggle, " = ", total);
-  const high = highest(pair.q, k, products);
-  const rows = [[`query of ${pair.query}`, pair.q], [`× key of ${pair.key}`, k], ["= products", products, "total"]];
-  return el("div", {}, sum, vectorTable("the dot product, term by term", rows, high));
+  const rows = [[`query of ${pair.query}`, pair.q], [`× key of ${pair.key}`, k], ["= products", products, "total", highest(products)]];
+  return el("div", {}, sum, vectorTable("the dot product, term by term", rows, highest(pair.q, k)));
 }
 
 function figureScaled(pair) {
@@ -168,7 +167,7 @@ function figureWeights(pair) {
   if (!order.includes(pair.j)) order.push(pair.j);
   const rows = order.map((j) => {
     const masked = pair.masked(j);
-    const cells = masked ? ["−∞", "0", "·"] : [fixed(pair.scaled[j]), short(e(j)), weightText(pair.w[j], 3)];
+    const cells = masked ? ["−∞", "0", "·"] : [fixed(pair.scaled[j]), short(e(j)), cellText(pair.w[j])];
     const bar = masked ? null : barOf(pair.w[j]);
     return el("tr", { class: j === pair.j ? "chosen" : null }, el("th", { scope: "row" }, pair.labels[j]), ...cells.map((cell) => el("td", {}, cell)), el("td", { class: "bar" }, bar));
   });
@@ -207,10 +206,17 @@ function figureContext(pair) {
 }
 
 function figurePrediction(pair) {
-  const { predictions, tokens } = pair.trace;
+  const { predictions, tokens, model } = pair.trace;
   if (!predictions.length) return null;
-  const rows = predictions.map(({ at, text, p }) => {
-    return el("tr", {}, el("th", { scope: "row" }, text), el("td", {}, fixed(p, 3)), el("td", { class: "bar" }, barOf(p)), el("td", { class: "quiet" }, `at ${at} ${tokens.labels[at]}`));
+  const places = [...new Set(predictions.map(({ at }) => at))];
+  const tables = places.map((place) => {
+    const label = tokens.labels[place];
+    const blank = /^(_{2,}|\[MASK\]|<mask>)$/.test(label);
+    const rows = predictions
+      .filter(({ at }) => at === place)
+      .map(({ text, p }) => el("tr", {}, el("th", { scope: "row" }, text), el("td", {}, cellText(p)), el("td", { class: "bar" }, barOf(p))));
+    const title = el("th", { scope: "col" }, model.causal && !blank ? `after ${label}` : `for ${label}`);
+    return el("table", { class: "rows" }, el("thead", {}, el("tr", {}, title, el("th", { scope: "col" }, "probability"), el("th", { class: "bar" }))), el("tbody", {}, ...rows));
   });
-  return el("table", {}, el("tbody", {}, ...rows));
+  return el("div", {}, ...tables);
 }

@@ -51,7 +51,7 @@ async function unpackHead(trace, layer, head) {
   const names = Object.keys(head.details);
   const [weights, sums, mask, ...arrays] = await Promise.all([
     weightsOf(head.weights, trace.levels),
-    floatsOf(head.sums),
+    head.sums === null ? null : floatsOf(head.sums),
     layer.mask === null ? null : bytesOf(layer.mask),
     ...names.map((name) => floatsOf(head.details[name][0])),
   ]);
@@ -60,6 +60,11 @@ async function unpackHead(trace, layer, head) {
     const [, rows, columns] = head.details[name];
     details[name] = { data: arrays[at], rows, columns };
   });
+  if (trace.overview) {
+    const blocks = await Promise.all(head.blocks.map(async (block) => ({ ...block, weights: await floatsOf(block.blob) })));
+    const bins = trace.overview.rows.length;
+    return { trace, layer: layer.layer, head: head.head, weights, sums, mask, details, blocks, links: head.links, rows: Array.from({ length: bins }, (_, at) => at), nk: weights.length / bins };
+  }
   const rows = layer.rows ?? trace.tokens.labels.map((_, at) => at);
   return { trace, layer: layer.layer, head: head.head, weights, sums, mask, details, rows, nk: keyTokens(trace).labels.length };
 }

@@ -43,6 +43,11 @@ function weightText(w, digits = 2) {
   return fixed(w, digits);
 }
 
+/** A weight in a table: a fixed number of digits, and "<" for what they cannot show. */
+function cellText(w, digits = 3) {
+  return w !== 0 && Math.abs(w) < 0.5 * 10 ** -digits ? `< ${(10 ** -digits).toFixed(digits)}` : fixed(w, digits);
+}
+
 /** A share for a sentence: 94 %, 0.4 %, less than 0.1 %. */
 function percent(w) {
   const p = 100 * w;

@@ -11,6 +11,7 @@ const LEAST_LABEL = 7.5; // the least height of a row that can carry its name
 const sizeFor = (cell) => (cell >= 14 ? 13 : cell >= 11 ? 10.5 : cell >= 9 ? 8.5 : 7.5);
 
 function windowOf(grid) {
+  if (grid.nq !== view.grid.nq || grid.nk !== view.grid.nk) return { r0: 0, r1: grid.nq, c0: 0, c1: grid.nk }; // an exact block
   const [r0, r1] = zoom.rows ?? [0, grid.nq];
   const [c0, c1] = zoom.cols ?? [0, grid.nk];
   return { r0: Math.min(r0, grid.nq - 1), r1: Math.min(r1, grid.nq), c0: Math.min(c0, grid.nk - 1), c1: Math.min(c1, grid.nk) };
@@ -41,7 +42,7 @@ function boxOf(panel, left, top, room, titled) {
   const most = narrow ? 74 : LABEL_ROOM;
   const sumRoom = 50;
   const cellFor = (labels) => Math.min(bigCell(Math.max(nq, nk)), (room - labels - sumRoom) / nk, Math.max(760 / nq, 2));
-  const rowSize = sizeFor(cellFor(most));
+  const rowSize = cellFor(most) < LEAST_LABEL ? 10.5 : sizeFor(cellFor(most));
   const rowLabels = grid.rows.slice(seen.r0, seen.r1).map((row) => row.label);
   const widest = Math.min(most, Math.max(46, ...sampled(rowLabels).map((label) => textWidth(label, rowSize, true) + 12)));
   const cell = cellFor(widest);
@@ -98,6 +99,7 @@ function drawBox(pen, box) {
   if (grid.hidden) pen.hatch(x, y, w, h);
   pen.cells(() => pictureOf(panel), seen, x, y, w, h, colourOf);
   if (Math.min(box.cell, box.cellH) >= 9) drawLines(pen, box);
+  drawBlocks(pen, box);
   drawSpotlight(pen, box);
   if (box.cell >= 36 && box.cellH >= 18) drawNumbers(pen, box, colourOf);
   drawLabels(pen, box);
@@ -124,6 +126,17 @@ function drawNumbers(pen, { panel, seen, x, y, cell, cellH }, colourOf) {
       const at = [x + (j - seen.c0 + 0.5) * cell, y + (i - seen.r0 + 0.5) * cellH];
       pen.text(fixed(grid.w[i * grid.nk + j]), ...at, { size: cell >= 48 ? 14 : 12, align: "center", fill: inkOn(colour) });
     }
+  }
+}
+
+/** Where an overview has exact blocks: a thin frame around each. */
+function drawBlocks(pen, { panel, seen, x, y, cell, cellH }) {
+  for (const { rows, keys } of panel.head?.blocks ?? []) {
+    const [top, bottom] = [panel.grid.rowFor.get(rows[0]), panel.grid.rowFor.get(rows[1] - 1)];
+    const [left, right] = [panel.grid.colFor.get(keys[0]), panel.grid.colFor.get(keys[1] - 1)];
+    if (top < seen.r0 || bottom >= seen.r1 || left < seen.c0 || right >= seen.c1) continue;
+    const [wide, high] = [Math.max(5, (right - left + 1) * cell), Math.max(5, (bottom - top + 1) * cellH)];
+    pen.frame(x + (left - seen.c0) * cell - 1, y + (top - seen.r0) * cellH - 1, wide + 1, high + 1, pen.colours.ink, 1);
   }
 }
 
@@ -177,8 +190,8 @@ function drawRowLabels(pen, box) {
     if (!own && i % every) continue;
     const middle = y + (i - seen.r0 + 0.5) * cellH;
     if (!all && !own && chosen >= 0 && Math.abs((i - chosen) * cellH) < 14) continue;
-    const label = all || own ? cut(grid.rows[i].label, widest - 12, box.rowSize) : String(grid.rows[i].tokens[0]);
-    const size = all || own ? box.rowSize : 10.5;
+    const label = all || own ? cut(grid.rows[i].label, widest - 12, all ? box.rowSize : 10.5) : String(grid.rows[i].tokens[0]);
+    const size = all ? box.rowSize : 10.5;
     const fill = i === chosen ? accent : grid.rows[i].special || !(all || own) ? quiet : ink;
     pen.text(label, x - 8, middle, { size, align: "right", fill, bold: i === chosen });
     if (grid.sums && (all ? cellH >= 14 || i === chosen : i === chosen)) {

@@ -7,6 +7,7 @@ async function drawHeads({ head }) {
   const host = byId("heads");
   const count = trace.layers.reduce((sum, layer) => sum + layer.heads.length, 0);
   host.hidden = count < 2;
+  host.parentElement.classList.toggle("deep", trace.layers.length > 8); // the row would stand far below
   if (host.hidden) return;
   if (thumbs?.trace !== trace) {
     thumbs = { trace, bytes: await bytesOf(trace.thumbs.blob) };

@@ -12,12 +12,13 @@ function radios(name, legend, entries) {
 function startControls() {
   const tokens = TRACES.map((trace) => keyTokens(trace));
   const crossed = TRACES.some((trace) => trace.keyTokens);
-  if (!crossed) byId("direction").append(radios("direction", "Lines show what a token ", [["to", "looks at"], ["from", "is looked at by"]]));
+  if (!crossed) byId("direction").append(radios("direction", "What a token ", [["to", "looks at"], ["from", "is looked at by"]]));
   const drops = [["none", "nothing"], ["first", "first"]];
   if (tokens.some((t) => t.special.length)) drops.push(["special", "special"]);
   const options = byId("options");
   options.append(radios("colour", "Colour", [["linear", "linear"], ["log", "log"]]));
   options.append(radios("map", "Map", Object.keys(PAGE.maps).map((name) => [name, name])));
+  if (TRACES.some((trace) => trace.overview)) return; // what is pooled already is neither merged nor left out
   options.append(radios("drop", "Leave out", drops));
   const box = el("input", { type: "checkbox", id: "renorm", onchange: (event) => choose({ renorm: event.target.checked }) });
   options.append(el("label", { class: "toggle" }, box, "rescale rows to 1"));
@@ -28,7 +29,7 @@ function drawControls() {
   for (const name of Object.keys(CHOICES)) {
     for (const input of document.getElementsByName(name)) input.checked = input.value === state[name];
   }
-  byId("renorm").checked = state.renorm;
+  if (byId("renorm")) byId("renorm").checked = state.renorm;
 }
 
 function drawLead() {
@@ -46,8 +47,8 @@ function factsOf({ model, tokens, layers }) {
 
 function writeFacts() {
   const told = PAGE.mode === "compare" ? TRACES : TRACES.slice(-1);
-  const compared = PAGE.mode === "compare" ? [`${TRACES[0].label} beside ${TRACES[1].label}`] : [];
   const same = new Set(told.map((trace) => trace.model.name)).size === 1;
+  const compared = PAGE.mode === "compare" && same ? [`${TRACES[0].label} beside ${TRACES[1].label}`] : [];
   byId("facts").textContent = [...compared, ...(same ? [factsOf(told[0])] : told.map(factsOf))].join(compared.length ? "; " : "");
   const notes = [...new Set(TRACES.flatMap((trace) => trace.notes))].map((note) => el("p", {}, note));
   const kbd = (key) => el("kbd", {}, key);
@@ -110,7 +111,9 @@ function start() {
   startSaves();
   startFigure();
   writeFacts();
-  drawers.push(drawControls, drawRun, drawChoice, drawSentences, drawLead, drawGrid, drawHeads, drawRow, drawArithmetic, drawExplorer);
+  drawers.push(drawControls, drawRun, drawChoice, drawSentences, drawLead, drawGrid, drawHeads, drawRow, drawLinks);
+  if (TRACES.some((trace) => trace.overview)) for (const name of ["arithmetic", "explorer"]) document.querySelector(`section.${name}`).hidden = true;
+  else drawers.push(drawArithmetic, drawExplorer);
   beginning();
   darkQuery.addEventListener("change", redraw);
   addEventListener("beforeprint", () => paper(true));

@@ -32,10 +32,11 @@ function spoken() {
   if (!cell) return "No query chosen.";
   const { grid } = cell.panel;
   const name = `query ${grid.rows[cell.i].label}`;
-  if (cell.j < 0) return `${name}, row sum ${fixed(grid.sums[cell.i], 4)}`;
+  const sum = grid.sums ? `, row sum ${fixed(grid.sums[cell.i], 4)}` : "";
+  if (cell.j < 0) return `${name}${sum}`;
   const masked = grid.hidden?.[cell.i * grid.nk + cell.j];
   const value = masked ? "masked" : `weight ${weightText(grid.w[cell.i * grid.nk + cell.j], 4)}`;
-  return `${name}, key ${grid.cols[cell.j].label}, ${value}, row sum ${fixed(grid.sums[cell.i], 4)}`;
+  return `${name}, key ${grid.cols[cell.j].label}, ${value}${sum}`;
 }
 
 function drawGrid() {
@@ -52,7 +53,8 @@ function drawGrid() {
 function writeCaption() {
   const { head, grid } = view;
   const keys = keyTokens(head.trace);
-  const said = [`Layer ${head.layer}, head ${head.head}. Rows are queries, columns keys`];
+  const bins = head.trace.overview;
+  const said = [`Layer ${head.layer}, head ${head.head}. ${bins ? `Rows are queries, columns keys, pooled; ${bins.said}` : "Rows are queries, columns keys"}`];
   if (grid.out.length) {
     const names = grid.out.slice(0, 4).map((at) => `“${keys.labels[at]}” (${at})`).join(", ");
     const more = grid.out.length > 4 ? ` and ${grid.out.length - 4} more` : "";
@@ -86,7 +88,7 @@ function drawRow() {
   const rest = others.length - order.length - (hidden > 3 ? hidden : 0);
   if (rest > 0) rows.push(restRow(rest, order, others.length, panels, weightIn));
   if (hidden > 3) rows.push(el("tr", { class: "quiet" }, el("th", { scope: "row" }, `${hidden} masked`), ...panels.map(() => el("td", {}, "·")), compared ? el("td") : null, el("td")));
-  if (!from) rows.push(sumRow(panels.map((panel) => panel.grid.sums[at])));
+  if (!from && grid.sums) rows.push(sumRow(panels.map((panel) => panel.grid.sums[at])));
   const names = compared ? panels.map((panel) => el("th", {}, panel.title)) : [el("th", {}, "weight")];
   const head = el("thead", {}, el("tr", {}, el("th", { scope: "col" }, from ? "query" : "key"), ...names, compared ? el("th", {}, "Δ") : null, el("th", { class: "bar" })));
   const title = el("h3", {}, (from ? grid.cols : grid.rows)[at].label, el("span", { class: "quiet" }, from ? " is looked at by" : " looks at"));
@@ -104,7 +106,7 @@ function barRow(other, at, panels, weightIn, masked, from) {
   const token = other.tokens[0];
   const chosen = token === (from ? state.query : state.key) || other.tokens.includes(from ? state.query : state.key);
   const weights = panels.map((panel) => weightIn(panel, at));
-  const cells = weights.map((w) => el("td", {}, masked ? "·" : weightText(w, panels[0].grid.nk > 60 ? 4 : 3)));
+  const cells = weights.map((w) => el("td", {}, masked ? "·" : cellText(w, panels[0].grid.nk > 60 ? 4 : 3)));
   const change = panels.length === 2 ? el("td", {}, signed(weights[1] - weights[0])) : null;
   const bars = masked ? [] : weights.map((w, which) => barOf(w, weights.length === 2 && which === 0));
   const pick = () => choose(from ? { query: token } : { key: token });
@@ -150,9 +152,12 @@ function drawChoice() {
   const { trace } = view.head;
   const options = (tokens, rows) => rows.map((at) => [at, tokens.labels.length > 12 ? `${at} ${tokens.labels[at]}` : tokens.labels[at]]);
   const every = (tokens) => tokens.labels.map((_, at) => at);
+  const bins = (groups) => groups.map((group) => [group.tokens[0], group.label]);
+  const queries = trace.overview ? bins(view.grid.rows) : options(trace.tokens, view.head.rows);
+  const keys = trace.overview ? bins(view.grid.cols) : options(keyTokens(trace), every(keyTokens(trace)));
   const lists = [
-    ["query", "Query ", options(trace.tokens, view.head.rows), (query) => choose({ query, key: strongestKey(query) })],
-    ["key", "Key ", options(keyTokens(trace), every(keyTokens(trace))), (key) => choose({ key })],
+    ["query", "Query ", queries, (query) => choose({ query, key: strongestKey(query) })],
+    ["key", "Key ", keys, (key) => choose({ key })],
   ];
   if (trace.layers.length > 1) lists.push(["layer", "Layer ", layerNumbers(trace).map((n) => [n, String(n)]), (layer) => choose({ layer })]);
   const heads = layerOf(trace, state.layer).heads.map((head) => [head.head, String(head.head)]);
@@ -164,8 +169,15 @@ function drawChoice() {
   }
   for (const name of ["query", "key", "layer", "head"]) {
     const select = byId(`choose-${name}`);
-    if (select) select.value = state[name] ?? "";
+    if (select) select.value = chosenOption(name) ?? "";
   }
+}
+
+/** The entry of a list that holds what is chosen: for bins, their first token. */
+function chosenOption(name) {
+  if (!view.head.trace.overview || name === "layer" || name === "head") return state[name];
+  const [groups, at] = name === "query" ? [view.grid.rows, chosenRow(view.grid)] : [view.grid.cols, chosenCol(view.grid)];
+  return groups[at]?.tokens[0];
 }
 
 function chooser(name, label, entries, pick) {

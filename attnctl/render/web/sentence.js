@@ -2,6 +2,10 @@
 
 function drawSentences({ panels }) {
   const host = byId("sentences");
+  if (panels[0].head.trace.overview) {
+    drawExcerpts(panels[0].head);
+    return writeFinding();
+  }
   const own = panels.filter((panel) => panel.head);
   if (host.children.length !== own.length || host.dataset.of !== String(state.step)) {
     host.replaceChildren(...own.map((panel) => buildSentence(panel, own.length > 1)));
@@ -131,7 +135,7 @@ function arc(from, to, w, below, rise) {
   const side = below ? 1 : -1;
   const span = Math.abs(to.x - from.x);
   const look = { fill: "none", stroke: "currentColor", "stroke-linecap": "round" };
-  const weight = { "stroke-width": (0.6 + 7 * w).toFixed(2), "stroke-opacity": (0.12 + 0.6 * Math.min(1, w * 1.3)).toFixed(3) };
+  const weight = { "stroke-width": (0.7 + 5.3 * w).toFixed(2), "stroke-opacity": (0.12 + 0.6 * Math.min(1, w * 1.3)).toFixed(3) };
   const bend = Math.max(16, rise * Math.sqrt(span)) * 1.33 * side;
   const d = span
     ? `M${from.x} ${from.y}C${from.x} ${from.y + bend} ${to.x} ${to.y + bend} ${to.x} ${to.y}`
@@ -165,8 +169,12 @@ function writeFinding() {
   const own = (from ? grid.cols : grid.rows)[at];
   const name = el("b", {}, own.label);
   const itself = (other) => !view.head.trace.keyTokens && other.tokens[0] === own.tokens[0];
-  const parts = best.map((other) => [percent(weight(other)), el("b", {}, itself(others[other]) ? "itself" : named(others, other))]);
+  const parts = best.map((other) => [percent(weight(other)), el("b", {}, itself(others[other]) ? (view.head.trace.overview ? "themselves" : "itself") : named(others, other))]);
   if (!parts.length) return host.replaceChildren(...where, name, from ? " gets almost no attention here." : " spreads its attention so thinly that no key gets 0.5 %.");
+  if (view.head.trace.overview) {
+    const listing = listed(parts.map(([share, label]) => [share, from ? " of the attention of " : " of their attention to ", label]));
+    return host.replaceChildren(from ? "Keys " : "Queries ", name, from ? " get " : " pay ", ...listing, ".");
+  }
   const said = from
     ? [name, " gets ", ...listed(parts.map(([share, label]) => [share, " of the attention of ", label]))]
     : [name, " pays ", ...listed(parts.map(([share, label], k) => [share, k ? " to " : " of its attention to ", label]))];

@@ -77,7 +77,7 @@ function writeExplorer() {
     const cell = (name) => row.querySelector(`[data-is="${name}"]`);
     cell("score").textContent = fixed(scores[at]);
     cell("exp").textContent = short(Math.exp(z[at]));
-    cell("weight").textContent = weightText(weights[at], 3);
+    cell("weight").textContent = cellText(weights[at]);
     cell("plain").textContent = Math.abs(plainSum) < 1e-9 ? "÷ 0" : fixed(scores[at] / plainSum);
     const bar = row.querySelector("i");
     bar.style.setProperty("--long", `${(100 * weights[at]).toFixed(2)}%`);

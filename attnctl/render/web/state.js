@@ -84,7 +84,11 @@ const shownTraces = () => (PAGE.mode === "steps" ? [TRACES[state.step]] : TRACES
 /** Everything the drawers need: one grid a trace, their difference where there is one, and the trace spoken of. */
 async function makeView() {
   const heads = await Promise.all(shownTraces().map((trace) => readHead(trace, state.layer, state.head)));
-  const panels = heads.map((head) => ({ title: head.trace.label, head, grid: gridOf(head), scale: null }));
+  if (heads.length === 1 && heads[0].trace.overview) {
+    const panels = overviewPanels(heads[0]);
+    return { panels, of: 0, panel: panels[0], head: heads[0], grid: panels[0].grid };
+  }
+  const panels = heads.map((head) => ({ title: titleOf(head), head, grid: gridOf(head), scale: null }));
   for (const panel of panels) panel.scale = scaleOf(panel.grid);
   if (panels.length === 2) {
     const [a, b] = panels;
@@ -96,6 +100,11 @@ async function makeView() {
   }
   const of = Math.min(state.of, heads.length - 1);
   return { panels, of, panel: panels[of], head: heads[of], grid: panels[of].grid };
+}
+
+/** A trace's name, and its place where it lacks the one that was chosen. */
+function titleOf({ trace, layer, head }) {
+  return layer === state.layer && head === state.head ? trace.label : `${trace.label} (layer ${layer}, head ${head})`;
 }
 
 /** The weights as they are to be shown: pieces merged into words, keys left out, rows rescaled. */

@@ -1,0 +1,55 @@
+"""Many texts: read as a stream, done one by one or side by side, written so that any interruption can be gone on from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from attnctl.errors import AttnctlError
+from attnctl.models import DEFAULT, Model, open_model
+from attnctl.trace import Trace
+
+__all__ = ["batch"]
+
+
+def batch(
+    texts: Iterable[str | Mapping[str, Any]],
+    model: str | Model = DEFAULT,
+    *,
+    layer: int | Sequence[int] | None = None,
+    head: int | Sequence[int] | None = None,
+    query: int | str | None = None,
+    batch_size: int = 8,
+    **options: Any,
+) -> Iterator[Trace]:
+    """The trace of each text, in order, as it is asked for.
+
+    A text is a string, or a mapping as a line of JSON: `text`, and where wanted `tokens` and `options` of its own. The other
+    arguments are those of `attnctl.attend`; `batch_size` is how many texts a checkpoint reads at a time.
+
+    >>> [len(trace.tokens) for trace in batch(["Alice eats", "Bob sleeps well"], model="random")]
+    [2, 3]
+
+    Raises AttnctlError, naming the text, for one that cannot be read; the generator then ends.
+    """
+    from attnctl.batching.engines import chunks
+    from attnctl.batching.sources import of_row
+    from attnctl.batching.work import Work, Worker
+
+    opened = open_model(model, **options) if isinstance(model, str) else model
+    name = {"name": model} if isinstance(model, str) else {}
+    query = None if query is None else str(query)
+    worker = Worker(Work(name | options, (), _listed(layer), _listed(head), query, batch_size=batch_size), opened)
+    items = (
+        of_row({"text": text} if isinstance(text, str) else dict(text), number, f"text {number}")
+        for number, text in enumerate(texts)
+    )
+    for chunk in chunks(items, 1):
+        for item, trace, _ in worker.traces(chunk):
+            if not isinstance(trace, Trace):
+                raise AttnctlError(f"{item.where}: {trace}")
+            yield trace
+
+
+def _listed(index: int | Sequence[int] | None) -> str | None:
+    return None if index is None else ",".join(map(str, [index] if isinstance(index, int) else index))

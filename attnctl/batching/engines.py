@@ -1,0 +1,147 @@
+"""Who does the work: this process, or several; results come back in the order of the items either way."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from itertools import chain, islice
+from multiprocessing.connection import wait
+from typing import Any
+
+from attnctl.batching.items import Item
+from attnctl.batching.work import Result, Work, Worker
+from attnctl.errors import AttnctlError
+
+FEW = {True: 24, False: 1000}  # items, pictures or not, for which other processes are not worth their start
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def results(work: Work, items: Iterable[Item], jobs: int, flowing: bool = False) -> Iterator[list[Result]]:
+    """All of the work, by `jobs` processes where there is enough of it.
+
+    `flowing`: the items come when they come (a pipe), and each result is wanted as soon as it can be.
+    """
+    if flowing:
+        several, chunk = jobs > 1, as_they_come(items, work.batch_size)
+    else:
+        items = iter(items)
+        head = list(islice(items, FEW[work.slow])) if jobs > 1 else []
+        several = jobs > 1 and len(head) == FEW[work.slow]
+        size = work.batch_size * (1 if work.slow and several else 4)
+        chunk = chunks(chain(head, items), size)
+    yield from processes(work, chunk, jobs) if several else here(work, chunk)
+
+
+def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """The items, `size` at a time."""
+    items = iter(items)
+    while chunk := list(islice(items, size)):
+        yield chunk
+
+
+def as_they_come(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
+    """The items that are there, at most so many at a time; none, now and then, where none is there."""
+    come: queue.Queue[Item | None | BaseException] = queue.Queue(4 * most)
+
+    def read() -> None:
+        try:
+            for item in items:
+                come.put(item)
+            come.put(None)
+        except BaseException as error:  # to be raised where the items are wanted
+            come.put(error)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        chunk: list[Item] = []
+        try:
+            while len(chunk) < most:
+                item = come.get(timeout=0.0 if chunk else 0.2)
+                if not isinstance(item, Item):
+                    if chunk:
+                        yield chunk
+                    if item is not None:
+                        raise item
+                    return
+                chunk.append(item)
+        except queue.Empty:
+            pass
+        yield chunk
+
+
+def here(work: Work, chunks: Iterable[list[Item]]) -> Iterator[list[Result]]:
+    """All of it in this process."""
+    worker = Worker(work)
+    for chunk in chunks:
+        yield worker.results(chunk)
+
+
+def processes(work: Work, chunks: Iterable[list[Item]], jobs: int) -> Iterator[list[Result]]:
+    """The work spread over `jobs` processes, each with a model of its own; never more than a few chunks wait.
+
+    Raises AttnctlError where a process was killed.
+    """
+    context = multiprocessing.get_context("spawn")
+    with _one_thread_each():
+        pool = ProcessPoolExecutor(jobs, context, _begin, (work,))
+        workers: list[Any] = []
+        waiting: deque[Future[list[Result]]] = deque()
+        try:
+            for chunk in chunks:
+                if chunk:
+                    waiting.append(pool.submit(_do, chunk))
+                    workers = list(pool._processes.values())
+                while len(waiting) > 3 * jobs or (waiting and waiting[0].done()):
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        except BrokenProcessPool:
+            raise AttnctlError(
+                "a worker process was killed (out of memory?): run the same again to go on, perhaps with fewer --jobs"
+            ) from None
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in workers:
+                process.terminate()
+
+
+@contextlib.contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """As many processes as cores leave each one thread."""
+    before = {name: os.environ.get(name) for name in THREADS}
+    os.environ.update(dict.fromkeys(THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+_worker: Worker | None = None
+
+
+def _begin(work: Work) -> None:
+    """In a new process: open the model, leave Ctrl-C to the parent, and go when it is gone."""
+    global _worker
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        sentinel = parent.sentinel
+        threading.Thread(target=lambda: (wait([sentinel]), os._exit(1)), daemon=True).start()
+    _worker = Worker(work)
+
+
+def _do(chunk: Sequence[Item]) -> list[Result]:
+    assert _worker is not None
+    return _worker.results(chunk)

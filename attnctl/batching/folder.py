@@ -1,0 +1,342 @@
+"""The folder that a batch is written to: its manifest, what it takes to go on after any interruption, and the lock.
+
+Results come in the order of the input, so the manifest is always that of a prefix: what follows its last whole line has not
+been done. Files are written before their line; the files that grow are cut back to where the last line says they end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from attnctl.batching.items import Item
+from attnctl.batching.work import Result
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.files import said_plainly, write_whole
+
+SCHEMA = "attnctl.batch/1"
+GROUP = 200  # items that are done or not done together, where a format holds many in one file
+LINES = {"json": "traces.jsonl"}  # formats that grow by a line an item
+FILES = ("png", "svg", "pdf", "npz")  # formats with a file an item
+
+Entry = dict[str, Any]
+
+
+class Writer(Protocol):
+    """A format that holds many items in one file; `files` are written whole before the items count as done."""
+
+    def add(self, result: Result) -> Iterator[tuple[str, bytes]]:
+        """Take an item in; the files that are full."""
+
+    def end(self) -> Iterator[tuple[str, bytes]]:
+        """The files that are left at the end of a group."""
+
+    def finish(self, folder: Path) -> None:
+        """What is made of all files at the end of the run."""
+
+
+class Folder:
+    """A folder being written by this process alone; to be used in a `with`.
+
+    `said` is what decides the outcome (formats, model, look): going on with something else is refused. Raises
+    AttnctlError where another run writes it, UsageError where it holds something else.
+    """
+
+    def __init__(
+        self, path: str | Path, said: dict[str, Any], formats: Sequence[str], writers: Sequence[Writer]
+    ) -> None:
+        self.path, self.said, self.writers = Path(path), said, writers
+        self.formats = formats
+        self.done = self.failed = 0  # in this run
+        self.kept = self.failed_before = 0
+        self._ends: dict[str, int] = {}  # where the files that grow end
+        self._safe: tuple[int, dict[str, int]] | None = None  # where manifest and files end, as far as they are done
+        self._again: set[int] = set()  # items done before whose own files went missing
+        self._group: list[Entry] = []  # of items whose group is not full
+        self._shared: list[Entry] = []  # files of the group that is not full
+
+    # --- opening and closing ---------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Folder:
+        with said_plainly("write", self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            manifest, run = self.path / "manifest.jsonl", self.path / "run.json"
+            if not manifest.exists() and any(name.name != "run.json" for name in self.path.iterdir()):
+                raise UsageError(f"{self.path} is not empty and holds no batch: give a new folder")
+            self._manifest = manifest.open("a+b", buffering=0)
+            try:
+                _lock(self._manifest, self.path)
+                self._compare(run)
+                (self.path / ".part").unlink(missing_ok=True)
+                self._lines = {form: (self.path / LINES[form]).open("a+b", buffering=0) for form in self._growing()}
+            except BaseException:
+                self._manifest.close()
+                raise
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        with contextlib.suppress(OSError):
+            if self._safe is not None:  # half a line after a full disk; what follows kill -9 is cut by the next run
+                self._manifest.truncate(self._safe[0])
+                for form, file in self._lines.items():
+                    file.truncate(self._safe[1][form])
+        for file in self._lines.values():
+            file.close()
+        self._manifest.close()  # and the lock goes with it
+
+    def _growing(self) -> list[str]:
+        return [form for form in self.formats if form in LINES]
+
+    def _compare(self, run: Path) -> None:
+        """Going on is for the same work: run.json says what it is."""
+        import orjson
+
+        from attnctl import __version__
+
+        said = orjson.loads(orjson.dumps(self.said))
+        if run.exists():
+            try:
+                before = orjson.loads(run.read_bytes())
+                theirs = before["said"]
+            except (orjson.JSONDecodeError, KeyError, TypeError):
+                raise AttnctlError(f"{run} is damaged: give a new folder") from None
+            if before.get("schema") != SCHEMA:
+                raise AttnctlError(f"{run} has schema {before.get('schema')!r}; this attnctl writes {SCHEMA!r}")
+            if theirs != said:
+                names = sorted(name for name in {*theirs, *said} if theirs.get(name) != said.get(name))
+                raise UsageError(f"{self.path} holds a batch with another {', '.join(names)}: give a new folder")
+        elif self._manifest.seek(0, 2):
+            raise UsageError(f"{self.path} has a manifest but no run.json: give a new folder")
+        else:
+            document = {"schema": SCHEMA, "attnctl": __version__, "said": said}
+            write_whole(run, orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+
+    # --- what is there already ------------------------------------------------------------------------------------
+
+    def missing(self, items: Iterable[Item]) -> Iterator[Item]:
+        """The items that are still to be done; the rest is found in the manifest, item by item.
+
+        Where an item is not what it was, everything from there on is done again.
+        """
+        self._ends = dict.fromkeys(self._lines, 0)
+        mark, group = (0, dict(self._ends), 0, 0), list[Item]()
+        entries, items = self._entries(), iter(items)
+        end = 0
+        for item in items:
+            entry, after = next(entries, (None, 0))
+            if self.writers and item.number % GROUP == 0:
+                mark, group = (end, dict(self._ends), self.kept, self.failed_before), []
+            if entry is None or not self._is_of(entry, item):
+                if self.writers:
+                    end, self._ends, self.kept, self.failed_before = mark
+                self._cut(end)
+                yield from (*group, item)
+                yield from items
+                return
+            group += [item] if self.writers else []
+            end = after
+            self._kept(entry)
+            if item.number in self._again:
+                yield item
+        self._cut(end)
+
+    def _entries(self) -> Iterator[tuple[Entry, int]]:
+        """Each line of the manifest and where it ends, up to the first that is not whole."""
+        import orjson
+
+        self._manifest.seek(0)
+        end = 0
+        with open(self._manifest.fileno(), "rb", closefd=False) as file:
+            for line in file:
+                end += len(line)
+                try:
+                    entry = orjson.loads(line)
+                    entry["number"], entry["input"], entry["status"]
+                except (orjson.JSONDecodeError, KeyError, TypeError):
+                    return
+                if not line.endswith(b"\n"):
+                    return
+                yield entry, end
+
+    def _kept(self, entry: Entry) -> None:
+        self.kept += 1
+        self.failed_before += entry["status"] != "done"
+        for file in entry.get("files", ()):
+            for form, name in LINES.items():
+                if file["file"] == name:
+                    self._ends[form] = file["offset"] + file["bytes"]
+
+    def _is_of(self, entry: Entry, item: Item) -> bool:
+        """Whether an entry is that of this very item, and all it lists is there; the item's own files can be made again."""
+        if entry["input"] != item.fingerprint or entry["number"] != item.number:
+            return False
+        again = False
+        for file in entry.get("files", ()):
+            path = self.path / file["file"]
+            try:
+                size = path.stat().st_size
+            except OSError:
+                size = -1
+            if "offset" in file:
+                if size < file["offset"] + file["bytes"]:
+                    return False
+            elif size != file["bytes"]:
+                if not file["file"].startswith(f"{item.stem}."):
+                    return False
+                again = True
+        if again:
+            self._again.add(item.number)
+        return True
+
+    def _cut(self, end: int) -> None:
+        """Forget what stands in the manifest after `end`, and cut what grows to what is left."""
+        with said_plainly("write", self.path):
+            gone = {
+                self.path / file["file"]
+                for entry, after in self._entries()
+                if after > end
+                for file in entry.get("files", ())
+                if "offset" not in file
+            }
+            self._manifest.truncate(end)
+            for form, file in self._lines.items():
+                file.truncate(self._ends[form])
+            self._safe = end, dict(self._ends)
+            for path in gone:
+                if path.resolve().is_relative_to(self.path.resolve()):
+                    path.unlink(missing_ok=True)
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def add(self, results: Sequence[Result]) -> None:
+        """Write what was made of some items, in their order, then their lines into the manifest."""
+        grown: dict[str, list[bytes]] = {form: [] for form in self._lines}
+        entries = []
+        for result in results:
+            if result.item.number in self._again:
+                self._again.discard(result.item.number)
+                list(self._own(result))
+                continue
+            entry = self._entry(result)
+            for form, lines in grown.items():
+                if form in result.made:
+                    data = result.made[form]
+                    entry["files"].append(_listed(LINES[form], data, offset=self._ends[form]))
+                    self._ends[form] += len(data)
+                    lines.append(data)
+            entries.append(entry)
+            self.done += result.error is None
+            self.failed += result.error is not None
+            for writer in self.writers:
+                self._share(writer.add(result))
+            if self.writers and (result.item.number + 1) % GROUP == 0:
+                self._append(grown)
+                self._end_group([*self._group, *entries])
+                entries = []
+        self._append(grown)
+        if self.writers:
+            self._group += entries
+        else:
+            self._commit(entries)
+
+    def finish(self) -> None:
+        """End the run: what waits for its group to fill is written as it is."""
+        if self.writers:
+            self._end_group(self._group)
+        for writer in self.writers:
+            writer.finish(self.path)
+
+    def _entry(self, result: Result) -> Entry:
+        item = result.item
+        entry: Entry = {"number": item.number} | ({} if item.id is None else {"id": item.id})
+        entry |= {"status": "failed" if result.error is not None else "done", "where": item.where}
+        if result.error is not None:
+            entry["error"] = result.error
+        now = datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        entry |= {"input": item.fingerprint, "time": now, "seconds": round(result.seconds, 6)}
+        return (
+            entry if result.error is not None else entry | {"tokens": result.tokens, "files": list(self._own(result))}
+        )
+
+    def _own(self, result: Result) -> Iterator[Entry]:
+        """The item's own files, written."""
+        for form in FILES:
+            if form in result.made:
+                name = f"{result.item.stem}.{form}"
+                self._write(name, result.made[form])
+                yield _listed(name, result.made[form])
+
+    def _write(self, name: str, data: bytes) -> None:
+        path, part = self.path / name, self.path / ".part"
+        with said_plainly("write", path):
+            try:
+                part.write_bytes(data)
+                if "/" in name:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                part.replace(path)
+            except OSError:
+                part.unlink(missing_ok=True)
+                raise
+
+    def _append(self, grown: dict[str, list[bytes]]) -> None:
+        for form, lines in grown.items():
+            _append(self._lines[form], b"".join(lines), self.path / LINES[form])
+            lines.clear()
+
+    def _share(self, files: Iterable[tuple[str, bytes]]) -> None:
+        for name, data in files:
+            self._write(name, data)
+            self._shared.append(_listed(name, data))
+
+    def _end_group(self, entries: list[Entry]) -> None:
+        for writer in self.writers:
+            self._share(writer.end())
+        for entry in entries:
+            if entry["status"] == "done":
+                entry["files"] += self._shared
+        self._commit(entries)
+        self._group, self._shared = [], []
+
+    def _commit(self, entries: Sequence[Entry]) -> None:
+        if not entries:
+            return
+        import orjson
+
+        lines = b"".join(orjson.dumps(entry) + b"\n" for entry in entries)
+        _append(self._manifest, lines, self.path / "manifest.jsonl")
+        assert self._safe is not None
+        self._safe = self._safe[0] + len(lines), dict(self._ends)
+
+
+def _listed(name: str, data: bytes, **more: Any) -> Entry:
+    return {"file": name, **more, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _append(file: IO[bytes], data: bytes, path: Path) -> None:
+    view = memoryview(data)
+    with said_plainly("write", path):
+        while view:
+            view = view[file.write(view) :]
+
+
+def _lock(file: IO[bytes], folder: Path) -> None:
+    """Hold the manifest until this process ends, however it ends."""
+    try:
+        try:
+            import fcntl
+        except ImportError:  # Windows: a byte far behind the end
+            import msvcrt  # type: ignore[import-not-found, unused-ignore]
+
+            file.seek(1 << 60)
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
+        else:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise AttnctlError(f"{folder} is being written by another run: wait for it, or give another folder") from None
+    except PermissionError:
+        raise AttnctlError(f"{folder} is being written by another run: wait for it, or give another folder") from None

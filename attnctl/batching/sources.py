@@ -1,0 +1,280 @@
+"""Where the texts of a batch come from: lines, JSON lines, tables, Parquet, a folder, a pipe; one after the other."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import sys
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any, cast
+
+from attnctl.batching.items import Item
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.files import said_plainly
+
+FORMS = ("text", "jsonl", "csv", "tsv", "parquet")
+SUFFIXES = {
+    ".txt": "text",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+LONGEST = 64 << 20  # bytes of a line: what is longer is no sentence, and need not be held
+
+
+@dataclass
+class Source:
+    """The items of an input, read as they are asked for.
+
+    `form` is one of FORMS (None: by the suffix, or a look at the first line of a pipe), `column` holds the texts of a
+    table, `id_column` their ids. Raises AttnctlError where the input cannot be read on, UsageError for a column that is
+    not there.
+    """
+
+    path: str
+    form: str | None = None
+    column: str | None = None
+    id_column: str | None = None
+    _raw: IO[bytes] | None = None
+    _size: int = 0
+
+    def __iter__(self) -> Iterator[Item]:
+        for number, item in enumerate(self._items()):
+            yield item if item.number == number else replace(item, number=number)
+
+    def share(self) -> float | None:
+        """How much of a file has been read, 0 to 1; None where nobody knows."""
+        if self._raw is None or not self._size or self._raw.closed:
+            return None
+        return min(1.0, self._raw.tell() / self._size)
+
+    def _items(self) -> Iterator[Item]:
+        if self.path != "-" and Path(self.path).is_dir():
+            yield from self._folder(Path(self.path))
+        else:
+            yield from self._file(self.path)
+
+    def _folder(self, folder: Path) -> Iterator[Item]:
+        """Every file with a known suffix, in the order of names: a .txt is one text, of others each line or row."""
+        any_there = False
+        for where, folders, names in os.walk(folder):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for name in sorted(names):
+                path = Path(where, name)
+                form = _form_of(name)
+                if form is None or name.startswith("."):
+                    continue
+                any_there = True
+                if form == "text":
+                    yield _whole(path, folder)
+                else:
+                    yield from self._file(str(path))
+        if not any_there:
+            raise AttnctlError(f"{folder} holds no texts: it may hold {', '.join(SUFFIXES)}, also .gz and .zst")
+
+    def _file(self, path: str) -> Iterator[Item]:
+        name = "standard input" if path == "-" else path
+        form = self.form or _form_of(path)
+        if form == "parquet":
+            yield from self._parquet(path)
+            return
+        with said_plainly("read", name), _opened(path) as raw:
+            if path != "-":
+                self._raw, self._size = raw, os.fstat(raw.fileno()).st_size
+            try:
+                file = _unpacked(raw, name)
+                if form is None:
+                    form = "jsonl" if _starts(file).lstrip().startswith(b"{") else "text"
+                yield from self._rows(file, name, form) if form in ("csv", "tsv") else self._lines(file, name, form)
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                raise AttnctlError(f"{name} is damaged: {error}") from error
+
+    def _lines(self, file: IO[bytes], name: str, form: str) -> Iterator[Item]:
+        if _starts(file)[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise AttnctlError(f"{name} is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8 makes it so")
+        number = 0
+        while line := file.readline(LONGEST):
+            where = f"{name}, line {number + 1}"
+            if len(line) == LONGEST and not line.endswith(b"\n"):
+                while (rest := file.readline(LONGEST)) and not rest.endswith(b"\n"):
+                    pass
+                yield Item(number, where, error=f"the line is longer than {LONGEST >> 20} MB")
+            else:
+                yield _of_line(number, where, line.removeprefix(b"\xef\xbb\xbf") if not number else line, form, self)
+            number += 1
+
+    def _rows(self, file: IO[bytes], name: str, form: str) -> Iterator[Item]:
+        csv.field_size_limit(LONGEST)
+        text = io.TextIOWrapper(cast(Any, file), "utf-8-sig", errors="surrogateescape", newline="")
+        rows: Any = None
+        try:
+            head = text.readline()
+            mark = "\t" if form == "tsv" else ";" if ";" in head and "," not in head else ","
+            columns = next(csv.reader([head], delimiter=mark), [])
+            column, id_column = self._columns(columns, name)
+            rows = csv.DictReader(text, columns, delimiter=mark)
+            for number, row in enumerate(rows):
+                where = f"{name}, line {rows.line_num + 1}"
+                yield _of_text(number, where, row[column] or "", row[id_column] if id_column else None)
+        except csv.Error as error:
+            line = 1 if rows is None else rows.line_num + 1
+            raise AttnctlError(f"{name}, line {line} is no row of a table: {error}") from error
+        finally:
+            text.detach()  # the file is closed by who opened it
+
+    def _columns(self, columns: list[str], name: str) -> tuple[str, str | None]:
+        """The columns of texts and of ids. Raises UsageError naming those there are."""
+        has = f"{name} has the columns {', '.join(columns) or 'none'}"
+        column = self.column or ("text" if "text" in columns else columns[0] if len(columns) == 1 else None)
+        if column is None:
+            raise UsageError(f"{has}: name the one that holds the texts with --column")
+        if column not in columns:
+            raise UsageError(f"no column {column!r}: {has}")
+        if self.id_column is not None and self.id_column not in columns:
+            raise UsageError(f"no column {self.id_column!r}: {has}")
+        return column, self.id_column or ("id" if "id" in columns and column != "id" else None)
+
+    def _parquet(self, path: str) -> Iterator[Item]:
+        _arrow("Parquet", path)
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if path == "-":
+            raise UsageError("Parquet cannot be read from a pipe: name its file")
+        try:
+            with said_plainly("read", path), pq.ParquetFile(path) as file:
+                names = file.schema_arrow.names
+                column, id_column = self._columns(names, path)
+                wanted = [column, *([id_column] if id_column else []), *({"tokens"} & set(names) - {column})]
+                number = 0
+                for rows in file.iter_batches(1024, columns=wanted):
+                    for row in rows.to_pylist():
+                        yield of_row(row, number, f"{path}, row {number}", column, id_column)
+                        number += 1
+        except pa.ArrowInvalid as error:
+            raise AttnctlError(f"{path} is not a sound Parquet file: {str(error).splitlines()[0][:120]}") from error
+
+
+def _form_of(path: str) -> str | None:
+    bare = Path(path)
+    while bare.suffix.lower() in (".gz", ".zst"):
+        bare = bare.with_suffix("")
+    return SUFFIXES.get(bare.suffix.lower())
+
+
+def _opened(path: str) -> IO[bytes]:
+    return open(0, "rb", closefd=False) if path == "-" and _real_stdin() else _plain(path)  # noqa: SIM115
+
+
+def _real_stdin() -> bool:
+    try:
+        return sys.stdin.fileno() == 0
+    except (OSError, AttributeError):
+        return False
+
+
+def _plain(path: str) -> IO[bytes]:
+    return sys.stdin.buffer if path == "-" else Path(path).open("rb")
+
+
+def _starts(file: IO[bytes]) -> bytes:
+    """The first bytes of a buffered file, still to be read."""
+    return cast(io.BufferedReader, file).peek(64)[:64]
+
+
+def _unpacked(raw: IO[bytes], name: str) -> IO[bytes]:
+    """The file with gzip or zstd taken off, told by its first bytes."""
+    magic = _starts(raw)[:4]
+    if magic[:2] == b"\x1f\x8b":
+        return io.BufferedReader(cast(Any, gzip.GzipFile(fileobj=raw)))
+    if magic == b"\x28\xb5\x2f\xfd":
+        _arrow("zstd", name)
+        import pyarrow as pa
+
+        return io.BufferedReader(cast(Any, pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")))
+    return raw
+
+
+def _arrow(what: str, name: str) -> None:
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise AttnctlError(f"{name} is {what}, which needs pyarrow: pip install 'attnctl[batch]'") from None
+
+
+def _whole(path: Path, folder: Path) -> Item:
+    """A file that is one text."""
+    where, name = str(path), path.relative_to(folder).with_suffix("").as_posix()
+    with said_plainly("read", path):
+        if path.stat().st_size > LONGEST:
+            return Item(0, where, id=name, error=f"the file is larger than {LONGEST >> 20} MB")
+        with _plain(where) as raw:
+            data = _unpacked(raw, where).read()
+    return replace(_of_line(0, where, data, "text", None), id=name)
+
+
+def _of_line(number: int, where: str, line: bytes, form: str, source: Source | None) -> Item:
+    try:
+        text = line.decode().rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        why = f"it is not UTF-8: byte 0x{line[error.start]:02x} at offset {error.start}"
+        return Item(number, where, line.decode(errors="backslashreplace"), error=why)
+    return _of_text(number, where, text, None) if form == "text" else _of_json(number, where, text, source)
+
+
+def _of_text(number: int, where: str, text: str, name: str | None) -> Item:
+    if not text.strip():
+        return Item(number, where, id=name, error="the text is empty")
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        clean = text.encode(errors="surrogateescape").decode(errors="backslashreplace")
+        return Item(number, where, clean, name, error="it is not UTF-8")
+    return Item(number, where, text, name)
+
+
+def _of_json(number: int, where: str, line: str, source: Source | None) -> Item:
+    import orjson
+
+    if not line.strip():
+        return Item(number, where, error="the line is empty")
+    try:
+        document = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        return Item(number, where, line[:1000], error=f"the line is not JSON: {error}")
+    if isinstance(document, str):
+        return _of_text(number, where, document, None)
+    if not isinstance(document, dict):
+        return Item(number, where, line[:1000], error='the line is no JSON object with a "text"')
+    if "schema" in document:
+        text = document.get("text")
+        return Item(number, where, text if isinstance(text, str) else "", trace=document)
+    column = (source.column if source else None) or "text"
+    return of_row(document, number, where, column, (source.id_column if source else None) or "id")
+
+
+def of_row(row: dict[str, Any], number: int, where: str, column: str = "text", id_column: str | None = "id") -> Item:
+    """An item of a JSON object or a row: text, and where they are there id, tokens and options."""
+    name = row.get(id_column) if id_column else None
+    name = None if name is None else str(name)[:1000]
+    tokens, text, options = row.get("tokens"), row.get(column), row.get("options") or {}
+    if tokens is not None and (
+        not isinstance(tokens, list) or not tokens or not all(isinstance(t, str) for t in tokens)
+    ):
+        return Item(number, where, id=name, error='"tokens" is no list of strings')
+    if text is None and tokens is not None:
+        text = " ".join(tokens)
+    if not isinstance(text, str):
+        has = ", ".join(list(row)[:8])
+        return Item(number, where, id=name, error=f"there is no text in {column!r} (there is {has or 'nothing'})")
+    if not isinstance(options, dict):
+        return Item(number, where, text, name, error='"options" is no JSON object')
+    item = _of_text(number, where, text, name)
+    return item if item.error else replace(item, tokens=None if tokens is None else tuple(tokens), options=options)

@@ -1,0 +1,252 @@
+"""What is done to each text of a batch: its trace, and the bytes of everything asked for."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from attnctl.batching.items import Item
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.models import Model, open_model, record
+from attnctl.models.arguments import arguments
+from attnctl.models.record import chosen, selected
+from attnctl.tokens import checked, find
+from attnctl.trace import Token, Trace
+
+PICTURES = ("png", "svg", "pdf")
+NONE = "[]"  # no options of its own
+OPENED = 8  # models kept open, where items have options of their own
+NUMBER = (int, float)
+CHOICES = {"layer": (str, int, list), "head": (str, int, list), "query": (str, int), "title": (str,)}
+# what an item may say for itself of a model: how it attends, but not where numbers are read from
+OWN: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("d_model", "d_k", "heads", "kv_heads", "layers", "seed", "window"), (int,)),
+    **dict.fromkeys(("causal", "output_projection", "no_scale", "rope"), (bool,)),
+    **dict.fromkeys(("temperature", "dropout", "rope_theta"), NUMBER),
+    **dict.fromkeys(("positions", "rope_pairs", "target"), (str,)),
+    "scale": (str, *NUMBER),
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is asked for, the same for every item: it travels to whatever process does it.
+
+    `options` are those of `open_model`; `layer` and `head` select as on the command line, `query` is a token's text or
+    index; `look` are the options of `render.figure.draw`.
+    """
+
+    options: dict[str, Any]
+    formats: tuple[str, ...] = ("json",)
+    layer: str | None = None
+    head: str | None = None
+    query: str | None = None
+    look: dict[str, Any] = field(default_factory=dict)
+    parameters: bool = False
+    max_tokens: int | None = None
+    batch_size: int = 8
+
+    @property
+    def slow(self) -> bool:
+        """Whether pictures are drawn, which takes longer than everything else together."""
+        return any(form not in ("json", "npz") for form in self.formats)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one item: the bytes of each format, or why there are none."""
+
+    item: Item
+    made: dict[str, bytes] = field(default_factory=dict)
+    tokens: int = 0
+    seconds: float = 0.0
+    error: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Worker:
+    """Does the work, item by item; a model is opened once and kept."""
+
+    def __init__(self, work: Work, model: Model | None = None) -> None:
+        self.work = work
+        self._models: dict[str, Model] = {} if model is None else {NONE: model}
+
+    def results(self, items: Sequence[Item]) -> list[Result]:
+        """One result an item, in their order. An error that a text brings with it stays with its item."""
+        done = []
+        for item, trace, seconds in self.traces(items):
+            start = time.perf_counter()
+            result = self._made(item, trace) if isinstance(trace, Trace) else Result(item, error=trace)
+            done.append(replace(result, seconds=seconds + time.perf_counter() - start))
+        return done
+
+    def traces(self, items: Sequence[Item]) -> Iterator[tuple[Item, Trace | str, float]]:
+        """Each item with its trace, or with what is wrong with it, and the seconds it took."""
+        for item in items:
+            start = time.perf_counter()
+            trace: Trace | str
+            try:
+                trace = self._trace(item)
+            except AttnctlError as error:
+                trace = str(error)
+            except Exception as error:  # ours to mend; the other items go on
+                trace = bug(error)
+            yield item, trace, time.perf_counter() - start
+
+    def _trace(self, item: Item) -> Trace:
+        work = self.work
+        if item.error is not None:
+            raise AttnctlError(item.error)
+        if item.trace is not None:
+            from attnctl.trace import from_document
+
+            return from_document(item.trace, "it")
+        model = self.model(item)
+        tokens = model.tokenize(checked(item.text)) if item.tokens is None else given(model, item)
+        if work.max_tokens is not None and len(tokens) > work.max_tokens:
+            raise AttnctlError(f"{len(tokens):,} tokens: more than --max-tokens {work.max_tokens}")
+        said = item.options
+        query = said.get("query", work.query)
+        info = model.info
+        return record(
+            model,
+            item.text,
+            tokens=tokens,
+            layers=_selected(said.get("layer", work.layer), info.n_layers, "layer", info.name),
+            heads=_selected(said.get("head", work.head), info.n_heads, "head", info.name),
+            rows=None if query is None else [find(tokens, str(query))],
+        )
+
+    def model(self, item: Item) -> Model:
+        """The model of the batch, or as the item's own options have it."""
+        own = own_options(item)
+        key = repr(sorted(own.items()))
+        if key not in self._models:
+            if len(self._models) >= OPENED:
+                self._models.pop(next(key for key in self._models if key != NONE))
+            self._models[key] = self._opened(own)
+        return self._models[key]
+
+    def _opened(self, own: dict[str, Any]) -> Model:
+        if not own:
+            return open_model(**self.work.options)
+        model: Any = self.model(Item(0, ""))
+        if model.info.kind != "checkpoint":
+            return open_model(**(self.work.options | arguments(own)))
+        if set(own) != {"target"}:
+            raise UsageError(f"the options of one text do not change the checkpoint {model.info.name}: only target may")
+        changed: Model = replace(model, target=own["target"])
+        return changed
+
+    def _made(self, item: Item, trace: Trace) -> Result:
+        """Everything asked for of one trace."""
+        made: dict[str, bytes] = {}
+        notes: list[str] = []
+        try:
+            for form in self.work.formats:
+                made[form] = self._as(form, item, trace, notes)
+        except AttnctlError as error:
+            return Result(item, error=str(error))
+        except Exception as error:
+            return Result(item, error=bug(error))
+        return Result(item, made, len(trace.tokens), notes=tuple(notes))
+
+    def _as(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
+        if form in PICTURES:
+            from attnctl.render.figure import draw, image
+
+            title = item.options.get("title")
+            drawing = draw(trace, **(self.work.look | ({} if title is None else {"title": title})))
+            notes += drawing.notes
+            return image(drawing.figure, form)
+        if not self.work.parameters:
+            trace = replace(trace, layers=tuple(replace(layer, parameters={}) for layer in trace.layers))
+        if form == "json":
+            from attnctl.trace import to_json
+
+            return to_json(trace) + b"\n"
+        if form == "npz":
+            from attnctl.trace import to_npz
+
+            return to_npz(trace)
+        raise ValueError(form)
+
+
+def check(work: Work) -> None:
+    """Raise what a mistake in the options would raise for every single item."""
+    model = open_model(**work.options)
+    for spec, count, what in ((work.layer, model.info.n_layers, "layer"), (work.head, model.info.n_heads, "head")):
+        _selected(spec, count, what, model.info.name)
+    if work.slow:
+        from attnctl.render.figure import colour_map
+
+        colour_map(work.look.get("cmap", "viridis"))
+
+
+def bug(error: Exception) -> str:
+    """An error that is no user's mistake, and where it arose."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    at = f"{Path(last.filename).name}:{last.lineno}"
+    return f"a bug of attnctl's: {type(error).__name__}: {str(error)[:200]} ({at}); please report it"
+
+
+def _selected(spec: Any, count: int | None, what: str, of: str) -> list[int] | None:
+    """A selection as the command line writes it, or a number, or a list of them."""
+    if spec is None or spec == "all":
+        return None
+    if isinstance(spec, str):
+        return selected(spec, count or 1, what, of)
+    several = [spec] if isinstance(spec, int) else spec
+    if not isinstance(several, list) or not all(isinstance(index, int) for index in several):
+        raise UsageError(f'"{what}" is a number, a list of numbers, or a selection like "0-5"')
+    return list(chosen(several, count or 1, what, of))
+
+
+def own_options(item: Item) -> dict[str, Any]:
+    """What an item says of its model. Raises UsageError for an option that it cannot have, or a value of another kind."""
+    own = {}
+    for name, value in item.options.items():
+        known = name.replace("-", "_")
+        kinds = OWN.get(known) or CHOICES.get(known)
+        if kinds is None:
+            raise UsageError(f"one text has no option {name!r}: it is {', '.join((*CHOICES, *OWN))}")
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise UsageError(f"option {name!r} cannot be {str(value)[:40]!r}")
+        if known in OWN:
+            own[known] = value
+    return own
+
+
+def given(model: Model, item: Item) -> tuple[Token, ...]:
+    """The tokens that an item names itself, with the model's ids and their places in the text.
+
+    Raises AttnctlError for one that the model's vocabulary does not have.
+    """
+    vocabulary: Any = getattr(model, "vocabulary", ()) or getattr(model, "pieces", None)
+    tokens, ids, after = [], dict[str, int](), 0
+    for name in item.tokens or ():
+        at = item.text.find(name, after)
+        start, end = (at, at + len(name)) if at >= 0 and name else (None, None)
+        after = end if end is not None else after
+        if vocabulary:
+            tokens.append(replace(_known(model, name), start=start, end=end))
+        else:
+            tokens.append(Token(name, ids.setdefault(name, len(ids)), start, end))
+    return tuple(tokens)
+
+
+def _known(model: Any, name: str) -> Token:
+    """A token of the model's own vocabulary."""
+    if hasattr(model, "pieces"):
+        number = model.pieces.tokenizer.token_to_id(name)
+        if number is not None:
+            return Token(name, number, special=number in model.pieces.special_ids)
+    else:
+        found: tuple[Token, ...] = model.tokenize(name)
+        if len(found) == 1:
+            return replace(found[0], text=name)
+    raise AttnctlError(f"{name!r} is not one token of {model.info.name}")

@@ -1,0 +1,183 @@
+"""`attnctl batch`: many texts in, traces and pictures out."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from attnctl.cli import options as o
+from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
+
+if TYPE_CHECKING:
+    from attnctl.batching.folder import Folder
+    from attnctl.batching.sources import Source
+    from attnctl.batching.work import Result, Work
+
+FORMATS = ("json", "npz", "png", "svg", "pdf")
+
+
+@o.with_model_options
+def batch(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help='Texts: a file (.txt a line each, .jsonl, .csv, .tsv, .parquet; .gz, .zst), a folder, or "-".',
+            metavar="FILE|FOLDER|-",
+            show_default=False,
+        ),
+    ],
+    *,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "-o", "--output", help="The folder to write; without it, JSON lines to stdout.", show_default=False
+        ),
+    ] = None,
+    formats: Annotated[str, typer.Option("--format", help="One or more of json, npz, png, svg, pdf.")] = "json",
+    input_form: Annotated[
+        str | None,
+        typer.Option("--input", help="text, jsonl, csv, tsv or parquet; by the suffix.", show_default=False),
+    ] = None,
+    column: Annotated[
+        str | None, typer.Option("--column", help="The column that holds the texts.", show_default=False)
+    ] = None,
+    id_column: Annotated[
+        str | None, typer.Option("--id-column", help="The column that holds their ids.", show_default=False)
+    ] = None,
+    layer: o.LayerChoice = None,
+    head: o.HeadChoice = None,
+    query: o.Query = None,
+    parameters: Annotated[
+        bool, typer.Option("--parameters", help="Repeat the model's weight matrices in every trace.")
+    ] = False,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", help="A text with more tokens is an error of its own.", min=1)
+    ] = 2048,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", help="Processes [default: one a core].", min=1, show_default=False)
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first text that cannot be done.")] = False,
+    cmap: o.Cmap = "viridis",
+    size: o.Size = None,
+    dpi: Annotated[int, typer.Option("--dpi", help="Dots per inch.", min=30, max=1200)] = 200,
+    title: o.Title = None,
+    values: o.Values = None,
+    log: o.Log = False,
+    drop: o.Drop = None,
+    renormalise: o.Renormalise = False,
+    **options: Any,
+) -> None:
+    """Run every text of a file through a model: a trace a line, a picture each.
+
+    Run again, it does what is missing. FOLDER/manifest.jsonl says what became of each text; where some failed, the exit code
+    is 3. A line of JSON has "text", and where wanted "id", "tokens", and "options" of its own.
+    """
+    asked = _formats(formats, output)
+    look: dict[str, Any] = {"cmap": cmap, "values": values, "log": log, "drop": tuple(drop or ()), "dpi": dpi}
+    look |= {"size": None if size is None else o.inches(size), "title": title, "renormalise": renormalise}
+    texts = _source(source, input_form, column, id_column)
+    from attnctl.batching.work import Work, check
+    from attnctl.models.arguments import arguments
+
+    work = Work(arguments(options), asked, layer, head, query, look, parameters, max_tokens)
+    check(work)
+    if output is None or output == "-":
+        failed = _flow(work, texts, jobs or 1, strict)  # what flows line by line is seldom worth more processes
+    else:
+        failed = _fill(work, texts, output, jobs or _cores(), strict)
+    raise typer.Exit(PARTIAL if failed else DONE)
+
+
+def _formats(asked: str, output: str | None) -> tuple[str, ...]:
+    formats = tuple(dict.fromkeys(name.strip() for name in asked.split(",")))
+    for name in formats:
+        if name not in FORMATS:
+            raise UsageError(f"--format {name!r}: it is one or more of {', '.join(FORMATS)}")
+    if output in (None, "-") and formats != ("json",):
+        raise UsageError(f"--format {asked} needs a folder to write: name it with -o (stdout takes json alone)")
+    return formats
+
+
+def _source(path: str, form: str | None, column: str | None, id_column: str | None) -> Source:
+    from pathlib import Path
+
+    from attnctl.batching.sources import FORMS, Source
+
+    if form is not None and form not in FORMS:
+        raise UsageError(f"--input {form!r}: it is {', '.join(FORMS)}")
+    if path != "-" and not Path(path).exists():
+        raise AttnctlError(f"there is no file {path}: give a file or folder of texts, or - for standard input")
+    return Source(path, form, column, id_column)
+
+
+def _cores() -> int:
+    import os
+
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _flow(work: Work, source: Source, jobs: int, strict: bool) -> int:
+    """JSON lines to stdout, each as soon as it is there. → how many failed."""
+    from attnctl.batching.engines import results
+
+    failed = 0
+    for chunk in results(work, source, jobs, flowing=source.path == "-"):
+        for result in chunk:
+            failed += _told(result, strict)
+            if result.error is None:
+                sys.stdout.buffer.write(result.made["json"])
+        sys.stdout.buffer.flush()
+    return failed
+
+
+def _fill(work: Work, source: Source, output: str, jobs: int, strict: bool) -> int:
+    """A folder of files and their manifest. → how many failed, now or before."""
+    from attnctl.batching.engines import results
+    from attnctl.batching.folder import Folder
+    from attnctl.cli.progress import progress
+
+    said: dict[str, Any] = {"formats": sorted(work.formats), "model": work.options, "look": work.look}
+    said |= {"layer": work.layer, "head": work.head, "query": work.query, "parameters": work.parameters}
+    said |= {"max_tokens": work.max_tokens}
+    with Folder(output, said, work.formats, ()) as folder, progress(source.share) as tick:
+        for chunk in results(work, folder.missing(source), jobs, flowing=source.path == "-"):
+            for at, result in enumerate(chunk):
+                try:
+                    _told(result, strict)
+                except AttnctlError:
+                    folder.add(chunk[:at])
+                    raise
+            folder.add(chunk)
+            tick(len(chunk))
+        folder.finish()
+    _summary(folder)
+    return folder.failed + folder.failed_before
+
+
+_noted: set[str] = set()
+
+
+def _told(result: Result, strict: bool) -> int:
+    """Say what a user should know of a result. → 1 where it failed; with --strict that is the end."""
+    from attnctl.cli import complain
+
+    for note in result.notes:
+        if note not in _noted and len(_noted) < 100:
+            _noted.add(note)
+            complain(f"note: {note}")
+    if result.error is None:
+        return 0
+    if strict:
+        raise AttnctlError(f"{result.item}: {result.error}")
+    complain(f"{result.item}: {result.error}")
+    return 1
+
+
+def _summary(folder: Folder) -> None:
+    """One line on stderr: what was done, what is there, where to read more."""
+    parts = [f"{folder.done:,} done"] + ([f"{folder.failed:,} failed"] if folder.failed else [])
+    failed = f" ({folder.failed_before:,} of them failed)" if folder.failed_before else ""
+    parts += [f"{folder.kept:,} there before{failed}"] if folder.kept else []
+    print(f"attnctl: {', '.join(parts)}: see {folder.path}/manifest.jsonl", file=sys.stderr)

@@ -1,0 +1,70 @@
+"""What `attnctl view` does with a text whose weights are too many for a page: an overview, and a few exact blocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from attnctl.cli import options as o
+
+if TYPE_CHECKING:
+    from attnctl.models import Model
+    from attnctl.overview import Overview, Part
+    from attnctl.render.pooled import Exact
+    from attnctl.trace import Token
+
+MOST_WEIGHTS = 40_000_000  # in a page: 12 layers × 12 heads × 512 tokens, and a little more
+SIZE = 256  # cells a side of an overview
+LINKS = 3  # keys kept for each query
+
+
+def long_text(
+    source: str | None, file: str | None, layer: str | None, head: str | None, options: dict[str, Any]
+) -> tuple[Model, str, tuple[Token, ...]] | None:
+    """The model, the text and its tokens, where the arguments name a text that is too long to keep all its weights."""
+    from attnctl.cli.sources import is_file
+    from attnctl.tokens import checked
+
+    if file is None and (source is None or source == "-" or is_file(source)):
+        return None
+    model, text = o.model_of(options), o.text_of(source, file)
+    tokens = model.tokenize(checked(text))
+    info = model.info
+    layers, heads = chosen(model, layer, head)
+    many = len(layers or range(info.n_layers or 1)) * len(heads or range(info.n_heads or 1))
+    return (model, text, tokens) if many * len(tokens) ** 2 > MOST_WEIGHTS else None
+
+
+def chosen(model: Model, layer: str | None, head: str | None) -> tuple[list[int] | None, list[int] | None]:
+    """The layers and heads asked for; None: all."""
+    info = model.info
+    layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
+    return layers, o.selection(head, info.n_heads or 1, "head", info.name)
+
+
+def surveyed(
+    model: Model, text: str, tokens: tuple[Token, ...], layer: str | None, head: str | None
+) -> tuple[Overview, list[Exact]]:
+    """The overview of a long text with its strongest links, and the blocks around them, exactly: two runs of the model."""
+    from attnctl.models.long import Ask, exact_blocks, survey
+    from attnctl.render.pooled import Exact, telling_blocks
+
+    layers, heads = chosen(model, layer, head)
+    parts = cells(tokens, text)
+    ask = Ask(rows=parts, columns=parts, pool="mass", links=LINKS)
+    overview = survey(model, text, ask, layers=layers, heads=heads, tokens=tokens)
+    blocks = telling_blocks(overview)
+    found = exact_blocks(model, text, blocks, layers=layers, heads=heads)
+    exact = [
+        Exact(at_layer, at_head, block[:2], block[2:], weights)
+        for (at_layer, at_head), grids in found.items()
+        for block, weights in zip(blocks, grids, strict=True)
+    ]
+    return overview, exact
+
+
+def cells(tokens: tuple[Token, ...], text: str) -> tuple[Part, ...]:
+    """The tokens in at most SIZE even cells, each named by its position and the beginning of its text."""
+    from attnctl.overview import Part, snippet
+    from attnctl.statistics import even
+
+    return tuple(Part(snippet(tokens, a, b, text), ((a, b),)) for ((a, b),) in even(0, len(tokens), SIZE))

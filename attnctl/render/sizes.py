@@ -1,0 +1,83 @@
+"""The sizes of a model's attention, as lines of text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB", "ZB")
+
+
+def bytes_said(count: float) -> str:
+    """A number of bytes as people say it: 4.5 PB."""
+    unit = 0
+    while count >= 999.5 and unit < len(UNITS) - 1:
+        count, unit = count / 1000, unit + 1
+    return f"{count:.0f} {UNITS[unit]}" if unit == 0 or count >= 99.5 else f"{count:.2g} {UNITS[unit]}"
+
+
+def counted(count: float) -> str:
+    """A number of parameters as people say it: 7.1 M."""
+    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= size:
+            return f"{count / size:.3g} {letter}"
+    return f"{count:.0f}"
+
+
+def lines(sizes: Any, tokens: int) -> list[str]:
+    """What `sizes` (attnctl.models.sizes.Sizes) says, at a text of `tokens` tokens; 32 bits a number unless said."""
+    shared = f", sharing {sizes.kv_heads} key/value heads" if sizes.kv_heads != sizes.heads else ""
+    encoding, decoding = sizes.layers - 2 * sizes.cached_layers, sizes.cached_layers
+    twice = f": {encoding} that read, {decoding} that write, attending twice" if 0 < decoding < sizes.layers else ""
+    facts = {
+        "architecture": sizes.architecture,
+        "layers": f"{sizes.layers}{twice}",
+        "heads": f"{sizes.heads} a layer{shared}",
+        "d_model": f"{sizes.d_model:,}",
+        "d_k": f"{sizes.d_k:,}" if sizes.d_k == sizes.d_v else f"{sizes.d_k:,}, d_v {sizes.d_v:,}",
+        "vocabulary": None if sizes.vocabulary is None else f"{sizes.vocabulary:,} tokens",
+        "window": None if sizes.window is None else f"{sizes.window:,} tokens, in the layers that have one",
+        "context": None if sizes.context is None else f"{sizes.context:,} tokens",
+    }
+    told = [f"  {name:14}{value}" for name, value in facts.items() if value is not None]
+    return [sizes.name, *told, "", *_parameters(sizes), "", *_memory(sizes, tokens)]
+
+
+def _parameters(sizes: Any) -> list[str]:
+    parts = sizes.per_head(), sizes.per_layer(), sizes.in_all()
+    told = [f"  {'parameters':14}{'a head':>14}{'a layer':>16}{'in all':>19}"]
+    for name in parts[0]:
+        head, layer, whole = (part[name] for part in parts)
+        told.append(f"  {name:14}{head:>14,}{layer:>16,}{whole:>19,}   {counted(whole)}")
+    layer, whole = (sum(part.values()) for part in parts[1:])
+    told.append(f"  {'together':14}{'':14}{layer:>16,}{whole:>19,}   {counted(whole)}")
+    if sizes.embedding() is not None:
+        product = f"{sizes.vocabulary:,} × {sizes.d_model:,}"
+        told.append(f"  {'embedding':14}{product:>30}{sizes.embedding():>19,}   {counted(sizes.embedding())}")
+    if sizes.latent is not None:
+        told.append(
+            "  (W_Q, W_K and W_V are stored as products of narrower matrices; these are their sizes multiplied out)"
+        )
+    return told
+
+
+def _memory(sizes: Any, n: int) -> list[str]:
+    pair = sizes.in_all()["W_Q"] + sizes.in_all()["W_K"]
+    told = [
+        f"  at {n:,} tokens, 32 bits a number",
+        f"  {'one n × n':14}{bytes_said(sizes.grid(n)):>9}",
+        f"  {'all of them':14}{bytes_said(sizes.grids(n)):>9}   {sizes.layers} layers × {sizes.heads} heads",
+        f"  {'n × n × d × d':14}{bytes_said(sizes.unfactored(n)):>9}   a matrix for every two tokens, which queries and",
+        f"  {'':26}keys spare us: W_Q and W_K take {bytes_said(4 * pair)}",
+    ]
+    if not sizes.cached_layers:
+        return told
+    kept = f"{sizes.kv_heads} heads × ({sizes.d_k} + {sizes.d_v})"
+    if sizes.latent is not None:
+        kept = f"{sizes.latent} numbers, keys and values compressed"
+    once = sizes.cache_per_token()
+    return [
+        *told,
+        "  KV cache, 16 bits a number",
+        f"  {'one token':14}{bytes_said(once):>9}   {sizes.cached_layers} layers × {kept}",
+        f"  {f'{n:,} tokens':14}{bytes_said(n * once):>9}",
+    ]

@@ -1,0 +1,65 @@
+"""--words, --measure and --check, as typed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+from attnctl.models import check as checking
+from attnctl.models import open_model, record
+
+SCHEMA = json.loads((Path(checking.__file__).parent.parent / "trace.schema.json").read_text())
+MODEL = ["--model", "random", "--layers", "3", "--heads", "2", "--d-model", "8"]
+TEXT = "Alice will eat pizza"
+
+
+@pytest.mark.parametrize("measure", ["value-norm", "rollout"])
+def test_measures_are_named_wherever_they_are_shown(measure: str, run: Callable[..., Any]) -> None:
+    done = run("explain", TEXT, *MODEL, "--measure", measure, "--layer", "2", "--json")
+    jsonschema.validate(done.json, SCHEMA)
+    assert done.json["measure"] == measure
+    assert [part["layer"] for part in done.json["layers"]] == [2]
+    np.testing.assert_allclose(np.sum(done.json["layers"][0]["heads"][0]["weights"], axis=-1), 1, rtol=1e-5)
+    walk = run("explain", TEXT, *MODEL, "--measure", measure, "--layer", "2").out
+    assert "et al. 2020" in walk or "Zuidema 2020" in walk
+    assert "softmax(" not in walk
+
+
+def test_measures_refused(refused: Callable[..., str]) -> None:
+    assert "give no --head" in refused("explain", TEXT, *MODEL, "--measure", "rollout", "--head", "1", code=2)
+    assert "no measure 'mass'" in refused("heatmap", TEXT, *MODEL, "--measure", "mass", code=2)
+
+
+def test_words_on_the_command_line(run: Callable[..., Any]) -> None:
+    chars = ["--tokenizer", "chars", "--query", "eat"]
+    trace = run("explain", TEXT, *MODEL, *chars, "--words", "--json").json
+    shown = [token["text"] for token in trace["tokens"]]
+    assert [text for text in shown if text.strip()] == TEXT.split()
+    jsonschema.validate(trace, SCHEMA)
+    table = run("heatmap", TEXT, *MODEL, "--layer", "0", "--head", "0", "--tokenizer", "chars", "--words").out
+    assert "Alice" in table
+
+
+def test_check(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run("explain", TEXT, *MODEL, "--causal", "--check")
+    assert done.code == 0 and "✗" not in done.out and "✓ context against torch's fused kernel" in done.out
+    model = open_model("random", causal=True)
+
+    def wrong(*given: Any, **how: Any) -> Any:
+        trace = record(model, TEXT)
+        trace.layers[0].weights[0, 1] *= 0.5
+        trace.layers[0].context[0, 1] += 0.5
+        trace.layers[0].weights[0, 3, 0] = np.nan
+        return trace
+
+    monkeypatch.setattr(checking, "record", wrong)
+    bad = run("explain", TEXT, "--model", "random", "--check")
+    assert bad.code == 1
+    marks = [line[0] for line in bad.out.splitlines()]
+    assert marks[1] == "✗" and marks[3] == "✗" and marks[5] == "✓"
