@@ -58,7 +58,8 @@ def explain(
     if words or measure is not None:
         trace, at = _read_otherwise(o.text_of(text, file), layer, head, query, options, words=words, measure=measure)
     else:
-        given = Asked(o.model_of(options), o.text_of(text, file))
+        words_given = o.text_of(text, file)
+        given = Asked(o.model_of(options), words_given)
         long = long_tokens(given, Zoom(spans=spans), named=top is not None) if names is None else None
         if long is not None:
             explain_long(*given, long, form, output, layer=layer, head=head, query=query, top=top, spans=spans)

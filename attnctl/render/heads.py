@@ -141,13 +141,6 @@ def picture(facts: Sequence[HeadFacts], measure: str, title: str) -> Figure:
         tall = min(high, 4.0)
         place = (0.75 + wide + 0.15) / width, (0.2 + high - tall) / height, 0.13 / width, tall / height
         strip = figure.add_axes(place)
-            (
-                (0.75 + wide + 0.15) / width,
-                (0.2 + high - min(high, 4.0)) / height,
-                0.13 / width,
-                min(high, 4.0) / height,
-            )
-        )
         figure.colorbar(image, cax=strip).outline.set_visible(False)
         strip.tick_params(labelsize=8, length=2)
         for text, size, colour, up in ((title, 11.5, "#111111", 0.25), (WORDS[measure], 9, "#555555", 0.5)):
