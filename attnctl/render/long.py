@@ -96,11 +96,15 @@ def _line(line: Text, text: str, token: Token, width: int) -> Text:
     room = max(0, width - cell_len(line.plain))
     before, after = "", ""
     if text and token.start is not None and token.end is not None and token.end > token.start:
-        before = shown(" ".join(text[max(0, token.start - AROUND) : token.start].split()))
+        covered = text[token.start : token.end]
+        start = token.start + (len(covered) - len(covered.lstrip())) * bool(
+            covered.strip()
+        )  # a piece may begin with a space
+        before = shown(" ".join(text[max(0, start - AROUND) : start].split())) if start else ""
         after = shown(" ".join(text[token.end : token.end + AROUND].split()))
-        before += " " * text[: token.start][-1:].isspace()
+        before += " " * text[:start][-1:].isspace()
         after = " " * text[token.end : token.end + 1].isspace() + after
-    name = label(token)
+    name = label(token, 24)
     side = max(0, (room - cell_len(name)) // 2)
     kept = before[-side:] if side else ""
     line.append(kept.rjust(min(side, AROUND + 1)), style=DIM)
