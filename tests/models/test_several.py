@@ -63,7 +63,7 @@ def assert_same(one: Trace, other: Trace) -> None:
 @pytest.mark.parametrize("case", [*zoo.DECODERS, *(name for name in zoo.ENCODERS if name != "vit"), *zoo.SPARSE])
 def test_each_text_is_as_if_alone(shelf: Callable[[str], str], case: str) -> None:
     model: Any = open_model(shelf(case))
-    assert several.can_batch(model)
+    assert several.can_batch(model) != ("indexer" in case)
     for got, text in zip(attnctl.batch(TEXTS, model, batch_size=4), TEXTS, strict=True):
         assert_same(got, record(model, text))
 
