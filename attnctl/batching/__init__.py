@@ -19,7 +19,7 @@ def batch(
     layer: int | Sequence[int] | None = None,
     head: int | Sequence[int] | None = None,
     query: int | str | None = None,
-    batch_size: int = 16,
+    batch_size: int = 32,
     **options: Any,
 ) -> Iterator[Trace]:
     """The trace of each text, in order, as it is asked for.
