@@ -37,15 +37,16 @@ def batch(
     from attnctl.batching.work import Work, Worker
 
     opened = open_model(model, **options) if isinstance(model, str) else model
+    together = batch_size if opened.info.kind == "checkpoint" else 1
     name = {"name": model} if isinstance(model, str) else {}
     query = None if query is None else str(query)
-    worker = Worker(Work(name | options, (), _listed(layer), _listed(head), query, batch_size=batch_size), opened)
+    worker = Worker(Work(name | options, (), _listed(layer), _listed(head), query, batch_size=together), opened)
     items = (
         of_row({"text": text} if isinstance(text, str) else dict(text), number, f"text {number}")
         for number, text in enumerate(texts)
     )
-    for chunk in chunks(items, 1):
-        for item, trace, _ in worker.traces(chunk):
+    for chunk in chunks(items, together):
+        for item, trace, _ in sorted(worker.traces(chunk), key=lambda done: done[0].number):
             if not isinstance(trace, Trace):
                 raise AttnctlError(f"{item.where}: {trace}")
             yield trace

@@ -21,6 +21,8 @@ from attnctl.batching.work import Result, Work, Worker
 from attnctl.errors import AttnctlError
 
 FEW = {True: 24, False: 1000}  # items, pictures or not, for which other processes are not worth their start
+SHARED = 64  # items among which those of about one length are found, to share a pass through a checkpoint
+LETTERS = 20_000  # of the texts in a chunk: what is made of them is held at once
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -29,21 +31,28 @@ def results(work: Work, items: Iterable[Item], jobs: int, flowing: bool = False)
 
     `flowing`: the items come when they come (a pipe), and each result is wanted as soon as it can be.
     """
+    size = SHARED if work.batch_size > 1 else 8 if work.slow else 32
     if flowing:
-        several, chunk = jobs > 1, as_they_come(items, work.batch_size)
+        several, parts = jobs > 1, as_they_come(items, size)
     else:
         items = iter(items)
         head = list(islice(items, FEW[work.slow])) if jobs > 1 else []
         several = jobs > 1 and len(head) == FEW[work.slow]
-        size = work.batch_size * (1 if work.slow and several else 4)
-        chunk = chunks(chain(head, items), size)
-    yield from processes(work, chunk, jobs) if several else here(work, chunk)
+        parts = chunks(chain(head, items), size if several or work.batch_size > 1 else 1 if work.slow else 16)
+    yield from processes(work, parts, jobs) if several else here(work, parts)
 
 
 def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """The items, `size` at a time."""
-    items = iter(items)
-    while chunk := list(islice(items, size)):
+    """The items, `size` at a time, fewer where they are long; the same in every run, wherever it begins."""
+    chunk: list[Item] = []
+    letters = 0
+    for item in items:
+        chunk.append(item)
+        letters += len(item.text)
+        if (item.number + 1) % size == 0 or letters > LETTERS:
+            yield chunk
+            chunk, letters = [], 0
+    if chunk:
         yield chunk
 
 

@@ -20,7 +20,7 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import said_plainly, write_whole
 
 SCHEMA = "attnctl.batch/1"
-GROUP = 200  # items that are done or not done together, where a format holds many in one file
+GROUP = 192  # items that are done or not done together, where a format holds many in one file
 LINES = {"json": "traces.jsonl"}  # formats that grow by a line an item
 FILES = ("png", "svg", "pdf", "npz")  # formats with a file an item
 
@@ -28,7 +28,9 @@ Entry = dict[str, Any]
 
 
 class Writer(Protocol):
-    """A format that holds many items in one file; `files` are written whole before the items count as done."""
+    """A format that holds many items in a file, whose name begins with `prefix`; it is written before they count as done."""
+
+    prefix: str
 
     def add(self, result: Result) -> Iterator[tuple[str, bytes]]:
         """Take an item in; the files that are full."""
@@ -36,21 +38,28 @@ class Writer(Protocol):
     def end(self) -> Iterator[tuple[str, bytes]]:
         """The files that are left at the end of a group."""
 
-    def finish(self, folder: Path) -> None:
-        """What is made of all files at the end of the run."""
+    def finish(self, folder: Path, files: Sequence[str]) -> None:
+        """What is made of all files, in their order, at the end of the run."""
 
 
 class Folder:
     """A folder being written by this process alone; to be used in a `with`.
 
-    `said` is what decides the outcome (formats, model, look): going on with something else is refused. Raises
+    `said` is what decides the outcome (formats, model, look): going on with something else is refused. `together`: how many
+    items, from a multiple of it on, are done or not done as one. Raises
     AttnctlError where another run writes it, UsageError where it holds something else.
     """
 
     def __init__(
-        self, path: str | Path, said: dict[str, Any], formats: Sequence[str], writers: Sequence[Writer]
+        self,
+        path: str | Path,
+        said: dict[str, Any],
+        formats: Sequence[str],
+        writers: Sequence[Writer] = (),
+        together: int = 1,
     ) -> None:
         self.path, self.said, self.writers = Path(path), said, writers
+        self._size = GROUP if writers else together  # of a group
         self.formats = formats
         self.done = self.failed = 0  # in this run
         self.kept = self.failed_before = 0
@@ -129,16 +138,15 @@ class Folder:
         end = 0
         for item in items:
             entry, after = next(entries, (None, 0))
-            if self.writers and item.number % GROUP == 0:
+            if item.number % self._size == 0:
                 mark, group = (end, dict(self._ends), self.kept, self.failed_before), []
             if entry is None or not self._is_of(entry, item):
-                if self.writers:
-                    end, self._ends, self.kept, self.failed_before = mark
+                end, self._ends, self.kept, self.failed_before = mark
                 self._cut(end)
                 yield from (*group, item)
                 yield from items
                 return
-            group += [item] if self.writers else []
+            group.append(item)
             end = after
             self._kept(entry)
             if item.number in self._again:
@@ -186,7 +194,7 @@ class Folder:
                 if size < file["offset"] + file["bytes"]:
                     return False
             elif size != file["bytes"]:
-                if not file["file"].startswith(f"{item.stem}."):
+                if self._size > 1 or not file["file"].startswith(f"{item.stem}."):
                     return False
                 again = True
         if again:
@@ -207,7 +215,7 @@ class Folder:
             for form, file in self._lines.items():
                 file.truncate(self._ends[form])
             self._safe = end, dict(self._ends)
-            for path in gone:
+            for path in gone:  # which only a manifest that was tampered with puts elsewhere
                 if path.resolve().is_relative_to(self.path.resolve()):
                     path.unlink(missing_ok=True)
 
@@ -234,22 +242,28 @@ class Folder:
             self.failed += result.error is not None
             for writer in self.writers:
                 self._share(writer.add(result))
-            if self.writers and (result.item.number + 1) % GROUP == 0:
+            if self._size > 1 and (result.item.number + 1) % self._size == 0:
                 self._append(grown)
                 self._end_group([*self._group, *entries])
                 entries = []
         self._append(grown)
-        if self.writers:
+        if self._size > 1:
             self._group += entries
         else:
             self._commit(entries)
 
     def finish(self) -> None:
         """End the run: what waits for its group to fill is written as it is."""
-        if self.writers:
+        if self._group:
             self._end_group(self._group)
+        files = {writer.prefix: dict[str, None]() for writer in self.writers}
+        for entry, _ in self._entries() if files else ():
+            for name in (file["file"] for file in entry.get("files", ())):
+                for prefix in files:
+                    if name.startswith(prefix):
+                        files[prefix][name] = None
         for writer in self.writers:
-            writer.finish(self.path)
+            writer.finish(self.path, list(files[writer.prefix]))
 
     def _entry(self, result: Result) -> Entry:
         item = result.item
@@ -296,9 +310,8 @@ class Folder:
     def _end_group(self, entries: list[Entry]) -> None:
         for writer in self.writers:
             self._share(writer.end())
-        for entry in entries:
-            if entry["status"] == "done":
-                entry["files"] += self._shared
+        if self._shared:  # a group is done or not as one: its last line tells
+            entries[-1].setdefault("files", []).extend(self._shared)
         self._commit(entries)
         self._group, self._shared = [], []
 

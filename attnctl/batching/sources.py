@@ -144,12 +144,12 @@ class Source:
         return column, self.id_column or ("id" if "id" in columns and column != "id" else None)
 
     def _parquet(self, path: str) -> Iterator[Item]:
+        if path == "-":
+            raise UsageError("Parquet cannot be read from a pipe: name its file")
         _arrow("Parquet", path)
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        if path == "-":
-            raise UsageError("Parquet cannot be read from a pipe: name its file")
         try:
             with said_plainly("read", path), pq.ParquetFile(path) as file:
                 names = file.schema_arrow.names

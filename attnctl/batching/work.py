@@ -9,14 +9,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from attnctl.batching.items import Item
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.models import Model, open_model, record
+from attnctl.models import Model, open_model
 from attnctl.models.arguments import arguments
-from attnctl.models.record import chosen, selected
+from attnctl.models.record import Recording, chosen, selected
 from attnctl.tokens import checked, find
 from attnctl.trace import Token, Trace
 
+PADDED = 4096  # tokens, padding and all, in one pass
 PICTURES = ("png", "svg", "pdf")
 NONE = "[]"  # no options of its own
 OPENED = 8  # models kept open, where items have options of their own
@@ -48,12 +51,12 @@ class Work:
     look: dict[str, Any] = field(default_factory=dict)
     parameters: bool = False
     max_tokens: int | None = None
-    batch_size: int = 8
+    batch_size: int = 1  # texts that share a pass through a checkpoint
 
     @property
     def slow(self) -> bool:
         """Whether pictures are drawn, which takes longer than everything else together."""
-        return any(form not in ("json", "npz") for form in self.formats)
+        return any(form in (*PICTURES, "contact-sheet", "statistics") for form in self.formats)
 
 
 @dataclass(frozen=True)
@@ -68,36 +71,47 @@ class Result:
     notes: tuple[str, ...] = ()
 
 
+Done = tuple[Item, Trace | str, float]  # an item, its trace or what is wrong with it, seconds
+
+
 class Worker:
     """Does the work, item by item; a model is opened once and kept."""
 
     def __init__(self, work: Work, model: Model | None = None) -> None:
         self.work = work
+        self._sound: bool | None = None  # whether padding leaves this model's weights as they are
         self._models: dict[str, Model] = {} if model is None else {NONE: model}
 
     def results(self, items: Sequence[Item]) -> list[Result]:
         """One result an item, in their order. An error that a text brings with it stays with its item."""
-        done = []
+        done = {}
         for item, trace, seconds in self.traces(items):
             start = time.perf_counter()
             result = self._made(item, trace) if isinstance(trace, Trace) else Result(item, error=trace)
-            done.append(replace(result, seconds=seconds + time.perf_counter() - start))
-        return done
+            done[item.number] = replace(result, seconds=seconds + time.perf_counter() - start)
+        return [done[item.number] for item in items]
 
-    def traces(self, items: Sequence[Item]) -> Iterator[tuple[Item, Trace | str, float]]:
-        """Each item with its trace, or with what is wrong with it, and the seconds it took."""
+    def traces(self, items: Sequence[Item]) -> Iterator[Done]:
+        """Each item with its trace, or with what is wrong with it, and the seconds it took; in any order."""
+        ready: list[tuple[Item, Recording]] = []
         for item in items:
             start = time.perf_counter()
             trace: Trace | str
             try:
-                trace = self._trace(item)
+                recording = self._recording(item)
+                if isinstance(recording, Recording) and self.work.batch_size > 1 and self._shares(item):
+                    ready.append((item, recording))
+                    continue
+                trace = recording if isinstance(recording, Trace) else self._alone(item, recording)
             except AttnctlError as error:
                 trace = str(error)
             except Exception as error:  # ours to mend; the other items go on
                 trace = bug(error)
             yield item, trace, time.perf_counter() - start
+        yield from self._together(ready)
 
-    def _trace(self, item: Item) -> Trace:
+    def _recording(self, item: Item) -> Recording | Trace:
+        """The trace that an item is, or is to become."""
         work = self.work
         if item.error is not None:
             raise AttnctlError(item.error)
@@ -109,10 +123,9 @@ class Worker:
         tokens = model.tokenize(checked(item.text)) if item.tokens is None else given(model, item)
         if work.max_tokens is not None and len(tokens) > work.max_tokens:
             raise AttnctlError(f"{len(tokens):,} tokens: more than --max-tokens {work.max_tokens}")
-        said = item.options
+        said, info = item.options, model.info
         query = said.get("query", work.query)
-        info = model.info
-        return record(
+        return Recording(
             model,
             item.text,
             tokens=tokens,
@@ -120,6 +133,43 @@ class Worker:
             heads=_selected(said.get("head", work.head), info.n_heads, "head", info.name),
             rows=None if query is None else [find(tokens, str(query))],
         )
+
+    def _alone(self, item: Item, recording: Recording) -> Trace:
+        model = self.model(item)
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by name
+            return recording.trace(model.run(recording.tokens, recording.visit, item.text))
+
+    def _shares(self, item: Item) -> bool:
+        """Whether the item may share a pass with others."""
+        from attnctl.models.several import can_batch
+
+        return not own_options(item) and can_batch(self.model(item))
+
+    def _together(self, ready: list[tuple[Item, Recording]]) -> Iterator[Done]:
+        """Texts of about one length at a time, in one pass; where that fails, each alone."""
+        from attnctl.models.several import minds_padding, record_several
+
+        ready.sort(key=lambda pair: (len(pair[1].tokens), pair[0].number))
+        while ready:
+            most = max(1, min(self.work.batch_size, PADDED // len(ready[0][1].tokens)))
+            some, ready = ready[:most], ready[most:]
+            start = time.perf_counter()
+            model: Any = self.model(some[0][0])
+            recordings = [recording for _, recording in some]
+            traces: list[Trace] | None = None
+            try:
+                if self._sound is None and len(recordings[0].tokens) < len(recordings[-1].tokens):
+                    self._sound = not minds_padding(model, recordings[0], recordings[-1])
+                if self._sound is not False:
+                    traces = record_several(model, recordings)
+            except AttnctlError:
+                pass  # of one of them: which, it says when it is alone
+            if traces is None:
+                yield from Worker(replace(self.work, batch_size=1), model).traces([item for item, _ in some])
+                continue
+            each = (time.perf_counter() - start) / len(some)
+            for (item, _), trace in zip(some, traces, strict=True):
+                yield item, trace, each
 
     def model(self, item: Item) -> Model:
         """The model of the batch, or as the item's own options have it."""
@@ -157,12 +207,7 @@ class Worker:
 
     def _as(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
         if form in PICTURES:
-            from attnctl.render.figure import draw, image
-
-            title = item.options.get("title")
-            drawing = draw(trace, **(self.work.look | ({} if title is None else {"title": title})))
-            notes += drawing.notes
-            return image(drawing.figure, form)
+            return self._picture(form, item, trace, notes)
         if not self.work.parameters:
             trace = replace(trace, layers=tuple(replace(layer, parameters={}) for layer in trace.layers))
         if form == "json":
@@ -173,18 +218,53 @@ class Worker:
             from attnctl.trace import to_npz
 
             return to_npz(trace)
+        if form == "parquet":
+            from attnctl.batching.columns import packed as packed_rows
+
+            return packed_rows(trace, item)
+        if form == "contact-sheet":
+            from attnctl.render.contact import packed, tiles
+
+            name = str(item.number) if item.id is None else item.id
+            return packed(tiles(trace, name, self.work.look.get("cmap", "viridis")))
+        if form == "statistics":
+            import orjson
+
+            from attnctl.batching.corpus import of_trace
+
+            return orjson.dumps(of_trace(trace))
         raise ValueError(form)
 
+    def _picture(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
+        look = self.work.look | ({"title": item.options["title"]} if "title" in item.options else {})
+        if form == "png":
+            from attnctl.render.raster import png
 
-def check(work: Work) -> None:
-    """Raise what a mistake in the options would raise for every single item."""
+            data, said = png(trace, **look)
+        else:
+            from attnctl.render.figure import draw, image
+
+            drawing = draw(trace, **look)
+            data, said = image(drawing.figure, form), drawing.notes
+        notes += said
+        return data
+
+
+def check(work: Work) -> Model:
+    """Open the model. Raises what a mistake in the options would raise for every single item."""
     model = open_model(**work.options)
     for spec, count, what in ((work.layer, model.info.n_layers, "layer"), (work.head, model.info.n_heads, "head")):
         _selected(spec, count, what, model.info.name)
+    if "parquet" in work.formats:
+        try:
+            import pyarrow  # noqa: F401
+        except ImportError:
+            raise AttnctlError("--format parquet needs pyarrow: pip install 'attnctl[batch]'") from None
     if work.slow:
         from attnctl.render.figure import colour_map
 
         colour_map(work.look.get("cmap", "viridis"))
+    return model
 
 
 def bug(error: Exception) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from attnctl.batching.sources import Source
     from attnctl.batching.work import Result, Work
 
-FORMATS = ("json", "npz", "png", "svg", "pdf")
+FORMATS = ("json", "npz", "parquet", "png", "svg", "pdf", "contact-sheet", "statistics")
 
 
 @o.with_model_options
@@ -35,7 +35,12 @@ def batch(
             "-o", "--output", help="The folder to write; without it, JSON lines to stdout.", show_default=False
         ),
     ] = None,
-    formats: Annotated[str, typer.Option("--format", help="One or more of json, npz, png, svg, pdf.")] = "json",
+    formats: Annotated[
+        str,
+        typer.Option(
+            "--format", help="One or more of json, npz, parquet, png, svg, pdf, contact-sheet, statistics: json,png."
+        ),
+    ] = "json",
     input_form: Annotated[
         str | None,
         typer.Option("--input", help="text, jsonl, csv, tsv or parquet; by the suffix.", show_default=False),
@@ -55,13 +60,16 @@ def batch(
     max_tokens: Annotated[
         int, typer.Option("--max-tokens", help="A text with more tokens is an error of its own.", min=1)
     ] = 2048,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", help="Texts of about one length that share a pass (checkpoints).", min=1)
+    ] = 8,
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", help="Processes [default: one a core].", min=1, show_default=False)
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first text that cannot be done.")] = False,
     cmap: o.Cmap = "viridis",
     size: o.Size = None,
-    dpi: Annotated[int, typer.Option("--dpi", help="Dots per inch.", min=30, max=1200)] = 200,
+    dpi: Annotated[int, typer.Option("--dpi", help="Dots per inch.", min=30, max=1200)] = 100,
     title: o.Title = None,
     values: o.Values = None,
     log: o.Log = False,
@@ -78,11 +86,14 @@ def batch(
     look: dict[str, Any] = {"cmap": cmap, "values": values, "log": log, "drop": tuple(drop or ()), "dpi": dpi}
     look |= {"size": None if size is None else o.inches(size), "title": title, "renormalise": renormalise}
     texts = _source(source, input_form, column, id_column)
+    from dataclasses import replace
+
     from attnctl.batching.work import Work, check
     from attnctl.models.arguments import arguments
 
     work = Work(arguments(options), asked, layer, head, query, look, parameters, max_tokens)
-    check(work)
+    if check(work).info.kind == "checkpoint":
+        work = replace(work, batch_size=batch_size)
     if output is None or output == "-":
         failed = _flow(work, texts, jobs or 1, strict)  # what flows line by line is seldom worth more processes
     else:
@@ -134,15 +145,20 @@ def _flow(work: Work, source: Source, jobs: int, strict: bool) -> int:
 
 def _fill(work: Work, source: Source, output: str, jobs: int, strict: bool) -> int:
     """A folder of files and their manifest. → how many failed, now or before."""
-    from attnctl.batching.engines import results
+    from attnctl.batching.engines import SHARED, results
     from attnctl.batching.folder import Folder
+    from attnctl.batching.groups import Contacts, Statistics, Tables
     from attnctl.cli.progress import progress
 
     said: dict[str, Any] = {"formats": sorted(work.formats), "model": work.options, "look": work.look}
     said |= {"layer": work.layer, "head": work.head, "query": work.query, "parameters": work.parameters}
-    said |= {"max_tokens": work.max_tokens}
-    with Folder(output, said, work.formats, ()) as folder, progress(source.share) as tick:
-        for chunk in results(work, folder.missing(source), jobs, flowing=source.path == "-"):
+    said |= {"max_tokens": work.max_tokens, "batch_size": work.batch_size}
+    made = {"parquet": Tables, "contact-sheet": lambda: Contacts(_heading(work, source)), "statistics": Statistics}
+    writers: list[Any] = [made[form]() for form in work.formats if form in made]
+    together = SHARED if work.batch_size > 1 else 1
+    flowing = source.path == "-" and together == 1  # texts that share a pass are the same in every run
+    with Folder(output, said, work.formats, writers, together) as folder, progress(source.share) as tick:
+        for chunk in results(work, folder.missing(source), jobs, flowing):
             for at, result in enumerate(chunk):
                 try:
                     _told(result, strict)
@@ -154,6 +170,15 @@ def _fill(work: Work, source: Source, output: str, jobs: int, strict: bool) -> i
         folder.finish()
     _summary(folder)
     return folder.failed + folder.failed_before
+
+
+def _heading(work: Work, source: Source) -> str:
+    from pathlib import Path
+
+    from attnctl.models import DEFAULT
+
+    name = "standard input" if source.path == "-" else Path(source.path).name
+    return f"{name}, {work.options.get('name', DEFAULT)}"
 
 
 _noted: set[str] = set()

@@ -79,11 +79,15 @@ class Checkpoint:
                 ran.embeddings = as_numpy(self.network.get_input_embeddings()(ids)[0])  # (n, d_model)
         ran.predictions = self._predictions(tokens, output)
         ran.notes = self._notes(tokens, source, bool(ran.weights))
+        self._tell(ran, told)
+        return ran
+
+    def _tell(self, ran: Run, told: Sequence[tuple[float, bool]]) -> None:
+        """What each call's scale, and whether it has sinks, say of the run."""
         if any(sinks for _, sinks in told):
             ran.notes += ("A learned sink takes a part of each row and gives nothing back: rows sum to less than 1.",)
         scales = {scale for scale, _ in told}
         ran.model = replace(self.info, scale=scales.pop() if len(scales) == 1 else None)
-        return ran
 
     def eager_weights(self, tokens: Sequence[Token], text: str = "") -> dict[int, Any]:
         """The weights by transformers' own eager path: layer → (heads, n_q, n_k). Memory grows with all of them."""

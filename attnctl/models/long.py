@@ -64,7 +64,7 @@ def survey(
     """
     given = _tokens(model, text) if tokens is None else tokens
     parts: dict[str, dict[tuple[int, int], Any]] = {"grid": {}, "links": {}}
-    facts: list[HeadFacts] = []
+    told: list[HeadFacts] = []
     masks: dict[int, Any] = {}
 
     def visit(layer: int, call: Call, heads: Sequence[int], tick: Tick | None) -> None:
@@ -75,7 +75,7 @@ def survey(
             if (mask := _seen(call, ask)) is not None:
                 masks[layer] = mask
         if ask.facts:
-            facts.extend(_facts(layer, call, heads, given, tick))
+            told.extend(facts(layer, call, heads, given, tick))
         if ask.links:
             keys, weights = top_links(call, ask.links)
             found = zip(heads, keys, weights, strict=True)
@@ -88,7 +88,7 @@ def survey(
         model=model.info,
         key_tokens=ran.key_tokens,
         grid=Grid(ask.pool, ask.rows, ask.columns, parts["grid"], masks) if ask.rows else None,
-        facts=tuple(facts),
+        facts=tuple(told),
         links=parts["links"],
         notes=ran.notes,
     )
@@ -269,7 +269,9 @@ def _seen(call: Call, ask: Ask) -> Any:
     return None if seen.all() else seen
 
 
-def _facts(layer: int, call: Call, heads: Sequence[int], tokens: Sequence[Token], tick: Tick | None) -> list[HeadFacts]:
+def facts(
+    layer: int, call: Call, heads: Sequence[int], tokens: Sequence[Token], tick: Tick | None = None
+) -> list[HeadFacts]:
     """The facts of each head of one call."""
     n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
     own = n_q == n_k == len(tokens)  # the keys are the queries' own tokens

@@ -85,55 +85,81 @@ def record(
     `tokens` are those of the text where they are known already. Raises AttnctlError for an empty text, UsageError for a
     selection that is not there.
     """
-    tokens = model.tokenize(checked(text)) if tokens is None else tuple(tokens)
-    if not tokens:
-        raise AttnctlError("the text has no tokens: give at least one word")
-    info = model.info
-    keep_layers = set(chosen(layers, info.n_layers or 1, "layer", info.name))
-    keep_heads = chosen(heads, info.n_heads or 1, "head", info.name)
-    _check_room(len(keep_layers), len(keep_heads), len(tokens) if rows is None else len(rows), len(tokens))
-    kept: dict[int, dict[str, Any]] = {}
-    met: list[int] = []
+    recording = Recording(model, text, layers=layers, heads=heads, rows=rows, tokens=tokens)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by name, not warned of
+        return recording.trace(model.run(recording.tokens, recording.visit, text))
 
-    def visit(layer: int, call: Call) -> Array | None:
-        met.append(layer)
-        if layer not in keep_layers:
+
+class Recording:
+    """A trace in the making: `visit` is what the model is run with, `trace` takes what it told. Arguments as of `record`."""
+
+    def __init__(
+        self,
+        model: Model,
+        text: str,
+        *,
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        rows: Sequence[int] | None = None,
+        tokens: Sequence[Token] | None = None,
+    ) -> None:
+        self.text, self.info, self.rows = text, model.info, rows
+        self.tokens = model.tokenize(checked(text)) if tokens is None else tuple(tokens)
+        if not self.tokens:
+            raise AttnctlError("the text has no tokens: give at least one word")
+        info, n = self.info, len(self.tokens)
+        self._named = layers is not None
+        self._layers = set(chosen(layers, info.n_layers or 1, "layer", info.name))
+        self._heads = chosen(heads, info.n_heads or 1, "head", info.name)
+        _check_room(len(self._layers), len(self._heads), n if rows is None else len(rows), n)
+        self._kept: dict[int, dict[str, Any]] = {}
+        self._met: list[int] = []
+
+    def visit(self, layer: int, call: Call) -> Array | None:
+        """Keep one layer's call, if it was asked for; the context where all of it was computed."""
+        self._met.append(layer)
+        if layer not in self._layers:
             return None
-        part = rows is not None or len(keep_heads) < call.queries.shape[-3]
+        rows, heads = self.rows, list(self._heads)
+        part = rows is not None or len(heads) < call.queries.shape[-3]
         if part and call.queries.shape[-2] > LONG:  # what was asked for alone, not every n × n to take it from
-            narrow = attention.select(call, list(keep_heads), None if rows is None else list(rows))
-            kept[layer] = steps_kept(layer, narrow, attention.run(narrow))
+            narrow = attention.select(call, heads, None if rows is None else list(rows))
+            self._kept[layer] = steps_kept(layer, narrow, attention.run(narrow))
             return None
         steps = attention.run(call)  # the run that goes on needs every head and row
-        kept[layer] = cut(steps_kept(layer, call, steps), list(keep_heads), rows)
+        self._kept[layer] = cut(steps_kept(layer, call, steps), heads, rows)
         return steps.context
 
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by name, not warned of
-        ran = model.run(tokens, visit, text)
-    for layer in keep_layers & ran.weights.keys():
-        part = ran.weights[layer][list(keep_heads)]  # (heads, n_q, n_k)
-        kept[layer] = {"weights": part if rows is None else part[:, list(rows)]}
-    for layer in () if layers is None else sorted(keep_layers - kept.keys()):
-        raise UsageError(f"layer {layer} of {info.name} has no attention: it is in {spoken(sorted(set(met)))}")
-    trace = Trace(
-        text=text,
-        tokens=ran.tokens,
-        model=ran.model or info,
-        layers=tuple(
-            layer_trace(layer, kept[layer], ran.extras.get(layer, {}), keep_heads, rows, info) for layer in sorted(kept)
-        ),
-        embeddings=ran.embeddings,
-        key_tokens=ran.key_tokens,
-        predictions=ran.predictions,
-        notes=ran.notes,
-    )
-    if info.kind != "checkpoint":
-        return trace
-    from attnctl.measures import sink
+    def trace(self, ran: Run) -> Trace:
+        """The trace of what was kept and what the model told. Raises UsageError for a layer that did not attend."""
+        kept, rows, info = self._kept, self.rows, self.info
+        for layer in self._layers & ran.weights.keys():
+            part = ran.weights[layer][list(self._heads)]  # (heads, n_q, n_k)
+            kept[layer] = {"weights": part if rows is None else part[:, list(rows)]}
+        for layer in sorted(self._layers - kept.keys()) if self._named else ():
+            raise UsageError(
+                f"layer {layer} of {info.name} has no attention: it is in {spoken(sorted(set(self._met)))}"
+            )
+        trace = Trace(
+            text=self.text,
+            tokens=ran.tokens,
+            model=ran.model or info,
+            layers=tuple(
+                layer_trace(layer, kept[layer], ran.extras.get(layer, {}), self._heads, rows, info)
+                for layer in sorted(kept)
+            ),
+            embeddings=ran.embeddings,
+            key_tokens=ran.key_tokens,
+            predictions=ran.predictions,
+            notes=ran.notes,
+        )
+        if info.kind != "checkpoint":
+            return trace
+        from attnctl.measures import sink
 
-    if (parked := sink(trace)) is not None:
-        trace = replace(trace, notes=(*trace.notes, parked))
-    return trace
+        if (parked := sink(trace)) is not None:
+            trace = replace(trace, notes=(*trace.notes, parked))
+        return trace
 
 
 def _check_room(layers: int, heads: int, rows: int, n: int) -> None:

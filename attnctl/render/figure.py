@@ -58,6 +58,29 @@ def draw(
     picture says so.
     Raises AttnctlError where there is nothing to draw, UsageError for an option that cannot be.
     """
+    options: dict[str, Any] = {"log": log, "drop": drop, "renormalise": renormalise}
+    sheet = drawn(
+        Sheet, trace, layers=layers, heads=heads, cmap=cmap, size=size, title=title, values=values, dpi=dpi, **options
+    )
+    return Drawing(sheet.figure, sheet.labels.notes)
+
+
+def drawn(
+    kind: type[Sheet],
+    trace: Trace | Reading,
+    *,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    cmap: str = CMAP,
+    size: tuple[float, float] | None = None,
+    title: str | None = None,
+    values: bool | None = None,
+    log: bool = False,
+    drop: Sequence[str] = (),
+    renormalise: bool = False,
+    dpi: float = DPI,
+) -> Any:
+    """The weights of a trace on a sheet of this kind; the rest as of `draw`."""
     if isinstance(trace, Reading):
         reading = trace
     else:
@@ -71,9 +94,9 @@ def draw(
     title = reading.title if title is None else title
     labels = Labels([title, *said, *(token.text for token in (*reading.queries, *reading.keys))])
     with plain_settings():
-        sheet = Sheet(reading, labels, colours, scale, title, said, size, dpi)
+        sheet = kind(reading, labels, colours, scale, title, said, size, dpi)
         sheet.draw(values)
-    return Drawing(sheet.figure, labels.notes)
+    return sheet
 
 
 def image(figure: Figure, form: str) -> bytes:

@@ -27,7 +27,6 @@ class Labels:
         self.missing = [char for char in unmet if found[char] is None]
         self.family = [BASE, *sorted({family for family in found.values() if family})]
         self._ignored = {c for c in characters_met & _INVISIBLE if not any(_has(f, c) for f in self.family)}
-        self._measure = font_manager.get_font([_path(family) for family in self.family])
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -69,10 +68,7 @@ class Labels:
 
     def width(self, text: str, size: float) -> float:
         """The width in inches of `text` at `size` points."""
-        font: Any = self._measure
-        font.set_size(size, 72.0)
-        font.set_text(text)
-        return float(font.get_width_height()[0]) / 64.0 / 72.0
+        return _width(tuple(self.family), text, size)
 
     def fitted(self, text: str, size: float, width: float) -> str:
         """`text` cut at its end, with an ellipsis, to `width` inches at `size` points."""
@@ -97,6 +93,14 @@ def _written(text: str) -> str:
     return "".join(
         repr(chr(ord(char) - 0x2400))[1:-1] if "\u2400" <= char < "\u2420" else char for char in shown(text)
     ).replace("\u2421", "\\x7f")
+
+
+@lru_cache(maxsize=8192)
+def _width(families: tuple[str, ...], text: str, size: float) -> float:
+    font: Any = font_manager.get_font([_path(family) for family in families])
+    font.set_size(size, 72.0)
+    font.set_text(text)
+    return float(font.get_width_height()[0]) / 64.0 / 72.0
 
 
 @lru_cache(maxsize=256)

@@ -22,9 +22,9 @@ from attnctl.render.pooled import Exact, pack_overview
 from attnctl.tokens import shown
 from attnctl.trace import Trace
 
-SCRIPTS = (
-    "dom.js", "data.js", "colour.js", "state.js", "overview.js", "pen.js", "figure.js", "heads.js", "sentence.js", "row.js",
-    "arithmetic.js", "softmax.js", "save.js", "main.js",
+SCRIPTS = (  # in the order in which they stand in the page
+    "dom.js", "data.js", "colour.js", "state.js", "overview.js", "pen.js", "figure.js", "pointing.js", "heads.js",
+    "sentence.js", "row.js", "arithmetic.js", "softmax.js", "save.js", "main.js",
 )  # fmt: skip
 
 
@@ -128,7 +128,18 @@ def _read(name: str) -> str:
 
 
 def frame(trace: Trace, height: int = 760, max_bytes: int = 8_000_000) -> str:
-    """The page inside an <iframe>, as a notebook shows it. Sealed off from the notebook's own page."""
+    """The page inside an <iframe>, as a notebook shows it. Sealed off from the notebook's own page.
+
+    A trace too large to be kept in a notebook is named, with what to do about it.
+    """
+    count = sum(layer.weights.size for layer in trace.layers if layer.weights is not None)
+    if count == 0 or count > max_bytes // 2:
+        said = (
+            f"{headline([trace])}: {count:,} weights; too many to show here, see attnctl view"
+            if count
+            else "no weights"
+        )
+        return f"<p>{html.escape(said)}</p>"
     inside = html.escape(page([trace], max_bytes=max_bytes), quote=True)
     return (
         f'<iframe srcdoc="{inside}" sandbox="allow-scripts allow-downloads" title="attention, by attnctl" '

@@ -53,10 +53,14 @@ class Sheet:
         self.places, self.plan, self.title, self.said = self._planned(
             labels.drawable(title) if title else "", said, size, dpi
         )
+        self.dpi = dpi
+        self._begin()
+
+    def _begin(self) -> None:
         p = self.plan
-        self.figure = Figure(figsize=(p.width, p.height), dpi=dpi, facecolor=PAPER)
+        self.figure = Figure(figsize=(p.width, p.height), dpi=self.dpi, facecolor=PAPER)
         FigureCanvasAgg(self.figure)
-        self._font = FontProperties(family=labels.family)
+        self._font = FontProperties(family=self.labels.family)
 
     def _planned(
         self, title: str, said: Sequence[str], size: tuple[float, float] | None, dpi: float
@@ -197,7 +201,7 @@ class Sheet:
         if mask is not None and not mask.all():
             self._hatched(left, top, *p.panel)
             colours[~mask] = 0  # transparent: the hatching shines through
-        self._image(left, top, *p.panel, colours, fine=min(w, h) * self.figure.dpi < 3)
+        self._image(left, top, *p.panel, colours, fine=min(w, h) * self.dpi < 3)
         if min(w, h) > 0.07:
             across = [(left, top + i * h, left + p.panel[0], top + i * h) for i in range(1, n_q)]
             down = [(left + j * w, top, left + j * w, top + p.panel[1]) for j in range(1, n_k)]
@@ -214,8 +218,7 @@ class Sheet:
     def _values(self, texts: Sequence[str], left: float, top: float, colours: Any, size: float) -> None:
         """The weights in their cells, but where these are transparent: one path for dark ink, one for light."""
         (w, h), n_k = self.plan.cell, colours.shape[1]
-        bright = _luminance(colours[..., :3].reshape(-1, 3) / 255.0) > 0.26  # (n_q · n_k,)
-        shown = colours[..., 3].ravel() > 0  # (n_q · n_k,)
+        bright, shown = bright_and_shown(colours)
         for light, colour in ((True, INK), (False, PAPER)):
             vertices, codes = [], []
             for at in np.flatnonzero(shown & (bright == light)).tolist():
@@ -299,6 +302,12 @@ def _written(value: float, scale: Normalize) -> str:
         return f"{value:.2f}" if value >= 0.01 else f"{value:.0e}".replace("e-0", "e-")
     text = f"{value:.2f}"
     return text[1:] if text == "-0.00" else text
+
+
+def bright_and_shown(colours: Any) -> tuple[Any, Any]:
+    """Which of the cells (n_q, n_k, 4) take dark digits, and which take any → (n_q · n_k,) each."""
+    bright = _luminance(colours[..., :3].reshape(-1, 3) / 255.0) > 0.26  # (n_q · n_k,)
+    return bright, colours[..., 3].ravel() > 0  # (n_q · n_k,)
 
 
 def _luminance(rgb: Any) -> Any:

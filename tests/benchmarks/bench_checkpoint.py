@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 TOKENS = 1024
@@ -31,34 +32,46 @@ print(tokenizer.convert_ids_to_tokens(inputs["input_ids"][0]), outputs.attention
 """
 
 
-def one_forward(way: str) -> tuple[float, float]:
-    """Seconds and extra peak MB of one recorded forward, the second of two (the first warms up on a short text)."""
+def forwards() -> dict[str, Callable[[int], object]]:
+    """The ways to run a GPT-2 small over so many tokens: eager with every weight, fused with none, capture with one head."""
     import torch
     from transformers.models.gpt2.modeling_gpt2 import GPT2Config, GPT2LMHeadModel
 
     import attnctl
 
     torch.manual_seed(0)
-    model = GPT2LMHeadModel(GPT2Config(attn_implementation="eager" if way == "eager" else "sdpa")).eval()
+    model = GPT2LMHeadModel(GPT2Config()).eval()
     ids = torch.randint(0, 50257, (1, TOKENS))
+    how = {"use_cache": False, "logits_to_keep": 1}
 
-    def forward(ids: torch.Tensor) -> object:
-        with torch.inference_mode():
-            if way == "eager":
-                return model(ids, output_attentions=True, use_cache=False, logits_to_keep=1).attentions
-            if way == "fused":
-                return model(ids, use_cache=False, logits_to_keep=1)
-            with attnctl.capture(model, layers=[5], heads=[3]) as traces:
-                model(ids, use_cache=False, logits_to_keep=1)
-            return traces
+    @torch.inference_mode()
+    def eager(n: int) -> object:
+        model.set_attn_implementation("eager")
+        return model(ids[:, :n], output_attentions=True, **how).attentions
 
-    forward(ids[:, :16])
+    @torch.inference_mode()
+    def fused(n: int) -> object:
+        model.set_attn_implementation("sdpa")
+        return model(ids[:, :n], **how)
+
+    @torch.inference_mode()
+    def capture(n: int) -> object:
+        model.set_attn_implementation("sdpa")
+        with attnctl.capture(model, layers=[5], heads=[3]) as traces:
+            model(ids[:, :n], **how)
+        return traces
+
+    return {"eager": eager, "fused": fused, "capture": capture}
+
+
+def peak(way: str) -> float:
+    """Extra peak MB of one forward, after one on a short text."""
+    forward = forwards()[way]
+    forward(16)
     before = resident("VmRSS")
-    start = time.perf_counter()
-    kept = forward(ids)
-    seconds = time.perf_counter() - start
+    kept = forward(TOKENS)
     del kept
-    return seconds, resident("VmHWM") - before
+    return resident("VmHWM") - before
 
 
 def resident(field: str) -> float:
@@ -71,20 +84,26 @@ def resident(field: str) -> float:
 
 def head(pairs: int) -> None:
     """One head recorded, against every layer's weights put out under eager."""
-    found: dict[str, list[tuple[float, float]]] = {"eager": [], "fused": [], "capture": []}
-    for _ in range(pairs):
-        for way, runs in found.items():
-            done = subprocess.run([sys.executable, __file__, way], capture_output=True, text=True, check=True)
-            seconds, megabytes = done.stdout.split()
-            runs.append((float(seconds), float(megabytes)))
-    time_, memory = (
-        {way: statistics.median(run[part] for run in runs) for way, runs in found.items()} for part in (0, 1)
-    )
+    ways = forwards()
+    for forward in ways.values():
+        forward(TOKENS)
+    times: list[dict[str, float]] = []
+    for _ in range(2 * pairs):
+        times.append({})
+        for way, forward in ways.items():
+            start = time.perf_counter()
+            forward(TOKENS)
+            times[-1][way] = time.perf_counter() - start
+    memory = {}
+    for way in ways:
+        done = subprocess.run([sys.executable, __file__, way], capture_output=True, text=True, check=True)
+        memory[way] = float(done.stdout)
     for way in ("fused", "capture"):
+        ours, theirs = (statistics.median(run[name] for run in times) for name in (way, "eager"))
+        ratio = statistics.median(run[way] / run["eager"] for run in times)
         print(
-            f"{way:8} {time_[way]:6.2f} s against eager's {time_['eager']:6.2f} s: ratio {time_[way] / time_['eager']:.2f}"
-            f" (budget 0.45)   {memory[way]:6.0f} MB against {memory['eager']:6.0f} MB: "
-            f"ratio {memory[way] / memory['eager']:.2f} (budget 0.20)"
+            f"{way:8} {ours:6.2f} s against eager's {theirs:6.2f} s: ratio {ratio:.2f} (budget 0.45)   {memory[way]:6.0f} MB "
+            f"against {memory['eager']:6.0f} MB: ratio {memory[way] / memory['eager']:.2f} (budget 0.20)"
         )
 
 
@@ -123,6 +142,6 @@ def main(pairs: int = 3) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] and not sys.argv[1].isdigit():
-        print(*one_forward(sys.argv[1]))
+        print(peak(sys.argv[1]))
     else:
         main(int(sys.argv[1]) if len(sys.argv) > 1 else 3)

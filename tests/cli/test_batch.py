@@ -169,7 +169,7 @@ def test_a_file_that_went_missing_is_made_again(run: Run, three: str, tmp_path: 
     [
         (("{dir}/none.txt",), 1, "there is no file"),
         (("{three}", "--format", "png"), 2, "needs a folder"),
-        (("{three}", "--format", "gif", "-o", "{dir}/o"), 2, "json, npz, png"),
+        (("{three}", "--format", "gif", "-o", "{dir}/o"), 2, "json, npz, parquet, png"),
         (("{three}", "--input", "xml"), 2, "text, jsonl, csv"),
         (("{three}", "--model", "nowhere"), 2, "no model 'nowhere'"),
         (("{three}", "--head", "4"), 2, "no head 4 in demo"),

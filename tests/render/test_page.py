@@ -589,6 +589,11 @@ def test_a_notebook_shows_a_trace(tab: Tab) -> None:
     assert frame(attnctl.attend(TEXT, model="random")).endswith("</iframe>")
 
 
+def test_a_notebook_is_not_flooded() -> None:
+    assert "too many to show here" in large(200, 4, 30, 1.0)._repr_html_()
+    assert "no weights" in Trace("a", (Token("a"),), ModelInfo("m", "matrix"), ())._repr_html_()
+
+
 def test_a_trace_without_weights_is_refused() -> None:
     with pytest.raises(AttnctlError, match="no weights"):
         page([Trace("a", (Token("a"),), ModelInfo("m", "matrix"), (LayerTrace(0, (0,), (0,)),))])

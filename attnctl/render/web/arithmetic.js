@@ -8,15 +8,32 @@ function drawArithmetic() {
   const { head } = view;
   const places = { query: state.query, key: state.key, row: head.rows.indexOf(state.query) };
   if (state.query === null || places.row < 0 || state.key === null) {
-    return host.replaceChildren(el("p", { class: "pair-line" }, "Choose a query and a key, and their arithmetic is written out here."));
+    return host.replaceChildren(
+      el("p", { class: "pair-line" }, "Choose a query and a key, and their arithmetic is written out here."),
+    );
   }
   const pair = pairOf(head, places);
-  const line = el("p", { class: "pair-line" }, "How ", el("b", {}, pair.query), " comes to look at ", el("b", {}, pair.key), `: layer ${head.layer}, head ${head.head}`, view.panels.length > 1 ? `, ${head.trace.label}.` : ".");
+  const line = el(
+    "p",
+    { class: "pair-line" },
+    "How ",
+    el("b", {}, pair.query),
+    " comes to look at ",
+    el("b", {}, pair.key),
+    `: layer ${head.layer}, head ${head.head}`,
+    view.panels.length > 1 ? `, ${head.trace.label}.` : ".",
+  );
   const steps = stepsOf(head.trace, head.layer, head.head)
     .map((step) => [step, figureOf(step, pair)])
     .filter(([step, figure]) => figure || step.name === "rope" || step.name === "output" || step.name === "residual");
   const sections = steps.map(([step, figure], at) => stepSection(step, figure, at + 1));
-  const lacking = head.trace.lacking.length ? el("p", { class: "pair-line" }, `To keep this file small, ${head.trace.lacking.join(", ")} of this long text were left out; "attnctl explain --layer ${head.layer} --head ${head.head} --query ${places.query}" shows them.`) : null;
+  const lacking = head.trace.lacking.length
+    ? el(
+        "p",
+        { class: "pair-line" },
+        `To keep this file small, ${head.trace.lacking.join(", ")} of this long text were left out; "attnctl explain --layer ${head.layer} --head ${head.head} --query ${places.query}" shows them.`,
+      )
+    : null;
   return host.replaceChildren(...[line, lacking, ...sections].filter(Boolean));
 }
 
@@ -40,7 +57,16 @@ function stepSection(step, figure, number) {
 function pairOf(head, { query, key, row }) {
   const { trace, details, nk } = head;
   const keys = keyTokens(trace);
-  const pair = { head, trace, row, j: key, nk, query: trace.tokens.labels[query], key: keys.labels[key], labels: keys.labels };
+  const pair = {
+    head,
+    trace,
+    row,
+    j: key,
+    nk,
+    query: trace.tokens.labels[query],
+    key: keys.labels[key],
+    labels: keys.labels,
+  };
   pair.w = head.weights.subarray(row * nk, (row + 1) * nk);
   pair.masked = (j) => head.mask !== null && !head.mask[row * nk + j];
   pair.q = details.queries && rowOf(details.queries, row);
@@ -50,7 +76,11 @@ function pairOf(head, { query, key, row }) {
   pair.scores = details.scores ? rowOf(details.scores, row) : pair.q && every.map((j) => dot(pair.q, pair.k(j)));
   const { scale, soft_cap: cap } = trace.model;
   const plain = pair.scores && scale !== undefined && cap === undefined && !details.bias;
-  pair.scaled = details.scaled_scores ? rowOf(details.scaled_scores, row) : plain ? every.map((j) => pair.scores[j] * scale) : null;
+  pair.scaled = details.scaled_scores
+    ? rowOf(details.scaled_scores, row)
+    : plain
+      ? every.map((j) => pair.scores[j] * scale)
+      : null;
   pair.bias = details.bias ? rowOf(details.bias, row) : null;
   pair.dropped = details.dropped_weights ? rowOf(details.dropped_weights, row) : null;
   pair.context = details.context ? rowOf(details.context, row) : pair.v && weighted(pair);
@@ -66,7 +96,16 @@ function weighted({ w, v, nk }) {
 }
 
 function figureOf(step, pair) {
-  const figures = { projections: figureVectors, scores: figureScore, scaled: figureScaled, mask: figureMask, weights: figureWeights, dropout: figureDropout, context: figureContext, prediction: figurePrediction };
+  const figures = {
+    projections: figureVectors,
+    scores: figureScore,
+    scaled: figureScaled,
+    mask: figureMask,
+    weights: figureWeights,
+    dropout: figureDropout,
+    context: figureContext,
+    prediction: figurePrediction,
+  };
   return figures[step.name]?.(pair) ?? null;
 }
 
@@ -82,7 +121,13 @@ function vectorCells(vector, high) {
 }
 
 function strip(vector, high, name) {
-  const canvas = el("canvas", { class: "strip", width: vector.length, height: 1, role: "img", "aria-label": `${name}: ${vector.length} numbers, from ${fixed(Math.min(...vector))} to ${fixed(Math.max(...vector))}` });
+  const canvas = el("canvas", {
+    class: "strip",
+    width: vector.length,
+    height: 1,
+    role: "img",
+    "aria-label": `${name}: ${vector.length} numbers, from ${fixed(Math.min(...vector))} to ${fixed(Math.max(...vector))}`,
+  });
   const c = canvas.getContext("2d");
   const image = c.createImageData(vector.length, 1);
   const table = mapTable("difference");
@@ -129,9 +174,35 @@ function figureScore(pair) {
     return `${sign}${fixed(minus ? -pair.q[at] : pair.q[at])}×${inProduct(k[at])}`;
   });
   const rest = pair.q.length - shown;
-  const toggle = pair.q.length > FEW ? el("button", { class: "plain", type: "button", onclick: () => { allTerms = !allTerms; drawArithmetic(); } }, rest ? `${rest} more` : "fewer") : null;
-  const sum = el("p", { class: "equation" }, `${pair.query} · ${pair.key} = ${terms.join("")}`, rest ? " + … " : " ", toggle, " = ", total);
-  const rows = [[`query of ${pair.query}`, pair.q], [`× key of ${pair.key}`, k], ["= products", products, "total", highest(products)]];
+  const toggle =
+    pair.q.length > FEW
+      ? el(
+          "button",
+          {
+            class: "plain",
+            type: "button",
+            onclick: () => {
+              allTerms = !allTerms;
+              drawArithmetic();
+            },
+          },
+          rest ? `${rest} more` : "fewer",
+        )
+      : null;
+  const sum = el(
+    "p",
+    { class: "equation" },
+    `${pair.query} · ${pair.key} = ${terms.join("")}`,
+    rest ? " + … " : " ",
+    toggle,
+    " = ",
+    total,
+  );
+  const rows = [
+    [`query of ${pair.query}`, pair.q],
+    [`× key of ${pair.key}`, k],
+    ["= products", products, "total", highest(products)],
+  ];
   return el("div", {}, sum, vectorTable("the dot product, term by term", rows, highest(pair.q, k)));
 }
 
@@ -139,10 +210,19 @@ function figureScaled(pair) {
   if (!pair.scaled) return null;
   const { model } = pair.trace;
   const score = pair.scores ? fixed(pair.scores[pair.j]) : "score";
-  const how = model.defaultScale ? ` / √${model.d_k}` : model.scale === 1 ? "" : ` × ${model.scale?.toPrecision(4) ?? "scale"}`;
+  const how = model.defaultScale
+    ? ` / √${model.d_k}`
+    : model.scale === 1
+      ? ""
+      : ` × ${model.scale?.toPrecision(4) ?? "scale"}`;
   const cap = model.soft_cap === undefined ? "" : `, capped at ±${model.soft_cap}`;
   const bias = pair.bias ? ` + ${inProduct(pair.bias[pair.j])}` : "";
-  return el("p", { class: "equation" }, `${pair.query} → ${pair.key}: ${score}${how}${cap}${bias} = `, el("b", {}, fixed(pair.scaled[pair.j])));
+  return el(
+    "p",
+    { class: "equation" },
+    `${pair.query} → ${pair.key}: ${score}${how}${cap}${bias} = `,
+    el("b", {}, fixed(pair.scaled[pair.j])),
+  );
 }
 
 function figureMask(pair) {
@@ -169,24 +249,62 @@ function figureWeights(pair) {
     const masked = pair.masked(j);
     const cells = masked ? ["−∞", "0", "·"] : [fixed(pair.scaled[j]), short(e(j)), cellText(pair.w[j])];
     const bar = masked ? null : barOf(pair.w[j]);
-    return el("tr", { class: j === pair.j ? "chosen" : null }, el("th", { scope: "row" }, pair.labels[j]), ...cells.map((cell) => el("td", {}, cell)), el("td", { class: "bar" }, bar));
+    return el(
+      "tr",
+      { class: j === pair.j ? "chosen" : null },
+      el("th", { scope: "row" }, pair.labels[j]),
+      ...cells.map((cell) => el("td", {}, cell)),
+      el("td", { class: "bar" }, bar),
+    );
   });
   const rest = pair.nk - order.length - (hidden > 3 ? hidden - order.filter(pair.masked).length : 0);
-  const aside = (text, ...cells) => el("tr", { class: "quiet" }, el("th", { scope: "row" }, text), ...cells.map((cell) => el("td", {}, cell)), el("td"));
+  const aside = (text, ...cells) =>
+    el(
+      "tr",
+      { class: "quiet" },
+      el("th", { scope: "row" }, text),
+      ...cells.map((cell) => el("td", {}, cell)),
+      el("td"),
+    );
   if (rest > 0) rows.push(aside(`${rest} more`, "", "", ""));
   if (hidden > 3) rows.push(aside(`${hidden} masked`, "−∞", "0", "·"));
   const sum = seen.reduce((s, j) => s + pair.w[j], 0);
-  rows.push(el("tr", { class: "total" }, el("th", { scope: "row" }, "Σ"), el("td"), el("td", {}, short(total)), el("td", {}, fixed(sum, 3)), el("td")));
+  rows.push(
+    el(
+      "tr",
+      { class: "total" },
+      el("th", { scope: "row" }, "Σ"),
+      el("td"),
+      el("td", {}, short(total)),
+      el("td", {}, fixed(sum, 3)),
+      el("td"),
+    ),
+  );
   const name = shift ? `exp(· − ${fixed(shift)})` : "exp";
-  const head = el("thead", {}, el("tr", {}, ...["key", t === 1 ? "scaled" : `scaled / ${t}`, name, "÷ Σ"].map((text) => el("th", { scope: "col" }, text)), el("th", { class: "bar" })));
+  const head = el(
+    "thead",
+    {},
+    el(
+      "tr",
+      {},
+      ...["key", t === 1 ? "scaled" : `scaled / ${t}`, name, "÷ Σ"].map((text) => el("th", { scope: "col" }, text)),
+      el("th", { class: "bar" }),
+    ),
+  );
   return scrolling("the softmax of the row", el("table", { class: "rows" }, head, el("tbody", {}, ...rows)));
 }
 
-const short = (x) => (x >= 0.005 && x < 100000 ? fixed(x, x >= 1000 ? 0 : 2) : x === 0 ? "0" : x.toExponential(1).replace("-", "−"));
+const short = (x) =>
+  x >= 0.005 && x < 100000 ? fixed(x, x >= 1000 ? 0 : 2) : x === 0 ? "0" : x.toExponential(1).replace("-", "−");
 
 function figureDropout(pair) {
   if (!pair.dropped) return null;
-  return el("p", { class: "equation" }, `${pair.query} → ${pair.key}: ${weightText(pair.w[pair.j], 4)} becomes `, el("b", {}, weightText(pair.dropped[pair.j], 4)));
+  return el(
+    "p",
+    { class: "equation" },
+    `${pair.query} → ${pair.key}: ${weightText(pair.w[pair.j], 4)} becomes `,
+    el("b", {}, weightText(pair.dropped[pair.j], 4)),
+  );
 }
 
 // --- the context -----------------------------------------------------------------------------------------------
@@ -198,9 +316,18 @@ function figureContext(pair) {
   const order = rowOrder(seen.length, (at) => weights[seen[at]]).map((at) => seen[at]);
   const shares = order.map((j) => pair.v(j).map((x) => x * weights[j]));
   const high = highest(pair.context, ...shares);
-  const rows = order.map((j, at) => [`${fixed(weights[j])} × ${pair.labels[j]}`, shares[at], j === pair.j ? "chosen" : null]);
+  const rows = order.map((j, at) => [
+    `${fixed(weights[j])} × ${pair.labels[j]}`,
+    shares[at],
+    j === pair.j ? "chosen" : null,
+  ]);
   const rest = seen.length - order.length;
-  if (rest > 0) rows.push([`${rest} more`, pair.context.map((x, at) => x - shares.reduce((sum, share) => sum + share[at], 0)), "quiet"]);
+  if (rest > 0)
+    rows.push([
+      `${rest} more`,
+      pair.context.map((x, at) => x - shares.reduce((sum, share) => sum + share[at], 0)),
+      "quiet",
+    ]);
   rows.push([`Σ context of ${pair.query}`, pair.context, "total"]);
   return vectorTable("the weighted values, added up", rows, high);
 }
@@ -214,9 +341,16 @@ function figurePrediction(pair) {
     const blank = /^(_{2,}|\[MASK\]|<mask>)$/.test(label);
     const rows = predictions
       .filter(({ at }) => at === place)
-      .map(({ text, p }) => el("tr", {}, el("th", { scope: "row" }, text), el("td", {}, cellText(p)), el("td", { class: "bar" }, barOf(p))));
+      .map(({ text, p }) =>
+        el("tr", {}, el("th", { scope: "row" }, text), el("td", {}, cellText(p)), el("td", { class: "bar" }, barOf(p))),
+      );
     const title = el("th", { scope: "col" }, model.causal && !blank ? `after ${label}` : `for ${label}`);
-    return el("table", { class: "rows" }, el("thead", {}, el("tr", {}, title, el("th", { scope: "col" }, "probability"), el("th", { class: "bar" }))), el("tbody", {}, ...rows));
+    return el(
+      "table",
+      { class: "rows" },
+      el("thead", {}, el("tr", {}, title, el("th", { scope: "col" }, "probability"), el("th", { class: "bar" }))),
+      el("tbody", {}, ...rows),
+    );
   });
   return el("div", {}, ...tables);
 }

@@ -9,8 +9,23 @@ const isDark = () => darkQuery.matches && !onPaper;
 function theme() {
   const style = getComputedStyle(document.documentElement);
   const read = (name) => style.getPropertyValue(`--${name}`).trim();
-  if (onPaper) return { paper: "#ffffff", ink: "#000000", quiet: "#4d4d4d", line: "#cccccc", accent: "#a83214", sans: read("sans") };
-  return { paper: read("paper"), ink: read("ink"), quiet: read("quiet"), line: read("line"), accent: read("accent"), sans: read("sans") };
+  if (onPaper)
+    return {
+      paper: "#ffffff",
+      ink: "#000000",
+      quiet: "#4d4d4d",
+      line: "#cccccc",
+      accent: "#a83214",
+      sans: read("sans"),
+    };
+  return {
+    paper: read("paper"),
+    ink: read("ink"),
+    quiet: read("quiet"),
+    line: read("line"),
+    accent: read("accent"),
+    sans: read("sans"),
+  };
 }
 
 const rgbOf = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));

@@ -61,12 +61,36 @@ async function unpackHead(trace, layer, head) {
     details[name] = { data: arrays[at], rows, columns };
   });
   if (trace.overview) {
-    const blocks = await Promise.all(head.blocks.map(async (block) => ({ ...block, weights: await floatsOf(block.blob) })));
+    const blocks = await Promise.all(
+      head.blocks.map(async (block) => ({ ...block, weights: await floatsOf(block.blob) })),
+    );
     const bins = trace.overview.rows.length;
-    return { trace, layer: layer.layer, head: head.head, weights, sums, mask, details, blocks, links: head.links, rows: Array.from({ length: bins }, (_, at) => at), nk: weights.length / bins };
+    return {
+      trace,
+      layer: layer.layer,
+      head: head.head,
+      weights,
+      sums,
+      mask,
+      details,
+      blocks,
+      links: head.links,
+      rows: Array.from({ length: bins }, (_, at) => at),
+      nk: weights.length / bins,
+    };
   }
   const rows = layer.rows ?? trace.tokens.labels.map((_, at) => at);
-  return { trace, layer: layer.layer, head: head.head, weights, sums, mask, details, rows, nk: keyTokens(trace).labels.length };
+  return {
+    trace,
+    layer: layer.layer,
+    head: head.head,
+    weights,
+    sums,
+    mask,
+    details,
+    rows,
+    nk: keyTokens(trace).labels.length,
+  };
 }
 
 const rowOf = (array, at) => array.data.subarray(at * array.columns, (at + 1) * array.columns);

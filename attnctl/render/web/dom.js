@@ -57,12 +57,15 @@ function percent(w) {
 }
 
 /** A term that stands after a sign or inside a product. */
-const inProduct = (x, digits = 2) => (x < 0 && Number(x.toFixed(digits)) !== 0 ? `(${fixed(x, digits)})` : fixed(x, digits));
+const inProduct = (x, digits = 2) =>
+  x < 0 && Number(x.toFixed(digits)) !== 0 ? `(${fixed(x, digits)})` : fixed(x, digits);
 
 /** Text with its lower and upper indices set as such: W_Q, d_k, a^(2k/d). */
 function indexed(text) {
   const parts = text.split(/(?<=\b[A-Za-z])_([A-Za-z]+)|\^\(([^)]*)\)/);
-  return parts.map((part, at) => (part === undefined ? "" : at % 3 === 0 ? part : el(at % 3 === 1 ? "sub" : "sup", {}, part)));
+  return parts.map((part, at) =>
+    part === undefined ? "" : at % 3 === 0 ? part : el(at % 3 === 1 ? "sub" : "sup", {}, part),
+  );
 }
 
 function formula(text) {

@@ -14,7 +14,12 @@ function windowOf(grid) {
   if (grid.nq !== view.grid.nq || grid.nk !== view.grid.nk) return { r0: 0, r1: grid.nq, c0: 0, c1: grid.nk }; // an exact block
   const [r0, r1] = zoom.rows ?? [0, grid.nq];
   const [c0, c1] = zoom.cols ?? [0, grid.nk];
-  return { r0: Math.min(r0, grid.nq - 1), r1: Math.min(r1, grid.nq), c0: Math.min(c0, grid.nk - 1), c1: Math.min(c1, grid.nk) };
+  return {
+    r0: Math.min(r0, grid.nq - 1),
+    r1: Math.min(r1, grid.nq),
+    c0: Math.min(c0, grid.nk - 1),
+    c1: Math.min(c1, grid.nk),
+  };
 }
 
 /** Where everything stands, in CSS pixels, for a drawing `width` wide. */
@@ -41,25 +46,53 @@ function boxOf(panel, left, top, room, titled) {
   const narrow = room < 420;
   const most = narrow ? 74 : LABEL_ROOM;
   const sumRoom = 50;
-  const cellFor = (labels) => Math.min(bigCell(Math.max(nq, nk)), (room - labels - sumRoom) / nk, Math.max(760 / nq, 2));
-  const rowSize = cellFor(most) < LEAST_LABEL ? 10.5 : sizeFor(cellFor(most));
+  const cellFor = (labels) =>
+    Math.min(bigCell(Math.max(nq, nk)), (room - labels - sumRoom) / nk, Math.max(760 / nq, 2));
+  const rowSize = cellFor(most) < LEAST_LABEL - 1 ? 10.5 : sizeFor(cellFor(most));
   const rowLabels = grid.rows.slice(seen.r0, seen.r1).map((row) => row.label);
-  const widest = Math.min(most, Math.max(46, ...sampled(rowLabels).map((label) => textWidth(label, rowSize, true) + 12)));
+  const widest = Math.min(
+    most,
+    Math.max(46, ...sampled(rowLabels).map((label) => textWidth(label, rowSize, true) + 12)),
+  );
   const cell = cellFor(widest);
   const cellH = nq > 0 ? Math.max(cell, Math.min(26, 260 / nq)) : cell;
   const colLabels = sampled(grid.cols.slice(seen.c0, seen.c1).map((col) => col.label));
   const widestCol = Math.max(0, ...colLabels.map((label) => textWidth(label, 13, true)));
   const style = cell < LEAST_LABEL ? "ticks" : widestCol <= cell - 6 ? "flat" : "turned";
-  const head = style === "flat" ? 24 : style === "ticks" ? 34 : Math.min(96, (widestCol * sizeFor(cell) * (cell < 12 ? 0.97 : 0.76)) / 13 + 14);
+  const head =
+    style === "flat"
+      ? 24
+      : style === "ticks"
+        ? 34
+        : Math.min(96, (widestCol * sizeFor(cell) * (cell < 12 ? 0.97 : 0.76)) / 13 + 14);
   const y = top + (titled ? 28 : 0) + 18 + head;
   const x = left + widest;
   const w = cell * nk;
   const h = cellH * nq;
-  return { panel, seen, left, top, room, titled, x, y, w, h, cell, cellH, style, widest, rowSize, head, sumRoom, bottom: y + h + 58 };
+  return {
+    panel,
+    seen,
+    left,
+    top,
+    room,
+    titled,
+    x,
+    y,
+    w,
+    h,
+    cell,
+    cellH,
+    style,
+    widest,
+    head,
+    sumRoom,
+    bottom: y + h + 58,
+  };
 }
 
 /** A few of many labels: enough to know how wide they are. */
-const sampled = (labels) => (labels.length <= 300 ? labels : labels.filter((_, at) => at % Math.ceil(labels.length / 300) === 0));
+const sampled = (labels) =>
+  labels.length <= 300 ? labels : labels.filter((_, at) => at % Math.ceil(labels.length / 300) === 0);
 
 // --- drawing ---------------------------------------------------------------------------------------------------
 
@@ -124,7 +157,11 @@ function drawNumbers(pen, { panel, seen, x, y, cell, cellH }, colourOf) {
       if (!colour) continue;
       if (veiled(i, j)) colour = colour.map((c, k) => c + VEIL * (paper[k] - c));
       const at = [x + (j - seen.c0 + 0.5) * cell, y + (i - seen.r0 + 0.5) * cellH];
-      pen.text(fixed(grid.w[i * grid.nk + j]), ...at, { size: cell >= 48 ? 14 : 12, align: "center", fill: inkOn(colour) });
+      pen.text(fixed(grid.w[i * grid.nk + j]), ...at, {
+        size: cell >= 48 ? 14 : 12,
+        align: "center",
+        fill: inkOn(colour),
+      });
     }
   }
 }
@@ -161,7 +198,14 @@ function drawSpotlight(pen, { panel, seen, x, y, w, h, cell, cellH }) {
   }
   if (row !== null && col !== null) {
     const [wide, high] = [Math.max(cell, 4) + 2, Math.max(cellH, 4) + 2];
-    pen.frame(x + (col + 0.5) * cell - wide / 2, y + (row + 0.5) * cellH - high / 2, wide, high, accent, cell < 8 ? 1.5 : 2.5);
+    pen.frame(
+      x + (col + 0.5) * cell - wide / 2,
+      y + (row + 0.5) * cellH - high / 2,
+      wide,
+      high,
+      accent,
+      cell < 8 ? 1.5 : 2.5,
+    );
   }
   if (hover && hover.i >= seen.r0 && hover.i < seen.r1 && hover.j >= seen.c0 && hover.j < seen.c1) {
     pen.frame(x + (hover.j - seen.c0) * cell, y + (hover.i - seen.r0) * cellH, cell, cellH, ink, 1);
@@ -184,14 +228,16 @@ function drawRowLabels(pen, box) {
   const { grid } = panel;
   const chosen = chosenRow(grid);
   const all = cellH >= LEAST_LABEL;
+  const rowSize = all ? sizeFor(cellH) : 10.5;
   const every = all ? 1 : niceStep((24 / cellH) | 0 || 1);
   for (let i = seen.r0; i < seen.r1; i++) {
     const own = i === chosen || (hover && hover.i === i);
     if (!own && i % every) continue;
     const middle = y + (i - seen.r0 + 0.5) * cellH;
     if (!all && !own && chosen >= 0 && Math.abs((i - chosen) * cellH) < 14) continue;
-    const label = all || own ? cut(grid.rows[i].label, widest - 12, all ? box.rowSize : 10.5) : String(grid.rows[i].tokens[0]);
-    const size = all ? box.rowSize : 10.5;
+    const label =
+      all || own ? cut(grid.rows[i].label, widest - 12, rowSize) : String(grid.rows[i].tokens[0]);
+    const size = all || own ? rowSize : 10.5;
     const fill = i === chosen ? accent : grid.rows[i].special || !(all || own) ? quiet : ink;
     pen.text(label, x - 8, middle, { size, align: "right", fill, bold: i === chosen });
     if (grid.sums && (all ? cellH >= 14 || i === chosen : i === chosen)) {
@@ -212,7 +258,12 @@ function drawKeyLabels(pen, box) {
     if (style === "flat") pen.text(label, place, y - 12, { align: "center", fill, bold: j === chosen });
     else {
       const size = sizeFor(cell);
-      pen.text(cut(label, 112, size), place + 2, y - 6, { size, fill, bold: j === chosen, turn: cell < 12 ? -74 : -48 });
+      pen.text(cut(label, 112, size), place + 2, y - 6, {
+        size,
+        fill,
+        bold: j === chosen,
+        turn: cell < 12 ? -74 : -48,
+      });
     }
   }
 }
@@ -228,7 +279,12 @@ function drawKeyTicks(pen, box) {
     pen.rect(place - 0.5, y - 5, 1, 4, quiet);
     pen.text(String(panel.grid.cols[j].tokens[0]), place, y - 11, { size: 10.5, fill: quiet, align: "center" });
   }
-  const named = hover ? [[hover.j, ink], [chosen, accent]] : [[chosen, accent]];
+  const named = hover
+    ? [
+        [hover.j, ink],
+        [chosen, accent],
+      ]
+    : [[chosen, accent]];
   const done = new Set();
   for (const [j, fill] of named) {
     if (j < seen.c0 || j >= seen.c1 || done.size) continue;
@@ -272,9 +328,21 @@ function drawBar(pen, box) {
 
 function barTicks(scale) {
   const high = weightText(scale.high);
-  if (scale.kind === "difference") return [[0, `−${high}`], [0.5, "0"], [1, `+${high}`]];
-  if (scale.kind === "log") return [[0, `≤ ${(scale.high / 10 ** DECADES).toPrecision(1)}`], [1, high]];
-  return [[0, scale.low < 0 ? weightText(scale.low) : "0"], [1, high]];
+  if (scale.kind === "difference")
+    return [
+      [0, `−${high}`],
+      [0.5, "0"],
+      [1, `+${high}`],
+    ];
+  if (scale.kind === "log")
+    return [
+      [0, `≤ ${(scale.high / 10 ** DECADES).toPrecision(1)}`],
+      [1, high],
+    ];
+  return [
+    [0, scale.low < 0 ? weightText(scale.low) : "0"],
+    [1, high],
+  ];
 }
 
 /** Draw on the screen. */
@@ -288,191 +356,4 @@ function paint() {
   canvas.style.setProperty("height", `${layout.height}px`);
   const ratio = clamp((devicePixelRatio || 1) * (onPaper ? 2 : 1), 1, 4);
   drawFigure(canvasPen(canvas, layout.width, layout.height, ratio, theme()), layout);
-}
-
-// --- pointing --------------------------------------------------------------------------------------------------
-
-/** The cell under a point of the drawing: {i, j, panel}, or null. */
-function cellAt(px, py) {
-  for (const box of layout?.boxes ?? []) {
-    const j = Math.floor((px - box.x) / box.cell);
-    const i = Math.floor((py - box.y) / box.cellH);
-    const inside = i >= 0 && i < box.seen.r1 - box.seen.r0 && j >= 0 && j < box.seen.c1 - box.seen.c0;
-    if (inside) return { i: i + box.seen.r0, j: j + box.seen.c0, panel: box.panel };
-    // labels are as good as cells: a query's name chooses its row
-    if (px >= box.left && px < box.x && i >= 0 && i < box.seen.r1 - box.seen.r0) return { i: i + box.seen.r0, j: -1, panel: box.panel };
-  }
-  return null;
-}
-
-function pointAt(event) {
-  const area = byId("canvas").getBoundingClientRect();
-  return cellAt(event.clientX - area.left, event.clientY - area.top);
-}
-
-let waiting = false;
-
-function onMove(event) {
-  if (dragging(event)) return;
-  const found = pointAt(event);
-  const next = found && found.j >= 0 ? found : null;
-  if (next?.i === hover?.i && next?.j === hover?.j && next?.panel === hover?.panel) return;
-  hover = next;
-  if (waiting) return;
-  waiting = true;
-  requestAnimationFrame(() => {
-    waiting = false;
-    paint();
-    writeReadout();
-  });
-}
-
-function onLeave() {
-  hover = null;
-  paint();
-  writeReadout();
-}
-
-function onPick(event) {
-  if (dragged) return;
-  const found = pointAt(event);
-  if (!found) return;
-  const { grid } = found.panel;
-  const changes = { query: grid.rows[found.i].tokens[0] };
-  if (found.j >= 0) changes.key = grid.cols[found.j].tokens[0];
-  if (view.panels.length > 1 && found.panel.head) changes.of = view.panels.indexOf(found.panel);
-  choose(changes);
-}
-
-function onKey(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || !view) return;
-  const { grid } = view;
-  const i = Math.max(0, chosenRow(grid));
-  const j = chosenCol(grid);
-  const moves = {
-    ArrowUp: [i - (state.query === null ? 0 : 1), j],
-    ArrowDown: [i + (state.query === null ? 0 : 1), j],
-    ArrowLeft: [i, j - 1],
-    ArrowRight: [i, j + 1],
-    Home: [i, 0],
-    End: [i, grid.nk - 1],
-    PageUp: [0, j],
-    PageDown: [grid.nq - 1, j],
-  };
-  if (event.key in moves) {
-    const [row, col] = moves[event.key];
-    const to = { query: grid.rows[clamp(row, 0, grid.nq - 1)].tokens[0], key: grid.cols[clamp(col, 0, grid.nk - 1)].tokens[0] };
-    choose(to).then(() => {
-      keepInView();
-      say(spoken());
-    });
-  } else if (event.key === "Escape") choose({ query: null, key: null }).then(() => say("No query chosen."));
-  else if (event.key === "+" || event.key === "=") zoomBy(0.5);
-  else if (event.key === "-") zoomBy(2);
-  else if (event.key === "0") zoomBy(Infinity);
-  else return;
-  event.preventDefault();
-}
-
-// --- zoom ------------------------------------------------------------------------------------------------------
-
-/** Show `factor` times as many cells, around the chosen cell or the one given. */
-function zoomBy(factor, around = null) {
-  const { grid } = view;
-  const seen = windowOf(grid);
-  const i = around?.i ?? (chosenRow(grid) >= 0 ? chosenRow(grid) : (seen.r0 + seen.r1) / 2);
-  const j = around?.j ?? (chosenCol(grid) >= 0 ? chosenCol(grid) : (seen.c0 + seen.c1) / 2);
-  zoom.rows = narrowed(seen.r0, seen.r1, i, factor, grid.nq);
-  zoom.cols = narrowed(seen.c0, seen.c1, j, factor, grid.nk);
-  paint();
-  writeZoom();
-}
-
-function narrowed(first, past, at, factor, n) {
-  const span = Math.round(Math.max(Math.min(n, 8), (past - first) * factor));
-  if (span >= n) return null;
-  const share = (at - first) / (past - first);
-  const start = clamp(Math.round(at - span * clamp(share, 0, 1)), 0, n - span);
-  return [start, start + span];
-}
-
-function keepInView() {
-  const shift = (range, at, n) => {
-    if (!range || at < 0 || (at >= range[0] && at < range[1])) return range;
-    const span = range[1] - range[0];
-    const start = clamp(at < range[0] ? at : at - span + 1, 0, n - span);
-    return [start, start + span];
-  };
-  zoom.rows = shift(zoom.rows, chosenRow(view.grid), view.grid.nq);
-  zoom.cols = shift(zoom.cols, chosenCol(view.grid), view.grid.nk);
-  paint();
-  writeZoom();
-}
-
-let drag = null;
-let dragged = false;
-
-function dragging(event) {
-  if (!drag || !(event.buttons & 1) || !(zoom.rows || zoom.cols)) return false;
-  const box = layout.boxes[0];
-  const dr = Math.round((drag.y - event.clientY) / box.cellH);
-  const dc = Math.round((drag.x - event.clientX) / box.cell);
-  if (!dr && !dc) return dragged;
-  dragged = true;
-  const move = (range, by, n) => range && [0, 1].map((k) => range[k] + clamp(by, -range[0], n - range[1]));
-  zoom.rows = move(drag.rows, dr, view.grid.nq);
-  zoom.cols = move(drag.cols, dc, view.grid.nk);
-  hover = null;
-  paint();
-  writeZoom();
-  return true;
-}
-
-function writeZoom() {
-  const { grid } = view;
-  const host = byId("zoom");
-  host.hidden = grid.nq < 24 && grid.nk < 24;
-  if (host.hidden) return;
-  const seen = windowOf(grid);
-  if (!host.children.length) {
-    host.append(
-      el("button", { class: "plain", type: "button", id: "zoom-in", "aria-label": "zoom in", onclick: () => zoomBy(0.5) }, "closer"),
-      el("button", { class: "plain", type: "button", id: "zoom-out", "aria-label": "zoom out", onclick: () => zoomBy(2) }, "farther"),
-      el("button", { class: "plain", type: "button", id: "zoom-all", onclick: () => zoomBy(Infinity) }, "all"),
-      el("span", {}),
-    );
-  }
-  const whole = !zoom.rows && !zoom.cols;
-  byId("zoom-out").disabled = byId("zoom-all").disabled = whole;
-  host.lastChild.textContent = whole
-    ? ""
-    : `queries ${seen.r0} to ${seen.r1 - 1}, keys ${seen.c0} to ${seen.c1 - 1}; drag to move`;
-}
-
-function startFigure() {
-  const host = byId("grid");
-  host.addEventListener("pointermove", onMove);
-  host.addEventListener("pointerleave", onLeave);
-  host.addEventListener("pointerdown", (event) => {
-    dragged = false;
-    drag = { x: event.clientX, y: event.clientY, rows: zoom.rows, cols: zoom.cols };
-  });
-  addEventListener("pointerup", () => (drag = null));
-  host.addEventListener("click", onPick);
-  host.addEventListener("dblclick", (event) => {
-    const found = pointAt(event);
-    if (found && view.grid.nk >= 24) zoomBy(0.5, found);
-  });
-  host.addEventListener(
-    "wheel",
-    (event) => {
-      if (!event.ctrlKey && !event.metaKey) return; // a plain wheel scrolls the page
-      event.preventDefault();
-      zoomBy(event.deltaY < 0 ? 0.7 : 1.4, pointAt(event));
-    },
-    { passive: false },
-  );
-  host.addEventListener("keydown", onKey);
-  byId("skip").addEventListener("click", () => host.focus());
-  new ResizeObserver(() => paint()).observe(host);
 }

@@ -19,7 +19,9 @@ async function drawHeads({ head }) {
 
 function buildHeads(host, trace) {
   const most = Math.max(...trace.layers.map((layer) => layer.heads.length));
-  const numbers = [...new Set(trace.layers.flatMap((layer) => layer.heads.map((head) => head.head)))].sort((a, b) => a - b);
+  const numbers = [...new Set(trace.layers.flatMap((layer) => layer.heads.map((head) => head.head)))].sort(
+    (a, b) => a - b,
+  );
   const room = Math.max(240, host.clientWidth || 360);
   const side = clamp(Math.floor((room - 26) / most) - 7, 15, 62);
   const table = el("div", {
@@ -29,7 +31,10 @@ function buildHeads(host, trace) {
     vars: { "grid-template-columns": `auto repeat(${most}, auto)`, "--side": `${side}px` },
     onkeydown: onHeadKey,
   });
-  table.append(el("span", { class: "tick" }), ...numbers.slice(0, most).map((n) => el("span", { class: "tick", "aria-hidden": "true" }, String(n))));
+  table.append(
+    el("span", { class: "tick" }),
+    ...numbers.slice(0, most).map((n) => el("span", { class: "tick", "aria-hidden": "true" }, String(n))),
+  );
   let at = 0;
   for (const layer of trace.layers) {
     table.append(el("span", { class: "tick layer", "aria-hidden": "true" }, String(layer.layer)));

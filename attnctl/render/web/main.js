@@ -12,17 +12,47 @@ function radios(name, legend, entries) {
 function startControls() {
   const tokens = TRACES.map((trace) => keyTokens(trace));
   const crossed = TRACES.some((trace) => trace.keyTokens);
-  if (!crossed) byId("direction").append(radios("direction", "What a token ", [["to", "looks at"], ["from", "is looked at by"]]));
-  const drops = [["none", "nothing"], ["first", "first"]];
+  if (!crossed)
+    byId("direction").append(
+      radios("direction", "What a token ", [
+        ["to", "looks at"],
+        ["from", "is looked at by"],
+      ]),
+    );
+  const drops = [
+    ["none", "nothing"],
+    ["first", "first"],
+  ];
   if (tokens.some((t) => t.special.length)) drops.push(["special", "special"]);
   const options = byId("options");
-  options.append(radios("colour", "Colour", [["linear", "linear"], ["log", "log"]]));
-  options.append(radios("map", "Map", Object.keys(PAGE.maps).map((name) => [name, name])));
+  options.append(
+    radios("colour", "Colour", [
+      ["linear", "linear"],
+      ["log", "log"],
+    ]),
+  );
+  options.append(
+    radios(
+      "map",
+      "Map",
+      Object.keys(PAGE.maps).map((name) => [name, name]),
+    ),
+  );
   if (TRACES.some((trace) => trace.overview)) return; // what is pooled already is neither merged nor left out
   options.append(radios("drop", "Leave out", drops));
-  const box = el("input", { type: "checkbox", id: "renorm", onchange: (event) => choose({ renorm: event.target.checked }) });
+  const box = el("input", {
+    type: "checkbox",
+    id: "renorm",
+    onchange: (event) => choose({ renorm: event.target.checked }),
+  });
   options.append(el("label", { class: "toggle" }, box, "rescale rows to 1"));
-  if (tokens.some((t) => t.words.at(-1) < t.words.length - 1)) options.append(radios("words", "Words", [["pieces", "in pieces"], ["merged", "merged"]]));
+  if (tokens.some((t) => t.words.at(-1) < t.words.length - 1))
+    options.append(
+      radios("words", "Words", [
+        ["pieces", "in pieces"],
+        ["merged", "merged"],
+      ]),
+    );
 }
 
 function drawControls() {
@@ -40,21 +70,67 @@ function drawLead() {
 
 function factsOf({ model, tokens, layers }) {
   const heads = layers[0].heads.length;
-  const sizes = [["d_model", model.d_model], ["d_k", model.d_k]].filter(([, value]) => value !== undefined).map(([name, value]) => `${name} ${value}`);
+  const sizes = [
+    ["d_model", model.d_model],
+    ["d_k", model.d_k],
+  ]
+    .filter(([, value]) => value !== undefined)
+    .map(([name, value]) => `${name} ${value}`);
   const more = [model.causal ? "causal" : null, model.seed === undefined ? null : `seed ${model.seed}`].filter(Boolean);
-  return [model.name, plural(tokens.labels.length, "token"), plural(layers.length, "layer"), plural(heads, "head"), ...sizes, ...more].map((fact) => fact.replaceAll(" ", "\u00a0")).join(" · ");
+  return [
+    model.name,
+    plural(tokens.labels.length, "token"),
+    plural(layers.length, "layer"),
+    plural(heads, "head"),
+    ...sizes,
+    ...more,
+  ]
+    .map((fact) => fact.replaceAll(" ", "\u00a0"))
+    .join(" · ");
 }
 
 function writeFacts() {
   const told = PAGE.mode === "compare" ? TRACES : TRACES.slice(-1);
   const same = new Set(told.map((trace) => trace.model.name)).size === 1;
   const compared = PAGE.mode === "compare" && same ? [`${TRACES[0].label} beside ${TRACES[1].label}`] : [];
-  byId("facts").textContent = [...compared, ...(same ? [factsOf(told[0])] : told.map(factsOf))].join(compared.length ? "; " : "");
+  byId("facts").textContent = [...compared, ...(same ? [factsOf(told[0])] : told.map(factsOf))].join(
+    compared.length ? "; " : "",
+  );
   const notes = [...new Set(TRACES.flatMap((trace) => trace.notes))].map((note) => el("p", {}, note));
   const kbd = (key) => el("kbd", {}, key);
-  const keys = el("p", { class: "keys" }, "Keys, once the grid has the focus: ", kbd("←"), " ", kbd("→"), " ", kbd("↑"), " ", kbd("↓"), " move, ", kbd("Home"), " ", kbd("End"), " first and last key, ", kbd("+"), " ", kbd("−"), " ", kbd("0"), " zoom, ", kbd("Esc"), " lifts the spotlight. Tab reaches everything else.");
+  const keys = el(
+    "p",
+    { class: "keys" },
+    "Keys, once the grid has the focus: ",
+    kbd("←"),
+    " ",
+    kbd("→"),
+    " ",
+    kbd("↑"),
+    " ",
+    kbd("↓"),
+    " move, ",
+    kbd("Home"),
+    " ",
+    kbd("End"),
+    " first and last key, ",
+    kbd("+"),
+    " ",
+    kbd("−"),
+    " ",
+    kbd("0"),
+    " zoom, ",
+    kbd("Esc"),
+    " lifts the spotlight. Tab reaches everything else.",
+  );
   const exact = TRACES.every((trace) => !trace.levels);
-  const kept = el("p", {}, exact ? "All numbers are in this file, in full float32 precision; it needs no network." : "All weights are in this file, rounded as the caption says; it needs no network.");
+  const kept = el(
+    "p",
+    {},
+    exact
+      ? "All numbers are in this file, in full float32 precision; it needs no network."
+      : "All weights are in this file, rounded as the caption says; it needs no network.",
+  );
   byId("colophon").append(...notes, keys, kept);
 }
 
@@ -66,8 +142,20 @@ function startRun() {
   if (PAGE.mode !== "steps") return;
   const host = byId("run");
   host.hidden = false;
-  const slider = el("input", { type: "range", id: "step", min: 0, max: TRACES.length - 1, step: 1, "aria-label": "step of training", oninput: (event) => choose({ step: Number(event.target.value) }) });
-  host.append(el("button", { class: "plain", type: "button", id: "play", onclick: play }, "play"), slider, el("output", { id: "step-name", for: "step" }));
+  const slider = el("input", {
+    type: "range",
+    id: "step",
+    min: 0,
+    max: TRACES.length - 1,
+    step: 1,
+    "aria-label": "step of training",
+    oninput: (event) => choose({ step: Number(event.target.value) }),
+  });
+  host.append(
+    el("button", { class: "plain", type: "button", id: "play", onclick: play }, "play"),
+    slider,
+    el("output", { id: "step-name", for: "step" }),
+  );
 }
 
 function play() {
@@ -112,13 +200,17 @@ function start() {
   startFigure();
   writeFacts();
   drawers.push(drawControls, drawRun, drawChoice, drawSentences, drawLead, drawGrid, drawHeads, drawRow, drawLinks);
-  if (TRACES.some((trace) => trace.overview)) for (const name of ["arithmetic", "explorer"]) document.querySelector(`section.${name}`).hidden = true;
+  if (TRACES.some((trace) => trace.overview))
+    for (const name of ["arithmetic", "explorer"]) document.querySelector(`section.${name}`).hidden = true;
   else drawers.push(drawArithmetic, drawExplorer);
   beginning();
   darkQuery.addEventListener("change", redraw);
   addEventListener("beforeprint", () => paper(true));
   addEventListener("afterprint", () => paper(false));
-  addEventListener("hashchange", () => { beginning(); refresh(); });
+  addEventListener("hashchange", () => {
+    beginning();
+    refresh();
+  });
   let width = innerWidth;
   addEventListener("resize", () => {
     if (innerWidth === width || !view) return;

@@ -23,11 +23,21 @@ function overviewGrid(head) {
 function blockGrid(head, block) {
   const keys = keyTokens(head.trace);
   const tokensOf = (labels, first, past) =>
-    Array.from({ length: past - first }, (_, k) => ({ label: labels[first + k], tokens: [first + k], at: [k], word: k, special: false }));
+    Array.from({ length: past - first }, (_, k) => ({
+      label: labels[first + k],
+      tokens: [first + k],
+      at: [k],
+      word: k,
+      special: false,
+    }));
   const rows = tokensOf(head.trace.tokens.labels, block.rows[0], block.rows[1]);
   const cols = tokensOf(keys.labels, block.keys[0], block.keys[1]);
   const grid = { nq: rows.length, nk: cols.length, rows, cols, out: [], head, w: block.weights, sums: null };
-  grid.hidden = future(head.trace, rows.map((row) => row.tokens[0]), cols.map((col) => col.tokens[0]));
+  grid.hidden = future(
+    head.trace,
+    rows.map((row) => row.tokens[0]),
+    cols.map((col) => col.tokens[0]),
+  );
   return withLookups(grid);
 }
 
@@ -65,7 +75,10 @@ function overviewPanels(head) {
 
 /** The text around the chosen query and the chosen key. */
 function drawExcerpts(head) {
-  const parts = [["Query", state.query, head.trace.tokens], ["Key", state.key, keyTokens(head.trace)]];
+  const parts = [
+    ["Query", state.query, head.trace.tokens],
+    ["Key", state.key, keyTokens(head.trace)],
+  ];
   const lines = parts
     .filter(([, token]) => token !== null)
     .map(([name, token, tokens]) => {
@@ -92,9 +105,26 @@ function drawLinks({ head }) {
   const keys = keyTokens(head.trace).labels;
   const rows = links.slice(0, 14).map(([i, j, w]) => {
     const chosen = i === state.query && j === state.key ? "chosen" : null;
-    const pick = el("button", { class: "plain", type: "button", onclick: () => choose({ query: i, key: j }) }, `${head.trace.tokens.labels[i]} ${i}`);
-    return el("tr", { class: chosen }, el("th", { scope: "row" }, pick), el("td", {}, `${keys[j]} ${j}`), el("td", {}, cellText(w)));
+    const pick = el(
+      "button",
+      { class: "plain", type: "button", onclick: () => choose({ query: i, key: j }) },
+      `${head.trace.tokens.labels[i]} ${i}`,
+    );
+    return el(
+      "tr",
+      { class: chosen },
+      el("th", { scope: "row" }, pick),
+      el("td", {}, `${keys[j]} ${j}`),
+      el("td", {}, cellText(w)),
+    );
   });
-  const head_ = el("thead", {}, el("tr", {}, ...["query", "key", "weight"].map((text) => el("th", { scope: "col" }, text))));
-  host.replaceChildren(el("h3", {}, "Strongest links"), el("table", { class: "rows links" }, head_, el("tbody", {}, ...rows)));
+  const head_ = el(
+    "thead",
+    {},
+    el("tr", {}, ...["query", "key", "weight"].map((text) => el("th", { scope: "col" }, text))),
+  );
+  host.replaceChildren(
+    el("h3", {}, "Strongest links"),
+    el("table", { class: "rows links" }, head_, el("tbody", {}, ...rows)),
+  );
 }

@@ -41,7 +41,12 @@ function canvasPen(canvas, width, height, ratio, colours) {
       c.imageSmoothingQuality = "high";
       c.drawImage(picture(), from.c0, from.r0, from.c1 - from.c0, from.r1 - from.r0, x, y, w, h);
     },
-    text(string, x, y, { size = 13, fill = colours.ink, align = "left", base = "middle", turn = 0, bold = false } = {}) {
+    text(
+      string,
+      x,
+      y,
+      { size = 13, fill = colours.ink, align = "left", base = "middle", turn = 0, bold = false } = {},
+    ) {
       c.save();
       c.translate(x, y);
       c.rotate((turn * Math.PI) / 180);
@@ -73,7 +78,9 @@ function svgPen(width, height, colours) {
       parts.push(`<rect x="${f(x)}" y="${f(y)}" width="${f(w)}" height="${f(h)}" fill="${fill}"${see}/>`);
     },
     frame(x, y, w, h, stroke, thick) {
-      parts.push(`<rect x="${f(x)}" y="${f(y)}" width="${f(w)}" height="${f(h)}" fill="none" stroke="${stroke}" stroke-width="${thick}"/>`);
+      parts.push(
+        `<rect x="${f(x)}" y="${f(y)}" width="${f(w)}" height="${f(h)}" fill="none" stroke="${stroke}" stroke-width="${thick}"/>`,
+      );
     },
     hatch(x, y, w, h) {
       parts.push(`<rect x="${f(x)}" y="${f(y)}" width="${f(w)}" height="${f(h)}" fill="url(#hatch)"/>`);
@@ -98,7 +105,12 @@ function svgPen(width, height, colours) {
         }
       }
     },
-    text(string, x, y, { size = 13, fill = colours.ink, align = "left", base = "middle", turn = 0, bold = false } = {}) {
+    text(
+      string,
+      x,
+      y,
+      { size = 13, fill = colours.ink, align = "left", base = "middle", turn = 0, bold = false } = {},
+    ) {
       const move = turn ? ` transform="rotate(${turn} ${f(x)} ${f(y)})"` : "";
       const line = base === "middle" ? ' dominant-baseline="central"' : "";
       const heavy = bold ? ' font-weight="600"' : "";

@@ -23,7 +23,15 @@ function writeReadout() {
   const masked = grid.hidden?.[cell.i * grid.nk + cell.j];
   const number = masked ? "masked" : scale.kind === "difference" && w > 0 ? `+${weightText(w, 4)}` : weightText(w, 4);
   const value = el("span", { class: "value" }, number);
-  return host.replaceChildren(query, " → ", key, "  ", value, masked ? ": the query may not see this key. " : ". ", sum);
+  return host.replaceChildren(
+    query,
+    " → ",
+    key,
+    "  ",
+    value,
+    masked ? ": the query may not see this key. " : ". ",
+    sum,
+  );
 }
 
 /** The chosen cell, for a screen reader. */
@@ -54,16 +62,23 @@ function writeCaption() {
   const { head, grid } = view;
   const keys = keyTokens(head.trace);
   const bins = head.trace.overview;
-  const said = [`Layer ${head.layer}, head ${head.head}. ${bins ? `Rows are queries, columns keys, pooled; ${bins.said}` : "Rows are queries, columns keys"}`];
+  const said = [
+    `Layer ${head.layer}, head ${head.head}. ${bins ? `Rows are queries, columns keys, pooled; ${bins.said}` : "Rows are queries, columns keys"}`,
+  ];
   if (grid.out.length) {
-    const names = grid.out.slice(0, 4).map((at) => `“${keys.labels[at]}” (${at})`).join(", ");
+    const names = grid.out
+      .slice(0, 4)
+      .map((at) => `“${keys.labels[at]}” (${at})`)
+      .join(", ");
     const more = grid.out.length > 4 ? ` and ${grid.out.length - 4} more` : "";
     said.push(`${grid.out.length === 1 ? "key" : "keys"} ${names}${more} left out`);
   }
   if (state.renorm) said.push("rows rescaled to sum to 1");
   if (state.words === "merged") said.push("pieces of a word merged: summed over keys, averaged over queries");
   if (state.colour === "log") said.push("logarithmic colour");
-  const stored = head.trace.levels ? ` Stored in ${head.trace.levels} steps: a weight w is within √w / ${head.trace.levels}.` : "";
+  const stored = head.trace.levels
+    ? ` Stored in ${head.trace.levels} steps: a weight w is within √w / ${head.trace.levels}.`
+    : "";
   byId("caption").textContent = `${said.join("; ")}.${stored}`;
 }
 
@@ -81,17 +96,44 @@ function drawRow() {
   const masked = (other) => (grid.hidden ? grid.hidden[from ? other * grid.nk + at : at * grid.nk + other] : 0);
   const compared = own.length === 2 && view.panels.length === 3;
   const hidden = others.filter((_, other) => masked(other)).length;
-  const strength = (other) => (hidden > 3 && masked(other) ? -1 : Math.max(...(compared ? own : [view.panel]).map((p) => weightIn(p, other))));
+  const strength = (other) =>
+    hidden > 3 && masked(other) ? -1 : Math.max(...(compared ? own : [view.panel]).map((p) => weightIn(p, other)));
   const order = rowOrder(others.length, strength);
   const panels = compared ? own : [view.panel];
   const rows = order.map((other) => barRow(others[other], other, panels, weightIn, masked(other), from));
   const rest = others.length - order.length - (hidden > 3 ? hidden : 0);
   if (rest > 0) rows.push(restRow(rest, order, others.length, panels, weightIn));
-  if (hidden > 3) rows.push(el("tr", { class: "quiet" }, el("th", { scope: "row" }, `${hidden} masked`), ...panels.map(() => el("td", {}, "·")), compared ? el("td") : null, el("td")));
+  if (hidden > 3)
+    rows.push(
+      el(
+        "tr",
+        { class: "quiet" },
+        el("th", { scope: "row" }, `${hidden} masked`),
+        ...panels.map(() => el("td", {}, "·")),
+        compared ? el("td") : null,
+        el("td"),
+      ),
+    );
   if (!from && grid.sums) rows.push(sumRow(panels.map((panel) => panel.grid.sums[at])));
   const names = compared ? panels.map((panel) => el("th", {}, panel.title)) : [el("th", {}, "weight")];
-  const head = el("thead", {}, el("tr", {}, el("th", { scope: "col" }, from ? "query" : "key"), ...names, compared ? el("th", {}, "Δ") : null, el("th", { class: "bar" })));
-  const title = el("h3", {}, (from ? grid.cols : grid.rows)[at].label, el("span", { class: "quiet" }, from ? " is looked at by" : " looks at"));
+  const head = el(
+    "thead",
+    {},
+    el(
+      "tr",
+      {},
+      el("th", { scope: "col" }, from ? "query" : "key"),
+      ...names,
+      compared ? el("th", {}, "Δ") : null,
+      el("th", { class: "bar" }),
+    ),
+  );
+  const title = el(
+    "h3",
+    {},
+    (from ? grid.cols : grid.rows)[at].label,
+    el("span", { class: "quiet" }, from ? " is looked at by" : " looks at"),
+  );
   return host.replaceChildren(title, el("table", { class: "rows" }, head, el("tbody", {}, ...rows)));
 }
 
@@ -137,12 +179,26 @@ function restRow(count, order, n, panels, weightIn) {
     return sum;
   });
   const change = panels.length === 2 ? el("td") : null;
-  return el("tr", { class: "quiet" }, el("th", { scope: "row" }, `${count} more`), ...sums.map((sum) => el("td", {}, fixed(sum, 3))), change, el("td"));
+  return el(
+    "tr",
+    { class: "quiet" },
+    el("th", { scope: "row" }, `${count} more`),
+    ...sums.map((sum) => el("td", {}, fixed(sum, 3))),
+    change,
+    el("td"),
+  );
 }
 
 function sumRow(sums) {
   const change = sums.length === 2 ? el("td") : null;
-  return el("tr", { class: "total" }, el("th", { scope: "row" }, "Σ"), ...sums.map((sum) => el("td", {}, fixed(sum, 3))), change, el("td"));
+  return el(
+    "tr",
+    { class: "total" },
+    el("th", { scope: "row" }, "Σ"),
+    ...sums.map((sum) => el("td", {}, fixed(sum, 3))),
+    change,
+    el("td"),
+  );
 }
 
 // --- lists to choose from --------------------------------------------------------------------------------------
@@ -150,7 +206,8 @@ function sumRow(sums) {
 function drawChoice() {
   const host = byId("choice");
   const { trace } = view.head;
-  const options = (tokens, rows) => rows.map((at) => [at, tokens.labels.length > 12 ? `${at} ${tokens.labels[at]}` : tokens.labels[at]]);
+  const options = (tokens, rows) =>
+    rows.map((at) => [at, tokens.labels.length > 12 ? `${at} ${tokens.labels[at]}` : tokens.labels[at]]);
   const every = (tokens) => tokens.labels.map((_, at) => at);
   const bins = (groups) => groups.map((group) => [group.tokens[0], group.label]);
   const queries = trace.overview ? bins(view.grid.rows) : options(trace.tokens, view.head.rows);
@@ -159,7 +216,8 @@ function drawChoice() {
     ["query", "Query ", queries, (query) => choose({ query, key: strongestKey(query) })],
     ["key", "Key ", keys, (key) => choose({ key })],
   ];
-  if (trace.layers.length > 1) lists.push(["layer", "Layer ", layerNumbers(trace).map((n) => [n, String(n)]), (layer) => choose({ layer })]);
+  if (trace.layers.length > 1)
+    lists.push(["layer", "Layer ", layerNumbers(trace).map((n) => [n, String(n)]), (layer) => choose({ layer })]);
   const heads = layerOf(trace, state.layer).heads.map((head) => [head.head, String(head.head)]);
   if (heads.length > 1) lists.push(["head", "Head ", heads, (head) => choose({ head })]);
   const of = `${TRACES.indexOf(trace)}/${state.layer}`;
@@ -176,12 +234,18 @@ function drawChoice() {
 /** The entry of a list that holds what is chosen: for bins, their first token. */
 function chosenOption(name) {
   if (!view.head.trace.overview || name === "layer" || name === "head") return state[name];
-  const [groups, at] = name === "query" ? [view.grid.rows, chosenRow(view.grid)] : [view.grid.cols, chosenCol(view.grid)];
+  const [groups, at] =
+    name === "query" ? [view.grid.rows, chosenRow(view.grid)] : [view.grid.cols, chosenCol(view.grid)];
   return groups[at]?.tokens[0];
 }
 
 function chooser(name, label, entries, pick) {
   const none = name === "query" || name === "key" ? [el("option", { value: "", hidden: true }, "none")] : [];
   const options = entries.map(([value, text]) => el("option", { value }, text));
-  return el("label", {}, label, el("select", { id: `choose-${name}`, onchange: (e) => pick(Number(e.target.value)) }, ...none, ...options));
+  return el(
+    "label",
+    {},
+    label,
+    el("select", { id: `choose-${name}`, onchange: (e) => pick(Number(e.target.value)) }, ...none, ...options),
+  );
 }

@@ -1,7 +1,12 @@
 // Saving what is seen: PNG, SVG, the numbers as CSV, the link.
 
 function fileName(suffix) {
-  const words = TRACES[0].text.normalize("NFKD").replace(/[^A-Za-z0-9]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 40).toLowerCase();
+  const words = TRACES[0].text
+    .normalize("NFKD")
+    .replace(/[^A-Za-z0-9]+/g, "-")
+    .replace(/^-+|-+$/g, "")
+    .slice(0, 40)
+    .toLowerCase();
   return `${words || "attention"}-layer${view.head.layer}-head${view.head.head}.${suffix}`;
 }
 
@@ -50,7 +55,8 @@ function csvText() {
   const lines = [["query", ...grid.cols.map((col) => quoted(col.label))].join(",")];
   for (let i = 0; i < grid.nq; i++) {
     const cells = [quoted(grid.rows[i].label)];
-    for (let j = 0; j < grid.nk; j++) cells.push(grid.hidden?.[i * grid.nk + j] ? "" : String(Number(grid.w[i * grid.nk + j].toPrecision(9))));
+    for (let j = 0; j < grid.nk; j++)
+      cells.push(grid.hidden?.[i * grid.nk + j] ? "" : String(Number(grid.w[i * grid.nk + j].toPrecision(9))));
     lines.push(cells.join(","));
   }
   return `${lines.join("\n")}\n`;

@@ -19,13 +19,29 @@ function buildSentence({ head, title }, named) {
   const { tokens } = head.trace;
   const n = tokens.labels.length;
   const size = n > 160 ? "words very-many" : n > 26 ? "words many" : "words";
-  const words = el("div", { class: size, role: "group", "aria-label": "Tokens: choose a query", onkeydown: onTokenKey });
+  const words = el("div", {
+    class: size,
+    role: "group",
+    "aria-label": "Tokens: choose a query",
+    onkeydown: onTokenKey,
+  });
   const glued = new Set(tokens.glued);
   tokens.labels.forEach((label, token) => {
     const kind = tokens.special.includes(token) ? "token special" : "token";
     if (!glued.has(token) && token) words.append(" ");
     words.append(
-      el("button", { type: "button", class: kind, dir: "auto", "data-token": token, tabindex: -1, onclick: () => pickToken(token) }, label),
+      el(
+        "button",
+        {
+          type: "button",
+          class: kind,
+          dir: "auto",
+          "data-token": token,
+          tabindex: -1,
+          onclick: () => pickToken(token),
+        },
+        label,
+      ),
     );
   });
   const name = named ? el("p", { class: "name" }, title) : null;
@@ -59,7 +75,8 @@ function shares({ grid, head }) {
   const found = new Map();
   if (state.direction === "to") {
     const i = chosenRow(grid);
-    if (i >= 0 && !head.trace.keyTokens) grid.cols.forEach((col, j) => col.tokens.forEach((t) => found.set(t, grid.w[i * grid.nk + j])));
+    if (i >= 0 && !head.trace.keyTokens)
+      grid.cols.forEach((col, j) => col.tokens.forEach((t) => found.set(t, grid.w[i * grid.nk + j])));
   } else {
     const j = chosenCol(grid);
     if (j >= 0) grid.rows.forEach((row, i) => row.tokens.forEach((t) => found.set(t, grid.w[i * grid.nk + j])));
@@ -87,7 +104,8 @@ function shadeSentence(host, panel) {
   }
   drawArcs(host, words, found, chosen);
   const own = words.querySelector('[aria-pressed="true"]');
-  if (own && words.classList.contains("very-many")) words.scrollTop = own.offsetTop - words.offsetTop - words.clientHeight / 2;
+  if (own && words.classList.contains("very-many"))
+    words.scrollTop = own.offsetTop - words.offsetTop - words.clientHeight / 2;
 }
 
 /** Lines from the chosen token to the others, where all stand on one line. */
@@ -135,7 +153,10 @@ function arc(from, to, w, below, rise) {
   const side = below ? 1 : -1;
   const span = Math.abs(to.x - from.x);
   const look = { fill: "none", stroke: "currentColor", "stroke-linecap": "round" };
-  const weight = { "stroke-width": (0.7 + 5.3 * w).toFixed(2), "stroke-opacity": (0.12 + 0.6 * Math.min(1, w * 1.3)).toFixed(3) };
+  const weight = {
+    "stroke-width": (0.7 + 5.3 * w).toFixed(2),
+    "stroke-opacity": (0.12 + 0.6 * Math.min(1, w * 1.3)).toFixed(3),
+  };
   const bend = Math.max(16, rise * Math.sqrt(span)) * 1.33 * side;
   const d = span
     ? `M${from.x} ${from.y}C${from.x} ${from.y + bend} ${to.x} ${to.y + bend} ${to.x} ${to.y}`
@@ -164,20 +185,38 @@ function writeFinding() {
   if (at < 0) return host.replaceChildren("Choose a token to see where its attention goes.");
   const others = from ? grid.rows : grid.cols;
   const weight = (other) => (from ? grid.w[other * grid.nk + at] : grid.w[at * grid.nk + other]);
-  const best = others.map((_, other) => other).sort((a, b) => weight(b) - weight(a)).slice(0, 3).filter((other) => weight(other) >= 0.005);
+  const best = others
+    .map((_, other) => other)
+    .sort((a, b) => weight(b) - weight(a))
+    .slice(0, 3)
+    .filter((other) => weight(other) >= 0.005);
   const where = view.panels.length > 1 ? [`${view.head.trace.label}: `] : [];
   const own = (from ? grid.cols : grid.rows)[at];
   const name = el("b", {}, own.label);
   const itself = (other) => !view.head.trace.keyTokens && other.tokens[0] === own.tokens[0];
-  const parts = best.map((other) => [percent(weight(other)), el("b", {}, itself(others[other]) ? (view.head.trace.overview ? "themselves" : "itself") : named(others, other))]);
-  if (!parts.length) return host.replaceChildren(...where, name, from ? " gets almost no attention here." : " spreads its attention so thinly that no key gets 0.5 %.");
+  const parts = best.map((other) => [
+    percent(weight(other)),
+    el("b", {}, itself(others[other]) ? (view.head.trace.overview ? "themselves" : "itself") : named(others, other)),
+  ]);
+  if (!parts.length)
+    return host.replaceChildren(
+      ...where,
+      name,
+      from ? " gets almost no attention here." : " spreads its attention so thinly that no key gets 0.5 %.",
+    );
   if (view.head.trace.overview) {
-    const listing = listed(parts.map(([share, label]) => [share, from ? " of the attention of " : " of their attention to ", label]));
+    const listing = listed(
+      parts.map(([share, label]) => [share, from ? " of the attention of " : " of their attention to ", label]),
+    );
     return host.replaceChildren(from ? "Keys " : "Queries ", name, from ? " get " : " pay ", ...listing, ".");
   }
   const said = from
     ? [name, " gets ", ...listed(parts.map(([share, label]) => [share, " of the attention of ", label]))]
-    : [name, " pays ", ...listed(parts.map(([share, label], k) => [share, k ? " to " : " of its attention to ", label]))];
+    : [
+        name,
+        " pays ",
+        ...listed(parts.map(([share, label], k) => [share, k ? " to " : " of its attention to ", label])),
+      ];
   return host.replaceChildren(...where, ...said, ".");
 }
 
@@ -189,4 +228,5 @@ function named(groups, at) {
 }
 
 /** a, b and c */
-const listed = (parts) => parts.flatMap((part, at) => [at === 0 ? "" : at === parts.length - 1 ? " and " : ", ", ...part]);
+const listed = (parts) =>
+  parts.flatMap((part, at) => [at === 0 ? "" : at === parts.length - 1 ? " and " : ", ", ...part]);

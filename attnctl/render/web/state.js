@@ -1,8 +1,17 @@
 // What is chosen, kept in the page's address, and the view that follows from it.
 
 // in a long text nearly every weight is small: there the colours begin logarithmic
-const LONG = TRACES.some((trace) => keyTokens(trace).labels.length > 96);
-const DEFAULTS = { direction: "to", colour: LONG ? "log" : "linear", map: "heat", drop: "none", renorm: false, words: "pieces", of: 0, step: 0 };
+const LONG = TRACES.some((trace) => keyTokens(trace).labels.length > 40);
+const DEFAULTS = {
+  direction: "to",
+  colour: LONG ? "log" : "linear",
+  map: "heat",
+  drop: "none",
+  renorm: false,
+  words: "pieces",
+  of: 0,
+  step: 0,
+};
 const CHOICES = {
   direction: ["to", "from"],
   colour: ["linear", "log"],
@@ -57,8 +66,9 @@ function readAddress() {
     head: number("head", Infinity),
     renorm: parts.has("renorm") ? parts.get("renorm") === "true" : undefined,
   };
-  for (const [name, allowed] of Object.entries(CHOICES)) if (allowed.includes(parts.get(name))) found[name] = parts.get(name);
-  const trace = TRACES[PAGE.mode === "compare" ? found.of ?? 0 : found.step ?? 0];
+  for (const [name, allowed] of Object.entries(CHOICES))
+    if (allowed.includes(parts.get(name))) found[name] = parts.get(name);
+  const trace = TRACES[PAGE.mode === "compare" ? (found.of ?? 0) : (found.step ?? 0)];
   found.query = number("query", trace.tokens.labels.length);
   found.key = number("key", keyTokens(trace).labels.length);
   return Object.fromEntries(Object.entries(found).filter(([, value]) => value !== undefined));
@@ -67,7 +77,7 @@ function readAddress() {
 /** What the page opens with: the address, else what the command asked for, else the most telling place. */
 function beginning() {
   const asked = readAddress();
-  const trace = TRACES[PAGE.mode === "steps" ? asked.step ?? TRACES.length - 1 : 0];
+  const trace = TRACES[PAGE.mode === "steps" ? (asked.step ?? TRACES.length - 1) : 0];
   const start = { step: TRACES.indexOf(trace), ...trace.focus, ...PAGE.start };
   const moved = ["layer", "head", "query"].some((name) => name in asked && asked[name] !== start[name]);
   if (moved && !("key" in asked)) start.key = null;
@@ -113,7 +123,10 @@ function gridOf(head) {
   const keys = keyTokens(head.trace);
   const out = leftOut(keys);
   const rows = groupsOf(queries, head.rows);
-  const cols = groupsOf(keys, keys.labels.map((_, at) => at).filter((at) => !out.has(at)));
+  const cols = groupsOf(
+    keys,
+    keys.labels.map((_, at) => at).filter((at) => !out.has(at)),
+  );
   const grid = { nq: rows.length, nk: cols.length, rows, cols, out: [...out], head };
   const same = rows.length === head.rows.length && cols.length === head.nk;
   grid.w = same ? head.weights : pooledWeights(head, rows, cols);
@@ -142,7 +155,13 @@ function groupsOf(tokens, indices) {
       last.at.push(at);
       last.label += tokens.labels[token];
     } else {
-      groups.push({ label: tokens.labels[token], tokens: [token], at: [at], word, special: tokens.special.includes(token) });
+      groups.push({
+        label: tokens.labels[token],
+        tokens: [token],
+        at: [at],
+        word,
+        special: tokens.special.includes(token),
+      });
     }
   });
   return groups;
@@ -205,9 +224,14 @@ function differenceOf(a, b) {
   const hidden = a.grid.hidden && b.grid.hidden ? a.grid.hidden.map((h, at) => h & b.grid.hidden[at]) : null;
   const high = w.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
   const grid = { ...a.grid, w, hidden, sums: null };
-  return { title: `${b.title} − ${a.title}`, head: null, grid, scale: { kind: "difference", low: -high, high: high || 1, map: "difference" } };
+  return {
+    title: `${b.title} − ${a.title}`,
+    head: null,
+    grid,
+    scale: { kind: "difference", low: -high, high: high || 1, map: "difference" },
+  };
 }
 
 /** Where the chosen query and key stand in a grid; -1 for what is not chosen or not shown. */
-const chosenRow = (grid) => (state.query === null ? -1 : grid.rowFor.get(state.query) ?? -1);
-const chosenCol = (grid) => (state.key === null ? -1 : grid.colFor.get(state.key) ?? -1);
+const chosenRow = (grid) => (state.query === null ? -1 : (grid.rowFor.get(state.query) ?? -1));
+const chosenCol = (grid) => (state.key === null ? -1 : (grid.colFor.get(state.key) ?? -1));

@@ -1,0 +1,80 @@
+"""A trace as rows of a table, one a layer and head: what Parquet files hold. Needs pyarrow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from attnctl.batching.items import Item
+from attnctl.trace import HEAD_ARRAYS, Trace
+
+_GRID = pa.list_(pa.list_(pa.float32()))
+SCHEMA = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("id", pa.string()),
+        ("text", pa.string()),
+        ("model", pa.string()),
+        ("tokens", pa.list_(pa.string())),
+        ("key_tokens", pa.list_(pa.string())),  # as the tokens, but for cross attention
+        ("layer", pa.int32()),
+        ("head", pa.int32()),
+        ("kv_head", pa.int32()),
+        ("rows", pa.list_(pa.int32())),  # which queries the arrays hold; null: all
+        ("mask", pa.list_(pa.list_(pa.bool_()))),
+        *((name, _GRID) for name in HEAD_ARRAYS),
+    ]
+)
+
+
+def packed(trace: Trace, item: Item) -> bytes:
+    """The rows of a trace as an Arrow stream."""
+    batches = [_layer(trace, at, item) for at in range(len(trace.layers))]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, SCHEMA) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def unpacked(data: bytes) -> Any:
+    """→ the rows as a pyarrow.Table."""
+    with pa.ipc.open_stream(data) as stream:
+        return stream.read_all()
+
+
+def _layer(trace: Trace, at: int, item: Item) -> Any:
+    layer = trace.layers[at]
+    heads = len(layer.heads)
+
+    def same(value: Any, kind: Any) -> Any:
+        return pa.array([value] * heads, kind)
+
+    columns = {
+        "number": same(item.number, pa.int64()),
+        "id": same(item.id, pa.string()),
+        "text": same(trace.text, pa.string()),
+        "model": same(trace.model.name, pa.string()),
+        "tokens": same([token.text for token in trace.tokens], pa.list_(pa.string())),
+        "key_tokens": same([token.text for token in trace.keys_of], pa.list_(pa.string())),
+        "layer": same(layer.layer, pa.int32()),
+        "head": pa.array(layer.heads, pa.int32()),
+        "kv_head": pa.array(layer.kv_heads, pa.int32()),
+        "rows": same(layer.rows, pa.list_(pa.int32())),
+    }
+    mask = layer.mask
+    columns["mask"] = pa.nulls(heads, SCHEMA.field("mask").type) if mask is None else _nested(np.stack([mask] * heads))
+    for name in HEAD_ARRAYS:
+        array = getattr(layer, name)
+        columns[name] = pa.nulls(heads, _GRID) if array is None else _nested(array)
+    return pa.record_batch([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def _nested(array: Any) -> Any:
+    """An array (heads, rows, columns) as a list of lists a head."""
+    heads, rows, columns = array.shape
+    flat = pa.array(np.ascontiguousarray(array).reshape(-1))
+    inner = pa.ListArray.from_arrays(np.arange(heads * rows + 1, dtype=np.int32) * columns, flat)
+    return pa.ListArray.from_arrays(np.arange(heads + 1, dtype=np.int32) * rows, inner)

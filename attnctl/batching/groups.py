@@ -1,0 +1,139 @@
+"""Formats that hold many texts in one file: tables, contact sheets, statistics over the corpus.
+
+Each takes the results of a group in and gives its files out; a group begins at the same item in every run, so that its
+files are the same however often a run was interrupted.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from attnctl.batching.work import Result
+from attnctl.files import write_whole
+
+LARGEST = 64 << 20  # bytes of a table in memory
+
+
+class Tables:
+    """`traces.parquet/NUMBER.parquet`, NUMBER that of the first text in it."""
+
+    form, prefix = "parquet", "traces.parquet/"
+
+    def __init__(self) -> None:
+        self._rows: list[Any] = []
+        self._first: int | None = None
+        self._bytes = 0
+
+    def add(self, result: Result) -> Iterator[tuple[str, bytes]]:
+        """Take an item in; a file where they have become many."""
+        if self.form in result.made:
+            from attnctl.batching.columns import unpacked
+
+            self._first = result.item.number if self._first is None else self._first
+            self._rows.append(unpacked(result.made[self.form]))
+            self._bytes += len(result.made[self.form])
+            if self._bytes > LARGEST:
+                yield from self.end()
+
+    def end(self) -> Iterator[tuple[str, bytes]]:
+        """The file of what is left."""
+        if self._first is not None:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
+            out = io.BytesIO()
+            pq.write_table(pa.concat_tables(self._rows), out, compression="zstd")
+            yield f"{self.prefix}{self._first:07d}.parquet", out.getvalue()
+            self._rows, self._first, self._bytes = [], None, 0
+
+    def finish(self, folder: Path, files: Sequence[str]) -> None:
+        """Nothing: the folder is read as one table."""
+
+
+class Contacts:
+    """`contact-sheet/NUMBER-PAGE.png`, NUMBER that of the first text of the group, and all of them as contact-sheet.pdf."""
+
+    form, prefix = "contact-sheet", "contact-sheet/"
+
+    def __init__(self, heading: str) -> None:
+        self.heading = heading
+        self._tiles: list[Any] = []
+        self._first: int | None = None
+        self._page = 0
+
+    def add(self, result: Result) -> Iterator[tuple[str, bytes]]:
+        """Take an item in; the pages that are full."""
+        if self.form in result.made:
+            from attnctl.render.contact import SHAPE, unpacked
+
+            self._first = result.item.number if self._first is None else self._first
+            self._tiles += list(unpacked(result.made[self.form]))
+            full = SHAPE[0] * SHAPE[1]
+            while len(self._tiles) >= full:
+                yield self._made(full)
+
+    def end(self) -> Iterator[tuple[str, bytes]]:
+        """The page of what is left."""
+        if self._tiles:
+            yield self._made(len(self._tiles))
+        self._first, self._page = None, 0
+
+    def _made(self, count: int) -> tuple[str, bytes]:
+        from attnctl.render.contact import page
+
+        tiles, self._tiles = self._tiles[:count], self._tiles[count:]
+        self._page += 1
+        return f"{self.prefix}{self._first:07d}-{self._page:03d}.png", page(tiles, self.heading)
+
+    def finish(self, folder: Path, files: Sequence[str]) -> None:
+        """All pages as one PDF."""
+        from attnctl.render.contact import pdf
+
+        if files:
+            pieces = pdf((folder / name).read_bytes() for name in files)
+            write_whole(folder / "contact-sheet.pdf", lambda file: file.writelines(pieces))
+
+
+class Statistics:
+    """`statistics.csv`: mean, spread and number of each fact about each head; tallies of the groups are kept beside it."""
+
+    form, prefix = "statistics", ".tallies/"
+
+    def __init__(self) -> None:
+        self._tally: Any = {}
+        self._first: int | None = None
+
+    def add(self, result: Result) -> Iterator[tuple[str, bytes]]:
+        """Take an item in."""
+        if self.form in result.made:
+            import orjson
+
+            from attnctl.batching.corpus import added
+
+            self._first = result.item.number if self._first is None else self._first
+            added(self._tally, orjson.loads(result.made[self.form]))
+        yield from ()
+
+    def end(self) -> Iterator[tuple[str, bytes]]:
+        """The group's tally."""
+        if self._first is not None:
+            import orjson
+
+            rows = [[*key, *value] for key, value in self._tally.items()]
+            yield f"{self.prefix}{self._first:07d}.json", orjson.dumps(rows)
+            self._tally, self._first = {}, None
+
+    def finish(self, folder: Path, files: Sequence[str]) -> None:
+        """All tallies as one table."""
+        import orjson
+
+        from attnctl.batching.corpus import merged, table
+
+        tally: Any = {}
+        for name in files:
+            rows = orjson.loads((folder / name).read_bytes())
+            tally = merged(tally, {tuple(row[:3]): tuple(row[3:]) for row in rows})
+        write_whole(folder / "statistics.csv", table(tally).encode())
