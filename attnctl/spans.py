@@ -14,7 +14,7 @@ from attnctl.overview import Part
 from attnctl.trace import Token
 
 KINDS = ("paragraphs", "lines", "headings", "documents")
-REST = "(rest)"
+REST, SPECIAL = "(rest)", "(special)"
 MOST = 200  # parts, beyond which a matrix of them is no longer small
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
 _DOCUMENT = re.compile(r"^[ \t]*\[([^\]\n]{1,80})\]|^[ \t]*<(document|doc)\b[^>\n]*>", re.MULTILINE | re.IGNORECASE)
@@ -39,7 +39,8 @@ def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[Part, ...]:
     for at, (name, start, end) in enumerate(spans):
         if at not in held and kind not in KINDS:
             raise AttnctlError(f"the span {name!r}, characters {start} to {end}, holds no token of the text")
-    names = {at: name for at, (name, _, _) in enumerate(spans) if at in held} | ({-1: REST} if -1 in held else {})
+    rest = REST if any(at < 0 and not token.special for at, token in zip(owner, tokens, strict=True)) else SPECIAL
+    names = {at: name for at, (name, _, _) in enumerate(spans) if at in held} | ({-1: rest} if -1 in held else {})
     if len(names) > MOST:
         raise UsageError(f"{len(names)} parts are too many for a matrix of them: at most {MOST} (see --spans)")
     ranges: dict[int, list[tuple[int, int]]] = {at: [] for at in names}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attnctl.trace import ModelInfo, Token
 
 LONG = 512  # tokens, from which a text has an overview instead of every weight
-PAIRS_A_SECOND = 1e8  # weights swept by one thread
+PAIRS_A_SECOND = 2e8  # weights swept by one thread
 SAID = 20.0  # seconds, from which the cost is told beforehand
 SIZE = 256  # cells a side of an overview
 MANY = 4  # heads, beyond which each is drawn small

@@ -32,6 +32,18 @@ HEADINGS = {
     "duplicate": "dupl",
     "rank": "rank",
 }
+LEAST_TELLING = (
+    "spread",
+    "rank",
+    "punctuation",
+    "entropy",
+    "special",
+    "next",
+    "duplicate",
+    "distance",
+    "self",
+    "induction",
+)
 WORDS = {
     "entropy": "entropy (nats)",
     "entropy_share": "entropy, as a share of the most there can be",
@@ -71,18 +83,30 @@ class Table:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Headings, the heads."""
         coloured = console.color_system is not None and not console.no_color
+        shown = self._fitting(options.max_width) if console.is_terminal else self.measures
         header = Text("layer head", style=DIM, no_wrap=True)
-        for name in self.measures:
+        for name in shown:
             header.append(padded(HEADINGS[name], 8), style="bold" if name == self.measure else "")
         yield header.append("  looks like")
         for fact in self.facts:
             line = Text(f"{fact.layer:>5} {fact.head:>4}", no_wrap=True)
-            for name in self.measures:
+            for name in shown:
                 value = getattr(fact, name)
                 text = _written(name, value)
                 shaded = coloured and name in SHARES and value is not None
                 line.append("  ").append(padded(text, 6), style=heat(value) if shaded else "")
             yield line.append(f"  {', '.join(fact.names)}".rstrip(), style=DIM)
+        if len(shown) < len(self.measures):
+            out = ", ".join(HEADINGS[name] for name in self.measures if name not in shown)
+            yield Text(f"left out for width: {out} (--csv has them all)", style=DIM)
+
+    def _fitting(self, width: int) -> list[str]:
+        """The measures that a terminal has room for beside the names, the least telling left out first."""
+        longest = max((len(", ".join(fact.names)) for fact in self.facts), default=0)
+        room = max(3, (width - 10 - 2 - max(longest, 10)) // 8)
+        least = [name for name in LEAST_TELLING if name in self.measures and name != self.measure]
+        out = least[: max(0, len(self.measures) - room)]
+        return [name for name in self.measures if name not in out]
 
 
 def _written(name: str, value: float | None) -> str:

@@ -28,7 +28,7 @@ class Reading:
     said: tuple[str, ...] = ()
     # of a part of a text, or where weights are pooled: each row's and column's first token
     starts: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-    measure: str | None = None  # what stands in place of the weights: value-norm, rollout
+    measure: str | None = None  # what stands in place of the weights: value-norm, rollout, mean, max, mass
     names: tuple[str, ...] = ()  # of the panels, where they are no heads
 
     def panel_name(self, head: int) -> str:
@@ -54,7 +54,8 @@ class Reading:
     @property
     def unit(self) -> str:
         """What a cell's number is, for the colour bar."""
-        return {"value-norm": "share of ‖weight × value‖", "rollout": "rollout"}.get(self.measure or "", "weight")
+        units = {"value-norm": "share of ‖weight × value‖", "rollout": "rollout", "mass": "mass", "mean": "mean weight"}
+        return units.get(self.measure or "", "largest weight" if self.measure == "max" else "weight")
 
 
 def read(
@@ -119,6 +120,7 @@ def of_overview(overview: Overview, done: tuple[str, ...] = ()) -> Reading:
         weights=grid.weights,
         masks=grid.masks,
         said=(*said, *done),
+        measure=None if single and grid.pool != "mass" else grid.pool,
         starts=None if grid.pool == "mass" else (_starts(grid.rows), _starts(grid.columns)),
     )
 

@@ -15,6 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
+from threading import Event
 from typing import Any
 
 import torch
@@ -27,8 +28,8 @@ KEYS = {"cpu": 128}  # keys in a block; elsewhere 512
 ELEMENTS = {"cpu": 1 << 19}  # numbers in a block's buffer, to stay in a CPU's cache; elsewhere 1 << 26
 
 
-def each(work: Callable[[range], Any], groups: Sequence[range]) -> list[Any]:
-    """`work` on every group of heads. On a CPU each thread takes groups of its own.
+def each(work: Callable[[range], Any], groups: Sequence[range], stop: Event) -> list[Any]:
+    """`work` on every group of heads. On a CPU each thread takes groups of its own; `stop` is set to end them early.
 
     Threads inside each small operation would wait for each other thousands of times, which a busy machine makes very slow.
     """
@@ -43,7 +44,11 @@ def each(work: Callable[[range], Any], groups: Sequence[range]) -> list[Any]:
     torch.set_num_threads(1)
     try:
         with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(alone, groups))
+            try:
+                return list(pool.map(alone, groups))
+            except BaseException:  # Ctrl-C reaches this thread alone
+                stop.set()
+                raise
     finally:
         torch.set_num_threads(threads)
 
@@ -143,15 +148,19 @@ def sweep(
     elements = max(ELEMENTS.get(call.queries.device.type, 1 << 26), widest)
     n_heads, step = call.queries.shape[0], max(1, elements // (widest * n_q))
 
+    stop = Event()
+
     def work(heads: range) -> tuple[Any, ...]:
         tally = Tally.nothing(open_group(call, heads, elements), edges, marks, rows, peaks)
         for a, b in pairs(cuts):
+            if stop.is_set():
+                break
             tally.take(a, b, fused)
             if tick is not None:
                 tick((b - a) / n_k * len(heads) / n_heads)
         return tally.finish(row_edges if key_edges is not None else None)
 
-    found = each(work, [range(at, min(at + step, n_heads)) for at in range(0, n_heads, step)])
+    found = each(work, [range(at, min(at + step, n_heads)) for at in range(0, n_heads, step)], stop)
     return Facts(*(None if parts[0] is None else torch.cat(parts) for parts in zip(*found, strict=True)))
 
 

@@ -1,0 +1,324 @@
+"""Long texts on the command line: overviews, zooms, parts, facts of heads, single rows, strongest links."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+
+import jsonschema
+import numpy as np
+import pytest
+
+from attnctl import models
+from attnctl.models import attend, long
+from attnctl.spans import parts_of
+from attnctl.tokens import words
+from attnctl.trace import Token
+
+MODEL = ("--model", "random", "--d-model", "16", "--heads", "2", "--layers", "2", "--causal", "--rope", "--scale", "1")
+
+
+@pytest.fixture(scope="module")
+def text():
+    rng = random.Random(4)
+    vocabulary = [f"{a}{b}" for a in ("ka", "lo", "mi", "ne", "pu") for b in ("ta", "ri", "so", "ne", "du", "vi")]
+    return "\n\n".join(" ".join(rng.choices(vocabulary, k=99)) + "." for _ in range(8))
+
+
+@pytest.fixture(scope="module")
+def file(text, tmp_path_factory):
+    path = tmp_path_factory.mktemp("long") / "long.txt"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def weights(text):
+    how = {"d_model": 16, "heads": 2, "layers": 2, "causal": True, "rope_theta": 10000.0, "scale": 1.0}
+    return np.stack([layer.weights for layer in attend(text, "random", **how).layers])  # (layers, heads, n, n)
+
+
+def table(out):
+    """The tab-separated grid: names of the columns, and (layer, head) → rows."""
+    lines = [line.split("\t") for line in out.splitlines()]
+    grids = {}
+    for layer, head, _, *cells in lines[1:]:
+        grids.setdefault((int(layer), int(head)), []).append([float(cell or "nan") for cell in cells])
+    return lines[0][3:], {at: np.array(rows) for at, rows in grids.items()}
+
+
+# --- heatmap -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("pool", "some"), [("mean", np.mean), ("max", np.max)])
+def test_a_long_text_is_pooled(run, file, weights, pool, some):
+    columns, grids = table(run("heatmap", "--file", file, *MODEL, "--layer", "1", "--head", "0", "--pool", pool).out)
+    n, width = 800, 4
+    assert len(columns) == n // width and columns[1].startswith("4 ")
+    cells = weights[1, 0].reshape(n // width, width, n // width, width)
+    wanted = some(cells, axis=(1, 3))
+    seen = np.isfinite(grids[1, 0])
+    assert np.array_equal(seen, np.tri(n // width, dtype=bool))
+    np.testing.assert_allclose(grids[1, 0][seen], wanted[seen], rtol=2e-5, atol=1e-8)
+
+
+def test_a_zoom_is_exact(run, file, weights):
+    zoom = ("--rows", "700:720", "--columns", "5:105")
+    _, grids = table(run("heatmap", "--file", file, *MODEL, *zoom).out)
+    for at, grid in grids.items():
+        np.testing.assert_allclose(grid, weights[at][700:720, 5:105], rtol=2e-5, atol=1e-9)
+
+
+def test_a_key_left_out_and_the_rest_rescaled(run, file, weights):
+    zoom = ("--rows", "700:702", "--columns", "0:10", "--layer", "0", "--head", "1", "--drop", "first")
+    names, grids = table(run("heatmap", "--file", file, *MODEL, *zoom).out)
+    assert len(names) == 9
+    np.testing.assert_allclose(grids[0, 1], weights[0, 1, 700:702, 1:10], rtol=2e-5)
+    _, rescaled = table(run("heatmap", "--file", file, *MODEL, *zoom, "--renormalise").out)
+    rest = weights[0, 1, 700:702, 1:].sum(-1, keepdims=True)
+    np.testing.assert_allclose(rescaled[0, 1], weights[0, 1, 700:702, 1:10] / rest, rtol=2e-5)
+
+
+def test_mass_between_paragraphs(run, file, weights):
+    names, grids = table(run("heatmap", "--file", file, *MODEL, "--spans", "paragraphs").out)
+    assert len(names) == 8 and names[3].startswith("3 ")
+    for at, grid in grids.items():
+        wanted = weights[at].reshape(8, 100, 8, 100).sum(3).mean(1)
+        np.testing.assert_allclose(np.nan_to_num(grid), wanted, rtol=2e-5, atol=1e-9)
+        np.testing.assert_allclose(np.nansum(grid, 1), 1, rtol=1e-5)
+
+
+def test_pictures_of_long_texts_say_what_a_cell_is(run, file, text, tmp_path):
+    path = tmp_path / "map.svg"
+    result = run("heatmap", "--file", file, *MODEL, "-o", str(path))
+    assert result.code == 0 and result.out == ""
+    assert "<svg" in path.read_text()[:600]
+    from attnctl.cli.lengthy import Zoom, overview
+    from attnctl.cli.sources import Asked
+
+    model = models.open_model("random", causal=True)
+    reading = overview(Asked(model, text), model.tokenize(text), Zoom(), None, None, (), False, None)
+    assert reading.said == ("each cell of 4 tokens × 4 tokens: the mean of its weights",)
+    assert reading.unit == "mean weight"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--rows", "0:801"), "--rows 0:801: the text has tokens 0 to 799"),
+        (("--rows", "30:30"), "--rows 30:30"),
+        (("--columns", "3-9"), "--columns '3-9': it is FIRST:LAST"),
+        (("--pool", "median"), "--pool median: it is mean or max"),
+        (("--spans", "headings"), "the text has no headings"),
+        (("--spans", "documents"), "the text has no documents"),
+        (("--spans", "chapters"), "--spans chapters: it is paragraphs, lines, headings, documents, or a file"),
+        (("--spans", "lines", "--rows", "0:3"), "--spans goes without --rows"),
+        (("--rows", "0:3", "--measure", "rollout"), "do not go with --measure"),
+    ],
+)
+def test_a_zoom_that_is_not_there(refused, file, options, said):
+    assert said in refused("heatmap", "--file", file, *MODEL, *options, code=2)
+
+
+def test_a_zoom_into_numbers_computed_already(refused, tmp_path):
+    np.save(tmp_path / "w.npy", np.eye(3, dtype=np.float32))
+    assert "shown whole" in refused("heatmap", str(tmp_path / "w.npy"), "--rows", "0:1", code=2)
+
+
+def test_what_will_not_fit_is_refused_before_the_work(refused, file, monkeypatch):
+    monkeypatch.setattr("attnctl.cli.lengthy.available", lambda: 1e6)
+    said = refused("heatmap", "--file", file, *MODEL)
+    assert "800 tokens need about" in said and "1 MB are free" in said
+
+
+# --- spans -------------------------------------------------------------------------------------------------------
+
+
+def named(parts):
+    return {part.name: part.ranges for part in parts}
+
+
+def test_parts_by_headings_and_documents():
+    marked = "intro\n# One\na b\n## Two #\nc\n"
+    assert named(parts_of("headings", marked, words(marked))) == {
+        "(before)": ((0, 1),),
+        "One": ((1, 5),),
+        "Two": ((5, 10),),
+    }
+    marked = "[a.txt]\none two\n[b.txt] three\n"
+    assert list(named(parts_of("documents", marked, words(marked)))) == ["a.txt", "b.txt"]
+
+
+def test_tokens_of_no_part_are_the_rest(tmp_path):
+    spans = tmp_path / "spans.csv"
+    spans.write_text("name,start,end\nmiddle,4,11\n")
+    tokens = words("one two three four")
+    assert named(parts_of(str(spans), "one two three four", tokens)) == {
+        "middle": ((1, 2),),
+        "(rest)": ((0, 1), (2, 4)),
+    }
+    special = (Token("<s>", 0, special=True), *tokens)
+    spans.write_text('[{"name": "all", "start": 0, "end": 18}]')
+    assert named(parts_of(str(spans), "one two three four", special)) == {"all": ((1, 5),), "(special)": ((0, 1),)}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            '[{"name": "a", "start": 0, "end": 9}, {"name": "b", "start": 8, "end": 12}]',
+            "'a' and 'b' overlap at character 8",
+        ),
+        ('[{"name": "a", "start": 0, "end": 99999}]', "characters 0 to 99999, but the text has characters 0 to"),
+        ('[{"name": "a", "start": 5, "end": 5}]', "characters 5 to 5"),
+        ('[{"name": "a"}]', "needs start and end"),
+        ("[3]", "no list of spans"),
+        ("[]", "holds no spans"),
+        ("[{", "is not JSON"),
+        ("a,b\n1,2\n", "needs the columns name, start, end"),
+    ],
+)
+def test_spans_that_cannot_be(refused, file, tmp_path, content, said):
+    (tmp_path / "spans.json").write_text(content)
+    assert said in refused("heatmap", "--file", file, *MODEL, "--spans", str(tmp_path / "spans.json"))
+
+
+def test_spans_that_are_nowhere(refused, file):
+    assert "no such file" in refused("heatmap", "--file", file, *MODEL, "--spans", "nowhere.json").lower()
+
+
+# --- heads -------------------------------------------------------------------------------------------------------
+
+
+def test_facts_of_heads_equal_the_matrix(run, file, text, weights):
+    document = run("heads", "--file", file, *MODEL, "--json").json
+    jsonschema.validate(document, json.loads(run("schema", "overview").out))
+    tokens = [token["text"] for token in document["tokens"]]
+    n = len(tokens)
+    i, j = np.arange(n)[:, None], np.arange(n)
+    same = np.array([[a == b for b in tokens] for a in tokens]) & (j < i)
+    after = np.pad(same, ((0, 0), (1, 0)))[:, :-1] & (j < i)
+    for head in document["heads"]:
+        w = weights[head["layer"], head["head"]].astype(np.float64)
+        entropy = -(w * np.log(np.where(w > 0, w, 1))).sum(-1)
+        wanted = {
+            "entropy": entropy.mean(),
+            "entropy_share": (entropy[1:] / np.log(np.arange(2, n + 1))).mean(),
+            "first": w[:, 0].mean(),
+            "self": w.diagonal().mean(),
+            "previous": w.diagonal(-1).mean(),
+            "punctuation": w[:, [t == "." for t in tokens]].sum(-1).mean(),
+            "distance": (w * (i - j)).sum(-1).mean(),
+            "duplicate": (w * same).sum(-1)[same.any(-1)].mean(),
+            "induction": (w * after).sum(-1)[after.any(-1)].mean(),
+        }
+        for name, value in wanted.items():
+            assert head[name] == pytest.approx(value, rel=2e-5), name
+        assert "special" not in head and "next" not in head
+
+
+def test_a_table_of_heads_sorted(run, file):
+    result = run("heads", "--file", file, *MODEL, "--by", "entropy", "--csv")
+    rows = list(csv.DictReader(io.StringIO(result.out)))
+    entropies = [float(row["entropy"]) for row in rows]
+    assert len(rows) == 4 and entropies == sorted(entropies, reverse=True)
+    shown = run("heads", "--file", file, *MODEL, "--by", "entropy", "--top", "2").out.splitlines()
+    assert shown[0].split()[:3] == ["layer", "head", "entropy"] and len(shown) == 3
+    assert shown[1].split()[:2] == [rows[0]["layer"], rows[0]["head"]]
+
+
+def test_a_picture_of_heads(run, file, tmp_path):
+    assert run("heads", "--file", file, *MODEL, "-o", str(tmp_path / "heads.png"), "--by", "first").code == 0
+    assert (tmp_path / "heads.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_short_texts_have_heads_too(run):
+    document = run("heads", "the cat saw the dog", "--model", "random", "--json").json
+    assert document["heads"][0]["next"] > 0 and document["heads"][0]["duplicate"] > 0
+
+
+def test_the_probe_finds_an_induction_head():
+    """Keys that carry the token before, queries that carry the token itself: an induction head by construction."""
+
+    class Induction:
+        info = models.open_model("random", causal=True).info
+
+        def tokenize(self, text):
+            return words(text)
+
+        def run(self, tokens, visit, text=""):
+            from attnctl.attention import Call
+            from attnctl.models.record import Run
+
+            ids = np.array([token.id for token in tokens])
+            row = np.eye(ids.max() + 1, dtype=np.float32)[ids]
+            before = np.vstack([np.zeros_like(row[:1]), row[:-1]])
+            visit(0, Call(row[None] * 30, before[None], row[None], scale=1.0, causal=True))
+            return Run(tuple(tokens))
+
+    induction, duplicate = long.probe(Induction(), 40)[0, 0]
+    assert induction > 0.99 and duplicate < 0.01
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--by", "beauty"), "--by beauty: it is entropy"),
+        (("-o", "heads.txt"), "heads writes .csv, .json, or a picture"),
+        (("--json", "--csv"), "exclude each other"),
+        (("--head", "7"), "no head 7 in random"),
+    ],
+)
+def test_heads_that_cannot_be(refused, options, said):
+    assert said in refused("heads", "a b c", "--model", "random", *options, code=2)
+
+
+# --- one row, and the strongest links ----------------------------------------------------------------------------
+
+
+def test_where_one_query_looks(run, file, weights):
+    result = run("explain", "--file", file, *MODEL, "--layer", "1", "--head", "0", "--query", "640", columns=100)
+    best = int(weights[1, 0, 640].argmax())
+    lines = result.out.splitlines()
+    assert lines[1].startswith("query 640") and "layer 1, head 0   entropy" in lines[3]
+    assert lines[4].split()[0] == f"{weights[1, 0, 640, best]:.3f}" and f" {best} " in lines[4]
+    assert max(map(len, lines)) <= 100
+    mass = weights[1, 0, 640].reshape(8, 100).sum(1)
+    assert f"{mass.max():.3f}" in result.out.split("on the other")[1]
+
+
+def test_the_last_token_asks_where_none_is_named(run, file):
+    result = run("explain", "--file", file, *MODEL)
+    assert "query 799" in result.out and "the last one looks" in result.err
+
+
+def test_one_exact_row_as_json(run, file, weights):
+    document = run("explain", "--file", file, *MODEL, "--query", "640", "--json").json
+    jsonschema.validate(document, json.loads(run("schema", "overview").out))
+    for head in document["heads"]:
+        np.testing.assert_allclose(head["weights"], weights[head["layer"], head["head"], 640], rtol=2e-5, atol=1e-12)
+
+
+def test_json_of_a_long_text_holds_its_strongest_links(run, file, weights):
+    document = run("explain", "--file", file, *MODEL, "--json", "--top", "3").json
+    jsonschema.validate(document, json.loads(run("schema", "overview").out))
+    for head in document["heads"]:
+        w = weights[head["layer"], head["head"]]
+        strongest = -np.sort(-w, axis=1)[:, :3]
+        assert head["coverage"] == pytest.approx(strongest.sum(1).mean(), rel=2e-5)
+        assert [len(links) for links in head["links"][:4]] == [1, 2, 3, 3]
+        for links, row, best in zip(head["links"], w, strongest, strict=True):
+            for (key, weight), value in zip(links, best, strict=False):
+                assert weight == pytest.approx(row[key], rel=2e-5) and weight == pytest.approx(value, rel=2e-5)
+
+
+def test_what_would_be_huge_is_refused(refused, file, tmp_path, monkeypatch):
+    assert "a trace of 800 tokens" in refused("explain", "--file", file, *MODEL, "-o", str(tmp_path / "t.npz"))
+    monkeypatch.setattr("attnctl.cli.row.LARGEST", 1000)
+    assert "choose with --layer" in refused("explain", "--file", file, *MODEL, "--json")
+
+
+def test_the_query_must_be_there(refused, file):
+    assert "no token 800" in refused("explain", "--file", file, *MODEL, "--query", "800", code=2)
