@@ -216,3 +216,15 @@ def test_a_bar_on_a_terminal(three: str, tmp_path: Path) -> None:
     child.expect(r"[\d,]+ done · [\d,.…]+ a second")
     child.expect("3,000 done: see")
     child.expect(pexpect.EOF)
+
+
+@pytest.mark.parametrize(
+    "args, words",
+    [
+        (("--engine", "spark"), "it is local or ray"),
+        (("--address", "auto"), "are for --engine ray"),
+        (("--gpus-per-worker", "1"), "are for --engine ray"),
+    ],
+)
+def test_engines(refused: Run, three: str, args: tuple[str, ...], words: str) -> None:
+    assert words in refused("batch", three, *args, code=2)
