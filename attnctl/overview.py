@@ -13,12 +13,6 @@ from attnctl.trace import Bools, Floats, ModelInfo, Token, model_document, token
 
 SCHEMA = "attnctl.overview/1"
 
-SAID = {
-    "mean": "each cell is the mean of its weights",
-    "max": "each cell is the largest of its weights",
-    "mass": "each cell is the share of its attention that a query of the row gives to the column, on average",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -125,12 +119,13 @@ class LongRow:
 # --- JSON --------------------------------------------------------------------------------------------------------
 
 
-def to_json(overview: Overview) -> bytes:
+def to_json(overview: Overview | LongRow) -> bytes:
     """One line of JSON (schema `attnctl.overview/1`), without the newline. What was not asked for is absent."""
     import orjson
 
+    document = as_document(overview) if isinstance(overview, Overview) else row_document(overview)
     try:
-        return orjson.dumps(as_document(overview), option=orjson.OPT_SERIALIZE_NUMPY)
+        return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
     except orjson.JSONEncodeError as error:
         raise AttnctlError(f"this overview cannot be written as JSON: {error}") from error
 
@@ -191,15 +186,34 @@ def _short(weights: Floats) -> list[list[float]]:
     return [[float(str(weight)) for weight in row] for row in weights]
 
 
+def row_document(row: LongRow) -> dict[str, Any]:
+    """One query's exact weights as a JSON document of the same schema."""
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "text": row.text,
+        "tokens": tokens_document(row.tokens),
+        "model": model_document(row.model),
+    }
+    if row.keys != row.tokens:
+        document["key_tokens"] = tokens_document(row.keys)
+    document["heads"] = [
+        {"layer": layer, "head": head, "query": row.query, "weights": np.ascontiguousarray(weights, np.float32)}
+        for (layer, head), weights in row.weights.items()
+    ]
+    return document | ({"notes": list(row.notes)} if row.notes else {})
+
+
 # --- parts of a text ---------------------------------------------------------------------------------------------
 
 
-def snippet(tokens: Sequence[Token], a: int, b: int, text: str, most: int = 16) -> str:
-    """What a cell's label says: the position of its first token, and the first characters of its text."""
-    start, end = tokens[a].start, tokens[b - 1].end
-    if start is None or end is None or end <= start:
-        said = " ".join(token.text for token in tokens[a : min(b, a + 4)])
-    else:
+def snippet(tokens: Sequence[Token], a: int, b: int, text: str, most: int = 18) -> str:
+    """What tokens [a, b) are called: the position of the first, and the beginning of their text; `most` characters."""
+    start = next((token.start for token in tokens[a:b] if token.start is not None and not token.special), None)
+    end = next((token.end for token in reversed(tokens[a:b]) if token.end is not None and not token.special), None)
+    said = " ".join(token.text for token in tokens[a : min(b, a + most)])
+    if start is not None and end is not None and end > start:
         said = text[start : min(end, start + 4 * most)]
-    said = " ".join(said.split())
-    return f"{a} {said if len(said) <= most else said[: most - 1].rstrip() + '…'}"
+    said = f"{a} {' '.join(said.split())}".rstrip()
+    if len(said) > most:
+        said = said[: most + 1].rsplit(" ", 1)[0] if " " in said[most // 2 : most + 1] else said[:most]
+    return said

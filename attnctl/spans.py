@@ -91,7 +91,7 @@ def _marked(kind: str, text: str) -> list[Span]:
 
 def _first_words(text: str) -> str:
     said = " ".join(text[:120].split())
-    return said if len(said) <= 24 else said[:23].rstrip() + "…"
+    return said if len(said) <= 48 else said[:47].rstrip() + "…"
 
 
 # --- a file of spans ---------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -408,7 +408,7 @@ def save(trace: Trace, path: str | Path) -> None:
     if suffix == ".json":
         write_whole(path, to_json(trace) + b"\n")
     elif suffix == ".npz":
-        write_whole(path, to_npz(trace))
+        write_whole(path, lambda file: write_npz(trace, file))
     else:
         raise AttnctlError(f"a trace is saved as .json or .npz, not as {suffix or 'a name without suffix'}: {path}")
 
@@ -416,8 +416,19 @@ def save(trace: Trace, path: str | Path) -> None:
 def to_npz(trace: Trace) -> bytes:
     """The bytes of an NPZ file: the same for the same trace."""
     file = io.BytesIO()
-    np.savez(file, **dict(_npz_entries(trace)))
+    write_npz(trace, file)
     return file.getvalue()
+
+
+def write_npz(trace: Trace, file: IO[bytes]) -> None:
+    """Write a trace as an NPZ file, the arrays straight from memory: np.savez copies each of them first."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in _npz_entries(trace):
+            array = np.asarray(array, order="C")
+            info = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
+            with archive.open(info, "w", force_zip64=True) as entry:
+                np.lib.format.write_array_header_1_0(entry, np.lib.format.header_data_from_array_1_0(array))
+                entry.write(array.reshape(-1).view(np.uint8).data)
 
 
 def _npz_entries(trace: Trace) -> Iterator[tuple[str, Any]]:

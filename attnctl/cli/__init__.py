@@ -17,6 +17,7 @@ from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError
 COMMANDS = (
     "explain",
     "heatmap",
+    "heads",
     "compare",
     "batch",
     "view",

@@ -33,6 +33,11 @@ def explain(
     words: o.Words = False,
     measure: o.Measure = None,
     check: Annotated[bool, typer.Option("--check", help="Recompute the weights by other means: do they hold?")] = False,
+    top: Annotated[
+        int | None,
+        typer.Option("--top", help="The strongest links only: so many a query.", min=1, show_default=False),
+    ] = None,
+    spans: o.Spans = None,
     json: Annotated[bool, typer.Option("--json", help="Write the trace as one line of JSON.")] = False,
     output: o.Output = None,
     **options: Any,
@@ -44,12 +49,22 @@ def explain(
         from attnctl.steps import check_names
 
         check_names(names)
+    from attnctl.cli.lengthy import Zoom, long_tokens
+    from attnctl.cli.row import explain_long
+    from attnctl.cli.sources import Asked
+
     if check:
         raise typer.Exit(_check(o.text_of(text, file), layer, head, options))
     if words or measure is not None:
         trace, at = _read_otherwise(o.text_of(text, file), layer, head, query, options, words=words, measure=measure)
     else:
-        trace, at = _trace(o.text_of(text, file), layer, head, query, options, narrow=form in ("json", "npz"))
+        words_given = o.text_of(text, file)
+        given = Asked(o.model_of(options), words_given)
+        long = long_tokens(given, Zoom(spans=spans), named=top is not None) if names is None else None
+        if long is not None:
+            explain_long(*given, long, form, output, layer=layer, head=head, query=query, top=top, spans=spans)
+            return
+        trace, at = _trace(*given, layer, head, query, narrow=form in ("json", "npz"))
     if names is not None and trace.model.kind == "checkpoint" and form not in ("json", "npz"):
         o.say(trace.notes)  # where the steps are picked, their heading is not shown
     if form in ("json", "npz"):
@@ -72,13 +87,12 @@ def _form(output: str | None, json: bool) -> str:
 
 
 def _trace(
-    text: str, layer: str | None, head: str | None, query: str | None, options: dict[str, Any], narrow: bool
+    model: Any, text: str, layer: str | None, head: str | None, query: str | None, narrow: bool
 ) -> tuple[Trace, int | None]:
     """The trace that was asked for, and the index of the query token, if one was named."""
     from attnctl.models import record
     from attnctl.tokens import checked, find
 
-    model = o.model_of(options)
     info = model.info
     layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
     heads = o.selection(head, info.n_heads or 1, "head", info.name)

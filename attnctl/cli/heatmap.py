@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.sources import Source, TokenNames, otherwise
+from attnctl.cli.lengthy import Zoom, long_tokens, overview
+from attnctl.cli.sources import Source, TokenNames, asked, otherwise
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
     from attnctl.render.reading import Reading
-    from attnctl.trace import Trace
 
 Colour = Callable[[float], tuple[int, int, int]]
 
+LABELS = 20  # columns of a terminal that the names of the queries take
 FORMATS = (".png", ".svg", ".pdf", ".html")
 
 
@@ -50,11 +51,22 @@ def heatmap(
     ] = None,
     words: o.Words = False,
     measure: o.Measure = None,
+    rows: Annotated[
+        str | None, typer.Option("--rows", help="Only these queries: 3000:3100.", show_default=False)
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option("--columns", help="Only these keys: 0:200.", show_default=False)
+    ] = None,
+    pool: Annotated[
+        str | None, typer.Option("--pool", help="A cell of a long text: mean (the default) or max.", show_default=False)
+    ] = None,
+    spans: o.Spans = None,
     **options: Any,
 ) -> None:
     """Draw the attention weights: queries down, keys across, one head or every layer × head.
 
-    Without -o the grid is drawn in the terminal; in a pipe it is written as numbers, tab-separated.
+    Without -o the grid is drawn in the terminal; in a pipe it is written as numbers, tab-separated. A text of more than 512
+    tokens is pooled to a grid of cells; --rows and --columns look closer.
     """
     if run is not None:
         _over_training(run, o.text_of(source, file), layer, head, output, cmap, options)
@@ -62,23 +74,38 @@ def heatmap(
     picture = _form(output, size, dpi)
     inches = None if size is None else o.inches(size)
     colour = None if cmap == "viridis" else _colours(cmap)
-    trace, layers, heads = otherwise(source, file, tokens, options, layer, head, words=words, measure=measure)
-    if trace.model.kind == "checkpoint":
-        o.say(trace.notes)
-    if picture == "html":
-        from attnctl.cli.view import narrowed, write_page
+    zoom = Zoom(rows, columns, pool, spans)
+    if measure is not None:
+        from attnctl.measures import check_measure
 
-        look = page_look(drop or (), renormalise, log, cmap)
-        write_page([narrowed(trace, layers, heads)], str(output), look=look, title=title)
-        return
-    how: dict[str, Any] = {"layers": layers, "heads": heads, "drop": drop or (), "renormalise": renormalise}
+        check_measure(measure, head is not None)
+    whole = "--words" if words else "--measure" if measure is not None else ".html" if picture == "html" else None
+    if whole is not None and zoom != Zoom():
+        raise UsageError(f"--rows, --columns, --pool and --spans do not go with {whole}")
+    given = asked(source, file, tokens, options)
+    long = None if whole is not None else long_tokens(given, zoom)
+    if long is not None:
+        seen = overview(given, long, zoom, layer, head, drop or (), renormalise, None if picture else _room(), log)
+    else:
+        trace, layers, heads = otherwise(given, layer, head, words=words, measure=measure)
+        if trace.model.kind == "checkpoint":
+            o.say(trace.notes)
+        if picture == "html":
+            from attnctl.cli.view import narrowed, write_page
+
+            look = page_look(drop or (), renormalise, log, cmap)
+            write_page([narrowed(trace, layers, heads)], str(output), look=look, title=title)
+            return
+        from attnctl.render.reading import read
+
+        seen = read(trace, layers=layers, heads=heads, drop=drop or (), renormalise=renormalise)
     if output is None or picture is None:
-        _show(trace, how, colour, title=title, values=values, log=log)
+        _show(seen, colour, title=title, values=values, log=log)
         return
     from attnctl.files import write_whole
     from attnctl.render.figure import draw, image
 
-    figure, notes = draw(trace, **how, cmap=cmap, size=inches, title=title, values=values, log=log, dpi=dpi or 200)
+    figure, notes = draw(seen, cmap=cmap, size=inches, title=title, values=values, log=log, dpi=dpi or 200)
     write_whole(output, image(figure, picture))
     o.say(notes)
 
@@ -158,13 +185,18 @@ def page_look(drop: Sequence[str], renormalise: bool, log: bool, cmap: str) -> d
     return look | ({"map": cmap} if cmap in ("viridis", "cividis") else {})
 
 
-def _show(trace: Trace, how: dict[str, Any], colour: Colour | None, **look: Any) -> None:
+def _room() -> int | None:
+    """How many cells fit beside each other on the terminal; None in a pipe."""
+    from rich.console import Console
+
+    console = Console()
+    return max(16, console.width - LABELS) if console.is_terminal else None
+
+
+def _show(reading: Reading, colour: Colour | None, **look: Any) -> None:
     """The grid on a terminal; in a pipe, its numbers."""
     from rich.console import Console
 
-    from attnctl.render.reading import read
-
-    reading = read(trace, **how)
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         sys.stdout.writelines(f"{line}\n" for line in table(reading))

@@ -7,18 +7,124 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from attnctl.cli import options as o
+from attnctl.cli.sources import Asked, Given
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
     from attnctl.overview import Part
+    from attnctl.render.reading import Reading
     from attnctl.trace import ModelInfo, Token
 
 LONG = 512  # tokens, from which a text has an overview instead of every weight
 PAIRS_A_SECOND = 1e8  # weights swept by one thread
 SAID = 20.0  # seconds, from which the cost is told beforehand
 SIZE = 256  # cells a side of an overview
+MANY = 4  # heads, beyond which each is drawn small
+
+
+class Zoom(NamedTuple):
+    """What of a long text is looked at, and how: the options of that name."""
+
+    rows: str | None = None
+    columns: str | None = None
+    pool: str | None = None
+    spans: str | None = None
+
+
+def long_tokens(given: Asked | Given, zoom: Zoom, named: bool = False) -> tuple[Token, ...] | None:
+    """The tokens of a text that is to be summed up, being long or zoomed into; None where every weight is shown."""
+    options = [f"--{name}" for name, value in zip(zoom._fields, zoom, strict=True) if value is not None]
+    if isinstance(given, Given):
+        if options:
+            raise UsageError(f"{options[0]} is for a text and its model: the numbers of {given.where} are shown whole")
+        return None
+    named = named or bool(options)
+    if not named and len(given.text) <= LONG and not getattr(given.model, "generate", 0):
+        return None
+    from attnctl.tokens import checked
+
+    tokens: tuple[Token, ...] = given.model.tokenize(checked(given.text))
+    return tokens if named or len(tokens) > LONG else None
+
+
+def overview(
+    given: Asked | Given,
+    tokens: tuple[Token, ...],
+    zoom: Zoom,
+    layer: str | None,
+    head: str | None,
+    drop: Sequence[str],
+    renormalise: bool,
+    room: int | None,
+    log: bool = False,
+) -> Reading:
+    """The pooled grids of a long text, at most `room` cells wide. Raises UsageError for a zoom that is not there."""
+    from attnctl.models.long import Ask, survey
+    from attnctl.render.reading import left_out, of_overview, told
+
+    assert isinstance(given, Asked)
+    info = given.model.info
+    layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
+    heads = o.selection(head, info.n_heads or 1, "head", info.name)
+    count = len(layers or range(info.n_layers or 1)) * len(heads or range(info.n_heads or 1))
+    size = SIZE if count <= MANY else SIZE // 4
+    if room is not None:
+        size = min(room, size) if count <= MANY else 32
+    out = left_out(tokens, drop)
+    rows, columns = _parts(given.text, tokens, zoom, size, out)
+    check_cost(info, len(tokens), count)
+    how = "mass" if zoom.spans is not None else zoom.pool or "mean"
+    ask = Ask(rows, columns, how, hidden=out if renormalise else ())
+    with progress(f"{len(tokens):,} tokens, {count} heads") as tick:
+        found = survey(given.model, given.text, ask, layers=layers, heads=heads, tokens=tokens, tick=tick)
+    o.say(found.notes)
+    reading = of_overview(found, told(tokens, out, renormalise))
+    if not log and drowned(reading):
+        o.say(("a few cells hold most of the weight: --log shows the others, --drop first leaves the first token out",))
+    return reading
+
+
+def drowned(reading: Reading) -> bool:
+    """Whether most cells would have the colour of zero."""
+    import numpy as np
+
+    shown = np.concatenate([w.ravel() if mask is None else w[mask] for _, _, w, mask in reading.panels()])
+    return bool(np.median(shown) < 0.02 * shown.max())
+
+
+def _parts(
+    text: str, tokens: Sequence[Token], zoom: Zoom, size: int, out: Sequence[int]
+) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+    """The rows and the columns of the grid."""
+    if zoom.pool not in (None, "mean", "max"):
+        raise UsageError(f"--pool {zoom.pool}: it is mean or max")
+    if zoom.spans is not None:
+        if zoom[:3] != (None, None, None):
+            raise UsageError("--spans goes without --rows, --columns and --pool: its cells are the parts' shares")
+        from attnctl.spans import parts_of
+
+        parts = parts_of(zoom.spans, text, tokens)
+        return parts, tuple(kept for part in parts if (kept := without(part, out)) is not None)
+    a, b = stretch(zoom.rows, len(tokens), "--rows")
+    c, d = stretch(zoom.columns, len(tokens), "--columns")
+    name = 18 if size > SIZE // 4 else 13  # characters, as many as a picture writes
+    rows = cells(tokens, a, b, size, text, name)
+    columns = (without(part, out) for part in cells(tokens, c, d, size, text, name))
+    return rows, tuple(part for part in columns if part is not None)
+
+
+def without(part: Part, out: Sequence[int]) -> Part | None:
+    """The part with the tokens `out` left out; None where nothing is left."""
+    from attnctl.overview import Part
+
+    ranges = []
+    for a, b in part.ranges:
+        edges = [a, *(at for token in out if a <= token < b for at in (token, token + 1)), b]
+        ranges += [(x, y) for x, y in zip(edges[::2], edges[1::2], strict=True) if x < y]
+    return Part(part.name, tuple(ranges)) if ranges else None
 
 
 def stretch(spec: str | None, n: int, option: str) -> tuple[int, int]:
@@ -35,27 +141,22 @@ def stretch(spec: str | None, n: int, option: str) -> tuple[int, int]:
     return a, b
 
 
-def cells(
-    tokens: Sequence[Token], first: int, last: int, size: int, text: str, out: Sequence[int] = ()
-) -> tuple[Part, ...]:
-    """Tokens [first, last) in at most `size` even cells, those in `out` left out, named by position and snippet."""
+def cells(tokens: Sequence[Token], first: int, last: int, size: int, text: str, name: int = 18) -> tuple[Part, ...]:
+    """Tokens [first, last) in at most `size` even cells, each named by its position and the beginning of its text."""
     from attnctl.overview import Part, snippet
     from attnctl.statistics import even
 
-    parts = []
-    for ((a, b),) in even(first, last, size):
-        edges = [a, *(at for token in out if a <= token < b for at in (token, token + 1)), b]
-        ranges = tuple((x, y) for x, y in zip(edges[::2], edges[1::2], strict=True) if x < y)
-        if ranges:
-            parts.append(Part(snippet(tokens, a, b, text), ranges))
-    return tuple(parts)
+    return tuple(Part(snippet(tokens, a, b, text, name), ((a, b),)) for ((a, b),) in even(first, last, size))
 
 
-def check_cost(info: ModelInfo, n: int, layers: int, heads: int, size: int = SIZE) -> None:
-    """Say on stderr what the work will take where that is much. Raises AttnctlError where memory will not do."""
+def check_cost(info: ModelInfo, n: int, heads: int, size: int = SIZE) -> None:
+    """Say on stderr what so many heads of all layers will take, where that is much.
+
+    Raises AttnctlError where memory will not do.
+    """
     threads = os.cpu_count() or 1
     d_k, d_model = info.d_k or 64, info.d_model or 64
-    every = info.n_heads or heads
+    every = info.n_heads or 1
     # queries, keys, values and their copies; the stream with its layers; each thread's masses
     need = 4.0 * n * (8 * every * d_k + 12 * d_model + 2 * threads * size)
     free = available()
@@ -64,10 +165,10 @@ def check_cost(info: ModelInfo, n: int, layers: int, heads: int, size: int = SIZ
             f"{n:,} tokens need about {_bytes(need)} of memory, and {_bytes(free)} are free: shorten the text, or cut it "
             "into parts"
         )
-    seconds = layers * heads * float(n) ** 2 * (0.5 if info.causal else 1.0) / (PAIRS_A_SECOND * threads)
+    seconds = heads * float(n) ** 2 * (0.5 if info.causal else 1.0) / (PAIRS_A_SECOND * threads)
     if info.device == "cpu" and seconds > SAID:
         print(
-            f"attnctl: {layers * heads} heads over {n:,} tokens: about {_time(seconds)} and {_bytes(need)} on the CPU "
+            f"attnctl: {heads} heads over {n:,} tokens: about {_time(seconds)} and {_bytes(need)} on the CPU "
             "(--layer and --head take fewer)",
             file=sys.stderr,
         )

@@ -40,6 +40,14 @@ Measure = Annotated[
     str | None,
     typer.Option("--measure", help="Instead of the weights: value-norm, or rollout.", show_default=False),
 ]
+Spans = Annotated[
+    str | None,
+    typer.Option(
+        "--spans",
+        help="Mass between parts: paragraphs, lines, headings, documents, or a file of name,start,end.",
+        show_default=False,
+    ),
+]
 Output = Annotated[str | None, typer.Option("-o", "--output", help="Write to this file.", show_default=False)]
 
 

@@ -103,25 +103,14 @@ def chosen(given: Asked | Given, layer: str | None, head: str | None) -> Chosen:
     return Chosen(trace, o.selection(layer, n_layers, "layer", where), o.selection(head, n_heads, "head", where))
 
 
-def otherwise(
-    source: str | None,
-    file: str | None,
-    tokens: str | None,
-    options: dict[str, Any],
-    layer: str | None,
-    head: str | None,
-    *,
-    words: bool,
-    measure: str | None,
-) -> Chosen:
-    """As `trace_of`, its weights read by words, or by another measure. Raises UsageError where arrays are lacking."""
+def otherwise(given: Asked | Given, layer: str | None, head: str | None, *, words: bool, measure: str | None) -> Chosen:
+    """As `chosen`, the weights read by words, or by another measure. Raises UsageError where arrays are lacking."""
     if not words and measure is None:
-        return trace_of(source, file, tokens, options, layer, head)
-    from attnctl.measures import by_words, check_measure, measured
+        return chosen(given, layer, head)
+    from attnctl.measures import by_words, measured
 
-    check_measure(measure, head is not None)
     rolled = measure == "rollout"  # which needs every layer, whichever is shown
-    trace, layers, heads = trace_of(source, file, tokens, options, None if rolled else layer, head)
+    trace, layers, heads = chosen(given, None if rolled else layer, head)
     if rolled:
         layers = o.selection(layer, len(trace.layers), "layer", trace.model.name)
     trace = measured(trace, measure or "weights")

@@ -14,15 +14,15 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.models.record import Run, chosen
 from attnctl.overview import Grid, HeadFacts, Links, LongRow, Overview, Part
-from attnctl.statistics import Tick, as_numpy, cut, effective_rank, even_edges, measure, pool, positions
+from attnctl.statistics import Tick, cut, effective_rank, even_edges, measure, pool, positions
 from attnctl.statistics.weights import at_offset, exact_rows, on_copies, top_links
 from attnctl.tokens import checked
-from attnctl.trace import Token
+from attnctl.trace import Token, as_numpy
 
 if TYPE_CHECKING:
     from attnctl.models import Model
 
-RANKED = 128  # cells a side of the overview whose effective rank is told
+RANKED = 64  # cells a side of the overview whose effective rank is told
 
 # from where on a head is called by a name; masses as in Gu et al. 2025 (sinks), the others as is usual
 NAMES = (
@@ -101,10 +101,11 @@ def long_row(
     *,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
+    tokens: tuple[Token, ...] | None = None,
     tick: Tick | None = None,
 ) -> LongRow:
     """The exact weights of one query, by its index, on every key; errors as of `survey`."""
-    given = _tokens(model, text)
+    given = _tokens(model, text) if tokens is None else tokens
     found: dict[tuple[int, int], Any] = {}
 
     def visit(layer: int, call: Call, heads: Sequence[int], tick: Tick | None) -> None:

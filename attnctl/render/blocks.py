@@ -93,7 +93,8 @@ class Blocks:
         n_q, n_k = weights.shape
         digits = len(str(n_q - 1)) + 1
         if left + digits + 2 * n_k <= width and n_q <= 60:
-            rows = [f"{i:>{digits - 1}} {name}" for i, name in enumerate(names)]
+            starts = self.reading.starts
+            rows = list(names) if starts else [f"{i:>{digits - 1}} {name}" for i, name in enumerate(names)]
             step = 1 if n_k <= 10 else 5
             if n_k > 2:
                 yield Text(" " * (left + digits) + "".join(f"{j:<{2 * step}}" for j in range(0, n_k, step)), style=DIM)
@@ -145,11 +146,13 @@ class Blocks:
             yield Text(f"each cell is the mean of {factor} × {factor} weights", style=DIM)
         pooled = self._shares(pool(weights, factor))  # (rows, columns)
         step = 10 * factor
-        ruler = "".join(f"{j:<10}" for j in range(0, weights.shape[1], step))
+        starts = self.reading.starts
+        ruler = "".join(f"{starts[1][j] if starts else j:<10}" for j in range(0, weights.shape[1], step))
         yield Text(" " * left + ruler[: pooled.shape[1]], style=DIM)
         for i, line in zip(range(0, len(pooled), 2), self._half_lines(pooled), strict=True):
             at = i * factor
-            yield Text(padded(f"{at:>{digits - 1}} {label_fit(names[at], 14)}", left, right=False)).append_text(line)
+            name = label_fit(names[at], left - 1) if starts else f"{at:>{digits - 1}} {label_fit(names[at], 14)}"
+            yield Text(padded(name, left, right=False)).append_text(line)
 
     def _half_lines(self, shares: Any) -> Iterator[Text]:
         """Rows two by two: ▀ with the upper weight as its colour, the lower as its background."""

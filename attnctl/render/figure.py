@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from attnctl.errors import UsageError
 from attnctl.render.glyphs import Labels
-from attnctl.render.reading import log_span, read, span
+from attnctl.render.reading import Reading, log_span, read, span
 from attnctl.render.sheet import Sheet
 from attnctl.trace import Trace
 
@@ -37,7 +37,7 @@ def heatmap(trace: Trace, **options: Any) -> Figure:
 
 
 def draw(
-    trace: Trace,
+    trace: Trace | Reading,
     *,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
@@ -50,7 +50,7 @@ def draw(
     renormalise: bool = False,
     dpi: float = DPI,
 ) -> Drawing:
-    """The weights of a trace, queries down the left, keys across the top.
+    """The weights of a trace, or of what was read already, queries down the left, keys across the top.
 
     `layers` and `heads` choose (None: all there are). `cmap` is a colour map of matplotlib, `size` (width, height) in
     inches. `values` writes the weights into the cells (None: where they fit). `log` makes the colours logarithmic.
@@ -67,7 +67,7 @@ def draw(
 
 def drawn(
     kind: type[Sheet],
-    trace: Trace,
+    trace: Trace | Reading,
     *,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
@@ -80,10 +80,12 @@ def drawn(
     renormalise: bool = False,
     dpi: float = DPI,
 ) -> Any:
-    """The weights of a trace on a sheet of this kind; the rest as of `draw`."""
-    reading = read(
-        trace, layers=layers, heads=heads, drop=(drop,) if isinstance(drop, str) else drop, renormalise=renormalise
-    )
+    """The weights of a trace, or of what was read, on a sheet of this kind; the rest as of `draw`."""
+    if isinstance(trace, Reading):
+        reading = trace
+    else:
+        names = (drop,) if isinstance(drop, str) else drop
+        reading = read(trace, layers=layers, heads=heads, drop=names, renormalise=renormalise)
     said, scale = reading.said, Normalize(*span(reading))
     if log:
         low, high, words = log_span(reading)

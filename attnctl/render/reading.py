@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.overview import Overview, Part
 from attnctl.tokens import find, shown
 from attnctl.trace import Bools, Floats, LayerTrace, Token, Trace
 
@@ -25,6 +26,8 @@ class Reading:
     weights: dict[tuple[int, int], Floats]  # (layer, head) → (n_q, n_k)
     masks: dict[int, Bools]  # layer → (n_q, n_k), true where a query may look; only layers that have one
     said: tuple[str, ...] = ()
+    # of a part of a text, or where weights are pooled: each row's and column's first token
+    starts: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     measure: str | None = None  # what stands in place of the weights: value-norm, rollout
     names: tuple[str, ...] = ()  # of the panels, where they are no heads
 
@@ -94,6 +97,39 @@ def read(
         said=told(keys, out, renormalise),
         measure=trace.measure,
     )
+
+
+def of_overview(overview: Overview, done: tuple[str, ...] = ()) -> Reading:
+    """The pooled grids of a long text, each row and column under its name; `done` says what else was done to them."""
+    grid = overview.grid
+    assert grid is not None
+    single = all(part.size == 1 for part in (*grid.rows, *grid.columns))
+    said = []
+    if grid.pool != "mass" and not single:
+        cell = f"each cell of {_tokens(grid.rows)} × {_tokens(grid.columns)}"
+        said.append(f"{cell}: the {'mean' if grid.pool == 'mean' else 'largest'} of its weights")
+    elif grid.pool == "mass":
+        said.append("share of its attention that a query of the row gives to the column, on average")
+    return Reading(
+        name=overview.model.name,
+        layers=tuple(dict.fromkeys(layer for layer, _ in grid.weights)),
+        heads=tuple(dict.fromkeys(head for _, head in grid.weights)),
+        queries=tuple(Token(part.name) for part in grid.rows),
+        keys=tuple(Token(part.name) for part in grid.columns),
+        weights=grid.weights,
+        masks=grid.masks,
+        said=(*said, *done),
+        starts=None if grid.pool == "mass" else (_starts(grid.rows), _starts(grid.columns)),
+    )
+
+
+def _starts(parts: Sequence[Part]) -> tuple[int, ...]:
+    return tuple(part.start for part in parts)
+
+
+def _tokens(parts: Sequence[Part]) -> str:
+    most = max(part.size for part in parts)
+    return f"{most} token{'s' * (most != 1)}"
 
 
 def _weights_of(layer: LayerTrace, first: LayerTrace) -> Floats:

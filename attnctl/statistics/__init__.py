@@ -16,6 +16,7 @@ import numpy as np
 
 from attnctl import attention
 from attnctl.attention import Array, Call
+from attnctl.trace import as_numpy
 
 Tick = Callable[[float], None]
 PLAIN = 512 * 512  # weights a head, up to which the matrix is simply built
@@ -47,14 +48,6 @@ def even_edges(n: int, most: int) -> list[int]:
 def is_short(call: Call) -> bool:
     """Whether the whole matrix is simply built."""
     return bool(call.queries.shape[-2] * call.keys.shape[-2] <= PLAIN)
-
-
-def as_numpy(array: Array) -> Any:
-    """Any library's array as NumPy on the CPU, low precision widened to float32."""
-    if isinstance(array, np.ndarray):
-        return array
-    tensor = array.detach().cpu()
-    return (tensor.float() if tensor.dtype.itemsize < 4 and tensor.dtype.is_floating_point else tensor).numpy()
 
 
 # --- one pass ----------------------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ import numpy as np
 
 from attnctl import attention
 from attnctl.attention import Array, Call
-from attnctl.statistics import MEMORY, as_numpy, cut, positions
+from attnctl.statistics import MEMORY, cut, positions
+from attnctl.trace import as_numpy
 
 
 def weights_between(call: Call, logsumexp: Any, rows: Any, columns: Any) -> Any:

@@ -32,7 +32,7 @@ def overview():
 def heads_facts():
     share = 1 / np.arange(1, 20001)  # words as in any language: Zipf
     ids = np.random.default_rng(0).choice(20000, n, p=share / share.sum())
-    coarse = statistics.even_edges(n, 128)
+    coarse = statistics.even_edges(n, 64)
     facts = statistics.measure(call, key_edges=coarse, row_edges=coarse, rows=True, marks=[np.arange(n) == 0, ids % 10 == 0])
     for offset in (0, -1, 1):
         weights.at_offset(call, facts.logsumexp, offset)

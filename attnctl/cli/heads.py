@@ -1,0 +1,135 @@
+"""`attnctl heads`: what each head does over a text, long or short, as a table, JSON, CSV or a picture."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from attnctl.cli import options as o
+from attnctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from attnctl.overview import HeadFacts, Overview
+
+PICTURES = (".png", ".svg", ".pdf")
+
+
+@o.with_model_options
+def heads(
+    text: o.Text = None,
+    *,
+    file: o.File = None,
+    layer: o.LayerChoice = None,
+    head: o.HeadChoice = None,
+    by: Annotated[
+        str | None,
+        typer.Option("--by", help="Most of this first: entropy, first, previous, induction, …", show_default=False),
+    ] = None,
+    top: Annotated[int | None, typer.Option("--top", help="Only so many heads.", min=1, show_default=False)] = None,
+    probe: Annotated[
+        bool,
+        typer.Option("--probe", help="Induction and duplicates by the usual probe: random tokens, said twice."),
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Write CSV, one line a head.")] = False,
+    output: Annotated[
+        str | None,
+        typer.Option("-o", "--output", help="A file: .csv, .json, or a picture: .png, .svg, .pdf.", show_default=False),
+    ] = None,
+    **options: Any,
+) -> None:
+    """Tell what each head does over a text: entropy, where its attention goes, how far, and what kind of head that makes it.
+
+    Masses are shares of a query's attention, averaged over the queries. A head "looks like" a previous-token, induction,
+    duplicate-token, sink or broad head where it passes the usual threshold.
+    """
+    form = _form(output, json, csv)
+    _check(by)
+    found = _facts(text, file, layer, head, probe, options)
+    facts = found.facts
+    from attnctl.render.heads import Table, as_csv
+    from attnctl.render.heads import by as sorted_by
+
+    ranked = sorted_by(facts, by)[:top]
+    if form in ("png", "svg", "pdf"):
+        from attnctl.files import write_whole
+        from attnctl.render.figure import image
+        from attnctl.render.heads import picture
+
+        title = f"{found.model.name}, {len(found.tokens):,} tokens"
+        write_whole(str(output), image(picture(facts, by or "entropy", title), form))
+    elif form == "csv":
+        _write(output, as_csv(ranked).encode())
+    elif form == "json":
+        from attnctl.overview import to_json
+
+        _write(output, to_json(replace(found, facts=tuple(ranked))) + b"\n")
+    else:
+        from rich.console import Console
+
+        Console(highlight=False, markup=False, emoji=False, soft_wrap=True).print(Table(ranked, by))
+
+
+def _form(output: str | None, json: bool, csv: bool) -> str:
+    if json and csv:
+        raise UsageError("--json and --csv exclude each other")
+    if output is None or output == "-":
+        return "json" if json else "csv" if csv else "terminal"
+    suffix = Path(output).suffix.lower()
+    if suffix not in (".csv", ".json", *PICTURES) or (json and suffix != ".json") or (csv and suffix != ".csv"):
+        raise UsageError(f"-o {output}: heads writes .csv, .json, or a picture as .png, .svg or .pdf")
+    from attnctl.files import check_writable
+
+    check_writable(output)
+    return suffix[1:]
+
+
+def _check(by: str | None) -> None:
+    from attnctl.overview import MEASURES
+
+    if by is not None and by not in MEASURES:
+        raise UsageError(f"--by {by}: it is {', '.join(MEASURES)}")
+
+
+def _facts(
+    text: str | None, file: str | None, layer: str | None, head: str | None, probe: bool, options: dict[str, Any]
+) -> Overview:
+    """The facts of the heads chosen; with `probe`, induction and duplicates as it finds them."""
+    from attnctl.cli.lengthy import check_cost, progress
+    from attnctl.models import long
+    from attnctl.tokens import checked
+
+    words = checked(o.text_of(text, file))
+    model = o.model_of(options)
+    info = model.info
+    layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
+    chosen = o.selection(head, info.n_heads or 1, "head", info.name)
+    tokens = model.tokenize(words)
+    count = len(chosen or range(info.n_heads or 1)) * len(layers or range(info.n_layers or 1))
+    check_cost(info, len(tokens), count)
+    with progress(f"{len(tokens):,} tokens, {count} heads") as tick:
+        found = long.survey(model, words, long.Ask(facts=True), layers=layers, heads=chosen, tokens=tokens, tick=tick)
+    if probe:
+        scores = long.probe(model, layers=layers, heads=chosen)
+        found = replace(found, facts=tuple(_probed(fact, *scores[fact.layer, fact.head]) for fact in found.facts))
+    o.say(found.notes)
+    return found
+
+
+def _probed(fact: HeadFacts, induction: float, duplicate: float) -> HeadFacts:
+    from attnctl.models.long import named
+
+    return named(replace(fact, induction=induction, duplicate=duplicate))
+
+
+def _write(output: str | None, data: bytes) -> None:
+    if output is None or output == "-":
+        sys.stdout.buffer.write(data)
+        return
+    from attnctl.files import write_whole
+
+    write_whole(output, data)
