@@ -133,6 +133,11 @@ def _formats(asked: str, output: str | None) -> tuple[str, ...]:
             raise UsageError(f"--format {name!r}: it is one or more of {', '.join(FORMATS)}")
     if output in (None, "-") and formats != ("json",):
         raise UsageError(f"--format {asked} needs a folder to write: name it with -o (stdout takes json alone)")
+    suffix = "" if output is None else output[output.rfind(".") :].lower()
+    if suffix in (".json", ".jsonl", ".npz", ".parquet", ".png", ".svg", ".pdf", ".csv"):
+        raise UsageError(
+            f"-o {output}: a batch writes a folder; for lines in one file leave -o out, and write > {output}"
+        )
     return formats
 
 

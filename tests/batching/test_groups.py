@@ -149,7 +149,7 @@ def test_groups_survive_being_killed(tmp_path: Path) -> None:
     assert process("batch", *args, "-o", str(tmp_path / "calm")).returncode == 3
     for _ in range(2):
         killed_midway([*args, "-o", str(tmp_path / "rough")], tmp_path / "rough", draw)
-        assert check_whole(tmp_path / "rough") % 192 == 0
+        assert check_whole(tmp_path / "rough") in (192, 250)  # whole groups, or all
     assert process("batch", *args, "-o", str(tmp_path / "rough")).returncode == 3
     assert contents(tmp_path / "rough") == contents(tmp_path / "calm")
     assert len(manifest(tmp_path / "rough")) == 250

@@ -175,6 +175,7 @@ def test_a_file_that_went_missing_is_made_again(run: Run, three: str, tmp_path: 
         (("{three}", "--head", "4"), 2, "no head 4 in demo"),
         (("{three}", "--cmap", "virids", "--format", "png", "-o", "{dir}/o"), 2, "did you mean viridis"),
         (("{three}", "--size", "big", "--format", "png", "-o", "{dir}/o"), 2, "WIDTHxHEIGHT"),
+        (("{three}", "-o", "{dir}/traces.jsonl"), 2, "a batch writes a folder"),
         (("{three}", "-o", "{dir}"), 2, "is not empty and holds no batch"),
         (("{three}", "-o", "{three}"), 1, "cannot write"),
         (("{three}", "-o", "{dir}/done", "--causal"), 2, "holds a batch with another model"),
