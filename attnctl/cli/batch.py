@@ -68,7 +68,14 @@ def batch(
         int, typer.Option("--batch-size", help="Texts of about one length that share a pass (checkpoints).", min=1)
     ] = 32,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", help="Processes [default: one a core].", min=1, show_default=False)
+        int | None,
+        typer.Option(
+            "--jobs",
+            "-j",
+            help="Processes [default: one a core; one for stdout and for checkpoints].",
+            min=1,
+            show_default=False,
+        ),
     ] = None,
     engine: Annotated[str, typer.Option("--engine", help="local, or ray: the workers of a Ray cluster.")] = "local",
     address: Annotated[
