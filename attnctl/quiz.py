@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -249,7 +250,7 @@ def _division(row: Row) -> Question | None:
         f"What is the scaled score{_of(row)}?",
         f"{score / np.sqrt(d_k):.6f}",
         f"{score:.2f} / √{d_k} = {score / np.sqrt(d_k):.2f}.",
-        tolerance=max(0.0151, 0.01 * abs(score / np.sqrt(d_k))),
+        tolerance=max(0.0151, 0.01 * abs(score / math.sqrt(d_k))),
     )
 
 

@@ -116,9 +116,9 @@ def open_tokenizer(name: str | None) -> Tokenize:
         return words
     if name == "chars":
         return characters
-    if name.endswith(".json") or Path(name).is_file():
+    if len(Path(name).name.encode()) <= 255 and (name.endswith(".json") or Path(name).is_file()):
         return from_file(name)
-    raise UsageError(f"no tokenizer {name!r}: it is words, chars, or the path of a tokenizer.json")
+    raise UsageError(f"no tokenizer {name[:80]!r}: it is words, chars, or the path of a tokenizer.json")
 
 
 def checked(text: str) -> str:
@@ -145,7 +145,7 @@ def find(tokens: Sequence[Token], query: str) -> int:
         raise UsageError(f"{shown(query)!r} stands at several places: name one by its index ({places})")
     if matches:
         return matches[0]
-    if re.fullmatch(r"[+-]?\d+", query):
+    if re.fullmatch(r"[+-]?\d{1,18}", query):
         at = int(query)
         if -len(tokens) <= at < len(tokens):
             return at % len(tokens)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attnctl import sound
 from attnctl.errors import AttnctlError
 from attnctl.files import read_bytes, write_whole
 
@@ -307,16 +307,22 @@ def parse_json(data: bytes | str, source: str) -> Any:
     import orjson
 
     try:
-        return orjson.loads(data)
+        return orjson.loads(data.removeprefix(b"\xef\xbb\xbf") if isinstance(data, bytes) else data)
     except orjson.JSONDecodeError as error:
         if "surrogate" not in str(error):
             raise AttnctlError(f"{source} is not JSON: {error}") from error
     import json  # reads what orjson refuses; the halves become U+FFFD
 
-    loaded = json.loads(data)
-    return json.loads(
-        json.dumps(loaded, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    )
+    try:
+        loaded = json.loads(data, parse_constant=_no_number)
+        text = json.dumps(loaded, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise AttnctlError(f"{source} is not JSON: {sound.reason(error)}") from error
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no number")
 
 
 def from_document(document: Any, source: str = "this trace") -> Trace:
@@ -328,40 +334,33 @@ def from_document(document: Any, source: str = "this trace") -> Trace:
     try:
         tokens = _tokens_from(document["tokens"])
         key_tokens = _tokens_from(document["key_tokens"]) if "key_tokens" in document else None
-        known = {k: v for k, v in document["model"].items() if k in _INFO_FIELDS}
         trace = Trace(
             text=str(document["text"]),
             tokens=tokens,
-            model=ModelInfo(**known),
+            model=sound.typed(ModelInfo, document["model"]),
             layers=tuple(_layer_from(layer) for layer in document["layers"]),
             embeddings=_floats(document["embeddings"]) if "embeddings" in document else None,
             key_tokens=key_tokens,
-            predictions=tuple(Prediction(**p) for p in document.get("predictions", ())),
+            predictions=tuple(sound.typed(Prediction, p) for p in document.get("predictions", ())),
             measure=document.get("measure"),
-            notes=tuple(document.get("notes", ())),
+            notes=tuple(str(note) for note in document.get("notes", ())),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
         raise AttnctlError(f"{source} is a damaged trace: {what}") from error
-    return _checked(trace, source)
+    return sound.checked(trace, source)
 
 
 def _tokens_from(entries: list[dict[str, Any]]) -> tuple[Token, ...]:
-    return tuple(
-        Token(
-            str(entry["text"]),
-            entry.get("id"),
-            entry.get("start"),
-            entry.get("end"),
-            bool(entry.get("special", False)),
-            bool(entry.get("unknown", False)),
-        )
-        for entry in entries
-    )
+    return tuple(sound.typed(Token, entry) for entry in entries)
 
 
 def _floats(values: Any) -> Floats:
-    return np.asarray(values, dtype=np.float32)
+    with np.errstate(over="ignore"):  # what overflows is refused below
+        array = np.asarray(values, dtype=np.float32)
+    if array.ndim == 0 or not np.isfinite(array).all():
+        raise ValueError("a number is missing, or not finite (NaN or infinity)")
+    return array
 
 
 def _layer_from(entry: dict[str, Any]) -> LayerTrace:
@@ -382,21 +381,6 @@ def _layer_from(entry: dict[str, Any]) -> LayerTrace:
         parameters=parameters,
         **arrays,
     )
-
-
-def _checked(trace: Trace, source: str) -> Trace:
-    """The trace itself, if its grids have as many rows and columns as it has tokens."""
-    n_k = len(trace.keys_of)
-    for layer in trace.layers:
-        n_q = len(trace.tokens) if layer.rows is None else len(layer.rows)
-        if layer.rows is not None and not all(0 <= row < len(trace.tokens) for row in layer.rows):
-            raise AttnctlError(f"{source}: layer {layer.layer} has rows beyond its {len(trace.tokens)} tokens")
-        for name in ("scores", "scaled_scores", "weights"):
-            array = getattr(layer, name)
-            if array is not None and array.shape != (len(layer.heads), n_q, n_k):
-                wanted = (len(layer.heads), n_q, n_k)
-                raise AttnctlError(f"{source}: {name} of layer {layer.layer} has shape {array.shape}, not {wanted}")
-    return trace
 
 
 # --- files -------------------------------------------------------------------------------------------------------
@@ -460,7 +444,7 @@ def load(path: str | Path) -> Trace:
 
 def from_npz(data: bytes, source: str = "this file") -> Trace:
     """Read a trace from the bytes of an NPZ file; nothing in it is ever unpickled."""
-    arrays = read_npz(data, source)
+    arrays = sound.read_npz(data, source)
     if "trace" not in arrays:
         raise AttnctlError(f"{source} is not a trace: it has no entry 'trace'")
     bare = from_json(str(arrays.pop("trace")), source)
@@ -468,33 +452,15 @@ def from_npz(data: bytes, source: str = "this file") -> Trace:
     for layer in bare.layers:
         prefix = f"layers.{layer.layer}."
         own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-        known: dict[str, Any] = {name: own[name] for name in (*LAYER_ARRAYS, *HEAD_ARRAYS) if name in own}
-        parameters = {name: own[name] for name in (*PER_HEAD, *SHARED) if name in own}
+        try:
+            known: dict[str, Any] = {
+                name: np.asarray(own[name], np.bool_) if name == "mask" else _floats(own[name])
+                for name in (*LAYER_ARRAYS, *HEAD_ARRAYS)
+                if name in own
+            }
+            parameters = {name: _floats(own[name]) for name in (*PER_HEAD, *SHARED) if name in own}
+        except (ValueError, TypeError) as error:
+            raise AttnctlError(f"{source}: layer {layer.layer}: {error}") from error
         layers.append(dataclasses.replace(layer, parameters=parameters, **known))
-    return _checked(dataclasses.replace(bare, embeddings=arrays.get("embeddings"), layers=tuple(layers)), source)
-
-
-def read_npz(data: bytes, source: str) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of an NPZ file. Raises AttnctlError where it is damaged or holds pickled objects."""
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise AttnctlError(f"{source} is a single array, not an .npz archive")
-            return {name: archive[name] for name in archive.files}
-    except (
-        ValueError,
-        EOFError,
-        zipfile.BadZipFile,
-        zipfile.LargeZipFile,
-        zlib.error,
-        NotImplementedError,
-        MemoryError,
-    ) as error:
-        raise AttnctlError(f"{source} is not a sound .npz file: {_first_line(error)}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error) or type(error).__name__
-    if "allow_pickle" in text or "pickle" in text.lower():
-        return "it holds pickled objects, which attnctl never unpickles"
-    return text.splitlines()[0][:120]
+    embeddings = _floats(arrays["embeddings"]) if "embeddings" in arrays else None
+    return sound.checked(dataclasses.replace(bare, embeddings=embeddings, layers=tuple(layers)), source)

@@ -100,9 +100,8 @@ def test_bad_json_is_refused(text: str, says: str) -> None:
 def test_a_grid_of_another_size_than_the_tokens_is_refused() -> None:
     document = json.loads(made().to_json())
     document["tokens"].pop()
-    with pytest.raises(
-        AttnctlError, match=r"weights of layer 0 has shape \(1, 4, 4\), not \(1, 3, 3\)|scores of layer"
-    ):
+    del document["embeddings"]
+    with pytest.raises(AttnctlError, match=r"of layer 0 has shape \(1, 4, 8\), not \(1, 3, …\)"):
         from_json(json.dumps(document))
 
 

@@ -137,7 +137,7 @@ class Worker:
 
     def _alone(self, item: Item, recording: Recording) -> Trace:
         model = self.model(item)
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by name
+        with np.errstate(all="ignore"):  # what overflows is refused by name
             return recording.trace(model.run(recording.tokens, recording.visit, item.text))
 
     def _shares(self, item: Item) -> bool:

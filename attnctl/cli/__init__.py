@@ -106,10 +106,29 @@ def complain(message: str) -> None:
     print(f"attnctl: {shown(message)}", file=sys.stderr)
 
 
+def _ready_streams() -> None:
+    """Give closed streams a place that goes nowhere, and have what an old encoding lacks written as an escape."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123
+        elif mode == "w" and hasattr(stream, "reconfigure") and "utf" not in (stream.encoding or "").lower():
+            stream.reconfigure(errors="backslashreplace")
+
+
 def main() -> None:
     """Run attnctl and exit with its code: 0 done, 1 failed, 2 wrong usage, 3 in part, 130 interrupted."""
+    _ready_streams()
     try:
         code = app(standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _write_no_more()
+        code = DONE
+    except OSError as error:  # the help could not be written
+        complain(f"cannot write the output: {(error.strerror or str(error)).lower()}")
+        _write_no_more()
+        code = FAILED
     except Exception as error:
         if not hasattr(error, "format_message"):  # a bug of ours: the traceback says where
             raise

@@ -170,8 +170,10 @@ def _write_walk(
     from rich.console import Console
 
     from attnctl.render.terminal import Explanation
-    from attnctl.steps import focus
+    from attnctl.steps import focus, walk
 
+    if names is not None and not any(walk(trace, None, names)):
+        raise UsageError(f"--steps {','.join(names)}: this run has no such step")
     picked = o.selection(head, trace.model.n_heads or 1, "head", trace.model.name)
     best = focus(trace, head=picked[0] if picked and len(picked) == 1 else None, query=query)
     if layer is None and best is not None and len(trace.layers) > WALKED_LAYERS:
@@ -183,12 +185,12 @@ def _write_walk(
         else:
             own = focus(trace, layer=part.layer, query=best.query if best else None)
             heads[part.layer] = (own.head,) if own else part.heads[:1]
-    walk = Explanation(trace, best, heads=heads, only=names, precision=precision, story=story)
+    page = Explanation(trace, best, heads=heads, only=names, precision=precision, story=story)
     if output is None or output == "-":
-        Console(highlight=False, markup=False, emoji=False).print(walk)
+        Console(highlight=False, markup=False, emoji=False).print(page)
         return
     from attnctl.files import write_whole
     from attnctl.render.saved import as_svg, as_text
 
-    saved = as_svg(walk, "attnctl explain") if output.lower().endswith(".svg") else as_text(walk)
+    saved = as_svg(page, "attnctl explain") if output.lower().endswith(".svg") else as_text(page)
     write_whole(output, saved.encode())

@@ -27,7 +27,8 @@ def softmax(
         str | None, typer.Option("--scale", help="Multiply the scores by this: 8, 0.125 or 1/8.", show_default=False)
     ] = None,
     d_k: Annotated[
-        int | None, typer.Option("--d-k", help="Scale as attention does: divide by √d_k.", min=1, show_default=False)
+        int | None,
+        typer.Option("--d-k", help="Scale as attention does: divide by √d_k.", min=1, max=10**9, show_default=False),
     ] = None,
     temperature: Annotated[float, typer.Option("--temperature", help="Divide by this before the softmax.")] = 1.0,
     tokens: Annotated[

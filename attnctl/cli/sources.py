@@ -152,6 +152,8 @@ def _form(where: str, data: bytes, tokens: str | None) -> str:
         return "matrix"
     if data[:2] == b"PK":
         return "npz"
+    if where.lower().endswith(".npz"):
+        raise AttnctlError(f"{where} is not a sound .npz file (nothing is ever unpickled)")
     suffix = Path(where).suffix.lower() if where != "standard input" else ""
     if start[:1] == b"{" and (suffix in TRACES or b'"schema"' in start[:200]):
         return "trace"
@@ -179,7 +181,8 @@ def _trace(where: str, data: bytes, tokens: str | None) -> Trace:
     """A trace, or bare weights as one."""
     form = _form(where, data, tokens)
     if form == "npz":
-        from attnctl.trace import from_npz, read_npz
+        from attnctl.sound import read_npz
+        from attnctl.trace import from_npz
 
         if "trace" in read_npz(data, where):
             form = "trace"
@@ -212,7 +215,7 @@ def names_of(tokens: str) -> list[str]:
     if tokens.lstrip().startswith("["):
         try:
             names = json.loads(tokens)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             names = None
         if isinstance(names, list) and all(isinstance(name, str) for name in names):
             return names

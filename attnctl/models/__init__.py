@@ -23,6 +23,8 @@ __all__ = ["Model", "Visit", "attend", "open_model", "record"]
 
 DEFAULT = "demo"
 
+LONGEST_NAME = 255  # bytes, on every common file system
+
 REGISTRY = {
     "demo": "attnctl.models.bundled:open_demo",
     "demo-masked": "attnctl.models.bundled:open_demo_masked",
@@ -53,6 +55,8 @@ def open_model(name: str = DEFAULT, **options: Any) -> Model:
     """
     given = {key: value for key, value in options.items() if value is not None}
     predict = given.pop("predict", None)
+    if len(name.rpartition("/")[2].encode()) > LONGEST_NAME:
+        raise UsageError(f"no model {name[:40]!r}…: no file has so long a name")
     if given.get("qkv") is not None:
         module, attribute = "attnctl.models.matrix", "open_qkv"
     elif name in REGISTRY:

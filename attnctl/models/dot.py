@@ -8,7 +8,7 @@ from typing import Any
 
 from attnctl.errors import UsageError
 from attnctl.models.embeddings import given_rows
-from attnctl.models.random import random_rows
+from attnctl.models.random import MOST, MOST_LAYERS, random_rows
 from attnctl.models.stack import Settings, Stack, info_of
 from attnctl.tokens import open_tokenizer
 from attnctl.trace import Floats, Token
@@ -42,6 +42,8 @@ def open_dot(
     for name, value in (("d-model", d_model), ("heads", heads), ("layers", layers)):
         if value < 1:
             raise UsageError(f"--{name} {value}: at least 1")
+    if layers > MOST_LAYERS or d_model > MOST:
+        raise UsageError(f"--layers {str(layers)[:12]}, --d-model {str(d_model)[:12]}: ask for less")
     if d_model % heads:
         raise UsageError(f"--heads {heads}: the {d_model} dimensions of the embeddings do not divide into them")
     d_k = d_model // heads

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,8 @@ import numpy.typing as npt
 
 from attnctl.errors import AttnctlError
 from attnctl.files import decode, read_bytes
-from attnctl.trace import Floats, Token, read_npz
+from attnctl.sound import read_npy, read_npz
+from attnctl.trace import Floats, Token
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def read_array(path: str, names: tuple[str, ...] = (), data: bytes | None = None
     data = read_bytes(path) if data is None else data
     if data[:2] == b"PK":
         arrays = read_npz(data, path)
-        labels = tuple(str(name) for name in arrays.pop("tokens", ()))
+        labels = labels_of(arrays.pop("tokens", None), path)
         found = [name for name in names if name in arrays] or list(arrays)
         if len(found) != 1:
             raise AttnctlError(f"{path} holds {', '.join(found) or 'nothing'}: name one array {' or '.join(names)}")
@@ -78,14 +78,13 @@ def read_array(path: str, names: tuple[str, ...] = (), data: bytes | None = None
     return read_csv(decode(data, path), path)
 
 
-def read_npy(data: bytes, path: str) -> npt.NDArray[Any]:
-    """The array of a .npy file's bytes. Raises AttnctlError where it is damaged or holds pickled objects."""
-    try:
-        array: npt.NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError, MemoryError, OverflowError) as error:
-        reason = "it holds pickled objects, which attnctl never unpickles" if "pickle" in str(error) else str(error)
-        raise AttnctlError(f"{path} is not a sound .npy file: {reason.splitlines()[0][:120]}") from error
-    return array
+def labels_of(tokens: npt.NDArray[Any] | None, path: str) -> tuple[str, ...]:
+    """The entry `tokens` of an .npz as labels. Raises AttnctlError where it is no list."""
+    if tokens is None:
+        return ()
+    if tokens.ndim != 1:
+        raise AttnctlError(f"{path}: tokens has shape {tokens.shape}: it is a list of names")
+    return tuple(str(name) for name in tokens)
 
 
 def read_csv(text: str, path: str) -> tuple[Floats, tuple[str, ...]]:
@@ -94,7 +93,13 @@ def read_csv(text: str, path: str) -> tuple[Floats, tuple[str, ...]]:
     A first line and a first column without numbers are taken for labels: those of the rows are returned.
     """
     delimiter = next((mark for mark in ("\t", ";") if mark in text), ",")
-    lines = [line for line in csv.reader(text.splitlines(), delimiter=delimiter) if any(cell.strip() for cell in line)]
+    try:
+        split = list(csv.reader(text.splitlines(), delimiter=delimiter))
+    except csv.Error as error:
+        raise AttnctlError(f"{path} is not a sound table: {error}") from error
+    lines = [line for line in split if any(cell.strip() for cell in line)]
+    if lines and all(_has_comma(cell) for cell in lines[0]):
+        raise AttnctlError(f"{path} has decimal commas ({lines[0][0].strip()}): write them as points")
     if lines and not any(_is_number(cell) for cell in lines[0]):
         lines = lines[1:]
     labels: tuple[str, ...] = ()
@@ -112,6 +117,10 @@ def read_csv(text: str, path: str) -> tuple[Floats, tuple[str, ...]]:
     if not rows or not rows[0]:
         raise AttnctlError(f"{path} holds no numbers")
     return finite(np.asarray(rows), path), labels
+
+
+def _has_comma(cell: str) -> bool:
+    return "," in cell and _is_number(cell.replace(",", ".", 1))
 
 
 def _is_number(cell: str) -> bool:

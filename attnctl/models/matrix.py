@@ -14,8 +14,9 @@ from attnctl.models.devices import place, where
 from attnctl.models.embeddings import finite, read_array
 from attnctl.models.record import Run
 from attnctl.models.stack import Settings, info_of
+from attnctl.sound import read_npz
 from attnctl.tokens import Tokenize, open_tokenizer
-from attnctl.trace import Floats, LayerTrace, ModelInfo, Token, Trace, read_npz
+from attnctl.trace import Floats, LayerTrace, ModelInfo, Token, Trace
 
 
 @dataclass(frozen=True)

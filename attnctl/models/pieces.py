@@ -190,7 +190,7 @@ def read_json(path: Path) -> dict[str, Any]:
         loaded = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise AttnctlError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise AttnctlError(f"{path} is not JSON: {error}") from error
     if not isinstance(loaded, dict):
         raise AttnctlError(f"{path} holds no settings: it is not a JSON object")

@@ -17,6 +17,8 @@ from attnctl.trace import Floats, Token
 
 NOTE = "random weights: the numbers show how attention is computed, and mean nothing yet"
 
+MOST, MOST_LAYERS = 10**9, 10_000  # numbers, and layers, beyond which nobody reads them
+
 
 def random_rows(seed: int, d_model: int, tokens: Sequence[Token]) -> Floats:
     """One row a token, of variance 1, that depends on the seed and the token's text alone → (n, d_model)."""
@@ -72,12 +74,21 @@ def open_random(
     )
 
 
+def _large(number: int) -> str:
+    return f"{number:,}" if number < 10**15 else "far too many"
+
+
 def _sizes(
     d_model: int, d_k: int | None, heads: int, kv_heads: int, layers: int, settings: Settings
 ) -> tuple[int, int]:
     for name, value in (("d-model", d_model), ("heads", heads), ("kv-heads", kv_heads), ("layers", layers)):
         if value < 1:
             raise UsageError(f"--{name} {value}: at least 1")
+    numbers = layers * heads * d_model * (d_model // heads if d_k is None else d_k)
+    if numbers > MOST or layers > MOST_LAYERS:
+        raise UsageError(
+            f"--layers, --heads, --d-model and --d-k ask for {_large(numbers)} numbers a matrix: ask for less"
+        )
     if heads % kv_heads:
         raise UsageError(f"--heads {heads} cannot share --kv-heads {kv_heads} evenly: heads must be a multiple of it")
     if d_k is None:

@@ -59,12 +59,12 @@ def selected(spec: str, count: int, what: str, of: str) -> list[int]:
     wanted: list[int] = []
     for part in spec.split(","):
         part = part.strip()
-        if match := re.fullmatch(r"(\d+)-(\d+)", part):
+        if match := re.fullmatch(r"(\d{1,18})-(\d{1,18})", part):
             first, last = int(match[1]), int(match[2])
             if last < first:
                 raise UsageError(f"--{what} {part}: from {first} down to {last} is no range")
             wanted += range(first, min(last, first + count) + 1)
-        elif re.fullmatch(r"-?\d+", part):
+        elif re.fullmatch(r"-?\d{1,18}", part):
             wanted.append(int(part))
         else:
             raise UsageError(f"--{what} {spec!r}: it reads 3, 0-5, 1,4,7, -1 or all")
@@ -86,7 +86,7 @@ def record(
     selection that is not there.
     """
     recording = Recording(model, text, layers=layers, heads=heads, rows=rows, tokens=tokens)
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by name, not warned of
+    with np.errstate(all="ignore"):  # what overflows is refused by name, not warned of
         return recording.trace(model.run(recording.tokens, recording.visit, text))
 
 

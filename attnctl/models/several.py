@@ -32,7 +32,7 @@ def can_batch(model: Any) -> bool:
 
 def record_several(model: Checkpoint, recordings: Sequence[Recording]) -> list[Trace]:
     """The trace of each recording, all in one pass. Raises AttnctlError as `record`, without saying for which."""
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         runs = _run(model, [recording.tokens for recording in recordings], [r.visit for r in recordings])
         return [recording.trace(ran) for recording, ran in zip(recordings, runs, strict=True)]
 

@@ -126,7 +126,18 @@ def sizes(name: str) -> Sizes:
 
 
 def of_configuration(settings: dict[str, Any], name: str, source: str) -> Sizes:
-    """The sizes that a config.json states, or that its architecture takes for granted."""
+    """The sizes that a config.json states, or that its architecture takes for granted.
+
+    Raises AttnctlError where it does not state them, or states what cannot be.
+    """
+    try:
+        return _of_configuration(settings, name, source)
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        what = f"it lacks {error}" if isinstance(error, KeyError) else str(error).splitlines()[0][:100]
+        raise AttnctlError(f"the configuration of {name} cannot be read: {what}") from error
+
+
+def _of_configuration(settings: dict[str, Any], name: str, source: str) -> Sizes:
     settings = _text(settings)
     if any(_said(settings, what) is None for what in ("layers", "heads", "d_model")):
         settings = _text(_with_defaults(settings, name))

@@ -17,8 +17,9 @@ from attnctl.files import said_plainly
 from attnctl.models.embeddings import finite, given_rows
 from attnctl.models.random import random_rows
 from attnctl.models.stack import PROJECTIONS, Settings, Stack, info_of
+from attnctl.sound import read_npz
 from attnctl.tokens import BLANKS, Tokenize, open_tokenizer
-from attnctl.trace import Floats, Token, read_npz
+from attnctl.trace import Floats, Token
 
 LAYER_TENSORS = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O")
 MODEL_TENSORS = ("embedding", "positions", "unembedding")
@@ -112,8 +113,10 @@ def open_weights(
     layers = tuple(
         _fitted(file, layer, n_heads, n_kv_heads if n_kv_heads is not None else n_heads) for layer in _layers(file)
     )
-    settings = Settings(**(_file_settings(file) | how | {"seed": seed}))
-    d_model = layers[0]["W_Q"].shape[1]
+    settings = _settings(file, how, seed)
+    d_model, d_k = layers[0]["W_Q"].shape[1:]
+    if settings.rope_theta is not None and d_k % 2:
+        raise AttnctlError(f"{path}: RoPE turns pairs of dimensions, but d_k is {d_k}")
     embed, vocabulary, notes = _embedding(file, d_model, seed, embeddings)
     for tensor, at in (("positions", 1), ("unembedding", 0)):
         if tensor in file.tensors and (file.tensors[tensor].ndim != 2 or file.tensors[tensor].shape[at] != d_model):
@@ -155,6 +158,16 @@ def _name_of(path: str) -> str:
     return Path(path).parent.name if Path(path).name == "weights.safetensors" else Path(path).stem
 
 
+def _settings(file: WeightFile, how: dict[str, Any], seed: int) -> Settings:
+    """The file's metadata under what the command line says. Raises AttnctlError for what the file says wrongly."""
+    own = _file_settings(file)
+    try:
+        Settings(**own)
+    except UsageError as error:
+        raise AttnctlError(f"{file.path}: metadata {str(error).removeprefix('--').replace('-', '_', 1)}") from error
+    return Settings(**(own | how | {"seed": seed}))
+
+
 def _file_settings(file: WeightFile) -> dict[str, Any]:
     """What the metadata says of how to attend, as fields of Settings."""
     known: dict[str, Any] = {}
@@ -176,7 +189,7 @@ def _layers(file: WeightFile) -> list[dict[str, Floats]]:
     """Each layer's tensors by their short names."""
     numbered: dict[int, dict[str, Floats]] = {}
     for name, tensor in file.tensors.items():
-        match = re.fullmatch(r"(?:layers\.(\d+)\.)?(\w+)", name)
+        match = re.fullmatch(r"(?:layers\.(\d{1,6})\.)?(\w+)", name)
         if match and match[2] in LAYER_TENSORS:
             numbered.setdefault(int(match[1] or 0), {})[match[2]] = tensor
     if not numbered:
@@ -241,7 +254,7 @@ def _by_head(path: str, name: str, w: Floats, heads: int | None) -> Floats:
             raise AttnctlError(f"{path}: {name} has shape {w.shape}, {w.shape[0]} heads, but {heads} are asked for")
         return w
     if w.ndim == 2 and 0 not in w.shape:
-        heads = heads or 1
+        heads = 1 if heads is None else heads
         if heads < 1 or w.shape[1] % heads:
             raise AttnctlError(f"{path}: {name} {w.shape} does not divide into {heads} heads: see --heads, --kv-heads")
         return np.ascontiguousarray(w.reshape(w.shape[0], heads, -1).transpose(1, 0, 2))  # (heads, d_model, d)
@@ -299,7 +312,7 @@ def _vocabulary(file: WeightFile) -> list[str]:
         return []
     try:
         tokens = json.loads(file.metadata["tokens"])
-    except ValueError:
+    except (ValueError, RecursionError):
         tokens = None
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         raise AttnctlError(f"{file.path}: metadata tokens is not a JSON list of strings")
