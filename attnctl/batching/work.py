@@ -79,6 +79,7 @@ class Worker:
 
     def __init__(self, work: Work, model: Model | None = None) -> None:
         self.work = work
+        self._can: bool | None = None  # whether texts may share a pass through this model
         self._sound: bool | None = None  # whether padding leaves this model's weights as they are
         self._models: dict[str, Model] = {} if model is None else {NONE: model}
 
@@ -141,9 +142,13 @@ class Worker:
 
     def _shares(self, item: Item) -> bool:
         """Whether the item may share a pass with others."""
-        from attnctl.models.several import can_batch
+        if own_options(item):
+            return False
+        if self._can is None:
+            from attnctl.models.several import can_batch
 
-        return not own_options(item) and can_batch(self.model(item))
+            self._can = can_batch(self.model(item))
+        return self._can
 
     def _together(self, ready: list[tuple[Item, Recording]]) -> Iterator[Done]:
         """Texts of about one length at a time, in one pass; where that fails, each alone."""

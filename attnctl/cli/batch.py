@@ -62,7 +62,7 @@ def batch(
     ] = 2048,
     batch_size: Annotated[
         int, typer.Option("--batch-size", help="Texts of about one length that share a pass (checkpoints).", min=1)
-    ] = 8,
+    ] = 32,
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", help="Processes [default: one a core].", min=1, show_default=False)
     ] = None,

@@ -224,6 +224,8 @@ def without_batch(call: Call) -> Call:
         name: part[0] if part is not None and part.ndim >= (3 if name == "mask" else 4) else part
         for name, part in parts.items()
     }
+    if flat["mask"] is not None and bool(flat["mask"].all()):
+        flat["mask"] = None  # it hides nothing
     return replace(call, **flat)
 
 

@@ -196,7 +196,11 @@ def _run(
             met.add(layer)
             narrow = call if len(some) == call.queries.shape[0] else attention.select(call, list(some))
             visit(layer, narrow, some, None if tick is None else lambda share: tick(share / len(keep)))
-        return None  # the model goes on with a fused kernel
+        if layer < max(keep):
+            return None  # the model goes on with a fused kernel
+        shape = (*call.queries.shape[:-1], call.values.shape[-1])  # (heads, n, d_v)
+        # nothing that follows the last layer asked for is looked at
+        return attention.namespace(call.queries).zeros(shape, dtype=call.values.dtype, device=call.values.device)
 
     ran = model.run(tokens, seen, text)
     if not met:

@@ -26,7 +26,8 @@ def can_batch(model: Any) -> bool:
         return False
     from attnctl.models.interface import follows_interface
 
-    return follows_interface(model.network)
+    # an indexer that picks keys picks others where the last bits differ, and those differ in company
+    return follows_interface(model.network) and not hasattr(model.network.config.get_text_config(), "index_topk")
 
 
 def record_several(model: Checkpoint, recordings: Sequence[Recording]) -> list[Trace]:

@@ -80,7 +80,7 @@ def drawn(
     renormalise: bool = False,
     dpi: float = DPI,
 ) -> Any:
-    """The weights of a trace on a sheet of this kind; the rest as of `draw`."""
+    """The weights of a trace, or of what was read, on a sheet of this kind; the rest as of `draw`."""
     if isinstance(trace, Reading):
         reading = trace
     else:
