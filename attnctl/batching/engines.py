@@ -19,6 +19,7 @@ from typing import Any
 from attnctl.batching.items import Item
 from attnctl.batching.work import Result, Work, Worker
 from attnctl.errors import AttnctlError
+from attnctl.models import Model
 
 FEW = {True: 24, False: 1000}  # items, pictures or not, for which other processes are not worth their start
 SHARED = 64  # items among which those of about one length are found, to share a pass through a checkpoint
@@ -26,12 +27,14 @@ LETTERS = 20_000  # of the texts in a chunk: what is made of them is held at onc
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-def results(work: Work, items: Iterable[Item], jobs: int, flowing: bool = False) -> Iterator[list[Result]]:
-    """All of the work, by `jobs` processes where there is enough of it.
+def results(
+    work: Work, items: Iterable[Item], jobs: int, flowing: bool = False, model: Model | None = None
+) -> Iterator[list[Result]]:
+    """All of the work, by `jobs` processes where there is enough of it; `model` is the work's own, opened.
 
     `flowing`: the items come when they come (a pipe), and each result is wanted as soon as it can be.
     """
-    size = SHARED if work.batch_size > 1 else 8 if work.slow else 32
+    size = size_of(work)
     if flowing:
         several, parts = jobs > 1, as_they_come(items, size)
     else:
@@ -39,7 +42,12 @@ def results(work: Work, items: Iterable[Item], jobs: int, flowing: bool = False)
         head = list(islice(items, FEW[work.slow])) if jobs > 1 else []
         several = jobs > 1 and len(head) == FEW[work.slow]
         parts = chunks(chain(head, items), size if several or work.batch_size > 1 else 1 if work.slow else 16)
-    yield from processes(work, parts, jobs) if several else here(work, parts)
+    yield from processes(work, parts, jobs) if several else here(work, parts, model)
+
+
+def size_of(work: Work) -> int:
+    """How many items are handed to a worker at a time."""
+    return SHARED if work.batch_size > 1 else 8 if work.slow else 32
 
 
 def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
@@ -86,9 +94,9 @@ def as_they_come(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
         yield chunk
 
 
-def here(work: Work, chunks: Iterable[list[Item]]) -> Iterator[list[Result]]:
+def here(work: Work, chunks: Iterable[list[Item]], model: Model | None = None) -> Iterator[list[Result]]:
     """All of it in this process."""
-    worker = Worker(work)
+    worker = Worker(work, model)
     for chunk in chunks:
         yield worker.results(chunk)
 

@@ -17,7 +17,7 @@ from typing import IO, Any, Protocol
 from attnctl.batching.items import Item
 from attnctl.batching.work import Result
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.files import said_plainly, write_whole
+from attnctl.files import locked, said_plainly, write_whole
 
 SCHEMA = "attnctl.batch/1"
 GROUP = 192  # items that are done or not done together, where a format holds many in one file
@@ -79,7 +79,10 @@ class Folder:
                 raise UsageError(f"{self.path} is not empty and holds no batch: give a new folder")
             self._manifest = manifest.open("a+b", buffering=0)
             try:
-                _lock(self._manifest, self.path)
+                if not locked(self._manifest):
+                    raise AttnctlError(
+                        f"{self.path} is being written by another run: wait for it, or give another folder"
+                    )
                 self._compare(run)
                 (self.path / ".part").unlink(missing_ok=True)
                 self._lines = {form: (self.path / LINES[form]).open("a+b", buffering=0) for form in self._growing()}
@@ -335,21 +338,3 @@ def _append(file: IO[bytes], data: bytes, path: Path) -> None:
     with said_plainly("write", path):
         while view:
             view = view[file.write(view) :]
-
-
-def _lock(file: IO[bytes], folder: Path) -> None:
-    """Hold the manifest until this process ends, however it ends."""
-    try:
-        try:
-            import fcntl
-        except ImportError:  # Windows: a byte far behind the end
-            import msvcrt  # type: ignore[import-not-found, unused-ignore]
-
-            file.seek(1 << 60)
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
-        else:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise AttnctlError(f"{folder} is being written by another run: wait for it, or give another folder") from None
-    except PermissionError:
-        raise AttnctlError(f"{folder} is being written by another run: wait for it, or give another folder") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,8 +13,11 @@ from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
 
 if TYPE_CHECKING:
     from attnctl.batching.folder import Folder
+    from attnctl.batching.items import Item
     from attnctl.batching.sources import Source
     from attnctl.batching.work import Result, Work
+
+    Do = Callable[..., Iterator[list[Result]]]  # called with items and flowing=, answers results in their order
 
 FORMATS = ("json", "npz", "parquet", "png", "svg", "pdf", "contact-sheet", "statistics")
 
@@ -64,8 +68,25 @@ def batch(
         int, typer.Option("--batch-size", help="Texts of about one length that share a pass (checkpoints).", min=1)
     ] = 32,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", help="Processes [default: one a core].", min=1, show_default=False)
+        int | None,
+        typer.Option(
+            "--jobs",
+            "-j",
+            help="Processes [default: one a core; one for stdout and for checkpoints].",
+            min=1,
+            show_default=False,
+        ),
     ] = None,
+    engine: Annotated[str, typer.Option("--engine", help="local, or ray: the workers of a Ray cluster.")] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address", help="The Ray cluster: auto, or HOST:PORT; one of this machine without it.", show_default=False
+        ),
+    ] = None,
+    gpus_per_worker: Annotated[
+        float, typer.Option("--gpus-per-worker", help="GPUs that each of Ray's workers takes.", min=0)
+    ] = 0.0,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first text that cannot be done.")] = False,
     cmap: o.Cmap = "viridis",
     size: o.Size = None,
@@ -83,21 +104,32 @@ def batch(
     is 3. A line of JSON has "text", and where wanted "id", "tokens", and "options" of its own.
     """
     asked = _formats(formats, output)
+    if engine not in ("local", "ray"):
+        raise UsageError(f"--engine {engine}: it is local or ray")
+    if engine == "local" and (address is not None or gpus_per_worker):
+        raise UsageError("--address and --gpus-per-worker are for --engine ray")
     look: dict[str, Any] = {"cmap": cmap, "values": values, "log": log, "drop": tuple(drop or ()), "dpi": dpi}
     look |= {"size": None if size is None else o.inches(size), "title": title, "renormalise": renormalise}
     texts = _source(source, input_form, column, id_column)
     from dataclasses import replace
+    from functools import partial
 
+    from attnctl.batching.engines import results
     from attnctl.batching.work import Work, check
     from attnctl.models.arguments import arguments
 
     work = Work(arguments(options), asked, layer, head, query, look, parameters, max_tokens)
-    if check(work).info.kind == "checkpoint":
+    model = check(work)
+    if model.info.kind == "checkpoint":
         work = replace(work, batch_size=batch_size)
-    if output is None or output == "-":
-        failed = _flow(work, texts, jobs or 1, strict)  # what flows line by line is seldom worth more processes
+    to_stdout = output is None or output == "-"
+    if engine == "ray":
+        do = _on_ray(work, address, jobs, gpus_per_worker)
     else:
-        failed = _fill(work, texts, output, jobs or _cores(), strict)
+        # what flows line by line is seldom worth more processes; a checkpoint has threads, and may fill the memory
+        alone = to_stdout or model.info.kind == "checkpoint"
+        do = partial(results, work, jobs=jobs or (1 if alone else _cores()), model=model)
+    failed = _flow(do, texts, strict) if to_stdout else _fill(work, do, texts, str(output), strict)
     raise typer.Exit(PARTIAL if failed else DONE)
 
 
@@ -108,6 +140,11 @@ def _formats(asked: str, output: str | None) -> tuple[str, ...]:
             raise UsageError(f"--format {name!r}: it is one or more of {', '.join(FORMATS)}")
     if output in (None, "-") and formats != ("json",):
         raise UsageError(f"--format {asked} needs a folder to write: name it with -o (stdout takes json alone)")
+    suffix = "" if output is None else output[output.rfind(".") :].lower()
+    if suffix in (".json", ".jsonl", ".npz", ".parquet", ".png", ".svg", ".pdf", ".csv"):
+        raise UsageError(
+            f"-o {output}: a batch writes a folder; for lines in one file leave -o out, and write > {output}"
+        )
     return formats
 
 
@@ -129,12 +166,20 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _flow(work: Work, source: Source, jobs: int, strict: bool) -> int:
-    """JSON lines to stdout, each as soon as it is there. → how many failed."""
-    from attnctl.batching.engines import results
+def _on_ray(work: Work, address: str | None, workers: int | None, gpus: float) -> Do:
+    from attnctl.batching.cluster import cluster
+    from attnctl.batching.engines import chunks, size_of
 
+    def do(items: Iterable[Item], *, flowing: bool) -> Iterator[list[Result]]:
+        return cluster(work, chunks(items, size_of(work)), address=address, workers=workers, gpus=gpus)
+
+    return do
+
+
+def _flow(do: Do, source: Source, strict: bool) -> int:
+    """JSON lines to stdout, each as soon as it is there. → how many failed."""
     failed = 0
-    for chunk in results(work, source, jobs, flowing=source.path == "-"):
+    for chunk in do(source, flowing=source.path == "-"):
         for result in chunk:
             failed += _told(result, strict)
             if result.error is None:
@@ -143,9 +188,9 @@ def _flow(work: Work, source: Source, jobs: int, strict: bool) -> int:
     return failed
 
 
-def _fill(work: Work, source: Source, output: str, jobs: int, strict: bool) -> int:
+def _fill(work: Work, do: Do, source: Source, output: str, strict: bool) -> int:
     """A folder of files and their manifest. → how many failed, now or before."""
-    from attnctl.batching.engines import SHARED, results
+    from attnctl.batching.engines import SHARED
     from attnctl.batching.folder import Folder
     from attnctl.batching.groups import Contacts, Statistics, Tables
     from attnctl.cli.progress import progress
@@ -158,7 +203,7 @@ def _fill(work: Work, source: Source, output: str, jobs: int, strict: bool) -> i
     together = SHARED if work.batch_size > 1 else 1
     flowing = source.path == "-" and together == 1  # texts that share a pass are the same in every run
     with Folder(output, said, work.formats, writers, together) as folder, progress(source.share) as tick:
-        for chunk in results(work, folder.missing(source), jobs, flowing):
+        for chunk in do(folder.missing(source), flowing=flowing):
             for at, result in enumerate(chunk):
                 try:
                     _told(result, strict)

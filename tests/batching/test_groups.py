@@ -144,15 +144,15 @@ def test_pages_and_their_pdf_hold_the_same_pixels(run: Run, tmp_path: Path) -> N
 
 def test_groups_survive_being_killed(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    file, draw = sentences(tmp_path / "in.txt", 450), random.Random(3)
+    file, draw = sentences(tmp_path / "in.txt", 250), random.Random(3)
     args = [str(file), "--format", "json,parquet,contact-sheet,statistics", "--head", "0", "--jobs", "1"]
     assert process("batch", *args, "-o", str(tmp_path / "calm")).returncode == 3
     for _ in range(2):
         killed_midway([*args, "-o", str(tmp_path / "rough")], tmp_path / "rough", draw)
-        assert check_whole(tmp_path / "rough") % 192 == 0
+        assert check_whole(tmp_path / "rough") in (192, 250)  # whole groups, or all
     assert process("batch", *args, "-o", str(tmp_path / "rough")).returncode == 3
     assert contents(tmp_path / "rough") == contents(tmp_path / "calm")
-    assert len(manifest(tmp_path / "rough")) == 450
+    assert len(manifest(tmp_path / "rough")) == 250
 
 
 def test_texts_that_come_later_join_the_last_group(run: Run, tmp_path: Path) -> None:

@@ -175,6 +175,7 @@ def test_a_file_that_went_missing_is_made_again(run: Run, three: str, tmp_path: 
         (("{three}", "--head", "4"), 2, "no head 4 in demo"),
         (("{three}", "--cmap", "virids", "--format", "png", "-o", "{dir}/o"), 2, "did you mean viridis"),
         (("{three}", "--size", "big", "--format", "png", "-o", "{dir}/o"), 2, "WIDTHxHEIGHT"),
+        (("{three}", "-o", "{dir}/traces.jsonl"), 2, "a batch writes a folder"),
         (("{three}", "-o", "{dir}"), 2, "is not empty and holds no batch"),
         (("{three}", "-o", "{three}"), 1, "cannot write"),
         (("{three}", "-o", "{dir}/done", "--causal"), 2, "holds a batch with another model"),
@@ -216,3 +217,15 @@ def test_a_bar_on_a_terminal(three: str, tmp_path: Path) -> None:
     child.expect(r"[\d,]+ done · [\d,.…]+ a second")
     child.expect("3,000 done: see")
     child.expect(pexpect.EOF)
+
+
+@pytest.mark.parametrize(
+    "args, words",
+    [
+        (("--engine", "spark"), "it is local or ray"),
+        (("--address", "auto"), "are for --engine ray"),
+        (("--gpus-per-worker", "1"), "are for --engine ray"),
+    ],
+)
+def test_engines(refused: Run, three: str, args: tuple[str, ...], words: str) -> None:
+    assert words in refused("batch", three, *args, code=2)

@@ -228,6 +228,13 @@ def test_no_network_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(AttnctlError, match="owner/name is not on this machine, and HF_HUB_OFFLINE forbids"):
         open_model("owner/name")
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    for proxy in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(proxy, raising=False)
+        monkeypatch.delenv(proxy.upper(), raising=False)
+    with pytest.raises(AttnctlError, match="cannot be fetched: the hub cannot be reached"):
+        open_model("owner/name")
     assert places.is_checkpoint("owner/name") and not places.is_checkpoint("nothing")
 
 
