@@ -1,4 +1,4 @@
-"""Facts of each head of one call of attention: entropy, where its mass goes, how far, and what kind of head that makes it."""
+"""Facts of each head of one call of attention: entropy, where its mass goes, how far, what kind of head that makes it."""
 
 from __future__ import annotations
 
