@@ -11,7 +11,7 @@ from typing import Any
 
 from attnctl.attention import Call
 from attnctl.errors import AttnctlError
-from attnctl.models.long import facts
+from attnctl.models.facts import facts
 from attnctl.overview import MEASURES
 from attnctl.trace import LayerTrace, Trace
 

@@ -121,7 +121,7 @@ def _facts(
 
 
 def _probed(fact: HeadFacts, induction: float, duplicate: float) -> HeadFacts:
-    from attnctl.models.long import named
+    from attnctl.models.facts import named
 
     return named(replace(fact, induction=induction, duplicate=duplicate))
 

@@ -74,7 +74,7 @@ def overview(
     if room is not None:
         size = min(room, size) if count <= MANY else 32
     out = left_out(tokens, drop)
-    rows, columns = _parts(given.text, tokens, zoom, size, out)
+    rows, columns = _parts(given.text, tokens, zoom, size, out, count == 1 or room is not None)
     check_cost(info, len(tokens), count)
     how = "mass" if zoom.spans is not None else zoom.pool or "mean"
     ask = Ask(rows, columns, how, hidden=out if renormalise else ())
@@ -96,7 +96,7 @@ def drowned(reading: Reading) -> bool:
 
 
 def _parts(
-    text: str, tokens: Sequence[Token], zoom: Zoom, size: int, out: Sequence[int]
+    text: str, tokens: Sequence[Token], zoom: Zoom, size: int, out: Sequence[int], single: bool
 ) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
     """The rows and the columns of the grid."""
     if zoom.pool not in (None, "mean", "max"):
@@ -110,7 +110,7 @@ def _parts(
         return parts, tuple(kept for part in parts if (kept := without(part, out)) is not None)
     a, b = stretch(zoom.rows, len(tokens), "--rows")
     c, d = stretch(zoom.columns, len(tokens), "--columns")
-    name = 18 if size > SIZE // 4 else 13  # characters, as many as a picture writes
+    name = 18 if single else 13  # characters, as many as a picture writes
     rows = cells(tokens, a, b, size, text, name)
     columns = (without(part, out) for part in cells(tokens, c, d, size, text, name))
     return rows, tuple(part for part in columns if part is not None)
