@@ -49,22 +49,23 @@ def explain(
         from attnctl.steps import check_names
 
         check_names(names)
-    from attnctl.cli.lengthy import Zoom, long_tokens
-    from attnctl.cli.row import explain_long
-    from attnctl.cli.sources import Asked
-
     if check:
         raise typer.Exit(_check(o.text_of(text, file), layer, head, options))
     if words or measure is not None:
         trace, at = _read_otherwise(o.text_of(text, file), layer, head, query, options, words=words, measure=measure)
     else:
-        words_given = o.text_of(text, file)
-        given = Asked(o.model_of(options), words_given)
-        long = long_tokens(given, Zoom(spans=spans), named=top is not None) if names is None else None
-        if long is not None:
-            explain_long(*given, long, form, output, layer=layer, head=head, query=query, top=top, spans=spans)
-            return
-        trace, at = _trace(*given, layer, head, query, narrow=form in ("json", "npz"))
+        said = o.text_of(text, file)
+        model = o.model_of(options)
+        if names is None and (len(said) > o.LONG or top is not None or spans is not None):
+            from attnctl.cli.lengthy import Zoom, long_tokens
+            from attnctl.cli.row import explain_long
+            from attnctl.cli.sources import Asked
+
+            long = long_tokens(Asked(model, said), Zoom(spans=spans), named=top is not None)
+            if long is not None:
+                explain_long(model, said, long, form, output, layer=layer, head=head, query=query, top=top, spans=spans)
+                return
+        trace, at = _trace(model, said, layer, head, query, narrow=form in ("json", "npz"))
     if names is not None and trace.model.kind == "checkpoint" and form not in ("json", "npz"):
         o.say(trace.notes)  # where the steps are picked, their heading is not shown
     if form in ("json", "npz"):

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from attnctl.render.reading import Reading
     from attnctl.trace import ModelInfo, Token
 
-LONG = 512  # tokens, from which a text has an overview instead of every weight
 PAIRS_A_SECOND = 2e8  # weights swept by one thread
 SAID = 20.0  # seconds, from which the cost is told beforehand
 SIZE = 256  # cells a side of an overview
@@ -42,12 +41,12 @@ def long_tokens(given: Asked | Given, zoom: Zoom, named: bool = False) -> tuple[
             raise UsageError(f"{options[0]} is for a text and its model: the numbers of {given.where} are shown whole")
         return None
     named = named or bool(options)
-    if not named and len(given.text) <= LONG and not getattr(given.model, "generate", 0):
+    if not named and len(given.text) <= o.LONG and not getattr(given.model, "generate", 0):
         return None
     from attnctl.tokens import checked
 
     tokens: tuple[Token, ...] = given.model.tokenize(checked(given.text))
-    return tokens if named or len(tokens) > LONG else None
+    return tokens if named or len(tokens) > o.LONG else None
 
 
 def overview(

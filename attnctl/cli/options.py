@@ -11,6 +11,8 @@ import typer
 
 from attnctl.errors import UsageError
 
+LONG = 512  # tokens, beyond which a text has an overview instead of every weight
+
 Text = Annotated[
     str | None, typer.Argument(help='The text, or "-" to read it from standard input.', show_default=False)
 ]
