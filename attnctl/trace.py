@@ -170,7 +170,7 @@ class Trace:
         save(self, path)
 
     def figure(self, **options: Any) -> Figure:
-        """A matplotlib Figure of the weights; options as of `attnctl.render.figure.heatmap`."""
+        """A matplotlib Figure of the weights; options as of `attnctl.render.figure.drawn`."""
         from attnctl.render.figure import heatmap
 
         figure: Figure = heatmap(self, **options)

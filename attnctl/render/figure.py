@@ -32,36 +32,13 @@ class Drawing(NamedTuple):
 
 
 def heatmap(trace: Trace, **options: Any) -> Figure:
-    """The weights of a trace as a matplotlib Figure; options as of `draw`."""
+    """The weights of a trace as a matplotlib Figure; options as of `drawn`."""
     return draw(trace, **options).figure
 
 
-def draw(
-    trace: Trace | Reading,
-    *,
-    layers: Sequence[int] | None = None,
-    heads: Sequence[int] | None = None,
-    cmap: str = CMAP,
-    size: tuple[float, float] | None = None,
-    title: str | None = None,
-    values: bool | None = None,
-    log: bool = False,
-    drop: Sequence[str] = (),
-    renormalise: bool = False,
-    dpi: float = DPI,
-) -> Drawing:
-    """The weights of a trace, or of what was read already, queries down the left, keys across the top.
-
-    `layers` and `heads` choose (None: all there are). `cmap` is a colour map of matplotlib, `size` (width, height) in
-    inches. `values` writes the weights into the cells (None: where they fit). `log` makes the colours logarithmic.
-    `drop` leaves keys out ("first", "special", a token or its index), `renormalise` then rescales the rows; the
-    picture says so.
-    Raises AttnctlError where there is nothing to draw, UsageError for an option that cannot be.
-    """
-    options: dict[str, Any] = {"log": log, "drop": drop, "renormalise": renormalise}
-    sheet = drawn(
-        Sheet, trace, layers=layers, heads=heads, cmap=cmap, size=size, title=title, values=values, dpi=dpi, **options
-    )
+def draw(trace: Trace | Reading, **options: Any) -> Drawing:
+    """The weights of a trace, or of what was read already, as a picture; options as of `drawn`."""
+    sheet = drawn(Sheet, trace, **options)
     return Drawing(sheet.figure, sheet.labels.notes)
 
 
@@ -80,7 +57,14 @@ def drawn(
     renormalise: bool = False,
     dpi: float = DPI,
 ) -> Any:
-    """The weights of a trace, or of what was read, on a sheet of this kind; the rest as of `draw`."""
+    """The weights of a trace, or of what was read already, on a sheet of this `kind`: queries down, keys across.
+
+    `layers` and `heads` choose (None: all there are). `cmap` is a colour map of matplotlib, `size` (width, height) in
+    inches. `values` writes the weights into the cells (None: where they fit). `log` makes the colours logarithmic.
+    `drop` leaves keys out ("first", "special", a token or its index), `renormalise` then rescales the rows; the
+    picture says so.
+    Raises AttnctlError where there is nothing to draw, UsageError for an option that cannot be.
+    """
     if isinstance(trace, Reading):
         reading = trace
     else:
