@@ -109,9 +109,11 @@ def relations_table(measured: Sequence[Measured]) -> Table:
 
 
 RELATIONS_NOTE = (
-    "How often a word's largest weight on another word is on the right one, in the one head (layer.head) that does best on\n"
-    "other sentences. held out: no subject-verb-object combination was in training; unseen: nor were the names and nouns.\n"
-    "Beside it: the network before training, the best fixed offset, the nearest and the first word of the right kind."
+    "How often a word's largest weight on another word is on the right one, in the\n"
+    "one head (layer.head) that does best on other sentences. held out: no\n"
+    "subject-verb-object combination was in training; unseen: nor were the names and\n"
+    "nouns. Beside it: the network before training, the best fixed offset, the\n"
+    "nearest and the first word of the right kind."
 )
 
 
