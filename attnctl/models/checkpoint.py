@@ -12,7 +12,7 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.network import info_of, load, quiet, steady
 from attnctl.models.pieces import Pieces, open_pieces, read_json
-from attnctl.models.places import find, need
+from attnctl.models.places import check_extra, find, need
 from attnctl.models.record import Run
 from attnctl.models.stack import predicted
 from attnctl.trace import ModelInfo, Prediction, Token, as_numpy
@@ -252,6 +252,7 @@ def open_checkpoint(
         raise UsageError(f"--dtype {dtype}: it is {', '.join(DTYPES)}")
     if generate is not None and generate < 1:
         raise UsageError(f"--generate {generate}: at least 1 token")
+    check_extra()
     folder = find(name)
     need("torch")
     if folder.suffix.lower() == ".gguf":

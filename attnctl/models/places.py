@@ -177,6 +177,12 @@ def _reason(error: Exception) -> str:
     return (str(error).strip() or kind).splitlines()[0][:160]
 
 
+def check_extra() -> None:
+    """Raise AttnctlError where the extra is not installed: before a network is asked for what could not be read."""
+    if importlib.util.find_spec("transformers") is None:
+        raise AttnctlError("checkpoints need transformers: pip install 'attnctl[hf]'")
+
+
 def need(module: str) -> Any:
     """An import of the extra. Raises AttnctlError saying what to install where it is missing."""
     from importlib import import_module

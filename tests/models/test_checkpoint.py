@@ -354,3 +354,15 @@ def test_check_finds_dropout_and_wrong_weights(shelf: Callable[..., Path], monke
     monkeypatch.setattr(attention, "softmax", lambda x, *more: plain(x * 1.01, *more))
     marks = {finding.what.split()[0]: finding.holds for finding in check(model, "at ate e")}
     assert marks["weights"] is False and marks["context"] is False and marks["row"] is True
+
+
+def test_a_missing_extra_is_named_before_any_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "transformers" else found(name, *a)
+    )
+    for name in ("gpt2", "nobody/has-this"):
+        with pytest.raises(AttnctlError, match=r"checkpoints need transformers: pip install 'attnctl\[hf\]'"):
+            open_model(name)
