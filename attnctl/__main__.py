@@ -1,5 +1,14 @@
-"""`python -m attnctl` is `attnctl`."""
+"""The program: `attnctl`, or `python -m attnctl`."""
 
-from attnctl.cli import main
+from attnctl import lean
+from attnctl.cli import main as run
 
-main()
+
+def main() -> None:
+    """Run attnctl in a process of its own, and exit with its code."""
+    lean.alone = True
+    run()
+
+
+if __name__ == "__main__":
+    main()

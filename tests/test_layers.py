@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "attnctl"
 FILES = sorted(PACKAGE.rglob("*.py"))
-SHARED = {"errors", "files", "sound", "trace", "tokens"}
+SHARED = {"errors", "files", "lean", "sound", "trace", "tokens"}
 BELOW = {"attention": 0, "statistics": 1, "spans": 1, "steps": 1, "comparison": 1, "measures": 1, "overview": 0.5, "models": 2, "render": 2,
          "training": 3, "quiz": 3, "batching": 4, "cli": 5, "__init__": 6, "__main__": 6}  # fmt: skip
 

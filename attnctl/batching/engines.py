@@ -16,6 +16,7 @@ from itertools import chain, islice
 from multiprocessing.connection import wait
 from typing import Any
 
+from attnctl import lean
 from attnctl.batching.items import Item
 from attnctl.batching.work import Result, Work, Worker
 from attnctl.errors import AttnctlError
@@ -156,6 +157,7 @@ def _begin(work: Work) -> None:
     if parent is not None:
         sentinel = parent.sentinel
         threading.Thread(target=lambda: (wait([sentinel]), os._exit(1)), daemon=True).start()
+        lean.alone = True
     _worker = Worker(work)
 
 

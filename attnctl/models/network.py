@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from attnctl.errors import AttnctlError
+from attnctl.lean import leanly
 from attnctl.models.places import need
 from attnctl.trace import ModelInfo
 
@@ -25,14 +26,19 @@ def load(folder: Path, settings: dict[str, Any], dtype: str, device: str, name: 
     kept: Any = dtype if dtype == "auto" else getattr(torch, dtype)
     if dtype == "auto" and place == "cpu":
         kept = torch.float32
-    model_class = class_of(transformers, settings, name)
     how = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
+
+    def built() -> tuple[Any, dict[str, Any]]:
+        model_class = class_of(transformers, settings, name)
+        kernel = _kernel(model_class)
+        return model_class.from_pretrained(  # type: ignore[no-any-return]
+            folder, dtype=kept, attn_implementation=kernel, output_loading_info=True, **how
+        )
+
     with quiet():
         try:
-            network, told = model_class.from_pretrained(
-                folder, dtype=kept, attn_implementation=_kernel(model_class), output_loading_info=True, **how
-            )
-        except torch.OutOfMemoryError:
+            network, told = leanly(built)
+        except (AttnctlError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # a damaged checkpoint fails in many ways
             raise AttnctlError(f"cannot read {name}: {(str(error) or repr(error)).splitlines()[0][:160]}") from error

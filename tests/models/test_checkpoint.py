@@ -265,6 +265,35 @@ def test_only_what_the_architecture_needs_is_imported(shelf: Callable[..., Path]
     assert done.stderr == ""
 
 
+def test_a_process_of_its_own_imports_no_compiler(shelf: Callable[..., Path]) -> None:
+    code = (
+        "import sys; from attnctl import lean; from attnctl.models import attend; lean.alone = sys.argv[1] == 'alone';"
+        "weights = [layer.weights.tolist() for path in sys.argv[2:] for layer in attend('at', path).layers];"
+        "print(weights, *(name in sys.modules for name in ('torch._dynamo', 'torch.distributed.tensor', 'scipy')))"
+    )
+    paths = [str(shelf(case)) for case in ("mixtral", "t5", "llama")]
+    lean, whole = (
+        subprocess.run([sys.executable, "-c", code, how, *paths], capture_output=True, text=True, check=True)
+        for how in ("alone", "in company")
+    )
+    assert lean.stdout.endswith("False False False\n") and lean.stderr == ""
+    assert lean.stdout.rpartition("]")[0] == whole.stdout.rpartition("]")[0]
+
+
+def test_a_version_that_wants_the_compiler_gets_it() -> None:
+    code = (
+        "import sys; from attnctl import lean; lean.alone = True; tries = []\n"
+        "def load():\n"
+        "    import torch, transformers.utils as utils\n"
+        "    tries.append(utils.is_torch_distributed_available())\n"
+        "    from torch._dynamo import config\n"
+        "    return config.__name__\n"
+        "print(lean.leanly(load), tries)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "torch._dynamo.config [False, True]\n"
+
+
 def test_the_command_line(shelf: Callable[..., Path], run: Callable[..., Any], refused: Callable[..., str]) -> None:
     path = shelf("llama")
     done = run("explain", "at ate", "--model", path, "--layer", "1", "--head", "2", "--json")
