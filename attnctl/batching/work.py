@@ -54,6 +54,11 @@ class Work:
     batch_size: int = 1  # texts that share a pass through a checkpoint
 
     @property
+    def predictions(self) -> bool:
+        """Whether any of the formats tells what the model predicts; with none, the traces themselves are wanted."""
+        return not self.formats or any(form in ("json", "npz") for form in self.formats)
+
+    @property
     def slow(self) -> bool:
         """Whether pictures are drawn, which takes longer than everything else together."""
         return any(form in (*PICTURES, "contact-sheet", "statistics") for form in self.formats)
@@ -133,6 +138,7 @@ class Worker:
             layers=_selected(said.get("layer", work.layer), info.n_layers, "layer", info.name),
             heads=_selected(said.get("head", work.head), info.n_heads, "head", info.name),
             rows=None if query is None else [find(tokens, str(query))],
+            predictions=work.predictions,
         )
 
     def _alone(self, item: Item, recording: Recording) -> Trace:

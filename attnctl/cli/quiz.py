@@ -43,7 +43,7 @@ def quiz(
     info = model.info
     layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
     heads = o.selection(head, info.n_heads or 1, "head", info.name)
-    trace = record(model, text, layers=layers, heads=heads)
+    trace = record(model, text, layers=layers, heads=heads, predictions=False)
     asked = questions(trace, count, options.get("seed") or 0, None if query is None else find(trace.tokens, query))
     if json:
         import orjson

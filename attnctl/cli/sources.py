@@ -86,7 +86,7 @@ def asked(source: str | None, file: str | None, tokens: str | None, options: dic
     return Given(_trace(where, data, tokens), where)
 
 
-def chosen(given: Asked | Given, layer: str | None, head: str | None) -> Chosen:
+def chosen(given: Asked | Given, layer: str | None, head: str | None, *, predictions: bool = True) -> Chosen:
     """The trace of what was asked for, the model run for a text, and the layers and heads selected."""
     if isinstance(given, Asked):
         from attnctl.models import record
@@ -96,7 +96,8 @@ def chosen(given: Asked | Given, layer: str | None, head: str | None) -> Chosen:
             o.selection(layer, info.n_layers or 1, "layer", name),
             o.selection(head, info.n_heads or 1, "head", name),
         )
-        return Chosen(record(given.model, given.text, layers=layers, heads=heads), layers, heads)
+        trace = record(given.model, given.text, layers=layers, heads=heads, predictions=predictions)
+        return Chosen(trace, layers, heads)
     trace, where = given
     n_layers = max((trace.model.n_layers or 0, *(part.layer + 1 for part in trace.layers)))
     n_heads = max((trace.model.n_heads or 0, *(index + 1 for part in trace.layers for index in part.heads)))
@@ -104,13 +105,16 @@ def chosen(given: Asked | Given, layer: str | None, head: str | None) -> Chosen:
 
 
 def otherwise(given: Asked | Given, layer: str | None, head: str | None, *, words: bool, measure: str | None) -> Chosen:
-    """As `chosen`, the weights read by words, or by another measure. Raises UsageError where arrays are lacking."""
+    """As `chosen` without predictions, the weights read by words, or by another measure.
+
+    Raises UsageError where arrays are lacking.
+    """
     if not words and measure is None:
-        return chosen(given, layer, head)
+        return chosen(given, layer, head, predictions=False)
     from attnctl.measures import by_words, measured
 
     rolled = measure == "rollout"  # which needs every layer, whichever is shown
-    trace, layers, heads = chosen(given, None if rolled else layer, head)
+    trace, layers, heads = chosen(given, None if rolled else layer, head, predictions=False)
     if rolled:
         layers = o.selection(layer, len(trace.layers), "layer", trace.model.name)
     trace = measured(trace, measure or "weights")

@@ -32,7 +32,8 @@ REGISTRY = {
     "dot": "attnctl.models.dot:open_dot",
 }
 
-# what is called with (layer, call) and answers the context (heads, n, d_v), or None to have the model compute it
+# what is called with (layer, call) and answers the context (heads, n, d_v), or None to have the model compute it; it raises
+# Enough (of `record`) where nothing that follows is wanted
 Visit = Callable[[int, Call], Array | None]
 
 
@@ -45,7 +46,7 @@ class Model(Protocol):
         """The tokens of a text."""
 
     def run(self, tokens: Sequence[Token], visit: Visit, text: str = "") -> Run:
-        """The text through every layer, `visit` called with each layer's attention on the way."""
+        """The text through every layer, `visit` called with each layer's attention on the way, until it raises Enough."""
 
 
 def open_model(name: str = DEFAULT, **options: Any) -> Model:

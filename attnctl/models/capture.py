@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -11,7 +11,7 @@ from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.interface import Session, Site, architecture, attending, check_inference, follows_interface
-from attnctl.models.record import chosen
+from attnctl.models.record import Enough, chosen
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ def capture(
     rows: Sequence[int] | None = None,
     attention: str | None = None,
     keep: Sequence[str] = STEPS,
+    stop: bool = False,
 ) -> Iterator[list[Captured]]:
     """Record the attention of any transformers model, for any forward or generate call within the context.
 
@@ -59,8 +60,10 @@ def capture(
 
     `layers`, `heads` and query `rows` narrow what is kept (None: all; negative counts from the end), `attention` picks
     encoder, decoder or cross, `keep` names the steps to keep beside the weights. Layers not asked for run on torch's fused
-    kernel. An architecture outside transformers' attention interface must have been loaded with attn_implementation="eager";
-    of it only weights are kept. Raises UsageError for a layer or head that is not there, AttnctlError as `attending`.
+    kernel. With `stop` the forward is left, and this context with it, once every call asked for was seen: nothing is
+    computed that nobody reads. A model that shares its layers, or whose calls cannot be told beforehand, runs to its end.
+    An architecture outside transformers' attention interface must have been loaded with attn_implementation="eager"; of it
+    only weights are kept. Raises UsageError for a layer or head that is not there, AttnctlError as `attending`.
     """
     if attention not in (None, "encoder", "decoder", "cross"):
         raise UsageError(f"no attention {attention!r}: it is encoder, decoder or cross")
@@ -74,8 +77,19 @@ def capture(
         with _outputs(model, wanted, traces):
             yield traces
         return
-    with attending(model, lambda site, call: _keep(wanted, session, traces, site, call), wanted.site) as session:
-        yield traces
+
+    def seen(site: Site, call: Call) -> Array | None:
+        context = _keep(wanted, session, traces, site, call)
+        missing.discard(site)
+        if stop and not missing:
+            raise Enough
+        return context
+
+    with attending(model, seen, wanted.site) as session:
+        missing = {site for site in session.attentions(model) if wanted.site(site)}
+        stop = stop and bool(missing)
+        with suppress(Enough):
+            yield traces
         if session.step >= 0 or session.seen:
             wanted.check({site.layer for site in session.seen if wanted.of_kind(site.kind)}, session.architecture)
 

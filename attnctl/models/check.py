@@ -32,7 +32,7 @@ def check(
 
     Raises AttnctlError as `record`.
     """
-    trace = record(model, text, layers=layers, heads=heads)
+    trace = record(model, text, layers=layers, heads=heads, predictions=False)
     limit = ROUNDING.get(trace.model.dtype, 1e-6)
     return (
         _against_eager(model, trace, limit),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,10 +11,10 @@ from typing import Any
 
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.models.network import info_of, load, quiet, steady
+from attnctl.models.network import info_of, load, running
 from attnctl.models.pieces import Pieces, open_pieces, read_json
 from attnctl.models.places import check_extra, find, need
-from attnctl.models.record import Run
+from attnctl.models.record import Enough, Run
 from attnctl.models.stack import predicted
 from attnctl.trace import ModelInfo, Prediction, Token, as_numpy
 
@@ -50,18 +51,18 @@ class Checkpoint:
     def run(self, tokens: Sequence[Token], visit: Callable[[int, Call], Array | None], text: str = "") -> Run:
         """The tokens through the network; `visit` sees each layer's Call, without the batch, and may answer its context.
 
+        Where `visit` raises Enough, the network is left, and predicts nothing.
         Raises AttnctlError where the architecture hands over what attnctl does not know.
         """
-        import torch
-
         from attnctl.models.interface import attending, follows_interface
 
-        self._check_length(tokens)
+        self._check(tokens)
         source = self.pieces.tokenize(text) if self.kind in ("decoder", "cross") else None
         ran = Run(tuple(tokens), key_tokens=source if self.kind == "cross" else None)
         inputs = self._inputs(tokens, source)
         told: list[tuple[float, bool]] = []  # each call's scale, and whether it has sinks
-        with torch.inference_mode(), steady(self.network, len(tokens) + len(source or ())), quiet():
+        output = None
+        with running(self.network, len(tokens) + len(source or ()), self.info.name):
             if follows_interface(self.network):
 
                 def seen(site: Any, call: Call) -> Array | None:
@@ -69,7 +70,7 @@ class Checkpoint:
                     context = visit(site.layer, without_batch(call))
                     return None if context is None else context[None]
 
-                with attending(self.network, seen, lambda site: site.kind == self.kind):
+                with suppress(Enough), attending(self.network, seen, lambda site: site.kind == self.kind):
                     output = self.network(**inputs)
             else:
                 output = self.network(**inputs, output_attentions=True)
@@ -91,20 +92,25 @@ class Checkpoint:
 
     def eager_weights(self, tokens: Sequence[Token], text: str = "") -> dict[int, Any]:
         """The weights by transformers' own eager path: layer → (heads, n_q, n_k). Memory grows with all of them."""
-        import torch
-
         from attnctl.models.interface import implementation
 
         source = self.pieces.tokenize(text) if self.kind in ("decoder", "cross") else None
         inputs = self._inputs(tokens, source) | {"output_attentions": True}
         total = len(tokens) + len(source or ())
-        with torch.inference_mode(), steady(self.network, total), quiet(), implementation(self.network, "eager"):
+        with running(self.network, total, self.info.name), implementation(self.network, "eager"):
             return self._own_weights(self.network(**inputs))
 
-    def _check_length(self, tokens: Sequence[Token]) -> None:
+    def _check(self, tokens: Sequence[Token]) -> None:
         limit = self.pieces.limit
         if limit is not None and len(tokens) > limit:
             raise AttnctlError(f"{len(tokens):,} tokens are more than {self.info.name} reads: {limit:,}")
+        rows = getattr(self.network.get_input_embeddings(), "num_embeddings", None)
+        for token in tokens:
+            if rows is not None and token.id is not None and token.id >= rows:
+                raise AttnctlError(
+                    f"the tokenizer of {self.info.name} gives {token.text!r} the id {token.id:,}, but its network has "
+                    f"embeddings for {rows:,} ids: they do not belong together"
+                )
 
     def _inputs(self, tokens: Sequence[Token], source: Sequence[Token] | None) -> dict[str, Any]:
         """What the network is called with; the logits of the last token are all that is read of a decoder's."""
@@ -157,7 +163,7 @@ class Checkpoint:
                 f"{len(tokens):,} tokens and {count:,} new ones are more than {self.info.name} reads: {limit:,}"
             )
         ids = self._ids(tokens)
-        with torch.inference_mode(), steady(self.network, len(tokens)), quiet():
+        with running(self.network, len(tokens), self.info.name):
             made = self.network.generate(
                 input_ids=ids,
                 attention_mask=torch.ones_like(ids),
@@ -263,6 +269,8 @@ def open_checkpoint(
     kind = _kind(settings, attention, target, generate, name)
     pieces = open_pieces(folder, short(name), bos=bos, truncate=truncate)
     network = load(folder, settings, dtype, device, short(name))
+    if network.main_input_name != "input_ids":
+        raise AttnctlError(f"{short(name)} reads {network.main_input_name.replace('_', ' ')}, not text")
     pieces = replace(pieces, limit=_limit(network.config, settings, pieces.limit))
     return Checkpoint(info_of(network, short(name), kind), network, pieces, kind, target, generate or 0)
 

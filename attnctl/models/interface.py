@@ -63,6 +63,14 @@ class Session:
         self.seen[site] = None
         return site
 
+    def attentions(self, model: Any) -> set[Site]:
+        """The sites that are known to call in each forward: of the modules that say whether they are causal."""
+        if self.shares_layers:
+            return set()
+        return {
+            self.sites[id(module)] for module in model.modules() if isinstance(getattr(module, "is_causal", None), bool)
+        }
+
 
 _sessions: list[Session] = []
 

@@ -12,7 +12,7 @@ from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.models.facts import facts
-from attnctl.models.record import Run, chosen
+from attnctl.models.record import Enough, Run, chosen
 from attnctl.overview import Grid, HeadFacts, Links, LongRow, Overview, Part
 from attnctl.statistics import Tick, measure, pool, positions
 from attnctl.statistics.weights import at_offset, exact_rows, top_links
@@ -183,12 +183,9 @@ def _run(
             met.add(layer)
             narrow = call if len(some) == call.queries.shape[0] else attention.select(call, list(some))
             visit(layer, narrow, some, None if tick is None else lambda share: tick(share / len(keep)))
-        if layer < max(keep):
-            return None  # the model goes on with a fused kernel
-        # nothing that follows the last layer asked for is looked at
-        return attention.namespace(call.queries).zeros(
-            (*call.queries.shape[:-1], call.values.shape[-1]), dtype=call.values.dtype, device=call.values.device
-        )  # (heads, n, d_v)
+        if layer == max(keep):
+            raise Enough
+        return None  # the model goes on with a fused kernel
 
     ran = model.run(tokens, seen, text)
     if not met:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import read_bytes
 from attnctl.models.devices import place, where
 from attnctl.models.embeddings import finite, read_array
-from attnctl.models.record import Run
+from attnctl.models.record import Enough, Run
 from attnctl.models.stack import Settings, info_of
 from attnctl.sound import read_npz
 from attnctl.tokens import Tokenize, open_tokenizer
@@ -38,7 +39,8 @@ class GivenQKV:
             raise AttnctlError(f"{self.path} has {n} rows, but the text has {len(tokens)} tokens: one row a token")
         device = where(self.settings.device, n)
         q, k, v = (place(part, device) for part in (self.queries, self.keys, self.values))
-        visit(0, self.settings.call(0, q, k, v))
+        with suppress(Enough):
+            visit(0, self.settings.call(0, q, k, v))
         return Run(tuple(tokens))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -117,6 +118,29 @@ def _first(config: Any, *names: str) -> Any:
 
 
 # --- manners -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def running(network: Any, n: int, name: str) -> Iterator[None]:
+    """Within this, the network runs over n tokens: without gradients and advice, what it fails with said in one line."""
+    import torch
+
+    with torch.inference_mode(), steady(network, n), quiet():
+        try:
+            yield
+        except (AttnctlError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            what = (str(error) or "nothing more is known").splitlines()[0][:160]
+            raise AttnctlError(
+                f"{name} fails on this text, in {_where(error)}: {type(error).__name__}: {what}"
+            ) from error
+
+
+def _where(error: Exception) -> str:
+    """The file and line that an error came from."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(last.filename).name}:{last.lineno}"
 
 
 @contextmanager

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 MOST = 16e9  # bytes of weights and scores that are kept of one text
 
 
+class Enough(BaseException):
+    """Raised by a visitor that has seen all it wants: the model leaves out what would follow.
+
+    No Exception, so that a network's own code cannot take it for an error and go on.
+    """
+
+
 @dataclass
 class Run:
     """What a model tells of one run beside its attention; arrays are NumPy, one row a token.
@@ -79,13 +86,15 @@ def record(
     heads: Sequence[int] | None = None,
     rows: Sequence[int] | None = None,
     tokens: Sequence[Token] | None = None,
+    predictions: bool = True,
 ) -> Trace:
     """The trace of `text`, for the layers, heads and query rows asked for (None: all).
 
-    `tokens` are those of the text where they are known already. Raises AttnctlError for an empty text, UsageError for a
+    `tokens` are those of the text where they are known already. Without `predictions` a checkpoint is left after the last
+    layer asked for. Raises AttnctlError for an empty text, UsageError for a
     selection that is not there.
     """
-    recording = Recording(model, text, layers=layers, heads=heads, rows=rows, tokens=tokens)
+    recording = Recording(model, text, layers=layers, heads=heads, rows=rows, tokens=tokens, predictions=predictions)
     with np.errstate(all="ignore"):  # what overflows is refused by name, not warned of
         return recording.trace(model.run(recording.tokens, recording.visit, text))
 
@@ -102,6 +111,7 @@ class Recording:
         heads: Sequence[int] | None = None,
         rows: Sequence[int] | None = None,
         tokens: Sequence[Token] | None = None,
+        predictions: bool = True,
     ) -> None:
         self.text, self.info, self.rows = text, model.info, rows
         self.tokens = model.tokenize(checked(text)) if tokens is None else tuple(tokens)
@@ -111,18 +121,28 @@ class Recording:
         self._named = layers is not None
         self._layers = set(chosen(layers, info.n_layers or 1, "layer", info.name))
         self._heads = chosen(heads, info.n_heads or 1, "head", info.name)
+        self._last = None if predictions or info.kind != "checkpoint" else max(self._layers)
         _check_room(len(self._layers), len(self._heads), n if rows is None else len(rows), n)
         self._kept: dict[int, dict[str, Any]] = {}
         self._met: list[int] = []
 
     def visit(self, layer: int, call: Call) -> Array | None:
-        """Keep one layer's call, if it was asked for; the context where all of it was computed."""
+        """Keep one layer's call, if it was asked for; the context where all of it was computed.
+
+        Raises Enough where nothing that follows is wanted.
+        """
+        context = self._visit(layer, call)
+        if layer == self._last:
+            raise Enough
+        return context
+
+    def _visit(self, layer: int, call: Call) -> Array | None:
         self._met.append(layer)
         if layer not in self._layers:
             return None
         rows, heads = self.rows, list(self._heads)
         part = rows is not None or len(heads) < call.queries.shape[-3]
-        if part and call.queries.shape[-2] > LONG:  # what was asked for alone, not every n × n to take it from
+        if part and (layer == self._last or call.queries.shape[-2] > LONG):  # what was asked for, not every n × n
             narrow = attention.select(call, heads, None if rows is None else list(rows))
             self._kept[layer] = steps_kept(layer, narrow, attention.run(narrow))
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from attnctl.attention import Array, Call
 from attnctl.models.checkpoint import Checkpoint
-from attnctl.models.record import Recording, Run
+from attnctl.models.record import Enough, Recording, Run
 from attnctl.trace import Token, Trace, as_numpy
 
 Visit = Callable[[int, Call], Array | None]
@@ -54,19 +55,26 @@ def _last_weights(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> Any:
 
 def _run(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit]) -> list[Run]:
     """One pass; each text's visitor sees each layer's call cut to that text."""
-    import torch
-
     from attnctl.models.interface import attending
-    from attnctl.models.network import quiet, steady
+    from attnctl.models.network import running
 
     for tokens in texts:
-        model._check_length(tokens)
+        model._check(tokens)
     inputs, at = _inputs(model, texts)
     told: list[tuple[float, bool]] = []
+    over: set[int] = set()  # the texts of which all is seen
 
     def seen(site: Any, call: Call) -> Array | None:
         told.append((call.effective_scale, call.sinks is not None))
-        contexts = [visit(site.layer, _part(call, b, len(texts[b]))) for b, visit in enumerate(visits)]
+        contexts: list[Array | None] = []
+        for b, visit in enumerate(visits):
+            try:
+                contexts.append(visit(site.layer, _part(call, b, len(texts[b]))))
+            except Enough:
+                contexts.append(None)
+                over.add(b)
+        if len(over) == len(visits):
+            raise Enough
         if any(context is None for context in contexts):
             return None
         whole = call.queries.new_zeros((*call.queries.shape[:-1], call.values.shape[-1]))  # (batch, heads, n, d_v)
@@ -74,8 +82,9 @@ def _run(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence
             whole[b, :, : len(texts[b])] = context
         return whole
 
-    with torch.inference_mode(), steady(model.network, sum(map(len, texts))), quiet():
-        with attending(model.network, seen, lambda site: site.kind == model.kind):
+    output = None
+    with running(model.network, sum(map(len, texts)), model.info.name):
+        with suppress(Enough), attending(model.network, seen, lambda site: site.kind == model.kind):
             output = model.network(**inputs)
         embeddings = as_numpy(model.network.get_input_embeddings()(inputs["input_ids"]))  # (batch, n, d_model)
     runs = []

@@ -13,7 +13,7 @@ from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.devices import place, where
-from attnctl.models.record import Run
+from attnctl.models.record import Enough, Run
 from attnctl.tokens import BLANKS, Tokenize, find, words
 from attnctl.trace import Floats, ModelInfo, Prediction, Token, as_numpy
 
@@ -93,7 +93,7 @@ class Stack:
     notes: tuple[str, ...] = field(default=())
 
     def run(self, tokens: Sequence[Token], visit: Callable[[int, Call], Array | None], text: str = "") -> Run:
-        """The tokens through every layer; `visit` sees each layer's Call and may answer its context."""
+        """The tokens through every layer; `visit` sees each layer's Call and may answer its context, or raise Enough."""
         embeddings = self._input(tokens)
         ran = Run(tuple(tokens), embeddings, notes=self.notes)
         device = where(self.settings.device, len(tokens))
@@ -101,7 +101,10 @@ class Stack:
         for layer, parameters in enumerate(self.layers):
             placed = {name: place(array, device) for name, array in parameters.items()}
             call, told = self._call(layer, x, placed)
-            ctx = visit(layer, call)
+            try:
+                ctx = visit(layer, call)
+            except Enough:
+                return ran
             if ctx is None:
                 from attnctl.statistics.context import fused_context
 

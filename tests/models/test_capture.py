@@ -163,6 +163,30 @@ def test_generation_through_the_cache(case: str) -> None:
         torch.testing.assert_close(t.weights, whole[:, :, rows, past : past + n_k], rtol=0, atol=2e-6)
 
 
+@pytest.mark.parametrize("case", ["gpt2", "gemma3, window", "deepseek_v3, d_k is not d_v", "bert", "t5, bias", "bart"])
+def test_a_forward_is_left_once_all_was_seen(case: str) -> None:
+    model, given, left = zoo.build(case), zoo.inputs(case), True
+    with capture(model) as whole:
+        model(**given)
+    with capture(model, layers=[0], stop=True) as traces:
+        model(**given)
+        left = False
+    assert left and {(trace.kind, trace.layer) for trace in traces} == {(t.kind, 0) for t in whole if t.layer == 0}
+    for trace in traces:
+        same = next(t for t in whole if (t.kind, t.layer) == (trace.kind, trace.layer))
+        torch.testing.assert_close(trace.weights, same.weights, rtol=0, atol=1e-6)
+    with capture(model) as again:  # the model is as it was
+        model(**given)
+    assert all(torch.equal(a.weights, b.weights) for a, b in zip(whole, again, strict=True))
+
+
+def test_shared_layers_run_to_the_end() -> None:
+    model = zoo.build("albert, one layer shared")
+    with capture(model, layers=[1], stop=True) as traces:
+        output = model(**zoo.inputs("albert, one layer shared"))
+    assert [trace.layer for trace in traces] == [1] and output is not None
+
+
 def test_rows_and_kept_steps() -> None:
     model = zoo.build("llama")
     given = zoo.inputs("llama")

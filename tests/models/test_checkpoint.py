@@ -294,6 +294,31 @@ def test_a_version_that_wants_the_compiler_gets_it() -> None:
     assert done.stdout == "torch._dynamo.config [False, True]\n"
 
 
+@pytest.mark.parametrize(("layers", "ran"), [([0], 0), (None, 1)])
+def test_without_predictions_nothing_runs_after_the_last_layer(
+    shelf: Callable[..., Path], layers: list[int] | None, ran: int
+) -> None:
+    model: Any = open_model(str(shelf("llama")))
+    network, met = model.network, []
+    network.model.layers[1].input_layernorm.register_forward_hook(lambda *_: met.append("layer 1"))
+    network.model.norm.register_forward_hook(lambda *_: met.append("norm"))
+    short = record(model, TEXT, layers=layers, heads=[2], predictions=False)
+    assert (met, short.predictions) == (["layer 1"] * ran, ())
+    whole = record(model, TEXT, layers=layers, heads=[2])
+    assert "norm" in met and whole.predictions and whole.model == short.model
+    for mine, theirs in zip(short.layers, whole.layers, strict=True):
+        np.testing.assert_allclose(mine.weights, theirs.weights, rtol=0, atol=1e-6)
+
+
+def test_a_network_that_fails_is_one_line(shelf: Callable[..., Path]) -> None:
+    model: Any = open_model(str(shelf("llama")))
+    model.network.model.norm.register_forward_hook(lambda *_: 1 / 0)
+    with pytest.raises(AttnctlError, match=r"llama fails on this text, in test_checkpoint.py:\d+: ZeroDivisionError: "):
+        record(model, TEXT)
+    with pytest.raises(AttnctlError, match=r"'at' the id 263, but its network has embeddings for 64 ids"):
+        attend("at", str(shelf("t5gemma, two halves")))
+
+
 def test_the_command_line(shelf: Callable[..., Path], run: Callable[..., Any], refused: Callable[..., str]) -> None:
     path = shelf("llama")
     done = run("explain", "at ate", "--model", path, "--layer", "1", "--head", "2", "--json")
