@@ -1,12 +1,17 @@
 """The program: `attnctl`, or `python -m attnctl`."""
 
+import gc
+
 from attnctl import lean
 from attnctl.cli import main as run
+
+CALM = 20_000  # objects between two looks for garbage: Python's 700 are a tenth of a start that makes none
 
 
 def main() -> None:
     """Run attnctl in a process of its own, and exit with its code."""
     lean.alone = True
+    gc.set_threshold(CALM)
     run()
 
 
