@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated, Any
 
@@ -33,11 +34,10 @@ def show_table(table: list[Any], info: Any) -> None:
     """Print the table of relations and how to read it."""
     from rich.console import Console
 
-    from attnctl.render.training import RELATIONS_NOTE, relations_table
+    from attnctl.render.relations import NOTE, relations_lines
 
     console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = max(console.width, 130)
-    console.print(relations_table(table))
+    wide = console.width if console.is_terminal or "COLUMNS" in os.environ else 120
+    console.print(*relations_lines([measured._asdict() for measured in table], wide), sep="\n", soft_wrap=True)
     console.print()
-    console.print(RELATIONS_NOTE, style="bright_black")
+    console.print(NOTE, style="bright_black", soft_wrap=True)

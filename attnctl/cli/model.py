@@ -74,9 +74,12 @@ def _print_card(name: str, path: Path, json: bool) -> None:
         told = {key: loads(value) if key in inner else value for key, value in file.metadata.items()}
         print(dumps({"name": name, "shapes": shapes} | told, ensure_ascii=False))
         return
+    from shutil import get_terminal_size
+
     from attnctl.render.card import card
 
-    print(*card(name, file.metadata, shapes, path.stat().st_size), sep="\n")
+    wide = get_terminal_size((120, 24)).columns
+    print(*card(name, file.metadata, shapes, path.stat().st_size, wide), sep="\n")
 
 
 def _write(found: object, n: int) -> None:

@@ -6,14 +6,18 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attnctl.render.relations import relations_lines
+
 HOW = {
     "next-word": "predict the next word; each word sees those before it (as GPT)",
     "masked-word": "predict masked words; each word sees all others (as BERT)",
 }
 
 
-def card(name: str, metadata: dict[str, str], shapes: Mapping[str, Sequence[int]], size: int) -> list[str]:
-    """The card as lines; `size` is that of the file in bytes. What the metadata does not tell is left out."""
+def card(
+    name: str, metadata: dict[str, str], shapes: Mapping[str, Sequence[int]], size: int, width: int = 120
+) -> list[str]:
+    """The card as lines of `width` columns; `size` is that of the file in bytes. What the metadata lacks is left out."""
     recipe: dict[str, Any] = json.loads(metadata.get("recipe", "{}"))
     parameters = sum(_product(shape) for shape in shapes.values())
     layers = 1 + max((int(key.split(".")[1]) for key in shapes if key.startswith("layers.")), default=0)
@@ -23,7 +27,7 @@ def card(name: str, metadata: dict[str, str], shapes: Mapping[str, Sequence[int]
         ("vocabulary", f"{shapes['embedding'][0]} words" if "embedding" in shapes else ""),
         ("parameters", f"{parameters:,} ({size / 1000:,.0f} kB)"),
         ("objective", HOW.get(metadata.get("objective", ""), "")),
-        ("loss", "cross-entropy of words alone: no loss on attention, no weight set by hand" if recipe else ""),
+        ("loss", "cross-entropy of words, none on attention; no weight set by hand" if recipe else ""),
         ("data", _data(recipe)),
         ("training", _training(recipe, metadata)),
         ("made by", metadata.get("made_by", "")),
@@ -31,11 +35,13 @@ def card(name: str, metadata: dict[str, str], shapes: Mapping[str, Sequence[int]
     lines = [name, *(f"  {what:12}{text}" for what, text in told if text)]
     figures = json.loads(metadata.get("figures", "{}"))
     if figures:
-        lines += ["", *_table(list(figures.values()))]
+        lines += ["", "  How often a word's largest weight on another is on the right one:", ""]
+        lines += [f"  {line}" for line in relations_lines(list(figures.values()), width - 2)]
     if recipe.get("corpus") == "grammar":
         lines += [
             "",
-            "  A teaching model: it knows a few hundred words and the grammar they were drawn from, and nothing else.",
+            "  A teaching model: it knows a few hundred words and the grammar they were drawn",
+            "  from, and nothing else.",
         ]
     return lines
 
@@ -49,7 +55,7 @@ def _product(shape: Sequence[int]) -> int:
 
 def _data(recipe: dict[str, Any]) -> str:
     if recipe.get("corpus") == "grammar":
-        return f"{recipe['sentences']:,} sentences of attnctl's own grammar; some combinations held out"
+        return f"{recipe['sentences']:,} sentences of attnctl's grammar; some combinations held out"
     return "the user's own text" if recipe else ""
 
 
@@ -58,25 +64,3 @@ def _training(recipe: dict[str, Any], metadata: dict[str, str]) -> str:
         return ""
     step = int(metadata.get("step", recipe["steps"]))
     return f"{step:,} steps of {recipe['batch_size']} sentences, AdamW, lr {recipe['lr']:g}, seed {recipe['seed']}"
-
-
-def _table(figures: Sequence[dict[str, Any]]) -> list[str]:
-    wide = max(len(entry["relation"]) for entry in figures)
-    lines = [
-        "  How often a word's largest weight on another word is on the right one (attnctl evaluate):",
-        "",
-        f"  {'relation':{wide}}  head  held out  unseen  goal  untrained  offset  nearest  first",
-    ]
-    for entry in figures:
-        goal = f"{entry['goal'] * 100:3.0f}%" if entry.get("goal") else "    "
-        first = _percent((entry["held_out"], 7), (entry["unseen"], 5))
-        rules = (entry["by_offset"], 5), (entry["by_nearest"], 6), (entry["by_first"], 5)
-        rest = _percent((entry["untrained"], 8), *rules)
-        place = f"{entry['layer']}.{entry['head']}"
-        lines.append(f"  {entry['relation']:{wide}}  {place:>4}  {first}  {goal}  {rest}")
-    return lines
-
-
-def _percent(*cells: tuple[float, int]) -> str:
-    """Shares from 0 to 1 as percentages, each right-aligned in its width."""
-    return "  ".join(f"{share * 100:{width}.1f}%" for share, width in cells)

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from attnctl.render.grid import ACCENT, DIM, bar, label, padded
 
 if TYPE_CHECKING:
     from attnctl.training.lesson import Lesson
-    from attnctl.training.relations import Measured
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 CURVE_HEIGHT = 6
@@ -85,40 +83,6 @@ def _watched(watch: dict[str, Any], width: int) -> list[Text]:
         line = Text("     ", no_wrap=True, overflow="crop").append(padded(name, wide)).append(f"  {weight:.2f}  ")
         lines.append(line.append(bar(weight, max(8, min(30, width - wide - 16))), ACCENT))
     return lines
-
-
-def relations_table(measured: Sequence[Measured]) -> Table:
-    """The table of what heads learned: the model's shares beside the untrained model's and the simple rules'."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
-    for name in ("relation", "head", "held out", "unseen", "goal", "untrained", "offset", "nearest", "first", "n"):
-        table.add_column(name, justify="left" if name == "relation" else "right", no_wrap=name != "relation")
-    for m in measured:
-        table.add_row(
-            m.relation,
-            f"{m.layer}.{m.head}",
-            Text(_percent(m.held_out), "bold"),
-            _percent(m.unseen),
-            "" if m.goal is None else f"≥ {_percent(m.goal)}",
-            _percent(m.untrained),
-            f"{_percent(m.by_offset)} ({m.offset:+d})",
-            _percent(m.by_nearest),
-            _percent(m.by_first),
-            str(m.links),
-        )
-    return table
-
-
-RELATIONS_NOTE = (
-    "How often a word's largest weight on another word is on the right one, in the\n"
-    "one head (layer.head) that does best on other sentences. held out: no\n"
-    "subject-verb-object combination was in training; unseen: nor were the names and\n"
-    "nouns. Beside it: the network before training, the best fixed offset, the\n"
-    "nearest and the first word of the right kind."
-)
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f}%"
 
 
 def lesson(step: Lesson) -> Group:

@@ -161,11 +161,27 @@ def test_evaluate(run: Run, refused: Refused) -> None:
     assert "no model" in refused("evaluate", "nonsense", code=2)
 
 
+@pytest.mark.parametrize(
+    "args", [("evaluate", "demo", "--sentences", "60"), ("model", "demo"), ("model", "demo-masked")]
+)
+def test_what_heads_learned_fits_80_columns(args: tuple[str, ...], run: Run) -> None:
+    narrow, wide = (run(*args, columns=columns).out.splitlines() for columns in (80, 120))
+    assert max(map(len, narrow)) <= 80
+    numbers = {line.partition(" 0.")[2] for line in wide if "→" in line and "%" in line}
+    assert numbers and numbers <= {line.partition(" 0.")[2] for line in narrow if "%" in line}
+
+
 @pytest.mark.parametrize("name", ["demo", "demo-masked"])
 def test_the_card_of_a_bundled_model(name: str, run: Run) -> None:
     shown = run("model", name)
     assert shown.code == 0
-    for piece in ("objective", "cross-entropy of words alone", "verb → subject", "held out", "A teaching model"):
+    for piece in (
+        "objective",
+        "cross-entropy of words, none on attention",
+        "verb → subject",
+        "held out",
+        "A teaching model",
+    ):
         assert piece in shown.out
     told = run("model", name, "--json").json
     assert told["objective"] in ("next-word", "masked-word") and len(told["tokens"]) == told["shapes"]["embedding"][0]
