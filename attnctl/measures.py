@@ -146,7 +146,7 @@ def value_norm(trace: Trace) -> Trace:
             values = values @ parts  # (heads, n_k, d_out)
         length = layer.weights * np.linalg.norm(values, axis=-1)[:, None, :]  # (heads, rows, n_k)
         layers.append(_only_weights(layer, _shares(length)))
-    note = VALUE_NORM.format(w_o="" if projected else ", without W_O, which this source does not give")
+    note = VALUE_NORM.format(w_o="" if projected else ", without W_O, which is not recorded here")
     return replace(trace, layers=tuple(layers), measure="value-norm", notes=(*trace.notes, note))
 
 
@@ -172,6 +172,7 @@ def rollout(trace: Trace) -> Trace:
     if trace.key_tokens is not None:
         raise UsageError("--measure rollout needs a text that reads itself, not cross attention")
     reached = np.eye(len(trace.tokens), dtype=np.float64)  # (n, n)
+    seen = np.eye(len(trace.tokens), dtype=bool)  # (n, n), what a row can have been reached by
     layers = []
     for expected, layer in enumerate(trace.layers):
         if layer.layer != expected or layer.weights is None or layer.rows is not None:
@@ -183,7 +184,13 @@ def rollout(trace: Trace) -> Trace:
         mean = layer.weights.astype(np.float64).mean(axis=0)  # (n, n)
         reached = (0.5 * mean + 0.5 * np.eye(len(mean))) @ reached  # (n, n)
         reached /= reached.sum(axis=-1, keepdims=True)  # a sink may have kept a part
-        layers.append(LayerTrace(layer.layer, (0,), (0,), weights=reached[None].astype(np.float32)))
+        if layer.mask is not None:
+            own = np.eye(len(seen), dtype=bool)
+            seen = (layer.mask | own).astype(np.float32) @ seen > 0
+        else:
+            seen = np.ones_like(seen)
+        mask = None if seen.all() else seen
+        layers.append(LayerTrace(layer.layer, (0,), (0,), weights=reached[None].astype(np.float32), mask=mask))
     model = replace(trace.model, n_heads=1, n_kv_heads=1, causal=None)
     return replace(
         trace, model=model, layers=tuple(layers), predictions=(), measure="rollout", notes=(*trace.notes, ROLLOUT)

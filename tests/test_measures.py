@@ -80,6 +80,14 @@ def test_value_norm_by_hand() -> None:
         measures.value_norm(replace(trace, layers=(replace(layer, values=None),)))
 
 
+def test_rollout_hides_what_cannot_be_reached() -> None:
+    trace = attend("Alice will eat pizza", "random", d_model=8, causal=True, layers=2)
+    last = measures.rollout(trace).layers[-1]
+    np.testing.assert_array_equal(last.mask, np.tri(4, dtype=bool))
+    near = measures.rollout(attend("Alice will eat pizza", "random", d_model=8, window=2, layers=2)).layers
+    assert near[0].mask.sum() < near[1].mask.sum() and not near[1].weights[0][~near[1].mask].any()
+
+
 def test_rollout_by_hand() -> None:
     trace = attend("Alice will eat pizza", "random", layers=3, heads=2, d_model=8)
     got = measures.rollout(trace)

@@ -123,6 +123,8 @@ def _read_otherwise(
     info = model.info
     layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
     heads = o.selection(head, info.n_heads or 1, "head", info.name)
+    if measure == "rollout" and layer is None:  # what has come of it all
+        layers = [(info.n_layers or 1) - 1]
     needed = range(max(layers) + 1) if layers is not None and measure == "rollout" else layers
     trace = measured(record(model, text, layers=needed, heads=heads), measure or "weights", layers)
     if words:

@@ -115,8 +115,8 @@ def otherwise(given: Asked | Given, layer: str | None, head: str | None, *, word
 
     rolled = measure == "rollout"  # which needs every layer, whichever is shown
     trace, layers, heads = chosen(given, None if rolled else layer, head, predictions=False)
-    if rolled:
-        layers = o.selection(layer, len(trace.layers), "layer", trace.model.name)
+    if rolled:  # shown is what has come of it all, unless layers are named
+        layers = o.selection("-1" if layer is None else layer, len(trace.layers), "layer", trace.model.name)
     trace = measured(trace, measure or "weights")
     return Chosen(by_words(trace) if words else trace, layers, heads)
 

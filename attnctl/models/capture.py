@@ -43,10 +43,10 @@ STEPS = tuple(f.name for f in fields(Captured))[6:]
 @contextmanager
 def capture(
     model: Any,
-    layers: Sequence[int] | None = None,
-    heads: Sequence[int] | None = None,
+    layers: int | Sequence[int] | None = None,
+    heads: int | Sequence[int] | None = None,
     *,
-    rows: Sequence[int] | None = None,
+    rows: int | Sequence[int] | None = None,
     attention: str | None = None,
     keep: Sequence[str] = STEPS,
     stop: bool = False,
@@ -70,7 +70,8 @@ def capture(
     unknown = set(keep) - set(STEPS)
     if unknown:
         raise UsageError(f"no step {sorted(unknown)[0]!r} to keep: the steps are {', '.join(STEPS)}")
-    wanted = _Wanted(model, layers, heads, rows, attention, tuple(keep))
+    some = _several("layers", layers), _several("heads", heads), _several("rows", rows)
+    wanted = _Wanted(model, *some, attention, tuple(keep))
     traces: list[Captured] = []
     check_inference(model)
     if not follows_interface(model):
@@ -92,6 +93,13 @@ def capture(
             yield traces
         if session.step >= 0 or session.seen:
             wanted.check({site.layer for site in session.seen if wanted.of_kind(site.kind)}, session.architecture)
+
+
+def _several(name: str, given: int | Sequence[int] | None) -> Sequence[int] | None:
+    several = [given] if isinstance(given, int) else given
+    if several is not None and not several:
+        raise UsageError(f"no {name} asked for: None takes all of them")
+    return several
 
 
 @dataclass(frozen=True)

@@ -181,14 +181,13 @@ def _attend(
     module: Any, query: Array, key: Array, value: Array, attention_mask: Array | None, **how: Any
 ) -> tuple[Array, Array | None]:
     """What transformers calls: query (batch, heads, n_q, d_k) → context (batch, n_q, heads, d_v), no weights."""
-    session = next((s for s in reversed(_sessions) if id(module) in s.sites), None)
-    if session is None:  # a model left with our function's name and no one watching
-        return fused(module, query, key, value, attention_mask, **how), None
-    site = session.site(module)
-    _allowed(session.architecture, how)
     context = None
-    if session.wants(site):
-        context = session.visit(site, call_of(module, query, key, value, attention_mask, **how))
+    for session in [s for s in _sessions if id(module) in s.sites]:  # none, or several where contexts are nested
+        _allowed(session.architecture, how)
+        site = session.site(module)
+        if session.wants(site):
+            answer = session.visit(site, call_of(module, query, key, value, attention_mask, **how))
+            context = answer if context is None else context
     if context is None:
         return fused(module, query, key, value, attention_mask, **how), None
     return context.transpose(1, 2).contiguous(), None  # (batch, n_q, heads, d_v)

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from attnctl.render.grid import ACCENT, DIM, GAP, Grid, bar, heat, label, label_fit, number, padded
-from attnctl.steps import is_default_scale
+from attnctl.steps import OTHERWISE, is_default_scale
 from attnctl.trace import Floats, LayerTrace, Trace
 
 SHOWN_KEYS = 8  # as many keys as a reader will follow
@@ -101,11 +101,9 @@ class Blackboard:
         return self._closed(lines)
 
     def _says(self, what: str, formula: str) -> Text:
-        return (
-            Text(f"{self.name} ", style=f"bold {ACCENT}")
-            .append(f"{what}: ", style="not bold default")
-            .append(formula, style="not bold dim default")
-        )
+        text = Text(f"{self.name} ", style=f"bold {ACCENT}").append(f"{what}:", style="not bold default")
+        fits = formula and cell_len(text.plain) + 1 + cell_len(formula) <= self.width
+        return text.append(f" {formula}", style="not bold dim default") if fits else text
 
     def _closed(self, lines: list[Text]) -> list[Text]:
         return lines + ([Text(self._others(), style=DIM)] if self._others() else [])
@@ -154,7 +152,10 @@ class Blackboard:
         head = Text(" " * left, style=DIM)
         for (title, _), width in zip(columns, widths, strict=True):
             head.append(" " * GAP + padded(title, width))
-        lines = [self._says("shares out its attention", "exp(score) / Σ exp(scores)"), head]
+        formula = "exp(score) / Σ exp(scores)" if self.layer.scaled_scores is not None else ""
+        formula = OTHERWISE[self.trace.measure][0] if self.trace.measure is not None else formula
+        told = "comes from" if self.trace.measure is not None else "shares out its attention"
+        lines = [self._says(told, formula), head]
         room = max(4, min(24, self.width - left - sum(widths) - GAP * (len(widths) + 1)))
         for at, j in enumerate(self.keys):
             line = Text(padded(self.names[j], left, right=False))
@@ -206,18 +207,23 @@ class Blackboard:
 
 
 def summary_line(trace: Trace, layer: LayerTrace, head: int, query: int, width: int, most: int = 3) -> str:
-    """Where one query's attention went, in `width` cells at most: "eat pays 70 % of its attention to Alice"."""
+    """Where one query's attention went, in `width` cells at most: "eat pays 70 % of its attention to Alice".
+
+    Of another measure than the weights: "eat comes 70 % from Alice".
+    """
     assert layer.weights is not None
+    verb, what, to = ("pays", " of its attention", "to") if trace.measure is None else ("comes", "", "from")
     row = layer.weights[layer.position_of(head), layer.row_of(query)]  # (n_k,)
-    name = label_fit(label(trace.tokens[query]), 24)
+    longest = max(6, min(24, (width - len(f" {verb} 100 %{what} {to} ")) // 2))  # cells, so that the names fit
+    name = label_fit(label(trace.tokens[query]), longest)
     if not row.any():
         return f"{name} may look at nothing"
     order = [int(j) for j in np.argsort(-row, kind="stable")[:most]]
     shares: list[str] = []
     for j in order:
-        whom = "itself" if trace.key_tokens is None and j == query else label_fit(label(trace.keys_of[j]), 24)
+        whom = "itself" if trace.key_tokens is None and j == query else label_fit(label(trace.keys_of[j]), longest)
         if row[j] >= 0.05 or not shares:
-            shares.append(f"{row[j] * 100:.0f} %{'' if shares else ' of its attention'} to {whom}")
-    while len(shares) > 1 and cell_len(f"{name} pays {', '.join(shares)}") > width:
+            shares.append(f"{row[j] * 100:.0f} %{'' if shares else what} {to} {whom}")
+    while len(shares) > 1 and cell_len(f"{name} {verb} {', '.join(shares)}") > width:
         shares.pop()
-    return label_fit(f"{name} pays {', '.join(shares)}", width)
+    return label_fit(f"{name} {verb} {', '.join(shares)}", width)

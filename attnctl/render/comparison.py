@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
@@ -61,6 +62,9 @@ class ComparisonTables:
             return
         x, y = (number(float(side[i, j]), self.precision) for side in (a, b))
         where = f"layer {layer}, head {head}"
-        yield Text(label_fit(f"{rows[i]} → {columns[j]}  {x} → {y}", width), style=f"bold {ACCENT}").append(
-            f"   the largest change of all, in {where}", style=f"not bold {DIM} default"
-        )
+        change = label_fit(f"{rows[i]} → {columns[j]}  {x} → {y}", width)
+        said = f"the largest change of all, in {where}"
+        if cell_len(change) + 3 + len(said) <= width:
+            yield Text(change, style=f"bold {ACCENT}").append(f"   {said}", style=f"not bold {DIM} default")
+        else:
+            yield from (Text(change, style=f"bold {ACCENT}"), Text(label_fit(said, width), style=DIM))

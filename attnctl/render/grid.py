@@ -18,6 +18,7 @@ ACCENT = "bright_magenta"
 DIM = "dim"
 GAP = 2
 MASKED = "·"
+NAME = 8  # cells of a column's name
 
 # viridis at nine places (van der Walt and Smith): perceptually uniform, safe for colour-blind eyes
 _VIRIDIS = (
@@ -134,15 +135,7 @@ class Grid:
         left = max([cell_len(name) for name in names] + [1])
         lead = 2  # room for the pointer
         rows = kept(len(array), self.max_rows, () if self.mark is None else (self.mark,))
-        cell = self._cell_width(array, rows)
-        sums = self.sums and width - lead - left >= 2 * (cell + GAP) + 1
-        room = width - lead - left - (cell + GAP + 1 if sums else 0)  # cells for the columns
-        columns = kept(array.shape[1], max(1, room // (cell + GAP)), self.must)
-        if None in columns:  # the ellipsis is narrower than a number
-            columns = kept(array.shape[1], max(1, (room - 1 - GAP) // (cell + GAP) + 1), self.must)
-        widths = [1 if at is None else cell for at in columns]
-        while sum(widths) + GAP * len(widths) > room and len(columns) > 1:
-            del columns[-2 if len(columns) > 2 else -1], widths[-2 if len(widths) > 2 else -1]
+        cell, sums, columns, widths = self._columns(array, rows, width - lead - left)
         out = [self._header(columns, widths, lead + left, cell if sums else 0)] if any(self.columns) else []
         for row in rows:
             if row is None:
@@ -153,11 +146,30 @@ class Grid:
                 )
         return out + self._left_out(array, rows, columns, lead)
 
-    def _cell_width(self, array: Any, rows: Sequence[int | None]) -> int:
+    def _columns(
+        self, array: Any, rows: Sequence[int | None], width: int
+    ) -> tuple[int, bool, list[int | None], list[int]]:
+        """How wide a number is, whether sums fit, and which columns are shown (None: an ellipsis), how wide each."""
         seen = array[[row for row in rows if row is not None]]
-        widest = 1 if array.dtype == np.bool_ else max(len(self._number(float(x))) for x in (seen.min(), seen.max()))
-        longest = max([cell_len(name) for name in self.columns] + [1])
-        return max(widest, min(longest, 8))
+        wide = 1 if array.dtype == np.bool_ else max(len(self._number(float(x))) for x in (seen.min(), seen.max()))
+        names = [cell_len(name) for name in self.columns]
+        cell = max(wide, min(max([*names, 1]), NAME))
+        sums = self.sums and width >= 2 * (cell + GAP) + 1
+        room = width - (cell + GAP + 1 if sums else 0)  # cells for the columns
+        own = ([max(wide, min(name, longest)) for name in names] for longest in (NAME, 6, 4))
+        for widths in (
+            [cell] * len(names),
+            *own,
+        ):  # of one width, or as wide as its name: names give way before columns
+            if sum(widths) + GAP * len(widths) <= room:
+                return max(wide, min(cell, max(widths))), sums, list(range(len(widths))), widths
+        columns = kept(array.shape[1], max(1, room // (cell + GAP)), self.must)
+        if None in columns:  # the ellipsis is narrower than a number
+            columns = kept(array.shape[1], max(1, (room - 1 - GAP) // (cell + GAP) + 1), self.must)
+        widths = [1 if at is None else max(wide, min(names[at], NAME)) for at in columns]
+        while sum(widths) + GAP * len(widths) > room and len(columns) > 1:
+            del columns[-2 if len(columns) > 2 else -1], widths[-2 if len(widths) > 2 else -1]
+        return cell, sums, columns, widths
 
     def _number(self, value: float) -> str:
         largest = float(np.abs(self.array).max())

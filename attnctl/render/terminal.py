@@ -93,8 +93,7 @@ class Explanation:
 
     def _place(self, layer: int, head: int, width: int) -> Iterator[Text]:
         model = self.trace.model
-        line = f"layer {layer}" if (model.n_layers or 1) > 1 else ""
-        line += (", " if line else "") + f"head {head}" if (model.n_heads or 1) > 1 else ""
+        line = self._where(layer, head)
         others = (model.n_heads or 1) - len(self.heads.get(layer, ()))
         more = f"   {others} more head{'s' * (others != 1)}: --head all" if others > 0 else ""
         yield Text("")
@@ -211,7 +210,7 @@ class Explanation:
                 continue
             for head in self.heads.get(layer.layer, layer.heads):
                 if self._many():
-                    yield Text(f"layer {layer.layer}, head {head}", style=DIM)
+                    yield Text(self._where(layer.layer, head), style=DIM)
                 rows = list(layer.rows) if layer.rows is not None else list(range(len(self.trace.tokens)))
                 for query in rows[:24]:
                     yield Text("  " + summary_line(self.trace, layer, head, query, width - 2))
@@ -223,15 +222,21 @@ class Explanation:
         if self.focus is None:
             return
         layer = self.trace.layer(self.focus.layer)
-        where = []
-        if (self.trace.model.n_layers or 1) > 1:
-            where.append(f"layer {self.focus.layer}")
-        if (self.trace.model.n_heads or 1) > 1:
-            where.append(f"head {self.focus.head}")
-        place = f"In {', '.join(where)}, " if where else ""
-        line = summary_line(self.trace, layer, self.focus.head, self.focus.query, width - len(place) - 1)
+        where = self._where(self.focus.layer, self.focus.head)
+        place = f"In {where}, " if where else ""
+        room = width - len(place) - 1
+        about = self.trace, layer, self.focus.head, self.focus.query
+        line = summary_line(*about, room)
+        if "…" in line:  # on two lines, then
+            line = summary_line(*about, width)
         yield Text("")
-        yield Text(f"{place}{line}.", style=f"bold {ACCENT}")
+        for part in Text(f"{place}{line}.").wrap(self._console, width):
+            yield Text(part.plain.rstrip(), style=f"bold {ACCENT}")
+
+    def _where(self, layer: int, head: int) -> str:
+        model = self.trace.model
+        where = [f"layer {layer}"] if (model.n_layers or 1) > 1 else []
+        return ", ".join(where + [f"head {head}"] * ((model.n_heads or 1) > 1))
 
 
 def _heading(number: int, step: Step, width: int) -> Iterator[Text]:

@@ -19,6 +19,12 @@ MODEL = ["--model", "random", "--layers", "3", "--heads", "2", "--d-model", "8"]
 TEXT = "Alice will eat pizza"
 
 
+def test_another_measure_is_told_as_what_it_is(run: Callable[..., Any]) -> None:
+    for measure, formula in (("value-norm", "‖weight × value‖ ÷ Σ"), ("rollout", "Π (½ mean weights + ½ identity)")):
+        shown = run("explain", TEXT, *MODEL, "--measure", measure, "--steps", "weights,summary").out
+        assert f"comes from: {formula}" in shown and "pays" not in shown and "exp(score)" not in shown
+
+
 @pytest.mark.parametrize("measure", ["value-norm", "rollout"])
 def test_measures_are_named_wherever_they_are_shown(measure: str, run: Callable[..., Any]) -> None:
     done = run("explain", TEXT, *MODEL, "--measure", measure, "--layer", "2", "--json")

@@ -180,6 +180,24 @@ def test_a_forward_is_left_once_all_was_seen(case: str) -> None:
     assert all(torch.equal(a.weights, b.weights) for a, b in zip(whole, again, strict=True))
 
 
+def test_one_number_stands_for_a_list_and_none_is_refused() -> None:
+    model, given = zoo.build("llama"), zoo.inputs("llama")
+    with capture(model, layers=1, heads=2, rows=0) as traces:
+        model(**given)
+    assert [(t.layer, t.heads, t.weights.shape[-2]) for t in traces] == [(1, (2,), 1)]
+    for name in ("layers", "heads", "rows"):
+        with pytest.raises(UsageError, match=f"no {name} asked for"), capture(model, **{name: []}):
+            pytest.fail("nothing was asked for")
+
+
+def test_captures_may_be_nested() -> None:
+    model, given = zoo.build("llama"), zoo.inputs("llama")
+    with capture(model, layers=0) as outer, capture(model) as inner:
+        model(**given)
+    assert ([t.layer for t in outer], [t.layer for t in inner]) == ([0], [0, 1])
+    assert torch.equal(outer[0].weights, inner[0].weights)
+
+
 def test_shared_layers_run_to_the_end() -> None:
     model = zoo.build("albert, one layer shared")
     with capture(model, layers=[1], stop=True) as traces:
