@@ -328,3 +328,14 @@ def test_no_matrix_is_ever_held():
     ran = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True)
     matrix = 12288 * 12288 * 4  # one head's weights; eager holds several for every head
     assert int(ran.stdout) < matrix / 4
+
+
+@pytest.mark.parametrize("strength", [1e9, 1e15, 1e19])
+def test_no_share_is_above_one(strength):
+    call = make(strength=strength, causal=True)
+    for plain in (True, False):
+        lse = statistics.measure(call, plain=plain).logsumexp
+        with np.errstate(all="raise", under="ignore", invalid="ignore"):
+            own = weights.at_offset(call, lse, 0)
+            copies = weights.on_copies(call, lse, [at % 3 for at in range(300)])
+        assert np.nanmax(own) <= 1 and np.nanmax(copies) <= 1

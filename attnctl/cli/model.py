@@ -47,9 +47,11 @@ def model(
     if json:
         _write(found, n)
         return
+    from shutil import get_terminal_size
+
     from attnctl.render.sizes import lines
 
-    print(*lines(found, n), sep="\n")
+    print(*lines(found, n, get_terminal_size((80, 24)).columns), sep="\n")
 
 
 def _trained(name: str) -> Path | None:

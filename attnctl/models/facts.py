@@ -11,6 +11,7 @@ import numpy as np
 
 from attnctl import attention
 from attnctl.attention import Call
+from attnctl.errors import AttnctlError
 from attnctl.overview import HeadFacts
 from attnctl.statistics import Tick, cut, effective_rank, even_edges, measure, positions
 from attnctl.statistics.weights import at_offset, on_copies
@@ -33,7 +34,7 @@ NAMES = (
 def facts(
     layer: int, call: Call, heads: Sequence[int], tokens: Sequence[Token], tick: Tick | None = None
 ) -> list[HeadFacts]:
-    """The facts of each head of one call."""
+    """The facts of each head of one call. Raises AttnctlError where its scores are NaN or infinite."""
     n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
     own = n_q == n_k == len(tokens)  # the keys are the queries' own tokens
     marks = np.zeros((3, n_k), bool)
@@ -43,6 +44,8 @@ def facts(
         marks[2] = [is_punctuation(token) for token in tokens]
     row_edges, key_edges = even_edges(n_q, RANKED), even_edges(n_k, RANKED)
     found: Any = measure(call, key_edges=key_edges, row_edges=row_edges, marks=marks, rows=True, tick=tick)
+    if not np.isfinite(found.entropy).all():  # a row that sees nothing has entropy 0
+        raise AttnctlError(f"the scores of layer {layer} are no finite numbers: see the weights up to there")
     most = np.log(np.maximum(visible_counts(call), 1))  # (n_q,), nats
     means: dict[str, Any] = {
         "entropy": found.entropy.mean(-1),

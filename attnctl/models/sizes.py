@@ -26,6 +26,8 @@ NAMES = {
     "decoder_layers": ("num_decoder_layers", "decoder_layers"),
 }
 
+LARGEST = 10**9  # of any size in a configuration
+
 # architectures that read a text all at once, and keep no cache
 ENCODERS = frozenset(
     {"albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "mpnet", "modernbert", "roberta"}
@@ -133,7 +135,7 @@ def of_configuration(settings: dict[str, Any], name: str, source: str) -> Sizes:
     try:
         return _of_configuration(settings, name, source)
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-        what = f"it lacks {error}" if isinstance(error, KeyError) else str(error).splitlines()[0][:100]
+        what = f"it lacks {error}" if isinstance(error, KeyError) else str(error).splitlines()[0][:160]
         raise AttnctlError(f"the configuration of {name} cannot be read: {what}") from error
 
 
@@ -142,20 +144,25 @@ def _of_configuration(settings: dict[str, Any], name: str, source: str) -> Sizes
     if any(_said(settings, what) is None for what in ("layers", "heads", "d_model")):
         settings = _text(_with_defaults(settings, name))
     layers, heads, d_model = (_said(settings, what) for what in ("layers", "heads", "d_model"))
-    if not (layers and heads and d_model):
+    if layers is None or heads is None or d_model is None:
         raise AttnctlError(f"the configuration of {name} does not say its layers, heads and d_model")
     kv_heads = 1 if settings.get("multi_query") else _said(settings, "kv_heads") or heads
-    d_k = _said(settings, "d_k") or d_model // heads
-    latent = settings.get("kv_lora_rank")
-    if latent:  # keys are a part from the latent and a part turned by position, shared by all heads
-        d_k = settings["qk_nope_head_dim"] + settings["qk_rope_head_dim"]
-        latent, kv_heads = latent + settings["qk_rope_head_dim"], heads
+    d_k, latent = _said(settings, "d_k"), _unless_0(settings, "kv_lora_rank")
+    if latent is not None:  # keys are a part from the latent and a part turned by position, shared by all heads
+        turned = _size("qk_rope_head_dim", settings["qk_rope_head_dim"])
+        d_k = _size("qk_nope_head_dim", settings["qk_nope_head_dim"]) + turned
+        latent, kv_heads = latent + turned, heads
+    if d_k is None and d_model % heads:
+        raise ValueError(f"d_model {d_model} does not divide by {heads} heads, and no head_dim is given")
+    if heads % kv_heads:
+        raise ValueError(f"{heads} heads cannot share {kv_heads} key/value heads evenly")
+    d_k = d_k or d_model // heads
     kind = settings.get("model_type", "unknown")
     cached = 0 if kind in ENCODERS and not settings.get("is_decoder") else layers
     if settings.get("is_encoder_decoder"):
         cached = _said(settings, "decoder_layers") or layers
         layers += 2 * cached
-    windowed = settings.get("use_sliding_window", True) and settings.get("sliding_window")
+    window = _unless_0(settings, "sliding_window") if settings.get("use_sliding_window", True) else None
     return Sizes(
         name,
         kind,
@@ -168,7 +175,7 @@ def _of_configuration(settings: dict[str, Any], name: str, source: str) -> Sizes
         _said(settings, "d_v") or d_k,
         _said(settings, "vocabulary"),
         _said(settings, "context"),
-        int(windowed) if windowed else None,
+        window,
         latent,
         source,
     )
@@ -181,7 +188,20 @@ def _text(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _said(settings: dict[str, Any], what: str) -> int | None:
-    return next((int(settings[key]) for key in NAMES[what] if isinstance(settings.get(key), int)), None)
+    return next((_size(key, settings[key]) for key in NAMES[what] if settings.get(key) is not None), None)
+
+
+def _unless_0(settings: dict[str, Any], key: str) -> int | None:
+    """A size that some configurations give as 0 where there is no such thing."""
+    value = settings.get(key)
+    return None if value is None or (value == 0 and value is not False) else _size(key, value)
+
+
+def _size(key: str, value: Any) -> int:
+    """A number of a configuration that counts something. Raises ValueError where it cannot."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST:
+        raise ValueError(f"{key} is {json.dumps(value)[:40]}, not a whole number from 1 to {LARGEST:,}")
+    return value
 
 
 def _with_defaults(settings: dict[str, Any], name: str) -> dict[str, Any]:

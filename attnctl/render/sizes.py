@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import Any
 
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB", "ZB")
@@ -23,8 +24,12 @@ def counted(count: float) -> str:
     return f"{count:.0f}"
 
 
-def lines(sizes: Any, tokens: int) -> list[str]:
-    """What `sizes` (attnctl.models.sizes.Sizes) says, at a text of `tokens` tokens; 32 bits a number unless said."""
+def lines(sizes: Any, tokens: int, wide: int = 80) -> list[str]:
+    """What `sizes` (attnctl.models.sizes.Sizes) says, at a text of `tokens` tokens; 32 bits a number unless said.
+
+    What explains is wrapped to `wide` columns, 80 at most; the table of parameters is as wide as its numbers.
+    """
+    wide = min(wide, 80)
     shared = f", sharing {sizes.kv_heads} key/value heads" if sizes.kv_heads != sizes.heads else ""
     encoding, decoding = sizes.layers - 2 * sizes.cached_layers, sizes.cached_layers
     twice = f": {encoding} that read, {decoding} that write, attending twice" if 0 < decoding < sizes.layers else ""
@@ -38,11 +43,18 @@ def lines(sizes: Any, tokens: int) -> list[str]:
         "window": None if sizes.window is None else f"{sizes.window:,} tokens, in the layers that have one",
         "context": None if sizes.context is None else f"{sizes.context:,} tokens",
     }
-    told = [f"  {name:14}{value}" for name, value in facts.items() if value is not None]
-    return [sizes.name, *told, "", *_parameters(sizes), "", *_memory(sizes, tokens)]
+    told = [line for name, value in facts.items() if value is not None for line in _beside(f"{name:14}", value, wide)]
+    return [sizes.name, *told, "", *_parameters(sizes, wide), "", *_memory(sizes, tokens, wide)]
 
 
-def _parameters(sizes: Any) -> list[str]:
+def _beside(name: str, said: str, wide: int) -> list[str]:
+    """A name and what is said of it, in lines of `wide` columns that start below each other."""
+    indent = " " * (2 + len(name))
+    parts = wrap(said, max(24, wide - len(indent)), break_long_words=False, break_on_hyphens=False)
+    return [f"{'  ' + name if at == 0 else indent}{part}" for at, part in enumerate(parts)]
+
+
+def _parameters(sizes: Any, wide: int) -> list[str]:
     parts = sizes.per_head(), sizes.per_layer(), sizes.in_all()
     told = [f"  {'parameters':14}{'a head':>14}{'a layer':>16}{'in all':>19}"]
     for name in parts[0]:
@@ -54,20 +66,21 @@ def _parameters(sizes: Any) -> list[str]:
         product = f"{sizes.vocabulary:,} × {sizes.d_model:,}"
         told.append(f"  {'embedding':14}{product:>30}{sizes.embedding():>19,}   {counted(sizes.embedding())}")
     if sizes.latent is not None:
-        told.append(
-            "  (W_Q, W_K and W_V are stored as products of narrower matrices; these are their sizes multiplied out)"
-        )
+        note = "(W_Q, W_K and W_V are stored as products of narrower matrices; these are their sizes multiplied out)"
+        told.extend(_beside("", note, wide))
     return told
 
 
-def _memory(sizes: Any, n: int) -> list[str]:
+def _memory(sizes: Any, n: int, wide: int) -> list[str]:
     pair = sizes.in_all()["W_Q"] + sizes.in_all()["W_K"]
+    beyond = sizes.context is not None and n > sizes.context
+    spared = f"a matrix for every two tokens, which queries and keys spare us: W_Q and W_K take {bytes_said(4 * pair)}"
     told = [
         f"  at {n:,} tokens, 32 bits a number",
+        *([f"  (longer than its context, only {sizes.context:,} tokens)"] if beyond else []),
         f"  {'one n × n':14}{bytes_said(sizes.grid(n)):>9}",
         f"  {'all of them':14}{bytes_said(sizes.grids(n)):>9}   {sizes.layers} layers × {sizes.heads} heads",
-        f"  {'n × n × d × d':14}{bytes_said(sizes.unfactored(n)):>9}   a matrix for every two tokens, which queries and",
-        f"  {'':26}keys spare us: W_Q and W_K take {bytes_said(4 * pair)}",
+        *_beside(f"{'n × n × d × d':14}{bytes_said(sizes.unfactored(n)):>9}   ", spared, wide),
     ]
     if not sizes.cached_layers:
         return told
@@ -78,6 +91,6 @@ def _memory(sizes: Any, n: int) -> list[str]:
     return [
         *told,
         "  KV cache, 16 bits a number",
-        f"  {'one token':14}{bytes_said(once):>9}   {sizes.cached_layers} layers × {kept}",
+        *_beside(f"{'one token':14}{bytes_said(once):>9}   ", f"{sizes.cached_layers} layers × {kept}", wide),
         f"  {f'{n:,} tokens':14}{bytes_said(n * once):>9}",
     ]

