@@ -13,3 +13,9 @@ class UsageError(AttnctlError):
     """The command line asks for something that cannot be: a head that is not there, options that exclude each other."""
 
     exit_code = USAGE
+
+
+def in_one_line(error: BaseException, most: int = 200) -> str:
+    """What an error of another library says, on one line of `most` characters."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= most else text[: most - 1] + "…"

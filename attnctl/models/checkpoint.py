@@ -199,6 +199,8 @@ class Checkpoint:
         if logits is None or logits.ndim != 3 or logits.shape[-1] < vocabulary or self.kind in ("encoder", "cross"):
             return ()
         causal = self.kind == "decoder" or bool(self.info.causal)
+        if getattr(self.network, "attnctl_headless", False) or not bool(torch.isfinite(logits).all()):
+            return ()  # of weights that are not in the file, or are no numbers
         found = []
         for at in predicted(tokens, self.predict, self._blanks(tokens), causal):
             share = torch.softmax(logits[0, at - len(tokens)].float(), -1)  # (vocabulary,)
@@ -303,10 +305,9 @@ def _kind(settings: dict[str, Any], attention: str | None, target: str | None, g
 
 def _limit(config: Any, settings: dict[str, Any], own: int | None) -> int | None:
     longest = getattr(config.get_text_config(), "max_position_embeddings", None)
-    if not isinstance(longest, int) or longest < 1 or settings.get("model_type") == "t5":
+    kind = str(settings.get("model_type"))
+    if not isinstance(longest, int) or longest < 1 or kind == "t5":
         return own
-    if settings.get("position_embedding_type", "absolute") == "absolute" and "roberta" in settings.get(
-        "model_type", ""
-    ):
+    if settings.get("position_embedding_type", "absolute") == "absolute" and "roberta" in kind:
         longest -= (config.pad_token_id or 0) + 1  # its positions begin after the padding token's id
     return longest if own is None else min(own, longest)

@@ -8,9 +8,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from attnctl.errors import AttnctlError
+from attnctl.errors import AttnctlError, in_one_line
 from attnctl.lean import leanly
 from attnctl.models.places import need
+from attnctl.models.stored import check_stored
 from attnctl.trace import ModelInfo
 
 SHORT = 2e10  # parameters × tokens below which one thread is enough, and safe where the machine is busy
@@ -23,6 +24,7 @@ def load(folder: Path, settings: dict[str, Any], dtype: str, device: str, name: 
 
     from attnctl.models.devices import torch_device
 
+    check_stored(folder, settings, name)
     place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch_device(device)
     kept: Any = dtype if dtype == "auto" else getattr(torch, dtype)
     if dtype == "auto" and place == "cpu":
@@ -33,7 +35,12 @@ def load(folder: Path, settings: dict[str, Any], dtype: str, device: str, name: 
         model_class = class_of(transformers, settings, name)
         kernel = _kernel(model_class)
         return model_class.from_pretrained(  # type: ignore[no-any-return]
-            folder, dtype=kept, attn_implementation=kernel, output_loading_info=True, **how
+            folder,
+            dtype=kept,
+            attn_implementation=kernel,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **how,
         )
 
     with quiet():
@@ -42,11 +49,25 @@ def load(folder: Path, settings: dict[str, Any], dtype: str, device: str, name: 
         except (AttnctlError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # a damaged checkpoint fails in many ways
-            raise AttnctlError(f"cannot read {name}: {(str(error) or repr(error)).splitlines()[0][:160]}") from error
-    missing = sorted(key for key in told["missing_keys"] if any(part.isdigit() for part in key.split(".")))
-    if missing:
-        raise AttnctlError(f"{name} lacks {len(missing)} of its weights, {missing[0]} first: its file is not whole")
+            raise AttnctlError(f"cannot read {name}: {in_one_line(error)}") from error
+    check_whole(network, told, name)
     return network.to(place).eval()
+
+
+def check_whole(network: Any, told: dict[str, Any], name: str) -> None:
+    """Raise AttnctlError for weights that the file lacks, or has in another shape: they would be random.
+
+    A pooler is never run. Of a head that is lacking, nothing is predicted.
+    """
+    for key, theirs, ours in sorted(told["mismatched_keys"]):
+        shapes = f"{tuple(theirs)} in its file and {tuple(ours)} by its config.json"
+        raise AttnctlError(f"cannot read {name}: {key} is {shapes}")
+    prefix = network.base_model_prefix + "."
+    lacking = sorted(key for key in told["missing_keys"] if "pooler" not in key)
+    inner = [key for key in lacking if network.base_model is network or key.startswith(prefix)]
+    if inner:
+        raise AttnctlError(f"{name} lacks {len(inner)} of its weights, {inner[0]} first: its file is not whole")
+    network.attnctl_headless = bool(lacking)
 
 
 def _kernel(model_class: Any) -> str:
@@ -57,13 +78,15 @@ def _kernel(model_class: Any) -> str:
 def class_of(transformers: Any, settings: dict[str, Any], name: str) -> Any:
     """The class that a configuration names; only its own module is imported."""
     names = settings.get("architectures") or []
+    if not isinstance(names, list) or not all(isinstance(said, str) and said for said in names):
+        raise AttnctlError(f"{name}: config.json says architectures {str(names)[:80]!r}, which is no list of names")
     if not names:
         from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
-        found = MODEL_MAPPING_NAMES.get(settings.get("model_type", ""))
+        found = MODEL_MAPPING_NAMES.get(str(settings.get("model_type", "")))
         names = [found if isinstance(found, str) else found[0]] if found else []
     model_class = getattr(transformers, names[0], None) if names else None
-    if model_class is None:
+    if not hasattr(model_class, "_can_set_attn_implementation"):  # none of its models
         what = names[0] if names else settings.get("model_type") or "an architecture that it does not name"
         own = ", and attnctl never runs code that comes with a checkpoint" if settings.get("auto_map") else ""
         raise AttnctlError(f"{name} is {what}, which transformers {transformers.__version__} does not know{own}")
@@ -131,10 +154,8 @@ def running(network: Any, n: int, name: str) -> Iterator[None]:
         except (AttnctlError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            what = (str(error) or "nothing more is known").splitlines()[0][:160]
-            raise AttnctlError(
-                f"{name} fails on this text, in {_where(error)}: {type(error).__name__}: {what}"
-            ) from error
+            what = f"{type(error).__name__}: {in_one_line(error)}"
+            raise AttnctlError(f"{name} fails on this text, in {_where(error)}: {what}") from error
 
 
 def _where(error: Exception) -> str:

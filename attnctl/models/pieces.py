@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models.places import need
 from attnctl.trace import Token
 
@@ -33,7 +34,8 @@ class Pieces:
 
         Raises AttnctlError where there are more than the model reads, UsageError for --bos where there is none.
         """
-        tokens = self._with_bos(self.read(text, self.tokenizer.encode(text)))
+        with _telling(f"the tokenizer of {self.name} fails on this text"):
+            tokens = self._with_bos(self.read(text, self.tokenizer.encode(text)))
         if self.limit is not None and len(tokens) > self.limit:
             if not self.truncate:
                 raise AttnctlError(
@@ -80,7 +82,7 @@ class Pieces:
         """The id of the token that begins a text, or None."""
         entry = self.settings.get("bos_token") or self.settings.get("cls_token")
         content = entry.get("content") if isinstance(entry, dict) else entry
-        return None if content is None else self.tokenizer.token_to_id(content)
+        return self.tokenizer.token_to_id(content) if isinstance(content, str) else None
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
@@ -164,7 +166,7 @@ def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
     from tokenizers import Tokenizer
 
     settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
-    try:
+    with _telling(f"{name} has no tokenizer that can be read"):
         if (folder / "tokenizer.json").is_file():
             tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         else:  # older checkpoints: transformers knows how to build one from their vocabulary
@@ -172,16 +174,24 @@ def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
             wrapped = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             tokenizer = wrapped.backend_tokenizer
             settings = settings | {key: str(token) for key, token in wrapped.special_tokens_map.items()}
-    except AttnctlError:
-        raise
-    except Exception as error:  # both libraries raise whatever comes
-        reason = (str(error) or repr(error)).splitlines()[0][:160]
-        raise AttnctlError(f"{name} has no tokenizer that can be read ({reason})") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     longest = settings.get("model_max_length")
     limits = [x for x in (how.pop("limit", None), longest) if isinstance(x, int | float) and 0 < x < 10**9]
     return Pieces(name, tokenizer, settings, int(min(limits)) if limits else None, **how)
+
+
+@contextmanager
+def _telling(what: str) -> Iterator[None]:
+    """Raise whatever a tokenizer's library raises, its panics too, as an AttnctlError of one line."""
+    try:
+        yield
+    except AttnctlError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise  # Ctrl-C
+        raise AttnctlError(f"{what} ({in_one_line(error)})") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:

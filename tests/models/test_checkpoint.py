@@ -376,6 +376,14 @@ def test_a_gguf_file_is_dequantised_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert [t.text for t in again.tokens] == ["at", " ", "é₁", "é₂"]
     assert (first.model.name, first.model.n_kv_heads) == ("tiny", 2)
     np.testing.assert_array_equal(first.layers[0].weights, again.layers[0].weights)
+    copy = tmp_path / "elsewhere" / "tiny.gguf"  # the same file in another environment
+    copy.parent.mkdir()
+    copy.write_bytes(path.read_bytes())
+    attend("at é", str(copy))
+    assert capsys.readouterr().err == ""
+    copy.write_bytes(path.read_bytes().replace(b"blk.0.attn_k.weight", b"blk.0.attn_x.weight"))
+    with pytest.raises(AttnctlError, match="lacks 1 of its weights"):
+        open_model(str(copy))
     path.write_bytes(path.read_bytes()[:3000])
     with pytest.raises(AttnctlError, match=r"cannot read .*tiny.gguf"):
         open_model(str(path))
