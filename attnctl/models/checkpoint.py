@@ -16,6 +16,7 @@ from attnctl.models.pieces import Pieces, open_pieces, read_json
 from attnctl.models.places import check_extra, find, need
 from attnctl.models.record import Enough, Run
 from attnctl.models.stack import predicted
+from attnctl.tokens import shown
 from attnctl.trace import ModelInfo, Prediction, Token, as_numpy
 
 KINDS = ("encoder", "decoder", "cross")
@@ -210,13 +211,22 @@ class Checkpoint:
                 found.append(Prediction(at, text.strip() or text, number, value))
         return tuple(found)
 
+    def _said(self, tokens: Sequence[Token]) -> str:
+        """The text that tokens spell, safe in a terminal."""
+        return shown(self.pieces.tokenizer.decode([token.id for token in tokens], skip_special_tokens=False).strip())
+
     def _notes(self, tokens: Sequence[Token], source: Sequence[Token] | None, bare: bool) -> tuple[str, ...]:
         notes = list(self.pieces.notes(tokens if source is None else source, bool(self.info.causal)))
-        new = sum(token.start is None for token in tokens)
+        new = [token for token in tokens if token.start is None]
         if new and self.kind == "self":
-            notes.append(f"The last {new} tokens are the model's own: the likeliest each time.")
+            last = f"last {len(new)} tokens are" if len(new) > 1 else "last token is"
+            notes.append(f"The {last} the model's own, the likeliest each time: “{self._said(new)}”")
         elif source is not None and self.target is None:
-            notes.append("The decoder's tokens are the model's own, the likeliest each time: --target gives others.")
+            own = [token for token in tokens if not token.special]
+            said = f" (“{self._said(own)}”)" if own else ""
+            notes.append(
+                f"The decoder's tokens are the model's own{said}, the likeliest each time: --target gives others."
+            )
         if bare:
             notes.append(
                 f"{type(self.network).__name__} computes its attention in code of its own: only the weights can be shown, "

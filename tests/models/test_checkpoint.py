@@ -294,6 +294,13 @@ def test_a_version_that_wants_the_compiler_gets_it() -> None:
     assert done.stdout == "torch._dynamo.config [False, True]\n"
 
 
+def test_what_was_generated_can_be_read(shelf: Callable[..., Path]) -> None:
+    trace = attend("at ate", str(shelf("llama")), generate=3)
+    new = [token for token in trace.tokens if token.start is None]
+    (note,) = [note for note in trace.notes if "the model's own" in note]
+    assert len(new) == 3 and note.startswith("The last 3 tokens are the model's own, the likeliest each time: “")
+
+
 @pytest.mark.parametrize(("layers", "ran"), [([0], 0), (None, 1)])
 def test_without_predictions_nothing_runs_after_the_last_layer(
     shelf: Callable[..., Path], layers: list[int] | None, ran: int
