@@ -24,6 +24,7 @@ SCHEMA = "attnctl.batch/1"
 GROUP = 192  # items that are done or not done together, where a format holds many in one file
 LINES = {"json": "traces.jsonl"}  # formats that grow by a line an item
 FILES = ("png", "svg", "pdf", "npz")  # formats with a file an item
+WEIGHTS = (".safetensors", ".npz", ".gguf")
 
 Entry = dict[str, Any]
 
@@ -116,6 +117,7 @@ class Folder:
         from attnctl import __version__
 
         said = orjson.loads(orjson.dumps(self.said))
+        weights = _model_files(said["model"].get("name"))
         if run.exists():
             try:
                 before = orjson.loads(run.read_bytes())
@@ -129,10 +131,12 @@ class Folder:
             if theirs != said:
                 names = sorted(name for name in {*theirs, *said} if theirs.get(name) != said.get(name))
                 raise UsageError(f"{self.path} holds a batch with another {', '.join(names)}: give a new folder")
+            if before.get("weights", weights) != weights:  # older runs do not say
+                raise UsageError(f"{self.path} holds a batch with other files of the model: give a new folder")
         elif self._manifest.seek(0, 2):
             raise UsageError(f"{self.path} has a manifest but no run.json: give a new folder")
         else:
-            document = {"schema": SCHEMA, "attnctl": __version__, "said": said}
+            document = {"schema": SCHEMA, "attnctl": __version__, "said": said, "weights": weights}
             write_whole(run, orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
 
     # --- what is there already ------------------------------------------------------------------------------------
@@ -380,6 +384,23 @@ def _is_file(file: Any) -> bool:
         and "\0" not in file["file"]
         and all(type(size) is int and size >= 0 for size in (file.get("bytes"), file.get("offset", 0)))
     )
+
+
+def _model_files(name: str | None) -> str | None:
+    """A hash of names, sizes and times of the files that a model is read from; None where its name is no path."""
+    from attnctl.models import REGISTRY
+    from attnctl.models.places import KNOWN
+
+    if name is None or name in REGISTRY or name in KNOWN or not (path := Path(name)).exists():
+        return None
+    with said_plainly("read", path):
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        kept = [
+            (file.name, (stat := file.stat()).st_size, stat.st_mtime_ns)
+            for file in files
+            if (file.suffix.lower() in WEIGHTS or file.name in ("config.json", "tokenizer.json")) and file.is_file()
+        ]
+    return hashlib.sha256(repr(kept).encode()).hexdigest()[:16]
 
 
 def _append(file: IO[bytes], data: bytes, path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from attnctl import models
 from tests.batching.test_resume import check_whole, contents, sentences
 
 Run = Callable[..., Any]
@@ -146,3 +147,31 @@ def test_a_pipe_is_not_waited_for(name: str, file: Path, out: Path) -> None:
     done = process("batch", str(file), "-o", str(out), *ARGS)
     assert done.returncode == 1
     assert done.stderr.decode() == f"attnctl: {out}/{name} is no regular file: give a new folder\n"
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+def test_other_weights_at_the_same_path_are_refused(
+    run: Run, refused: Run, file: Path, tmp_path: Path, as_file: bool
+) -> None:
+    source = Path(models.__file__).parent / "demo.safetensors"
+    model = tmp_path / "model"
+    model.mkdir()
+    mine = model / "weights.safetensors"
+    shutil.copy(source, mine)
+    (model / "notes.txt").write_text("one")
+    args = (file, "-o", tmp_path / "out", "--model", mine if as_file else model, "--jobs", "1")
+    assert run("batch", *args).code == 0
+    (model / "notes.txt").write_text("another")
+    assert "4 there before" in run("batch", *args).err
+    stat = mine.stat()
+    os.utime(mine, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1_000_000_000))
+    line = refused("batch", *args, code=2)
+    assert line == f"{tmp_path}/out holds a batch with other files of the model: give a new folder"
+    document = json.loads((tmp_path / "out" / "run.json").read_text())
+    del document["weights"]  # as an older run
+    (tmp_path / "out" / "run.json").write_text(json.dumps(document))
+    assert "4 there before" in run("batch", *args).err
+
+
+def test_a_model_without_files_has_no_weights_to_compare(out: Path) -> None:
+    assert json.loads((out / "run.json").read_text())["weights"] is None
