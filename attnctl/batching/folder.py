@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ SCHEMA = "attnctl.batch/1"
 GROUP = 192  # items that are done or not done together, where a format holds many in one file
 LINES = {"json": "traces.jsonl"}  # formats that grow by a line an item
 FILES = ("png", "svg", "pdf", "npz")  # formats with a file an item
+WEIGHTS = (".safetensors", ".npz", ".gguf")
 
 Entry = dict[str, Any]
 
@@ -63,6 +65,7 @@ class Folder:
         self.formats = formats
         self.done = self.failed = 0  # in this run
         self.kept = self.failed_before = 0
+        self._grows = {LINES[form]: form for form in self._growing()}
         self._ends: dict[str, int] = {}  # where the files that grow end
         self._safe: tuple[int, dict[str, int]] | None = None  # where manifest and files end, as far as they are done
         self._again: set[int] = set()  # items done before whose own files went missing
@@ -77,6 +80,9 @@ class Folder:
             manifest, run = self.path / "manifest.jsonl", self.path / "run.json"
             if not manifest.exists() and any(name.name != "run.json" for name in self.path.iterdir()):
                 raise UsageError(f"{self.path} is not empty and holds no batch: give a new folder")
+            for path in (manifest, run, *(self.path / LINES[form] for form in self._growing())):
+                if path.exists() and not path.is_file():  # a pipe would be waited for
+                    raise AttnctlError(f"{path} is no regular file: give a new folder")
             self._manifest = manifest.open("a+b", buffering=0)
             try:
                 if not locked(self._manifest):
@@ -111,21 +117,26 @@ class Folder:
         from attnctl import __version__
 
         said = orjson.loads(orjson.dumps(self.said))
+        weights = _model_files(said["model"].get("name"))
         if run.exists():
             try:
                 before = orjson.loads(run.read_bytes())
-                theirs = before["said"]
-            except (orjson.JSONDecodeError, KeyError, TypeError):
-                raise AttnctlError(f"{run} is damaged: give a new folder") from None
+            except orjson.JSONDecodeError:
+                before = None
+            theirs = before.get("said") if isinstance(before, dict) else None
+            if not isinstance(before, dict) or not isinstance(theirs, dict):
+                raise AttnctlError(f"{run} is damaged: give a new folder")
             if before.get("schema") != SCHEMA:
                 raise AttnctlError(f"{run} has schema {before.get('schema')!r}; this attnctl writes {SCHEMA!r}")
             if theirs != said:
                 names = sorted(name for name in {*theirs, *said} if theirs.get(name) != said.get(name))
                 raise UsageError(f"{self.path} holds a batch with another {', '.join(names)}: give a new folder")
+            if before.get("weights", weights) != weights:  # older runs do not say
+                raise UsageError(f"{self.path} holds a batch with other files of the model: give a new folder")
         elif self._manifest.seek(0, 2):
             raise UsageError(f"{self.path} has a manifest but no run.json: give a new folder")
         else:
-            document = {"schema": SCHEMA, "attnctl": __version__, "said": said}
+            document = {"schema": SCHEMA, "attnctl": __version__, "said": said, "weights": weights}
             write_whole(run, orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
 
     # --- what is there already ------------------------------------------------------------------------------------
@@ -138,39 +149,39 @@ class Folder:
         self._ends = dict.fromkeys(self._lines, 0)
         mark, group = (0, dict(self._ends), 0, 0), list[Item]()
         entries, items = self._entries(), iter(items)
-        end = 0
+        end, entry, done = 0, None, False
         for item in items:
-            entry, after = next(entries, (None, 0))
             if item.number % self._size == 0:
-                mark, group = (end, dict(self._ends), self.kept, self.failed_before), []
-            if entry is None or not self._is_of(entry, item):
-                end, self._ends, self.kept, self.failed_before = mark
-                self._cut(end)
-                yield from (*group, item)
-                yield from items
-                return
+                mark, group, done = (end, dict(self._ends), self.kept, self.failed_before), [], False
             group.append(item)
+            entry, after = next(entries, (None, 0))
+            if entry is None or not self._is_of(entry, item):
+                break
+            done |= entry["status"] == "done"
+            if (item.number + 1) % self._size == 0 and done and not self._ends_group(entry):
+                break
             end = after
             self._kept(entry)
             if item.number in self._again:
                 yield item
+        else:
+            if not done or entry is None or self._ends_group(entry):
+                self._cut(end)
+                return
+        end, self._ends, self.kept, self.failed_before = mark
         self._cut(end)
+        yield from group
+        yield from items
 
     def _entries(self) -> Iterator[tuple[Entry, int]]:
         """Each line of the manifest and where it ends, up to the first that is not whole."""
-        import orjson
-
         self._manifest.seek(0)
         end = 0
         with open(self._manifest.fileno(), "rb", closefd=False) as file:
             for line in file:
                 end += len(line)
-                try:
-                    entry = orjson.loads(line)
-                    entry["number"], entry["input"], entry["status"]
-                except (orjson.JSONDecodeError, KeyError, TypeError):
-                    return
-                if not line.endswith(b"\n"):
+                entry = _read(line)
+                if entry is None:
                     return
                 yield entry, end
 
@@ -178,23 +189,27 @@ class Folder:
         self.kept += 1
         self.failed_before += entry["status"] != "done"
         for file in entry.get("files", ()):
-            for form, name in LINES.items():
-                if file["file"] == name:
-                    self._ends[form] = file["offset"] + file["bytes"]
+            if "offset" in file:
+                self._ends[self._grows[file["file"]]] = file["offset"] + file["bytes"]
 
     def _is_of(self, entry: Entry, item: Item) -> bool:
         """Whether an entry is that of this very item, and all it lists is there; the item's own files can be made again."""
         if entry["input"] != item.fingerprint or entry["number"] != item.number:
             return False
-        again = False
-        for file in entry.get("files", ()):
-            path = self.path / file["file"]
+        files, again = entry.get("files", ()), False
+        wanted = {*self._grows, *(f"{item.stem}.{form}" for form in FILES if form in self.formats)}
+        prefixes = tuple(writer.prefix for writer in self.writers)
+        if {file["file"] for file in files if not file["file"].startswith(prefixes)} != (
+            wanted if entry["status"] == "done" else set()
+        ):
+            return False
+        for file in files:
             try:
-                size = path.stat().st_size
+                size = (self.path / file["file"]).stat().st_size
             except OSError:
                 size = -1
-            if "offset" in file:
-                if size < file["offset"] + file["bytes"]:
+            if (form := self._grows.get(file["file"])) is not None or "offset" in file:
+                if form is None or file.get("offset") != self._ends[form] or size < self._ends[form] + file["bytes"]:
                     return False
             elif size != file["bytes"]:
                 if self._size > 1 or not file["file"].startswith(f"{item.stem}."):
@@ -204,23 +219,36 @@ class Folder:
             self._again.add(item.number)
         return True
 
+    def _ends_group(self, entry: Entry) -> bool:
+        """Whether the last entry of a group lists what the group shares."""
+        names = [file["file"] for file in entry.get("files", ())]
+        return all(any(name.startswith(writer.prefix) for name in names) for writer in self.writers)
+
     def _cut(self, end: int) -> None:
         """Forget what stands in the manifest after `end`, and cut what grows to what is left."""
         with said_plainly("write", self.path):
-            gone = {
-                self.path / file["file"]
-                for entry, after in self._entries()
-                if after > end
-                for file in entry.get("files", ())
-                if "offset" not in file
-            }
+            root = Path(os.path.realpath(self.path))
+            gone = {os.path.realpath(path): path for path in self._listed(end, None)}
+            for name in (*LINES.values(), "manifest.jsonl", "run.json"):
+                gone.pop(str(root / name), None)
+            for path in self._listed(0, end) if gone else ():
+                gone.pop(os.path.realpath(path), None)
             self._manifest.truncate(end)
             for form, file in self._lines.items():
                 file.truncate(self._ends[form])
             self._safe = end, dict(self._ends)
-            for path in gone:  # which only a manifest that was tampered with puts elsewhere
-                if path.resolve().is_relative_to(self.path.resolve()):
-                    path.unlink(missing_ok=True)
+            for real, path in gone.items():
+                if Path(real).is_relative_to(root):  # a manifest that was tampered with may put it elsewhere
+                    with contextlib.suppress(OSError):  # or name a folder; what stays is listed nowhere
+                        path.unlink()
+
+    def _listed(self, start: int, end: int | None) -> Iterator[Path]:
+        """The files in the lines of the manifest from `start` to `end`, but for those that grow."""
+        for entry, after in self._entries():
+            if end is not None and after > end:
+                return
+            if after > start:
+                yield from (self.path / file["file"] for file in entry.get("files", ()) if "offset" not in file)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -331,6 +359,48 @@ class Folder:
 
 def _listed(name: str, data: bytes, **more: Any) -> Entry:
     return {"file": name, **more, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _read(line: bytes) -> Entry | None:
+    """The entry that a line of the manifest holds; None where it is not whole."""
+    import orjson
+
+    try:
+        entry = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    if not line.endswith(b"\n") or not isinstance(entry, dict) or not {"number", "input"} <= entry.keys():
+        return None
+    files = entry.get("files", [])
+    sound = isinstance(files, list) and all(map(_is_file, files)) and entry.get("status") in ("done", "failed")
+    return entry if sound else None
+
+
+def _is_file(file: Any) -> bool:
+    """Whether an entry's file is said as `_listed` says it."""
+    return (
+        isinstance(file, dict)
+        and isinstance(file.get("file"), str)
+        and "\0" not in file["file"]
+        and all(type(size) is int and size >= 0 for size in (file.get("bytes"), file.get("offset", 0)))
+    )
+
+
+def _model_files(name: str | None) -> str | None:
+    """A hash of names, sizes and times of the files that a model is read from; None where its name is no path."""
+    from attnctl.models import REGISTRY
+    from attnctl.models.places import KNOWN
+
+    if name is None or name in REGISTRY or name in KNOWN or not (path := Path(name)).exists():
+        return None
+    with said_plainly("read", path):
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        kept = [
+            (file.name, (stat := file.stat()).st_size, stat.st_mtime_ns)
+            for file in files
+            if (file.suffix.lower() in WEIGHTS or file.name in ("config.json", "tokenizer.json")) and file.is_file()
+        ]
+    return hashlib.sha256(repr(kept).encode()).hexdigest()[:16]
 
 
 def _append(file: IO[bytes], data: bytes, path: Path) -> None:

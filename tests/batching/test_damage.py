@@ -1,0 +1,177 @@
+"""A folder that something else wrote to: nothing kept is lost, nothing is trusted that is not whole, every refusal is a line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnctl import models
+from tests.batching.test_resume import check_whole, contents, sentences
+
+Run = Callable[..., Any]
+ARGS = ("--format", "json,npz", "--jobs", "1")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "in.txt"
+    path.write_text("one\ntwo\nthree\nfour\n")
+    return path
+
+
+@pytest.fixture
+def out(run: Run, file: Path, tmp_path: Path) -> Path:
+    assert run("batch", file, "-o", tmp_path / "out", *ARGS).code == 0
+    shutil.copytree(tmp_path / "out", tmp_path / "fresh")
+    return tmp_path / "out"
+
+
+def lines_of(folder: Path) -> list[Any]:
+    return [json.loads(line) for line in (folder / "manifest.jsonl").read_text().splitlines()]
+
+
+def write(folder: Path, entries: list[Any]) -> None:
+    (folder / "manifest.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+
+
+def again(run: Run, file: Path, out: Path) -> None:
+    """Going on ends where a run of its own does."""
+    result = run("batch", file, "-o", out, *ARGS)
+    assert result.code == 0 and result.err.count("\n") == 1, result.err
+    assert contents(out) == contents(out.parent / "fresh")
+    assert check_whole(out) == 4
+
+
+def test_a_line_that_is_there_twice_takes_no_file_away(run: Run, file: Path, out: Path) -> None:
+    entries = lines_of(out)
+    write(out, [entries[0], *entries])
+    again(run, file, out)
+
+
+def test_one_line_too_many_takes_no_file_away(run: Run, file: Path, out: Path) -> None:
+    entries = lines_of(out)
+    extra = [{**file, "file": f"./{file['file']}"} for file in entries[-1]["files"]]  # by another name
+    write(out, [*entries, {**entries[-1], "number": 4, "files": extra}])
+    again(run, file, out)
+
+
+@pytest.mark.parametrize("name", ["traces.jsonl", "run.json", "manifest.jsonl"])
+def test_the_files_of_the_run_itself_stay(run: Run, file: Path, out: Path, name: str) -> None:
+    entries = lines_of(out)
+    write(out, [*entries, {**entries[-1], "number": 4, "files": [{"file": name, "bytes": 1}]}])
+    again(run, file, out)
+    size = (out / "traces.jsonl").stat().st_size
+    write(out, [*entries[:3], {**entries[3], "files": [{"file": name, "bytes": size}]}])
+    again(run, file, out)
+
+
+def test_what_lies_elsewhere_or_is_a_folder_stays(run: Run, file: Path, out: Path) -> None:
+    entries = lines_of(out)
+    names = [f"../{file.name}", str(file), "", ".", "x" * 300]
+    write(out, [*entries, {**entries[3], "number": 4, "files": [{"file": name, "bytes": 1} for name in names]}])
+    again(run, file, out)
+
+
+def test_what_grows_is_cut_only_where_its_lines_follow_each_other(run: Run, file: Path, out: Path) -> None:
+    entries = lines_of(out)
+    grown = next(file for file in entries[3]["files"] if "offset" in file)
+    grown["offset"] = 0
+    write(out, entries)
+    again(run, file, out)
+
+
+FILE = {"file": "0000001-two.npz", "bytes": 1}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        *(5, None, [5], ["a"], [{}], [{"file": 5}], [{**FILE, "file": "a\0b"}], [{**FILE, "file": None}], [], {}),
+        *([{**FILE, "file": []}], [{"file": "a"}], [FILE]),
+        *([{**FILE, name: value}] for name in ("bytes", "offset") for value in ("x", None, -1, [], 1.5, True)),
+        [{"file": "run.json", "bytes": 0, "offset": 0}],
+    ],
+)
+def test_a_line_of_wrong_types_is_not_whole(run: Run, file: Path, out: Path, files: Any) -> None:
+    entries = lines_of(out)
+    write(out, [entries[0], {**entries[1], "files": files}, *entries[2:]])
+    again(run, file, out)
+    write(out, [*entries, {**entries[1], "number": 4, "files": files}])  # past the last
+    again(run, file, out)
+
+
+def test_a_line_that_lists_no_files_is_not_whole(run: Run, file: Path, out: Path) -> None:
+    entries = lines_of(out)
+    del entries[2]["files"]
+    write(out, entries)
+    again(run, file, out)
+    write(out, [*lines_of(out)[:3], 5, None, ["a"]])
+    again(run, file, out)
+    write(out, [*lines_of(out)[:3], {**lines_of(out)[3], "status": []}])
+    again(run, file, out)
+
+
+def test_the_last_line_of_a_group_lists_what_it_shares(run: Run, tmp_path: Path) -> None:
+    file = sentences(tmp_path / "in.txt", 200)
+    args = (file, "--format", "statistics", "--head", "0", "--jobs", "1")
+    assert run("batch", *args, "-o", tmp_path / "out").code == 3
+    shutil.copytree(tmp_path / "out", tmp_path / "fresh")
+    for at in (191, 199):
+        entries = lines_of(tmp_path / "out")
+        write(tmp_path / "out", [*entries[:at], {**entries[at], "files": []}, *entries[at + 1 :]])
+        assert run("batch", *args, "-o", tmp_path / "out").code == 3
+        assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
+
+
+@pytest.mark.parametrize("said", [5, None, ["a"], "a"])
+def test_a_damaged_run_is_one_line(refused: Run, file: Path, out: Path, said: Any) -> None:
+    for document in (said, {"schema": "attnctl.batch/1", "said": said}):
+        (out / "run.json").write_text(json.dumps(document))
+        line = refused("batch", file, "-o", out, *ARGS)
+        assert line == f"{out}/run.json is damaged: give a new folder"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+@pytest.mark.parametrize("name", ["run.json", "manifest.jsonl", "traces.jsonl"])
+def test_a_pipe_is_not_waited_for(name: str, file: Path, out: Path) -> None:
+    from tests.conftest import process
+
+    (out / name).unlink()
+    os.mkfifo(out / name)
+    done = process("batch", str(file), "-o", str(out), *ARGS)
+    assert done.returncode == 1
+    assert done.stderr.decode() == f"attnctl: {out}/{name} is no regular file: give a new folder\n"
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+def test_other_weights_at_the_same_path_are_refused(
+    run: Run, refused: Run, file: Path, tmp_path: Path, as_file: bool
+) -> None:
+    source = Path(models.__file__).parent / "demo.safetensors"
+    model = tmp_path / "model"
+    model.mkdir()
+    mine = model / "weights.safetensors"
+    shutil.copy(source, mine)
+    (model / "notes.txt").write_text("one")
+    args = (file, "-o", tmp_path / "out", "--model", mine if as_file else model, "--jobs", "1")
+    assert run("batch", *args).code == 0
+    (model / "notes.txt").write_text("another")
+    assert "4 there before" in run("batch", *args).err
+    stat = mine.stat()
+    os.utime(mine, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1_000_000_000))
+    line = refused("batch", *args, code=2)
+    assert line == f"{tmp_path}/out holds a batch with other files of the model: give a new folder"
+    document = json.loads((tmp_path / "out" / "run.json").read_text())
+    del document["weights"]  # as an older run
+    (tmp_path / "out" / "run.json").write_text(json.dumps(document))
+    assert "4 there before" in run("batch", *args).err
+
+
+def test_a_model_without_files_has_no_weights_to_compare(out: Path) -> None:
+    assert json.loads((out / "run.json").read_text())["weights"] is None
