@@ -102,6 +102,8 @@ class Checkpoint:
             return self._own_weights(self.network(**inputs))
 
     def _check(self, tokens: Sequence[Token]) -> None:
+        if not tokens:
+            raise AttnctlError("the text has no tokens: give at least one word")
         limit = self.pieces.limit
         if limit is not None and len(tokens) > limit:
             raise AttnctlError(f"{len(tokens):,} tokens are more than {self.info.name} reads: {limit:,}")

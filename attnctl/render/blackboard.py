@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from rich.cells import cell_len
 from rich.text import Text
 
 from attnctl.render.grid import ACCENT, DIM, GAP, Grid, bar, heat, label, label_fit, number, padded
 from attnctl.steps import OTHERWISE, is_default_scale
-from attnctl.trace import Floats, LayerTrace, Trace
+from attnctl.trace import Floats, LayerTrace, Token, Trace
 
 SHOWN_KEYS = 8  # as many keys as a reader will follow
 
@@ -206,6 +208,13 @@ class Blackboard:
         return [self._says("gathers", "weight × value, added up"), *lines]
 
 
+def _told_apart(tokens: Sequence[Token], at: int, width: int) -> str:
+    """A token's label in `width` cells, with its index where another token reads the same: "the (4)"."""
+    twins = sum(token.text == tokens[at].text for token in tokens) > 1
+    index = f" ({at})" if twins else ""
+    return label_fit(label(tokens[at]), width - len(index)) + index
+
+
 def summary_line(trace: Trace, layer: LayerTrace, head: int, query: int, width: int, most: int = 3) -> str:
     """Where one query's attention went, in `width` cells at most: "eat pays 70 % of its attention to Alice".
 
@@ -215,13 +224,13 @@ def summary_line(trace: Trace, layer: LayerTrace, head: int, query: int, width: 
     verb, what, to = ("pays", " of its attention", "to") if trace.measure is None else ("comes", "", "from")
     row = layer.weights[layer.position_of(head), layer.row_of(query)]  # (n_k,)
     longest = max(6, min(24, (width - len(f" {verb} 100 %{what} {to} ")) // 2))  # cells, so that the names fit
-    name = label_fit(label(trace.tokens[query]), longest)
+    name = _told_apart(trace.tokens, query, longest)
     if not row.any():
         return f"{name} may look at nothing"
     order = [int(j) for j in np.argsort(-row, kind="stable")[:most]]
     shares: list[str] = []
     for j in order:
-        whom = "itself" if trace.key_tokens is None and j == query else label_fit(label(trace.keys_of[j]), longest)
+        whom = "itself" if trace.key_tokens is None and j == query else _told_apart(trace.keys_of, j, longest)
         if row[j] >= 0.05 or not shares:
             shares.append(f"{row[j] * 100:.0f} %{'' if shares else what} {to} {whom}")
     while len(shares) > 1 and cell_len(f"{name} {verb} {', '.join(shares)}") > width:

@@ -94,8 +94,10 @@ class Explanation:
     def _place(self, layer: int, head: int, width: int) -> Iterator[Text]:
         model = self.trace.model
         line = self._where(layer, head)
-        others = (model.n_heads or 1) - len(self.heads.get(layer, ()))
-        more = f"   {others} more head{'s' * (others != 1)}: --head all" if others > 0 else ""
+        left = {"head": (model.n_heads or 1) - len(self.heads.get(layer, ()))}
+        left["layer"] = (model.n_layers or 1) - len(self.heads)
+        others = [f"{n} more {what}{'s' * (n != 1)}: --{what} all" for what, n in left.items() if n > 0]
+        more = "   " + ", ".join(others) if others else ""
         yield Text("")
         yield (
             Text(no_wrap=True, overflow="crop")
@@ -228,7 +230,7 @@ class Explanation:
         about = self.trace, layer, self.focus.head, self.focus.query
         line = summary_line(*about, room)
         if "…" in line:  # on two lines, then
-            line = summary_line(*about, width)
+            line = summary_line(*about, max(width, 60))
         yield Text("")
         for part in Text(f"{place}{line}.").wrap(self._console, width):
             yield Text(part.plain.rstrip(), style=f"bold {ACCENT}")

@@ -144,3 +144,23 @@ def test_narrowed_keeps_what_is_named() -> None:
     with pytest.raises(UsageError, match="no step 'score'"):
         check_names(["score"])
     check_names(NAMES)
+
+
+def test_words_that_occur_twice_are_told_apart() -> None:
+    text = printed(attend("the cat saw the dog"))
+    summary = text[text.index("where attention went") :]
+    assert "the (0) pays" in summary and "the (3) pays" in summary and "cat (" not in summary
+
+
+@pytest.mark.parametrize("width", [40, 56, 60, 80])
+def test_the_last_sentence_is_never_cut(width: int) -> None:
+    trace = attend("Rindfleischetikettierung Donaudampfschifffahrt is a very long word", layers=2, heads=2)
+    last = printed(trace, width).rstrip().split("\n\n")[-1]
+    assert re.search(r" pays \d+ % of its attention to \S+.*\.$", " ".join(last.split()))
+
+
+def test_a_long_name_hides_no_column() -> None:
+    names = ["<|im_start|>", "Le", "chat", "d", "ort", "😺₁", "😺₂"]
+    grid = Grid(np.full((7, 7), 0.14), names, names, heat=True, sums=True)
+    shown = [line.plain for line in grid.lines(75)]
+    assert len(shown) == 8 and "…  " not in shown[0].replace("<|im_st…  ", "") and max(map(cell_len, shown)) <= 75
