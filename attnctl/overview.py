@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from attnctl.errors import AttnctlError
-from attnctl.trace import Bools, Floats, ModelInfo, Token, model_document, tokens_document
+from attnctl.trace import Bools, Floats, ModelInfo, Token, opening
 
 SCHEMA = "attnctl.overview/1"
 
@@ -132,14 +132,7 @@ def to_json(overview: Overview | LongRow) -> bytes:
 
 def as_document(overview: Overview) -> dict[str, Any]:
     """The JSON document, arrays still arrays."""
-    document: dict[str, Any] = {
-        "schema": SCHEMA,
-        "text": overview.text,
-        "tokens": tokens_document(overview.tokens),
-        "model": model_document(overview.model),
-    }
-    if overview.key_tokens is not None:
-        document["key_tokens"] = tokens_document(overview.key_tokens)
+    document = opening(SCHEMA, overview.text, overview.tokens, overview.model, overview.key_tokens)
     if (grid := overview.grid) is not None:
         document |= {
             "pool": grid.pool,
@@ -188,14 +181,7 @@ def _short(weights: Floats) -> list[list[float]]:
 
 def row_document(row: LongRow) -> dict[str, Any]:
     """One query's exact weights as a JSON document of the same schema."""
-    document: dict[str, Any] = {
-        "schema": SCHEMA,
-        "text": row.text,
-        "tokens": tokens_document(row.tokens),
-        "model": model_document(row.model),
-    }
-    if row.keys != row.tokens:
-        document["key_tokens"] = tokens_document(row.keys)
+    document = opening(SCHEMA, row.text, row.tokens, row.model, None if row.keys == row.tokens else row.keys)
     document["heads"] = [
         {"layer": layer, "head": head, "query": row.query, "weights": np.ascontiguousarray(weights, np.float32)}
         for (layer, head), weights in row.weights.items()

@@ -210,16 +210,22 @@ def to_json(trace: Trace) -> bytes:
         raise AttnctlError(f"this trace cannot be written as JSON: {error}") from error
 
 
+def opening(
+    schema: str, text: str, tokens: tuple[Token, ...], model: ModelInfo, key_tokens: tuple[Token, ...] | None
+) -> dict[str, Any]:
+    """What every JSON document begins with."""
+    document: dict[str, Any] = {
+        "schema": schema,
+        "text": text,
+        "tokens": tokens_document(tokens),
+        "model": model_document(model),
+    }
+    return document if key_tokens is None else document | {"key_tokens": tokens_document(key_tokens)}
+
+
 def as_document(trace: Trace) -> dict[str, Any]:
     """The JSON document, arrays still arrays. What the source cannot give is absent."""
-    document: dict[str, Any] = {
-        "schema": SCHEMA,
-        "text": trace.text,
-        "tokens": tokens_document(trace.tokens),
-        "model": model_document(trace.model),
-    }
-    if trace.key_tokens is not None:
-        document["key_tokens"] = tokens_document(trace.key_tokens)
+    document = opening(SCHEMA, trace.text, trace.tokens, trace.model, trace.key_tokens)
     if trace.embeddings is not None:
         document["embeddings"] = _plain(trace.embeddings, "embeddings")
     document["layers"] = [_layer_document(layer) for layer in trace.layers]
