@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Annotated, Any
 
@@ -32,12 +31,14 @@ def evaluate(
 
 def show_table(table: list[Any], info: Any) -> None:
     """Print the table of relations and how to read it."""
+    from shutil import get_terminal_size
+
     from rich.console import Console
 
     from attnctl.render.relations import NOTE, relations_lines
 
     console = Console(highlight=False, markup=False, emoji=False)
-    wide = console.width if console.is_terminal or "COLUMNS" in os.environ else 120
+    wide = get_terminal_size((120, 24)).columns
     console.print(*relations_lines([measured._asdict() for measured in table], wide), sep="\n", soft_wrap=True)
     console.print()
     console.print(NOTE, style="bright_black", soft_wrap=True)
