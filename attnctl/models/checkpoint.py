@@ -283,6 +283,8 @@ def open_checkpoint(
     kind = _kind(settings, attention, target, generate, name)
     pieces = open_pieces(folder, short(name), bos=bos, truncate=truncate)
     network = load(folder, settings, dtype, device, short(name))
+    if info_of(network, short(name), kind).n_layers == 0:
+        raise AttnctlError(f"{short(name)} has no layers, by its config.json")
     if network.main_input_name != "input_ids":
         raise AttnctlError(f"{short(name)} reads {network.main_input_name.replace('_', ' ')}, not text")
     pieces = replace(pieces, limit=_limit(network.config, settings, pieces.limit))
