@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from attnctl.errors import AttnctlError
+from attnctl.errors import AttnctlError, in_one_line
 
 if TYPE_CHECKING:
     from attnctl.trace import LayerTrace, Trace
@@ -124,7 +124,6 @@ def read_npy(data: bytes, source: str) -> npt.NDArray[Any]:
 
 def reason(error: BaseException) -> str:
     """What a library's error comes to, in a few words."""
-    text = str(error) or type(error).__name__
-    if "pickle" in text.lower():
+    if "pickle" in str(error).lower():
         return "it holds pickled objects, which attnctl never unpickles"
-    return text.splitlines()[0][:120]
+    return in_one_line(error)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.trace import Token
 
 Tokenize = Callable[[str], tuple[Token, ...]]
@@ -92,11 +93,14 @@ def from_file(path: str | Path) -> Tokenize:
     data = decode(read_bytes(path), str(path))
     from tokenizers import Tokenizer
 
-    try:
+    with telling(f"{path} is not a tokenizer.json"):
         tokenizer = Tokenizer.from_str(data)
-    except Exception as error:  # the library raises plain Exception
-        raise AttnctlError(f"{path} is not a tokenizer.json: {str(error).splitlines()[0][:120]}") from error
-    return lambda text: from_encoding(text, tokenizer.encode(text))
+
+    def tokenize(text: str) -> tuple[Token, ...]:
+        with telling(f"{path} fails on this text"):
+            return from_encoding(text, tokenizer.encode(text))
+
+    return tokenize
 
 
 def from_encoding(text: str, encoding: Any) -> tuple[Token, ...]:
@@ -157,6 +161,19 @@ def find(tokens: Sequence[Token], query: str) -> int:
 # --- showing -----------------------------------------------------------------------------------------------------
 
 _PICTURES = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421, 0x20: 0x2423}
+
+
+@contextmanager
+def telling(what: str) -> Iterator[None]:
+    """Raise whatever a tokenizer's library raises, its panics too, as an AttnctlError of one line."""
+    try:
+        yield
+    except AttnctlError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise  # Ctrl-C
+        raise AttnctlError(f"{what} ({in_one_line(error)})") from error
 
 
 def shown(text: str) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,3 +66,12 @@ def test_what_is_shown_is_one_harmless_line(text: str) -> None:
 def test_unknown_tokenizer() -> None:
     with pytest.raises(UsageError, match="words, chars, or the path"):
         open_tokenizer("bpe")
+
+
+def test_a_tokenizer_file_that_panics_is_one_line(tmp_path: Path, refused: Callable[..., str]) -> None:
+    part = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+    model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps({"version": "1.0", "pre_tokenizer": part, "model": model, "added_tokens": []}))
+    said = refused("explain", "a" * 40 + "b", "--model", "random", "--tokenizer", str(path))
+    assert f"{path} fails on this text (" in said

@@ -15,7 +15,7 @@ from typing import Any
 
 from attnctl.batching.items import Item
 from attnctl.batching.work import Result, Work, Worker
-from attnctl.errors import AttnctlError
+from attnctl.errors import AttnctlError, in_one_line
 
 TOGETHER = 64  # chunks in one block of Ray's object store
 
@@ -54,7 +54,7 @@ def cluster(
         if started:
             ray.init(log_to_driver=False, logging_level="error", **here)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise AttnctlError(f"no Ray cluster at {address or 'all'}: {str(error).splitlines()[0][:160]}") from error
+        raise AttnctlError(f"no Ray cluster at {address or 'all'}: {in_one_line(error)}") from error
     try:
         yield from _results(ray, work, chunks, workers, gpus, worker)
     except ray.exceptions.RayError as error:

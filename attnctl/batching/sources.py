@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from attnctl.batching.items import Item
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.files import said_plainly
 
 FORMS = ("text", "jsonl", "csv", "tsv", "parquet")
@@ -161,7 +161,7 @@ class Source:
                         yield of_row(row, number, f"{path}, row {number}", column, id_column)
                         number += 1
         except pa.ArrowInvalid as error:
-            raise AttnctlError(f"{path} is not a sound Parquet file: {str(error).splitlines()[0][:120]}") from error
+            raise AttnctlError(f"{path} is not a sound Parquet file: {in_one_line(error)}") from error
 
 
 def _form_of(path: str) -> str | None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.places import need
+from attnctl.tokens import telling
 from attnctl.trace import Token
 
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
@@ -34,7 +34,7 @@ class Pieces:
 
         Raises AttnctlError where there are more than the model reads, UsageError for --bos where there is none.
         """
-        with _telling(f"the tokenizer of {self.name} fails on this text"):
+        with telling(f"the tokenizer of {self.name} fails on this text"):
             tokens = self._with_bos(self.read(text, self.tokenizer.encode(text)))
         if self.limit is not None and len(tokens) > self.limit:
             if not self.truncate:
@@ -166,7 +166,7 @@ def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
     from tokenizers import Tokenizer
 
     settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
-    with _telling(f"{name} has no tokenizer that can be read"):
+    with telling(f"{name} has no tokenizer that can be read"):
         if (folder / "tokenizer.json").is_file():
             tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         else:  # older checkpoints: transformers knows how to build one from their vocabulary
@@ -179,19 +179,6 @@ def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
     longest = settings.get("model_max_length")
     limits = [x for x in (how.pop("limit", None), longest) if isinstance(x, int | float) and 0 < x < 10**9]
     return Pieces(name, tokenizer, settings, int(min(limits)) if limits else None, **how)
-
-
-@contextmanager
-def _telling(what: str) -> Iterator[None]:
-    """Raise whatever a tokenizer's library raises, its panics too, as an AttnctlError of one line."""
-    try:
-        yield
-    except AttnctlError:
-        raise
-    except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise  # Ctrl-C
-        raise AttnctlError(f"{what} ({in_one_line(error)})") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:

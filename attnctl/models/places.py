@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, in_one_line
 
 
 class Known(NamedTuple):
@@ -174,7 +174,7 @@ def _reason(error: Exception) -> str:
         return "its owner asks you to accept terms first, on its page"
     if "Connect" in kind or "Timeout" in kind or "Offline" in kind or "Proxy" in kind:
         return "the hub cannot be reached"
-    return (str(error).strip() or kind).splitlines()[0][:160]
+    return in_one_line(error)
 
 
 def check_extra() -> None:

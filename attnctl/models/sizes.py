@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models.places import KNOWN, find, is_checkpoint
 
 # the names under which configurations keep one thing
@@ -135,7 +135,7 @@ def of_configuration(settings: dict[str, Any], name: str, source: str) -> Sizes:
     try:
         return _of_configuration(settings, name, source)
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-        what = f"it lacks {error}" if isinstance(error, KeyError) else str(error).splitlines()[0][:160]
+        what = f"it lacks {error}" if isinstance(error, KeyError) else in_one_line(error)
         raise AttnctlError(f"the configuration of {name} cannot be read: {what}") from error
 
 
@@ -226,7 +226,7 @@ def _gguf(path: Path) -> dict[str, Any]:
     except AttnctlError:
         raise
     except Exception as error:  # a damaged file fails in as many ways as it has bytes
-        raise AttnctlError(f"cannot read {path}: {(str(error) or repr(error)).splitlines()[0][:160]}") from error
+        raise AttnctlError(f"cannot read {path}: {in_one_line(error)}") from error
     names = {
         "num_hidden_layers": "block_count",
         "num_attention_heads": "attention.head_count",

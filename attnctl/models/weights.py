@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.files import said_plainly
 from attnctl.models.embeddings import finite, given_rows
 from attnctl.models.random import random_rows
@@ -77,7 +77,7 @@ def read_safetensors(path: str) -> tuple[dict[str, Any], dict[str, str]]:
                     return {name: wide.get_tensor(name).float().numpy() for name in names}, metadata
             return {name: file.get_tensor(name) for name in names}, metadata
     except SafetensorError as error:
-        raise AttnctlError(f"{path} is not a sound .safetensors file: {str(error).splitlines()[0][:120]}") from error
+        raise AttnctlError(f"{path} is not a sound .safetensors file: {in_one_line(error)}") from error
     except (TypeError, MemoryError) as error:
         raise AttnctlError(f"{path} cannot be read: {error}") from error
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnctl import __version__
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.files import read_bytes, said_plainly, write_whole
 from attnctl.training import corpus, network
 from attnctl.training.grammar import MASKED_WORD, NEXT_WORD, openness, sentences
@@ -165,9 +165,7 @@ class Run:
                             )
                     training.step = int(file.metadata()["step"])
             except (SafetensorError, RuntimeError, KeyError) as error:
-                raise AttnctlError(
-                    f"{self.state} does not fit its recipe: {str(error).splitlines()[0][:100]}"
-                ) from error
+                raise AttnctlError(f"{self.state} does not fit its recipe: {in_one_line(error)}") from error
         kept = [line for line in self.reports() if line["step"] <= training.step]
         write_whole(self.path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in kept).encode())
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.training import network
 from attnctl.training.corpus import Corpus
 from attnctl.training.objectives import Batches, batch_to, loss_of
@@ -68,7 +68,7 @@ def device_of(name: str) -> str:
     try:
         torch.empty(1, device=name)
     except (RuntimeError, AssertionError) as error:
-        raise AttnctlError(f"--device {name} is not there: {str(error).splitlines()[0][:80]}") from error
+        raise AttnctlError(f"--device {name} is not there: {in_one_line(error)}") from error
     return name
 
 
