@@ -390,31 +390,36 @@ def focus(trace: Trace, layer: int | None = None, head: int | None = None, query
         for at, number in enumerate(part.heads):
             if head not in (None, number):
                 continue
-            rank, weight, i, j = _strongest(trace, part, at, query)
-            if rank > highest:
-                highest, best = rank, Focus(part.layer, number, i, j, weight)
+            link = _strongest(trace, part, at, query)
+            if link is not None and link[0] > highest:
+                highest, best = link[0], Focus(part.layer, number, *link[2:], link[1])
     return best
 
 
-def _strongest(trace: Trace, layer: LayerTrace, at: int, query: int | None) -> tuple[float, float, int, int]:
-    """(rank, weight, query, key) of the strongest link of one head; the rank discounts what tells little."""
+def _strongest(trace: Trace, layer: LayerTrace, at: int, query: int | None) -> tuple[float, float, int, int] | None:
+    """(rank, weight, query, key) of the strongest link of one head; the rank discounts what tells little.
+
+    None where `query` is not among the layer's rows.
+    """
     assert layer.weights is not None
-    rank = layer.weights[at].astype(np.float64)  # (rows, n_k)
-    rows = list(range(len(rank))) if layer.rows is None else list(layer.rows)
+    every = range(layer.weights.shape[1]) if layer.rows is None else layer.rows
+    asked = [(row, i) for row, i in enumerate(every) if query in (None, i)]  # (row of the array, query)
+    if not asked:
+        return None
+    weights = layer.weights[at][[row for row, _ in asked]]  # (asked, n_k)
+    rank = weights.astype(np.float64)  # (asked, n_k)
     n_k = rank.shape[1]
-    for row, i in enumerate(rows):
+    for index, (row, i) in enumerate(asked):
         seen = n_k if layer.mask is None else int(layer.mask[row].sum())
-        if query is not None and i != query:
-            rank[row] = -1
-        elif query is None and (seen < min(3, n_k) or trace.tokens[i].special):
-            rank[row] *= _DISCOUNT
+        if query is None and (seen < min(3, n_k) or trace.tokens[i].special):
+            rank[index] *= _DISCOUNT
         if trace.key_tokens is None:
-            rank[row] *= 1 - 0.5 ** np.abs(np.arange(n_k) - i)  # a far word found tells more than the next one
-            rank[row, i] = layer.weights[at, row, i] * _DISCOUNT
+            rank[index] *= 1 - 0.5 ** np.abs(np.arange(n_k) - i)  # a far word found tells more than the next one
+            rank[index, i] = weights[index, i] * _DISCOUNT
     parked = trace.model.kind == "checkpoint"
     rank[:, [j for j, t in enumerate(trace.keys_of) if t.special or (j == 0 and parked)]] *= _DISCOUNT
-    row, key = (int(index) for index in np.unravel_index(int(np.argmax(rank)), rank.shape))
-    return float(rank[row, key]), float(layer.weights[at][row, key]), rows[row], key
+    index, key = (int(part) for part in np.unravel_index(int(np.argmax(rank)), rank.shape))
+    return float(rank[index, key]), float(weights[index, key]), asked[index][1], key
 
 
 _DISCOUNT = 1e-3  # not 0: where nothing better is there, the largest of these is taken

@@ -1,0 +1,53 @@
+"""Where a walk through the steps looks: the query asked for is the query shown."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnctl.steps import focus
+from attnctl.trace import LayerTrace, ModelInfo, Token, Trace
+
+
+@st.composite
+def random_traces(draw: st.DrawFn) -> Trace:
+    """A trace of random weights, causal or not, whole or of some rows, peaky enough that rows attend to themselves."""
+    n, heads = draw(st.integers(1, 6)), draw(st.integers(1, 3))
+    dice = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    scores = dice.normal(size=(heads, n, n)) * draw(st.sampled_from([0.1, 3.0, 30.0]))  # (heads, n, n)
+    scores += np.eye(n) * draw(st.sampled_from([0.0, 50.0]))
+    mask = np.tri(n, dtype=bool) if draw(st.booleans()) else None  # (n, n)
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf)
+    shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights = (shares / shares.sum(axis=-1, keepdims=True)).astype(np.float32)  # (heads, n, n)
+    rows = draw(st.none() | st.lists(st.integers(0, n - 1), min_size=1, unique=True).map(tuple))
+    if rows is not None:
+        weights, mask = weights[:, list(rows)], None if mask is None else mask[list(rows)]
+    tokens = tuple(Token(f"w{i}", i, special=draw(st.booleans())) for i in range(n))
+    kind = draw(st.sampled_from(["matrix", "checkpoint"]))
+    layer = LayerTrace(
+        layer=0, heads=tuple(range(heads)), kv_heads=tuple(range(heads)), weights=weights, mask=mask, rows=rows
+    )
+    return Trace(
+        text="", tokens=tokens, model=ModelInfo("random", kind, n_heads=heads, causal=mask is not None), layers=(layer,)
+    )
+
+
+@given(random_traces(), st.data())
+def test_the_query_asked_for_is_the_query_shown(trace: Trace, data: st.DataObject) -> None:
+    layer = trace.layers[0]
+    query = data.draw(st.sampled_from(layer.rows or range(len(trace.tokens))))
+    found = focus(trace, query=query)
+    assert found is not None and found.query == query
+    row = (layer.rows or tuple(range(len(trace.tokens)))).index(query)
+    assert found.weight == layer.weights[found.head, row, found.key]
+    assert layer.mask is None or layer.mask[row, found.key]
+
+
+@given(random_traces())
+def test_a_query_that_a_trace_has_no_row_of_is_no_focus(trace: Trace) -> None:
+    assert focus(trace, query=len(trace.tokens)) is None
+    everywhere = focus(trace)
+    assert everywhere is not None and everywhere.query in (trace.layers[0].rows or range(len(trace.tokens)))
