@@ -11,15 +11,15 @@ __all__ = ["Trace", "__version__", "attend", "batch", "capture", "open_model"]
 if TYPE_CHECKING:
     from attnctl.batching import batch
     from attnctl.models import attend, open_model
-    from attnctl.models.capture import capture
-    from attnctl.trace import Trace
+    from attnctl.models.huggingface.capture import capture
+    from attnctl.readings.trace import Trace
 
 _WHERE = {
     "attend": "attnctl.models",
     "batch": "attnctl.batching",
-    "capture": "attnctl.models.capture",
+    "capture": "attnctl.models.huggingface.capture",
     "open_model": "attnctl.models",
-    "Trace": "attnctl.trace",
+    "Trace": "attnctl.readings.trace",
 }
 
 

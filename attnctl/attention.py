@@ -280,7 +280,7 @@ class Call:
 def attend(queries: Array, keys: Array, values: Array, **how: Any) -> Attended:
     """Attention, every step kept: queries (..., heads, n_q, d_k), keys and values (..., kv_heads, n_k, d_k | d_v).
 
-    Keywords are the fields of `Call`. Memory grows with n_q · n_k: for long texts see `attnctl.statistics`.
+    Keywords are the fields of `Call`. Memory grows with n_q · n_k: for long texts see `attnctl.blockwise`.
     Raises ValueError where the heads do not share evenly or the shapes do not fit.
     """
     return run(Call(queries, keys, values, **how))

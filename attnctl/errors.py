@@ -1,5 +1,10 @@
 """The errors a user can meet, and the exit codes they end with."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 DONE, FAILED, USAGE, PARTIAL, INTERRUPTED = 0, 1, 2, 3, 130
 
 
@@ -19,3 +24,16 @@ def in_one_line(error: BaseException, most: int = 200) -> str:
     """What an error of another library says, on one line of `most` characters."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+@contextmanager
+def telling(what: str) -> Iterator[None]:
+    """Raise whatever a tokenizer's library raises, its panics too, as an AttnctlError of one line."""
+    try:
+        yield
+    except AttnctlError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise  # Ctrl-C
+        raise AttnctlError(f"{what} ({in_one_line(error)})") from error

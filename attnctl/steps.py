@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attnctl.errors import UsageError
-from attnctl.trace import HEAD_ARRAYS, LAYER_ARRAYS, LayerTrace, Trace
+from attnctl.readings.trace import HEAD_ARRAYS, LAYER_ARRAYS, LayerTrace, Trace
 
 # every name that --steps takes: a step, or a part of one
 NAMES = (

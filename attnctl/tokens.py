@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.trace import Token
+from attnctl.errors import AttnctlError, UsageError, telling
+from attnctl.text import shown
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of the text: its characters, its id, where it stands (start and end in characters), what it is."""
+
+    text: str
+    id: int | None = None
+    start: int | None = None
+    end: int | None = None
+    special: bool = False
+    unknown: bool = False  # the model has no such word and reads its unknown token instead
+
 
 Tokenize = Callable[[str], tuple[Token, ...]]
 
@@ -156,44 +169,3 @@ def find(tokens: Sequence[Token], query: str) -> int:
         raise UsageError(f"no token {at}: the text has {len(tokens)} tokens, 0 to {len(tokens) - 1}")
     known = " ".join(shown(token.text) for token in tokens[:12]) + (" …" if len(tokens) > 12 else "")
     raise UsageError(f"no token {shown(query)!r} in the text: its tokens are {known}")
-
-
-# --- showing -----------------------------------------------------------------------------------------------------
-
-_PICTURES = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421, 0x20: 0x2423}
-
-
-@contextmanager
-def telling(what: str) -> Iterator[None]:
-    """Raise whatever a tokenizer's library raises, its panics too, as an AttnctlError of one line."""
-    try:
-        yield
-    except AttnctlError:
-        raise
-    except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise  # Ctrl-C
-        raise AttnctlError(f"{what} ({in_one_line(error)})") from error
-
-
-def shown(text: str) -> str:
-    """A token as it may safely stand in a terminal: control characters as symbols, a lone space as ␣.
-
-    Terminal escapes, direction overrides and invisible characters become visible and lose their power.
-    """
-    if text.isascii() and text.isprintable() and text.strip():
-        return text
-    if text.isspace() or not text:
-        return "".join(_symbol(char, lone=True) for char in text) or "∅"
-    return "".join(_symbol(char) for char in text)
-
-
-def _symbol(char: str, lone: bool = False) -> str:
-    code = ord(char)
-    if code == 0x20:
-        return "␣" if lone else " "
-    if code in _PICTURES:
-        return chr(_PICTURES[code])
-    if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp", "Cs") and char not in ("\u200c", "\u200d"):
-        return f"\\u{code:04x}"
-    return char

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnctl.errors import UsageError
-from attnctl.tokens import characters, find, open_tokenizer, shown, words
+from attnctl.text import shown
+from attnctl.tokens import characters, find, open_tokenizer, words
 
 
 @pytest.mark.parametrize(

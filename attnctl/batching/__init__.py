@@ -7,7 +7,7 @@ from typing import Any
 
 from attnctl.errors import AttnctlError
 from attnctl.models import DEFAULT, Model, open_model
-from attnctl.trace import Trace
+from attnctl.readings.trace import Trace
 
 __all__ = ["batch"]
 
@@ -34,7 +34,7 @@ def batch(
     Raises AttnctlError, naming the text, for one that cannot be read; the generator then ends.
     """
     from attnctl.batching.engines import chunks
-    from attnctl.batching.sources import of_row
+    from attnctl.batching.texts import of_row
     from attnctl.batching.work import Work, Worker
 
     opened = open_model(model, **options) if isinstance(model, str) else model

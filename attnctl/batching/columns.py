@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from attnctl.batching.items import Item
-from attnctl.trace import HEAD_ARRAYS, Trace
+from attnctl.readings.trace import HEAD_ARRAYS, Trace
 
 _GRID = pa.list_(pa.list_(pa.float32()))
 SCHEMA = pa.schema(

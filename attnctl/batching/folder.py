@@ -389,7 +389,7 @@ def _is_file(file: Any) -> bool:
 def _model_files(name: str | None) -> str | None:
     """A hash of names, sizes and times of the files that a model is read from; None where its name is no path."""
     from attnctl.models import REGISTRY
-    from attnctl.models.places import KNOWN
+    from attnctl.models.huggingface.hub import KNOWN
 
     if name is None or name in REGISTRY or name in KNOWN or not (path := Path(name)).exists():
         return None

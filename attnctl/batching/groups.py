@@ -67,7 +67,7 @@ class Contacts:
     def add(self, result: Result) -> Iterator[tuple[str, bytes]]:
         """Take an item in; the pages that are full."""
         if self.form in result.made:
-            from attnctl.render.contact import SHAPE, unpacked
+            from attnctl.render.figure.contact_sheet import SHAPE, unpacked
 
             self._first = result.item.number if self._first is None else self._first
             self._tiles += list(unpacked(result.made[self.form]))
@@ -82,7 +82,7 @@ class Contacts:
         self._first, self._page = None, 0
 
     def _made(self, count: int) -> tuple[str, bytes]:
-        from attnctl.render.contact import page
+        from attnctl.render.figure.contact_sheet import page
 
         tiles, self._tiles = self._tiles[:count], self._tiles[count:]
         self._page += 1
@@ -90,7 +90,7 @@ class Contacts:
 
     def finish(self, folder: Path, files: Sequence[str]) -> None:
         """All pages as one PDF."""
-        from attnctl.render.contact import pdf
+        from attnctl.render.figure.contact_sheet import pdf
 
         if files:
             pieces = pdf((folder / name).read_bytes() for name in files)
@@ -111,7 +111,7 @@ class Statistics:
         if self.form in result.made:
             import orjson
 
-            from attnctl.batching.corpus import added
+            from attnctl.batching.corpus_statistics import added
 
             self._first = result.item.number if self._first is None else self._first
             added(self._tally, orjson.loads(result.made[self.form]))
@@ -130,7 +130,7 @@ class Statistics:
         """All tallies as one table."""
         import orjson
 
-        from attnctl.batching.corpus import merged, table
+        from attnctl.batching.corpus_statistics import merged, table
 
         tally: Any = {}
         for name in files:

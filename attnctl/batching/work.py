@@ -15,9 +15,9 @@ from attnctl.batching.items import Item
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models import Model, open_model
 from attnctl.models.arguments import arguments
-from attnctl.models.record import Recording, chosen, selected
-from attnctl.tokens import checked, find
-from attnctl.trace import Token, Trace
+from attnctl.readings.record import Recording, chosen, selected
+from attnctl.readings.trace import Trace
+from attnctl.tokens import Token, checked, find
 
 PADDED = 4096  # tokens, padding and all, in one pass
 PICTURES = ("png", "svg", "pdf")
@@ -122,7 +122,7 @@ class Worker:
         if item.error is not None:
             raise AttnctlError(item.error)
         if item.trace is not None:
-            from attnctl.trace import from_document
+            from attnctl.readings.trace import from_document
 
             return from_document(item.trace, "it")
         model = self.model(item)
@@ -151,14 +151,14 @@ class Worker:
         if own_options(item):
             return False
         if self._can is None:
-            from attnctl.models.several import can_batch
+            from attnctl.models.huggingface.padded_batch import can_batch
 
             self._can = can_batch(self.model(item))
         return self._can
 
     def _together(self, ready: list[tuple[Item, Recording]]) -> Iterator[Done]:
         """Texts of about one length at a time, in one pass; where that fails, each alone."""
-        from attnctl.models.several import minds_padding, record_several
+        from attnctl.models.huggingface.padded_batch import minds_padding, record_several
 
         ready.sort(key=lambda pair: (len(pair[1].tokens), pair[0].number))
         while ready:
@@ -222,11 +222,11 @@ class Worker:
         if not self.work.parameters:
             trace = replace(trace, layers=tuple(replace(layer, parameters={}) for layer in trace.layers))
         if form == "json":
-            from attnctl.trace import to_json
+            from attnctl.readings.trace import to_json
 
             return to_json(trace) + b"\n"
         if form == "npz":
-            from attnctl.trace import to_npz
+            from attnctl.readings.trace import to_npz
 
             return to_npz(trace)
         if form == "parquet":
@@ -234,14 +234,14 @@ class Worker:
 
             return packed_rows(trace, item)
         if form == "contact-sheet":
-            from attnctl.render.contact import packed, tiles
+            from attnctl.render.figure.contact_sheet import packed, tiles
 
             name = str(item.number) if item.id is None else item.id
             return packed(tiles(trace, name, self.work.look.get("cmap", "viridis")))
         if form == "statistics":
             import orjson
 
-            from attnctl.batching.corpus import of_trace
+            from attnctl.batching.corpus_statistics import of_trace
 
             return orjson.dumps(of_trace(trace))
         raise ValueError(form)
@@ -249,11 +249,11 @@ class Worker:
     def _picture(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
         look = self.work.look | ({"title": item.options["title"]} if "title" in item.options else {})
         if form == "png":
-            from attnctl.render.raster import png
+            from attnctl.render.figure.raster import png
 
             data, said = png(trace, **look)
         else:
-            from attnctl.render.figure import draw, image
+            from attnctl.render.figure.heatmap import draw, image
 
             drawing = draw(trace, **look)
             data, said = image(drawing.figure, form), drawing.notes
@@ -272,7 +272,7 @@ def check(work: Work) -> Model:
         except ImportError:
             raise AttnctlError("--format parquet needs pyarrow: pip install 'attnctl[batch]'") from None
     if work.slow:
-        from attnctl.render.figure import colour_map
+        from attnctl.render.figure.heatmap import colour_map
 
         colour_map(work.look.get("cmap", "viridis"))
     return model

@@ -101,7 +101,7 @@ def _root(
 
 def complain(message: str) -> None:
     """One line on stderr. Whatever a user's file or text put into it cannot steer the terminal."""
-    from attnctl.tokens import shown
+    from attnctl.text import shown
 
     print(f"attnctl: {shown(message)}", file=sys.stderr)
 

@@ -14,7 +14,7 @@ from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
 if TYPE_CHECKING:
     from attnctl.batching.folder import Folder
     from attnctl.batching.items import Item
-    from attnctl.batching.sources import Source
+    from attnctl.batching.texts import Source
     from attnctl.batching.work import Result, Work
 
     Do = Callable[..., Iterator[list[Result]]]  # called with items and flowing=, answers results in their order
@@ -151,7 +151,7 @@ def _formats(asked: str, output: str | None) -> tuple[str, ...]:
 def _source(path: str, form: str | None, column: str | None, id_column: str | None) -> Source:
     from pathlib import Path
 
-    from attnctl.batching.sources import FORMS, Source
+    from attnctl.batching.texts import FORMS, Source
 
     if form is not None and form not in FORMS:
         raise UsageError(f"--input {form!r}: it is {', '.join(FORMS)}")
@@ -167,8 +167,8 @@ def _cores() -> int:
 
 
 def _on_ray(work: Work, address: str | None, workers: int | None, gpus: float) -> Do:
-    from attnctl.batching.cluster import cluster
     from attnctl.batching.engines import chunks, size_of
+    from attnctl.batching.ray_engine import cluster
 
     def do(items: Iterable[Item], *, flowing: bool) -> Iterator[list[Result]]:
         return cluster(work, chunks(items, size_of(work)), address=address, workers=workers, gpus=gpus)

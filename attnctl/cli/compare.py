@@ -12,8 +12,8 @@ from attnctl.cli import options as o
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from attnctl.comparison import Comparison
-    from attnctl.trace import Trace
+    from attnctl.readings.comparison import Comparison
+    from attnctl.readings.trace import Trace
 
 
 @o.with_model_options
@@ -48,8 +48,8 @@ def compare(
         _write(output, line) if output not in (None, "-") else sys.stdout.buffer.write(line)
         return
     if form in ("png", "pdf", "svg"):
-        from attnctl.render.figure import image
-        from attnctl.render.panels import panels
+        from attnctl.render.figure.comparison import panels
+        from attnctl.render.figure.heatmap import image
 
         if len(places) > 1:
             raise UsageError("a picture shows one head: choose it with --layer and --head")
@@ -57,11 +57,11 @@ def compare(
         _write(output, image(drawing.figure, form))
         o.say(drawing.notes)
         return
-    from attnctl.render.comparison import ComparisonTables
+    from attnctl.render.terminal.comparison import ComparisonTables
 
     tables = ComparisonTables(pair, places, precision)
     if form == "txt":
-        from attnctl.render.saved import as_text
+        from attnctl.render.terminal.saved import as_text
 
         _write(output, as_text(tables).encode())
         return
@@ -91,8 +91,8 @@ def _write(output: str | None, data: bytes) -> None:
 
 def _pair(a: str, b: str, text: str | None, file: str | None, options: dict[str, Any]) -> Comparison:
     """Both sides as traces, named as the user named them."""
-    from attnctl.comparison import compare as paired
-    from attnctl.models import record
+    from attnctl.readings.comparison import compare as paired
+    from attnctl.readings.record import record
 
     if text is None and file is None:
         if a == b == "-":

@@ -35,7 +35,7 @@ def show_table(table: list[Any], info: Any) -> None:
 
     from rich.console import Console
 
-    from attnctl.render.relations import NOTE, relations_lines
+    from attnctl.render.terminal.relations import NOTE, relations_lines
 
     console = Console(highlight=False, markup=False, emoji=False)
     wide = get_terminal_size((120, 24)).columns

@@ -12,7 +12,7 @@ from attnctl.cli import options as o
 from attnctl.errors import DONE, FAILED, UsageError
 
 if TYPE_CHECKING:
-    from attnctl.trace import Trace
+    from attnctl.readings.trace import Trace
 
 WALKED_LAYERS = 2  # as many as are walked through when none are named
 
@@ -91,7 +91,7 @@ def _trace(
     model: Any, text: str, layer: str | None, head: str | None, query: str | None, narrow: bool
 ) -> tuple[Trace, int | None]:
     """The trace that was asked for, and the index of the query token, if one was named."""
-    from attnctl.models import record
+    from attnctl.readings.record import record
     from attnctl.tokens import checked, find
 
     info = model.info
@@ -114,8 +114,8 @@ def _read_otherwise(
     measure: str | None,
 ) -> tuple[Trace, int | None]:
     """The trace by words or by another measure of the weights, and the index of the query token in it."""
-    from attnctl.measures import by_words, check_measure, measured
-    from attnctl.models import record
+    from attnctl.readings.measures import by_words, check_measure, measured
+    from attnctl.readings.record import record
     from attnctl.tokens import find
 
     check_measure(measure, head is not None)
@@ -134,8 +134,8 @@ def _read_otherwise(
 
 def _check(text: str, layer: str | None, head: str | None, options: dict[str, Any]) -> int:
     """Print what was checked and found; the exit code is 1 where anything is off."""
-    from attnctl.models.check import check
-    from attnctl.render.findings import lines
+    from attnctl.models.huggingface.check import check
+    from attnctl.render.terminal.check_findings import lines
 
     model = o.model_of(options)
     info = model.info
@@ -146,8 +146,8 @@ def _check(text: str, layer: str | None, head: str | None, options: dict[str, An
 
 
 def _write_trace(trace: Trace, names: list[str] | None, output: str | None) -> None:
+    from attnctl.readings.trace import save, to_json
     from attnctl.steps import narrowed
-    from attnctl.trace import save, to_json
 
     if names is not None:
         trace = narrowed(trace, names)
@@ -172,7 +172,7 @@ def _write_walk(
 
     from rich.console import Console
 
-    from attnctl.render.terminal import Explanation
+    from attnctl.render.terminal.explanation import Explanation
     from attnctl.steps import focus, walk
 
     if names is not None and not any(walk(trace, None, names)):
@@ -193,7 +193,7 @@ def _write_walk(
         Console(highlight=False, markup=False, emoji=False).print(page)
         return
     from attnctl.files import write_whole
-    from attnctl.render.saved import as_svg, as_text
+    from attnctl.render.terminal.saved import as_svg, as_text
 
     saved = as_svg(page, "attnctl explain") if output.lower().endswith(".svg") else as_text(page)
     write_whole(output, saved.encode())

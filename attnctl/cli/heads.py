@@ -13,7 +13,7 @@ from attnctl.cli import options as o
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from attnctl.overview import HeadFacts, Overview
+    from attnctl.readings.overview import HeadFacts, Overview
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -51,21 +51,21 @@ def heads(
     _check(by)
     found = _facts(text, file, layer, head, probe, options)
     facts = found.facts
-    from attnctl.render.heads import Table, as_csv
-    from attnctl.render.heads import by as sorted_by
+    from attnctl.render.terminal.head_statistics import Table, as_csv
+    from attnctl.render.terminal.head_statistics import by as sorted_by
 
     ranked = sorted_by(facts, by)[:top]
     if form in ("png", "svg", "pdf"):
         from attnctl.files import write_whole
-        from attnctl.render.figure import image
-        from attnctl.render.heads import picture
+        from attnctl.render.figure.heatmap import image
+        from attnctl.render.terminal.head_statistics import picture
 
         title = f"{found.model.name}, {len(found.tokens):,} tokens"
         write_whole(str(output), image(picture(facts, by or "entropy", title), form))
     elif form == "csv":
         _write(output, as_csv(ranked).encode())
     elif form == "json":
-        from attnctl.overview import to_json
+        from attnctl.readings.overview import to_json
 
         _write(output, to_json(replace(found, facts=tuple(ranked))) + b"\n")
     else:
@@ -89,7 +89,7 @@ def _form(output: str | None, json: bool, csv: bool) -> str:
 
 
 def _check(by: str | None) -> None:
-    from attnctl.overview import MEASURES
+    from attnctl.readings.overview import MEASURES
 
     if by is not None and by not in MEASURES:
         raise UsageError(f"--by {by}: it is {', '.join(MEASURES)}")
@@ -100,7 +100,7 @@ def _facts(
 ) -> Overview:
     """The facts of the heads chosen; with `probe`, induction and duplicates as it finds them."""
     from attnctl.cli.lengthy import check_cost, progress
-    from attnctl.models import long
+    from attnctl.readings import survey
     from attnctl.tokens import checked
 
     words = checked(o.text_of(text, file))
@@ -112,16 +112,18 @@ def _facts(
     count = len(chosen or range(info.n_heads or 1)) * len(layers or range(info.n_layers or 1))
     check_cost(info, len(tokens), count)
     with progress(f"{len(tokens):,} tokens, {count} heads") as tick:
-        found = long.survey(model, words, long.Ask(facts=True), layers=layers, heads=chosen, tokens=tokens, tick=tick)
+        found = survey.survey(
+            model, words, survey.Ask(facts=True), layers=layers, heads=chosen, tokens=tokens, tick=tick
+        )
     if probe:
-        scores = long.probe(model, layers=layers, heads=chosen)
+        scores = survey.probe(model, layers=layers, heads=chosen)
         found = replace(found, facts=tuple(_probed(fact, *scores[fact.layer, fact.head]) for fact in found.facts))
     o.say(found.notes)
     return found
 
 
 def _probed(fact: HeadFacts, induction: float, duplicate: float) -> HeadFacts:
-    from attnctl.models.facts import named
+    from attnctl.readings.head_statistics import named
 
     return named(replace(fact, induction=induction, duplicate=duplicate))
 

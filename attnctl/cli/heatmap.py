@@ -15,7 +15,7 @@ from attnctl.cli.sources import Source, TokenNames, asked, otherwise
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from attnctl.render.reading import Reading
+    from attnctl.readings.heatmap import Reading
 
 Colour = Callable[[float], tuple[int, int, int]]
 
@@ -76,7 +76,7 @@ def heatmap(
     colour = None if cmap == "viridis" else _colours(cmap)
     zoom = Zoom(rows, columns, pool, spans)
     if measure is not None:
-        from attnctl.measures import check_measure
+        from attnctl.readings.measures import check_measure
 
         check_measure(measure, head is not None)
     whole = "--words" if words else "--measure" if measure is not None else ".html" if picture == "html" else None
@@ -96,14 +96,14 @@ def heatmap(
             look = page_look(drop or (), renormalise, log, cmap)
             write_page([narrowed(trace, layers, heads)], str(output), look=look, title=title)
             return
-        from attnctl.render.reading import read
+        from attnctl.readings.heatmap import read
 
         seen = read(trace, layers=layers, heads=heads, drop=drop or (), renormalise=renormalise)
     if output is None or picture is None:
         _show(seen, colour, title=title, values=values, log=log)
         return
     from attnctl.files import write_whole
-    from attnctl.render.figure import draw, image
+    from attnctl.render.figure.heatmap import draw, image
 
     figure, notes = draw(seen, cmap=cmap, size=inches, title=title, values=values, log=log, dpi=dpi or 200)
     write_whole(output, image(figure, picture))
@@ -115,7 +115,7 @@ def _over_training(
 ) -> None:
     """One head at every kept step of a run: a .gif that moves, or a strip as .png, .svg or .pdf."""
     from attnctl.files import check_writable, write_whole
-    from attnctl.models.weights import steps_of
+    from attnctl.models.builtin.weights import steps_of
 
     suffix = "" if output is None else Path(output).suffix.lower()
     if output is None or suffix not in (".gif", *FORMATS):
@@ -129,7 +129,7 @@ def _over_training(
         pages, labels = over_training(run, text, layer, head, options)
         write_page(pages, output, labels=labels, over_training=True)
         return
-    from attnctl.models import record
+    from attnctl.readings.record import record
     from attnctl.steps import focus
 
     steps = steps_of(run)
@@ -139,8 +139,8 @@ def _over_training(
     heads = o.selection(head, info.n_heads or 1, "head", run)
     best = focus(traces[-1], layer=layers[0] if layers else None, head=heads[0] if heads else None)
     assert best is not None
-    from attnctl.render.evolution import moving, strip
-    from attnctl.render.figure import image
+    from attnctl.render.figure.evolution import moving, strip
+    from attnctl.render.figure.heatmap import image
 
     if suffix == ".gif":
         data, notes = moving(traces, list(steps), best.layer, best.head, Path(run).resolve().name, cmap)
@@ -201,13 +201,13 @@ def _show(reading: Reading, colour: Colour | None, **look: Any) -> None:
     if not console.is_terminal:
         sys.stdout.writelines(f"{line}\n" for line in table(reading))
         return
-    from attnctl.render.blocks import Blocks
+    from attnctl.render.terminal.heatmap import Blocks
 
     console.print(Blocks(reading, colour=colour, **look))
 
 
 def _colours(cmap: str) -> Colour:
-    from attnctl.render.figure import colour_map
+    from attnctl.render.figure.heatmap import colour_map
 
     chosen = colour_map(cmap)
 
@@ -220,7 +220,7 @@ def _colours(cmap: str) -> Colour:
 
 def table(reading: Reading) -> list[str]:
     """The weights as lines of tab-separated cells: layer, head, query, then one column a key; masked cells are empty."""
-    from attnctl.tokens import shown
+    from attnctl.text import shown
 
     def row(cells: Sequence[Any]) -> str:
         return "\t".join(map(str, cells))

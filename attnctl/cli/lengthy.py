@@ -14,9 +14,10 @@ from attnctl.cli.sources import Asked, Given
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
-    from attnctl.overview import Part
-    from attnctl.render.reading import Reading
-    from attnctl.trace import ModelInfo, Token
+    from attnctl.readings.heatmap import Reading
+    from attnctl.readings.overview import Part
+    from attnctl.readings.trace import ModelInfo
+    from attnctl.tokens import Token
 
 PAIRS_A_SECOND = 2e8  # weights swept by one thread
 SAID = 20.0  # seconds, from which the cost is told beforehand
@@ -61,8 +62,8 @@ def overview(
     log: bool = False,
 ) -> Reading:
     """The pooled grids of a long text, at most `room` cells wide. Raises UsageError for a zoom that is not there."""
-    from attnctl.models.long import Ask, survey
-    from attnctl.render.reading import left_out, of_overview, told
+    from attnctl.readings.heatmap import left_out, of_overview, told
+    from attnctl.readings.survey import Ask, survey
 
     assert isinstance(given, Asked)
     info = given.model.info
@@ -103,7 +104,7 @@ def _parts(
     if zoom.spans is not None:
         if zoom[:3] != (None, None, None):
             raise UsageError("--spans goes without --rows, --columns and --pool: its cells are the parts' shares")
-        from attnctl.spans import parts_of
+        from attnctl.readings.spans import parts_of
 
         parts = parts_of(zoom.spans, text, tokens)
         return parts, tuple(kept for part in parts if (kept := without(part, out)) is not None)
@@ -117,7 +118,7 @@ def _parts(
 
 def without(part: Part, out: Sequence[int]) -> Part | None:
     """The part with the tokens `out` left out; None where nothing is left."""
-    from attnctl.overview import Part
+    from attnctl.readings.overview import Part
 
     ranges = []
     for a, b in part.ranges:
@@ -142,8 +143,8 @@ def stretch(spec: str | None, n: int, option: str) -> tuple[int, int]:
 
 def cells(tokens: Sequence[Token], first: int, last: int, size: int, text: str, name: int = 18) -> tuple[Part, ...]:
     """Tokens [first, last) in at most `size` even cells, each named by its position and the beginning of its text."""
-    from attnctl.overview import Part, snippet
-    from attnctl.statistics import even
+    from attnctl.blockwise import even
+    from attnctl.readings.overview import Part, snippet
 
     return tuple(Part(snippet(tokens, a, b, text, name), ((a, b),)) for ((a, b),) in even(first, last, size))
 

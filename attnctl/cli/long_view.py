@@ -8,9 +8,9 @@ from attnctl.cli import options as o
 
 if TYPE_CHECKING:
     from attnctl.models import Model
-    from attnctl.overview import Overview, Part
-    from attnctl.render.pooled import Exact
-    from attnctl.trace import Token
+    from attnctl.readings.overview import Overview, Part
+    from attnctl.render.page.overview import Exact
+    from attnctl.tokens import Token
 
 MOST_WEIGHTS = 40_000_000  # in a page: 12 layers × 12 heads × 512 tokens, and a little more
 SIZE = 256  # cells a side of an overview
@@ -45,8 +45,8 @@ def surveyed(
     model: Model, text: str, tokens: tuple[Token, ...], layer: str | None, head: str | None
 ) -> tuple[Overview, list[Exact]]:
     """The overview of a long text with its strongest links, and the blocks around them, exactly: two runs of the model."""
-    from attnctl.models.long import Ask, exact_blocks, survey
-    from attnctl.render.pooled import Exact, telling_blocks
+    from attnctl.readings.survey import Ask, exact_blocks, survey
+    from attnctl.render.page.overview import Exact, telling_blocks
 
     layers, heads = chosen(model, layer, head)
     parts = cells(tokens, text)
@@ -64,7 +64,7 @@ def surveyed(
 
 def cells(tokens: tuple[Token, ...], text: str) -> tuple[Part, ...]:
     """The tokens in at most SIZE even cells, each named by its position and the beginning of its text."""
-    from attnctl.overview import Part, snippet
-    from attnctl.statistics import even
+    from attnctl.blockwise import even
+    from attnctl.readings.overview import Part, snippet
 
     return tuple(Part(snippet(tokens, a, b, text), ((a, b),)) for ((a, b),) in even(0, len(tokens), SIZE))

@@ -32,7 +32,7 @@ def model(
     if name is not None and (path := _trained(name)) is not None:
         _print_card(name, path, json)
         return
-    from attnctl.models.sizes import known, sizes
+    from attnctl.models.huggingface.sizes import known, sizes
 
     if name is None:
         if json or tokens is not None:
@@ -49,7 +49,7 @@ def model(
         return
     from shutil import get_terminal_size
 
-    from attnctl.render.sizes import lines
+    from attnctl.render.terminal.model_sizes import lines
 
     print(*lines(found, n, get_terminal_size((80, 24)).columns), sep="\n")
 
@@ -57,7 +57,7 @@ def model(
 def _trained(name: str) -> Path | None:
     """The file of a bundled model, of a run, or of weights; None for anything else."""
     if name in ("demo", "demo-masked"):
-        from attnctl.models.bundled import path_of
+        from attnctl.models.builtin.bundled import path_of
 
         return path_of(name)
     path = Path(name) / "weights.safetensors" if Path(name).is_dir() else Path(name)
@@ -67,7 +67,7 @@ def _trained(name: str) -> Path | None:
 def _print_card(name: str, path: Path, json: bool) -> None:
     from json import dumps, loads
 
-    from attnctl.models.weights import read_weights
+    from attnctl.models.builtin.weights import read_weights
 
     file = read_weights(path)
     shapes = {key: list(tensor.shape) for key, tensor in file.tensors.items()}
@@ -78,7 +78,7 @@ def _print_card(name: str, path: Path, json: bool) -> None:
         return
     from shutil import get_terminal_size
 
-    from attnctl.render.card import card
+    from attnctl.render.terminal.model_card import card
 
     wide = get_terminal_size((120, 24)).columns
     print(*card(name, file.metadata, shapes, path.stat().st_size, wide), sep="\n")
@@ -89,7 +89,7 @@ def _write(found: object, n: int) -> None:
     from dataclasses import asdict
     from json import dumps
 
-    from attnctl.models.sizes import Sizes
+    from attnctl.models.huggingface.sizes import Sizes
 
     assert isinstance(found, Sizes)
     told = {key: value for key, value in asdict(found).items() if value not in (None, "")}

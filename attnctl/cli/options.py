@@ -159,7 +159,7 @@ def selection(spec: str | None, count: int, what: str, of: str) -> list[int] | N
     """
     if spec is None or spec == "all":
         return None
-    from attnctl.models.record import selected
+    from attnctl.readings.record import selected
 
     return selected(spec, count, what, of)
 

@@ -13,7 +13,7 @@ from attnctl.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from attnctl.quiz import Question
+    from attnctl.readings.quiz import Question
 
 
 @o.with_model_options
@@ -34,8 +34,8 @@ def quiz(
     """
     if "-" in (text, file) and not json:
         raise UsageError("standard input is where the answers come from: give the text in quotes or as --file FILE")
-    from attnctl.models import record
-    from attnctl.quiz import questions
+    from attnctl.readings.quiz import questions
+    from attnctl.readings.record import record
     from attnctl.tokens import find
 
     text = o.text_of(text, file)
@@ -57,7 +57,7 @@ def quiz(
 
 def score(console: Console, asked: list[Question]) -> None:
     """Ask, mark and count; a stream that ends early ends the quiz with what was answered."""
-    from attnctl.render.quiz import marked, put, result
+    from attnctl.render.terminal.quiz import marked, put, result
 
     correct = answered = 0
     for number, question in enumerate(asked, 1):
@@ -74,7 +74,7 @@ def score(console: Console, asked: list[Question]) -> None:
 
 def answer(console: Console, question: Question) -> tuple[str, bool] | None:
     """One line of standard input, and whether it is right; None where there is no more. At a terminal, asked again."""
-    from attnctl.quiz import right
+    from attnctl.readings.quiz import right
 
     at_terminal = sys.stdin.isatty()
     while True:

@@ -11,8 +11,8 @@ from attnctl.cli.lengthy import check_cost, progress
 from attnctl.errors import AttnctlError
 
 if TYPE_CHECKING:
-    from attnctl.overview import LongRow, Overview
-    from attnctl.trace import Token
+    from attnctl.readings.overview import LongRow, Overview
+    from attnctl.tokens import Token
 
 TOP = 10  # links of a query, unless told otherwise
 LARGEST = 500e6  # bytes of JSON
@@ -51,8 +51,8 @@ def explain_long(
     if form == "json":
         _write(row, output)
         return
-    from attnctl.render.long import Row
-    from attnctl.spans import parts_of
+    from attnctl.readings.spans import parts_of
+    from attnctl.render.terminal.row import Row
 
     shown = Row(row, parts_of(spans or _natural(text), text, tokens), top or TOP)
     if output is None or output == "-":
@@ -61,7 +61,7 @@ def explain_long(
         Console(highlight=False, markup=False, emoji=False).print(shown)
         return
     from attnctl.files import write_whole
-    from attnctl.render.saved import as_svg, as_text
+    from attnctl.render.terminal.saved import as_svg, as_text
 
     saved = as_svg(shown, "attnctl explain") if form == "svg" else as_text(shown)
     write_whole(output, saved.encode())
@@ -76,7 +76,7 @@ def _row(
     count: int,
     at: int | None,
 ) -> LongRow:
-    from attnctl.models.long import long_row
+    from attnctl.readings.survey import long_row
 
     if at is None:
         at = len(tokens) - 1
@@ -96,7 +96,7 @@ def _links(
     count: int,
     top: int,
 ) -> Overview:
-    from attnctl.models.long import Ask, survey
+    from attnctl.readings.survey import Ask, survey
 
     size = 16.0 * count * len(tokens) * min(top, len(tokens))
     if size > LARGEST:
@@ -118,7 +118,7 @@ def _natural(text: str) -> str:
 
 
 def _write(found: Overview | LongRow, output: str | None) -> None:
-    from attnctl.overview import to_json
+    from attnctl.readings.overview import to_json
 
     line = to_json(found) + b"\n"
     if output is None or output == "-":

@@ -19,4 +19,4 @@ def schema(
 
     if what not in WHAT:
         raise UsageError(f"no schema {what!r}: there is {' and '.join(WHAT)}")
-    print(files("attnctl").joinpath(f"{what}.schema.json").read_text(encoding="utf-8"), end="")
+    print(files("attnctl.formats").joinpath(f"{what}.schema.json").read_text(encoding="utf-8"), end="")

@@ -47,7 +47,7 @@ def softmax(
     names = names_of(tokens, len(numbers))
     import numpy as np
 
-    from attnctl.render.softmax import SoftmaxTables, Worked
+    from attnctl.render.terminal.softmax import SoftmaxTables, Worked
 
     worked = Worked(np.asarray(numbers), names, factor, temperature)
     top = max(abs(x) for x in numbers if math.isfinite(x))

@@ -12,7 +12,7 @@ from attnctl.cli import options as o
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
-    from attnctl.trace import Trace
+    from attnctl.readings.trace import Trace
 
 TRACES, MATRICES = (".json", ".jsonl", ".npz"), (".npy", ".npz", ".csv", ".tsv")
 
@@ -89,7 +89,7 @@ def asked(source: str | None, file: str | None, tokens: str | None, options: dic
 def chosen(given: Asked | Given, layer: str | None, head: str | None, *, predictions: bool = True) -> Chosen:
     """The trace of what was asked for, the model run for a text, and the layers and heads selected."""
     if isinstance(given, Asked):
-        from attnctl.models import record
+        from attnctl.readings.record import record
 
         info, name = given.model.info, given.model.info.name
         layers, heads = (
@@ -111,7 +111,7 @@ def otherwise(given: Asked | Given, layer: str | None, head: str | None, *, word
     """
     if not words and measure is None:
         return chosen(given, layer, head, predictions=False)
-    from attnctl.measures import by_words, measured
+    from attnctl.readings.measures import by_words, measured
 
     rolled = measure == "rollout"  # which needs every layer, whichever is shown
     trace, layers, heads = chosen(given, None if rolled else layer, head, predictions=False)
@@ -185,20 +185,20 @@ def _trace(where: str, data: bytes, tokens: str | None) -> Trace:
     """A trace, or bare weights as one."""
     form = _form(where, data, tokens)
     if form == "npz":
-        from attnctl.sound import read_npz
-        from attnctl.trace import from_npz
+        from attnctl.formats.validation import read_npz
+        from attnctl.readings.trace import from_npz
 
         if "trace" in read_npz(data, where):
             form = "trace"
     if form != "trace":
-        from attnctl.models.matrix import trace_of_matrix
+        from attnctl.models.builtin.matrix import trace_of_matrix
 
         return trace_of_matrix(where, None if tokens is None else names_of(tokens), data)
     if tokens is not None:
         raise UsageError(f"--tokens does not go with {where}: a trace has its own tokens")
     if data[:2] == b"PK":
         return from_npz(data, where)
-    from attnctl.trace import from_json
+    from attnctl.readings.trace import from_json
 
     lines = data.count(b"\n", 0, len(data.rstrip())) + 1
     if lines > 1 and data.split(b"\n", 1)[0].rstrip().endswith(b"}"):

@@ -201,7 +201,7 @@ def _live(training: Training, run: Run, eye: Watch) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from attnctl.render.training import live
+    from attnctl.render.terminal.training import live
     from attnctl.training.train import train as steps_of
 
     console = Console(highlight=False, markup=False, emoji=False)
@@ -250,7 +250,7 @@ def _explain(corpus: str | None, given: dict[str, Any], sentence: str | None, qu
         return
     from rich.console import Console
 
-    from attnctl.render.training import lesson
+    from attnctl.render.terminal.training import lesson
 
     Console(highlight=False, markup=False, emoji=False).print(lesson(step))
 

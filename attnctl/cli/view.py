@@ -16,9 +16,9 @@ from attnctl.cli.sources import Source, TokenNames, is_file, recorded, trace_of
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
-    from attnctl.overview import Overview
-    from attnctl.render.pooled import Exact
-    from attnctl.trace import Trace
+    from attnctl.readings.overview import Overview
+    from attnctl.readings.trace import Trace
+    from attnctl.render.page.overview import Exact
 
 MOST_NUMBERS = 400_000_000  # weights in a page: beyond, no browser would open it
 
@@ -105,7 +105,7 @@ def over_training(
     folder: str, text: str, layer: str | None, head: str | None, options: dict[str, Any]
 ) -> tuple[list[Trace], list[str]]:
     """The text under the weights of every kept step of a run, and the steps' names."""
-    from attnctl.models.weights import steps_of
+    from attnctl.models.builtin.weights import steps_of
     from attnctl.training.run import Run
 
     if options.get("model") is not None:
@@ -122,7 +122,7 @@ def narrowed(trace: Trace, layers: list[int] | None, heads: list[int] | None) ->
     """The trace with the layers and heads asked for alone. Raises AttnctlError where one was not kept."""
     from dataclasses import replace
 
-    from attnctl.trace import HEAD_ARRAYS, LayerTrace
+    from attnctl.readings.trace import HEAD_ARRAYS, LayerTrace
 
     def cut(part: LayerTrace) -> LayerTrace:
         if heads is None or tuple(heads) == part.heads:
@@ -172,8 +172,8 @@ def write_page(
     `query` names the token that is chosen at first, `look` how the page looks then; other keywords are those of `page`.
     """
     from attnctl.files import write_whole
-    from attnctl.render.page import page
-    from attnctl.trace import Trace
+    from attnctl.readings.trace import Trace
+    from attnctl.render.page.document import page
 
     layers = [layer for trace in traces if isinstance(trace, Trace) for layer in trace.layers]
     size = sum(layer.weights.size for layer in layers if layer.weights is not None)
@@ -192,9 +192,9 @@ def start_of(trace: Trace | Overview, query: str | None) -> dict[str, int]:
     """What the page has chosen at first, where a query was named."""
     if query is None:
         return {}
+    from attnctl.readings.trace import Trace
     from attnctl.steps import focus
     from attnctl.tokens import find
-    from attnctl.trace import Trace
 
     at = find(trace.tokens, query)
     if not isinstance(trace, Trace):

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 from attnctl.attention import Array, Call
 from attnctl.errors import UsageError
-from attnctl.models.places import CHECKPOINT_OPTIONS, KNOWN, is_checkpoint
-from attnctl.models.record import Run, record
-from attnctl.tokens import checked, find
-from attnctl.trace import ModelInfo, Token, Trace
+from attnctl.models.huggingface.hub import CHECKPOINT_OPTIONS, KNOWN, is_checkpoint
+from attnctl.readings.record import Run, record
+from attnctl.readings.trace import ModelInfo, Trace
+from attnctl.tokens import Token, checked, find
 
 __all__ = ["Model", "Visit", "attend", "open_model", "record"]
 
@@ -26,10 +26,10 @@ DEFAULT = "demo"
 LONGEST_NAME = 255  # bytes, on every common file system
 
 REGISTRY = {
-    "demo": "attnctl.models.bundled:open_demo",
-    "demo-masked": "attnctl.models.bundled:open_demo_masked",
-    "random": "attnctl.models.random:open_random",
-    "dot": "attnctl.models.dot:open_dot",
+    "demo": "attnctl.models.builtin.bundled:open_demo",
+    "demo-masked": "attnctl.models.builtin.bundled:open_demo_masked",
+    "random": "attnctl.models.builtin.random:open_random",
+    "dot": "attnctl.models.builtin.dot:open_dot",
 }
 
 # what is called with (layer, call) and answers the context (heads, n, d_v), or None to have the model compute it; it raises
@@ -59,14 +59,14 @@ def open_model(name: str = DEFAULT, **options: Any) -> Model:
     if len(name.rpartition("/")[2].encode()) > LONGEST_NAME:
         raise UsageError(f"no model {name[:40]!r}…: no file has so long a name")
     if given.get("qkv") is not None:
-        module, attribute = "attnctl.models.matrix", "open_qkv"
+        module, attribute = "attnctl.models.builtin.matrix", "open_qkv"
     elif name in REGISTRY:
         module, _, attribute = REGISTRY[name].partition(":")
     elif Path(name).suffix.lower() in (".safetensors", ".npz") or (Path(name) / "weights.safetensors").is_file():
-        module, attribute = "attnctl.models.weights", "open_weights"
+        module, attribute = "attnctl.models.builtin.weights", "open_weights"
         given["path"] = name
     elif is_checkpoint(name):
-        module, attribute = "attnctl.models.checkpoint", "open_checkpoint"
+        module, attribute = "attnctl.models.huggingface.checkpoint", "open_checkpoint"
         given["name"] = name
     else:
         raise UsageError(

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnctl import attention
+from attnctl.arrays import as_numpy
 from attnctl.attention import Call
 from attnctl.errors import AttnctlError
-from attnctl.models.stack import Stack
-from attnctl.trace import as_numpy
+from attnctl.models.builtin.stack import Stack
 from attnctl.training import grammar, lexicon, network
 from attnctl.training.grammar import Habits, Link, Sentence
 

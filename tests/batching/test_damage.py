@@ -153,7 +153,7 @@ def test_a_pipe_is_not_waited_for(name: str, file: Path, out: Path) -> None:
 def test_other_weights_at_the_same_path_are_refused(
     run: Run, refused: Run, file: Path, tmp_path: Path, as_file: bool
 ) -> None:
-    source = Path(models.__file__).parent / "demo.safetensors"
+    source = Path(models.__file__).parent / "builtin" / "demo.safetensors"
     model = tmp_path / "model"
     model.mkdir()
     mine = model / "weights.safetensors"

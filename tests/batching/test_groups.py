@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attnctl.batching.corpus import added, merged
-from attnctl.models import open_model, record
-from attnctl.models.long import Ask, survey
-from attnctl.overview import MEASURES
-from attnctl.render import contact
-from attnctl.trace import HEAD_ARRAYS, from_json
+from attnctl.batching.corpus_statistics import added, merged
+from attnctl.models import open_model
+from attnctl.readings.overview import MEASURES
+from attnctl.readings.record import record
+from attnctl.readings.survey import Ask, survey
+from attnctl.readings.trace import HEAD_ARRAYS, from_json
+from attnctl.render.figure import contact_sheet
 from tests.batching.test_resume import check_whole, contents, killed_midway, manifest, sentences
 from tests.conftest import process
 
@@ -106,17 +107,17 @@ def test_a_model_without_queries_has_no_statistics(run: Run, tmp_path: Path) -> 
 
 def test_a_tile_shows_the_weights() -> None:
     trace = record(open_model("random", causal=True), "a b c d")
-    (tile,) = contact.tiles(trace, "7")
-    assert tile.shape == (*contact.TILE, 3)
+    (tile,) = contact_sheet.tiles(trace, "7")
+    assert tile.shape == (*contact_sheet.TILE, 3)
     weights = trace.layers[0].weights
     assert weights is not None
-    colours = contact.colour_map("viridis")(weights[0] / weights[0].max(), bytes=True)[..., :3]
-    side = contact.GRID / 4
+    colours = contact_sheet.colour_map("viridis")(weights[0] / weights[0].max(), bytes=True)[..., :3]
+    side = contact_sheet.GRID / 4
     for i in range(4):
         for j in range(4):
             pixel = tile[20 + int((i + 0.5) * side), int((j + 0.5) * side)]
             assert (pixel == (colours[i, j] if j <= i else 0xF3)).all()
-    assert (contact.unpacked(contact.packed([tile, tile])) == tile).all()
+    assert (contact_sheet.unpacked(contact_sheet.packed([tile, tile])) == tile).all()
 
 
 def test_pages_and_their_pdf_hold_the_same_pixels(run: Run, tmp_path: Path) -> None:
@@ -125,7 +126,7 @@ def test_pages_and_their_pdf_hold_the_same_pixels(run: Run, tmp_path: Path) -> N
     assert run("batch", file, "-o", tmp_path / "out", *args).code == 3
     pages = sorted((tmp_path / "out" / "contact-sheet").iterdir())
     assert [page.name for page in pages] == ["0000000-001.png", "0000000-002.png"]  # 59 grids, 40 a page
-    assert pixels(pages[0].read_bytes()).shape == (*contact.PAGE, 3)
+    assert pixels(pages[0].read_bytes()).shape == (*contact_sheet.PAGE, 3)
     data = (tmp_path / "out" / "contact-sheet.pdf").read_bytes()
     assert data.startswith(b"%PDF-1.5") and data.count(b"/Type /Page ") == 2
     start = int(data.rsplit(b"startxref\n", 1)[1].split()[0])
@@ -136,7 +137,7 @@ def test_pages_and_their_pdf_hold_the_same_pixels(run: Run, tmp_path: Path) -> N
         pytest.skip("no pdftoppm to look at the PDF with")
     pdf = str(tmp_path / "out" / "contact-sheet.pdf")
     shown = subprocess.run(
-        ["pdftoppm", "-r", str(contact.DPI), "-png", "-f", "2", "-singlefile", pdf], capture_output=True
+        ["pdftoppm", "-r", str(contact_sheet.DPI), "-png", "-f", "2", "-singlefile", pdf], capture_output=True
     )
     ours, theirs = pixels(pages[1].read_bytes()), pixels(shown.stdout)
     assert np.abs(ours - theirs[: ours.shape[0], : ours.shape[1]]).mean() < 2

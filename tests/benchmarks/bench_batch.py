@@ -62,8 +62,9 @@ def pictures() -> None:
     except ImportError:
         print("pictures: seaborn is not installed")
         return
-    from attnctl.models import open_model, record
-    from attnctl.render.raster import png
+    from attnctl.models import open_model
+    from attnctl.readings.record import record
+    from attnctl.render.figure.raster import png
 
     model = open_model("random")
     traces = [record(model, text) for text in texts(60, 10)]
@@ -89,7 +90,7 @@ def pictures() -> None:
 
 def lines() -> None:
     from attnctl.batching.engines import results
-    from attnctl.batching.sources import Source
+    from attnctl.batching.texts import Source
     from attnctl.batching.work import Work
 
     with tempfile.TemporaryDirectory() as folder:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from attnctl.models import open_model, record
+from attnctl.models import open_model
+from attnctl.readings.record import record
 
 N, HEADS, D_MODEL = 1000, 8, 512
 

@@ -17,7 +17,7 @@ CHILD = """
 import json, resource, sys, time
 import numpy as np, torch
 from attnctl import attention, statistics
-from attnctl.statistics import weights
+from attnctl.blockwise import rows
 what, n, heads, d = sys.argv[1], *map(int, sys.argv[2:])
 torch.manual_seed(0)
 q, k, v = torch.randn(3, heads, n, d)
@@ -65,9 +65,9 @@ print(json.dumps([best, peak + inputs, peak]))
 MODEL = """
 import time, torch
 from attnctl.models import open_model
-from attnctl.models.long import Ask, survey
-from attnctl.overview import Part
-from attnctl.statistics import even
+from attnctl.readings.survey import Ask, survey
+from attnctl.readings.overview import Part
+from attnctl.blockwise import even
 model = open_model("smollm2")
 text = " ".join(f"In {year} the {year % 97}th ship of the line sailed from port {year % 13}." for year in range(1200, 1500))
 tokens = model.tokenize(text)[:4096]

@@ -14,8 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from attnctl.render.page import page
-from tests.render.test_page import FLAGS, Tab, large
+from attnctl.render.page.document import page
+from tests.render.page.test_page import FLAGS, Tab, large
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from matplotlib import colormaps
 from matplotlib.image import imread
 
 from attnctl.models import attend
-from attnctl.trace import Trace, to_json
+from attnctl.readings.trace import Trace, to_json
 from tests.conftest import Result
 
 TEXT = "Alice will eat pizza"
@@ -196,8 +196,8 @@ def test_reading_imports_no_model(kind: str, trace: Trace, tmp_path: Path) -> No
         f"sys.argv = ['attnctl', 'heatmap', {str(path)!r}, '-o', {str(tmp_path / 'a.png')!r}]\n"
         "try: runpy.run_module('attnctl', run_name='__main__')\n"
         "except SystemExit as stop: assert not stop.code, stop.code\n"
-        "heavy = ('torch', 'transformers', 'tokenizers', 'matplotlib.pyplot', 'attnctl.models.random', 'attnctl.models.dot',\n"
-        "         'attnctl.models.weights', 'attnctl.models.checkpoint')\n"
+        "heavy = ('torch', 'transformers', 'tokenizers', 'matplotlib.pyplot', 'attnctl.models.builtin.random', 'attnctl.models.builtin.dot',\n"
+        "         'attnctl.models.builtin.weights', 'attnctl.models.huggingface.checkpoint')\n"
         "print([name for name in heavy if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

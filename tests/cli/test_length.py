@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from attnctl import models
-from attnctl.models import attend, long
-from attnctl.spans import parts_of
-from attnctl.tokens import words
-from attnctl.trace import Token
+from attnctl.models import attend
+from attnctl.readings import survey
+from attnctl.readings.spans import parts_of
+from attnctl.tokens import Token, words
 
 MODEL = ("--model", "random", "--d-model", "16", "--heads", "2", "--layers", "2", "--causal", "--rope", "--scale", "1")
 
@@ -251,7 +251,7 @@ def test_the_probe_finds_an_induction_head():
 
         def run(self, tokens, visit, text=""):
             from attnctl.attention import Call
-            from attnctl.models.record import Enough, Run
+            from attnctl.readings.record import Enough, Run
 
             ids = np.array([token.id for token in tokens])
             row = np.eye(ids.max() + 1, dtype=np.float32)[ids]
@@ -260,7 +260,7 @@ def test_the_probe_finds_an_induction_head():
                 visit(0, Call(row[None] * 30, before[None], row[None], scale=1.0, causal=True))
             return Run(tuple(tokens))
 
-    induction, duplicate = long.probe(Induction(), 40)[0, 0]
+    induction, duplicate = survey.probe(Induction(), 40)[0, 0]
     assert induction > 0.99 and duplicate < 0.01
 
 

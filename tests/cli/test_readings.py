@@ -11,10 +11,12 @@ import jsonschema
 import numpy as np
 import pytest
 
-from attnctl.models import check as checking
-from attnctl.models import open_model, record
+import attnctl
+from attnctl.models import open_model
+from attnctl.models.huggingface import check as checking
+from attnctl.readings.record import record
 
-SCHEMA = json.loads((Path(checking.__file__).parent.parent / "trace.schema.json").read_text())
+SCHEMA = json.loads((Path(attnctl.__file__).parent / "formats" / "trace.schema.json").read_text())
 MODEL = ["--model", "random", "--layers", "3", "--heads", "2", "--d-model", "8"]
 TEXT = "Alice will eat pizza"
 

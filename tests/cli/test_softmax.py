@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from attnctl.render.saved import as_text
-from attnctl.render.softmax import SoftmaxTables, Worked
+from attnctl.render.terminal.saved import as_text
+from attnctl.render.terminal.softmax import SoftmaxTables, Worked
 from tests.conftest import Result
 
 Run = Callable[..., Result]

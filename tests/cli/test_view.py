@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from attnctl.models import attend
-from attnctl.trace import Trace, to_json
+from attnctl.readings.trace import Trace, to_json
 from tests.conftest import Result
 
 TEXT = "Alice will eat pizza"
@@ -76,7 +76,7 @@ def test_a_run_at_every_step(run: Run, tmp_path: Path) -> None:
     folder.mkdir()
     for step in (0, 10, 100000):
         made = folder / f"step-{step:06d}.safetensors"
-        made.write_bytes((files("attnctl.models") / "demo.safetensors").read_bytes())
+        made.write_bytes((files("attnctl.models.builtin") / "demo.safetensors").read_bytes())
     (folder / "metrics.jsonl").write_text('{"step": 10, "loss": 2.5}\n{"step": 0, "loss": null}\n')
     page = viewed(run, tmp_path, TEXT, "--run", str(folder))
     assert page["mode"] == "steps"

@@ -11,10 +11,10 @@ from safetensors import safe_open
 
 from attnctl.attention import Call
 from attnctl.models import open_model
-from attnctl.models.bundled import path_of
-from attnctl.models.record import Run
+from attnctl.models.builtin.bundled import path_of
+from attnctl.readings.record import Run
+from attnctl.readings.trace import ModelInfo
 from attnctl.tokens import words
-from attnctl.trace import ModelInfo
 from attnctl.training import grammar
 from attnctl.training.grammar import Link, Sentence
 from attnctl.training.relations import Sample, evaluate, look, word_weights

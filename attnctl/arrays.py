@@ -1,0 +1,64 @@
+"""Arrays between libraries and devices: NumPy on the CPU for short texts, torch on a GPU or for long ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attnctl.attention import Array
+from attnctl.errors import AttnctlError, UsageError
+
+Floats = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
+
+LONG = 2048  # tokens from which torch's threads repay its import
+
+
+def where(device: str, n: int) -> str | None:
+    """The torch device for a text of n tokens, or None for NumPy.
+
+    `device` is auto, cpu, cuda, cuda:1 or mps. Raises AttnctlError where that device is not there.
+    """
+    if device == "cpu" or (device == "auto" and n < LONG):
+        return None
+    import torch
+
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return torch_device(device)
+
+
+def torch_device(device: str) -> str:
+    """`device` itself, if torch has it. Raises UsageError for no device's name, AttnctlError for one not there."""
+    import torch
+
+    kind, _, index = device.partition(":")
+    if kind not in ("cpu", "cuda", "mps") or (index and not index.isdigit()):
+        raise UsageError(f"no device {device!r}: it is auto, cpu, cuda, cuda:1 or mps")
+    if kind == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if count <= int(index or 0):
+            sees = f"{count} CUDA device{'s' * (count != 1)}" if count else "no CUDA device"
+            raise AttnctlError(f"no device {device}: torch sees {sees} here (--device cpu always works)")
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise AttnctlError("no device mps: torch sees no Metal device here (--device cpu always works)")
+    return device
+
+
+def place(array: Any, target: Array | str | None) -> Array:
+    """A NumPy array where `target` says: None for NumPy, a torch device's name, or beside another array."""
+    if target is None or isinstance(target, np.ndarray):
+        return array
+    import torch
+
+    return torch.as_tensor(np.ascontiguousarray(array), device=target if isinstance(target, str) else target.device)
+
+
+def as_numpy(array: Any) -> Any:
+    """Any library's array as NumPy on the CPU, low precision widened to float32."""
+    if isinstance(array, np.ndarray):
+        return array
+    tensor = array.detach().cpu()
+    return (tensor.float() if tensor.dtype.itemsize < 4 and tensor.dtype.is_floating_point else tensor).numpy()

@@ -1,0 +1,88 @@
+"""What each head does over a whole corpus: the facts of every text, their mean, spread and number."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from attnctl.attention import Call
+from attnctl.errors import AttnctlError
+from attnctl.readings.head_statistics import facts
+from attnctl.readings.overview import MEASURES
+from attnctl.readings.trace import LayerTrace, Trace
+
+Tally = dict[tuple[int, int, str], tuple[int, float, float]]  # layer, head, measure → n, mean, sum of squares around it
+
+
+def of_trace(trace: Trace) -> list[list[Any]]:
+    """Layer, head, and each of MEASURES (None where it has no meaning), for every head of a trace.
+
+    Raises AttnctlError where the trace does not hold all queries and keys.
+    """
+    rows = []
+    for layer in trace.layers:
+        for fact in facts(layer.layer, _call(layer, trace), layer.heads, trace.tokens):
+            rows.append([fact.layer, fact.head, *(getattr(fact, name) for name in MEASURES)])
+    return rows
+
+
+def _call(layer: LayerTrace, trace: Trace) -> Call:
+    """The call of attention that a layer's arrays came from."""
+    where = f"layer {layer.layer}"
+    if layer.queries is None or layer.keys is None or layer.values is None or layer.weights is None:
+        raise AttnctlError(f"statistics need queries, keys and values, and {where} of this trace has none")
+    if layer.rows is not None:
+        raise AttnctlError(f"statistics need every query, and {where} of this trace holds some alone")
+    info = trace.model
+    call = Call(
+        layer.queries,
+        layer.keys,
+        layer.values,
+        scale=info.scale,
+        soft_cap=info.soft_cap,
+        bias=layer.bias,
+        mask=layer.mask,
+        causal=bool(info.causal),
+        temperature=info.temperature or 1.0,
+    )
+    visible = layer.weights if layer.mask is None else layer.weights[:, layer.mask.any(-1)]  # (heads, rows, n_k)
+    if visible.size and visible.sum(-1).min() < 0.99:
+        raise AttnctlError(f"statistics do not know what the attention sinks of {where} take")
+    return call if layer.mask is None else replace(call, causal=False)
+
+
+def added(tally: Tally, rows: Iterable[list[Any]]) -> None:
+    """Take the facts of one text into a tally (Welford 1962)."""
+    for layer, head, *values in rows:
+        for name, value in zip(MEASURES, values, strict=True):
+            if value is not None:
+                n, mean, squares = tally.get((layer, head, name), (0, 0.0, 0.0))
+                off = value - mean
+                mean += off / (n + 1)
+                tally[layer, head, name] = n + 1, mean, squares + off * (value - mean)
+
+
+def merged(one: Tally, other: Tally) -> Tally:
+    """Two tallies as one (Chan, Golub and LeVeque 1983)."""
+    both = dict(one)
+    for key, (n, mean, squares) in other.items():
+        m, before, around = both.get(key, (0, 0.0, 0.0))
+        off, total = mean - before, m + n
+        both[key] = total, before + off * n / total, around + squares + off * off * m * n / total
+    return both
+
+
+def table(tally: Tally) -> str:
+    """CSV, one line a layer, head and measure: mean over the texts, standard deviation between them, how many they are."""
+    out = io.StringIO()
+    lines = csv.writer(out, lineterminator="\n")
+    lines.writerow(["layer", "head", "measure", "mean", "spread", "n"])
+    order = {name: at for at, name in enumerate(MEASURES)}
+    for (layer, head, name), (n, mean, squares) in sorted(tally.items(), key=lambda e: (*e[0][:2], order[e[0][2]])):
+        spread = math.sqrt(squares / (n - 1)) if n > 1 else ""
+        lines.writerow([layer, head, name, f"{mean:.9g}", spread if spread == "" else f"{spread:.9g}", n])
+    return out.getvalue()

@@ -1,0 +1,44 @@
+"""The context of a long text, by a fused kernel or in blocks of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from attnctl import attention
+from attnctl.attention import Array, Call
+from attnctl.blockwise import is_short
+from attnctl.blockwise.rows import row_blocks
+
+
+def fused_context(call: Call) -> Array:
+    """The context of a call → (heads, n_q, d_v), in its own library: by a fused kernel, or in blocks of rows.
+
+    The kernel takes scale, causality, grouped heads and a mask; what it cannot take goes through `attention.run`.
+    """
+    if is_short(call):
+        return attention.run(call).context
+    bent = call.soft_cap is not None or call.bias is not None or call.sinks is not None
+    n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
+    square = n_q == n_k and call.offset in (None, 0)
+    same = call.values.shape[-1] == call.queries.shape[-1]
+    if bent or call.keep is not None or call.window is not None or (call.causal and not square) or not same:
+        return attention.namespace(call.queries).concat([steps.context for *_, steps in row_blocks(call)], axis=-2)
+    if call.causal and call.mask is not None:
+        return attention.namespace(call.queries).concat([steps.context for *_, steps in row_blocks(call)], axis=-2)
+    import torch
+
+    from attnctl.blockwise.tiles import as_torch
+
+    given = as_torch(call)
+    context: Any = torch.nn.functional.scaled_dot_product_attention(
+        given.queries[None],
+        given.keys[None],
+        given.values[None],
+        attn_mask=given.mask,
+        is_causal=call.causal,
+        scale=call.effective_scale / call.temperature,
+        enable_gqa=given.queries.shape[0] != given.keys.shape[0],
+    )[0]  # (heads, n_q, d_v)
+    return context.numpy() if isinstance(call.queries, np.ndarray) else context

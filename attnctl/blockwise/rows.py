@@ -1,0 +1,145 @@
+"""Exact single weights, rows and strongest links, of a matrix that is never built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from attnctl import attention
+from attnctl.arrays import as_numpy
+from attnctl.attention import Array, Call
+from attnctl.blockwise import MEMORY, cut, positions
+
+
+def weights_between(call: Call, logsumexp: Any, rows: Any, columns: Any) -> Any:
+    """Exact weights of small grids cut from the matrix: rows (grids, r), columns (grids, c) → (heads, grids, r, c).
+
+    `logsumexp` (heads, n_q) as from `measure`. With r = c = 1, these are single weights (i, j), each O(d).
+    """
+    queries, keys = call.queries, call.keys
+    n_heads, (n_q, n_k) = queries.shape[0], (queries.shape[-2], keys.shape[-2])
+    share = n_heads // keys.shape[0]
+    seen = _seen(call, rows, columns)  # (grids, r, c)
+    bias = None if call.bias is None else _broadcast(call.bias, (n_heads, n_q, n_k))
+    found = np.empty((n_heads, *seen.shape), np.float32)
+    for head in range(n_heads):
+        q, k = _single(queries[head][rows]), _single(keys[head // share][columns])  # (grids, r, d), (grids, c, d)
+        raw = (q * k).sum(-1)[..., None] if q.shape[1] == k.shape[1] == 1 else attention.scores(q, k)
+        part = None if bias is None else _single(bias[head][rows[:, :, None], columns[:, None, :]])  # (grids, r, c)
+        scaled = attention.scaled(raw, call.effective_scale, call.soft_cap, part) / call.temperature  # (grids, r, c)
+        lse = logsumexp[head][rows][..., None]  # (grids, r, 1)
+        with np.errstate(over="ignore"):  # -inf then, and exp of it 0
+            gap = as_numpy(scaled) - lse  # (grids, r, c); above 0 only by the rounding of large scores
+        found[head] = np.exp(np.where(seen & np.isfinite(lse), np.minimum(gap, 0), -np.inf))
+    return found
+
+
+def _single(array: Array) -> Array:
+    """Half precision widened to float32."""
+    return array if isinstance(array, np.ndarray) or array.dtype.itemsize >= 4 else array.float()
+
+
+def _broadcast(array: Array, shape: tuple[int, ...]) -> Array:
+    return np.broadcast_to(array, shape) if isinstance(array, np.ndarray) else array.broadcast_to(shape)
+
+
+def _seen(call: Call, rows: Any, columns: Any) -> Any:
+    """The mask, for small grids → (grids, r, c)."""
+    gap = positions(call)[rows][:, :, None] - columns[:, None, :]  # (grids, r, c)
+    seen = gap >= 0 if call.causal else np.ones_like(gap, dtype=bool)
+    if call.window is not None:
+        seen &= np.abs(gap) < call.window
+    if call.mask is not None:
+        mask = as_numpy(_broadcast(call.mask, (call.queries.shape[-2], call.keys.shape[-2])))
+        seen &= mask[rows[:, :, None], columns[:, None, :]]
+    return seen
+
+
+def at_offset(call: Call, logsumexp: Any, offset: int) -> Any:
+    """Each query's weight on the key `offset` places from itself: 0 itself, -1 the one before → (heads, n_q).
+
+    NaN where there is no such key.
+    """
+    n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
+    columns = positions(call) + offset  # (n_q,)
+    there = np.flatnonzero((columns >= 0) & (columns < n_k))
+    found = np.full((call.queries.shape[0], n_q), np.nan, np.float32)
+    if len(there):
+        found[:, there] = weights_between(call, logsumexp, there[:, None], columns[there][:, None])[:, :, 0, 0]
+    return found
+
+
+def on_copies(call: Call, logsumexp: Any, ids: Sequence[int], shift: int = 0) -> Any:
+    """Each query's mass on the keys `shift` places after the other copies of its own token → (heads, n).
+
+    Shift 0 asks who looks at duplicates, 1 who looks at what followed them (induction: Olsson et al. 2022). Queries and keys
+    are the tokens `ids`. Its own place does not count. NaN where a token has no copy that it could look back to.
+    """
+    names = np.asarray(ids)
+    n = len(names)
+    order = np.argsort(names, kind="stable")
+    starts = np.flatnonzero(np.r_[True, np.diff(names[order]) != 0])
+    sizes = np.diff(np.r_[starts, n])
+    found = np.full((call.queries.shape[0], n), np.nan, np.float32)
+    for size in np.unique(sizes[sizes > 1]).tolist():
+        copies = order[starts[sizes == size][:, None] + np.arange(size)]  # (distinct tokens, copies), ascending
+        room = max(1, MEMORY // (16 * call.queries.shape[0] * size))  # rows of `size` weights at a time
+        few, many = min(room, size), max(1, room // size)
+        for at, lo in product(range(0, len(copies), many), range(0, size, few)):
+            everyone = copies[at : at + many]
+            rows = everyone[:, lo : lo + few]  # (distinct, rows)
+            columns = np.minimum(everyone + shift, n - 1)  # (distinct, copies)
+            counts = (rows[:, :, None] != everyone[:, None, :]) & (columns[:, None, :] != rows[:, :, None])
+            counts &= (everyone + shift < n)[:, None, :] & _seen(call, rows, columns)  # (distinct, rows, copies)
+            weights = weights_between(call, logsumexp, rows, columns)  # (heads, distinct, rows, copies)
+            mass = np.einsum("hdrc,drc->hdr", weights, counts)  # (heads, distinct, rows)
+            found[:, rows] = np.where(counts.any(-1), np.minimum(mass, 1), np.nan)
+    return found
+
+
+# --- whole rows --------------------------------------------------------------------------------------------------
+
+
+def exact_rows(call: Call, rows: Sequence[int]) -> Any:
+    """The weights of the chosen queries → (heads, rows, n_k)."""
+    n_heads, n_k = call.queries.shape[0], call.keys.shape[-2]
+    step = max(1, MEMORY // (24 * n_heads * n_k))
+    parts = [
+        as_numpy(attention.run(attention.select(replace(call, keep=None), rows=list(rows[at : at + step]))).weights)
+        for at in range(0, len(rows), step)
+    ]
+    return np.concatenate(parts, axis=-2)  # (heads, rows, n_k)
+
+
+def row_blocks(call: Call) -> Iterator[tuple[int, int, int, attention.Attended]]:
+    """The call a block of rows at a time: first row, last + 1, first key that they may see, the steps."""
+    n_heads, n_q, n_k = call.queries.shape[0], call.queries.shape[-2], call.keys.shape[-2]
+    step = max(1, MEMORY // (24 * n_heads * n_k))
+    for lo in range(0, n_q, step):
+        hi = min(lo + step, n_q)
+        part = cut(call, lo, hi)
+        yield lo, hi, int(positions(call)[lo]) - int(part.offset or 0), attention.run(part)
+
+
+def top_links(call: Call, count: int) -> tuple[Any, Any]:
+    """The `count` keys that each query attends to most, and their weights: two arrays (heads, n_q, count).
+
+    Strongest first; where fewer keys are visible, the rest have weight 0. The sum of the weights is their coverage.
+    """
+    n_heads, n_q = call.queries.shape[0], call.queries.shape[-2]
+    count = min(count, call.keys.shape[-2])
+    keys = np.zeros((n_heads, n_q, count), np.int64)
+    weights = np.zeros((n_heads, n_q, count), np.float32)
+    for lo, hi, first, steps in row_blocks(replace(call, keep=None)):
+        block = as_numpy(steps.weights)  # (heads, rows, keys)
+        most = min(count, block.shape[-1])
+        best = np.argpartition(-block, most - 1, axis=-1)[..., :most]  # (heads, rows, most)
+        values = np.take_along_axis(block, best, -1)
+        order = np.argsort(-values, axis=-1, kind="stable")
+        keys[:, lo:hi, :most] = np.take_along_axis(best, order, -1) + first
+        weights[:, lo:hi, :most] = np.take_along_axis(values, order, -1)
+    return keys, weights

@@ -1,0 +1,245 @@
+"""Attention over long texts, a block of keys at a time: the n × n weights are never held.
+
+For one block of keys, the scaled scores of every query fit in a buffer of fixed size. Their logsumexp is what each query
+would give the block before normalisation; logsumexps of blocks add up to the row's (Milakov and Gimelshein 2018, Rabe and
+Staats 2021), and means over blocks combine by their shares. So one pass over the keys answers exactly: the mass of each
+row on given bins of keys, its entropy, the mean and spread of its distance, its mass on marked keys.
+
+Blocks lie with the keys first, (heads, keys, rows): sums over keys then run along whole rows of memory.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from threading import Event
+from typing import Any
+
+import torch
+
+from attnctl.attention import Call
+from attnctl.blockwise import Facts, pairs
+from attnctl.blockwise.tiles import FLOOR, Group, first_position, fusible, grid, open_group, row_tiles, shaped
+
+KEYS = {"cpu": 128}  # keys in a block; elsewhere 512
+ELEMENTS = {"cpu": 1 << 19}  # numbers in a block's buffer, to stay in a CPU's cache; elsewhere 1 << 26
+
+
+def each(work: Callable[[range], Any], groups: Sequence[range], stop: Event) -> list[Any]:
+    """`work` on every group of heads. On a CPU each thread takes groups of its own; `stop` is set to end them early.
+
+    Threads inside each small operation would wait for each other thousands of times, which a busy machine makes very slow.
+    """
+    threads = torch.get_num_threads()
+    if len(groups) < threads or threads == 1:
+        return [work(heads) for heads in groups]
+
+    def alone(heads: range) -> Any:
+        with torch.inference_mode():  # known to one thread only
+            return work(heads)
+
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            try:
+                return list(pool.map(alone, groups))
+            except BaseException:  # Ctrl-C reaches this thread alone
+                stop.set()
+                raise
+    finally:
+        torch.set_num_threads(threads)
+
+
+# --- what is known of a row --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Rows:
+    """What is known of each row after some of the keys, all (heads, n_q); means are over those keys alone."""
+
+    logsumexp: torch.Tensor
+    entropy: torch.Tensor
+    distance: torch.Tensor
+    position: torch.Tensor
+    variance: torch.Tensor
+    marked: torch.Tensor  # (heads, marks, n_q)
+
+    @classmethod
+    def nothing(cls, like: torch.Tensor, heads: int, n_q: int, marks: int) -> Rows:
+        """Rows that have seen no key yet."""
+        a, b, c, d = like.new_zeros(4, heads, n_q)
+        return cls(like.new_full((heads, n_q), FLOOR), a, b, c, d, like.new_zeros(heads, marks, n_q))
+
+    def add(self, lo: int, hi: int, block: Rows) -> None:
+        """Take in what a block of keys says of rows [lo, hi): each side by its share of the two together."""
+        mine = Rows(**{f.name: getattr(self, f.name)[..., lo:hi] for f in fields(Rows)})  # views
+        both = torch.logaddexp(mine.logsumexp, block.logsumexp)  # (heads, rows)
+        p, q = (mine.logsumexp - both).exp(), (block.logsumexp - both).exp()  # (heads, rows)
+        # a choice in two steps; every term is positive, so nothing cancels
+        choice = p * (both - mine.logsumexp) + q * (both - block.logsumexp)  # (heads, rows)
+        gap = block.position - mine.position  # (heads, rows)
+        for name, more in (
+            ("entropy", choice),
+            ("variance", p * q * gap * gap),  # Chan, Golub and LeVeque 1979
+            ("distance", None),
+            ("position", None),
+        ):
+            combined = getattr(mine, name).mul_(p).addcmul_(q, getattr(block, name))  # (heads, rows)
+            if more is not None:
+                combined.add_(more)
+        mine.marked.mul_(p[:, None]).addcmul_(q[:, None], block.marked)
+        mine.logsumexp.copy_(both)
+
+
+def block_rows(
+    group: Group, top: torch.Tensor, total: torch.Tensor, columns: torch.Tensor, span: tuple[int, int, int, int]
+) -> Rows:
+    """What one block says of its rows, from the two buffers: score - top, and its exponential.
+
+    `top` and `total` (heads, rows); `columns` (heads, 1 + marks, rows) are the sums of key position and marks, weighted by
+    the exponentials, positions counted from the block's middle.
+    """
+    a, b, lo, hi = span
+    shape = (len(group.keys), b - a, hi - lo)
+    shifted, e = (shaped(buffer, *shape) for buffer in group.buffers)  # (heads, keys, rows)
+    entropy = total.log() - shifted.mul_(e).sum(1) / total  # (heads, rows)
+    middle = (a + b) // 2
+    local = torch.arange(a - middle, b - middle, dtype=e.dtype, device=e.device)  # (keys,)
+    mean = columns[:, 0] / total  # (heads, rows)
+    # squared about the row's own mean, since a difference of squares would cancel
+    torch.sub(local[:, None], mean[:, None], out=shifted)
+    variance = shifted.square_().mul_(e).sum(1) / total  # (heads, rows)
+    at = torch.arange(lo, hi, device=e.device) + (first_position(group.call) - middle)  # (rows,)
+    if lo + first_position(group.call) < b - 1 and a < hi - 1 + first_position(group.call):  # keys on both sides
+        gaps = (at.to(e.dtype) - local[:, None]).abs()  # (keys, rows)
+        distance = torch.mul(e, gaps, out=shifted).sum(1) / total  # (heads, rows)
+    else:
+        distance = (at - mean).abs()  # (heads, rows)
+    return Rows(top + total.log(), entropy, distance, mean + middle, variance, columns[:, 1:] / total[:, None])
+
+
+# --- one pass ----------------------------------------------------------------------------------------------------
+
+
+def sweep(
+    call: Call,
+    *,
+    key_edges: Sequence[int] | None = None,
+    row_edges: Sequence[int] | None = None,
+    marks: torch.Tensor | None = None,
+    rows: bool = False,
+    peaks: bool = False,
+    fused: bool | None = None,
+    tick: Callable[[float], None] | None = None,
+) -> Facts:
+    """One pass over the keys of a call of 3-D torch arrays; what `attnctl.blockwise.measure` says, as torch arrays.
+
+    `fused` None takes a fused kernel for the masses where one is there and faster (see `fusible`).
+    """
+    n_q, n_k = grid(call)
+    fused = (fusible(call) if fused is None else fused) and not rows and not peaks
+    edges = list(key_edges) if key_edges is not None else [0, n_k]
+    size = KEYS.get(call.queries.device.type, 512)
+    cuts = edges if fused else [*range(0, n_k, size), n_k]
+    widest = max(b - a for a, b in pairs(cuts))
+    elements = max(ELEMENTS.get(call.queries.device.type, 1 << 26), widest)
+    n_heads, step = call.queries.shape[0], max(1, elements // (widest * n_q))
+
+    stop = Event()
+
+    def work(heads: range) -> tuple[Any, ...]:
+        tally = Tally.nothing(open_group(call, heads, elements), edges, marks, rows, peaks)
+        for a, b in pairs(cuts):
+            if stop.is_set():
+                break
+            tally.take(a, b, fused)
+            if tick is not None:
+                tick((b - a) / n_k * len(heads) / n_heads)
+        return tally.finish(row_edges if key_edges is not None else None)
+
+    found = each(work, [range(at, min(at + step, n_heads)) for at in range(0, n_heads, step)], stop)
+    return Facts(*(None if parts[0] is None else torch.cat(parts) for parts in zip(*found, strict=True)))
+
+
+@dataclass
+class Tally:
+    """What the sweep of one group of heads has gathered so far."""
+
+    group: Group
+    edges: Sequence[int]  # bins of keys
+    masses: torch.Tensor  # (heads, bins, n_q), logsumexp of each row's scores in each bin; one bin where peaks are kept
+    peaks: torch.Tensor | None  # (heads, bins, n_q), largest score in each bin
+    marks: torch.Tensor  # (marks, n_k)
+    rows: Rows | None
+
+    @classmethod
+    def nothing(cls, group: Group, edges: Sequence[int], marks: torch.Tensor | None, rows: bool, peaks: bool) -> Tally:
+        """No key taken in yet."""
+        like, (n_q, n_k) = group.keys, grid(group.call)
+        heads, bins = len(like), len(edges) - 1
+        marks = like.new_zeros(0, n_k) if marks is None else marks.to(like)  # (marks, n_k)
+        masses = like.new_full((heads, 1 if peaks else bins, n_q), FLOOR)
+        tops = like.new_full((heads, bins, n_q), FLOOR) if peaks else None
+        return cls(group, edges, masses, tops, marks, Rows.nothing(like, heads, n_q, len(marks)) if rows else None)
+
+    def take(self, a: int, b: int, fused: bool) -> None:
+        """Take in keys [a, b); with `fused` they are one bin."""
+        group = self.group
+        first, last = bisect_right(self.edges, a) - 1, bisect_left(self.edges, b)  # the bins that the block touches
+        inner = [(max(self.edges[at], a) - a, min(self.edges[at + 1], b) - a) for at in range(first, last)]
+        columns = self._columns(a, b, inner if self.peaks is None else [(0, b - a)])  # (columns, keys)
+        touched = slice(first, last) if self.peaks is None else slice(0, 1)
+        most = max(1, len(group.buffers[0]) // (len(group.keys) * (b - a)))
+        for lo, hi, whole in row_tiles(group.call, a, b, most):
+            masses = self.masses[:, touched, lo:hi]  # (heads, touched, rows)
+            if fused and whole:
+                masses.copy_(torch.logaddexp(masses, group.fused_logsumexp(a, b, lo, hi)[:, None]))
+                continue
+            scores = group.scores(a, b, lo, hi, whole)
+            if self.peaks is not None:
+                for at, (x, y) in enumerate(inner, first):
+                    peak = self.peaks[:, at, lo:hi]  # (heads, rows)
+                    torch.maximum(peak, scores[:, x:y].amax(1), out=peak)
+            top, e = group.exponentials(scores)
+            sums = columns @ e  # (heads, columns, rows)
+            mass, rest = sums[:, : masses.shape[1]], sums[:, masses.shape[1] :]
+            masses.copy_(torch.logaddexp(masses, top[:, None] + mass.log()))
+            if self.rows is not None:
+                self.rows.add(lo, hi, block_rows(group, top, mass.sum(1), rest, (a, b, lo, hi)))
+
+    def _columns(self, a: int, b: int, inner: Sequence[tuple[int, int]]) -> torch.Tensor:
+        """What to weigh the keys of a block by: their bins, then their positions and marks → (columns, keys)."""
+        extra = 0 if self.rows is None else 1 + len(self.marks)
+        columns = self.marks.new_zeros(len(inner) + extra, b - a)
+        for at, (x, y) in enumerate(inner):
+            columns[at, x:y] = 1
+        if extra:
+            columns[len(inner)] = torch.arange(b - a, device=columns.device) - ((a + b) // 2 - a)
+            columns[len(inner) + 1 :] = self.marks[:, a:b]
+        return columns
+
+    def finish(self, row_edges: Sequence[int] | None) -> tuple[Any, ...]:
+        """The fields of Facts, in order; what was gathered is used up."""
+        lse = torch.logsumexp(self.masses, 1) if self.rows is None else self.rows.logsumexp  # (heads, n_q)
+        seen = lse > FLOOR / 2  # (heads, n_q)
+        log_share = torch.zeros_like(lse)  # of the softmax that falls on keys: all of it, less what a sink takes
+        call, heads = self.group.call, self.group.heads
+        if call.sinks is not None:
+            sinks = call.sinks[heads.start : heads.stop, None].to(lse.dtype) / call.temperature  # (heads, 1)
+            log_share = -torch.nn.functional.softplus(sinks - lse)  # (heads, n_q)
+            lse = torch.logaddexp(lse, sinks)
+        share = log_share.exp() * seen  # (heads, n_q)
+        pooled = None
+        if row_edges is not None:
+            weights = self.masses if self.peaks is None else self.peaks  # (heads, bins, n_q)
+            weights.sub_(lse[:, None]).clamp_(max=0).exp_().mul_(seen[:, None])  # above 0 only by rounding
+            parts = [weights[:, :, lo:hi] for lo, hi in pairs(row_edges)]
+            pooled = torch.stack([p.mean(-1) if self.peaks is None else p.amax(-1) for p in parts], 1)
+        known: tuple[Any, ...] = (None,) * 4
+        if (rows := self.rows) is not None:
+            entropy = (rows.entropy - log_share) * share  # (heads, n_q)
+            known = (entropy, rows.distance * seen, rows.variance.sqrt() * seen, rows.marked * share[:, None])
+        return lse.masked_fill(~seen, -math.inf), pooled, *known

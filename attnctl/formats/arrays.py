@@ -1,0 +1,132 @@
+"""Arrays that a user brings: `.npy`, `.npz` and `.csv` files of embeddings, of Q, K and V, of weights."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attnctl.arrays import Floats
+from attnctl.errors import AttnctlError
+from attnctl.files import decode, read_bytes
+from attnctl.formats.validation import read_npy, read_npz
+from attnctl.tokens import Token
+
+
+@dataclass(frozen=True)
+class GivenRows:
+    """Embeddings from a file, one row a token: called with tokens, it answers the rows, or says that they do not fit."""
+
+    path: str
+    rows: Floats  # (n, d_model)
+
+    @property
+    def d_model(self) -> int:
+        """The length of a row."""
+        return int(self.rows.shape[1])
+
+    def __call__(self, tokens: Sequence[Token]) -> Floats:
+        """The rows for these tokens → (n, d_model). Raises AttnctlError where there are not as many as tokens."""
+        if len(tokens) != len(self.rows):
+            raise AttnctlError(
+                f"{self.path} has {len(self.rows)} rows, but the text has {len(tokens)} tokens: one row a token"
+            )
+        return self.rows
+
+
+def given_rows(path: str) -> GivenRows:
+    """Read a file of embeddings. Raises AttnctlError where it is no matrix of finite numbers."""
+    array, _ = read_array(path, ("embedding", "embeddings", "X"))
+    if array.ndim != 2 or 0 in array.shape:
+        raise AttnctlError(f"{path} has shape {array.shape}: embeddings are (tokens, d_model), one row a token")
+    return GivenRows(path, array)
+
+
+def finite(array: npt.NDArray[Any], what: str) -> Floats:
+    """As float32. Raises AttnctlError where it holds no numbers, or one that is NaN or infinite."""
+    if array.dtype.kind not in "fiub":
+        raise AttnctlError(f"{what} holds {array.dtype}, not numbers")
+    with np.errstate(over="ignore"):
+        result = np.ascontiguousarray(array, dtype=np.float32)
+    if not np.isfinite(result).all():
+        at = tuple(int(i) for i in np.argwhere(~np.isfinite(result))[0])
+        raise AttnctlError(f"{what} holds {result[at]} at {list(at)}: every number must be finite")
+    return result
+
+
+def read_array(path: str, names: tuple[str, ...] = (), data: bytes | None = None) -> tuple[Floats, tuple[str, ...]]:
+    """The one array of a .npy, .npz or .csv file (or of its bytes, already read), and its labels where it has any.
+
+    An .npz may hold several if one bears a name in `names`. Raises AttnctlError where the file is damaged or ambiguous.
+    """
+    data = read_bytes(path) if data is None else data
+    if data[:2] == b"PK":
+        arrays = read_npz(data, path)
+        labels = labels_of(arrays.pop("tokens", None), path)
+        found = [name for name in names if name in arrays] or list(arrays)
+        if len(found) != 1:
+            raise AttnctlError(f"{path} holds {', '.join(found) or 'nothing'}: name one array {' or '.join(names)}")
+        return finite(arrays[found[0]], f"{path}: {found[0]}"), labels
+    if data[:6] == b"\x93NUMPY":
+        return finite(read_npy(data, path), path), ()
+    if Path(path).suffix.lower() in (".npy", ".npz"):
+        raise AttnctlError(f"{path} is not a sound {Path(path).suffix} file (nothing is ever unpickled)")
+    return read_csv(decode(data, path), path)
+
+
+def labels_of(tokens: npt.NDArray[Any] | None, path: str) -> tuple[str, ...]:
+    """The entry `tokens` of an .npz as labels. Raises AttnctlError where it is no list."""
+    if tokens is None:
+        return ()
+    if tokens.ndim != 1:
+        raise AttnctlError(f"{path}: tokens has shape {tokens.shape}: it is a list of names")
+    return tuple(str(name) for name in tokens)
+
+
+def read_csv(text: str, path: str) -> tuple[Floats, tuple[str, ...]]:
+    """A matrix written as text, comma, semicolon or tab between the numbers → ((rows, columns), labels).
+
+    A first line and a first column without numbers are taken for labels: those of the rows are returned.
+    """
+    delimiter = next((mark for mark in ("\t", ";") if mark in text), ",")
+    try:
+        split = list(csv.reader(text.splitlines(), delimiter=delimiter))
+    except csv.Error as error:
+        raise AttnctlError(f"{path} is not a sound table: {error}") from error
+    lines = [line for line in split if any(cell.strip() for cell in line)]
+    if lines and all(_has_comma(cell) for cell in lines[0]):
+        raise AttnctlError(f"{path} has decimal commas ({lines[0][0].strip()}): write them as points")
+    if lines and not any(_is_number(cell) for cell in lines[0]):
+        lines = lines[1:]
+    labels: tuple[str, ...] = ()
+    if lines and not any(_is_number(line[0]) for line in lines):
+        labels = tuple(line[0].strip() for line in lines)
+        lines = [line[1:] for line in lines]
+    rows = []
+    for number, line in enumerate(lines):
+        try:
+            rows.append([float(cell) for cell in line])
+        except ValueError as error:
+            raise AttnctlError(f"{path}: row {number} of numbers: {error}") from error
+        if len(rows[-1]) != len(rows[0]):
+            raise AttnctlError(f"{path}: row {number} has {len(rows[-1])} numbers, the first has {len(rows[0])}")
+    if not rows or not rows[0]:
+        raise AttnctlError(f"{path} holds no numbers")
+    return finite(np.asarray(rows), path), labels
+
+
+def _has_comma(cell: str) -> bool:
+    return "," in cell and _is_number(cell.replace(",", ".", 1))
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,62 @@
+"""No weights at all: the embeddings are queries, keys and values at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from attnctl.arrays import Floats
+from attnctl.errors import UsageError
+from attnctl.formats.arrays import given_rows
+from attnctl.models.builtin.random import MOST, MOST_LAYERS, random_rows
+from attnctl.models.builtin.stack import Settings, Stack, info_of
+from attnctl.tokens import Token, open_tokenizer
+
+NOTE = "no weights, random embeddings: give --embeddings FILE for vectors that mean something"
+
+
+def open_dot(
+    *,
+    seed: int = 0,
+    d_model: int | None = None,
+    heads: int = 1,
+    layers: int = 1,
+    embeddings: str | None = None,
+    tokenizer: str | None = None,
+    **how: Any,
+) -> Stack:
+    """A stack whose layers hold no parameters: scores are X Xᵀ. Raises UsageError for sizes that do not fit."""
+    for name in ("d_k", "kv_heads", "output_projection"):
+        if how.pop(name, None):
+            raise UsageError(f"--{name.replace('_', '-')} needs weights, and the model dot has none")
+    settings = Settings(seed=seed, **how)
+    embed: Callable[[Sequence[Token]], Floats]
+    notes: tuple[str, ...]
+    if embeddings is not None:
+        embed = rows = given_rows(embeddings)
+        d_model, notes = rows.d_model, ()
+    else:
+        d_model = 8 if d_model is None else d_model
+        embed, notes = partial(random_rows, seed, d_model), (NOTE,)
+    for name, value in (("d-model", d_model), ("heads", heads), ("layers", layers)):
+        if value < 1:
+            raise UsageError(f"--{name} {value}: at least 1")
+    if layers > MOST_LAYERS or d_model > MOST:
+        raise UsageError(f"--layers {str(layers)[:12]}, --d-model {str(d_model)[:12]}: ask for less")
+    if d_model % heads:
+        raise UsageError(f"--heads {heads}: the {d_model} dimensions of the embeddings do not divide into them")
+    d_k = d_model // heads
+    if settings.rope_theta is not None and d_k % 2:
+        raise UsageError(f"--rope turns pairs of dimensions, but each head has {d_k}")
+    parts: tuple[dict[str, Floats], ...] = ({},) * layers
+    sizes = {"d_model": d_model, "d_k": d_k, "d_v": d_k, "n_heads": heads, "n_kv_heads": heads}
+    return Stack(
+        info=info_of("dot", "dot", parts, settings, seed=None if embeddings else seed, **sizes),
+        settings=settings,
+        layers=parts,
+        embed=embed,
+        tokenize=open_tokenizer(tokenizer),
+        residual=layers > 1,
+        notes=notes,
+    )

@@ -1,0 +1,130 @@
+"""Numbers from elsewhere: Q, K and V given outright, or the bare weights of anyone's own model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attnctl.arrays import Floats, place, where
+from attnctl.attention import Array, Call
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.files import read_bytes
+from attnctl.formats.arrays import finite, read_array
+from attnctl.formats.validation import read_npz
+from attnctl.models.builtin.stack import Settings, info_of
+from attnctl.readings.record import Enough, Run
+from attnctl.readings.trace import LayerTrace, ModelInfo, Trace
+from attnctl.tokens import Token, Tokenize, open_tokenizer
+
+
+@dataclass(frozen=True)
+class GivenQKV:
+    """Queries, keys and values from a file: the walk starts at the scores."""
+
+    info: ModelInfo
+    settings: Settings
+    queries: Floats  # (heads, n, d_k)
+    keys: Floats  # (kv_heads, n, d_k)
+    values: Floats  # (kv_heads, n, d_v)
+    path: str
+    tokenize: Tokenize
+
+    def run(self, tokens: Sequence[Token], visit: Callable[[int, Call], Array | None], text: str = "") -> Run:
+        """One layer, one call of attention."""
+        n = self.queries.shape[1]
+        if len(tokens) != n:
+            raise AttnctlError(f"{self.path} has {n} rows, but the text has {len(tokens)} tokens: one row a token")
+        device = where(self.settings.device, n)
+        q, k, v = (place(part, device) for part in (self.queries, self.keys, self.values))
+        with suppress(Enough):
+            visit(0, self.settings.call(0, q, k, v))
+        return Run(tuple(tokens))
+
+
+def open_qkv(*, qkv: str, tokenizer: str | None = None, seed: int = 0, **how: Any) -> GivenQKV:
+    """Q, K and V of an .npz or .safetensors file, each (n, d) or (heads, n, d).
+
+    Raises AttnctlError where one is missing or the shapes do not fit, UsageError for options that need weights.
+    """
+    for option in (
+        "d_model",
+        "d_k",
+        "heads",
+        "kv_heads",
+        "layers",
+        "output_projection",
+        "embeddings",
+        "rope_theta",
+        "positions",
+    ):
+        if how.pop(option, None) is not None:
+            raise UsageError(f"--{option.replace('_', '-')} does not go with --qkv: Q, K and V are given outright")
+    parts = _qkv(qkv)
+    q, k, v = parts
+    settings = Settings(seed=seed, **how)
+    sizes = {"n_heads": q.shape[0], "n_kv_heads": k.shape[0], "d_k": q.shape[2], "d_v": v.shape[2]}
+    info = info_of(Path(qkv).stem, "matrix", ({},), settings, **sizes)
+    return GivenQKV(info, settings, q, k, v, qkv, open_tokenizer(tokenizer))
+
+
+def _qkv(path: str) -> tuple[Floats, Floats, Floats]:
+    if Path(path).suffix.lower() == ".safetensors":
+        from attnctl.models.builtin.weights import read_safetensors
+
+        arrays, _ = read_safetensors(path)
+    else:
+        arrays = read_npz(read_bytes(path), path)
+    found = []
+    for name in ("Q", "K", "V"):
+        if name not in arrays:
+            raise AttnctlError(f"{path} has no {name}: it holds {', '.join(arrays) or 'nothing'}")
+        part = finite(arrays[name], f"{path}: {name}")
+        if part.ndim not in (2, 3) or 0 in part.shape:
+            raise AttnctlError(f"{path}: {name} has shape {part.shape}: it is (n, d) or (heads, n, d)")
+        found.append(part if part.ndim == 3 else part[None])
+    q, k, v = found
+    if q.shape[2] != k.shape[2] or q.shape[1] != k.shape[1]:
+        raise AttnctlError(f"{path}: Q {arrays['Q'].shape} and K {arrays['K'].shape} do not fit each other")
+    if k.shape[:2] != v.shape[:2]:
+        raise AttnctlError(f"{path}: K {arrays['K'].shape} and V {arrays['V'].shape} do not fit each other")
+    if q.shape[0] % k.shape[0]:
+        raise AttnctlError(f"{path}: {q.shape[0]} query heads cannot share {k.shape[0]} key heads evenly")
+    return q, k, v
+
+
+def trace_of_matrix(path: str, labels: Sequence[str] | None = None, data: bytes | None = None) -> Trace:
+    """A Trace of the bare weights in a .npy, .npz or .csv file: (n, n), (heads, n, n) or (layers, heads, n, n).
+
+    `labels` are the tokens, `data` the bytes where they have been read already. Raises AttnctlError where it is no grid of
+    weights or the labels do not fit.
+    """
+    array, own = read_array(path, ("weights", "attention", "attentions"), data)
+    if not 2 <= array.ndim <= 4 or 0 in array.shape:
+        raise AttnctlError(
+            f"{path} has shape {array.shape}: weights are (n, n), (heads, n, n) or (layers, heads, n, n)"
+        )
+    array = array.reshape((1,) * (4 - array.ndim) + array.shape)  # (layers, heads, n_q, n_k)
+    n_layers, n_heads, n_q, n_k = array.shape
+    names = list(labels) if labels is not None else list(own)
+    if names and len(names) not in (n_q, n_k):
+        raise AttnctlError(f"{len(names)} tokens for a grid of {n_q} × {n_k} in {path}: give one a row")
+    if not names:
+        names = [str(at) for at in range(n_q)]
+    queries = tuple(Token(name) for name in (names if len(names) == n_q else map(str, range(n_q))))
+    key_tokens = None if n_q == n_k else tuple(Token(n) for n in (names if len(names) == n_k else map(str, range(n_k))))
+    heads = tuple(range(n_heads))
+    return Trace(
+        text=" ".join(names) if labels or own else "",
+        tokens=queries,
+        key_tokens=key_tokens,
+        model=ModelInfo(
+            Path(path).stem if path not in ("-", "standard input") else "weights",
+            "matrix",
+            n_heads=n_heads,
+            n_layers=n_layers,
+        ),
+        layers=tuple(LayerTrace(layer, heads, heads, weights=array[layer]) for layer in range(n_layers)),
+    )

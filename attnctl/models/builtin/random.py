@@ -1,0 +1,118 @@
+"""Random weights: seeded, so that the same word has the same vector in every sentence and on every machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from attnctl.arrays import Floats
+from attnctl.errors import UsageError
+from attnctl.formats.arrays import given_rows
+from attnctl.models.builtin.stack import Settings, Stack, info_of, uniform
+from attnctl.tokens import Token, open_tokenizer
+
+NOTE = "random weights: the numbers show how attention is computed, and mean nothing yet"
+
+MOST, MOST_LAYERS = 10**9, 10_000  # numbers, and layers, beyond which nobody reads them
+
+
+def random_rows(seed: int, d_model: int, tokens: Sequence[Token]) -> Floats:
+    """One row a token, of variance 1, that depends on the seed and the token's text alone → (n, d_model)."""
+    return np.stack([_row(seed, d_model, token.text) for token in tokens])  # (n, d_model)
+
+
+@lru_cache(maxsize=10_000)  # a batch meets the same words again and again
+def _row(seed: int, d_model: int, text: str) -> Floats:
+    row: Floats = uniform(f"{seed}/embedding/{text}", (d_model,)) * np.float32(math.sqrt(3.0))  # (d_model,)
+    return row
+
+
+def open_random(
+    *,
+    seed: int = 0,
+    d_model: int | None = None,
+    d_k: int | None = None,
+    heads: int = 1,
+    kv_heads: int | None = None,
+    layers: int = 1,
+    output_projection: bool | None = None,
+    embeddings: str | None = None,
+    tokenizer: str | None = None,
+    **how: Any,
+) -> Stack:
+    """A stack of random layers; `how` are the fields of Settings. Raises UsageError for sizes that do not fit."""
+    settings = Settings(seed=seed, **how)
+    rows = None if embeddings is None else given_rows(embeddings)
+    if rows is not None:
+        if d_model is not None and d_model != rows.d_model:
+            raise UsageError(
+                f"--d-model {d_model} against {embeddings} with {rows.d_model} columns: leave --d-model out"
+            )
+        d_model = rows.d_model
+    kv_heads = heads if kv_heads is None else kv_heads
+    d_model, d_k = _sizes(8 if d_model is None else d_model, d_k, heads, kv_heads, layers, settings)
+    if output_projection is None:
+        output_projection = heads > 1 or layers > 1
+    if layers > 1 and not output_projection and heads * d_k != d_model:
+        raise UsageError(
+            f"stacked layers without W_O need heads × d_k = d_model, not {heads} × {d_k} and {d_model}: see --d-k"
+        )
+    parts = tuple(_layer(seed, at, d_model, d_k, heads, kv_heads, output_projection) for at in range(layers))
+    embed = rows if rows is not None else partial(random_rows, seed, d_model)
+    return Stack(
+        info=info_of("random", "random", parts, settings, seed=seed),
+        settings=settings,
+        layers=parts,
+        embed=embed,
+        tokenize=open_tokenizer(tokenizer),
+        residual=layers > 1,
+        notes=(NOTE,),
+    )
+
+
+def _large(number: int) -> str:
+    return f"{number:,}" if number < 10**15 else "far too many"
+
+
+def _sizes(
+    d_model: int, d_k: int | None, heads: int, kv_heads: int, layers: int, settings: Settings
+) -> tuple[int, int]:
+    for name, value in (("d-model", d_model), ("heads", heads), ("kv-heads", kv_heads), ("layers", layers)):
+        if value < 1:
+            raise UsageError(f"--{name} {value}: at least 1")
+    numbers = layers * heads * d_model * (d_model // heads if d_k is None else d_k)
+    if numbers > MOST or layers > MOST_LAYERS:
+        raise UsageError(
+            f"--layers, --heads, --d-model and --d-k ask for {_large(numbers)} numbers a matrix: ask for less"
+        )
+    if heads % kv_heads:
+        raise UsageError(f"--heads {heads} cannot share --kv-heads {kv_heads} evenly: heads must be a multiple of it")
+    if d_k is None:
+        if d_model % heads:
+            raise UsageError(f"--d-model {d_model} does not divide into --heads {heads}: give --d-k as well")
+        d_k = d_model // heads
+    if d_k < 1:
+        raise UsageError(f"--d-k {d_k}: at least 1")
+    if settings.rope_theta is not None and d_k % 2:
+        raise UsageError(f"--rope turns pairs of dimensions, but d_k is {d_k}: give an even --d-k")
+    return d_model, d_k
+
+
+def _layer(
+    seed: int, layer: int, d_model: int, d_k: int, heads: int, kv_heads: int, output_projection: bool
+) -> dict[str, Floats]:
+    def drawn(name: str, shape: tuple[int, ...], fan_in: int) -> Floats:
+        return uniform(f"{seed}/layers.{layer}.{name}", shape) * np.float32(math.sqrt(3.0 / fan_in))
+
+    parameters = {
+        "W_Q": drawn("W_Q", (heads, d_model, d_k), d_model),
+        "W_K": drawn("W_K", (kv_heads, d_model, d_k), d_model),
+        "W_V": drawn("W_V", (kv_heads, d_model, d_k), d_model),
+    }
+    if output_projection:
+        parameters["W_O"] = drawn("W_O", (heads * d_k, d_model), heads * d_k)
+    return parameters

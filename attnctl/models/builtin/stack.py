@@ -1,0 +1,209 @@
+"""The pipeline of every built-in model: embeddings, layers of attention, a residual stream, and word predictions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from attnctl import attention
+from attnctl.arrays import Floats, as_numpy, place, where
+from attnctl.attention import Array, Call
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.readings.record import Enough, Run
+from attnctl.readings.trace import ModelInfo, Prediction
+from attnctl.tokens import BLANKS, Token, Tokenize, find, words
+
+PROJECTIONS = ("W_Q", "W_K", "W_V")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a stack attends: what the command line, or a weights file, says beside the matrices."""
+
+    causal: bool = False
+    scale: float | None = None  # None: 1/√d_k
+    temperature: float = 1.0
+    window: int | None = None
+    positions: str | None = None  # sinusoidal, or None
+    rope_theta: float | None = None
+    rope_pairs: str = "half"
+    dropout: float = 0.0
+    seed: int | None = None
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise UsageError(f"--dropout {self.dropout:g}: a probability from 0 up to, not including, 1")
+        if not self.temperature > 0 or self.temperature == float("inf"):
+            raise UsageError(f"--temperature {self.temperature:g}: a number above 0")
+        if self.scale is not None and not abs(self.scale) < float("inf"):
+            raise UsageError(f"--scale {self.scale:g}: a finite number")
+        if self.window is not None and self.window < 1:
+            raise UsageError(f"--window {self.window}: at least 1 token")
+        if self.rope_theta is not None and not 0 < self.rope_theta < float("inf"):
+            raise UsageError(f"--rope-theta {self.rope_theta:g}: a number above 0")
+        if self.positions not in (None, "sinusoidal"):
+            raise UsageError(f"--positions {self.positions}: the only kind to add is sinusoidal")
+        if self.rope_pairs not in ("half", "interleaved"):
+            raise UsageError(f"--rope-pairs {self.rope_pairs}: it is half or interleaved")
+
+    def call(self, layer: int, queries: Array, keys: Array, values: Array) -> Call:
+        """These queries, keys and values (heads, n, d), attended to as the settings say."""
+        keep = None
+        if self.dropout:
+            # seeded by name, so that the same weights fall on every machine and device
+            shape = (queries.shape[0], queries.shape[1], keys.shape[1])
+            keep = place(uniform(f"{self.seed or 0}/dropout/{layer}", shape) >= 2 * self.dropout - 1, queries)
+        return Call(
+            queries,
+            keys,
+            values,
+            scale=self.scale,
+            causal=self.causal,
+            window=self.window,
+            temperature=self.temperature,
+            keep=keep,
+            dropout=self.dropout,
+        )
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Layers of self-attention without anything between them: enough to follow every number by hand.
+
+    `layers` holds each layer's parameters by name (W_Q (heads, d_model, d_k), …, W_O (heads · d_v, d_out)); a layer with no
+    W_Q reads its input as queries, keys and values at once. `embed` gives a token's row. `residual`: each layer's output is
+    added to its input.
+    """
+
+    info: ModelInfo
+    settings: Settings
+    layers: tuple[dict[str, Floats], ...]
+    embed: Callable[[Sequence[Token]], Floats]
+    tokenize: Tokenize = words
+    residual: bool = False
+    positions: Floats | None = None  # (max_length, d_model)
+    unembedding: Floats | None = None  # (d_model, vocabulary)
+    vocabulary: Sequence[str] = ()
+    predict: str | None = None  # the token after which, or at which, words are predicted; "all" for every one
+    notes: tuple[str, ...] = field(default=())
+
+    def run(self, tokens: Sequence[Token], visit: Callable[[int, Call], Array | None], text: str = "") -> Run:
+        """The tokens through every layer; `visit` sees each layer's Call and may answer its context, or raise Enough."""
+        embeddings = self._input(tokens)
+        ran = Run(tuple(tokens), embeddings, notes=self.notes)
+        device = where(self.settings.device, len(tokens))
+        x = place(embeddings, device)  # (n, d_model)
+        for layer, parameters in enumerate(self.layers):
+            placed = {name: place(array, device) for name, array in parameters.items()}
+            call, told = self._call(layer, x, placed)
+            try:
+                ctx = visit(layer, call)
+            except Enough:
+                return ran
+            if ctx is None:
+                from attnctl.blockwise.context import fused_context
+
+                ctx = fused_context(call)  # (heads, n, d_v)
+            out = attention.output(attention.concatenate(ctx), placed.get("W_O"), placed.get("b_O"))  # (n, d_out)
+            told |= {"output": out} | ({"input": x} if layer else {})
+            if self.residual:
+                x = x + out  # (n, d_model)
+                told["residual"] = x
+            ran.extras[layer] = {name: as_numpy(array) for name, array in told.items()} | {"parameters": parameters}
+        if self.unembedding is not None:
+            ran.predictions = self._predictions(tokens, as_numpy(x))
+        return ran
+
+    def _input(self, tokens: Sequence[Token]) -> Floats:
+        x = self.embed(tokens)  # (n, d_model)
+        n, d_model = x.shape
+        if self.positions is not None:
+            if n > len(self.positions):
+                raise AttnctlError(
+                    f"the text has {n} tokens, but {self.info.name} knows {len(self.positions)} positions: shorten it"
+                )
+            x = x + self.positions[:n]  # (n, d_model)
+        if self.settings.positions == "sinusoidal":
+            x = x + attention.sinusoidal(np.arange(n, dtype=np.float32), d_model)  # (n, d_model)
+        return x
+
+    def _call(self, layer: int, x: Array, parameters: dict[str, Array]) -> tuple[Call, dict[str, Array]]:
+        settings, n_heads = self.settings, self.info.n_heads or 1
+        if "W_Q" in parameters:
+            q, k, v = (
+                attention.project(x, parameters[name], parameters.get(f"b_{name[-1]}")) for name in PROJECTIONS
+            )  # (heads, n, d_k), (kv_heads, n, d_k), (kv_heads, n, d_v)
+        else:
+            q = k = v = attention.split_heads(x, n_heads)  # (heads, n, d_model / heads)
+        told: dict[str, Array] = {}
+        if settings.rope_theta is not None:
+            at = place(np.arange(x.shape[0], dtype=np.float32), x)  # (n,)
+            angles = attention.rope_angles(at, q.shape[-1], settings.rope_theta)  # (n, d_k / 2)
+            told = {"queries_before_rope": q, "keys_before_rope": k, "rope_angles": angles}
+            q, k = (attention.rope(part, angles, settings.rope_pairs) for part in (q, k))  # (heads, n, d_k)
+        return settings.call(layer, q, k, v), told
+
+    def _predictions(self, tokens: Sequence[Token], final: Floats, top: int = 5) -> tuple[Prediction, ...]:
+        """The most probable words where they are asked for, at each blank, or after the last: final (n, d_model)."""
+        assert self.unembedding is not None
+        blanks = [at for at, token in enumerate(tokens) if token.text in BLANKS]
+        found = []
+        for at in predicted(tokens, self.predict, blanks, bool(self.info.causal)):
+            # a causal model says what follows, so it fills a blank from the word before it
+            source = at - 1 if self.info.causal and tokens[at].text in BLANKS else at
+            if source < 0:
+                continue
+            probability = attention.softmax(final[source] @ self.unembedding)  # (vocabulary,)
+            best = np.argsort(-probability, kind="stable")[:top]
+            found += [Prediction(at, self.vocabulary[i], int(i), float(probability[i])) for i in best]
+        return tuple(found)
+
+
+def predicted(tokens: Sequence[Token], predict: str | None, blanks: Sequence[int], causal: bool) -> Sequence[int]:
+    """Where words are predicted: at what --predict names, at the blanks, or after the last token of a causal model."""
+    if predict is not None:
+        return range(len(tokens)) if predict == "all" else [find(tokens, predict)]
+    return blanks or ([len(tokens) - 1] if causal else [])
+
+
+def info_of(name: str, kind: str, layers: Sequence[dict[str, Floats]], settings: Settings, **more: Any) -> ModelInfo:
+    """The ModelInfo of a stack: its sizes read off the first layer's parameters, the rest from its settings."""
+    first = layers[0]
+    sizes: dict[str, Any] = dict(more)
+    if "W_Q" in first:
+        sizes |= {
+            "n_heads": first["W_Q"].shape[0],
+            "n_kv_heads": first["W_K"].shape[0],
+            "d_model": first["W_Q"].shape[1],
+            "d_k": first["W_K"].shape[2],
+            "d_v": first["W_V"].shape[2],
+        }
+    return ModelInfo(
+        name=name,
+        kind=kind,
+        n_layers=len(layers),
+        causal=settings.causal,
+        scale=attention.default_scale(sizes["d_k"]) if settings.scale is None else settings.scale,
+        window=settings.window,
+        temperature=settings.temperature if settings.temperature != 1.0 else None,
+        dropout=settings.dropout or None,
+        rope_theta=settings.rope_theta,
+        rope_pairs=settings.rope_pairs if settings.rope_theta is not None else None,
+        device=settings.device if settings.device != "auto" else "cpu",
+        **({"positions": settings.positions} | sizes),
+    )
+
+
+def uniform(name: str, shape: tuple[int, ...]) -> Floats:
+    """Numbers in [-1, 1) that depend on `name` alone: the same on every machine, in every version of every library.
+
+    Bits of SHAKE-256, 24 a number, so that each is exact in float32. → float32 of `shape`.
+    """
+    count = int(np.prod(shape))
+    bits = np.frombuffer(hashlib.shake_256(name.encode()).digest(4 * count), dtype="<u4")  # (count,)
+    return ((bits >> 8).astype(np.float32) * np.float32(2**-23) - np.float32(1)).reshape(shape)

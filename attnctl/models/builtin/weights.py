@@ -1,0 +1,345 @@
+"""Weights from a file, `.safetensors` or `.npz`: matrices by name, metadata beside them, nothing ever unpickled."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnctl.arrays import Floats
+from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.files import said_plainly
+from attnctl.formats.arrays import finite, given_rows
+from attnctl.formats.validation import read_npz
+from attnctl.models.builtin.random import random_rows
+from attnctl.models.builtin.stack import PROJECTIONS, Settings, Stack, info_of
+from attnctl.tokens import BLANKS, Token, Tokenize, open_tokenizer
+
+LAYER_TENSORS = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O")
+MODEL_TENSORS = ("embedding", "positions", "unembedding")
+
+
+@dataclass(frozen=True)
+class WeightFile:
+    """A weights file as read: tensors by name, metadata as strings."""
+
+    path: str
+    tensors: dict[str, Floats]
+    metadata: dict[str, str]
+
+    def number(self, name: str, kind: type = int) -> Any:
+        """Metadata `name` as a number, or None. Raises AttnctlError where it is none."""
+        if name not in self.metadata:
+            return None
+        try:
+            return kind(self.metadata[name])
+        except ValueError as error:
+            raise AttnctlError(f"{self.path}: metadata {name} is {self.metadata[name][:40]!r}, not a number") from error
+
+
+def read_weights(path: str | Path) -> WeightFile:
+    """Read a weights file. Raises AttnctlError where it is missing, damaged, or holds NaN or infinity."""
+    path = str(path)
+    with said_plainly("read", path), Path(path).open("rb") as file:
+        start = file.read(2)
+    if start == b"PK":
+        with said_plainly("read", path):
+            arrays = read_npz(Path(path).read_bytes(), path)
+        metadata = {
+            name: json.dumps(array.tolist()) if array.ndim else str(array)
+            for name, array in arrays.items()
+            if array.dtype.kind in "US" or (array.ndim == 0 and not _tensor_name(name))
+        }
+        tensors = {name: array for name, array in arrays.items() if name not in metadata}
+    elif Path(path).suffix.lower() == ".npz":
+        raise AttnctlError(f"{path} is not a sound .npz file (nothing is ever unpickled)")
+    else:
+        tensors, metadata = read_safetensors(path)
+    return WeightFile(path, {name: finite(t, f"{path}: {name}") for name, t in tensors.items()}, metadata)
+
+
+def read_safetensors(path: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Tensors and metadata of a .safetensors file. Raises AttnctlError where it is damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np") as file:
+            metadata = dict(file.metadata() or {})
+            names = list(file.keys())
+            if any(file.get_slice(name).get_dtype() in ("BF16", "F8_E4M3", "F8_E5M2") for name in names):
+                with safe_open(path, framework="pt") as wide:  # NumPy lacks these types
+                    return {name: wide.get_tensor(name).float().numpy() for name in names}, metadata
+            return {name: file.get_tensor(name) for name in names}, metadata
+    except SafetensorError as error:
+        raise AttnctlError(f"{path} is not a sound .safetensors file: {in_one_line(error)}") from error
+    except (TypeError, MemoryError) as error:
+        raise AttnctlError(f"{path} cannot be read: {error}") from error
+
+
+def _tensor_name(name: str) -> bool:
+    return re.sub(r"^layers\.\d+\.", "", name) in LAYER_TENSORS or name in MODEL_TENSORS
+
+
+def open_weights(
+    *,
+    path: str,
+    name: str | None = None,
+    kind: str = "weights",
+    heads: int | None = None,
+    kv_heads: int | None = None,
+    seed: int = 0,
+    embeddings: str | None = None,
+    tokenizer: str | None = None,
+    **how: Any,
+) -> Stack:
+    """A stack of the layers in a weights file; `how` are the fields of Settings, each over the file's own metadata.
+
+    `path` may be a folder that holds `weights.safetensors`. Raises AttnctlError where tensors are missing or do not fit.
+    """
+    for option in ("d_model", "d_k", "layers", "output_projection"):
+        if how.pop(option, None) is not None:
+            raise UsageError(f"--{option.replace('_', '-')} is for --model random: {path} has sizes of its own")
+    if Path(path).is_dir():
+        path = str(Path(path) / "weights.safetensors")
+    file = read_weights(path)
+    n_heads = file.number("n_heads") if heads is None else heads
+    n_kv_heads = file.number("n_kv_heads") if kv_heads is None else kv_heads
+    layers = tuple(
+        _fitted(file, layer, n_heads, n_kv_heads if n_kv_heads is not None else n_heads) for layer in _layers(file)
+    )
+    settings = _settings(file, how, seed)
+    d_model, d_k = layers[0]["W_Q"].shape[1:]
+    if settings.rope_theta is not None and d_k % 2:
+        raise AttnctlError(f"{path}: RoPE turns pairs of dimensions, but d_k is {d_k}")
+    embed, vocabulary, notes = _embedding(file, d_model, seed, embeddings)
+    for tensor, at in (("positions", 1), ("unembedding", 0)):
+        if tensor in file.tensors and (file.tensors[tensor].ndim != 2 or file.tensors[tensor].shape[at] != d_model):
+            raise AttnctlError(f"{path}: {tensor} has shape {file.tensors[tensor].shape}, but d_model is {d_model}")
+    predicts = "unembedding" in file.tensors and len(vocabulary) == file.tensors["unembedding"].shape[1]
+    residual = len(layers) > 1 or file.metadata.get("residual", "") == "true" or predicts
+    if residual:
+        _check_residual(file, layers)
+    learned = {"positions": "learned"} if "positions" in file.tensors else {}
+    shown_name = name or _name_of(path)
+    from_random = isinstance(embed, partial)
+    return Stack(
+        info=info_of(shown_name, kind, layers, settings, seed=seed if from_random else None, **learned),
+        settings=settings,
+        layers=layers,
+        embed=embed,
+        tokenize=_tokenize(tokenizer, vocabulary, file),
+        residual=residual,
+        positions=file.tensors.get("positions"),
+        unembedding=file.tensors["unembedding"] if predicts else None,
+        vocabulary=vocabulary,
+        notes=notes,
+    )
+
+
+def steps_of(run: str) -> dict[int, Path]:
+    """The weights kept on the way of a training run: step → file. Raises AttnctlError where the folder has none."""
+    found = {
+        int(match[1]): path
+        for path in sorted(Path(run).glob("step-*.safetensors"))
+        if (match := re.fullmatch(r"step-(\d+)\.safetensors", path.name))
+    }
+    if not found:
+        raise AttnctlError(f"{run} is no training run: it holds no step-*.safetensors (see attnctl train)")
+    return found
+
+
+def _name_of(path: str) -> str:
+    return Path(path).parent.name if Path(path).name == "weights.safetensors" else Path(path).stem
+
+
+def _settings(file: WeightFile, how: dict[str, Any], seed: int) -> Settings:
+    """The file's metadata under what the command line says. Raises AttnctlError for what the file says wrongly."""
+    own = _file_settings(file)
+    try:
+        Settings(**own)
+    except UsageError as error:
+        raise AttnctlError(f"{file.path}: metadata {str(error).removeprefix('--').replace('-', '_', 1)}") from error
+    return Settings(**(own | how | {"seed": seed}))
+
+
+def _file_settings(file: WeightFile) -> dict[str, Any]:
+    """What the metadata says of how to attend, as fields of Settings."""
+    known: dict[str, Any] = {}
+    if "causal" in file.metadata:
+        known["causal"] = file.metadata["causal"].strip().lower() in ("true", "1", "yes")
+    scale = file.metadata.get("scale", "auto")
+    if scale != "auto":
+        known["scale"] = 1.0 if scale == "none" else file.number("scale", float)
+    for name, kind in (("rope_theta", float), ("window", int), ("temperature", float)):
+        if name in file.metadata:
+            known[name] = file.number(name, kind)
+    for name in ("rope_pairs", "positions"):
+        if name in file.metadata:
+            known[name] = file.metadata[name]
+    return known
+
+
+def _layers(file: WeightFile) -> list[dict[str, Floats]]:
+    """Each layer's tensors by their short names."""
+    numbered: dict[int, dict[str, Floats]] = {}
+    for name, tensor in file.tensors.items():
+        match = re.fullmatch(r"(?:layers\.(\d{1,6})\.)?(\w+)", name)
+        if match and match[2] in LAYER_TENSORS:
+            numbered.setdefault(int(match[1] or 0), {})[match[2]] = tensor
+    if not numbered:
+        has = ", ".join(list(file.tensors)[:3]) or "nothing"
+        raise AttnctlError(
+            f"{file.path} has no W_Q, W_K, W_V: it holds {has}. For a Hugging Face checkpoint, give its folder"
+        )
+    if sorted(numbered) != list(range(len(numbered))):
+        raise AttnctlError(f"{file.path} has layers {sorted(numbered)}: they must count from 0 without a gap")
+    for layer, tensors in numbered.items():
+        for name in PROJECTIONS:
+            if name not in tensors:
+                raise AttnctlError(f"{file.path}: layer {layer} has no {name} (it has {', '.join(tensors)})")
+    return [numbered[layer] for layer in sorted(numbered)]
+
+
+def _fitted(
+    file: WeightFile, tensors: dict[str, Floats], n_heads: int | None, n_kv_heads: int | None
+) -> dict[str, Floats]:
+    """A layer's tensors as (heads, d_model, d_k) and so on. Raises AttnctlError naming both shapes that do not fit."""
+    given = {name: tensors[name].shape for name in tensors}
+    fitted: dict[str, Floats] = {}
+    for name in PROJECTIONS:
+        heads = n_heads if name == "W_Q" else n_kv_heads
+        fitted[name] = _by_head(file.path, name, tensors[name], heads)
+        bias = f"b_{name[-1]}"
+        if bias in tensors:
+            w = fitted[name]
+            if tensors[bias].size != w.shape[0] * w.shape[2]:
+                raise AttnctlError(f"{file.path}: {bias} {given[bias]} does not fit {name} {given[name]}")
+            fitted[bias] = tensors[bias].reshape(w.shape[0], w.shape[2])  # (heads, d)
+    q, k, v = (fitted[name] for name in PROJECTIONS)
+
+    def refuse(a: str, b: str, why: str) -> None:
+        raise AttnctlError(f"{file.path}: {a} {given[a]} and {b} {given[b]} do not fit: {why}")
+
+    if q.shape[2] != k.shape[2]:
+        refuse("W_Q", "W_K", f"queries have {q.shape[2]} dimensions a head, keys {k.shape[2]}")
+    for name, w in (("W_K", k), ("W_V", v)):
+        if w.shape[1] != q.shape[1]:
+            refuse("W_Q", name, f"one takes rows of {q.shape[1]}, the other of {w.shape[1]}")
+    if k.shape[0] != v.shape[0]:
+        refuse("W_K", "W_V", f"{k.shape[0]} key heads against {v.shape[0]} value heads")
+    if q.shape[0] % k.shape[0]:
+        refuse("W_Q", "W_K", f"{q.shape[0]} query heads cannot share {k.shape[0]} key heads evenly")
+    if "W_O" in tensors:
+        wide = q.shape[0] * v.shape[2]
+        if tensors["W_O"].ndim != 2 or tensors["W_O"].shape[0] != wide:
+            refuse("W_O", "W_V", f"the heads side by side are {wide} wide")
+        fitted["W_O"] = tensors["W_O"]
+        if "b_O" in tensors:
+            if tensors["b_O"].shape != tensors["W_O"].shape[1:]:
+                refuse("b_O", "W_O", "one number a column is wanted")
+            fitted["b_O"] = tensors["b_O"]
+    return fitted
+
+
+def _by_head(path: str, name: str, w: Floats, heads: int | None) -> Floats:
+    """A projection as (heads, d_model, d)."""
+    if w.ndim == 3 and 0 not in w.shape:
+        if heads is not None and heads != w.shape[0]:
+            raise AttnctlError(f"{path}: {name} has shape {w.shape}, {w.shape[0]} heads, but {heads} are asked for")
+        return w
+    if w.ndim == 2 and 0 not in w.shape:
+        heads = 1 if heads is None else heads
+        if heads < 1 or w.shape[1] % heads:
+            raise AttnctlError(f"{path}: {name} {w.shape} does not divide into {heads} heads: see --heads, --kv-heads")
+        return np.ascontiguousarray(w.reshape(w.shape[0], heads, -1).transpose(1, 0, 2))  # (heads, d_model, d)
+    raise AttnctlError(f"{path}: {name} has shape {w.shape}: it is (heads, d_model, d_k) or (d_model, heads · d_k)")
+
+
+def _check_residual(file: WeightFile, layers: Sequence[dict[str, Floats]]) -> None:
+    d_model = layers[0]["W_Q"].shape[1]
+    for number, layer in enumerate(layers):
+        width = layer["W_O"].shape[1] if "W_O" in layer else layer["W_Q"].shape[0] * layer["W_V"].shape[2]
+        if layer["W_Q"].shape[1] != d_model or width != d_model:
+            raise AttnctlError(
+                f"{file.path}: layer {number} takes rows of {layer['W_Q'].shape[1]} and gives rows of {width}; the "
+                f"residual stream has {d_model}"
+            )
+
+
+def _embedding(
+    file: WeightFile, d_model: int, seed: int, embeddings: str | None
+) -> tuple[Callable[[Sequence[Token]], Floats], list[str], tuple[str, ...]]:
+    """How tokens become rows, the vocabulary, and what to say about it."""
+    table = file.tensors.get("embedding")
+    vocabulary = _vocabulary(file)
+    if embeddings is not None:
+        rows = given_rows(embeddings)
+        if rows.d_model != d_model:
+            raise AttnctlError(
+                f"{embeddings} has shape {rows.rows.shape}, but W_Q of {file.path} takes rows of {d_model}"
+            )
+        return rows, vocabulary, ()
+    if table is None:
+        note = f"{file.path} has no embedding: seeded random rows stand in for it (see --embeddings)"
+        return partial(random_rows, seed, d_model), vocabulary, (note,)
+    if table.ndim != 2 or table.shape[1] != d_model:
+        w_q = file.tensors.get("W_Q", file.tensors.get("layers.0.W_Q"))
+        shape = None if w_q is None else w_q.shape
+        raise AttnctlError(
+            f"{file.path}: embedding {table.shape} does not fit W_Q {shape}: rows of {d_model} are wanted"
+        )
+    if vocabulary and len(vocabulary) != len(table):
+        raise AttnctlError(f"{file.path}: {len(vocabulary)} tokens in the metadata, but {len(table)} rows of embedding")
+
+    def embed(tokens: Sequence[Token]) -> Floats:
+        ids = [token.id or 0 for token in tokens]
+        worst = max(ids, default=0)
+        if worst >= len(table):
+            raise AttnctlError(f"token id {worst} has no row in {file.path}: its embedding has {len(table)}")
+        return table[ids]  # (n, d_model)
+
+    return embed, vocabulary, ()
+
+
+def _vocabulary(file: WeightFile) -> list[str]:
+    if "tokens" not in file.metadata:
+        return []
+    try:
+        tokens = json.loads(file.metadata["tokens"])
+    except (ValueError, RecursionError):
+        tokens = None
+    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+        raise AttnctlError(f"{file.path}: metadata tokens is not a JSON list of strings")
+    return tokens
+
+
+def _tokenize(tokenizer: str | None, vocabulary: list[str], file: WeightFile) -> Tokenize:
+    """Text to tokens with the file's own ids; a word it lacks becomes its unknown token, shown as the user's word."""
+    split = open_tokenizer(tokenizer)
+    if not vocabulary:
+        return split
+    ids = {word: at for at, word in reversed(list(enumerate(vocabulary)))}
+    unknown = ids.get(file.metadata.get("unknown", ""))
+    blank = next((ids[mark] for mark in BLANKS if mark in ids), unknown)
+
+    def look_up(text: str) -> tuple[Token, ...]:
+        return tuple(_known(token, ids, unknown, blank, file.path) for token in split(text))
+
+    return look_up
+
+
+def _known(token: Token, ids: dict[str, int], unknown: int | None, blank: int | None, path: str) -> Token:
+    if token.text in BLANKS and blank is not None:
+        return Token(token.text, blank, token.start, token.end, special=True)
+    for word in (token.text, token.text.lower(), token.text.capitalize()):
+        if word in ids:
+            return Token(token.text, ids[word], token.start, token.end, token.special)
+    if unknown is None:
+        raise AttnctlError(f"{token.text!r} is not in the vocabulary of {path}, and it names no unknown token")
+    return Token(token.text, unknown, token.start, token.end, token.special, unknown=True)

@@ -1,0 +1,329 @@
+"""Hugging Face checkpoints: any architecture of transformers, read layer by layer through its own code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from attnctl.arrays import as_numpy
+from attnctl.attention import Array, Call
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.models.builtin.stack import predicted
+from attnctl.models.huggingface.hub import check_extra, find, need
+from attnctl.models.huggingface.network import info_of, load, running
+from attnctl.models.huggingface.tokenizer import Pieces, open_pieces, read_json
+from attnctl.readings.record import Enough, Run
+from attnctl.readings.trace import ModelInfo, Prediction
+from attnctl.text import shown
+from attnctl.tokens import Token
+
+KINDS = ("encoder", "decoder", "cross")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+EMBEDDED = 4096  # tokens up to which the embeddings are kept
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint opened: its tokenizer, its weights, and which of its attentions is read.
+
+    `kind` is self, or for encoder-decoders encoder, decoder or cross. `target` is the decoder's text, `generate` how many
+    tokens are added greedily before the attention over all of them is read.
+    """
+
+    info: ModelInfo
+    network: Any  # transformers.PreTrainedModel
+    pieces: Pieces
+    kind: str
+    target: str | None = None
+    generate: int = 0
+    predict: str | None = None  # as of Stack
+
+    def tokenize(self, text: str) -> tuple[Token, ...]:
+        """The tokens that ask: of the text, generated ones at their end, or of the target for decoder and cross."""
+        if self.kind in ("decoder", "cross"):
+            return self._target(self.pieces.tokenize(text))
+        tokens = self.pieces.tokenize(text)
+        if self.generate and self.kind == "self":
+            tokens = (*tokens, *self._generated(tokens, len(tokens)))
+        return tokens
+
+    def run(self, tokens: Sequence[Token], visit: Callable[[int, Call], Array | None], text: str = "") -> Run:
+        """The tokens through the network; `visit` sees each layer's Call, without the batch, and may answer its context.
+
+        Where `visit` raises Enough, the network is left, and predicts nothing.
+        Raises AttnctlError where the architecture hands over what attnctl does not know.
+        """
+        from attnctl.models.huggingface.attention_interface import attending, follows_interface
+
+        self._check(tokens)
+        source = self.pieces.tokenize(text) if self.kind in ("decoder", "cross") else None
+        ran = Run(tuple(tokens), key_tokens=source if self.kind == "cross" else None)
+        inputs = self._inputs(tokens, source)
+        told: list[tuple[float, bool]] = []  # each call's scale, and whether it has sinks
+        output = None
+        with running(self.network, len(tokens) + len(source or ()), self.info.name):
+            if follows_interface(self.network):
+
+                def seen(site: Any, call: Call) -> Array | None:
+                    told.append((call.effective_scale, call.sinks is not None))
+                    context = visit(site.layer, without_batch(call))
+                    return None if context is None else context[None]
+
+                with suppress(Enough), attending(self.network, seen, lambda site: site.kind == self.kind):
+                    output = self.network(**inputs)
+            else:
+                output = self.network(**inputs, output_attentions=True)
+                ran.weights = self._own_weights(output)
+            if len(tokens) <= EMBEDDED:
+                ids = inputs["decoder_input_ids" if source is not None else "input_ids"]
+                ran.embeddings = as_numpy(self.network.get_input_embeddings()(ids)[0])  # (n, d_model)
+        ran.predictions = self._predictions(tokens, output)
+        ran.notes = self._notes(tokens, source, bool(ran.weights))
+        self._tell(ran, told)
+        return ran
+
+    def _tell(self, ran: Run, told: Sequence[tuple[float, bool]]) -> None:
+        """What each call's scale, and whether it has sinks, say of the run."""
+        if any(sinks for _, sinks in told):
+            ran.notes += ("A learned sink takes a part of each row and gives nothing back: rows sum to less than 1.",)
+        scales = {scale for scale, _ in told}
+        ran.model = replace(self.info, scale=scales.pop() if len(scales) == 1 else None)
+
+    def eager_weights(self, tokens: Sequence[Token], text: str = "") -> dict[int, Any]:
+        """The weights by transformers' own eager path: layer → (heads, n_q, n_k). Memory grows with all of them."""
+        from attnctl.models.huggingface.attention_interface import implementation
+
+        source = self.pieces.tokenize(text) if self.kind in ("decoder", "cross") else None
+        inputs = self._inputs(tokens, source) | {"output_attentions": True}
+        total = len(tokens) + len(source or ())
+        with running(self.network, total, self.info.name), implementation(self.network, "eager"):
+            return self._own_weights(self.network(**inputs))
+
+    def _check(self, tokens: Sequence[Token]) -> None:
+        if not tokens:
+            raise AttnctlError("the text has no tokens: give at least one word")
+        limit = self.pieces.limit
+        if limit is not None and len(tokens) > limit:
+            raise AttnctlError(f"{len(tokens):,} tokens are more than {self.info.name} reads: {limit:,}")
+        rows = getattr(self.network.get_input_embeddings(), "num_embeddings", None)
+        for token in tokens:
+            if rows is not None and token.id is not None and token.id >= rows:
+                raise AttnctlError(
+                    f"the tokenizer of {self.info.name} gives {token.text!r} the id {token.id:,}, but its network has "
+                    f"embeddings for {rows:,} ids: they do not belong together"
+                )
+
+    def _inputs(self, tokens: Sequence[Token], source: Sequence[Token] | None) -> dict[str, Any]:
+        """What the network is called with; the logits of the last token are all that is read of a decoder's."""
+        inputs: dict[str, Any] = {"input_ids": self._ids(tokens if source is None else source)}
+        if source is not None:
+            inputs["decoder_input_ids"] = self._ids(tokens)
+        elif self.kind == "encoder":  # the decoder must be given something; its attention is not read
+            inputs["decoder_input_ids"] = self._ids(self._start())
+        if "logits_to_keep" in self._takes and self.predict is None and not self._blanks(tokens):
+            inputs["logits_to_keep"] = 1
+        if "use_cache" in self._takes:
+            inputs["use_cache"] = False
+        return inputs
+
+    @cached_property
+    def _takes(self) -> frozenset[str]:
+        import inspect
+
+        return frozenset(inspect.signature(self.network.forward).parameters)
+
+    def _ids(self, tokens: Sequence[Token]) -> Array:
+        import torch
+
+        return torch.tensor([[token.id for token in tokens]], device=self.network.device)  # (1, n)
+
+    def _start(self) -> tuple[Token, ...]:
+        said = (self.network.config, getattr(self.network, "generation_config", None), self.pieces)
+        names = ("decoder_start_token_id", "bos_token_id", "bos_id")
+        number = next((i for name in names for one in said if (i := getattr(one, name, None)) is not None), 0)
+        return (Token(self.pieces.tokenizer.id_to_token(number) or str(number), number, special=True),)
+
+    def _target(self, source: Sequence[Token]) -> tuple[Token, ...]:
+        """The decoder's tokens: its start, and the target, or what the model itself says of the text."""
+        if self.target is not None:
+            tokens = self.pieces.tokenize(self.target)
+            end = self.network.config.eos_token_id
+            return (*self._start(), *(tokens[:-1] if tokens and tokens[-1].id == end else tokens))
+        return (*self._start(), *self._generated(source, 1))
+
+    def _generated(self, tokens: Sequence[Token], known: int) -> tuple[Token, ...]:
+        """Greedy continuation through the key/value cache; `known` ids of what comes back are not new."""
+        import torch
+
+        count = self.generate or 16
+        if not hasattr(self.network, "generate") or not self.network.can_generate():
+            raise UsageError(f"--generate: {type(self.network).__name__} does not continue texts")
+        limit = self.pieces.limit
+        if limit is not None and self.kind == "self" and len(tokens) + count > limit:
+            raise AttnctlError(
+                f"{len(tokens):,} tokens and {count:,} new ones are more than {self.info.name} reads: {limit:,}"
+            )
+        ids = self._ids(tokens)
+        with running(self.network, len(tokens), self.info.name):
+            made = self.network.generate(
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=count,
+                do_sample=False,
+                num_beams=1,
+                pad_token_id=self.network.config.pad_token_id or 0,
+            )[0].tolist()
+        before = [token.id for token in tokens if token.id is not None] if self.kind == "self" else made[:known]
+        return self.pieces.continued(before, made[known:])
+
+    def _own_weights(self, output: Any) -> dict[int, Any]:
+        key = {"self": "attentions", "cross": "cross_attentions"}.get(self.kind, f"{self.kind}_attentions")
+        weights = getattr(output, key, None) or ()
+        if not any(part is not None for part in weights):
+            raise AttnctlError(
+                f"{type(self.network).__name__} puts out no attention weights, and cannot be asked otherwise"
+            )
+        return {layer: as_numpy(part[0]) for layer, part in enumerate(weights) if part is not None}  # (heads, n, n)
+
+    def _blanks(self, tokens: Sequence[Token]) -> list[int]:
+        """Where the model is asked to fill in: its mask tokens."""
+        mask = self.pieces.settings.get("mask_token")
+        mask = mask.get("content") if isinstance(mask, dict) else mask
+        return [at for at, token in enumerate(tokens) if mask and token.special and token.text == mask]
+
+    def _predictions(self, tokens: Sequence[Token], output: Any, top: int = 5) -> tuple[Prediction, ...]:
+        """The likeliest tokens after the last one of a decoder, or at the blanks of an encoder."""
+        import torch
+
+        logits = getattr(output, "logits", None)
+        vocabulary = self.network.config.get_text_config().vocab_size
+        if logits is None or logits.ndim != 3 or logits.shape[-1] < vocabulary or self.kind in ("encoder", "cross"):
+            return ()
+        causal = self.kind == "decoder" or bool(self.info.causal)
+        if getattr(self.network, "attnctl_headless", False) or not bool(torch.isfinite(logits).all()):
+            return ()  # of weights that are not in the file, or are no numbers
+        found = []
+        for at in predicted(tokens, self.predict, self._blanks(tokens), causal):
+            share = torch.softmax(logits[0, at - len(tokens)].float(), -1)  # (vocabulary,)
+            values, ids = share.topk(top)
+            for value, number in zip(values.tolist(), ids.tolist(), strict=True):
+                text = self.pieces.tokenizer.decode([number], skip_special_tokens=False)
+                found.append(Prediction(at, text.strip() or text, number, value))
+        return tuple(found)
+
+    def _said(self, tokens: Sequence[Token]) -> str:
+        """The text that tokens spell, safe in a terminal."""
+        return shown(self.pieces.tokenizer.decode([token.id for token in tokens], skip_special_tokens=False).strip())
+
+    def _notes(self, tokens: Sequence[Token], source: Sequence[Token] | None, bare: bool) -> tuple[str, ...]:
+        notes = list(self.pieces.notes(tokens if source is None else source, bool(self.info.causal)))
+        new = [token for token in tokens if token.start is None]
+        if new and self.kind == "self":
+            last = f"last {len(new)} tokens are" if len(new) > 1 else "last token is"
+            notes.append(f"The {last} the model's own, the likeliest each time: “{self._said(new)}”")
+        elif source is not None and self.target is None:
+            own = [token for token in tokens if not token.special]
+            said = f" (“{self._said(own)}”)" if own else ""
+            notes.append(
+                f"The decoder's tokens are the model's own{said}, the likeliest each time: --target gives others."
+            )
+        if bare:
+            notes.append(
+                f"{type(self.network).__name__} computes its attention in code of its own: only the weights can be shown, "
+                "not the queries, keys, values and scores."
+            )
+        return tuple(notes)
+
+
+def without_batch(call: Call) -> Call:
+    """The call of a batch of one, its arrays without that axis."""
+    parts = {name: getattr(call, name) for name in ("queries", "keys", "values", "bias", "mask")}
+    flat = {
+        name: part[0] if part is not None and part.ndim >= (3 if name == "mask" else 4) else part
+        for name, part in parts.items()
+    }
+    if flat["mask"] is not None and bool(flat["mask"].all()):
+        flat["mask"] = None  # it hides nothing
+    return replace(call, **flat)
+
+
+# --- opening -----------------------------------------------------------------------------------------------------
+
+
+def open_checkpoint(
+    name: str,
+    *,
+    attention: str | None = None,
+    target: str | None = None,
+    generate: int | None = None,
+    dtype: str = "auto",
+    device: str = "auto",
+    bos: bool | None = None,
+    truncate: bool = False,
+) -> Checkpoint:
+    """A checkpoint by its folder, GGUF file, Hugging Face id, or well-known name (minilm, smollm2, gpt2).
+
+    `dtype` auto is float32 on the CPU and as stored on a GPU. Raises UsageError for options that do not go with it, and
+    AttnctlError, one line, for a checkpoint that is missing, damaged, pickled, or needs code of its own.
+    """
+    if dtype not in DTYPES:
+        raise UsageError(f"--dtype {dtype}: it is {', '.join(DTYPES)}")
+    if generate is not None and generate < 1:
+        raise UsageError(f"--generate {generate}: at least 1 token")
+    check_extra()
+    folder = find(name)
+    need("torch")
+    if folder.suffix.lower() == ".gguf":
+        from attnctl.models.huggingface.gguf import folder_of
+
+        folder = folder_of(folder)
+    settings = read_json(folder / "config.json")
+    kind = _kind(settings, attention, target, generate, name)
+    pieces = open_pieces(folder, short(name), bos=bos, truncate=truncate)
+    network = load(folder, settings, dtype, device, short(name))
+    if info_of(network, short(name), kind).n_layers == 0:
+        raise AttnctlError(f"{short(name)} has no layers, by its config.json")
+    if network.main_input_name != "input_ids":
+        raise AttnctlError(f"{short(name)} reads {network.main_input_name.replace('_', ' ')}, not text")
+    pieces = replace(pieces, limit=_limit(network.config, settings, pieces.limit))
+    return Checkpoint(info_of(network, short(name), kind), network, pieces, kind, target, generate or 0)
+
+
+def short(name: str) -> str:
+    """A checkpoint's name for sentences: the last part of its path or id."""
+    path = Path(name)
+    return path.stem if path.suffix.lower() == ".gguf" else path.resolve().name if path.exists() else path.name
+
+
+def _kind(settings: dict[str, Any], attention: str | None, target: str | None, generate: int | None, name: str) -> str:
+    two = bool(settings.get("is_encoder_decoder"))
+    if attention is not None and attention not in KINDS:
+        raise UsageError(f"--attention {attention}: it is {', '.join(KINDS)}")
+    if not two:
+        for option, value in (("attention", attention), ("target", target)):
+            if value is not None:
+                raise UsageError(f"--{option} is for encoder-decoders, and {name} is none")
+        return "self"
+    if target is not None and generate:
+        raise UsageError(
+            "--target and --generate exclude each other: the one gives the decoder's text, the other makes it"
+        )
+    if target is not None or generate:
+        if attention == "encoder":
+            raise UsageError(f"--{'target' if target is not None else 'generate'} says nothing to --attention encoder")
+        return attention or "cross"
+    return attention or "encoder"
+
+
+def _limit(config: Any, settings: dict[str, Any], own: int | None) -> int | None:
+    longest = getattr(config.get_text_config(), "max_position_embeddings", None)
+    kind = str(settings.get("model_type"))
+    if not isinstance(longest, int) or longest < 1 or kind == "t5":
+        return own
+    if settings.get("position_embedding_type", "absolute") == "absolute" and "roberta" in kind:
+        longest -= (config.pad_token_id or 0) + 1  # its positions begin after the padding token's id
+    return longest if own is None else min(own, longest)

@@ -1,0 +1,154 @@
+"""Several texts through a checkpoint at once: padded to one length, and recorded as if each were alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from attnctl.arrays import as_numpy
+from attnctl.attention import Array, Call
+from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.readings.record import Enough, Recording, Run
+from attnctl.readings.trace import Trace
+from attnctl.tokens import Token
+
+Visit = Callable[[int, Call], Array | None]
+
+CLOSE = {"float32": 1e-4}  # how near a text's weights must be to those it has alone; of other dtypes:
+ROUGH = 5e-2
+
+
+def can_batch(model: Any) -> bool:
+    """Whether texts may share a forward pass: a checkpoint that reads one text, and lets its attention be seen."""
+    if not isinstance(model, Checkpoint) or model.kind != "self" or model.generate or model.predict is not None:
+        return False
+    from attnctl.models.huggingface.attention_interface import follows_interface
+
+    # an indexer that picks keys picks others where the last bits differ, and those differ in company
+    return follows_interface(model.network) and not hasattr(model.network.config.get_text_config(), "index_topk")
+
+
+def record_several(model: Checkpoint, recordings: Sequence[Recording]) -> list[Trace]:
+    """The trace of each recording, all in one pass. Raises AttnctlError as `record`, without saying for which."""
+    with np.errstate(all="ignore"):
+        runs = _run(model, [recording.tokens for recording in recordings], [r.visit for r in recordings])
+        return [recording.trace(ran) for recording, ran in zip(recordings, runs, strict=True)]
+
+
+def minds_padding(model: Checkpoint, short: Recording, long: Recording) -> bool:
+    """Whether a text's weights change when it is padded to another's length, as no architecture should let them."""
+    alone, beside = _last_weights(model, [short.tokens]), _last_weights(model, [short.tokens, long.tokens])
+    return bool(np.abs(alone - beside).max() > CLOSE.get(model.info.dtype, ROUGH))
+
+
+def _last_weights(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> Any:
+    """The first text's weights in the last layer that attends: (heads, n, n)."""
+    from attnctl import attention
+
+    seen: list[Call] = []
+    _run(model, texts, [lambda _, call: seen.append(call), *[lambda *_: None] * (len(texts) - 1)])
+    return as_numpy(attention.run(seen[-1]).weights)
+
+
+def _run(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit]) -> list[Run]:
+    """One pass; each text's visitor sees each layer's call cut to that text."""
+    from attnctl.models.huggingface.attention_interface import attending
+    from attnctl.models.huggingface.network import running
+
+    for tokens in texts:
+        model._check(tokens)
+    inputs, at = _inputs(model, texts)
+    told: list[tuple[float, bool]] = []
+    over: set[int] = set()  # the texts of which all is seen
+
+    def seen(site: Any, call: Call) -> Array | None:
+        told.append((call.effective_scale, call.sinks is not None))
+        contexts: list[Array | None] = []
+        for b, visit in enumerate(visits):
+            try:
+                contexts.append(visit(site.layer, _part(call, b, len(texts[b]))))
+            except Enough:
+                contexts.append(None)
+                over.add(b)
+        if len(over) == len(visits):
+            raise Enough
+        if any(context is None for context in contexts):
+            return None
+        whole = call.queries.new_zeros((*call.queries.shape[:-1], call.values.shape[-1]))  # (batch, heads, n, d_v)
+        for b, context in enumerate(contexts):
+            whole[b, :, : len(texts[b])] = context
+        return whole
+
+    output = None
+    with running(model.network, sum(map(len, texts)), model.info.name):
+        with suppress(Enough), attending(model.network, seen, lambda site: site.kind == model.kind):
+            output = model.network(**inputs)
+        embeddings = as_numpy(model.network.get_input_embeddings()(inputs["input_ids"]))  # (batch, n, d_model)
+    runs = []
+    for b, tokens in enumerate(texts):
+        own = SimpleNamespace(logits=_logits(output, b, len(tokens), at))
+        ran = Run(tokens, embeddings[b, : len(tokens)], predictions=model._predictions(tokens, own))
+        ran.notes = model._notes(tokens, None, False)
+        model._tell(ran, told)
+        runs.append(ran)
+    return runs
+
+
+def _inputs(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> tuple[dict[str, Any], list[int] | None]:
+    """What the network is called with, and the positions whose logits come back (None: all of them, if any)."""
+    import torch
+
+    n, device = max(map(len, texts)), model.network.device
+    pad = model.network.config.get_text_config().pad_token_id or 0
+    ids = [[token.id for token in tokens] + [pad] * (n - len(tokens)) for tokens in texts]
+    inputs: dict[str, Any] = {"input_ids": torch.tensor(ids, device=device)}  # (batch, n)
+    if any(len(tokens) < n for tokens in texts):
+        there = [[1] * len(tokens) + [0] * (n - len(tokens)) for tokens in texts]
+        inputs["attention_mask"] = torch.tensor(there, device=device)  # (batch, n)
+    if "use_cache" in model._takes:
+        inputs["use_cache"] = False
+    if "logits_to_keep" not in model._takes or any(model._blanks(tokens) for tokens in texts):
+        return inputs, None
+    at = sorted({len(tokens) - 1 for tokens in texts})  # only what follows the last token is told
+    return inputs | {"logits_to_keep": torch.tensor(at, device=device)}, at
+
+
+def _logits(output: Any, b: int, n: int, at: list[int] | None) -> Array | None:
+    """A text's own logits (1, positions, vocabulary), the last that of its last token."""
+    logits = getattr(output, "logits", None)
+    if logits is None or logits.ndim != 3:
+        return None
+    if at is None:
+        return logits[b : b + 1, :n]
+    place = at.index(n - 1)
+    return logits[b : b + 1, place : place + 1]
+
+
+def _part(call: Call, b: int, n: int) -> Call:
+    """Text b's part of a call: its n queries and keys, without the batch; a mask that hides nothing is none."""
+
+    def own(part: Array | None) -> Array | None:
+        """(batch or 1, …, n_q, n_k) → (…, n, n)."""
+        return None if part is None else part[b if part.shape[0] > 1 else 0][..., :n, :n]
+
+    mask = call.mask
+    mask = own(mask) if mask is not None and mask.ndim == 3 else None if mask is None else mask[:n, :n]
+    if mask is not None and bool(mask.all()):
+        mask = None
+    queries, keys, values = (part[b, :, :n] for part in (call.queries, call.keys, call.values))
+    bias = own(call.bias) if call.bias is not None and call.bias.ndim == 4 else call.bias
+    return replace(
+        call,
+        queries=queries,
+        keys=keys,
+        values=values,
+        mask=mask,
+        bias=bias,
+        causal=call.causal and n > 1,
+        offset=call.offset if n > 1 else None,
+    )

@@ -1,0 +1,112 @@
+"""Facts of each head of one call of attention: entropy, where its mass goes, how far, what kind of head that makes it."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from attnctl import attention
+from attnctl.arrays import as_numpy
+from attnctl.attention import Call
+from attnctl.blockwise import Tick, cut, effective_rank, even_edges, measure, positions
+from attnctl.blockwise.rows import at_offset, on_copies
+from attnctl.errors import AttnctlError
+from attnctl.readings.overview import HeadFacts
+from attnctl.tokens import Token
+
+RANKED = 64  # cells a side of the overview whose effective rank is told
+
+# from where on a head is called by a name; masses as in Gu et al. 2025 (sinks), the others as is usual
+NAMES = (
+    ("previous token", "previous", 0.4),
+    ("next token", "next", 0.4),
+    ("own token", "self", 0.4),
+    ("induction", "induction", 0.4),
+    ("duplicate token", "duplicate", 0.4),
+    ("sink", "first", 0.3),
+    ("broad", "entropy_share", 0.8),
+)
+
+
+def facts(
+    layer: int, call: Call, heads: Sequence[int], tokens: Sequence[Token], tick: Tick | None = None
+) -> list[HeadFacts]:
+    """The facts of each head of one call. Raises AttnctlError where its scores are NaN or infinite."""
+    n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
+    own = n_q == n_k == len(tokens)  # the keys are the queries' own tokens
+    marks = np.zeros((3, n_k), bool)
+    marks[0, 0] = True
+    if own:
+        marks[1] = [token.special for token in tokens]
+        marks[2] = [is_punctuation(token) for token in tokens]
+    row_edges, key_edges = even_edges(n_q, RANKED), even_edges(n_k, RANKED)
+    found: Any = measure(call, key_edges=key_edges, row_edges=row_edges, marks=marks, rows=True, tick=tick)
+    if not np.isfinite(found.entropy).all():  # a row that sees nothing has entropy 0
+        raise AttnctlError(f"the scores of layer {layer} are no finite numbers: see the weights up to there")
+    most = np.log(np.maximum(visible_counts(call), 1))  # (n_q,), nats
+    means: dict[str, Any] = {
+        "entropy": found.entropy.mean(-1),
+        "entropy_share": (found.entropy[:, most > 0] / most[most > 0]).mean(-1) if (most > 0).any() else None,
+        "first": found.marked[:, 0].mean(-1),
+        "special": found.marked[:, 1].mean(-1) if marks[1].any() else None,
+        "punctuation": found.marked[:, 2].mean(-1) if marks[2].any() else None,
+        "distance": found.distance.mean(-1),
+        "spread": found.spread.mean(-1),
+        "rank": effective_rank(found.pooled),
+    }
+    for name, offset in (("self", 0), ("previous", -1), ("next", 1)):
+        hidden = not own or (offset > 0 and (call.causal or not _sees_ahead(call)))
+        means[name] = None if hidden else _mean(at_offset(call, found.logsumexp, offset))
+    ids = [(token.id, token.text) for token in tokens]
+    names = {name: at for at, name in enumerate(dict.fromkeys(ids))}
+    for name, shift in (("induction", 1), ("duplicate", 0)):
+        means[name] = _mean(on_copies(call, found.logsumexp, [names[at] for at in ids], shift)) if own else None
+    return [named(HeadFacts(layer, head, **_of_head(means, at))) for at, head in enumerate(heads)]
+
+
+def _of_head(means: dict[str, Any], at: int) -> dict[str, Any]:
+    return {name: None if mean is None else float(mean[at]) for name, mean in means.items()}
+
+
+def named(fact: HeadFacts) -> HeadFacts:
+    """The facts with the head's names, by the usual thresholds."""
+    known = tuple(name for name, measure, least in NAMES if (getattr(fact, measure) or 0.0) >= least)
+    return replace(fact, names=known)
+
+
+def _mean(rows: Any) -> Any:
+    """Means over the queries with a number (heads, n_q) → (heads,); None where no query has one."""
+    there = ~np.isnan(rows[0])
+    return rows[:, there].mean(-1) if there.any() else None
+
+
+def _sees_ahead(call: Call) -> bool:
+    return call.mask is None or bool(as_numpy(call.mask)[0, 1:].any())
+
+
+def is_punctuation(token: Token) -> bool:
+    """Whether a token is nothing but punctuation."""
+    signs = token.text.strip()
+    return bool(signs) and not token.special and all(unicodedata.category(sign)[0] == "P" for sign in signs)
+
+
+def visible_counts(call: Call) -> Any:
+    """How many keys each query may see → (n_q,)."""
+    place, n_k = positions(call), call.keys.shape[-2]
+    if call.mask is not None:
+        parts = (cut(call, lo, min(lo + 512, len(place))) for lo in range(0, len(place), 512))
+        return np.concatenate([_shown(part).sum(-1) for part in parts])
+    low = np.zeros_like(place) if call.window is None else np.maximum(0, place - call.window + 1)
+    high = np.full_like(place, n_k) if call.window is None else np.minimum(n_k, place + call.window)
+    return (np.minimum(high, place + 1) if call.causal else high) - low
+
+
+def _shown(call: Call) -> Any:
+    """The whole mask of a call with few rows → (n_q, n_k)."""
+    n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
+    mask = np.broadcast_to(as_numpy(call.mask), (n_q, n_k))
+    return attention.visible(positions(call), n_k, causal=call.causal, window=call.window, mask=mask)

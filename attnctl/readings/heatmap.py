@@ -1,0 +1,223 @@
+"""What of a trace is looked at: chosen layers and heads, keys left out, rows rescaled; and the words that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attnctl.arrays import Bools, Floats
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.readings.overview import Overview, Part
+from attnctl.readings.trace import LayerTrace, Trace
+from attnctl.text import shown
+from attnctl.tokens import Token, find
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The weights to be shown, and `said`: what was done to them, in words for the reader of the picture."""
+
+    name: str  # of the model
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    queries: tuple[Token, ...]
+    keys: tuple[Token, ...]
+    weights: dict[tuple[int, int], Floats]  # (layer, head) → (n_q, n_k)
+    masks: dict[int, Bools]  # layer → (n_q, n_k), true where a query may look; only layers that have one
+    said: tuple[str, ...] = ()
+    # of a part of a text, or where weights are pooled: each row's and column's first token
+    starts: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    measure: str | None = None  # what stands in place of the weights: value-norm, rollout, mean, max, mass
+    names: tuple[str, ...] = ()  # of the panels, where they are no heads
+
+    def panel_name(self, head: int) -> str:
+        """What stands over a panel: its head, or the name it was given."""
+        return self.names[head] if self.names else f"head {head}"
+
+    def panels(self) -> Iterator[tuple[int, int, Floats, Bools | None]]:
+        """Each (layer, head, weights (n_q, n_k), mask (n_q, n_k) or None) there is, layer by layer."""
+        for (layer, head), weights in self.weights.items():
+            yield layer, head, weights, self.masks.get(layer)
+
+    @property
+    def masked(self) -> bool:
+        """Whether anything shown is hidden from some query."""
+        return any(not mask.all() for mask in self.masks.values())
+
+    @property
+    def title(self) -> str:
+        """The model, the layers and the heads, as a title says them."""
+        heads = "rollout of all heads" if self.measure == "rollout" else _counted(self.heads, "head")
+        return f"{self.name}, {_counted(self.layers, 'layer')}, {heads}"
+
+    @property
+    def unit(self) -> str:
+        """What a cell's number is, for the colour bar."""
+        units = {"value-norm": "share of ‖weight × value‖", "rollout": "rollout", "mass": "mass", "mean": "mean weight"}
+        return units.get(self.measure or "", "largest weight" if self.measure == "max" else "weight")
+
+
+def read(
+    trace: Trace,
+    *,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    drop: Sequence[str] = (),
+    renormalise: bool = False,
+) -> Reading:
+    """The weights of a trace for the layers and heads asked for (None: all that it holds).
+
+    `drop` and `renormalise` are as of `left_out` and `rescaled`. Raises AttnctlError where the trace has no such layer, head
+    or weights, UsageError where a key to drop is not there.
+    """
+    chosen = trace.layers if layers is None else tuple(trace.layer(index) for index in layers)
+    if not chosen:
+        raise AttnctlError("this trace holds no layers, so there are no weights to show")
+    keys = trace.keys_of
+    out = left_out(keys, drop)
+    kept = [j for j in range(len(keys)) if j not in out]
+    weights: dict[tuple[int, int], Floats] = {}
+    masks: dict[int, Bools] = {}
+    for layer in chosen:
+        array = _weights_of(layer, chosen[0])
+        if layer.mask is not None:
+            masks[layer.layer] = layer.mask[:, kept]
+        for head in layer.heads if heads is None else heads:
+            grid = array[layer.position_of(head)][:, kept]  # (n_q, kept)
+            weights[layer.layer, head] = rescaled(grid) if renormalise else grid
+    rows = chosen[0].rows
+    return Reading(
+        name=trace.model.name,
+        layers=tuple(layer.layer for layer in chosen),
+        heads=tuple(dict.fromkeys(head for _, head in weights)),
+        queries=trace.tokens if rows is None else tuple(trace.tokens[row] for row in rows),
+        keys=tuple(keys[j] for j in kept),
+        weights=weights,
+        masks=masks,
+        said=told(keys, out, renormalise),
+        measure=trace.measure,
+    )
+
+
+def of_overview(overview: Overview, done: tuple[str, ...] = ()) -> Reading:
+    """The pooled grids of a long text, each row and column under its name; `done` says what else was done to them."""
+    grid = overview.grid
+    assert grid is not None
+    single = all(part.size == 1 for part in (*grid.rows, *grid.columns))
+    said = []
+    if grid.pool != "mass" and not single:
+        cell = f"each cell of {_tokens(grid.rows)} × {_tokens(grid.columns)}"
+        said.append(f"{cell}: the {'mean' if grid.pool == 'mean' else 'largest'} of its weights")
+    elif grid.pool == "mass":
+        said.append("share of its attention that a query of the row gives to the column, on average")
+    return Reading(
+        name=overview.model.name,
+        layers=tuple(dict.fromkeys(layer for layer, _ in grid.weights)),
+        heads=tuple(dict.fromkeys(head for _, head in grid.weights)),
+        queries=tuple(Token(part.name) for part in grid.rows),
+        keys=tuple(Token(part.name) for part in grid.columns),
+        weights=grid.weights,
+        masks=grid.masks,
+        said=(*said, *done),
+        measure=None if single and grid.pool != "mass" else grid.pool,
+        starts=None if grid.pool == "mass" else (_starts(grid.rows), _starts(grid.columns)),
+    )
+
+
+def _starts(parts: Sequence[Part]) -> tuple[int, ...]:
+    return tuple(part.start for part in parts)
+
+
+def _tokens(parts: Sequence[Part]) -> str:
+    most = max(part.size for part in parts)
+    return f"{most} token{'s' * (most != 1)}"
+
+
+def _weights_of(layer: LayerTrace, first: LayerTrace) -> Floats:
+    if layer.weights is None:
+        raise AttnctlError(f"layer {layer.layer} of this trace holds no weights: write it without narrowing its steps")
+    if layer.rows != first.rows:
+        raise AttnctlError(f"layers {first.layer} and {layer.layer} hold different query rows: choose one with --layer")
+    if not np.isfinite(layer.weights).all():
+        raise AttnctlError(f"layer {layer.layer} of this trace holds a weight that is not finite (NaN or infinity)")
+    return layer.weights
+
+
+def left_out(keys: Sequence[Token], drop: Sequence[str]) -> tuple[int, ...]:
+    """The indices of the keys that `drop` names: "first", "special", a token's text (everywhere it stands), its index.
+
+    Raises UsageError where there is no such key, or none would be left.
+    """
+    out: set[int] = set()
+    for name in drop:
+        if name == "first":
+            out.add(0)
+        elif name == "special":
+            special = {j for j, token in enumerate(keys) if token.special}
+            if not special:
+                raise UsageError("there is no special token to drop: name a token, its index, or first")
+            out |= special
+        else:
+            out |= {j for j, token in enumerate(keys) if token.text == name} or {find(keys, name)}
+    if len(out) >= len(keys):
+        raise UsageError("dropping every key leaves nothing to show")
+    return tuple(sorted(out))
+
+
+def rescaled(weights: Floats) -> Floats:
+    """Each row of weights (..., n_q, n_k) divided by its sum; a row of zeros stays zeros."""
+    total = weights.sum(axis=-1, keepdims=True)  # (..., n_q, 1)
+    return np.asarray(weights / np.where(total == 0, 1, total), dtype=weights.dtype)  # (..., n_q, n_k)
+
+
+def told(keys: Sequence[Token], out: Sequence[int], renormalise: bool) -> tuple[str, ...]:
+    """What was done to the weights, in words: the same in every picture, page and table."""
+    said = []
+    if out:
+        names = [f"“{shown(keys[j].text)}” ({j})" for j in out[:4]]
+        more = f" and {len(out) - 4} more" if len(out) > 4 else ""
+        said.append(f"{'key' if len(out) == 1 else 'keys'} {', '.join(names)}{more} left out")
+    if renormalise:
+        said.append("rows rescaled to sum to 1")
+    return tuple(said)
+
+
+def _counted(numbers: Sequence[int], what: str) -> str:
+    """`head 3`, `heads 0–7`, `heads 1, 4, 7`, `12 heads`."""
+    if len(numbers) == 1:
+        return f"{what} {numbers[0]}"
+    if list(numbers) == list(range(numbers[0], numbers[0] + len(numbers))):
+        return f"{what}s {numbers[0]}–{numbers[-1]}"
+    return f"{what}s {', '.join(map(str, numbers))}" if len(numbers) <= 6 else f"{len(numbers)} {what}s"
+
+
+def span(reading: Reading) -> tuple[float, float]:
+    """The least (at most 0) and the greatest weight that a query may give: the ends of the colour scale."""
+    low, high = 0.0, 0.0
+    for _, _, weights, mask in reading.panels():
+        seen: Any = weights if mask is None else weights[mask]
+        if seen.size:
+            low, high = min(low, float(seen.min())), max(high, float(seen.max()))
+    return low, high if high > low else 1.0
+
+
+DECADES = 6  # that a logarithmic scale spans at most
+
+
+def log_span(reading: Reading) -> tuple[float, float, str]:
+    """The ends of a logarithmic colour scale, and the words that say so.
+
+    Raises AttnctlError where the weights have no logarithm.
+    """
+    low, high = span(reading)
+    least = min((float(w[w > 0].min()) for _, _, w, _ in reading.panels() if (w > 0).any()), default=None)
+    if low < 0 or least is None:
+        raise AttnctlError(f"no logarithmic scale for these weights: {'some are negative' if low < 0 else 'all are 0'}")
+    floor = high * 10.0**-DECADES
+    said = "colours on a logarithmic scale"
+    if least < floor:
+        said += f", all below {floor:.0e} alike".replace("e-0", "e-")
+    return min(max(least, floor), high / 10), high, said

@@ -1,0 +1,232 @@
+"""Other readings of the weights: by words, by the values they carry, through all layers, and where they are parked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from attnctl import tokens as cutting
+from attnctl.arrays import Floats
+from attnctl.errors import UsageError
+from attnctl.readings.trace import LayerTrace, Trace
+from attnctl.text import shown
+from attnctl.tokens import Token
+
+MEASURES = ("weights", "value-norm", "rollout")
+
+WORDS = (
+    "Pieces are merged into words: weights to a split word are added up, those from it averaged (Clark et al. 2019, "
+    "section 4.1)."
+)
+VALUE_NORM = (
+    "Shown is the length of each weighted value, ‖weight × value‖, as a share of its row, instead of the weight (Kobayashi "
+    "et al. 2020{w_o})."
+)
+ROLLOUT = (
+    "Shown is attention rollout (Abnar & Zuidema 2020): the heads' mean, half of it the token itself for the residual "
+    "stream, multiplied through the layers up to this one."
+)
+
+
+def measured(trace: Trace, measure: str, layers: Collection[int] | None = None) -> Trace:
+    """`trace` with its weights replaced by a measure of MEASURES, for some layers (None: all).
+
+    Raises UsageError for another measure, or where the trace lacks what it needs.
+    """
+    check_measure(measure)
+    if measure == "value-norm":
+        trace = value_norm(trace)
+    elif measure == "rollout":
+        trace = rollout(trace)
+    return replace(trace, layers=tuple(part for part in trace.layers if layers is None or part.layer in layers))
+
+
+def check_measure(measure: str | None, chosen_heads: bool = False) -> None:
+    """Raise UsageError where `measure` is none, or does not go with a choice of heads."""
+    if measure is not None and measure not in MEASURES:
+        raise UsageError(f"no measure {measure!r}: it is {', '.join(MEASURES)}")
+    if measure == "rollout" and chosen_heads:
+        raise UsageError("--measure rollout takes the mean of every head: give no --head")
+
+
+# --- words -------------------------------------------------------------------------------------------------------
+
+
+def by_words(trace: Trace) -> Trace:
+    """`trace` with its pieces merged into words; rows still sum to 1. Of the arrays, weights and mask remain.
+
+    Weights to a split word are summed, from a split word averaged (Clark et al. 2019). Special and generated tokens stay
+    as they are.
+    """
+    keys = groups(trace.keys_of, trace.text)
+    queries = keys if trace.key_tokens is None else groups(trace.tokens, trace.text)
+    layers = []
+    for layer in trace.layers:
+        kept = list(range(len(trace.tokens))) if layer.rows is None else list(layer.rows)
+        rows = [[kept.index(i) for i in group if i in kept] for group in queries]
+        whole = [(word, places) for word, places in enumerate(rows) if places]
+        merged = None
+        if layer.weights is not None:
+            columns = np.add.reduceat(layer.weights, [group[0] for group in keys], axis=-1)  # (heads, rows, words)
+            merged = np.stack([columns[:, places].mean(axis=1) for _, places in whole], axis=1)  # (heads, words, words)
+        mask = layer.mask
+        if mask is not None:
+            shown = np.logical_or.reduceat(mask, [group[0] for group in keys], axis=-1)  # (rows, words)
+            mask = np.stack([shown[places].any(axis=0) for _, places in whole])  # (words, words)
+        layers.append(
+            LayerTrace(
+                layer.layer,
+                layer.heads,
+                layer.kv_heads,
+                weights=merged,
+                mask=mask,
+                rows=None if layer.rows is None else tuple(word for word, _ in whole),
+            )
+        )
+    place = {i: word for word, group in enumerate(queries) for i in group}
+    return replace(
+        trace,
+        tokens=tuple(_word([trace.tokens[i] for i in group], trace.text) for group in queries),
+        key_tokens=None
+        if trace.key_tokens is None
+        else tuple(_word([trace.key_tokens[j] for j in group], trace.text) for group in keys),
+        layers=tuple(layers),
+        embeddings=None,
+        predictions=tuple(replace(p, position=place[p.position]) for p in trace.predictions),
+        notes=(*trace.notes, WORDS),
+    )
+
+
+def groups(tokens: Sequence[Token], text: str) -> list[list[int]]:
+    """Neighbouring tokens of one word, as lists of indices that cover `tokens` in order."""
+    word_at: dict[int, int] = {}
+    for number, span in enumerate(cutting.words(text)):
+        assert span.start is not None and span.end is not None
+        word_at |= dict.fromkeys(range(span.start, span.end), number)
+    found: list[list[int]] = []
+    last: int | None = None
+    for i, token in enumerate(tokens):
+        word = None
+        if not token.special and token.start is not None and token.end is not None:
+            letters = [at for at in range(token.start, token.end) if not text[at : at + 1].isspace()]
+            word = word_at.get(letters[0]) if letters else None
+        if word is not None and word == last:
+            found[-1].append(i)
+        else:
+            found.append([i])
+        last = word
+    return found
+
+
+def _word(pieces: Sequence[Token], text: str) -> Token:
+    if len(pieces) == 1:
+        return pieces[0]
+    start, end = pieces[0].start, pieces[-1].end
+    return Token(text[start:end].strip(), start=start, end=end, unknown=any(piece.unknown for piece in pieces))
+
+
+# --- value norms -------------------------------------------------------------------------------------------------
+
+
+def value_norm(trace: Trace) -> Trace:
+    """The length of each weighted value, ‖weight_ij · value_j‖, as a share of its row (Kobayashi et al. 2020).
+
+    Where the trace has W_O, a value is first sent through its head's part of it, as in the paper. Raises UsageError where
+    there are no values.
+    """
+    layers, projected = [], True
+    for layer in trace.layers:
+        if layer.weights is None or layer.values is None:
+            raise UsageError("--measure value-norm needs the values, and this source gives none")
+        values = layer.values  # (heads, n_k, d_v)
+        w_o = layer.parameters.get("W_O")
+        projected = projected and w_o is not None
+        if w_o is not None:
+            d_v = values.shape[-1]
+            parts = np.stack([w_o[head * d_v : (head + 1) * d_v] for head in layer.heads])  # (heads, d_v, d_out)
+            values = values @ parts  # (heads, n_k, d_out)
+        length = layer.weights * np.linalg.norm(values, axis=-1)[:, None, :]  # (heads, rows, n_k)
+        layers.append(_only_weights(layer, _shares(length)))
+    note = VALUE_NORM.format(w_o="" if projected else ", without W_O, which is not recorded here")
+    return replace(trace, layers=tuple(layers), measure="value-norm", notes=(*trace.notes, note))
+
+
+def _shares(lengths: Floats) -> Floats:
+    total = lengths.sum(axis=-1, keepdims=True)  # (…, rows, 1)
+    return (lengths / np.where(total == 0, 1, total)).astype(np.float32)
+
+
+def _only_weights(layer: LayerTrace, weights: Floats) -> LayerTrace:
+    """What else the layer holds would not lead to these numbers, so it goes."""
+    return LayerTrace(layer.layer, layer.heads, layer.kv_heads, weights=weights, rows=layer.rows, mask=layer.mask)
+
+
+# --- rollout -----------------------------------------------------------------------------------------------------
+
+
+def rollout(trace: Trace) -> Trace:
+    """Attention rollout (Abnar & Zuidema 2020): one map a layer, how much of each token has reached each row by then.
+
+    Half of each layer is its heads' mean, half the token itself, for the residual stream; the layers are multiplied. Rows
+    sum to 1. Raises UsageError where layers, heads or rows are missing, or the keys are another text's.
+    """
+    if trace.key_tokens is not None:
+        raise UsageError("--measure rollout needs a text that reads itself, not cross attention")
+    reached = np.eye(len(trace.tokens), dtype=np.float64)  # (n, n)
+    seen = np.eye(len(trace.tokens), dtype=bool)  # (n, n), what a row can have been reached by
+    layers = []
+    for expected, layer in enumerate(trace.layers):
+        if layer.layer != expected or layer.weights is None or layer.rows is not None:
+            raise UsageError(
+                f"--measure rollout multiplies every layer from 0 on, and layer {expected} is not there whole"
+            )
+        if trace.model.n_heads is not None and len(layer.heads) < trace.model.n_heads:
+            check_measure("rollout", chosen_heads=True)
+        mean = layer.weights.astype(np.float64).mean(axis=0)  # (n, n)
+        reached = (0.5 * mean + 0.5 * np.eye(len(mean))) @ reached  # (n, n)
+        reached /= reached.sum(axis=-1, keepdims=True)  # a sink may have kept a part
+        if layer.mask is not None:
+            own = np.eye(len(seen), dtype=bool)
+            seen = (layer.mask | own).astype(np.float32) @ seen > 0
+        else:
+            seen = np.ones_like(seen)
+        mask = None if seen.all() else seen
+        layers.append(LayerTrace(layer.layer, (0,), (0,), weights=reached[None].astype(np.float32), mask=mask))
+    model = replace(trace.model, n_heads=1, n_kv_heads=1, causal=None)
+    return replace(
+        trace, model=model, layers=tuple(layers), predictions=(), measure="rollout", notes=(*trace.notes, ROLLOUT)
+    )
+
+
+# --- where attention is parked -----------------------------------------------------------------------------------
+
+
+def sink(trace: Trace) -> str | None:
+    """How much of the attention goes to the first and to the other special tokens, as a sentence; None for one token.
+
+    The first token's own row is left out: where the future is hidden it has nowhere else to look.
+    """
+    keys = trace.keys_of
+    first, special, heads = [], [], 0
+    others = [j for j, token in enumerate(keys) if token.special and j > 0]
+    for layer in trace.layers:
+        if layer.weights is None:
+            continue
+        at = range(len(trace.tokens)) if layer.rows is None else layer.rows
+        rows = [place for place, i in enumerate(at) if i > 0 or trace.key_tokens is not None]
+        part = layer.weights[:, rows]  # (heads, rows, n_k)
+        heads += len(layer.heads)
+        if part.size:
+            first.append(part[..., 0].astype(np.float64).mean())
+            special.append(part[..., others].astype(np.float64).sum(axis=-1).mean())
+    if not first or len(keys) < 2:
+        return None
+    layers = [layer.layer for layer in trace.layers]
+    where = f"layer {layers[0]}, head {trace.layers[0].heads[0]}" if heads == 1 else f"{heads} heads"
+    said = f"{100 * np.mean(first):.0f} % goes to the first token, {shown(keys[0].text)}"
+    if others:
+        names = dict.fromkeys(shown(keys[j].text) for j in others)
+        said += f", {100 * np.mean(special):.0f} % to the other special ones ({', '.join(list(names)[:4])})"
+    return f"Of the attention of {where}, {said}."

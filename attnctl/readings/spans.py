@@ -1,0 +1,143 @@
+"""Named parts of a text: paragraphs, lines, Markdown headings, [document] markers, or a file of spans."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.readings.overview import Part
+from attnctl.tokens import Token
+
+KINDS = ("paragraphs", "lines", "headings", "documents")
+REST, SPECIAL = "(rest)", "(special)"
+MOST = 200  # parts, beyond which a matrix of them is no longer small
+_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
+_DOCUMENT = re.compile(r"^[ \t]*\[([^\]\n]{1,80})\]|^[ \t]*<(document|doc)\b[^>\n]*>", re.MULTILINE | re.IGNORECASE)
+
+Span = tuple[str, int, int]  # name, start, end in characters
+
+
+def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[Part, ...]:
+    """The parts that `kind` names (one of KINDS, or a file), as stretches of tokens; tokens in none of them are the rest.
+
+    A token belongs to the part that its last character stands in. Raises AttnctlError where spans overlap, are not in the
+    text, or cannot be read, UsageError where the text has no such parts.
+    """
+    spans = sorted(_spans(kind, text), key=lambda span: span[1:])
+    for (one, _, end), (other, start, _) in pairwise(spans):
+        if start < end:
+            raise AttnctlError(
+                f"the spans {one!r} and {other!r} overlap at character {start}: each character has one part"
+            )
+    owner = list(_owners(spans, tokens))
+    held = set(owner)
+    for at, (name, start, end) in enumerate(spans):
+        if at not in held and kind not in KINDS:
+            raise AttnctlError(f"the span {name!r}, characters {start} to {end}, holds no token of the text")
+    rest = REST if any(at < 0 and not token.special for at, token in zip(owner, tokens, strict=True)) else SPECIAL
+    names = {at: name for at, (name, _, _) in enumerate(spans) if at in held} | ({-1: rest} if -1 in held else {})
+    if len(names) > MOST:
+        raise UsageError(f"{len(names)} parts are too many for a matrix of them: at most {MOST} (see --spans)")
+    ranges: dict[int, list[tuple[int, int]]] = {at: [] for at in names}
+    start = 0
+    for at in range(1, len(owner) + 1):
+        if at == len(owner) or owner[at] != owner[start]:
+            ranges[owner[start]].append((start, at))
+            start = at
+    return tuple(Part(names[at], tuple(ranges[at])) for at in names)
+
+
+def _owners(spans: Sequence[Span], tokens: Sequence[Token]) -> Iterator[int]:
+    """Of each token, the index of the span that holds it, or -1."""
+    at = 0
+    for token in tokens:
+        # special tokens stand nowhere in the text; a token may begin with the white space before it
+        if token.special or token.start is None or token.end is None:
+            yield -1
+            continue
+        place = token.end - 1
+        while at < len(spans) and spans[at][2] <= place:
+            at += 1
+        yield at if at < len(spans) and spans[at][1] <= place else -1
+
+
+def _spans(kind: str, text: str) -> list[Span]:
+    if kind == "paragraphs":
+        found = [m.span() for m in re.finditer(r"\S(?:.|\n(?![ \t\r]*\n))*", text)]
+        return [(f"{at} {_first_words(text[a:b])}", a, b) for at, (a, b) in enumerate(found)]
+    if kind == "lines":
+        found = [m.span() for m in re.finditer(r"[^\n]*\S[^\n]*", text)]
+        return [(f"{text.count(chr(10), 0, a) + 1} {_first_words(text[a:b])}", a, b) for a, b in found]
+    if kind in ("headings", "documents"):
+        return _marked(kind, text)
+    return _read(kind, text)
+
+
+def _marked(kind: str, text: str) -> list[Span]:
+    """From each heading or marker to the next; what stands before the first is a part of its own."""
+    marks = list((_HEADING if kind == "headings" else _DOCUMENT).finditer(text))
+    if not marks:
+        wanted = "lines that begin with #" if kind == "headings" else "lines that begin with [name] or <document>"
+        raise UsageError(f"the text has no {kind}: they are {wanted} (see also --spans paragraphs)")
+    names = [(m[1] or m[0]).strip() if kind == "headings" else (m[1] or f"document {at}") for at, m in enumerate(marks)]
+    edges = [*(m.start() for m in marks), len(text)]
+    spans = [(name, a, b) for name, (a, b) in zip(names, pairwise(edges), strict=True)]
+    return [("(before)", 0, edges[0]), *spans] if text[: edges[0]].strip() else spans
+
+
+def _first_words(text: str) -> str:
+    said = " ".join(text[:120].split())
+    return said if len(said) <= 48 else said[:47].rstrip() + "…"
+
+
+# --- a file of spans ---------------------------------------------------------------------------------------------
+
+
+def _read(path: str, text: str) -> list[Span]:
+    """Spans of a .json list of {name, start, end} or a .csv or .tsv with these columns; start and end in characters."""
+    from attnctl.files import decode, read_bytes
+
+    if "." not in path and "/" not in path:
+        raise UsageError(f"--spans {path}: it is {', '.join(KINDS)}, or a file (.json, .csv) of name, start, end")
+    data = decode(read_bytes(path), path)
+    rows = _json_rows(data, path) if data.lstrip()[:1] in ("[", "{") else _table_rows(data, path)
+    spans = []
+    for number, row in enumerate(rows):
+        name = str(row.get("name") or f"span {number}")
+        try:
+            start, end = int(row["start"]), int(row["end"])
+        except (KeyError, TypeError, ValueError):
+            raise AttnctlError(
+                f"{path}: span {number} ({name}) needs start and end, whole numbers of characters"
+            ) from None
+        if not 0 <= start < end <= len(text):
+            raise AttnctlError(
+                f"{path}: the span {name!r} is characters {start} to {end}, but the text has characters 0 to {len(text)}"
+            )
+        spans.append((name, start, end))
+    if not spans:
+        raise AttnctlError(f"{path} holds no spans")
+    return spans
+
+
+def _json_rows(data: str, path: str) -> list[dict[str, Any]]:
+    from attnctl.readings.trace import parse_json
+
+    rows = parse_json(data, path)
+    rows = rows.get("spans") if isinstance(rows, dict) else rows
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise AttnctlError(f"{path} is no list of spans: each is an object with name, start and end")
+    return rows
+
+
+def _table_rows(data: str, path: str) -> list[dict[str, Any]]:
+    mark = "\t" if "\t" in data.split("\n", 1)[0] else ","
+    rows = list(csv.DictReader(io.StringIO(data), delimiter=mark))
+    if rows and not {"start", "end"} <= rows[0].keys():
+        raise AttnctlError(f"{path} needs the columns name, start, end in its first line")
+    return rows

@@ -1,0 +1,151 @@
+"""Labels that a picture can draw: fonts that have the characters, code points where none has, long tokens abridged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from matplotlib import font_manager
+
+from attnctl.text import shown
+from attnctl.tokens import characters
+
+BASE = "DejaVu Sans"  # ships with matplotlib: the same on every machine
+_LAST_RESORT = "Last Resort"  # draws a box for everything, which is what must not happen
+_INVISIBLE = frozenset("\u200c\u200d\ufe0e\ufe0f")
+LONGEST = 18  # characters of a label
+
+
+class Labels:
+    """Text made drawable. `family` is what to draw it in, `notes` what could not be drawn, in sentences."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        characters_met = {char for text in texts if not text.isascii() for char in _written(text)}
+        unmet = sorted(char for char in characters_met if not _has(BASE, char) and char not in _INVISIBLE)
+        eastern = _eastern(characters_met)
+        found = {char: _family_with(char, eastern) for char in unmet}
+        self.missing = [char for char in unmet if found[char] is None]
+        self.family = [BASE, *sorted({family for family in found.values() if family})]
+        self._ignored = {c for c in characters_met & _INVISIBLE if not any(_has(f, c) for f in self.family)}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know: which characters no installed font has."""
+        if not self.missing:
+            return ()
+        codes = ", ".join(f"{char} U+{ord(char):04X}" for char in self.missing[:6])
+        more = f" and {len(self.missing) - 6} more" if len(self.missing) > 6 else ""
+        return (
+            f"no installed font has {codes}{more}: drawn as code points (install a font that has them, such as Noto's)",
+        )
+
+    def drawable(self, text: str) -> str:
+        """`text` with control characters as escapes and characters that no font has as U+XXXX."""
+        if text.isascii():
+            return _written(text)
+        missing = set(self.missing)
+        pieces: list[str] = []
+        for char in _written(text):
+            if char in missing:
+                pieces.append(f" U+{ord(char):04X} ")
+            elif char not in self._ignored and not (missing and char in _INVISIBLE):
+                pieces.append(char)
+        drawn = "".join(pieces)
+        return " ".join(drawn.split()) if missing else drawn
+
+    def label(self, text: str, longest: int = LONGEST) -> str:
+        """`drawable`, abridged to what may stand beside an axis: in the middle, or after whole code points."""
+        drawn = self.drawable(text)
+        if len(drawn) <= longest:
+            return drawn
+        if self.missing and "U+" in drawn:
+            return drawn[:longest].rpartition(" ")[0] + "…" if " " in drawn[:longest] else drawn
+        pieces = [drawn[token.start : token.end] for token in characters(drawn)]  # never half a character
+        if len(pieces) <= longest:
+            return drawn
+        tail = longest // 3
+        return "".join(pieces[: longest - 1 - tail]) + "…" + "".join(pieces[-tail:])
+
+    def width(self, text: str, size: float) -> float:
+        """The width in inches of `text` at `size` points."""
+        return _width(tuple(self.family), text, size)
+
+    def fitted(self, text: str, size: float, width: float) -> str:
+        """`text` cut at its end, with an ellipsis, to `width` inches at `size` points."""
+        while len(text) > 2 and self.width(text, size) > width:
+            text = text[: max(1, int(len(text) * 0.95) - 1)].rstrip() + "…"
+        return text
+
+    def lines(self, text: str, size: float, width: float) -> list[str]:
+        """`text` broken between words into lines of at most `width` inches, too long a word cut."""
+        lines = [""]
+        for word in text.split(" "):
+            longer = f"{lines[-1]} {word}".lstrip()
+            if lines[-1] and self.width(longer, size) > width:
+                lines.append(word)
+            else:
+                lines[-1] = longer
+        return [self.fitted(line, size, width) for line in lines]
+
+
+def _written(text: str) -> str:
+    """As `shown`, but control characters as escapes: few fonts have the symbols for them."""
+    return "".join(
+        repr(chr(ord(char) - 0x2400))[1:-1] if "\u2400" <= char < "\u2420" else char for char in shown(text)
+    ).replace("\u2421", "\\x7f")
+
+
+@lru_cache(maxsize=8192)
+def _width(families: tuple[str, ...], text: str, size: float) -> float:
+    font: Any = font_manager.get_font([_path(family) for family in families])
+    font.set_size(size, 72.0)
+    font.set_text(text)
+    return float(font.get_width_height()[0]) / 64.0 / 72.0
+
+
+@lru_cache(maxsize=256)
+def _path(family: str) -> Any:
+    return font_manager.findfont(font_manager.FontProperties(family=family))
+
+
+@lru_cache(maxsize=8192)
+def _has(family: str, char: str) -> bool:
+    font: Any = font_manager.get_font(_path(family))
+    return bool(font.get_char_index(ord(char)))
+
+
+@lru_cache(maxsize=8)
+def _families(eastern: str) -> tuple[str, ...]:
+    """Every upright family, the likeliest to look well beside the base first."""
+
+    def rank(name: str) -> tuple[bool, bool, bool, bool, str]:
+        han = " CJK " in name and not name.endswith(eastern)
+        return ("Sans" not in name, "Mono" in name, han, not name.startswith("Noto"), name)
+
+    upright = {
+        font.name
+        for font in font_manager.fontManager.ttflist
+        if font.style == "normal" and font.stretch == "normal" and font.weight in (400, "normal", "regular")
+    }
+    return tuple(sorted((name for name in upright if not name.startswith((_LAST_RESORT, "cm", "STIX"))), key=rank))
+
+
+@lru_cache(maxsize=8192)
+def _family_with(char: str, eastern: str) -> str | None:
+    for family in _families(eastern):
+        try:
+            if _has(family, char):
+                return family
+        except (OSError, RuntimeError, ValueError):  # a font file that went away, or that FreeType cannot read
+            continue
+    return None
+
+
+def _eastern(characters_met: set[str]) -> str:
+    """Han characters look different in Japan, Korea and China: kana or hangul beside them tell."""
+    if any("\u3040" <= char <= "\u30ff" for char in characters_met):
+        return "JP"
+    if any("\uac00" <= char <= "\ud7a3" for char in characters_met):
+        return "KR"
+    return "SC"

@@ -1,0 +1,147 @@
+"""A trace, or several, as one HTML file that needs nothing else: no network, no build step, no other file.
+
+The texts and sizes stand in one JSON block, the arrays in blocks of base64 (deflated), so that a browser reads one head at
+a time. It runs the script and the style whose hashes the file names, and nothing else, and connects nowhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from attnctl.readings.overview import Overview
+from attnctl.readings.trace import Trace
+from attnctl.render import colours
+from attnctl.render.page.overview import Exact, pack_overview
+from attnctl.render.page.packing import Blobs, Budget, pack_trace
+from attnctl.text import shown
+
+SCRIPTS = (  # in the order in which they stand in the page
+    "dom.js", "data.js", "colour.js", "state.js", "overview.js", "pen.js", "figure.js", "pointing.js", "heads.js",
+    "sentence.js", "row.js", "arithmetic.js", "softmax.js", "save.js", "main.js",
+)  # fmt: skip
+
+
+def page(
+    traces: Sequence[Trace | Overview],
+    *,
+    exact: Sequence[Exact] = (),
+    labels: Sequence[str] | None = None,
+    over_training: bool = False,
+    start: dict[str, Any] | None = None,
+    title: str | None = None,
+    max_bytes: int = 40_000_000,
+) -> str:
+    """The HTML of one trace, of two side by side with their difference, of a run `over_training`, or of one overview.
+
+    `labels` name the traces; `start` says what is chosen at first (`layer`, `head`, `query`, `key`: numbers). Exact float32
+    where that stays small, otherwise as fine as `max_bytes` of HTML allow; the page says which.
+    """
+    blobs = Blobs()
+    budget = Budget(max_bytes // max(1, len(traces)))
+    names = list(labels) if labels is not None else names_of(traces)
+    document = {
+        "schema": "attnctl.page/1",
+        "mode": "steps" if over_training else "compare" if len(traces) == 2 else "one",
+        "traces": [
+            pack_overview(trace, name, blobs, exact)
+            if isinstance(trace, Overview)
+            else pack_trace(trace, name, blobs, budget, walked=not over_training or at == 0)
+            for at, (trace, name) in enumerate(zip(traces, names, strict=True))
+        ],
+        "start": start or {},
+        "maps": maps(),
+    }
+    return assemble(document, blobs, title or headline(traces))
+
+
+def names_of(traces: Sequence[Trace | Overview]) -> list[str]:
+    """What to call each of several traces: by model, or by text, or by the first setting in which they differ."""
+    ways = [[trace.model.name for trace in traces], [shown(trace.text)[:60] for trace in traces]]
+    for setting in ("seed", "scale", "temperature", "causal", "n_heads", "d_k", "positions", "rope_theta"):
+        ways.append([f"{setting} {getattr(trace.model, setting)}" for trace in traces])
+    ways.append([chr(ord("A") + at) for at in range(len(traces))])
+    return next(names for names in ways if len(set(names)) == len(names))
+
+
+def headline(traces: Sequence[Trace | Overview]) -> str:
+    """The title of the browser's tab."""
+    text = shown(traces[0].text) or traces[0].model.name
+    return f"{text[:80]}{'…' if len(text) > 80 else ''} · attnctl"
+
+
+def maps() -> dict[str, Any]:
+    """The colour maps, as stops, for a light and a dark page."""
+    return {
+        "heat": {"light": colours.HEAT_ON_LIGHT, "dark": colours.HEAT_ON_DARK},
+        "viridis": {"light": colours.VIRIDIS, "dark": colours.VIRIDIS},
+        "cividis": {"light": colours.CIVIDIS, "dark": colours.CIVIDIS},
+    }
+
+
+def assemble(document: dict[str, Any], blobs: Blobs, title: str) -> str:
+    """The file: the template with the style, the script, the data and the policy that allows just these put in."""
+    style, script = _read("page.css"), "\n".join(_read(name) for name in SCRIPTS)
+    parts = {
+        "title": html.escape(title.encode("utf-8", "replace").decode()),
+        "policy": policy(style, script),
+        "style": style,
+        "script": script,
+        "data": as_data(document),
+        "blobs": blobs.html(),
+    }
+    pieces = _read("page.html").split("{{")  # not replace(): what was put in is never searched again
+    out = [pieces[0]]
+    for piece in pieces[1:]:
+        name, _, rest = piece.partition("}}")
+        out += [parts[name], rest]
+    return "".join(out)
+
+
+def policy(style: str, script: str) -> str:
+    """A Content-Security-Policy: this script, this style, pictures made by the page itself, and no connection at all."""
+    return (
+        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def as_data(document: dict[str, Any]) -> str:
+    """JSON that may stand inside a <script> element: pure ASCII, and no sign that HTML could read as its own."""
+    text = json.dumps(document, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+@cache
+def _read(name: str) -> str:
+    return files("attnctl.render.page").joinpath("web", name).read_text(encoding="utf-8")
+
+
+def frame(trace: Trace, height: int = 760, max_bytes: int = 8_000_000) -> str:
+    """The page inside an <iframe>, as a notebook shows it. Sealed off from the notebook's own page.
+
+    A trace too large to be kept in a notebook is named, with what to do about it.
+    """
+    count = sum(layer.weights.size for layer in trace.layers if layer.weights is not None)
+    if count == 0 or count > max_bytes // 2:
+        said = (
+            f"{headline([trace])}: {count:,} weights; too many to show here, see attnctl view"
+            if count
+            else "no weights"
+        )
+        return f"<p>{html.escape(said)}</p>"
+    inside = html.escape(page([trace], max_bytes=max_bytes), quote=True)
+    return (
+        f'<iframe srcdoc="{inside}" sandbox="allow-scripts allow-downloads" title="attention, by attnctl" '
+        f'style="width:100%;height:{height}px;border:0"></iframe>'
+    )

@@ -1,0 +1,252 @@
+"""A trace packed for the page: its words as JSON, its arrays as deflated bytes in base64, one block a head."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attnctl import steps
+from attnctl.errors import AttnctlError
+from attnctl.readings import measures
+from attnctl.readings.trace import LayerTrace, ModelInfo, Trace
+from attnctl.text import shown
+from attnctl.tokens import Token
+
+# what a head keeps beside its weights, most needed first
+DETAILS = ("queries", "keys", "values", "scores", "bias", "scaled_scores", "dropped_weights", "context")
+THUMBNAIL = 40  # the side, in cells, of the small picture of a head
+LEVELS = (0, 65535, 4095, 1023, 255)  # 0: exact float32; otherwise square roots of weights in so many even steps
+
+
+@dataclass
+class Blobs:
+    """Blocks of bytes, each written once however often it is named."""
+
+    blocks: list[str] = field(default_factory=list)
+    known: dict[bytes, int] = field(default_factory=dict)
+
+    def add(self, data: bytes) -> int:
+        """The number of the block that holds `data`."""
+        digest = hashlib.sha256(data).digest()
+        if digest not in self.known:
+            self.known[digest] = len(self.blocks)
+            self.blocks.append(base64.b64encode(squeezed(data)).decode())
+        return self.known[digest]
+
+    def html(self) -> str:
+        """The blocks as elements that no browser runs."""
+        return "\n".join(f'<script type="text/plain" id="b{at}">{text}</script>' for at, text in enumerate(self.blocks))
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How large one trace may become: bytes of base64 for the weights, and bytes before packing for the rest."""
+
+    html: int
+
+    @property
+    def details(self) -> int:
+        """Bytes of float32 that queries, keys, values and scores may take."""
+        return self.html // 2
+
+
+def squeezed(data: bytes) -> bytes:
+    """`data` deflated (zlib), a little less thoroughly where there is much of it."""
+    return zlib.compress(data, 6 if len(data) < 200_000 else 4)
+
+
+def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: Budget, walked: bool = True) -> dict[str, Any]:
+    """What the page reads of a trace. Raises AttnctlError where it holds no weights."""
+    if not trace.layers or any(layer.weights is None for layer in trace.layers):
+        raise AttnctlError("this trace holds no weights to look at: write it without narrowing its steps")
+    levels = fitting_levels(trace, budget)
+    details = fitting_details(trace, budget)
+    found = steps.focus(trace)
+    return {
+        "label": shown(label),
+        "text": trace.text,
+        "model": described(trace.model, steps.is_default_scale(trace)),
+        "tokens": packed_tokens(trace.tokens, trace.text),
+        "keyTokens": None if trace.key_tokens is None else packed_tokens(trace.key_tokens, trace.text),
+        "layers": [pack_layer(layer, blobs, levels, details) for layer in trace.layers],
+        "levels": levels,
+        "thumbs": pack_thumbnails(weight_grids(trace), blobs),
+        "lacking": [name for name in DETAILS[:3] if _has(trace, name) and name not in details],
+        "focus": None if found is None else {k: getattr(found, k) for k in ("layer", "head", "query", "key")},
+        "steps": packed_steps(trace) if walked else None,
+        "predictions": [{"at": p.position, "text": shown(p.text), "p": p.probability} for p in trace.predictions],
+        "notes": [shown(note) for note in trace.notes],
+    }
+
+
+def described(info: ModelInfo, default_scale: bool = False) -> dict[str, Any]:
+    """The model in a few facts."""
+    names = (
+        "kind",
+        "d_model",
+        "d_k",
+        "d_v",
+        "n_heads",
+        "n_layers",
+        "causal",
+        "scale",
+        "soft_cap",
+        "temperature",
+        "seed",
+    )
+    facts = {name: value for name in names if (value := getattr(info, name)) is not None}
+    return {"name": shown(info.name), "defaultScale": default_scale} | facts
+
+
+def packed_tokens(tokens: tuple[Token, ...], text: str) -> dict[str, Any]:
+    """The tokens' labels, which are special, which follow without a space, and which word each belongs to."""
+    return {
+        "labels": [shown(token.text) for token in tokens],
+        "special": [at for at, token in enumerate(tokens) if token.special],
+        "unknown": [at for at, token in enumerate(tokens) if token.unknown],
+        "glued": [at for at in range(1, len(tokens)) if _touches(tokens[at - 1], tokens[at], text)],
+        "words": words_of(tokens, text),
+    }
+
+
+def words_of(tokens: tuple[Token, ...], text: str) -> list[int]:
+    """For each token the number of its word."""
+    return [number for number, group in enumerate(measures.groups(tokens, text)) for _ in group]
+
+
+def _touches(before: Token, token: Token, text: str) -> bool:
+    """Whether no space stands between two tokens in the text."""
+    if before.special or token.special or before.end is None or token.start is None:
+        return False
+    blank = text[before.end - 1 : before.end].isspace() or text[token.start : token.start + 1].isspace()
+    return before.end == token.start and 0 < token.start < len(text) and not blank
+
+
+def packed_steps(trace: Trace) -> dict[str, Any]:
+    """The words of the steps, as `explain` says them: once for all heads that share them."""
+    lists: list[Any] = []
+    of: dict[str, int] = {}
+    whole: list[Any] = []
+    for head in sorted({head for layer in trace.layers for head in layer.heads}):
+        of_layer: dict[int, list[Any]] = {}
+        for step in steps.walk(trace, [head]):
+            words = {"name": step.name, "title": step.title, "formula": step.formula, "sentence": step.sentence}
+            if step.head is not None and step.layer is not None:
+                of_layer.setdefault(step.layer, []).append(words)
+            elif not of:
+                whole.append(words | {"layer": step.layer})
+        for layer, said in of_layer.items():
+            if said not in lists:
+                lists.append(said)
+            of[f"{layer}/{head}"] = lists.index(said)
+    return {"lists": lists, "of": of, "whole": whole}
+
+
+def weight_grids(trace: Trace) -> list[npt.NDArray[np.float32]]:
+    """The weights of every head, layer by layer: (n_q, n_k) each."""
+    return [grid for layer in trace.layers if layer.weights is not None for grid in layer.weights]
+
+
+# --- arrays ------------------------------------------------------------------------------------------------------
+
+
+def pack_layer(layer: LayerTrace, blobs: Blobs, levels: int, details: tuple[str, ...]) -> dict[str, Any]:
+    """One layer: its heads' weights, each a block of its own, its mask, and the details that fit."""
+    assert layer.weights is not None
+    heads = []
+    for at, head in enumerate(layer.heads):
+        weights = np.ascontiguousarray(layer.weights[at], dtype="<f4")  # (n_q, n_k)
+        kept = {name: array[at] for name in details if (array := getattr(layer, name)) is not None}
+        heads.append(
+            {
+                "head": head,
+                "weights": pack_weights(weights, levels, blobs),
+                "sums": blobs.add(weights.sum(axis=1, dtype=np.float64).astype("<f4").tobytes()),
+                "details": {
+                    name: [blobs.add(array.astype("<f4").tobytes()), *array.shape] for name, array in kept.items()
+                },
+            }
+        )
+    return {
+        "layer": layer.layer,
+        "rows": None if layer.rows is None else list(layer.rows),
+        "mask": None if layer.mask is None else blobs.add(layer.mask.astype(np.uint8).tobytes()),
+        "heads": heads,
+    }
+
+
+def pack_weights(weights: npt.NDArray[np.float32], levels: int, blobs: Blobs) -> dict[str, Any]:
+    """Weights (n_q, n_k) as float32 (levels 0), or as whole numbers c with weight = top · (c / levels)²."""
+    if not levels:
+        return {"blob": blobs.add(weights.tobytes())}
+    top = float(weights.max(initial=0.0))
+    return {"blob": blobs.add(coded(weights, levels)), "top": top}
+
+
+def coded(weights: npt.NDArray[np.float32], levels: int) -> bytes:
+    """The whole numbers of `pack_weights`: one byte each up to 255, else all low bytes and then all high bytes."""
+    top = float(weights.max(initial=0.0)) or 1.0
+    codes = np.rint(np.sqrt(weights / np.float32(top)) * np.float32(levels))  # (n_q, n_k)
+    if levels < 256:
+        return bytes(codes.astype(np.uint8).tobytes())
+    whole = codes.astype(np.uint16)  # (n_q, n_k)
+    return bytes((whole & 255).astype(np.uint8).tobytes() + (whole >> 8).astype(np.uint8).tobytes())
+
+
+def fitting_levels(trace: Trace, budget: Budget) -> int:
+    """The finest of LEVELS that keeps the weights within the budget, judged by a sample of heads."""
+    grids = weight_grids(trace)
+    size = sum(grid.size for grid in grids)
+    if size * 4 * 4 // 3 <= budget.html // 4 or any(grid.min(initial=0.0) < 0 for grid in grids):
+        return 0  # small, or no weights in the strict sense: kept as they are
+    sample = grids[:: max(1, len(grids) // 6)]
+    share = size / sum(grid.size for grid in sample)
+    for levels in LEVELS[1:-1]:
+        packed = sum(len(squeezed(coded(grid, levels))) for grid in sample)
+        if packed * share * 4 / 3 * 1.04 <= budget.html * 0.95:
+            return levels
+    return LEVELS[-1]
+
+
+def fitting_details(trace: Trace, budget: Budget) -> tuple[str, ...]:
+    """The names of DETAILS that fit: all of them, or the first three (the rest follows from those), or none."""
+    for names in (DETAILS, DETAILS[:3]):
+        size = 4 * sum(array.size for layer in trace.layers for n in names if (array := getattr(layer, n)) is not None)
+        if size <= budget.details:
+            return names
+    return ()
+
+
+def _has(trace: Trace, name: str) -> bool:
+    return any(getattr(layer, name) is not None for layer in trace.layers)
+
+
+def pack_thumbnails(grids: Iterable[npt.NDArray[Any]], blobs: Blobs) -> dict[str, Any]:
+    """A small picture of every head's grid, in their order: square roots of pooled weights, each a share of its own top."""
+    pictures = []
+    for grid in grids:
+        small = pooled(np.clip(grid, 0, None))  # (rows, columns), at most THUMBNAIL each
+        pictures.append(np.rint(np.sqrt(small / (small.max() or 1.0)) * 255).astype(np.uint8))
+    rows, columns = pictures[0].shape
+    if any(picture.shape != (rows, columns) for picture in pictures):
+        raise AttnctlError("the layers of this trace hold different query rows: choose one layer")
+    return {"blob": blobs.add(np.stack(pictures).tobytes()), "rows": rows, "columns": columns}
+
+
+def pooled(grid: npt.NDArray[Any], side: int = THUMBNAIL) -> npt.NDArray[Any]:
+    """`grid` (n_q, n_k) with neighbours averaged until no side is longer than `side`: (≤ side, ≤ side)."""
+    for axis in (0, 1):
+        n = grid.shape[axis]
+        if n > side:
+            edges = np.arange(side) * n // side  # (side,)
+            counts = np.diff(np.append(edges, n))  # (side,)
+            shape = (-1, 1) if axis == 0 else (1, -1)
+            grid = np.add.reduceat(grid, edges, axis=axis) / counts.reshape(shape).astype(np.float32)
+    return grid

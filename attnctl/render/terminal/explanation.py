@@ -1,0 +1,261 @@
+"""The walk through a trace for a terminal: numbers, formulas and plain sentences, in the order of the mathematics."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from attnctl.readings.trace import Trace
+from attnctl.render.terminal.number_grid import ACCENT, DIM, Grid, bar, cropped, label, label_fit, padded
+from attnctl.render.terminal.worked_example import Blackboard, summary_line
+from attnctl.steps import Focus, Part, Step, walk
+from attnctl.tokens import BLANKS
+
+INDENT = 5
+
+
+class Explanation:
+    """A trace as a rich renderable: every step, for one head a layer, one query's arithmetic written out.
+
+    `focus` names the layer, head and query that are looked at most closely; `heads` the heads whose steps are shown.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        focus: Focus | None,
+        *,
+        heads: Mapping[int, Sequence[int]] | None = None,
+        only: Collection[str] | None = None,
+        precision: int = 2,
+        story: bool = False,
+    ) -> None:
+        self.trace, self.focus, self.only, self.precision, self.story = trace, focus, only, precision, story
+        self.heads = heads or {layer.layer: layer.heads for layer in trace.layers}
+        self.queries = [label(token) for token in trace.tokens]
+        self.keys = [label(token) for token in trace.keys_of]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The lines of the walk, none wider than the console."""
+        self._console, self._width = console, options.max_width
+        width = self._width
+        if self.only is None:
+            yield from self._title(width)
+        place = (-1, -1)
+        for number, step in enumerate(self._steps(), 1):
+            if step.layer is not None and self._many() and (step.layer, step.head) != place and step.head is not None:
+                place = (step.layer, step.head)
+                yield from self._place(step.layer, step.head, width)
+            yield from self._step(number, step, width)
+
+    def _steps(self) -> Iterator[Step]:
+        for step in walk(self.trace, None, self.only):
+            if step.layer is None or step.head is None or step.head in self.heads.get(step.layer, ()):
+                yield step
+
+    def _many(self) -> bool:
+        model = self.trace.model
+        return (model.n_layers or 1) > 1 or (model.n_heads or 1) > 1
+
+    def _prose(self, text: str, style: str = "", indent: int = INDENT) -> Iterator[Text]:
+        """Wrapped to the width, without trailing spaces."""
+        for line in Text(text).wrap(self._console, max(self._width - indent, 8)):
+            yield Text(" " * indent).append(line.plain.rstrip(), style=style)
+
+    # --- the parts of the page -----------------------------------------------------------------------------------
+
+    def _title(self, width: int) -> Iterator[Text]:
+        yield Text("")
+        text = label(" ".join(self.trace.text.split())) or " ".join(self.queries)
+        yield from self._prose(label_fit(text, 4 * (width - 4)), "bold", 2)
+        yield from self._prose(self._model_line(), DIM, 2)
+        for note in self.trace.notes:
+            yield from self._prose(note, indent=2)
+        if any(token.unknown for token in self.trace.tokens):
+            yield from self._prose("† not among the words the model knows: read as its unknown word", indent=2)
+
+    def _model_line(self) -> str:
+        m = self.trace.model
+        parts = [f"model {m.name}"]
+        for count, what in ((m.n_layers, "layer"), (m.n_heads, "head")):
+            if count:
+                parts.append(f"{count} {what}{'s' * (count != 1)}")
+        if m.n_kv_heads and m.n_kv_heads != m.n_heads:
+            parts.append(f"{m.n_kv_heads} key/value head{'s' * (m.n_kv_heads != 1)}")
+        parts += [f"{name} {value}" for name, value in (("d_model", m.d_model), ("d_k", m.d_k)) if value]
+        parts += ["causal"] if m.causal else []
+        parts += [f"seed {m.seed}"] if m.seed is not None else []
+        parts += [m.device] if m.device != "cpu" else []
+        return " · ".join(parts)
+
+    def _place(self, layer: int, head: int, width: int) -> Iterator[Text]:
+        model = self.trace.model
+        line = self._where(layer, head)
+        left = {"head": (model.n_heads or 1) - len(self.heads.get(layer, ()))}
+        left["layer"] = (model.n_layers or 1) - len(self.heads)
+        others = [f"{n} more {what}{'s' * (n != 1)}: --{what} all" for what, n in left.items() if n > 0]
+        more = "   " + ", ".join(others) if others else ""
+        yield Text("")
+        yield (
+            Text(no_wrap=True, overflow="crop")
+            .append(f" ── {line}", style=f"bold {ACCENT}")
+            .append(label_fit(more, width - 8 - len(line)), style=DIM)
+        )
+
+    def _step(self, number: int, step: Step, width: int) -> Iterator[Text]:
+        yield Text("")
+        yield from _heading(number, step, width)
+        yield from self._prose(step.sentence, DIM)
+        if self.story and step.story:
+            yield from self._prose(step.story, "italic")
+        room = width - INDENT
+        for at, line in enumerate(self._body(step, room)):
+            if at == 0:
+                yield Text("")
+            yield cropped(Text(" " * INDENT).append_text(line), width)
+
+    def _body(self, step: Step, width: int) -> Iterator[Text]:
+        if step.name == "tokens":
+            yield from self._tokens(width)
+        elif step.name == "prediction":
+            yield from self._predictions(width)
+        elif step.name == "summary":
+            yield from self._summary(width)
+        else:
+            for at, part in enumerate(step.parts):
+                if at:
+                    yield Text("")
+                if len(step.parts) > 1:
+                    yield Text(f"{part.symbol}", style="bold").append(f"  {_shape(part)}", style=f"not bold {DIM}")
+                yield from self._grid(step, part).lines(width)
+            if step.layer is not None and step.head is not None:
+                yield from self._blackboard(step, width)
+
+    def _grid(self, step: Step, part: Part) -> Grid:
+        layer = None if step.layer is None else self.trace.layer(step.layer)
+        rows, mark = self.queries, None if self.focus is None else self.focus.query
+        if part.rows == "keys":
+            rows, mark = self.keys, None
+        if layer is not None and layer.rows is not None and part.rows == "queries":
+            rows = [self.queries[i] for i in layer.rows]
+            mark = layer.rows.index(mark) if mark in layer.rows else None
+        square = part.columns == "keys"
+        columns = self.keys if square else [str(d) for d in range(part.array.shape[1])]
+        weights = part.name in ("weights", "dropped_weights")
+        hidden = square and weights
+        return Grid(
+            part.array,
+            rows,
+            columns,
+            self.precision,
+            mask=layer.mask if hidden and layer is not None else None,
+            heat=weights,
+            sums=weights,
+            mark=mark if part.rows != "keys" else None,
+            must=(self.focus.key, self.focus.query) if square and self.focus is not None else (),
+        )
+
+    def _blackboard(self, step: Step, width: int) -> Iterator[Text]:
+        assert step.layer is not None and step.head is not None
+        layer = self.trace.layer(step.layer)
+        if self.focus is None or (layer.rows is not None and self.focus.query not in layer.rows):
+            return
+        board = Blackboard(self.trace, layer, step.head, self.focus.query, self.precision, width)
+        x = self.trace.embeddings if layer.input is None else layer.input
+        row = None if x is None else x[self.focus.query]  # (d_model,)
+        written = {
+            "projections": lambda: board.projection("Q", row),
+            "rope": board.rotation,
+            "scores": board.dot_products,
+            "scaled": board.division,
+            "weights": board.softmax,
+            "context": board.weighted_values,
+        }
+        lines = written[step.name]() if step.name in written else []
+        if lines:
+            yield Text("")
+            yield from lines
+
+    def _tokens(self, width: int) -> Iterator[Text]:
+        tokens = self.trace.tokens
+        limit = 24
+        shown = tokens if len(tokens) <= limit else tokens[: limit - 1]
+        left = max(cell_len(label(token, 24)) for token in shown)
+        yield Text(padded("index", 5) + "  " + padded("token", left, right=False) + "  " + padded("id", 6), style=DIM)
+        for at, token in enumerate(shown):
+            line = Text(padded(str(at), 5), style=DIM).append("  ")
+            line.append(padded(label(token, 24), left, right=False), style="bold not dim")
+            line.append("  " + padded("" if token.id is None else str(token.id), 6), style="not dim")
+            yield line.append("  special" if token.special else "", style=DIM)
+        if len(shown) < len(tokens):
+            yield Text(f"    … {len(tokens) - len(shown)} more tokens", style=DIM)
+
+    def _predictions(self, width: int) -> Iterator[Text]:
+        for position in dict.fromkeys(p.position for p in self.trace.predictions):
+            blank = self.trace.tokens[position]
+            fills = blank.text in BLANKS or not self.trace.model.causal
+            yield Text("in the place of " if fills else "after ", style=DIM).append(label(blank), style="bold not dim")
+            mine = [p for p in self.trace.predictions if p.position == position]
+            left = max(cell_len(label(p.text, 20)) for p in mine)
+            for p in mine:
+                share = f"{p.probability * 100:5.1f} %"
+                yield Text("  " + padded(label(p.text, 20), left, right=False) + f"  {share}  ").append(
+                    bar(p.probability, max(4, min(24, width - left - 14))), style=ACCENT
+                )
+
+    def _summary(self, width: int) -> Iterator[Text]:
+        for layer in self.trace.layers:
+            if layer.weights is None:
+                continue
+            for head in self.heads.get(layer.layer, layer.heads):
+                if self._many():
+                    yield Text(self._where(layer.layer, head), style=DIM)
+                rows = list(layer.rows) if layer.rows is not None else list(range(len(self.trace.tokens)))
+                for query in rows[:24]:
+                    yield Text("  " + summary_line(self.trace, layer, head, query, width - 2))
+                if len(rows) > 24:
+                    yield Text(f"  … {len(rows) - 24} more tokens", style=DIM)
+        yield from self._last_line(width)
+
+    def _last_line(self, width: int) -> Iterator[Text]:
+        if self.focus is None:
+            return
+        layer = self.trace.layer(self.focus.layer)
+        where = self._where(self.focus.layer, self.focus.head)
+        place = f"In {where}, " if where else ""
+        room = width - len(place) - 1
+        about = self.trace, layer, self.focus.head, self.focus.query
+        line = summary_line(*about, room)
+        if "…" in line:  # on two lines, then
+            line = summary_line(*about, max(width, 60))
+        yield Text("")
+        for part in Text(f"{place}{line}.").wrap(self._console, width):
+            yield Text(part.plain.rstrip(), style=f"bold {ACCENT}")
+
+    def _where(self, layer: int, head: int) -> str:
+        model = self.trace.model
+        where = [f"layer {layer}"] if (model.n_layers or 1) > 1 else []
+        return ", ".join(where + [f"head {head}"] * ((model.n_heads or 1) > 1))
+
+
+def _heading(number: int, step: Step, width: int) -> Iterator[Text]:
+    shape = _shape(step.parts[0]) if len(step.parts) == 1 else ""
+    line = Text(f" {number:>2}  ", style=f"bold {ACCENT}")
+    line.append(step.title, style="bold default")
+    used = cell_len(line.plain)
+    formula = step.formula
+    below = used + 3 + len(formula) + 2 + len(shape) > width
+    if formula and not below:
+        line.append("   " + formula, style="not bold default")
+    if shape:
+        line.append(" " * (width - cell_len(line.plain) - len(shape)) + shape, style=f"not bold {DIM} default")
+    yield cropped(line, width)
+    if formula and below:
+        yield Text(" " * INDENT + label_fit(formula, width - INDENT))
+
+
+def _shape(part: Part) -> str:
+    return "(" + " × ".join(str(size) for size in part.array.shape) + ")"

@@ -1,0 +1,239 @@
+"""Grids of numbers for a terminal: aligned, abridged to a width with an honest ellipsis, heat behind the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.cells import cell_len, set_cell_size
+from rich.style import Style
+from rich.text import Text
+
+from attnctl.text import shown
+from attnctl.tokens import Token
+
+ACCENT = "bright_magenta"
+DIM = "dim"
+GAP = 2
+MASKED = "·"
+NAME = 8  # cells of a column's name
+
+# viridis at nine places (van der Walt and Smith): perceptually uniform, safe for colour-blind eyes
+_VIRIDIS = (
+    (68, 1, 84),
+    (71, 44, 122),
+    (59, 81, 139),
+    (44, 113, 142),
+    (33, 144, 141),
+    (39, 173, 129),
+    (92, 200, 99),
+    (170, 220, 50),
+    (253, 231, 37),
+)
+
+
+def viridis(share: float) -> tuple[int, int, int]:
+    """The colour, red, green and blue from 0 to 255, for a number from 0 to 1."""
+    place = min(max(share, 0.0), 1.0) * (len(_VIRIDIS) - 1)
+    low = min(int(place), len(_VIRIDIS) - 2)
+    r, g, b = (round(a + (c - a) * (place - low)) for a, c in zip(_VIRIDIS[low], _VIRIDIS[low + 1], strict=True))
+    return r, g, b
+
+
+def painted(colour: tuple[int, int, int]) -> Style:
+    """That background, with a foreground that can be read on it."""
+    r, g, b = colour
+    ink = "#000000" if 0.299 * r + 0.587 * g + 0.114 * b > 120 else "#ffffff"
+    return Style.parse(f"{ink} on #{r:02x}{g:02x}{b:02x}")
+
+
+def heat(share: float) -> Style:
+    """The background for a number from 0 to 1, with a foreground that can be read on it; near 0 there is none.
+
+    The darkest fifth of the map is left out: on a light terminal it would shout where there is least to see.
+    """
+    return painted(viridis(0.2 + 0.8 * min(share, 1.0))) if share >= 0.02 else Style()
+
+
+def change(amount: float) -> Style:
+    """The background for a difference from -1 to 1: orange for more, blue for less, none near 0."""
+    if abs(amount) < 0.005:
+        return Style()
+    end = (230, 97, 1) if amount > 0 else (58, 111, 184)  # told apart by every kind of colour vision
+    share = 0.25 + 0.75 * min(abs(amount), 1.0)
+    r, g, b = (round(255 + (c - 255) * share) for c in end)
+    return Style.parse(f"#000000 on #{r:02x}{g:02x}{b:02x}")
+
+
+def number(value: float, precision: int, tiny: bool = False) -> str:
+    """A number with so many decimals; never "-0.00"; in powers of ten where it is large, or where all are `tiny`."""
+    if abs(value) >= 1e6 or tiny:
+        return f"{value:.{precision}e}"
+    text = f"{value:.{precision}f}"
+    return text[1:] if text.startswith("-") and not float(text) else text
+
+
+def label(token: Token | str, width: int | None = None) -> str:
+    """A token as a label: safe, on one line, marked † where the model does not know it, at most `width` cells wide."""
+    text = shown(token if isinstance(token, str) else token.text)
+    if isinstance(token, Token) and token.unknown:
+        text += "†"
+    if any("\u0590" <= char <= "\u08ff" or "\ufb1d" <= char <= "\ufefc" for char in text):
+        text = f"\u2068{text}\u2069"  # isolate: right-to-left letters must not pull the numbers around
+    if width is not None and cell_len(text) > width:
+        text = set_cell_size(text, width - 1).rstrip() + "…"
+    return text
+
+
+def padded(text: str, width: int, right: bool = True) -> str:
+    """`text` in exactly `width` cells; right: pushed to the right edge."""
+    space = " " * max(0, width - cell_len(text))
+    return space + text if right else text + space
+
+
+def kept(count: int, room: int, must: Sequence[int] = ()) -> list[int | None]:
+    """Which of `count` rows or columns are shown where there is room for `room` lines; None stands for an ellipsis."""
+    if count <= room:
+        return list(range(count))
+    room = max(room - 1, 1)  # one line goes to an ellipsis
+    wanted = {index for index in must if 0 <= index < count}
+    head = max(1, room - 1 - len(wanted))
+    chosen = sorted({*range(head), *wanted, count - 1})
+    while len(chosen) > room and head > 1:
+        head -= 1
+        chosen = sorted({*range(head), *wanted, count - 1})
+    result: list[int | None] = []
+    for index in chosen:
+        if (result and result[-1] is not None and index > result[-1] + 1) or (not result and index > 0):
+            result.append(None)
+        result.append(index)
+    return result
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A matrix with its labels, ready to be laid out: `array` (rows, columns), numbers or a boolean mask."""
+
+    array: Any
+    rows: Sequence[str]
+    columns: Sequence[str]
+    precision: int = 2
+    mask: Any = None  # (rows, columns), false cells are shown as ·
+    heat: bool = False
+    change: bool = False  # numbers from -1 to 1, coloured by sign
+    sums: bool = False
+    mark: int | None = None  # the row to point at
+    must: tuple[int, ...] = ()  # columns that are never abridged away
+    max_rows: int = 24
+
+    def lines(self, width: int) -> list[Text]:
+        """The grid in at most `width` cells a line."""
+        array = np.asarray(self.array)
+        names = [label_fit(row, max(8, width // 4)) for row in self.rows]
+        left = max([cell_len(name) for name in names] + [1])
+        lead = 2  # room for the pointer
+        rows = kept(len(array), self.max_rows, () if self.mark is None else (self.mark,))
+        cell, sums, columns, widths = self._columns(array, rows, width - lead - left)
+        out = [self._header(columns, widths, lead + left, cell if sums else 0)] if any(self.columns) else []
+        for row in rows:
+            if row is None:
+                out.append(Text(" " * lead + "⋮", style=DIM))
+            else:
+                out.append(
+                    self._row(array, row, columns, widths, padded(names[row], left, right=False), cell if sums else 0)
+                )
+        return out + self._left_out(array, rows, columns, lead)
+
+    def _columns(
+        self, array: Any, rows: Sequence[int | None], width: int
+    ) -> tuple[int, bool, list[int | None], list[int]]:
+        """How wide a number is, whether sums fit, and which columns are shown (None: an ellipsis), how wide each."""
+        seen = array[[row for row in rows if row is not None]]
+        wide = 1 if array.dtype == np.bool_ else max(len(self._number(float(x))) for x in (seen.min(), seen.max()))
+        names = [cell_len(name) for name in self.columns]
+        cell = max(wide, min(max([*names, 1]), NAME))
+        sums = self.sums and width >= 2 * (cell + GAP) + 1
+        room = width - (cell + GAP + 1 if sums else 0)  # cells for the columns
+        own = ([max(wide, min(name, longest)) for name in names] for longest in (NAME, 6, 4))
+        for widths in (
+            [cell] * len(names),
+            *own,
+        ):  # of one width, or as wide as its name: names give way before columns
+            if sum(widths) + GAP * len(widths) <= room:
+                return max(wide, min(cell, max(widths))), sums, list(range(len(widths))), widths
+        columns = kept(array.shape[1], max(1, room // (cell + GAP)), self.must)
+        if None in columns:  # the ellipsis is narrower than a number
+            columns = kept(array.shape[1], max(1, (room - 1 - GAP) // (cell + GAP) + 1), self.must)
+        widths = [1 if at is None else max(wide, min(names[at], NAME)) for at in columns]
+        while sum(widths) + GAP * len(widths) > room and len(columns) > 1:
+            del columns[-2 if len(columns) > 2 else -1], widths[-2 if len(widths) > 2 else -1]
+        return cell, sums, columns, widths
+
+    def _number(self, value: float) -> str:
+        largest = float(np.abs(self.array).max())
+        return number(value, self.precision, tiny=not self.heat and 0 < largest < 0.5 * 10**-self.precision)
+
+    def _background(self, value: float) -> Style:
+        return heat(value) if self.heat else change(value) if self.change else Style()
+
+    def _header(self, columns: Sequence[int | None], widths: Sequence[int], left: int, cell: int) -> Text:
+        line = Text(" " * left, style=DIM)
+        for at, width in zip(columns, widths, strict=True):
+            line.append(" " * GAP + padded("…" if at is None else label_fit(self.columns[at], width), width))
+        if cell:
+            line.append(" " * (GAP + 1) + padded("Σ", cell))
+        return line
+
+    def _row(
+        self, array: Any, row: int, columns: Sequence[int | None], widths: Sequence[int], name: str, cell: int
+    ) -> Text:
+        marked = row == self.mark
+        line = Text("▸ " if marked else "  ", style=ACCENT if marked else "")
+        line.append(name, style="bold" if marked else "")
+        for at, width in zip(columns, widths, strict=True):
+            line.append(" " * (GAP - 1) if self.heat or self.change else " " * GAP)
+            hidden = self.mask is not None and at is not None and not self.mask[row][at]
+            if at is None:
+                text, style = "…", Style(dim=True)
+            elif hidden:
+                text, style = MASKED, Style(dim=True)
+            elif array.dtype == np.bool_:
+                text, style = ("✓" if array[row, at] else MASKED), Style(dim=not array[row, at])
+            else:
+                text = self._number(float(array[row, at]))
+                style = self._background(float(array[row, at]))
+            text = padded(text, width)
+            line.append(f" {text}" if self.heat or self.change else text, style=style)
+        if cell:
+            total = self._number(float(array[row].sum()))
+            line.append(" " * (GAP + 1) + padded(total, cell), style=DIM)
+        return line
+
+    def _left_out(self, array: Any, rows: Sequence[int | None], columns: Sequence[int | None], lead: int) -> list[Text]:
+        parts = []
+        for shown_, count, what in ((rows, array.shape[0], "row"), (columns, array.shape[1], "column")):
+            missing = count - sum(at is not None for at in shown_)
+            if missing:
+                parts.append(f"{missing} more {what}{'s' * (missing != 1)}")
+        return [Text(" " * lead + "… " + ", ".join(parts), style=DIM)] if parts else []
+
+
+def label_fit(text: str, width: int) -> str:
+    """`text` in at most `width` cells, its end replaced by … where it is longer."""
+    return text if cell_len(text) <= width else set_cell_size(text, max(width - 1, 0)).rstrip() + "…"
+
+
+def cropped(line: Text, width: int) -> Text:
+    """The line in one piece: never wrapped, never followed by spaces."""
+    line.truncate(width)
+    line.rstrip()
+    line.no_wrap = True
+    return line
+
+
+def bar(share: float, width: int) -> str:
+    """A bar for a number from 0 to 1, exact to an eighth of a cell."""
+    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
+    return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]

@@ -1,0 +1,55 @@
+"""A question, its marking and the score, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rich.console import Console, ConsoleOptions
+from rich.text import Text
+
+from attnctl.render.terminal.number_grid import ACCENT, DIM, cropped, padded
+from attnctl.text import shown
+
+if TYPE_CHECKING:
+    from attnctl.readings.quiz import Question
+
+MARGIN = 8
+
+
+class Beside:
+    """A mark in the margin, and lines of text beside it, each as many lines as it takes; a blank line first."""
+
+    def __init__(self, mark: Text, *lines: Text) -> None:
+        self.mark, self.lines = mark, lines
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        """The lines, none wider than the console."""
+        margin = Text(padded(self.mark.plain, MARGIN), style=self.mark.style)
+        for line in self.lines:
+            yield Text("")
+            for part in line.wrap(console, max(10, options.max_width - MARGIN - 2)):
+                whole = Text("").append_text(margin).append("  ").append_text(part)
+                yield cropped(whole, options.max_width)
+                margin = Text(" " * MARGIN)
+
+
+def put(question: Question, number: int, count: int) -> Beside:
+    """The question with the numbers it takes, and the choices by letter."""
+    letters = (f"{chr(ord('a') + at)}) {choice}" for at, choice in enumerate(question.choices))
+    more = [Text("   ".join(parts)) for parts in (question.facts, tuple(letters)) if parts]
+    return Beside(Text(f"{number}/{count}", style=DIM), Text(question.text, style="bold"), *more)
+
+
+def marked(question: Question, given: str, good: bool) -> Beside:
+    """What became of an answer, and why."""
+    if good:
+        return Beside(Text("right", style=f"bold {ACCENT}"), Text(question.why))
+    answer = question.answer if question.choices else f"{float(question.answer):.2f}".removesuffix(".00")
+    return Beside(Text("wrong" if given else "passed", style="bold"), Text(f"It is {shown(answer)}. {question.why}"))
+
+
+def result(correct: int, answered: int, count: int) -> Text:
+    """The score."""
+    text = Text(f"\n  {correct} of {count} right", style=f"bold {ACCENT}")
+    return text if answered == count else text.append(f", {answered} answered", style="not bold default")

@@ -1,0 +1,114 @@
+"""One row of a long text: where a query looks, with the surroundings of what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from attnctl.arrays import Floats
+from attnctl.readings.overview import LongRow, Part
+from attnctl.render.terminal.number_grid import ACCENT, DIM, bar, label, label_fit, padded
+from attnctl.text import shown
+from attnctl.tokens import Token
+
+AROUND = 40  # characters of the text on each side of a key
+BAR = 12
+IN_FULL = 6  # heads, beyond which each has one line
+
+
+class Row:
+    """A LongRow as a rich renderable: for each head its entropy, its top keys, and its mass by `parts` of the text."""
+
+    def __init__(self, row: LongRow, parts: Sequence[Part] = (), top: int = 10) -> None:
+        self.row, self.parts, self.top = row, parts, top
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The query in its text, then head by head."""
+        row, width = self.row, options.max_width
+        yield Text(f"{row.model.name}, {len(row.tokens):,} tokens", style="bold")
+        query = row.tokens[row.query]
+        yield _line(Text(f"query {row.query}  "), row.text, query, width)
+        if len(row.weights) > IN_FULL:
+            yield from self._briefly(width)
+            return
+        for (layer, head), weights in row.weights.items():
+            yield Text("")
+            yield Text(f"layer {layer}, head {head}").append(f"   {_summary(weights)}", style=DIM)
+            yield from self._keys(weights, width)
+            if self.parts:
+                yield Text("")
+                yield from self._by_part(weights, width)
+
+    def _briefly(self, width: int) -> Iterator[Text]:
+        """One line a head: its entropy and its top keys; --layer and --head show one in full."""
+        yield Text("")
+        yield Text("layer head  entropy  looks most at", style=DIM)
+        for (layer, head), weights in self.row.weights.items():
+            line = Text(f"{layer:>5} {head:>4}  {entropy(weights):>7.2f} ", no_wrap=True)
+            for at in np.argsort(-weights, kind="stable")[:4].tolist():
+                name = f"{weights[at]:.3f} {at} {label(self.row.keys[at], 14)}"
+                if weights[at] > 0 and cell_len(line.plain) + cell_len(name) + 2 <= width:
+                    line.append(f" {padded(name, 25, right=False)}")
+            line.rstrip()
+            yield line
+
+    def _keys(self, weights: Floats, width: int) -> Iterator[Text]:
+        row = self.row
+        best = [int(at) for at in np.argsort(-weights, kind="stable")[: self.top] if weights[at] > 0]
+        digits = len(str(len(row.keys) - 1))
+        for at in best:
+            line = Text(f"  {weights[at]:.3f} ", no_wrap=True)
+            line.append(padded(bar(float(weights[at]), BAR), BAR, right=False))
+            line.append(f" {at:>{digits}}  ", style=DIM)
+            yield _line(line, row.text if row.keys is row.tokens or row.keys == row.tokens else "", row.keys[at], width)
+        if best:
+            rest = len(row.keys) - len(best)
+            held = float(weights[best].sum())
+            yield Text(f"  {max(float(weights.sum()) - held, 0.0):.3f} on the other {rest:,} keys", style=DIM)
+
+    def _by_part(self, weights: Floats, width: int) -> Iterator[Text]:
+        masses = [(sum(float(weights[a:b].sum()) for a, b in part.ranges), part) for part in self.parts]
+        for mass, part in sorted(masses, key=lambda pair: -pair[0])[: self.top]:
+            line = Text(f"  {mass:.3f} ", no_wrap=True)
+            line.append(padded(bar(mass, BAR), BAR, right=False)).append("  ")
+            yield line.append(label_fit(label(part.name), max(8, width - cell_len(line.plain))))
+        if len(masses) > self.top:
+            yield Text(f"  … {len(masses) - self.top} more parts", style=DIM)
+
+
+def entropy(weights: Floats) -> float:
+    """Of one row, in nats."""
+    some = weights[weights > 0].astype(np.float64)
+    return float(-(some * np.log(some)).sum())
+
+
+def _summary(weights: Floats) -> str:
+    nats = entropy(weights)
+    return f"entropy {nats:.2f} nats, as if spread evenly over {np.exp(nats):.0f} keys"
+
+
+def _line(line: Text, text: str, token: Token, width: int) -> Text:
+    """The token in its surroundings, appended to the line and cut to the width."""
+    line.no_wrap = True
+    room = max(0, width - cell_len(line.plain))
+    before, after = "", ""
+    if text and token.start is not None and token.end is not None and token.end > token.start:
+        covered = text[token.start : token.end]
+        start = token.start + (len(covered) - len(covered.lstrip())) * bool(
+            covered.strip()
+        )  # a piece may begin with a space
+        before = shown(" ".join(text[max(0, start - AROUND) : start].split())) if start else ""
+        after = shown(" ".join(text[token.end : token.end + AROUND].split()))
+        before += " " * text[:start][-1:].isspace()
+        after = " " * text[token.end : token.end + 1].isspace() + after
+    name = label(token, 24)
+    side = max(0, (room - cell_len(name)) // 2)
+    kept = before[-side:] if side else ""
+    line.append(kept.rjust(min(side, AROUND + 1)), style=DIM)
+    line.append(name, style=ACCENT)
+    line.append(label_fit(after, max(0, room - cell_len(name) - min(side, AROUND + 1))), style=DIM)
+    return line

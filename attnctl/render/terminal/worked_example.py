@@ -1,0 +1,240 @@
+"""One query's arithmetic written out, as on a blackboard: every printed number can be worked out from those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from rich.cells import cell_len
+from rich.text import Text
+
+from attnctl.arrays import Floats
+from attnctl.readings.trace import LayerTrace, Trace
+from attnctl.render.terminal.number_grid import ACCENT, DIM, GAP, Grid, bar, heat, label, label_fit, number, padded
+from attnctl.steps import OTHERWISE, is_default_scale
+from attnctl.tokens import Token
+
+SHOWN_KEYS = 8  # as many keys as a reader will follow
+
+
+class Blackboard:
+    """The arithmetic of query `query` in head `head` of `layer`, as lines of at most `width` cells."""
+
+    def __init__(self, trace: Trace, layer: LayerTrace, head: int, query: int, precision: int, width: int) -> None:
+        self.trace, self.layer, self.precision, self.width = trace, layer, precision, width
+        self.query, self.at, self.row = query, layer.position_of(head), layer.row_of(query)
+        self.name = label(trace.tokens[query], 16)
+        self.names = [label(token, 14) for token in trace.keys_of]
+        self.visible = list(range(len(self.names)))
+        if layer.mask is not None:
+            self.visible = [j for j in self.visible if layer.mask[self.row, j]]
+        self.keys = self._foremost()
+
+    def _foremost(self) -> list[int]:
+        """The visible keys with the largest weights, in the order of the text."""
+        if self.layer.weights is None or len(self.visible) <= SHOWN_KEYS:
+            return self.visible[:SHOWN_KEYS]
+        weights = self.layer.weights[self.at, self.row]
+        return sorted(sorted(self.visible, key=lambda j: -weights[j])[:SHOWN_KEYS])
+
+    def _others(self) -> str:
+        left = len(self.visible) - len(self.keys)
+        return f"… {left} more key{'s' * (left != 1)}, of smaller weight" if left else ""
+
+    def _num(self, value: float) -> str:
+        return number(float(value), self.precision)
+
+    def terms(self, a: Floats, b: Floats, room: int) -> str:
+        """`a·b` term by term in at most `room` cells: 0.26×0.21 + 0.72×0.44 + … 6 more."""
+        line, best = "", f"… {len(a)} products"
+        for at, (x, y) in enumerate(zip(a, b, strict=True)):
+            left, right = self._num(x), self._num(y)
+            right = f"({right})" if right.startswith("-") else right
+            if at:
+                left = f" - {left[1:]}" if left.startswith("-") else f" + {left}"
+            line += f"{left}×{right}"
+            more = len(a) - at - 1
+            abridged = line + (f" + … {more} more" if more else "")
+            if len(abridged) <= room:
+                best = abridged
+            elif len(line) > room:
+                break
+        return best
+
+    def projection(self, symbol: str, x: Floats | None) -> list[Text]:
+        """How the first number of the query comes about from X and W_Q; x (d_model,) is the query token's row."""
+        w = self.layer.parameters.get(f"W_{symbol}")
+        rows = self.layer.queries if self.layer.queries_before_rope is None else self.layer.queries_before_rope
+        if w is None or x is None or rows is None:
+            return []
+        result = self._num(rows[self.at, self.row, 0])
+        bias = self.layer.parameters.get(f"b_{symbol}")
+        extra = "" if bias is None else f" + {self._num(bias[self.at, 0])}"
+        start = f"q({self.name})₀ = "
+        room = self.width - cell_len(start) - len(result) - len(extra) - 3
+        return [Text(f"{start}{self.terms(x, w[self.at, :, 0], room)}{extra} = ").append(result, style="bold")]
+
+    def rotation(self) -> list[Text]:
+        """The first pair of the query's dimensions, turned."""
+        before, angles, after = self.layer.queries_before_rope, self.layer.rope_angles, self.layer.queries
+        if before is None or angles is None or after is None:
+            return []
+        other = 1 if self.trace.model.rope_pairs == "interleaved" else angles.shape[1]
+        a, b = (self._num(before[self.at, self.row, d]) for d in (0, other))
+        x, y = (self._num(after[self.at, self.row, d]) for d in (0, other))
+        angle = self._num(angles[self.query, 0])
+        return [Text(f"q({self.name}): ({a}, {b}) turned by {angle} = ").append(f"({x}, {y})", style="bold")]
+
+    def dot_products(self) -> list[Text]:
+        """The query's dot product with each key."""
+        q, k, scores = self.layer.queries, self.layer.keys, self.layer.scores
+        if q is None or k is None or scores is None:
+            return []
+        left = max(cell_len(self.names[j]) for j in self.keys)
+        results = [self._num(scores[self.at, self.row, j]) for j in self.keys]
+        right = max(map(len, results))
+        room = self.width - left - right - GAP - 3
+        lines = [self._says("asks each key", "q · k")]
+        texts = [self.terms(q[self.at, self.row], k[self.at, j], room) for j in self.keys]
+        middle = max(map(len, texts))
+        for j, terms, result in zip(self.keys, texts, results, strict=True):
+            line = Text(
+                padded(self.names[j], left, right=False) + " " * GAP + padded(terms, middle, right=False) + " = "
+            )
+            lines.append(line.append(padded(result, right), style="bold"))
+        return self._closed(lines)
+
+    def _says(self, what: str, formula: str) -> Text:
+        text = Text(f"{self.name} ", style=f"bold {ACCENT}").append(f"{what}:", style="not bold default")
+        fits = formula and cell_len(text.plain) + 1 + cell_len(formula) <= self.width
+        return text.append(f" {formula}", style="not bold dim default") if fits else text
+
+    def _closed(self, lines: list[Text]) -> list[Text]:
+        return lines + ([Text(self._others(), style=DIM)] if self._others() else [])
+
+    def division(self) -> list[Text]:
+        """One score scaled, with its numbers."""
+        scores, scaled = self.layer.scores, self.layer.scaled_scores
+        scale = self.trace.model.scale
+        if scores is None or scaled is None or scale is None or scale == 1.0 or not self.keys:
+            return []
+        if self.trace.model.soft_cap is not None or self.layer.bias is not None:
+            return []
+        j = self._best()
+        by = f"√{self.trace.model.d_k}" if is_default_scale(self.trace) else f"{scale:.6g}"
+        sign = "/" if is_default_scale(self.trace) else "×"
+        line = Text(f"{self.name} → {self.names[j]}: {self._num(scores[self.at, self.row, j])} {sign} {by} = ")
+        return [line.append(self._num(scaled[self.at, self.row, j]), style="bold")]
+
+    def _best(self) -> int:
+        weights = self.layer.weights
+        return self.keys[0] if weights is None else max(self.keys, key=lambda j: float(weights[self.at, self.row, j]))
+
+    def softmax(self) -> list[Text]:
+        """Exponentials, their sum, and each one's share."""
+        if self.layer.weights is None:
+            return []
+        weights = self.layer.weights[self.at, self.row]  # (n_k,)
+        exponents = self._exponents()
+        left = max(cell_len(name) for name in [*(self.names[j] for j in self.keys), "Σ"])
+        columns: list[tuple[str, list[str]]] = []
+        total = ""
+        if exponents is not None:
+            scaled, shift = exponents
+            e = {j: float(np.exp(scaled[j] - shift)) for j in self.visible}
+            of = f"exp(· - {self._num(shift)})" if shift else "exp"
+            total = self._num(sum(e.values()))
+            columns = [
+                (
+                    "scaled" if self.trace.model.temperature is None else "÷ T",
+                    [self._num(scaled[j]) for j in self.keys],
+                ),
+                (of, [self._num(e[j]) for j in self.keys]),
+            ]
+        columns.append(("÷ Σ" if columns else "weight", [self._num(weights[j]) for j in self.keys]))
+        widths = [max(cell_len(title), len(total), *map(len, cells)) for title, cells in columns]
+        head = Text(" " * left, style=DIM)
+        for (title, _), width in zip(columns, widths, strict=True):
+            head.append(" " * GAP + padded(title, width))
+        formula = "exp(score) / Σ exp(scores)" if self.layer.scaled_scores is not None else ""
+        formula = OTHERWISE[self.trace.measure][0] if self.trace.measure is not None else formula
+        told = "comes from" if self.trace.measure is not None else "shares out its attention"
+        lines = [self._says(told, formula), head]
+        room = max(4, min(24, self.width - left - sum(widths) - GAP * (len(widths) + 1)))
+        for at, j in enumerate(self.keys):
+            line = Text(padded(self.names[j], left, right=False))
+            for (_, cells), width in zip(columns, widths, strict=True):
+                line.append(" " * GAP + padded(cells[at], width), style="bold" if cells is columns[-1][1] else "")
+            line.append(" " * GAP)
+            background = heat(float(weights[j])).bgcolor
+            lines.append(line.append(bar(float(weights[j]), room), style=background.name if background else ""))
+        lines = self._closed(lines)
+        if exponents is not None:
+            foot = Text(padded("Σ", left, right=False), style=DIM)
+            for at, width in enumerate(widths):
+                foot_cell = ("", total, self._num(weights.sum()))[at]
+                foot.append(" " * GAP + padded(foot_cell, width))
+            lines.append(foot)
+        return lines
+
+    def _exponents(self) -> tuple[dict[int, float], float] | None:
+        """What the exponential is taken of, and what is taken off first so that it stays small."""
+        if self.layer.scaled_scores is None or not self.visible:
+            return None
+        t = self.trace.model.temperature or 1.0
+        scaled = {j: float(self.layer.scaled_scores[self.at, self.row, j]) / t for j in self.visible}
+        top = max(scaled.values())
+        lost = abs(1.0 - float(self.layer.weights[self.at, self.row].sum())) if self.layer.weights is not None else 0
+        if lost > 1e-3:  # a sink takes part of the sum: the shares alone are shown
+            return None
+        return scaled, top if top > 8 or top < -8 else 0.0
+
+    def weighted_values(self) -> list[Text]:
+        """Each value times its weight, and their sum: the context."""
+        used = self.layer.weights if self.layer.dropped_weights is None else self.layer.dropped_weights
+        if used is None or self.layer.values is None or self.layer.context is None:
+            return []
+        share = used[self.at, self.row]  # (n_k,)
+        products = [share[j] * self.layer.values[self.at, j] for j in self.keys]  # (d_v,) each
+        names = [f"{self._num(share[j])} × {self.names[j]}" for j in self.keys]
+        rest = [j for j in self.visible if j not in self.keys]
+        if rest:
+            products.append(share[rest] @ self.layer.values[self.at, rest])
+            names.append(f"{self._num(float(share[rest].sum()))} × {len(rest)} more")
+        products.append(self.layer.context[self.at, self.row])
+        d_v = len(products[-1])
+        grid = Grid(np.stack(products), [*names, "Σ context"], [str(d) for d in range(d_v)], self.precision)
+        lines = grid.lines(self.width)
+        if len(lines) > len(products):
+            lines[len(products)].stylize("bold")
+        return [self._says("gathers", "weight × value, added up"), *lines]
+
+
+def _told_apart(tokens: Sequence[Token], at: int, width: int) -> str:
+    """A token's label in `width` cells, with its index where another token reads the same: "the (4)"."""
+    twins = sum(token.text == tokens[at].text for token in tokens) > 1
+    index = f" ({at})" if twins else ""
+    return label_fit(label(tokens[at]), width - len(index)) + index
+
+
+def summary_line(trace: Trace, layer: LayerTrace, head: int, query: int, width: int, most: int = 3) -> str:
+    """Where one query's attention went, in `width` cells at most: "eat pays 70 % of its attention to Alice".
+
+    Of another measure than the weights: "eat comes 70 % from Alice".
+    """
+    assert layer.weights is not None
+    verb, what, to = ("pays", " of its attention", "to") if trace.measure is None else ("comes", "", "from")
+    row = layer.weights[layer.position_of(head), layer.row_of(query)]  # (n_k,)
+    longest = max(6, min(24, (width - len(f" {verb} 100 %{what} {to} ")) // 2))  # cells, so that the names fit
+    name = _told_apart(trace.tokens, query, longest)
+    if not row.any():
+        return f"{name} may look at nothing"
+    order = [int(j) for j in np.argsort(-row, kind="stable")[:most]]
+    shares: list[str] = []
+    for j in order:
+        whom = "itself" if trace.key_tokens is None and j == query else _told_apart(trace.keys_of, j, longest)
+        if row[j] >= 0.05 or not shares:
+            shares.append(f"{row[j] * 100:.0f} %{'' if shares else what} {to} {whom}")
+    while len(shares) > 1 and cell_len(f"{name} {verb} {', '.join(shares)}") > width:
+        shares.pop()
+    return label_fit(f"{name} {verb} {', '.join(shares)}", width)

@@ -1,0 +1,73 @@
+"""The same work through Ray: the same results in the same order, also where a worker dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnctl.batching.engines import chunks, here
+from attnctl.batching.items import Item
+from attnctl.batching.texts import Source
+from attnctl.batching.work import Result, Work, Worker
+from attnctl.errors import AttnctlError
+from tests.batching.test_resume import check_whole, contents, sentences
+
+ray = pytest.importorskip("ray", reason="attnctl[ray] is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def two_workers() -> Iterator[None]:
+    """A cluster of this machine, with room for two."""
+    from attnctl.batching.ray_engine import _ray
+
+    _ray().init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
+    yield
+    ray.shutdown()
+
+
+def test_the_folder_is_the_same_as_from_one_machine(two_workers: None, run: Run, tmp_path: Path) -> None:
+    file = sentences(tmp_path / "in.txt", 400)
+    args = (file, "--format", "json,npz")
+    assert run("batch", *args, "-o", tmp_path / "here", "--jobs", "1").code == 3
+    result = run("batch", *args, "-o", tmp_path / "there", "--engine", "ray", "--jobs", "2")
+    assert result.code == 3 and "399 done, 1 failed" in result.err
+    assert check_whole(tmp_path / "there") == 400
+    assert contents(tmp_path / "here") == contents(tmp_path / "there")
+    again = run("batch", *args, "-o", tmp_path / "there", "--engine", "ray")
+    assert "0 done, 400 there before" in again.err
+
+
+def test_a_worker_that_is_killed_is_replaced(two_workers: None, tmp_path: Path) -> None:
+    from attnctl.batching.ray_engine import cluster
+
+    file, mark = sentences(tmp_path / "in.txt", 400), tmp_path / "died"
+
+    class Dying(Worker):
+        def results(self, items: Sequence[Item]) -> list[Result]:
+            if items[0].number == 192 and not mark.exists():
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().results(items)
+
+    work = Work({"name": "demo"})
+    found = [
+        result for some in cluster(work, chunks(Source(str(file)), 32), workers=2, worker=Dying) for result in some
+    ]
+    assert mark.exists()
+    expected = [result for some in here(work, chunks(Source(str(file)), 32)) for result in some]
+    assert [(one.item, one.made, one.error) for one in found] == [(one.item, one.made, one.error) for one in expected]
+
+
+def test_what_the_cluster_does_not_have(two_workers: None, run: Run, tmp_path: Path) -> None:
+    from attnctl.batching.ray_engine import cluster
+
+    with pytest.raises(AttnctlError, match="has 0 GPUs, and a worker asks for 2"):
+        list(cluster(Work({}), iter([[Item(0, "", "a b")]]), gpus=2))

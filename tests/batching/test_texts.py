@@ -1,0 +1,168 @@
+"""Reading texts: every form of input, what is wrong with one kept to itself, nothing held that need not be."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnctl.batching.items import Item, slug_of
+from attnctl.batching.texts import Source
+from attnctl.errors import AttnctlError, UsageError
+
+
+def texts(path: Path, **how: str) -> list[tuple[int, str | None, str]]:
+    items = list(Source(str(path), **how))
+    assert not any(item.error for item in items), items
+    return [(item.number, item.id, item.text) for item in items]
+
+
+def put(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def test_a_line_each_with_any_line_ends_and_a_mark(tmp_path: Path) -> None:
+    file = put(tmp_path / "a.txt", b"\xef\xbb\xbfAlice eats\r\nBob sleeps\n\xe6\x97\xa5\xe6\x9c\xac")
+    assert texts(file) == [(0, None, "Alice eats"), (1, None, "Bob sleeps"), (2, None, "日本")]
+
+
+def test_json_lines_bring_ids_tokens_and_options(tmp_path: Path) -> None:
+    lines = [
+        {
+            "text": "New York is big",
+            "id": 7,
+            "tokens": ["New York", "is", "big"],
+            "options": {"causal": True},
+            "label": 1,
+        },
+        "a bare string",
+        {"tokens": ["no", "text"]},
+    ]
+    items = list(Source(str(put(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines))))))
+    assert [(item.id, item.text, item.tokens, item.options) for item in items] == [
+        ("7", "New York is big", ("New York", "is", "big"), {"causal": True}),
+        (None, "a bare string", None, {}),
+        (None, "no text", ("no", "text"), {}),
+    ]
+
+
+@pytest.mark.parametrize("name, mark", [("a.csv", ","), ("a.tsv", "\t"), ("a.csv", ";")])
+def test_a_column_of_a_table(tmp_path: Path, name: str, mark: str) -> None:
+    rows = [["id", "said", "n"], ["x", 'with "quotes", marks; and\ttabs', "1"], ["y", "two\nlines", "2"]]
+    with (tmp_path / name).open("w", newline="") as file:
+        csv.writer(file, delimiter=mark).writerows(rows)
+    assert texts(tmp_path / name, column="said") == [(0, "x", rows[1][1]), (1, "y", rows[2][1])]
+    assert texts(tmp_path / name, column="said", id_column="n")[1] == (1, "2", rows[2][1])
+    with pytest.raises(UsageError, match="--column"):
+        list(Source(str(tmp_path / name)))
+    with pytest.raises(UsageError, match="no column 'words': .* id, said, n"):
+        list(Source(str(tmp_path / name), column="words"))
+
+
+def test_parquet(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = pa.table(
+        {"text": ["a b", None, "c"], "id": [1, 2, 3], "tokens": [["a", "b"], None, None], "more": [0, 0, 0]}
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    items = list(Source(str(tmp_path / "a.parquet")))
+    assert [(item.id, item.text, item.tokens) for item in items] == [
+        ("1", "a b", ("a", "b")),
+        ("2", "", None),
+        ("3", "c", None),
+    ]
+    assert "no text in 'text'" in str(items[1].error)
+    with pytest.raises(AttnctlError, match="not a sound Parquet file"):
+        list(Source(str(put(tmp_path / "b.parquet", "no"))))
+
+
+def test_gzip_and_zstd_are_told_by_their_bytes(tmp_path: Path) -> None:
+    plain = "".join(f"line {at}\n" for at in range(5000))
+    expected = texts(put(tmp_path / "a.txt", plain))
+    assert texts(put(tmp_path / "a.txt.gz", gzip.compress(plain.encode()))) == expected
+    assert texts(put(tmp_path / "unnamed", gzip.compress(plain.encode()))) == expected
+    with pytest.raises(AttnctlError, match="is damaged"):
+        list(Source(str(put(tmp_path / "b.gz", gzip.compress(plain.encode())[:-40]))))
+    pa = pytest.importorskip("pyarrow")
+    packed = pa.compress(plain.encode(), "zstd", asbytes=True)
+    assert texts(put(tmp_path / "a.txt.zst", packed)) == expected
+    assert texts(put(tmp_path / "two.zst", packed + packed))[5000] == (5000, None, "line 0")
+
+
+def test_a_folder_file_by_file(tmp_path: Path) -> None:
+    put(tmp_path / "in/b.txt", "one text\nof two lines")
+    put(tmp_path / "in/a.jsonl", '"first"\n"second"\n')
+    put(tmp_path / "in/sub/c.txt.gz", gzip.compress(b"packed"))
+    put(tmp_path / "in/picture.png", b"\x89PNG")
+    put(tmp_path / "in/.hidden/d.txt", "hidden")
+    assert texts(tmp_path / "in") == [
+        (0, None, "first"),
+        (1, None, "second"),
+        (2, "b", "one text\nof two lines"),
+        (3, "sub/c.txt", "packed"),
+    ]
+    put(tmp_path / "empty/picture.png", b"")
+    with pytest.raises(AttnctlError, match="holds no texts"):
+        list(Source(str(tmp_path / "empty")))
+
+
+def test_what_is_wrong_with_one_line_is_kept_to_it(tmp_path: Path) -> None:
+    lines = [
+        b'{"text": "good"}',
+        b"{",
+        b"",
+        b'{"words": 1}',
+        b"\xff",
+        b"[1]",
+        b'{"text": "x", "tokens": [1]}',
+        b'"last"',
+    ]
+    items = list(Source(str(put(tmp_path / "a.jsonl", b"\n".join(lines)))))
+    assert [item.error is None for item in items] == [True, *[False] * 6, True]
+    assert [item.where.rpartition(" ")[2] for item in items] == [str(at) for at in range(1, 9)]
+    for item, words in zip(
+        items[1:7], ["not JSON", "empty", "no text in 'text'", "byte 0xff", "object", "tokens"], strict=True
+    ):
+        assert words in str(item.error)
+    (half,) = Source(str(put(tmp_path / "half.csv", b"text\ncaf\xe9\n")))
+    assert half.error == "it is not UTF-8"
+
+
+def test_utf_16_is_named(tmp_path: Path) -> None:
+    with pytest.raises(AttnctlError, match="UTF-16"):
+        list(Source(str(put(tmp_path / "a.txt", "Alice\n".encode("utf-16")))))
+
+
+def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
+    def peak(lines: int) -> int:
+        file = put(tmp_path / f"{lines}.txt", "The cat sat on the mat.\n" * lines)
+        tracemalloc.start()
+        assert sum(1 for _ in Source(str(file))) == lines
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    assert peak(20_000) < 1.2 * peak(2000) + 10_000
+
+
+@given(st.text(max_size=300), st.none() | st.text(max_size=300), st.integers(0, 10**8))
+def test_names_are_safe_and_their_own(text: str, name: str | None, number: int) -> None:
+    stem = Item(number, "", text, name).stem
+    assert set(stem) <= set("abcdefghijklmnopqrstuvwxyz0123456789-/") and len(stem) < 80
+    assert stem.count("/") <= 1 and not stem.startswith(("/", "-")) and not stem.endswith("-")
+    assert int(stem.rpartition("/")[2].partition("-")[0]) == number  # so that no two are the same
+
+
+def test_slugs_read_well() -> None:
+    assert slug_of("Crème brûlée, très bon!") == "creme-brulee-tres-bon"
+    assert slug_of("../../etc/passwd") == "etc-passwd"
+    assert slug_of("日本語") == ""
+    assert slug_of("the quick brown fox jumps over the lazy dog again") == "the-quick-brown-fox-jumps-over-the-lazy-dog"

@@ -1,0 +1,341 @@
+"""Facts about a matrix that is never built, held to the matrix built in float64."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from attnctl import attention, blockwise
+from attnctl.attention import Call
+from attnctl.blockwise import rows, sweep, tiles
+from attnctl.blockwise.context import fused_context
+
+KINDS = {
+    "full": {},
+    "causal": {"causal": True},
+    "window": {"causal": True, "window": 37},
+    "two-sided window": {"window": 50},
+    "soft cap": {"causal": True, "soft_cap": 2.0},
+    "scale, temperature": {"scale": 0.4, "temperature": 1.7},
+    "soft cap, temperature": {"soft_cap": 3.0, "temperature": 0.6},
+    "bias": {"causal": True, "bias": True},
+    "sinks": {"causal": True, "sinks": True},
+    "padding": {"mask": True},
+    "causal, padding, sinks, window": {"causal": True, "mask": True, "sinks": True, "window": 90},
+}
+
+
+def make(n=300, heads=4, kv_heads=2, d=16, n_k=None, seed=0, strength=1.5, library=torch, **kind):
+    """A call whose caps, windows, sinks and biases bite."""
+    rng = np.random.default_rng(seed)
+    n_k = n_k or n
+    q, k, v = (
+        rng.standard_normal(shape).astype(np.float32) * strength
+        for shape in ((heads, n, d), (kv_heads, n_k, d), (kv_heads, n_k, d))
+    )
+    if kind.pop("bias", False):
+        kind["bias"] = rng.standard_normal((heads, n, n_k)).astype(np.float32)
+    if kind.pop("sinks", False):
+        kind["sinks"] = rng.standard_normal(heads).astype(np.float32) + 3
+    if kind.pop("mask", False):
+        kind["mask"] = np.broadcast_to(np.arange(n_k) >= n_k // 5, (n, n_k)).copy()
+        kind["mask"][:, n // 2] = False
+    arrays = {"queries": q, "keys": k, "values": v} | kind
+    if library is torch:
+        arrays = {name: torch.from_numpy(a) if isinstance(a, np.ndarray) else a for name, a in arrays.items()}
+    return Call(**arrays)
+
+
+def exact(call):
+    """The weights in float64 by the ordinary path → (heads, n_q, n_k)."""
+
+    def wide(array):
+        array = array.numpy() if isinstance(array, torch.Tensor) else array
+        return array.astype(np.float64) if isinstance(array, np.ndarray) and array.dtype == np.float32 else array
+
+    return attention.run(
+        replace(call, **{f: wide(getattr(call, f)) for f in ("queries", "keys", "values", "bias", "mask", "sinks")})
+    )
+
+
+def close(found, wanted, tolerance=1e-5, floor=1e-6):
+    """Each number to `tolerance` of its own size; one smaller than `floor` to `tolerance` of that."""
+    found, wanted = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
+    assert found.shape == wanted.shape
+    assert np.array_equal(np.isfinite(found), np.isfinite(wanted))
+    good = np.isfinite(wanted)
+    error = np.abs(found[good] - wanted[good]) / np.maximum(np.abs(wanted[good]), floor)
+    assert (error <= tolerance).all(), f"off by {error.max():.2g} at {wanted[good][error.argmax()]:.6g}"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+WAYS = ("plain", "swept", "swept in tiny blocks")
+
+
+def tiny_blocks(monkeypatch):
+    """Blocks so small that every bin, window and diagonal straddles their borders."""
+    monkeypatch.setattr(sweep, "KEYS", {"cpu": 24})
+    monkeypatch.setattr(sweep, "ELEMENTS", {"cpu": 24 * 41})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "n", "way"), [(3, 3, 64, WAYS[0]), (4, 2, 300, WAYS[1]), (3, 1, 130, WAYS[2])]
+)
+def test_every_fact_equals_the_matrix(kind, heads, kv_heads, n, way, monkeypatch):
+    if way == WAYS[2]:
+        tiny_blocks(monkeypatch)
+    plain = way == WAYS[0]
+    call = make(n, heads, kv_heads, **KINDS[kind])
+    steps = exact(call)
+    w = steps.weights
+    n = w.shape[-1]
+    edges, rows = [0, 1, 7, n // 4, n // 2, n - 3, n], [0, n // 3, n - 10, n]
+    marks = np.stack([np.arange(n) == 0, np.arange(n) % 7 == 3])
+    found = blockwise.measure(call, key_edges=edges, row_edges=rows, marks=marks, rows=True, plain=plain)
+
+    pooled = np.stack(
+        [
+            np.stack([w[:, a:b, c:d].sum(-1).mean(-1) for c, d in blockwise.pairs(edges)], -1)
+            for a, b in blockwise.pairs(rows)
+        ],
+        1,
+    )
+    close(found.pooled, pooled)
+    j, i = np.arange(n), np.arange(n)[:, None]
+    total = w.sum(-1)
+    safe = np.where(total == 0, 1, total)
+    close(found.entropy, -(w * np.log(np.where(w > 0, w, 1))).sum(-1), floor=1e-2)  # 1e-7 nats
+    close(found.distance, (w * np.abs(i - j)).sum(-1) / safe)
+    mean = (w @ j / safe)[..., None]
+    close(found.spread, np.sqrt((w * (j - mean) ** 2).sum(-1) / safe))
+    close(found.marked, np.swapaxes(w @ marks.T.astype(float), -1, -2))
+    # logsumexp: with it, scaled scores give back every weight
+    with np.errstate(over="ignore", invalid="ignore"):
+        again = np.exp(steps.scaled_scores / call.temperature - found.logsumexp[..., None])
+    close(np.where(w > 0, again, 0), w)
+
+    peaks = blockwise.measure(call, key_edges=edges, row_edges=rows, peaks=True, plain=plain).pooled
+    close(
+        peaks,
+        np.stack(
+            [
+                np.stack([w[:, a:b, c:d].max((-1, -2)) for c, d in blockwise.pairs(edges)], -1)
+                for a, b in blockwise.pairs(rows)
+            ],
+            1,
+        ),
+    )
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_both_ways_agree_where_one_takes_over_from_the_other(plain):
+    call = make(512, causal=True)
+    assert blockwise.is_short(call)
+    assert not blockwise.is_short(make(513))
+    one, other = (blockwise.measure(call, rows=True, plain=way) for way in (True, False))
+    close(one.entropy, other.entropy)
+    close(one.logsumexp, other.logsumexp)
+
+
+@pytest.mark.parametrize("library", [np, torch])
+def test_more_keys_than_queries(library):
+    call = make(50, n_k=400, library=library, causal=True)
+    w = exact(call).weights
+    found = blockwise.measure(call, key_edges=[0, 300, 400], row_edges=[0, 50], rows=True, plain=False)
+    close(found.pooled[:, 0], np.stack([w[..., :300].sum(-1).mean(-1), w[..., 300:].sum(-1).mean(-1)], -1))
+    distance = np.abs(np.arange(350, 400)[:, None] - np.arange(400))
+    close(found.distance, (w * distance).sum(-1))
+    close(rows.at_offset(call, found.logsumexp, -1), w[:, np.arange(50), np.arange(349, 399)])
+
+
+def test_the_kernel_that_tells_its_logsumexp_gives_the_same_masses():
+    call = tiles.as_torch(make(300, d=16, causal=True, window=100))
+    edges = blockwise.even_edges(300, 7)
+    one, other = (sweep.sweep(call, key_edges=edges, row_edges=edges, fused=fused).pooled for fused in (True, False))
+    close(one, other)
+
+
+def test_half_precision_is_widened():
+    call = make(600, causal=True)
+    half = replace(call, queries=call.queries.bfloat16(), keys=call.keys.bfloat16())
+    wide = replace(call, queries=half.queries.float(), keys=half.keys.float())
+    one, other = (blockwise.measure(c, rows=True) for c in (half, wide))
+    assert np.array_equal(one.entropy, other.entropy)
+
+
+def test_a_previous_token_head_stands_exactly_one_token_back():
+    n = 2000
+    angles = np.arange(n)[:, None] * np.exp(-np.arange(16) / 2)[None, :]
+    turn = lambda x: np.concatenate([np.cos(x), np.sin(x)], -1).astype(np.float32)[None]  # noqa: E731
+    call = Call(turn(angles - np.exp(-np.arange(16) / 2)), turn(angles), turn(angles), scale=60.0, causal=True)
+    w = exact(call).weights[0, 1:]
+    found = blockwise.measure(call, rows=True)
+    gap = np.arange(1, n)[:, None] - np.arange(n)
+    close(found.distance[0, 1:], (w * gap).sum(-1))
+    assert 0.99 < found.distance[0, 1:].mean() < 1.5
+
+
+# --- overview ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["mean", "max"])
+def test_an_overview_cell_is_the_mean_or_the_largest_of_its_weights(how):
+    call = make(700, causal=True)
+    grid = blockwise.overview(call, 64, how)
+    w = exact(call).weights
+    edges = blockwise.even_edges(700, 64)
+    assert grid.shape == (4, len(edges) - 1, len(edges) - 1)
+    some = {"mean": np.mean, "max": np.max}[how]
+    close(
+        grid, [[[some(h[a:b, c:d]) for c, d in blockwise.pairs(edges)] for a, b in blockwise.pairs(edges)] for h in w]
+    )
+
+
+@pytest.mark.parametrize("kind", ["full", "causal", "window", "bias", "padding"])
+@pytest.mark.parametrize("how", ["mean", "max", "mass"])
+def test_parts_may_leave_tokens_out_and_lie_apart(kind, how):
+    call = make(600, **KINDS[kind])
+    rows, columns = [((100, 140),), ((150, 160), (300, 301))], [((0, 1), (400, 600)), ((1, 90),), ((90, 95),)]
+    found = blockwise.pool(call, rows, columns, how)
+    w = exact(call).weights
+
+    def cell(head, row, column):
+        part = np.concatenate([head[a:b] for a, b in row])
+        part = np.concatenate([part[:, a:b] for a, b in column], axis=1)
+        return {"mean": part.mean(), "max": part.max(), "mass": part.sum(1).mean()}[how]
+
+    close(found, [[[cell(head, row, column) for column in columns] for row in rows] for head in w])
+
+
+@pytest.mark.parametrize(("n", "most"), [(1, 256), (256, 256), (257, 256), (1000, 256), (10, 3)])
+def test_edges_cover_the_text_evenly(n, most):
+    edges = blockwise.even_edges(n, most)
+    widths = np.diff(edges)
+    assert edges[0] == 0 and edges[-1] == n and len(widths) <= most
+    assert (widths[:-1] == widths[0]).all() and 0 < widths[-1] <= widths[0]
+
+
+def test_the_rank_of_a_grid():
+    assert blockwise.effective_rank(np.eye(8)) == pytest.approx(8)
+    assert blockwise.effective_rank(np.ones((3, 8, 8))) == pytest.approx(1, abs=1e-6)
+    assert blockwise.effective_rank(np.zeros((4, 4))) == 1
+
+
+# --- single weights, links, rows ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("offset", [0, -1, 1, -5])
+def test_one_weight_needs_no_row(kind, offset):
+    call = make(200, **KINDS[kind])
+    lse = blockwise.measure(call, plain=False).logsumexp
+    found = rows.at_offset(call, lse, offset)
+    w = exact(call).weights
+    there = np.arange(max(0, -offset), min(200, 200 - offset))
+    close(found[:, there], w[:, there, there + offset])
+    assert np.isnan(np.delete(found, there, axis=1)).all()
+
+
+@pytest.mark.parametrize("kind", ["full", "causal", "bias", "window", "padding"])
+@pytest.mark.parametrize("shift", [0, 1])
+def test_mass_on_copies_of_a_token_and_on_what_followed_them(kind, shift):
+    n = 150
+    call = make(n, **KINDS[kind])
+    ids = np.random.default_rng(1).integers(0, 40, n)
+    lse = blockwise.measure(call, plain=False).logsumexp
+    steps = exact(call)
+    mask = np.ones((n, n), bool) if steps.mask is None else np.asarray(steps.mask)
+    wanted = np.full((4, n), np.nan)
+    for i in range(n):
+        js = [j + shift for j in range(n) if j != i and ids[j] == ids[i] and j + shift < n and j + shift != i]
+        js = [j for j in js if mask[i, j]]
+        if js:
+            wanted[:, i] = steps.weights[:, i, js].sum(-1)
+    close(rows.on_copies(call, lse, ids, shift), wanted)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_strongest_links_and_their_coverage(kind, monkeypatch):
+    monkeypatch.setattr(rows, "MEMORY", 1 << 20)  # several blocks
+    call = make(300, **KINDS[kind])
+    keys, strongest = rows.top_links(call, 10)
+    w = exact(call).weights
+    close(strongest, -np.sort(-w, axis=-1)[..., :10])
+    close(np.take_along_axis(w, keys, -1), strongest)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_chosen_rows(kind, monkeypatch):
+    monkeypatch.setattr(rows, "MEMORY", 1 << 17)
+    call = make(300, **KINDS[kind])
+    close(rows.exact_rows(call, [299, 0, 150, 7]), exact(call).weights[:, [299, 0, 150, 7]])
+
+
+@pytest.mark.parametrize("library", [np, torch])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_context_without_the_matrix(kind, library, monkeypatch):
+    monkeypatch.setattr(blockwise, "PLAIN", 0)
+    monkeypatch.setattr(rows, "MEMORY", 1 << 20)
+    call = make(300, library=library, **KINDS[kind])
+    found = fused_context(call)
+    assert type(found) is type(call.queries)
+    close(found, exact(call).context, floor=1)
+
+
+# --- long --------------------------------------------------------------------------------------------------------
+
+
+def test_random_rows_of_a_long_text_in_float64():
+    n = 6000
+    call = make(n, heads=2, kv_heads=1, d=32, causal=True)
+    found = blockwise.measure(call, rows=True, marks=[np.arange(n) == 0])
+    some = sorted(np.random.default_rng(3).choice(n, 20, replace=False).tolist())
+    w = exact(attention.select(call, rows=some)).weights
+    close(found.entropy[:, some], -(w * np.log(np.where(w > 0, w, 1))).sum(-1))
+    close(found.marked[:, 0, some], w[..., 0])
+    close(found.distance[:, some], (w * np.abs(np.array(some)[:, None] - np.arange(n))).sum(-1))
+
+
+LIMITED = """
+import resource, sys, torch
+from attnctl import attention, blockwise
+from attnctl.blockwise.context import fused_context
+torch.set_num_threads(1)
+n, heads = 12288, 4
+q = torch.randn(heads, n, 16, generator=torch.Generator().manual_seed(0))
+call = attention.Call(q, q, q, causal=True)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+blockwise.overview(call, 128)
+fused_context(call)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+
+def test_no_matrix_is_ever_held():
+    ran = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True)
+    matrix = 12288 * 12288 * 4  # one head's weights; eager holds several for every head
+    assert int(ran.stdout) < matrix / 4
+
+
+@pytest.mark.parametrize("strength", [1e9, 1e15, 1e19])
+def test_no_share_is_above_one(strength):
+    call = make(strength=strength, causal=True)
+    for plain in (True, False):
+        lse = blockwise.measure(call, plain=plain).logsumexp
+        with np.errstate(all="raise", under="ignore", invalid="ignore"):
+            own = rows.at_offset(call, lse, 0)
+            copies = rows.on_copies(call, lse, [at % 3 for at in range(300)])
+        assert np.nanmax(own) <= 1 and np.nanmax(copies) <= 1

@@ -1,0 +1,147 @@
+"""Files from outside that are damaged or made to harm: one line each, whatever command reads them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnctl.errors import AttnctlError
+from attnctl.formats.validation import read_npy, read_npz
+from attnctl.readings.trace import from_document, from_json
+from tests.conftest import attend, process
+
+Refused = Callable[..., str]
+
+
+def document() -> Any:
+    return json.loads(attend("Alice will eat", causal=True, heads=2).to_json())
+
+
+def put(into: Any, path: str, value: Any) -> None:
+    *way, last = path.split(".")
+    for key in way:
+        into = into[int(key)] if key.isdigit() else into[key]
+    into[int(last) if last.isdigit() else last] = value
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("layers.0.mask", [[True]]),
+        ("layers.0.mask", "x"),
+        ("layers.0.mask", None),
+        ("layers.0.layer", -1),
+        ("layers.0.heads.1.head", 0),
+        ("layers.0.heads.0.weights", [[float(i) for i in range(3)]] * 2),
+        ("layers.0.heads.0.weights.0.0", None),
+        ("layers.0.heads.0.keys", [[1.0, 2.0]]),
+        ("layers.0.residual", [[1.0]]),
+        ("model.n_heads", "x"),
+        ("model.name", 5),
+        ("model.scale", "half"),
+        ("model.temperature", [1]),
+        ("model.causal", "yes"),
+        ("embeddings", None),
+        ("embeddings", [[1.0]]),
+        ("measure", "odd"),
+        ("tokens.0.start", "x"),
+        ("tokens.0.text", None),
+        ("predictions", [{"position": "x", "text": 1, "id": 0, "probability": 1}]),
+        ("layers", [1]),
+    ],
+    ids=str,
+)
+def test_a_trace_of_wrong_types_or_shapes_is_refused(path: str, value: Any) -> None:
+    damaged = document()
+    put(damaged, path, value)
+    with pytest.raises(AttnctlError) as error:
+        from_document(damaged, "x.json")
+    assert "\n" not in str(error.value) and str(error.value).startswith("x.json")
+
+
+@pytest.mark.parametrize("tail", ["", "[" * 5000, ": Infinity}", "9" * 5000])
+def test_json_with_a_lone_surrogate_and_more_wrong(tail: str) -> None:
+    with pytest.raises(AttnctlError, match="is not JSON|is not a trace"):
+        from_json('{"schema": "\\ud800", "x"' + (tail or ""), "x.json")
+
+
+def zipped(name: str, data: bytes) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr(name, data)
+    return out.getvalue()
+
+
+def header(text: str) -> bytes:
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        header("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999999,), }\n"),
+        header("(" * 300),
+        header("{'descr': 'O', 'fortran_order': False, 'shape': (1,), }\n"),
+        header(""),
+        b"\x93NUMPY",
+    ],
+)
+def test_hostile_npy_headers(data: bytes) -> None:
+    for read, raw in ((read_npy, data), (read_npz, zipped("W_Q.npy", data))):
+        with pytest.raises(AttnctlError, match="not a sound"):
+            read(raw, "x")  # type: ignore[operator]
+
+
+def test_an_archive_of_no_arrays_and_an_array_that_is_no_archive() -> None:
+    with pytest.raises(AttnctlError, match="W_Q is no array"):
+        read_npz(zipped("W_Q", b"text"), "x")
+    single = io.BytesIO()
+    np.save(single, np.zeros(3))
+    with pytest.raises(AttnctlError, match="single array"):
+        read_npz(single.getvalue(), "x")
+
+
+def test_by_every_door(refused: Refused, tmp_path: Path) -> None:
+    (tmp_path / "p.npz").write_bytes(b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00K\x01.")
+    (tmp_path / "d.csv").write_text("1,5;2,5\n3;4\n")
+    for command in (["heatmap"], ["explain", "a b", "--model"], ["explain", "a b", "--qkv"]):
+        assert "not a sound" in refused(*command, str(tmp_path / "p.npz"))
+    assert "decimal commas" in refused("heatmap", str(tmp_path / "d.csv"))
+    for option in ("--layer", "--query"):
+        refused("explain", "a b", option, "9" * 5000, code=2)
+    for name in ("--model", "--tokenizer"):
+        refused("explain", "a b", name, "x" * 300, code=2)
+    refused("explain", "a b", "--model", "random", "--layers", "1000000000", code=2)
+    refused("explain", "a b", "--model", "random", "--d-model", "9" * 30, code=2)
+    assert "no such step" in refused("explain", "a b", "--model", "random", "--steps", "rope", code=2)
+
+
+def test_old_encodings_and_closed_streams() -> None:
+    ascii_only = os.environ | {"PYTHONIOENCODING": "ascii"}
+    for arguments in (["explain", "é 你 b"], ["schema"], ["model", "gpt2"], ["softmax", "1", "2"]):
+        done = process(*arguments, env=ascii_only)
+        assert done.returncode == 0 and done.stdout.isascii(), done.stderr
+    for shell in ("schema >&-", "softmax 1 2 >&-", "heatmap - <&- >&-", "--help >&-"):
+        done = subprocess.run(["bash", "-c", f"{sys.executable} -m attnctl {shell}"], capture_output=True, timeout=60)
+        assert b"Traceback" not in done.stderr and done.returncode in (0, 1)
+    if Path("/dev/full").exists():
+        done = subprocess.run(
+            ["bash", "-c", f"{sys.executable} -m attnctl --help >/dev/full"], capture_output=True, timeout=60
+        )
+        assert done.returncode == 1 and done.stderr.count(b"\n") == 1
+
+
+def test_every_question_can_be_written_as_json() -> None:
+    for seed in range(6):
+        done = process("quiz", "Alice will eat pizza", "--json", "--seed", str(seed))
+        assert done.returncode == 0 and json.loads(done.stdout)

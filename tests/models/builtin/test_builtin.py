@@ -1,0 +1,262 @@
+"""The built-in models: random, dot, weight files, Q K V given outright, bare matrices."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.models.builtin.matrix import trace_of_matrix
+from attnctl.models.builtin.stack import uniform
+from tests.conftest import SAMPLES, attend
+
+TEXT = "Alice will eat pizza"
+
+
+def rng(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+# --- random ------------------------------------------------------------------------------------------------------
+
+
+def test_a_word_has_the_same_embedding_in_every_sentence() -> None:
+    a, b = attend("Alice will eat pizza"), attend("tomorrow pizza, said Alice")
+    assert a.embeddings is not None and b.embeddings is not None
+    np.testing.assert_array_equal(a.embeddings[0], b.embeddings[-1])
+    np.testing.assert_array_equal(a.embeddings[3], b.embeddings[1])
+    other = attend("Alice will eat pizza", seed=1).embeddings
+    assert other is not None and not np.array_equal(a.embeddings, other)
+
+
+def test_random_numbers_are_those_of_every_machine() -> None:
+    drawn = uniform("0/embedding/Alice", (1000,))
+    assert drawn.dtype == np.float32 and drawn.min() >= -1 and drawn.max() < 1
+    assert abs(float(drawn.mean())) < 0.06 and float(drawn.std()) == pytest.approx(3**-0.5, abs=0.03)
+    # the bits themselves, so that a change of library or platform cannot pass unseen
+    assert hashlib.sha256(drawn.astype("<f4").tobytes()).hexdigest()[:16] == "8d7e94dede7892d7"
+
+
+def test_heads_layers_and_sizes() -> None:
+    trace = attend(TEXT, d_model=12, heads=4, kv_heads=2, layers=3, d_k=5)
+    assert len(trace.layers) == 3
+    layer = trace.layers[1]
+    assert (layer.heads, layer.kv_heads) == ((0, 1, 2, 3), (0, 0, 1, 1))
+    assert layer.queries.shape == (4, 4, 5) and layer.output.shape == (4, 12)  # type: ignore[union-attr]
+    np.testing.assert_array_equal(layer.keys[0], layer.keys[1])  # type: ignore[index]
+    np.testing.assert_allclose(layer.residual, layer.input + layer.output, atol=1e-6)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"heads": 3}, "does not divide into --heads 3"),
+        ({"heads": 0}, "--heads 0: at least 1"),
+        ({"heads": 4, "kv_heads": 3}, "evenly"),
+        ({"d_k": 3, "rope_theta": 1e4}, "even --d-k"),
+        ({"dropout": 1.0}, "--dropout 1"),
+        ({"dropout": -0.1}, "--dropout -0.1"),
+        ({"temperature": 0.0}, "--temperature 0"),
+        ({"temperature": float("nan")}, "--temperature nan"),
+        ({"scale": float("inf")}, "--scale inf"),
+        ({"window": 0}, "--window 0"),
+        ({"layer": 1}, "no layer 1 in random: it has layer 0 only"),
+        ({"head": -3, "heads": 2}, "no head -3 in random: it has heads 0 to 1"),
+        ({"model": "dot", "kv_heads": 1}, "needs weights"),
+        ({"model": "nonsense"}, "no model 'nonsense'"),
+    ],
+)
+def test_wrong_options_are_refused(how: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        attend(TEXT, **how)
+
+
+def test_dropout_is_seeded_and_scales_what_it_keeps() -> None:
+    trace = attend(TEXT * 5, dropout=0.4, seed=3)
+    layer = trace.layers[0]
+    assert layer.weights is not None and layer.dropped_weights is not None
+    kept = layer.dropped_weights > 0
+    assert 0.4 < kept.mean() < 0.8
+    np.testing.assert_allclose(layer.dropped_weights[kept], layer.weights[kept] / 0.6, rtol=1e-6)
+    np.testing.assert_allclose(layer.context, layer.dropped_weights @ layer.values, atol=1e-6)
+    np.testing.assert_array_equal(
+        attend(TEXT * 5, dropout=0.4, seed=3).layers[0].dropped_weights, layer.dropped_weights
+    )
+    np.testing.assert_array_equal(attend(TEXT * 5).layers[0].weights.shape, layer.weights.shape)  # type: ignore[union-attr]
+
+
+def test_torch_gives_what_numpy_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    how: dict[str, Any] = {"heads": 4, "kv_heads": 2, "layers": 2, "causal": True, "rope_theta": 1e4, "dropout": 0.2}
+    on_numpy = attend(TEXT, **how)
+    monkeypatch.setattr("attnctl.arrays.LONG", 1)  # every text counts as long: torch does the work
+    on_torch = attend(TEXT, **how)
+    for ours, theirs in zip(on_numpy.layers, on_torch.layers, strict=True):
+        np.testing.assert_allclose(ours.weights, theirs.weights, atol=1e-6)
+        np.testing.assert_allclose(ours.residual, theirs.residual, atol=1e-5)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:7", "mps", "tpu"])
+def test_a_device_that_is_not_there(device: str) -> None:
+    import torch
+
+    if device in ("cuda", "mps") and (torch.cuda.is_available() or torch.backends.mps.is_available()):
+        pytest.skip("this machine has one")
+    with pytest.raises(AttnctlError, match=f"no device '?{device}"):
+        attend(TEXT, device=device)
+
+
+# --- weight files ------------------------------------------------------------------------------------------------
+
+
+def small(**more: np.ndarray) -> dict[str, np.ndarray]:
+    return {"W_Q": rng(2, 6, 3), "W_K": rng(2, 6, 3, seed=1), "W_V": rng(2, 6, 4, seed=2)} | more
+
+
+def test_npz_and_safetensors_and_flat_matrices_agree(tmp_path: Path) -> None:
+    w = small(W_O=rng(8, 6), b_Q=rng(2, 3), b_O=rng(6), embedding=rng(5, 6))
+    tokens = json.dumps(["Alice", "will", "eat", "pizza", "[UNK]"])
+    meta = {"tokens": tokens, "unknown": "[UNK]", "causal": "true", "scale": "none", "n_heads": "2"}
+    save_file(w, tmp_path / "w.safetensors", metadata=meta)
+    np.savez(tmp_path / "w.npz", tokens=["Alice", "will", "eat", "pizza", "[UNK]"], unknown="[UNK]", causal="true",
+             scale="none", n_heads=2, **w)  # fmt: skip
+    flat = dict(w)
+    for name in ("W_Q", "W_K", "W_V"):
+        flat[name] = w[name].transpose(1, 0, 2).reshape(6, -1).copy()
+    flat["b_Q"] = w["b_Q"].reshape(-1)
+    save_file(flat, tmp_path / "flat.safetensors", metadata=meta)
+    traces = [
+        attend("Alice will eat Zara", str(tmp_path / name)) for name in ("w.safetensors", "w.npz", "flat.safetensors")
+    ]
+    first = traces[0]
+    assert first.model.causal and first.model.scale == 1.0 and first.model.n_heads == 2
+    assert [t.unknown for t in first.tokens] == [False, False, False, True] and first.tokens[3].text == "Zara"
+    for other in traces[1:]:
+        np.testing.assert_allclose(other.layers[0].output, first.layers[0].output, atol=1e-6)
+
+
+def test_options_override_the_file(tmp_path: Path) -> None:
+    save_file(small(), tmp_path / "w.safetensors", metadata={"causal": "true", "scale": "0.5"})
+    trace = attend(TEXT, str(tmp_path / "w.safetensors"), causal=False, scale=2.0)
+    assert trace.layers[0].mask is None and trace.model.scale == 2.0
+    assert any("no embedding" in note for note in trace.notes)
+
+
+def test_stacked_layers_add_to_the_residual_stream(tmp_path: Path) -> None:
+    layers = {f"layers.{at}.{k}": v + at for at in range(2) for k, v in small(W_O=rng(8, 6)).items()}
+    save_file(layers | {"embedding": rng(3, 6), "positions": rng(4, 6)}, tmp_path / "w.safetensors",
+              metadata={"tokens": json.dumps(["a", "b", "c"])})  # fmt: skip
+    trace = attend("a b c", str(tmp_path / "w.safetensors"))
+    np.testing.assert_allclose(trace.embeddings, rng(3, 6) + rng(4, 6)[:3], atol=1e-6)
+    np.testing.assert_array_equal(trace.layers[1].input, trace.layers[0].residual)
+    with pytest.raises(AttnctlError, match="5 tokens, but w knows 4 positions"):
+        attend("a b c a b", str(tmp_path / "w.safetensors"))
+    with pytest.raises(AttnctlError, match="'z' is not in the vocabulary"):
+        attend("a z", str(tmp_path / "w.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("tensors", "says"),
+    [
+        ({"W_K": rng(2, 6, 5)}, r"W_Q \(2, 6, 3\) and W_K \(2, 6, 5\) do not fit"),
+        ({"W_V": rng(2, 7, 3)}, r"W_Q \(2, 6, 3\) and W_V \(2, 7, 3\)"),
+        ({"W_K": rng(3, 6, 3), "W_V": rng(3, 6, 3)}, "cannot share 3 key heads"),
+        ({"W_O": rng(5, 6)}, r"W_O \(5, 6\) and W_V"),
+        ({"b_Q": rng(7)}, r"b_Q \(7,\) does not fit W_Q"),
+        ({"embedding": rng(9, 5)}, r"embedding \(9, 5\) does not fit W_Q \(2, 6, 3\)"),
+        ({"positions": rng(9, 5)}, r"positions has shape \(9, 5\)"),
+        ({"W_Q": np.full((2, 6, 3), np.nan, np.float32)}, "W_Q holds nan at"),
+        ({"W_Q": rng(6)}, r"W_Q has shape \(6,\)"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(tensors: dict[str, np.ndarray], says: str, tmp_path: Path) -> None:
+    save_file(small() | tensors, tmp_path / "w.safetensors")
+    with pytest.raises(AttnctlError, match=says):
+        attend(TEXT, str(tmp_path / "w.safetensors"))
+
+
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
+    save_file(small(), tmp_path / "good.safetensors")
+    good = (tmp_path / "good.safetensors").read_bytes()
+    cases = {
+        "missing.safetensors": None,
+        "truncated.safetensors": good[:-20],
+        "terabytes.safetensors": (2**43).to_bytes(8, "little") + b"{}",
+        "empty.safetensors": b"",
+        "pickle.npz": b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00K\x01.",
+        "cut.npz": b"PK\x03\x04" + bytes(40),
+        "other.safetensors": None,
+    }
+    save_file({"model.layers.0.q_proj.weight": rng(2, 2)}, tmp_path / "other.safetensors")
+    for name, data in cases.items():
+        if data is not None:
+            (tmp_path / name).write_bytes(data)
+        with pytest.raises(AttnctlError, match=name) as error:
+            attend(TEXT, str(tmp_path / name))
+        assert "\n" not in str(error.value)
+
+
+# --- given outright ----------------------------------------------------------------------------------------------
+
+
+def test_embeddings_from_every_kind_of_file(tmp_path: Path) -> None:
+    x = rng(4, 3)
+    np.save(tmp_path / "x.npy", x)
+    np.savez(tmp_path / "x.npz", embedding=x)
+    (tmp_path / "x.csv").write_text("\n".join(",".join(map(repr, map(float, row))) for row in x))
+    for name in ("x.npy", "x.npz", "x.csv"):
+        trace = attend(TEXT, "dot", embeddings=str(tmp_path / name))
+        np.testing.assert_array_equal(trace.embeddings, x)
+    with pytest.raises(AttnctlError, match="4 rows, but the text has 2 tokens"):
+        attend("two words", "dot", embeddings=str(tmp_path / "x.npy"))
+    (tmp_path / "bad.csv").write_text("1,2\n3,four\n")
+    with pytest.raises(AttnctlError, match="row 1"):
+        attend("two words", "dot", embeddings=str(tmp_path / "bad.csv"))
+
+
+def test_q_k_v_given_outright_start_at_the_scores(tmp_path: Path) -> None:
+    q, k, v = rng(4, 3), rng(4, 3, seed=1), rng(4, 2, seed=2)
+    np.savez(tmp_path / "m.npz", Q=q, K=k, V=v)
+    trace = attend(TEXT, qkv=str(tmp_path / "m.npz"), causal=True)
+    assert trace.embeddings is None and trace.model.kind == "matrix"
+    np.testing.assert_allclose(trace.layers[0].scores[0], q @ k.T, atol=1e-6)  # type: ignore[index]
+    np.savez(tmp_path / "bad.npz", Q=q, K=rng(4, 5), V=v)
+    with pytest.raises(AttnctlError, match=r"Q \(4, 3\) and K \(4, 5\) do not fit"):
+        attend(TEXT, qkv=str(tmp_path / "bad.npz"))
+
+
+def test_bare_matrices(tmp_path: Path) -> None:
+    grid = np.full((2, 3, 4, 4), 0.25, np.float32)
+    np.save(tmp_path / "w.npy", grid)
+    trace = trace_of_matrix(str(tmp_path / "w.npy"), TEXT.split())
+    assert (len(trace.layers), trace.layers[0].heads, trace.tokens[0].text) == (2, (0, 1, 2), "Alice")
+    with pytest.raises(AttnctlError, match="2 tokens for a grid of 4 × 4"):
+        trace_of_matrix(str(tmp_path / "w.npy"), ["a", "b"])
+
+
+def test_the_journey_sample() -> None:
+    trace = attend("Your journey starts with one step", str(SAMPLES / "journey.safetensors"))
+    np.testing.assert_allclose(trace.layers[0].context[0, 1], [0.3061, 0.8210], atol=5e-5)  # type: ignore[index]
+    by_csv = attend("Your journey starts with one step", "dot", embeddings=str(SAMPLES / "journey.csv"), scale=1.0)
+    np.testing.assert_allclose(by_csv.layers[0].context[0, 1], [0.4419, 0.6515, 0.5683], atol=5e-5)  # type: ignore[index]
+
+
+def test_predictions_where_they_are_asked_for() -> None:
+    trace = attend("Alice will eat pizza", "demo")
+    assert {p.position for p in trace.predictions} == {3}
+    after_eat = attend("Alice will eat pizza", "demo", predict="eat").predictions
+    assert {p.position for p in after_eat} == {2} and "pizza" in [p.text for p in after_eat]
+    # a causal model has not seen what follows: the same words, whether or not they are there
+    blank = attend("Alice will eat ____", "demo").predictions
+    assert [p.text for p in blank] == [p.text for p in after_eat]
+    np.testing.assert_allclose([p.probability for p in blank], [p.probability for p in after_eat], atol=1e-6)
+    assert {p.position for p in attend("Alice will eat pizza", "demo", predict="all").predictions} == {0, 1, 2, 3}
+    filled = attend("Alice will ____ pizza", "demo-masked").predictions
+    assert {p.position for p in filled} == {2} and filled[0].text == "eat"
+    with pytest.raises(UsageError, match="no unembedding"):
+        attend("a b", predict="a")

@@ -1,0 +1,271 @@
+"""Capture against transformers' own eager path, over many architectures."""
+
+from __future__ import annotations
+
+import warnings
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+
+
+import torch
+
+from attnctl import attention
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.models.huggingface import attention_interface
+from attnctl.models.huggingface import capture as capturing
+from attnctl.models.huggingface.capture import capture
+from tests.models.huggingface import architectures as zoo
+
+KINDS = {
+    "attentions": "self",
+    "encoder_attentions": "encoder",
+    "decoder_attentions": "decoder",
+    "cross_attentions": "cross",
+}
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Any:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.filterwarnings("ignore", category=FutureWarning)
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        yield
+    torch.set_num_threads(threads)
+
+
+def eager(case: str, given: dict[str, Any], **how: Any) -> dict[tuple[str, int], torch.Tensor]:
+    """The weights that transformers itself puts out: (kind, layer) → (batch, heads, n_q, n_k)."""
+    output = zoo.build(case, "eager", **how)(**given, output_attentions=True)
+    return {
+        (kind, layer): weights
+        for key, kind in KINDS.items()
+        for layer, weights in enumerate(getattr(output, key, None) or ())
+    }
+
+
+@pytest.mark.parametrize("case", [*zoo.DECODERS, *zoo.ENCODERS, *zoo.PAIRS])
+def test_equals_eager_to_the_last_bit(case: str) -> None:
+    given = zoo.inputs(case)
+    model = zoo.build(case)
+    before = model.config._attn_implementation
+    with capture(model) as traces:
+        model(**given)
+    assert model.config._attn_implementation == before
+    reference = eager(case, given)
+    assert {(t.kind, t.layer) for t in traces} == set(reference)
+    for t in traces:
+        assert torch.equal(t.weights, reference[t.kind, t.layer]), (t.kind, t.layer)
+        assert t.context is not None
+        assert t.values is not None
+        torch.testing.assert_close(t.context, t.weights @ t.values)
+
+
+@pytest.mark.parametrize("case", [*zoo.DECODERS, *zoo.ENCODERS, *zoo.PAIRS])
+def test_one_head_of_one_layer(case: str) -> None:
+    """The other layers run on the fused kernel, which rounds otherwise."""
+    given = zoo.inputs(case)
+    model = zoo.build(case)
+    with capture(model, layers=[1], heads=[2]) as traces:
+        model(**given)
+    reference = eager(case, given)
+    assert [t.layer for t in traces] == [1] * (3 if case in zoo.PAIRS else 1)
+    for t in traces:
+        assert t.heads == (2,)
+        assert (t.weights[:, 0] - reference[t.kind, 1][:, 2]).abs().max() <= 1e-6
+
+
+@pytest.mark.parametrize("case", zoo.OUTSIDE)
+def test_outside_the_interface_gives_the_weights_only(case: str) -> None:
+    given = zoo.inputs(case)
+    model = zoo.build(case, "eager")
+    with capture(model, layers=[-1], heads=[0, 3]) as traces:
+        model(**given)
+    reference = eager(case, given)
+    assert [t.layer for t in traces] == [1]
+    assert torch.equal(traces[0].weights, reference["self", 1][:, [0, 3]])
+    assert traces[0].queries is None
+
+
+def test_caps_windows_sinks_and_biases_bite() -> None:
+    """Without them the weights would be others, so the parity above is no accident."""
+
+    def all_of(case: str) -> list[capturing.Captured]:
+        model = zoo.build(case)
+        with capture(model) as traces:
+            model(**zoo.inputs(case))
+        return traces
+
+    capped = all_of("gemma2, soft cap and window")[0]
+    assert float(capped.scores.abs().max()) * 0.5 > 3 > 1.5 >= float(capped.scaled_scores.abs().max())
+    assert not capped.mask[0, 8, :6].any()
+    sunk = all_of("gpt_oss, sinks")[1]
+    assert float(sunk.weights.sum(-1).min()) < 0.5
+    biased = all_of("t5, bias")[0]
+    assert float((biased.scaled_scores - biased.scores).abs().max()) > 0.1
+    assert float(all_of("granite, own scale")[0].scaled_scores.abs().max()) > 1
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("case", ["llama", "gpt2", "gemma3, window", "gpt_oss, sinks", "bert", "t5, bias"])
+def test_padded_batches(case: str, side: str) -> None:
+    given = zoo.inputs(case, batch=3)
+    shown = torch.ones_like(given["input_ids"])
+    shown[1, slice(0, 4) if side == "left" else slice(5, 9)] = 0
+    given["attention_mask"] = shown
+    model = zoo.build(case)
+    with capture(model) as traces:
+        model(**given)
+    for t in traces:
+        rows = (
+            shown.bool() if t.kind in ("self", "encoder") else torch.ones(t.weights.shape[0], t.weights.shape[2]).bool()
+        )
+        reference = eager(case, given)[t.kind, t.layer]
+        # a padding token that may look at nothing has no weights here, and made-up ones under eager
+        assert torch.equal(t.weights.transpose(1, 2)[rows], reference.transpose(1, 2)[rows])
+        assert not t.weights.isnan().any()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("case", ["llama", "gemma2, soft cap and window", "bert", "bart"])
+def test_half_precision(case: str, dtype: torch.dtype) -> None:
+    given = zoo.inputs(case)
+    model = zoo.build(case, dtype=dtype)
+    with capture(model) as traces:
+        model(**given)
+    reference = eager(case, given, dtype=dtype)
+    for t in traces:
+        assert t.weights.dtype == dtype
+        assert torch.equal(t.weights, reference[t.kind, t.layer])
+
+
+@pytest.mark.parametrize("case", ["llama", "mistral, window", "t5, bias"])
+def test_generation_through_the_cache(case: str) -> None:
+    """A new token's row equals the last row of the whole text run at once."""
+    model = zoo.build(case)
+    kind = "decoder" if case in zoo.PAIRS else "self"
+    given = {"input_ids": zoo.inputs(case)["input_ids"]}
+    with capture(model, layers=[1], attention=None if kind == "self" else kind) as traces:
+        ids = model.generate(**given, max_new_tokens=4, do_sample=False, eos_token_id=None, pad_token_id=0)
+    again = given | {"decoder_input_ids": ids} if case in zoo.PAIRS else {"input_ids": ids}
+    whole = eager(case, again)[kind, 1]
+    assert [t.step for t in traces] == [0, 1, 2, 3]
+    n_prompt = traces[0].weights.shape[-1]
+    for t in traces:
+        n_q, n_k = t.weights.shape[-2:]
+        past = n_prompt + t.step - n_k  # keys that a sliding window's cache has let go
+        rows = slice(n_prompt + t.step - n_q, n_prompt + t.step)
+        torch.testing.assert_close(t.weights, whole[:, :, rows, past : past + n_k], rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("case", ["gpt2", "gemma3, window", "deepseek_v3, d_k is not d_v", "bert", "t5, bias", "bart"])
+def test_a_forward_is_left_once_all_was_seen(case: str) -> None:
+    model, given, left = zoo.build(case), zoo.inputs(case), True
+    with capture(model) as whole:
+        model(**given)
+    with capture(model, layers=[0], stop=True) as traces:
+        model(**given)
+        left = False
+    assert left and {(trace.kind, trace.layer) for trace in traces} == {(t.kind, 0) for t in whole if t.layer == 0}
+    for trace in traces:
+        same = next(t for t in whole if (t.kind, t.layer) == (trace.kind, trace.layer))
+        torch.testing.assert_close(trace.weights, same.weights, rtol=0, atol=1e-6)
+    with capture(model) as again:  # the model is as it was
+        model(**given)
+    assert all(torch.equal(a.weights, b.weights) for a, b in zip(whole, again, strict=True))
+
+
+def test_one_number_stands_for_a_list_and_none_is_refused() -> None:
+    model, given = zoo.build("llama"), zoo.inputs("llama")
+    with capture(model, layers=1, heads=2, rows=0) as traces:
+        model(**given)
+    assert [(t.layer, t.heads, t.weights.shape[-2]) for t in traces] == [(1, (2,), 1)]
+    for name in ("layers", "heads", "rows"):
+        with pytest.raises(UsageError, match=f"no {name} asked for"), capture(model, **{name: []}):
+            pytest.fail("nothing was asked for")
+
+
+def test_captures_may_be_nested() -> None:
+    model, given = zoo.build("llama"), zoo.inputs("llama")
+    with capture(model, layers=0) as outer, capture(model) as inner:
+        model(**given)
+    assert ([t.layer for t in outer], [t.layer for t in inner]) == ([0], [0, 1])
+    assert torch.equal(outer[0].weights, inner[0].weights)
+
+
+def test_shared_layers_run_to_the_end() -> None:
+    model = zoo.build("albert, one layer shared")
+    with capture(model, layers=[1], stop=True) as traces:
+        output = model(**zoo.inputs("albert, one layer shared"))
+    assert [trace.layer for trace in traces] == [1] and output is not None
+
+
+def test_rows_and_kept_steps() -> None:
+    model = zoo.build("llama")
+    given = zoo.inputs("llama")
+    with capture(model, layers=[0], heads=[-1], rows=[-1, 2], keep=["queries"]) as traces:
+        model(**given)
+    reference = eager("llama", given)["self", 0]
+    assert traces[0].weights.shape == (1, 1, 2, 9)
+    torch.testing.assert_close(traces[0].weights[0, 0], reference[0, 3, [8, 2]], rtol=0, atol=1e-6)
+    assert traces[0].queries.shape == (1, 1, 2, 8)
+    assert traces[0].scores is None
+
+
+def test_the_output_is_what_it_would_be() -> None:
+    model = zoo.build("gemma2, soft cap and window", "eager")
+    given = zoo.inputs("gemma2, soft cap and window")
+    plain = model(**given).logits
+    with capture(model):
+        assert torch.equal(model(**given).logits, plain)
+    with capture(model, layers=[0], heads=[0]):
+        torch.testing.assert_close(model(**given).logits, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_layers_not_asked_for_build_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+    plain = attention.run
+    monkeypatch.setattr(attention, "run", lambda call: runs.append(call) or plain(call))
+    model = zoo.build("llama")
+    with capture(model, layers=[1], heads=[0]):
+        model(**zoo.inputs("llama"))
+    assert [call.queries.shape for call in runs] == [(1, 1, 9, 8)]
+
+
+def test_refusals() -> None:
+    model = zoo.build("llama")
+    given = zoo.inputs("llama")
+    with (
+        pytest.raises(UsageError, match="no head 4 in layer 0 of LlamaForCausalLM: it has heads 0 to 3"),
+        capture(model, heads=[4]),
+    ):
+        model(**given)
+    with pytest.raises(UsageError, match="no layer 7"), capture(model, layers=[7]):
+        model(**given)
+    with pytest.raises(AttnctlError, match="no cross attention"), capture(model, attention="cross"):
+        model(**given)
+    with pytest.raises(UsageError, match="no attention 'sideways'"), capture(model, attention="sideways"):
+        pass
+    with pytest.raises(UsageError, match="no step 'wights'"), capture(model, keep=["wights"]):
+        pass
+    with pytest.raises(AttnctlError, match=r"load it with attn_implementation=\"eager\""):
+        list(
+            capturing.weights_of(
+                SimpleNamespace(attentions=()), capturing._Wanted(model, None, None, None, None, ()), 0, "X"
+            )
+        )
+    model.train()
+    with pytest.raises(AttnctlError, match="training mode"), capture(model):
+        pass
+
+
+def test_an_unknown_keyword_is_an_error() -> None:
+    """What may change a score is never ignored; what is not given does no harm."""
+    attention_interface._allowed("X", {"tilt": None, "scaling": 1.0, "position_ids": 3})
+    with pytest.raises(AttnctlError, match="X hands its attention the keyword 'tilt'"):
+        attention_interface._allowed("X", {"tilt": 0.5})

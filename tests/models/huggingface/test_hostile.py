@@ -1,0 +1,122 @@
+"""Checkpoint folders that are damaged, or were made to harm: one line each, and never a number made of random weights."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+
+from safetensors.numpy import load_file, save_file
+
+from attnctl.errors import AttnctlError
+from attnctl.models import attend
+from tests.models.huggingface import folders
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return folders.write(tmp_path_factory.mktemp("sound") / "llama", "llama")
+
+
+@pytest.fixture
+def folder(sound: Path, tmp_path: Path) -> Path:
+    shutil.copytree(sound, tmp_path / "llama")
+    return tmp_path / "llama"
+
+
+def change(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def reweigh(folder: Path, alter: Callable[[dict[str, Any]], None]) -> None:
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    alter(tensors)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    "lost", ["model.embed_tokens.weight", "model.norm.weight", "model.layers.1.self_attn.q_proj.weight"]
+)
+def test_weights_that_are_lacking_are_never_made_up(folder: Path, lost: str) -> None:
+    reweigh(folder, lambda tensors: tensors.pop(lost))
+    with pytest.raises(AttnctlError, match=rf"llama lacks 1 of its weights, {lost} first: its file is not whole"):
+        attend("at", str(folder))
+
+
+def test_of_a_head_that_is_lacking_or_no_number_nothing_is_predicted(folder: Path) -> None:
+    whole = attend("at ate", str(folder))
+    reweigh(folder, lambda tensors: tensors["lm_head.weight"].fill(np.nan))
+    none = attend("at ate", str(folder))
+    reweigh(folder, lambda tensors: tensors.pop("lm_head.weight"))
+    lacking = attend("at ate", str(folder))
+    assert whole.predictions and none.predictions == lacking.predictions == ()
+    np.testing.assert_array_equal(lacking.layers[1].weights, whole.layers[1].weights)
+
+
+def test_a_tensor_of_another_shape(folder: Path) -> None:
+    reweigh(folder, lambda tensors: tensors.update({"model.norm.weight": np.ones(7, np.float32)}))
+    with pytest.raises(AttnctlError, match=r"model.norm.weight is \(7,\) in its file and \(32,\) by its config.json"):
+        attend("at", str(folder))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"num_hidden_layers": 10**6}, "num_hidden_layers 1000000, its files hold"),
+        ({"num_hidden_layers": 0}, "has no layers, by its config.json"),
+        ({"architectures": "LlamaForCausalLM"}, "which is no list of names"),
+        ({"architectures": ["logging"]}, "is logging, which transformers .* does not know"),
+        ({"architectures": ["AutoModel"]}, "is AutoModel, which transformers .* does not know"),
+        ({"architectures": [""]}, "which is no list of names"),
+        ({"hidden_size": 48}, "cannot read llama: "),
+    ],
+)
+def test_settings_that_cannot_be(folder: Path, settings: dict[str, Any], said: str) -> None:
+    change(folder / "config.json", **settings)
+    with pytest.raises(AttnctlError, match=said) as caught:
+        attend("at", str(folder))
+    assert "\n" not in str(caught.value)
+
+
+def test_settings_of_another_type_do_no_harm(folder: Path) -> None:
+    change(folder / "tokenizer_config.json", bos_token=5)
+    assert attend("at", str(folder)).layers
+    change(folder / "config.json", model_type=None)
+    assert attend("at", str(folder)).layers
+
+
+@pytest.mark.parametrize("name", ["../other.safetensors", "pytorch_model.bin", "/etc/passwd", 5])
+def test_an_index_names_safetensors_of_its_own_folder(folder: Path, name: Any) -> None:
+    (folder / "model.safetensors").rename(folder / "part.safetensors")
+    files = dict.fromkeys(load_file(folder / "part.safetensors"), name)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
+    with pytest.raises(AttnctlError, match="attnctl reads safetensors files of the same folder"):
+        attend("at", str(folder))
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": dict.fromkeys(files, "part.safetensors")})
+    )
+    assert attend("at", str(folder)).layers
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}},
+        {"model": {"type": "WordLevel", "vocab": {"at": 0}, "unk_token": "nowhere"}},
+        {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}},
+    ],
+)
+def test_a_tokenizer_that_fails_or_panics(folder: Path, part: dict[str, Any], capfd: Any) -> None:
+    change(folder / "tokenizer.json", **part)
+    with pytest.raises(
+        AttnctlError, match=r"(the tokenizer of llama fails on this text|no tokenizer that can be read) \("
+    ):
+        attend("a" * 40 + "b", str(folder))

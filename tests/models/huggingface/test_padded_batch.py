@@ -1,0 +1,106 @@
+"""Several texts in one pass through a checkpoint: each as if it were alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+
+import attnctl
+from attnctl.batching.items import Item
+from attnctl.batching.work import Work, Worker
+from attnctl.errors import AttnctlError
+from attnctl.models import open_model
+from attnctl.models.huggingface import padded_batch
+from attnctl.readings.record import record
+from attnctl.readings.trace import Trace
+from tests.models.huggingface import architectures as zoo
+from tests.models.huggingface import folders
+
+TEXTS = [
+    "Alice eats",
+    "a",
+    "Alice eats pizza with Bob",
+    "é 🍕",
+    "Bob",
+    "eats eats Alice",
+    "with pizza Bob eats Alice a a",
+]
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    root = tmp_path_factory.mktemp("several")
+
+    def folder(case: str) -> str:
+        path: Path = root / case.replace(",", "-")
+        return str(path if path.exists() else folders.write(path, case))
+
+    return folder
+
+
+def assert_same(one: Trace, other: Trace) -> None:
+    assert (one.text, one.tokens, one.model, one.notes) == (other.text, other.tokens, other.model, other.notes)
+    for mine, theirs in zip(one.predictions, other.predictions, strict=True):
+        assert (mine.position, mine.id) == (theirs.position, theirs.id)
+        assert mine.probability == pytest.approx(theirs.probability, abs=1e-5)
+    for layer, alone in zip(one.layers, other.layers, strict=True):
+        for field in dataclasses.fields(layer):
+            a, b = getattr(layer, field.name), getattr(alone, field.name)
+            if isinstance(b, np.ndarray):
+                assert a.shape == b.shape and a.dtype == b.dtype, field.name
+                # sums over a batch are rounded in another order: the weights differ in the last bits, raw numbers by their size
+                near = 1e-6 if field.name == "weights" else 1e-5 * max(1.0, float(np.abs(b).max(initial=0.0)))
+                np.testing.assert_allclose(a, b, rtol=0, atol=near, err_msg=field.name)
+            else:
+                assert a is None or isinstance(a, (tuple, int, dict)), field.name
+
+
+@pytest.mark.parametrize("case", [*zoo.DECODERS, *(name for name in zoo.ENCODERS if name != "vit"), *zoo.SPARSE])
+def test_each_text_is_as_if_alone(shelf: Callable[[str], str], case: str) -> None:
+    model: Any = open_model(shelf(case))
+    assert padded_batch.can_batch(model) != ("indexer" in case)
+    for got, text in zip(attnctl.batch(TEXTS, model, batch_size=4), TEXTS, strict=True):
+        assert_same(got, record(model, text))
+
+
+def test_selections_hold_for_each(shelf: Callable[[str], str]) -> None:
+    model: Any = open_model(shelf("llama"))
+    for got, text in zip(attnctl.batch(TEXTS, model, head=[1, 3], layer=1, query=0), TEXTS, strict=True):
+        assert_same(got, record(model, text, heads=[1, 3], layers=[1], rows=[0]))
+
+
+def test_one_that_fails_leaves_the_others(shelf: Callable[[str], str]) -> None:
+    model: Any = open_model(shelf("llama"))
+    items = [Item(at, "here", text) for at, text in enumerate(TEXTS)]
+    items[2] = Item(2, "here", "Alice " * (model.pieces.limit + 1))
+    done = sorted(Worker(Work({}, batch_size=4), model).traces(items), key=lambda one: one[0].number)
+    assert [isinstance(trace, str) for _, trace, _ in done] == [at == 2 for at in range(len(TEXTS))]
+    assert "llama reads 64" in done[2][1]
+    with pytest.raises(AttnctlError, match="text 2: .* llama reads 64"):
+        list(attnctl.batch([item.text for item in items], model))
+
+
+def test_a_model_that_minds_padding_reads_one_text_at_a_time(
+    shelf: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model: Any = open_model(shelf("bert"))
+    asked: list[bool] = []
+    own = padded_batch._inputs
+
+    def blind(*args: Any) -> Any:  # as if the network took padding for text
+        inputs, at = own(*args)
+        asked.append("attention_mask" in inputs)
+        inputs.pop("attention_mask", None)
+        return inputs, at
+
+    monkeypatch.setattr(padded_batch, "_inputs", blind)
+    for got, text in zip(attnctl.batch(TEXTS, model, batch_size=4), TEXTS, strict=True):
+        assert_same(got, record(model, text))
+    assert any(asked), "nothing was padded, so nothing was tested"

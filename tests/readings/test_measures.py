@@ -1,0 +1,124 @@
+"""Words, value norms, rollout and sinks, against arithmetic done by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from attnctl.errors import UsageError
+from attnctl.models import attend
+from attnctl.readings import measures
+from attnctl.readings.trace import LayerTrace, ModelInfo, Trace
+from attnctl.tokens import Token
+
+# [CLS] un|believ|able , isn ' t it
+PIECES = (
+    Token("[CLS]", 0, 0, 0, special=True),
+    Token("un", 1, 0, 2),
+    Token("believ", 2, 2, 8),
+    Token("able", 3, 8, 12),
+    Token(",", 4, 12, 13),
+    Token("isn't", 5, 13, 19),
+    Token("it", 6, 19, 22),
+)
+TEXT = "unbelievable, isn't it"
+
+
+def trace_of(weights: np.ndarray, **more: object) -> Trace:
+    """A trace of (heads, n, n) weights over the pieces."""
+    heads = tuple(range(len(weights)))
+    layer = LayerTrace(0, heads, heads, weights=weights.astype(np.float32), **more)
+    return Trace(TEXT, PIECES, ModelInfo("x", "checkpoint", n_heads=len(heads), n_layers=1), (layer,))
+
+
+def random_weights(heads: int = 2, n: int = 7) -> np.ndarray:
+    return np.random.default_rng(0).dirichlet(np.ones(n), size=(heads, n)).astype(np.float32)
+
+
+def test_pieces_of_a_word() -> None:
+    weights = random_weights()
+    merged = measures.by_words(trace_of(weights, mask=np.tri(7, dtype=bool)))
+    assert [t.text for t in merged.tokens] == ["[CLS]", "unbelievable", ",", "isn't", "it"]
+    got = merged.layers[0].weights
+    assert got.shape == (2, 5, 5)
+    np.testing.assert_allclose(got.sum(-1), 1, rtol=1e-6)
+    np.testing.assert_allclose(got[0, 3, 1], weights[0, 5, 1:4].sum(), rtol=1e-6)
+    np.testing.assert_allclose(got[1, 1, 4], weights[1, 1:4, 6].mean(), rtol=1e-6)
+    assert merged.layers[0].mask.tolist() == np.tri(5, dtype=bool).tolist()
+    assert "Clark et al. 2019" in merged.notes[-1]
+
+
+def test_words_of_chosen_rows() -> None:
+    trace = trace_of(random_weights())
+    layer = replace(trace.layers[0], rows=(2, 5), weights=trace.layers[0].weights[:, [2, 5]])
+    merged = measures.by_words(replace(trace, layers=(layer,)))
+    assert merged.layers[0].rows == (1, 3)
+    np.testing.assert_allclose(merged.layers[0].weights[:, 1, 2], layer.weights[:, 1, 4], rtol=1e-6)
+
+
+def test_spaces_cjk_and_split_characters() -> None:
+    text = "ab 中文 🍕"
+    pieces = [("a", 0, 1), ("b", 1, 2), (" 中", 2, 4), ("文", 4, 5), (" ", 5, 6), ("🍕₁", 6, 7), ("🍕₂", 6, 7)]
+    tokens = [Token(shown, 0, start, end) for shown, start, end in pieces]
+    assert measures.groups(tokens, text) == [[0, 1], [2], [3], [4], [5, 6]]
+    assert measures.groups([Token("new"), Token("er")], "newer") == [[0], [1]]
+
+
+def test_value_norm_by_hand() -> None:
+    weights = np.full((1, 2, 2), 0.5, dtype=np.float32)
+    values = np.array([[[3.0, 4.0], [0.0, 15.0]]], dtype=np.float32)
+    tokens = (Token("a"), Token("b"))
+    layer = LayerTrace(0, (0,), (0,), weights=weights, values=values)
+    trace = Trace("a b", tokens, ModelInfo("x", "matrix"), (layer,))
+    got = measures.value_norm(trace)
+    np.testing.assert_allclose(got.layers[0].weights[0], [[0.25, 0.75]] * 2)
+    assert got.layers[0].values is None and "without W_O" in got.notes[-1]
+    sent = replace(trace, layers=(replace(layer, parameters={"W_O": np.diag([1.0, 0.0]).astype(np.float32)}),))
+    np.testing.assert_allclose(measures.value_norm(sent).layers[0].weights[0], [[1, 0]] * 2)
+    with pytest.raises(UsageError, match="gives none"):
+        measures.value_norm(replace(trace, layers=(replace(layer, values=None),)))
+
+
+def test_rollout_hides_what_cannot_be_reached() -> None:
+    trace = attend("Alice will eat pizza", "random", d_model=8, causal=True, layers=2)
+    last = measures.rollout(trace).layers[-1]
+    np.testing.assert_array_equal(last.mask, np.tri(4, dtype=bool))
+    near = measures.rollout(attend("Alice will eat pizza", "random", d_model=8, window=2, layers=2)).layers
+    assert near[0].mask.sum() < near[1].mask.sum() and not near[1].weights[0][~near[1].mask].any()
+
+
+def test_rollout_by_hand() -> None:
+    trace = attend("Alice will eat pizza", "random", layers=3, heads=2, d_model=8)
+    got = measures.rollout(trace)
+    expected = np.eye(4)
+    for layer, rolled in zip(trace.layers, got.layers, strict=True):
+        mean = (layer.weights[0] + layer.weights[1]) / 2
+        expected = (mean + np.eye(4)) / 2 @ expected
+        np.testing.assert_allclose(rolled.weights[0], expected, rtol=1e-5)
+    assert got.layers[-1].heads == (0,) and "Abnar" in got.notes[-1]
+    with pytest.raises(UsageError, match="layer 0 is not there"):
+        measures.rollout(replace(trace, layers=trace.layers[1:]))
+    with pytest.raises(UsageError, match="give no --head"):
+        measures.rollout(attend("Alice will eat pizza", "random", heads=2, d_model=8, head=0))
+
+
+def test_the_sink_is_stated() -> None:
+    weights = np.zeros((1, 7, 7))
+    weights[0, :, 0] = 0.75
+    weights[0, :, 3] = 0.25
+    trace = trace_of(weights)
+    assert measures.sink(trace) == "Of the attention of layer 0, head 0, 75 % goes to the first token, [CLS]."
+    ended = replace(trace, tokens=(*PIECES[:3], Token("[SEP]", special=True), *PIECES[4:]))
+    assert measures.sink(ended).endswith("75 % goes to the first token, [CLS], 25 % to the other special ones ([SEP]).")
+    one = replace(trace, tokens=PIECES[:1], layers=(replace(trace.layers[0], weights=np.ones((1, 1, 1), np.float32)),))
+    assert measures.sink(one) is None
+
+
+def test_measures_by_name() -> None:
+    trace = attend("Alice will eat", "random")
+    assert measures.measured(trace, "weights").to_json() == trace.to_json()
+    assert measures.measured(trace, "value-norm").layers[0].weights.shape == trace.layers[0].weights.shape
+    with pytest.raises(UsageError, match="it is weights, value-norm, rollout"):
+        measures.measured(trace, "mass")

@@ -1,0 +1,601 @@
+"""The page, in a real browser: what it shows, what it answers, what it never does."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnctl
+from attnctl.errors import AttnctlError
+from attnctl.models import open_model
+from attnctl.readings.record import record
+from attnctl.readings.trace import LayerTrace, ModelInfo, Trace
+from attnctl.render.page.document import as_data, frame, page
+from attnctl.render.page.packing import coded, words_of
+from attnctl.tokens import Token
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+in_browser = pytest.mark.skipif(not (BROWSER and DRIVER), reason="no Chromium and chromedriver on this machine")
+FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1280,900",
+)  # fmt: skip
+
+TEXT = "Alice will eat pizza"
+
+
+def trace_of(text: str = TEXT, **options: Any) -> Trace:
+    return record(open_model("random", **options), text)
+
+
+class Tab:
+    """A browser with a page in it, and what a reader does there."""
+
+    def __init__(self, driver: Any, folder: Path) -> None:
+        self.driver, self.folder, self.count = driver, folder, 0
+
+    def open(self, *traces: Trace, fragment: str = "", **options: Any) -> None:
+        self.count += 1
+        path = self.folder / f"page-{self.count}.html"
+        path.write_text(page(traces, **options), encoding="utf-8")
+        self.go(path.as_uri() + fragment)
+
+    def go(self, address: str) -> None:
+        self.driver.get(address)
+        self.wait("return document.documentElement.dataset.ready === 'true'")
+
+    def js(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def wait(self, condition: str, seconds: float = 10) -> None:
+        end = time.monotonic() + seconds
+        while not self.js(condition):
+            assert time.monotonic() < end, f"not within {seconds} s: {condition}\n{self.driver.get_log('browser')}"
+            time.sleep(0.01)
+
+    def text(self, selector: str) -> str:
+        return self.js("return document.querySelector(arguments[0]).textContent", selector)
+
+    def texts(self, selector: str) -> list[str]:
+        return self.js("return [...document.querySelectorAll(arguments[0])].map((node) => node.textContent)", selector)
+
+    def press(self, selector: str, key: str) -> None:
+        self.driver.find_element("css selector", selector).send_keys(key)
+
+    def settled(self, condition: str) -> None:
+        self.wait(f"return ({condition})")
+
+    def complaints(self) -> list[str]:
+        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def tab(browser: Any, tmp_path: Path) -> Iterator[Tab]:
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    browser.get_log("browser")
+    tab = Tab(browser, tmp_path)
+    yield tab
+    assert tab.complaints() == []
+
+
+def keys() -> Any:
+    from selenium.webdriver.common.keys import Keys
+
+    return Keys
+
+
+# --- what it shows -----------------------------------------------------------------------------------------------
+
+
+@in_browser
+def test_it_shows_the_numbers_of_the_trace(tab: Tab) -> None:
+    trace = trace_of(causal=True)
+    tab.open(trace, start={"query": 2, "key": 1})
+    weights = trace.layers[0].weights
+    assert weights is not None
+    row = tab.js("return Array.from(view.grid.w.slice(8, 12))")
+    assert np.array_equal(np.float32(row), weights[0, 2])  # to the last bit
+    assert f"{weights[0, 2, 1]:.4f}" in tab.text("#readout")
+    assert "sums to 1.0000" in tab.text("#readout")
+    assert tab.js("return Array.from(view.grid.hidden)") == [0, 1, 1, 1, 0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0]
+    assert tab.texts(".token") == TEXT.split()
+
+
+@in_browser
+def test_masked_cells_are_hatched_and_zero_is_not(tab: Tab) -> None:
+    tab.open(trace_of(causal=True), start={"query": 3, "key": 0})
+    svg = tab.js("return svgText()")
+    assert svg.count('url(#hatch)"') == 2  # the grid below its cells, and the legend
+    assert svg.count("<rect") > 10 and ">masked<" in svg
+    tab.open(trace_of())
+    assert "url(#hatch)" not in tab.js("return svgText()")
+
+
+@in_browser
+def test_the_steps_are_those_of_explain(tab: Tab) -> None:
+    from attnctl.steps import walk
+
+    trace = trace_of(causal=True)
+    tab.open(trace)
+    said = {step.name: step for step in walk(trace)}
+    shown = tab.texts("#arithmetic .step h3")
+    assert shown == [said[name].title for name in ("projections", "scores", "scaled", "mask", "weights", "context")]
+    assert said["scaled"].sentence in tab.text("#arithmetic")
+    j = tab.js("return state.key")
+    i = tab.js("return state.query")
+    layer = trace.layers[0]
+    assert layer.scores is not None and layer.scaled_scores is not None and layer.context is not None
+    minus = lambda x: f"{x:.2f}".replace("-", "−")  # noqa: E731
+    assert tab.text('[data-step="scores"] .equation').endswith(f"= {minus(layer.scores[0, i, j])}")
+    assert tab.text('[data-step="scaled"] .equation').endswith(f"/ √8 = {minus(layer.scaled_scores[0, i, j])}")
+    cells = tab.texts('[data-step="context"] tr.total td')
+    assert cells == [minus(x).replace("−0.00", "0.00") for x in layer.context[0, i]]
+
+
+@in_browser
+def test_the_page_reads_every_kind_of_source(tab: Tab) -> None:
+    bare = Trace("a b", (Token("a"), Token("b")), ModelInfo("mine", "matrix", n_layers=1, n_heads=1),
+                 (LayerTrace(0, (0,), (0,), weights=np.array([[[0.25, 0.75], [1, 0]]], np.float32)),))  # fmt: skip
+    tab.open(bare)
+    tab.js("return choose({ query: 0 })")
+    assert tab.text("#finding") == "a pays 75 % of its attention to b and 25 % to itself."
+    assert "logarithms of the weights" in tab.text("#softmax")
+    full = trace_of()
+    part = record(open_model("random", heads=4), TEXT, heads=[1, 3], rows=[2])
+    tab.open(part)
+    assert tab.js("return [view.grid.nq, view.head.rows[0]]") == [1, 2]
+    assert tab.js("return view.head.head") in (1, 3)
+    assert tab.text('.token[aria-pressed="true"]') == "eat"
+    crossed = replace(full, key_tokens=tuple(Token(f"k{j}") for j in range(4)))
+    tab.open(crossed)
+    assert tab.js("return view.grid.cols.map((col) => col.label)") == ["k0", "k1", "k2", "k3"]
+    rope = trace_of(rope_theta=10000.0, temperature=2.0, dropout=0.2, heads=4, kv_heads=2, layers=2)
+    tab.open(rope)
+    assert "rotary positions" in tab.texts("#arithmetic .step h3")
+    assert "÷" in tab.text("#softmax")
+
+
+# --- what it answers ---------------------------------------------------------------------------------------------
+
+
+@in_browser
+def test_pointing_tells_and_clicking_chooses(tab: Tab) -> None:
+    from selenium.webdriver import ActionChains
+
+    trace = trace_of()
+    tab.open(trace, start={"query": 0, "key": 0})
+    weights = trace.layers[0].weights
+    assert weights is not None
+    box = tab.js("const b = layout.boxes[0]; return [b.x, b.y, b.cell, b.cellH, layout.width, layout.height]")
+    canvas = tab.driver.find_element("id", "canvas")
+    tab.js(
+        "arguments[0].scrollIntoView({ block: 'center' })", canvas
+    )  # offsets count from the middle of what is in view
+    x = box[0] + 1.5 * box[2] - box[4] / 2
+    y = box[1] + 2.5 * box[3] - box[5] / 2
+    chain = ActionChains(tab.driver).move_to_element_with_offset(canvas, int(x), int(y))
+    chain.perform()
+    tab.settled(f"document.getElementById('readout').textContent.includes('{weights[0, 2, 1]:.4f}')")
+    assert tab.js("return state.query") == 0  # pointing is not choosing
+    ActionChains(tab.driver).click().perform()
+    tab.settled("state.query === 2 && state.key === 1")
+    assert tab.text('.token[aria-pressed="true"]') == "eat"
+    assert "eat" in tab.text("#row h3")
+
+
+@in_browser
+def test_everything_answers_to_the_keyboard(tab: Tab) -> None:
+    key = keys()
+    tab.open(trace_of(heads=4, layers=2, d_model=32, causal=True), start={"layer": 0, "head": 0, "query": 1, "key": 0})
+    tab.press("#grid", key.ARROW_DOWN)
+    tab.settled(
+        "state.query === 2 && document.getElementById('say').textContent.startsWith('query eat, key Alice, weight')"
+    )
+    tab.press("#grid", key.END)
+    tab.settled("state.key === 3 && document.getElementById('say').textContent.includes('masked')")
+    tab.press("#grid", key.ESCAPE)
+    tab.settled("state.query === null")
+    tab.press("#grid", key.ARROW_RIGHT)
+    tab.settled("state.query === 0 && state.key === 0")
+    tab.press('.head[aria-checked="true"]', key.ARROW_RIGHT)
+    tab.settled("state.head === 1 && document.activeElement.dataset.head === '1'")
+    tab.press('.head[aria-checked="true"]', key.ARROW_DOWN)
+    tab.settled("state.layer === 1")
+    tab.js("document.querySelector('.token[tabindex=\"0\"]').focus()")
+    tab.press(".token:focus", key.ARROW_RIGHT)
+    tab.settled("state.query === 1 && document.activeElement.textContent === 'will'")
+    # nothing that can be pressed is out of the keyboard's reach, except what the arrow keys of its group reach
+    loose = tab.js(
+        "return [...document.querySelectorAll('button, input, select, [tabindex]')].filter((node) => node.tabIndex < 0"
+        " && !node.closest('.words, .heads') && node.offsetParent).length"
+    )
+    assert loose == 0
+    unnamed = tab.js(
+        "return [...document.querySelectorAll('button, input, select')].filter((node) =>"
+        " !(node.textContent.trim() || node.getAttribute('aria-label') || node.closest('label'))).length"
+    )
+    assert unnamed == 0
+
+
+@in_browser
+def test_another_head_shows_its_own_numbers(tab: Tab) -> None:
+    trace = trace_of(heads=3, layers=2, d_model=24)
+    tab.open(trace)
+    tab.driver.find_element("css selector", '.head[data-layer="1"][data-head="2"]').click()
+    tab.settled("view.head.layer === 1 && view.head.head === 2")
+    weights = trace.layers[1].weights
+    assert weights is not None
+    assert np.array_equal(np.float32(tab.js("return Array.from(view.grid.w)")), weights[2].ravel())
+    assert "Layer 1, head 2" in tab.text("#caption")
+    assert tab.js("return location.hash").startswith("#layer=1&head=2")
+
+
+@in_browser
+def test_the_link_keeps_the_choice(tab: Tab) -> None:
+    tab.open(
+        trace_of(heads=2, layers=2),
+        fragment="#layer=1&head=1&query=3&key=0&colour=log&drop=first&renorm=true&direction=from",
+    )
+    assert tab.js("return [state.layer, state.head, state.query, state.key]") == [1, 1, 3, 0]
+    assert tab.js("return [state.colour, state.drop, state.renorm, state.direction]") == ["log", "first", True, "from"]
+    assert "key “Alice” (0) left out; rows rescaled to sum to 1; logarithmic colour" in tab.text("#caption")
+    assert tab.js("return view.grid.nk") == 3
+    assert tab.js("return Array.from(view.grid.sums)") == [1, 1, 1, 1]
+    tab.open(trace_of(), fragment="#layer=77&head=-1&query=99&colour=plaid&key=x")  # what is not there is passed over
+    assert tab.js("return [state.layer, state.head, state.colour]") == [0, 0, "linear"]
+
+
+@in_browser
+def test_words_merge_and_special_tokens_go(tab: Tab) -> None:
+    text = "unbelievable!"
+    pieces = [
+        ("[CLS]", 0, 0, True),
+        ("un", 0, 2, False),
+        ("believ", 2, 8, False),
+        ("able", 8, 12, False),
+        ("!", 12, 13, False),
+    ]
+    tokens = tuple(Token(t, k, a, b, s) for k, (t, a, b, s) in enumerate(pieces))
+    assert words_of(tokens, text) == [0, 1, 1, 1, 2]
+    weights = np.random.default_rng(0).dirichlet(np.ones(5), (1, 5)).astype(np.float32)
+    tab.open(Trace(text, tokens, ModelInfo("m", "matrix"), (LayerTrace(0, (0,), (0,), weights=weights),)))
+    tab.js("choose({ words: 'merged', drop: 'special' })")
+    tab.settled("view.grid.nk === 2")
+    w = weights[0].astype(np.float64)
+    expected = np.stack([w[0], w[1:4].mean(0), w[4]])[:, 1:]
+    expected = np.stack([expected[:, :3].sum(1), expected[:, 3]], 1)
+    assert np.allclose(np.reshape(tab.js("return Array.from(view.grid.w)"), (3, 2)), expected, atol=1e-6)
+    assert "[CLS]" in tab.text("#caption") and "averaged over queries" in tab.text("#caption")
+
+
+@in_browser
+def test_the_softmax_explorer(tab: Tab) -> None:
+    from attnctl import attention
+
+    trace = trace_of()
+    tab.open(trace, start={"query": 3, "key": 0})
+    scores = np.array(tab.js("return explorer.scores"))
+    assert trace.layers[0].scores is not None
+    assert np.allclose(scores, trace.layers[0].scores[0, 3], atol=1e-6)
+    move = "const s = document.querySelectorAll('.sliders input')[1]; s.value = 4; s.dispatchEvent(new Event('input'))"
+    tab.js(move)
+    scores[1] = 4
+    shown = lambda: [float(x) for x in tab.texts('.sliders [data-is="weight"]')]  # noqa: E731
+    assert np.allclose(shown(), attention.softmax(scores / np.sqrt(8)), atol=6e-4)
+    tab.js("document.getElementById('scaling').click()")
+    assert np.allclose(shown(), attention.softmax(scores), atol=6e-4)
+    tab.js("const t = document.getElementById('temperature'); t.value = 1; t.dispatchEvent(new Event('input'))")
+    assert np.allclose(shown(), attention.softmax(scores / 2), atol=6e-4)
+    plain = [float(x.replace("−", "-")) for x in tab.texts('.sliders [data-is="plain"]')]
+    assert np.allclose(plain, scores / scores.sum(), atol=6e-3)
+    assert "takes" in tab.text("#remark")
+
+
+@in_browser
+def test_two_side_by_side_with_their_difference(tab: Tab) -> None:
+    a, b = trace_of(), trace_of(seed=1)
+    tab.open(a, b)
+    assert tab.js("return view.panels.map((panel) => panel.title)") == ["seed 0", "seed 1", "seed 1 − seed 0"]
+    assert a.layers[0].weights is not None and b.layers[0].weights is not None
+    difference = (b.layers[0].weights - a.layers[0].weights).ravel()
+    assert np.allclose(tab.js("return Array.from(view.panels[2].grid.w)"), difference, atol=1e-7)
+    tab.open(a, trace_of("Bob sleeps"))  # of another length: no difference to show
+    assert tab.js("return view.panels.length") == 2
+
+
+@in_browser
+def test_a_run_over_training_has_a_slider(tab: Tab) -> None:
+    traces = [trace_of(seed=seed) for seed in range(3)]
+    tab.open(*traces, labels=["step 0", "step 100", "step 200"], over_training=True)
+    assert tab.text("#step-name") == "step 200"
+    tab.js("const s = document.getElementById('step'); s.value = 0; s.dispatchEvent(new Event('input'))")
+    tab.settled("state.step === 0 && view.head.trace === TRACES[0]")
+    assert tab.text("#step-name") == "step 0" and "step=" not in tab.js("return location.hash")
+    weights = traces[0].layers[0].weights
+    assert weights is not None
+    assert np.array_equal(np.float32(tab.js("return Array.from(view.grid.w)")), weights.ravel())
+
+
+@in_browser
+def test_what_is_seen_can_be_saved(tab: Tab, tmp_path: Path) -> None:
+    import csv
+    import io
+    from xml.etree import ElementTree
+
+    trace = trace_of('say "hi", <b> & co', causal=True)
+    tab.open(trace)
+    rows = list(csv.reader(io.StringIO(tab.js("return csvText()"))))
+    labels = [token.text for token in trace.tokens]
+    assert rows[0] == ["query", *labels] and [row[0] for row in rows[1:]] == labels
+    assert trace.layers[0].weights is not None
+    numbers = np.array([[float(cell or 0) for cell in row[1:]] for row in rows[1:]], np.float32)
+    assert np.array_equal(numbers, trace.layers[0].weights[0])
+    svg = ElementTree.fromstring(tab.js("return svgText()"))
+    texts = [node.text for node in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert set(labels) <= set(texts)
+    tab.driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    for kind, start in (("png", b"\x89PNG"), ("svg", b"<svg")):
+        tab.driver.find_element("id", f"save-{kind}").click()
+        end = time.monotonic() + 10
+        while not (found := list(tmp_path.glob(f"*.{kind}"))):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        assert found[0].read_bytes().startswith(start) and found[0].name.startswith("say-hi-b-co-layer0-head0")
+
+
+# --- what it never does ------------------------------------------------------------------------------------------
+
+HOSTILE = (
+    "</script><script>window.broken=1</script>",
+    "<img src=x onerror=window.broken=1>",
+    "\"'`${window.broken=1}",
+    "<!--<script>",
+    "]]>",
+    "a\u2028b\u2029c\u202ed\x00\x1b[31m",
+    "half \ud800 pair",
+    "{{script}} {{data}} &lt;b&gt; &amp;",
+    "javascript:window.broken=1",
+    "עברית 日本語 e\u0301 👩\u200d👧",
+)
+
+
+@in_browser
+def test_texts_are_never_markup(tab: Tab) -> None:
+    tokens = tuple(Token(text, special=at == 3) for at, text in enumerate(HOSTILE))
+    n = len(tokens)
+    weights = np.full((1, n, n), 1 / n, np.float32)
+    info = ModelInfo("<b onclick=window.broken=1>", "matrix")
+    trace = Trace("".join(HOSTILE), tokens, info, (LayerTrace(0, (0,), (0,), weights=weights),), notes=("<i>note</i>",))
+    html = page([trace], title=HOSTILE[0], labels=["<u>"])
+    path = tab.folder / "hostile.html"
+    path.write_bytes(html.encode())  # no half pairs are left in it
+    tab.go(path.as_uri())
+    for token in range(n):
+        tab.js(f"return choose({{ query: {token}, key: {n - 1 - token} }})")
+        tab.js(f"hover = {{ i: {token}, j: 0, panel: view.panel }}; paint(); writeReadout()")
+    assert tab.js("return window.broken === undefined")
+    assert tab.js("return document.querySelectorAll('body img, body b[onclick], body u, body i:not(td i)').length") == 0
+    assert tab.js("return document.scripts.length") == html.count("<script")
+    assert tab.texts(".token")[0] == HOSTILE[0] and "<i>note</i>" in tab.text("#colophon")
+    from xml.etree import ElementTree
+
+    ElementTree.fromstring(tab.js("return svgText()"))
+    assert json.loads(as_data({"text": HOSTILE[6]}))["text"] == HOSTILE[6]
+
+
+@in_browser
+def test_no_request_leaves_the_page(tab: Tab) -> None:
+    tab.driver.get_log("performance")
+    tab.open(trace_of(heads=2), trace_of(heads=2, seed=1))
+    tab.js("choose({ head: 1 })")
+    tab.settled("view.head.head === 1")
+    asked = []
+    for entry in tab.driver.get_log("performance"):
+        message = json.loads(entry["message"])["message"]
+        if message["method"] == "Network.requestWillBeSent":
+            asked.append(message["params"]["request"]["url"])
+    assert asked and all(address.startswith(("file:", "data:", "blob:")) for address in asked), asked
+    blocked = tab.driver.execute_async_script(
+        "const done = arguments[0]; fetch('https://example.org/').then(() => done('sent'), () => done('refused'))"
+    )
+    assert blocked == "refused"
+    assert tab.js("try { document.body.innerHTML = '<b>'; return 'set' } catch { return 'refused' }") == "refused"
+    tab.driver.get_log("browser")  # the refusals are what was asked for
+
+
+def test_the_file_names_no_other() -> None:
+    html = page([trace_of()])
+    addresses = {word for word in html.replace('"', " ").replace("'", " ").split() if "://" in word}
+    assert addresses == {"http://www.w3.org/2000/svg", "xmlns=http://www.w3.org/2000/svg"} or all(
+        "www.w3.org/2000/svg" in address for address in addresses
+    )
+    assert "default-src 'none'" in html and "unsafe" not in html
+
+
+# --- how large, how soon -----------------------------------------------------------------------------------------
+
+
+def large(n: int, layers: int, heads: int, spread: float) -> Trace:
+    """A text of n tokens: weights of dense random scores, the hardest to pack."""
+    rng = np.random.default_rng(0)
+    parts = []
+    for layer in range(layers):
+        e = np.exp(spread * rng.standard_normal((heads, n, n), dtype=np.float32))
+        parts.append(LayerTrace(layer, tuple(range(heads)), tuple(range(heads)), weights=e / e.sum(-1, keepdims=True)))
+    tokens = tuple(Token(f"t{at}") for at in range(n))
+    return Trace(" ".join(t.text for t in tokens), tokens, ModelInfo("large", "matrix"), tuple(parts))
+
+
+@in_browser
+def test_512_tokens_in_12_layers_of_12_heads_open_at_once(tab: Tab) -> None:
+    trace = large(512, 12, 12, 1.0)
+    html = page([trace])
+    assert len(html) < 45_000_000
+    path = tab.folder / "large.html"
+    path.write_text(html)
+    tab.go(path.as_uri())
+    # generous, so that a busy machine does not fail: measured alone it takes about 1 s
+    assert tab.js("return performance.now()") < 12_000
+    tab.js("return choose({ layer: 7, head: 5 })")
+    tab.settled("view.head.layer === 7")
+    weights = trace.layers[7].weights
+    levels = tab.js("return TRACES[0].levels")
+    assert weights is not None and f"within √w / {levels}" in tab.text("#caption")
+    seen = np.reshape(tab.js("return Array.from(view.head.weights.slice(0, 5120))"), (10, 512))
+    true = weights[5, :10].astype(np.float64)
+    assert (np.abs(seen - true) <= np.sqrt(true) / levels + 0.26 / levels**2).all()
+    assert tab.js("return fixed(view.grid.sums[3], 4)") == "1.0000"  # sums are kept exactly
+
+
+@pytest.mark.parametrize("levels", [255, 1023, 65535])
+def test_codes_are_as_exact_as_they_say(levels: int) -> None:
+    weights = np.random.default_rng(1).dirichlet(np.full(40, 0.2), 30).astype(np.float32)
+    data = np.frombuffer(coded(weights, levels), np.uint8).astype(np.int64)
+    codes = data if levels < 256 else data[: weights.size] + 256 * data[weights.size :]
+    back = weights.max() * (codes.reshape(weights.shape) / levels) ** 2
+    assert (np.abs(back - weights) <= np.sqrt(weights) / levels + 0.26 / levels**2).all()
+
+
+@in_browser
+def test_a_long_text_is_an_overview_with_exact_blocks(tab: Tab) -> None:
+    from attnctl.cli.long_view import surveyed
+
+    model = open_model("random", causal=True, heads=2, d_model=16)
+    text = " ".join(f"w{at * 7919 % 97}" for at in range(700))
+    overview, exact = surveyed(model, text, model.tokenize(text), None, None)
+    tab.open(overview, exact=exact)
+    whole = record(model, text).layers[0].weights
+    assert whole is not None and overview.grid is not None
+    head = tab.js("return view.head.head")
+    pooled = np.reshape(tab.js("return Array.from(view.grid.w)"), tab.js("return [view.grid.nq, view.grid.nk]"))
+    assert np.array_equal(np.float32(pooled), overview.grid.weights[0, head])
+    assert np.allclose(tab.js("return Array.from(view.grid.sums)"), 1, atol=1e-5)
+    i, j, w = tab.js("return view.head.links[0]")
+    assert (i, j) == tuple(tab.js("return [state.query, state.key]")) and np.isclose(w, whole[head, i, j], rtol=1e-5)
+    a, b, c, d = tab.js("const b = blockFor(view.head); return [...b.rows, ...b.keys]")
+    assert a <= i < b and c <= j < d and tab.js("return view.panels[1].title").startswith(f"exact: queries {a}–{b - 1}")
+    block = np.reshape(tab.js("return Array.from(view.panels[1].grid.w)"), (b - a, d - c))
+    assert np.allclose(block, whole[head, a:b, c:d], rtol=1e-5, atol=1e-9)
+    assert "share of its attention" in tab.text("#caption") and tab.texts("mark")[0] == text.split()[i]
+    tab.driver.find_element("css selector", "#links tr:nth-child(2) button").click()
+    tab.settled("state.query === view.head.links[1][0]")
+    tab.press("#grid", keys().ARROW_DOWN)
+    tab.settled("document.getElementById('say').textContent.includes('row sum 1.0000')")
+    assert tab.js("return document.querySelector('section.arithmetic').hidden")
+
+
+# --- light and dark, narrow, in a notebook -----------------------------------------------------------------------
+
+
+@in_browser
+@pytest.mark.parametrize("width", [340, 390, 800, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_sticks_out_at_any_width(tab: Tab, width: int, scheme: str) -> None:
+    tab.driver.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    )
+    size = {"width": width, "height": 800, "deviceScaleFactor": 2, "mobile": width < 500}
+    tab.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    tab.open(trace_of("The cat sat on the mat because it was warm", heads=4, layers=2, d_model=32))
+    assert tab.js("return document.documentElement.scrollWidth") <= width
+    paper = tab.js("return getComputedStyle(document.body).backgroundColor")
+    assert (paper == "rgb(253, 252, 249)") == (scheme == "light")
+
+
+@in_browser
+def test_ink_on_paper_can_be_read(tab: Tab) -> None:
+    for scheme in ("light", "dark"):
+        tab.driver.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        )
+        tab.open(trace_of())
+        colours = tab.js("return theme()")
+        light = lambda name: _luminance(colours[name])  # noqa: B023, E731
+        for name, least in (("ink", 7.0), ("quiet", 4.5), ("accent", 4.5)):
+            high, low = max(light(name), light("paper")), min(light(name), light("paper"))
+            assert (high + 0.05) / (low + 0.05) >= least, (scheme, name)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_the_heat_grows_evenly_darker_or_lighter() -> None:
+    from attnctl.render import colours
+
+    for stops, sign in (
+        (colours.HEAT_ON_LIGHT, -1),
+        (colours.HEAT_ON_DARK, 1),
+        (colours.VIRIDIS, 1),
+        (colours.CIVIDIS, 1),
+    ):
+        cube = np.cbrt([_luminance(stop) for stop in stops])  # near lightness as it is seen
+        steps = sign * np.diff(cube)
+        assert (steps > 0).all() and steps.max() < 2.2 * steps.min()
+
+
+@in_browser
+def test_it_prints_on_white(tab: Tab) -> None:
+    tab.driver.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    )
+    tab.open(trace_of())
+    tab.js("window.seen = []; addEventListener('beforeprint', () => setTimeout(() => seen.push(theme().paper)))")
+    pdf = base64.b64decode(tab.driver.execute_cdp_cmd("Page.printToPDF", {})["data"])
+    assert pdf.startswith(b"%PDF") and pdf.count(b"/Type /Page\n") <= 4
+    assert tab.js("return [theme().paper, document.documentElement.className]") == ["#14161a", ""]  # and back again
+    tab.js("paper(true)")
+    assert tab.js("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+@in_browser
+def test_a_notebook_shows_a_trace(tab: Tab) -> None:
+    html = trace_of('a "quoted" <b>')._repr_html_()
+    assert html.startswith("<iframe srcdoc=") and html.count("<iframe") == 1
+    path = tab.folder / "notebook.html"
+    path.write_text(f"<!doctype html><meta charset=utf-8><title>notebook</title>{html}", encoding="utf-8")
+    tab.driver.get(path.as_uri())
+    tab.driver.switch_to.frame(0)
+    tab.wait("return document.documentElement.dataset.ready === 'true'")
+    assert tab.texts(".token") == ["a", '"', "quoted", '"', "<", "b", ">"]
+    tab.js("return choose({ query: 1 })")
+    tab.driver.switch_to.default_content()
+    assert frame(attnctl.attend(TEXT, model="random")).endswith("</iframe>")
+
+
+def test_a_notebook_is_not_flooded() -> None:
+    assert "too many to show here" in large(200, 4, 30, 1.0)._repr_html_()
+    assert "no weights" in Trace("a", (Token("a"),), ModelInfo("m", "matrix"), ())._repr_html_()
+
+
+def test_a_trace_without_weights_is_refused() -> None:
+    with pytest.raises(AttnctlError, match="no weights"):
+        page([Trace("a", (Token("a"),), ModelInfo("m", "matrix"), (LayerTrace(0, (0,), (0,)),))])

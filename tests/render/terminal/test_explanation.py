@@ -1,0 +1,166 @@
+"""What explain prints: snapshots at a fixed width, and lines that never run over."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+import attnctl
+from attnctl.errors import UsageError
+from attnctl.render.terminal.explanation import Explanation
+from attnctl.render.terminal.number_grid import Grid, bar, kept, label, number
+from attnctl.steps import NAMES, check_names, focus, narrowed, walk
+from tests.conftest import attend
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+
+
+def printed(trace: attnctl.Trace, width: int = 80, color: bool = False, **how: Any) -> str:
+    page = io.StringIO()
+    console = Console(
+        file=page, width=width, highlight=False, markup=False, emoji=False, legacy_windows=False,
+        force_terminal=color, color_system="truecolor" if color else None,
+    )  # fmt: skip
+    console.print(Explanation(trace, focus(trace), **how))
+    return page.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "how", "show"),
+    [
+        ("random-80", 80, {}, {}),
+        ("everything-100", 100, {"heads": 2, "kv_heads": 1, "layers": 2, "causal": True, "rope_theta": 1e4, "dropout": 0.2}, {"story": True}),
+        ("dot-unscaled-60", 60, {"model": "dot", "scale": 1.0, "temperature": 2.0}, {"precision": 3}),
+    ],
+)  # fmt: skip
+def test_snapshot(name: str, width: int, how: dict[str, Any], show: dict[str, Any]) -> None:
+    text = printed(attend("Alice will eat pizza", **how), width, **show)
+    path = SNAPSHOTS / f"{name}.txt"
+    if os.environ.get("UPDATE_SNAPSHOTS"):  # then look at the difference before committing it
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+HOSTILE = "Alice مرحبا \x1b[31m will\teat [bold]pizza[/bold] <b>比萨饼</b> 👩‍👩‍👧 e\u0301 supercalifragilisticexpialidocious :smile:"
+
+
+@pytest.mark.parametrize("width", [32, 40, 80, 133])
+@pytest.mark.parametrize("how", [{}, {"heads": 4, "d_model": 64, "layers": 2, "rope_theta": 1e4, "causal": True}])
+def test_no_line_is_wider_than_the_terminal(width: int, how: dict[str, Any]) -> None:
+    text = printed(attend(HOSTILE, **how), width, story=True)
+    for line in text.splitlines():
+        assert cell_len(line) <= width, line
+        assert line == line.rstrip()
+    assert "\x1b" not in text
+
+
+def test_hostile_text_is_shown_as_itself() -> None:
+    text = printed(attend(HOSTILE, tokenizer="words"), 100)
+    for piece in ("␛", "bold", "比", "👩‍👩‍👧", "smile", "\u2068مرحبا\u2069"):
+        assert piece in text
+
+
+def test_columns_line_up_in_any_script() -> None:
+    tokens = ["Alice", "比萨", "👩‍👩‍👧", "e\u0301", "مرحبا"]
+    lines = Grid(np.eye(5), [label(t) for t in tokens], [label(t) for t in tokens]).lines(80)
+    assert len({cell_len(line.plain) for line in lines}) == 1
+
+
+def test_the_heat_is_behind_the_numbers_and_never_instead_of_them() -> None:
+    colored = printed(attend("a b c"), color=True)
+    assert "\x1b[" in colored and "48;2;" in colored
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", colored)
+    assert plain.split() == printed(attend("a b c")).split()
+
+
+@given(st.integers(1, 300), st.integers(1, 60), st.lists(st.integers(0, 299), max_size=2))
+def test_kept_is_honest(count: int, room: int, must: list[int]) -> None:
+    chosen = kept(count, room, must)
+    indices = [at for at in chosen if at is not None]
+    assert indices == sorted(set(indices)) and indices
+    if count <= room:
+        assert indices == list(range(count))
+    else:
+        # every gap has its ellipsis
+        gaps = sum(b > a + 1 for a, b in zip(indices, indices[1:], strict=False)) + (indices[0] > 0)
+        assert sum(at is None for at in chosen) == gaps
+        assert all(at in indices for at in must if at < count)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(40, 120))
+def test_grids_fit(rows: int, columns: int, width: int) -> None:
+    array = np.random.default_rng(0).standard_normal((rows, columns)) * 100
+    lines = Grid(array, [f"row{r}" for r in range(rows)], [f"column{c}" for c in range(columns)], sums=True).lines(
+        width
+    )
+    assert all(cell_len(line.plain) <= width for line in lines)
+
+
+def test_numbers() -> None:
+    assert number(-0.001, 2) == "0.00"
+    assert number(-1.005, 1) == "-1.0"
+    assert number(12345678.0, 2) == "1.23e+07"
+    assert bar(1.0, 4) == "████" and bar(0.0, 4) == "" and bar(0.5, 1) == "▌"
+
+
+def test_steps_come_in_order_and_carry_their_arrays() -> None:
+    trace = attend("Alice will eat pizza", heads=2, layers=2, causal=True, rope_theta=1e4, dropout=0.1)
+    steps = list(walk(trace))
+    names = [step.name for step in steps if step.layer in (None, 0) and step.head in (None, 0)]
+    assert names == [
+        "tokens", "embeddings", "projections", "rope", "scores", "scaled", "mask", "weights", "dropout", "context",
+        "output", "residual", "summary",
+    ]  # fmt: skip
+    assert all(step.sentence for step in steps)
+    assert [step.name for step in walk(trace, heads=[1], only=["scores", "weights"])] == ["scores", "weights"] * 2
+    (only_keys,) = [s for s in walk(trace, heads=[0], only=["keys"]) if s.layer == 0 and s.name == "projections"]
+    assert [part.name for part in only_keys.parts] == ["keys"]
+
+
+def test_focus_prefers_a_row_with_a_choice() -> None:
+    trace = attend("Alice will eat pizza", causal=True)
+    best = focus(trace)
+    assert best is not None and best.query >= 2 and best.key != best.query
+    assert trace.layers[0].weights is not None
+    assert best.weight == trace.layers[0].weights[0, best.query, best.key]
+
+
+def test_narrowed_keeps_what_is_named() -> None:
+    trace = narrowed(attend("Alice will eat pizza"), ["scores", "weights"])
+    layer = trace.layers[0]
+    assert layer.scores is not None and layer.weights is not None
+    assert layer.queries is None and trace.embeddings is None
+    with pytest.raises(UsageError, match="no step 'score'"):
+        check_names(["score"])
+    check_names(NAMES)
+
+
+def test_words_that_occur_twice_are_told_apart() -> None:
+    text = printed(attend("the cat saw the dog"))
+    summary = text[text.index("where attention went") :]
+    assert "the (0) pays" in summary and "the (3) pays" in summary and "cat (" not in summary
+
+
+@pytest.mark.parametrize("width", [40, 56, 60, 80])
+def test_the_last_sentence_is_never_cut(width: int) -> None:
+    trace = attend("Rindfleischetikettierung Donaudampfschifffahrt is a very long word", layers=2, heads=2)
+    last = printed(trace, width).rstrip().split("\n\n")[-1]
+    assert re.search(r" pays \d+ % of its attention to \S+.*\.$", " ".join(last.split()))
+
+
+def test_a_long_name_hides_no_column() -> None:
+    names = ["<|im_start|>", "Le", "chat", "d", "ort", "😺₁", "😺₂"]
+    grid = Grid(np.full((7, 7), 0.14), names, names, heat=True, sums=True)
+    shown = [line.plain for line in grid.lines(75)]
+    assert len(shown) == 8 and "…  " not in shown[0].replace("<|im_st…  ", "") and max(map(cell_len, shown)) <= 75

@@ -1,0 +1,83 @@
+"""The grid in a terminal: values where they fit, squares, half blocks, and never a line too wide."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from attnctl.models import open_model
+from attnctl.readings.heatmap import read
+from attnctl.readings.record import record
+from attnctl.render.terminal.heatmap import Blocks, pool
+
+
+def drawn(text: str, width: int = 80, colour: bool = False, layers: int = 1, heads: int = 1, **how: Any) -> str:
+    model = {name: how.pop(name) for name in ("temperature",) if name in how}
+    trace = record(open_model("random", **model, layers=layers, heads=heads, d_model=8 * heads, causal=True), text)
+    narrowed = {name: how.pop(name) for name in ("drop", "renormalise") if name in how}
+    out = io.StringIO()
+    console = Console(
+        file=out, width=width, force_terminal=colour, color_system="truecolor" if colour else None, highlight=False
+    )
+    console.print(Blocks(read(trace, **narrowed), **how))
+    return out.getvalue()
+
+
+def test_values_where_they_fit() -> None:
+    assert drawn("Alice will eat pizza") == (
+        "random, layer 0, head 0\n"
+        "       Alice  will    eat   pizza \n"
+        "Alice  1.00     ·      ·      ·   \n"
+        "will   0.80   0.20     ·      ·   \n"
+        "eat    0.13   0.48   0.39     ·   \n"
+        "pizza  0.10   0.51   0.24   0.14  \n"
+        "\n"
+        "weight 0 ····░░▒▒▒▒▓▓████ 1   · or blank: masked\n"
+    )
+
+
+def test_what_was_done_is_said() -> None:
+    said = drawn("Alice will eat pizza", drop=["first"], renormalise=True, log=True)
+    for line in ("key “Alice” (0) left out", "rows rescaled to sum to 1", "colours on a logarithmic scale"):
+        assert line in said.splitlines()
+
+
+@pytest.mark.parametrize("colour", [False, True])
+@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize(
+    ("n", "layers", "heads", "values"), [(1, 1, 1, None), (8, 1, 2, None), (25, 1, 1, None), (300, 1, 1, None),
+                                         (30, 1, 1, True), (12, 3, 4, None), (150, 1, 5, None)]
+)  # fmt: skip
+def test_no_line_is_too_wide(width: int, n: int, layers: int, heads: int, values: bool | None, colour: bool) -> None:
+    import re
+
+    text = drawn("日本 extraordinarily ok שלום " * (n // 4) + "end", width, colour, layers, heads, values=values)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    assert all(cell_len(line) <= width for line in plain.splitlines())
+
+
+def test_large_grids_are_pooled_and_say_so() -> None:
+    assert "each cell is the mean of 5 × 5 weights" in drawn("a b c " * 100)
+    many = drawn("a b c d", layers=2, heads=4)
+    assert many.count("head 3") == 2 and "layer 1" in many and "tokens  0 a  1 b  2 c  3 d" in many
+
+
+def test_pooling_counts_only_what_is_seen() -> None:
+    weights = np.array([[1, np.nan, np.nan], [3, 2, np.nan], [5, 5, 7]])
+    pooled = pool(weights, 2)
+    assert pooled[0, 0] == 2 and np.isnan(pooled[0, 1]) and pooled[1].tolist() == [5, 7]
+
+
+def test_half_blocks_carry_two_weights() -> None:
+    text = drawn("a b c d e f g h i j k l m n o p q r s t u v w x y z " * 2, colour=True)
+    assert "▀" in text and "\x1b[38;2;253;231;37" in text  # the brightest: the first token looks at itself
+
+
+def test_a_logarithmic_scale_ends_somewhere_and_says_where() -> None:
+    said = drawn("a b c", temperature=0.01, log=True)
+    assert "colours on a logarithmic scale, all below 1e-6 alike" in said
