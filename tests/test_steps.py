@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attnctl.readings.trace import LayerTrace, ModelInfo, Trace
 from attnctl.steps import focus
-from attnctl.trace import LayerTrace, ModelInfo, Token, Trace
+from attnctl.tokens import Token
 
 
 @st.composite
