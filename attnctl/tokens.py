@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -133,7 +134,7 @@ def open_tokenizer(name: str | None) -> Tokenize:
         return words
     if name == "chars":
         return characters
-    if len(Path(name).name.encode()) <= 255 and (name.endswith(".json") or Path(name).is_file()):
+    if len(os.fsencode(Path(name).name)) <= 255 and (name.endswith(".json") or Path(name).is_file()):
         return from_file(name)
     raise UsageError(f"no tokenizer {name[:80]!r}: it is words, chars, or the path of a tokenizer.json")
 
@@ -162,10 +163,10 @@ def find(tokens: Sequence[Token], query: str) -> int:
         raise UsageError(f"{shown(query)!r} stands at several places: name one by its index ({places})")
     if matches:
         return matches[0]
-    if re.fullmatch(r"[+-]?\d{1,18}", query):
+    if re.fullmatch(r"[+-]?[0-9]{1,18}", query):
         at = int(query)
         if -len(tokens) <= at < len(tokens):
             return at % len(tokens)
         raise UsageError(f"no token {at}: the text has {len(tokens)} tokens, 0 to {len(tokens) - 1}")
     known = " ".join(shown(token.text) for token in tokens[:12]) + (" …" if len(tokens) > 12 else "")
-    raise UsageError(f"no token {shown(query)!r} in the text: its tokens are {known}")
+    raise UsageError(f"no token {shown(query[:80])!r} in the text: its tokens are {known}")

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from attnctl import __version__
+from attnctl.cli.ranges import ranged
 from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError
 
 # each is a module of this package with a function of the same name, imported when it is called for
@@ -44,7 +45,7 @@ class Commands(TyperGroup):
         module = import_module(f"attnctl.cli.{cmd_name}")
         alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         alone.command(cmd_name, context_settings=getattr(module, "CONTEXT", None))(getattr(module, cmd_name))
-        return typer.main.get_command(alone)
+        return ranged(typer.main.get_command(alone), cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command, and see its output out, before Typer takes an interest in what went wrong."""

@@ -62,10 +62,10 @@ def batch(
         bool, typer.Option("--parameters", help="Repeat the model's weight matrices in every trace.")
     ] = False,
     max_tokens: Annotated[
-        int, typer.Option("--max-tokens", help="A text with more tokens is an error of its own.", min=1)
+        int, typer.Option("--max-tokens", help="A text with more tokens is an error of its own.")
     ] = 2048,
     batch_size: Annotated[
-        int, typer.Option("--batch-size", help="Texts of about one length that share a pass (checkpoints).", min=1)
+        int, typer.Option("--batch-size", help="Texts of about one length that share a pass (checkpoints).")
     ] = 32,
     jobs: Annotated[
         int | None,
@@ -73,7 +73,6 @@ def batch(
             "--jobs",
             "-j",
             help="Processes [default: one a core; one for stdout and for checkpoints].",
-            min=1,
             show_default=False,
         ),
     ] = None,
@@ -85,12 +84,12 @@ def batch(
         ),
     ] = None,
     gpus_per_worker: Annotated[
-        float, typer.Option("--gpus-per-worker", help="GPUs that each of Ray's workers takes.", min=0)
+        float, typer.Option("--gpus-per-worker", help="GPUs that each of Ray's workers takes.")
     ] = 0.0,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first text that cannot be done.")] = False,
     cmap: o.Cmap = "viridis",
     size: o.Size = None,
-    dpi: Annotated[int, typer.Option("--dpi", help="Dots per inch.", min=30, max=1200)] = 100,
+    dpi: Annotated[int, typer.Option("--dpi", help="Dots per inch.")] = 100,
     title: o.Title = None,
     values: o.Values = None,
     log: o.Log = False,

@@ -27,7 +27,7 @@ def compare(
     file: o.File = None,
     layer: o.LayerChoice = None,
     head: o.HeadChoice = None,
-    precision: Annotated[int, typer.Option("--precision", help="Decimals.", min=0, max=9)] = 2,
+    precision: Annotated[int, typer.Option("--precision", help="Decimals.")] = 2,
     json: Annotated[bool, typer.Option("--json", help="Write the comparison as one line of JSON.")] = False,
     output: o.Output = None,
     **options: Any,

@@ -28,14 +28,14 @@ def explain(
     steps: Annotated[
         str | None, typer.Option("--steps", help="Only these steps: scores,weights,…", show_default=False)
     ] = None,
-    precision: Annotated[int, typer.Option("--precision", help="Decimals.", min=0, max=9)] = 2,
+    precision: Annotated[int, typer.Option("--precision", help="Decimals.")] = 2,
     story: Annotated[bool, typer.Option("--story", help="Add the classroom reading of each step.")] = False,
     words: o.Words = False,
     measure: o.Measure = None,
     check: Annotated[bool, typer.Option("--check", help="Recompute the weights by other means: do they hold?")] = False,
     top: Annotated[
         int | None,
-        typer.Option("--top", help="The strongest links only: so many a query.", min=1, show_default=False),
+        typer.Option("--top", help="The strongest links only: so many a query.", show_default=False),
     ] = None,
     spans: o.Spans = None,
     json: Annotated[bool, typer.Option("--json", help="Write the trace as one line of JSON.")] = False,

@@ -29,7 +29,7 @@ def heads(
         str | None,
         typer.Option("--by", help="Most of this first: entropy, first, previous, induction, …", show_default=False),
     ] = None,
-    top: Annotated[int | None, typer.Option("--top", help="Only so many heads.", min=1, show_default=False)] = None,
+    top: Annotated[int | None, typer.Option("--top", help="Only so many heads.", show_default=False)] = None,
     probe: Annotated[
         bool,
         typer.Option("--probe", help="Induction and duplicates by the usual probe: random tokens, said twice."),

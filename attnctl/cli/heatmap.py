@@ -153,8 +153,6 @@ def _over_training(
 
 def _form(output: str | None, size: str | None, dpi: int | None) -> str | None:
     """png, svg or pdf; None for the terminal. Raises UsageError, before any work, where it cannot be written."""
-    if dpi is not None and not 30 <= dpi <= 1200:
-        raise UsageError(f"--dpi {dpi}: it is 30 to 1200")
     if output is None:
         if size is not None or dpi is not None:
             raise UsageError("--size and --dpi are for a picture: name its file with -o")

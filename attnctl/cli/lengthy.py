@@ -131,9 +131,9 @@ def stretch(spec: str | None, n: int, option: str) -> tuple[int, int]:
     """--rows and --columns: A:B, A:, :B; tokens [A, B) of n. Raises UsageError where there are none such."""
     if spec is None:
         return 0, n
-    match = re.fullmatch(r"(-?\d*):(-?\d*)", spec.strip())
+    match = re.fullmatch(r"(-?[0-9]{1,15})?:(-?[0-9]{1,15})?", spec.strip())
     if not match:
-        raise UsageError(f"{option} {spec!r}: it is FIRST:LAST, like 3000:3100, LAST not included")
+        raise UsageError(f"{option} {spec[:40]!r}: it is FIRST:LAST, like 3000:3100, LAST not included")
     a, b = int(match[1] or 0), int(match[2] or n)
     a, b = (a + n if a < 0 else a), (b + n if b < 0 else b)
     if not 0 <= a < b <= n:

@@ -40,8 +40,6 @@ def model(
         width = max(map(len, known()))
         print(*(f"{key:{width}}  {entry['title']}" for key, entry in known().items()), sep="\n")
         return
-    if tokens is not None and not 1 <= tokens <= 10**12:
-        raise UsageError(f"--tokens {str(tokens)[:16]}: 1 to a million million")
     found = sizes(name)
     n = tokens or found.context or 1024
     if json:

@@ -24,7 +24,7 @@ def quiz(
     layer: o.LayerChoice = None,
     head: o.HeadChoice = None,
     query: o.Query = None,
-    count: Annotated[int, typer.Option("--questions", "-n", help="How many questions.", min=1, max=100)] = 5,
+    count: Annotated[int, typer.Option("--questions", "-n", help="How many questions.")] = 5,
     json: Annotated[bool, typer.Option("--json", help="Write questions and answers as JSON, ask nothing.")] = False,
     **options: Any,
 ) -> None:

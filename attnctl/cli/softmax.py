@@ -28,19 +28,17 @@ def softmax(
     ] = None,
     d_k: Annotated[
         int | None,
-        typer.Option("--d-k", help="Scale as attention does: divide by √d_k.", min=1, max=10**9, show_default=False),
+        typer.Option("--d-k", help="Scale as attention does: divide by √d_k.", show_default=False),
     ] = None,
     temperature: Annotated[float, typer.Option("--temperature", help="Divide by this before the softmax.")] = 1.0,
     tokens: Annotated[
         str | None, typer.Option("--tokens", help="Names of the scores: words.", show_default=False)
     ] = None,
-    precision: Annotated[int, typer.Option("--precision", help="Decimals.", min=0, max=9)] = 2,
+    precision: Annotated[int, typer.Option("--precision", help="Decimals.")] = 2,
     json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
 ) -> None:
     """Work out the softmax of a few scores: the arithmetic, the weights as bars, other scales, plain division."""
     numbers = numbers_of(scores)
-    if not temperature > 0 or math.isinf(temperature):
-        raise UsageError(f"--temperature {temperature:g}: a number above 0")
     if scale is not None and d_k is not None:
         raise UsageError("--scale and --d-k exclude each other: both say what the scores are multiplied by")
     factor = factor_of(scale) if d_k is None else 1 / math.sqrt(d_k)

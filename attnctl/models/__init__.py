@@ -6,6 +6,7 @@ visitor of `record` keeps every step as a Trace; the visitors of long texts keep
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 
 from attnctl.attention import Array, Call
 from attnctl.errors import UsageError
+from attnctl.limits import RANGES, check
 from attnctl.models.huggingface.hub import CHECKPOINT_OPTIONS, KNOWN, is_checkpoint
 from attnctl.readings.record import Run, record
 from attnctl.readings.trace import ModelInfo, Trace
@@ -56,7 +58,7 @@ def open_model(name: str = DEFAULT, **options: Any) -> Model:
     """
     given = {key: value for key, value in options.items() if value is not None}
     predict = given.pop("predict", None)
-    if len(name.rpartition("/")[2].encode()) > LONGEST_NAME:
+    if len(os.fsencode(name.rpartition("/")[2])) > LONGEST_NAME:
         raise UsageError(f"no model {name[:40]!r}…: no file has so long a name")
     if given.get("qkv") is not None:
         module, attribute = "attnctl.models.builtin.matrix", "open_qkv"
@@ -73,6 +75,8 @@ def open_model(name: str = DEFAULT, **options: Any) -> Model:
             f"no model {name!r}: it is {', '.join([*REGISTRY, *KNOWN])}, a weights file (.safetensors, .npz), or a "
             "checkpoint's folder, .gguf file or Hugging Face id (owner/name)"
         )
+    for option in given.keys() & RANGES.keys():
+        check(option, given[option])
     opener = getattr(import_module(module), attribute)
     checkpoint = attribute == "open_checkpoint"
     foreign = given.keys() - CHECKPOINT_OPTIONS - {"name"} if checkpoint else CHECKPOINT_OPTIONS - {"device"}

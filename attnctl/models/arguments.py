@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from attnctl import limits
 from attnctl.errors import UsageError
 
 
@@ -34,6 +35,6 @@ def scale_of(scale: str | float | None, no_scale: bool) -> float | None:
     if scale == "none":
         return 1.0
     try:
-        return float(scale)
-    except (TypeError, ValueError):
-        raise UsageError(f"--scale {scale!r}: it is auto, none, or a number") from None
+        return limits.number(str(scale))
+    except ValueError:
+        raise UsageError(f"--scale {limits.spoken(scale)!r}: it is auto, none, or a number") from None

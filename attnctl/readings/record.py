@@ -67,15 +67,15 @@ def selected(spec: str, count: int, what: str, of: str) -> list[int]:
     wanted: list[int] = []
     for part in spec.split(","):
         part = part.strip()
-        if match := re.fullmatch(r"(\d{1,18})-(\d{1,18})", part):
+        if match := re.fullmatch(r"([0-9]{1,18})-([0-9]{1,18})", part):
             first, last = int(match[1]), int(match[2])
             if last < first:
                 raise UsageError(f"--{what} {part}: from {first} down to {last} is no range")
             wanted += range(first, min(last, first + count) + 1)
-        elif re.fullmatch(r"-?\d{1,18}", part):
+        elif re.fullmatch(r"-?[0-9]{1,18}", part):
             wanted.append(int(part))
         else:
-            raise UsageError(f"--{what} {spec!r}: it reads 3, 0-5, 1,4,7, -1 or all")
+            raise UsageError(f"--{what} {spec[:40]!r}: it reads 3, 0-5, 1,4,7, -1 or all")
     return list(chosen(wanted, count, what, of))
 
 

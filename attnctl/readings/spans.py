@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.readings.overview import Part
 from attnctl.tokens import Token
 
@@ -111,7 +111,7 @@ def _read(path: str, text: str) -> list[Span]:
         name = str(row.get("name") or f"span {number}")
         try:
             start, end = int(row["start"]), int(row["end"])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise AttnctlError(
                 f"{path}: span {number} ({name}) needs start and end, whole numbers of characters"
             ) from None
@@ -136,8 +136,12 @@ def _json_rows(data: str, path: str) -> list[dict[str, Any]]:
 
 
 def _table_rows(data: str, path: str) -> list[dict[str, Any]]:
+    data = data.replace("\r\n", "\n").replace("\r", "\n")
     mark = "\t" if "\t" in data.split("\n", 1)[0] else ","
-    rows = list(csv.DictReader(io.StringIO(data), delimiter=mark))
+    try:
+        rows = list(csv.DictReader(io.StringIO(data), delimiter=mark))
+    except csv.Error as error:
+        raise AttnctlError(f"{path} is no table: {in_one_line(error)}") from error
     if rows and not {"start", "end"} <= rows[0].keys():
         raise AttnctlError(f"{path} needs the columns name, start, end in its first line")
     return rows

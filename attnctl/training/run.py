@@ -12,9 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnctl import __version__
+from attnctl import __version__, limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.files import read_bytes, said_plainly, write_whole
+from attnctl.formats.validation import typed
 from attnctl.training import corpus, network
 from attnctl.training.grammar import MASKED_WORD, NEXT_WORD, openness, sentences
 
@@ -115,9 +116,11 @@ class Run:
             raise AttnctlError(f"{self.path} holds no run to go on with: there is no recipe.json")
         try:
             told = json.loads(read_bytes(path))
-            recipe = Recipe(**{field.name: told[field.name] for field in fields(Recipe)})
-        except (ValueError, KeyError, TypeError) as error:
-            raise AttnctlError(f"{path} is damaged: {error}") from error
+            recipe = check(typed(Recipe, {field.name: told[field.name] for field in fields(Recipe)}))
+        except KeyError as error:
+            raise AttnctlError(f"{path} is damaged: it says no {error.args[0]}") from error
+        except (ValueError, TypeError, RecursionError, UsageError) as error:
+            raise AttnctlError(f"{path} is damaged: {in_one_line(error).removeprefix('--')}") from error
         own = self.path / "corpus.txt"
         return recipe, None if recipe.corpus == GRAMMAR else corpus.read_lines(str(own))
 
@@ -164,7 +167,7 @@ class Run:
                                 value if kind == "step" else value.to(parameter.device)
                             )
                     training.step = int(file.metadata()["step"])
-            except (SafetensorError, RuntimeError, KeyError) as error:
+            except (SafetensorError, RuntimeError, KeyError, IndexError, TypeError, ValueError) as error:
                 raise AttnctlError(f"{self.state} does not fit its recipe: {in_one_line(error)}") from error
         kept = [line for line in self.reports() if line["step"] <= training.step]
         write_whole(self.path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in kept).encode())
@@ -175,8 +178,9 @@ class Run:
         found = []
         for line in read_bytes(path).splitlines() if path.exists() else []:
             try:
-                found.append(json.loads(line))
-            except ValueError:
+                report = json.loads(line)
+                found.append(report | {"step": int(report["step"])})
+            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
                 break
         return found
 
@@ -212,9 +216,10 @@ def check(recipe: Recipe) -> Recipe:
 
     if recipe.objective not in OBJECTIVES:
         raise UsageError(f"--objective {recipe.objective!r}: it is {' or '.join(OBJECTIVES)}")
-    for name in ("layers", "heads", "d_model", "steps", "batch_size"):
-        if getattr(recipe, name) < 1:
-            raise UsageError(f"--{name.replace('_', '-')} {getattr(recipe, name)}: at least 1")
-    if not 0 < recipe.lr < float("inf"):
-        raise UsageError(f"--lr {recipe.lr:g}: a number above 0")
+    for name in ("layers", "heads", "d_model", "steps", "batch_size", "lr", "seed", "sentences", "min_length"):
+        limits.check(name, getattr(recipe, name), "train")
+    numbers = 4 * recipe.layers * recipe.d_model**2
+    limits.check_memory(
+        16 * numbers, f"a network of {numbers:,} weights", "ask for less with --d-model or --layers"
+    )  # each with its gradient and the two means of the optimiser
     return recipe

@@ -9,7 +9,7 @@ from typing import Any
 from attnctl.arrays import Floats
 from attnctl.errors import UsageError
 from attnctl.formats.arrays import given_rows
-from attnctl.models.builtin.random import MOST, MOST_LAYERS, random_rows
+from attnctl.models.builtin.random import random_rows
 from attnctl.models.builtin.stack import Settings, Stack, info_of
 from attnctl.tokens import Token, open_tokenizer
 
@@ -39,11 +39,6 @@ def open_dot(
     else:
         d_model = 8 if d_model is None else d_model
         embed, notes = partial(random_rows, seed, d_model), (NOTE,)
-    for name, value in (("d-model", d_model), ("heads", heads), ("layers", layers)):
-        if value < 1:
-            raise UsageError(f"--{name} {value}: at least 1")
-    if layers > MOST_LAYERS or d_model > MOST:
-        raise UsageError(f"--layers {str(layers)[:12]}, --d-model {str(d_model)[:12]}: ask for less")
     if d_model % heads:
         raise UsageError(f"--heads {heads}: the {d_model} dimensions of the embeddings do not divide into them")
     d_k = d_model // heads

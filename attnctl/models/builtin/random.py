@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from attnctl import limits
 from attnctl.arrays import Floats
 from attnctl.errors import UsageError
 from attnctl.formats.arrays import given_rows
@@ -16,8 +17,6 @@ from attnctl.models.builtin.stack import Settings, Stack, info_of, uniform
 from attnctl.tokens import Token, open_tokenizer
 
 NOTE = "random weights: the numbers show how attention is computed, and mean nothing yet"
-
-MOST, MOST_LAYERS = 10**9, 10_000  # numbers, and layers, beyond which nobody reads them
 
 
 def random_rows(seed: int, d_model: int, tokens: Sequence[Token]) -> Floats:
@@ -81,22 +80,22 @@ def _large(number: int) -> str:
 def _sizes(
     d_model: int, d_k: int | None, heads: int, kv_heads: int, layers: int, settings: Settings
 ) -> tuple[int, int]:
-    for name, value in (("d-model", d_model), ("heads", heads), ("kv-heads", kv_heads), ("layers", layers)):
-        if value < 1:
-            raise UsageError(f"--{name} {value}: at least 1")
     numbers = layers * heads * d_model * (d_model // heads if d_k is None else d_k)
-    if numbers > MOST or layers > MOST_LAYERS:
+    if numbers > limits.RANDOM_NUMBERS:
         raise UsageError(
             f"--layers, --heads, --d-model and --d-k ask for {_large(numbers)} numbers a matrix: ask for less"
         )
+    limits.check_memory(
+        8 * 4 * numbers,
+        f"a random model of {_large(numbers)} numbers a matrix",
+        "ask for less with --d-model or --layers",
+    )
     if heads % kv_heads:
         raise UsageError(f"--heads {heads} cannot share --kv-heads {kv_heads} evenly: heads must be a multiple of it")
     if d_k is None:
         if d_model % heads:
             raise UsageError(f"--d-model {d_model} does not divide into --heads {heads}: give --d-k as well")
         d_k = d_model // heads
-    if d_k < 1:
-        raise UsageError(f"--d-k {d_k}: at least 1")
     if settings.rope_theta is not None and d_k % 2:
         raise UsageError(f"--rope turns pairs of dimensions, but d_k is {d_k}: give an even --d-k")
     return d_model, d_k

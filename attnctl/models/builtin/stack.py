@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from attnctl import attention
+from attnctl import attention, limits
 from attnctl.arrays import Floats, as_numpy, place, where
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
@@ -36,16 +36,9 @@ class Settings:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dropout < 1:
-            raise UsageError(f"--dropout {self.dropout:g}: a probability from 0 up to, not including, 1")
-        if not self.temperature > 0 or self.temperature == float("inf"):
-            raise UsageError(f"--temperature {self.temperature:g}: a number above 0")
-        if self.scale is not None and not abs(self.scale) < float("inf"):
-            raise UsageError(f"--scale {self.scale:g}: a finite number")
-        if self.window is not None and self.window < 1:
-            raise UsageError(f"--window {self.window}: at least 1 token")
-        if self.rope_theta is not None and not 0 < self.rope_theta < float("inf"):
-            raise UsageError(f"--rope-theta {self.rope_theta:g}: a number above 0")
+        for name in ("dropout", "temperature", "scale", "window", "rope_theta"):
+            if (value := getattr(self, name)) is not None:
+                limits.check(name, value)
         if self.positions not in (None, "sinusoidal"):
             raise UsageError(f"--positions {self.positions}: the only kind to add is sinusoidal")
         if self.rope_pairs not in ("half", "interleaved"):

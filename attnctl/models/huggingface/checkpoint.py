@@ -272,8 +272,6 @@ def open_checkpoint(
     """
     if dtype not in DTYPES:
         raise UsageError(f"--dtype {dtype}: it is {', '.join(DTYPES)}")
-    if generate is not None and generate < 1:
-        raise UsageError(f"--generate {generate}: at least 1 token")
     check_extra()
     folder = find(name)
     need("torch")

@@ -57,7 +57,7 @@ def test_heads_layers_and_sizes() -> None:
     ("how", "says"),
     [
         ({"heads": 3}, "does not divide into --heads 3"),
-        ({"heads": 0}, "--heads 0: at least 1"),
+        ({"heads": 0}, "--heads 0: it is 1 to"),
         ({"heads": 4, "kv_heads": 3}, "evenly"),
         ({"d_k": 3, "rope_theta": 1e4}, "even --d-k"),
         ({"dropout": 1.0}, "--dropout 1"),

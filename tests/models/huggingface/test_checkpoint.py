@@ -197,7 +197,7 @@ def test_refusals(shelf: Callable[..., Path], tmp_path: Path) -> None:
     says("--attention is for encoder-decoders", good, UsageError, attention="cross")
     says("--attention sideways", shelf("bart"), UsageError, attention="sideways")
     says("--dtype int8", good, UsageError, dtype="int8")
-    says("--generate 0: at least 1", good, UsageError, generate=0)
+    says("--generate 0: it is 1 to", good, UsageError, generate=0)
     says("--target and --generate exclude", shelf("bart"), UsageError, target="a", generate=1)
     says("no model 'gtp2'", "gtp2", UsageError)
     says("cannot read .*no such file", tmp_path / "none.gguf")

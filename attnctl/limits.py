@@ -1,0 +1,164 @@
+"""How large anything from outside may be, with its unit and the reason; and one table of what each numeric option may be.
+
+Sizes are held against these limits before anything is unpacked, built or begun. A new numeric option needs a line in
+`RANGES`: a test walks through every command and finds the ones that have none.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, NamedTuple
+
+from attnctl.errors import AttnctlError, UsageError
+
+# --- files and arrays, in bytes ----------------------------------------------------------------------------------
+
+TEXT_BYTES = 256 << 20  # a prompt or a corpus read at once: a million tokens are 5 MB, the Bible in English 4.5 MB
+DATA_BYTES = 4 << 30  # a trace or a matrix read at once: 32,000 × 32,000 weights in float32
+SETTINGS_BYTES = 128 << 20  # JSON beside a model: the largest tokenizer.json in use is about 35 MB
+HEADER_BYTES = 100 << 20  # the header of a safetensors file, as the format itself allows
+UNPACKED_BYTES = 4 << 30  # all arrays of one NPZ file, as its headers say
+LINE_BYTES = 64 << 20  # of one text of a batch: what is longer is no sentence, and need not be held
+ENDLESS_BYTES = 1 << 30  # of a line that does not end: what has none by then never will
+
+# --- counts that a file may claim --------------------------------------------------------------------------------
+
+GGUF_ENTRIES = 10_000_000  # metadata entries, array items and tensors in all: the largest vocabularies have 260,000
+ARRAY_AXES = 8  # of a stored array: weights have four at most
+RANDOM_NUMBERS = 10**9  # in all W_Q of a random model: nobody reads more
+TENSORS = 1_000_000  # in one weights file: the largest checkpoints have 50,000
+
+# --- time, in seconds --------------------------------------------------------------------------------------------
+
+TOKENIZE_SECONDS = 60  # for one text by a tokenizer from a file: honest ones split 1 MB a second
+
+
+def check_memory(need: float, what: str, advice: str) -> None:
+    """Raise AttnctlError where `need` bytes are more than the free memory; `what` needs them, `advice` is what to do."""
+    free = free_memory()
+    if free is not None and need > free:
+        raise AttnctlError(f"{what} needs {said(need)} of memory, and {said(free)} are free: {advice}")
+
+
+def free_memory() -> float | None:
+    """Bytes of memory that are free, where the system says so."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123
+            return next(float(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        return None
+
+
+def said(count: float) -> str:
+    """A number of bytes for a sentence: "1.6 GB"."""
+    for size, unit in ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
+        if count >= size:
+            return f"{count / size:,.{0 if unit in ('PB', 'MB') else 1}f} {unit}" if count < 1e21 else "far too much"
+    return f"{count / 1e3:.0f} kB"
+
+
+# --- numeric options ---------------------------------------------------------------------------------------------
+
+
+class Range(NamedTuple):
+    """What a numeric option may be: from `least` to `most`, both allowed unless `above` excludes `least`."""
+
+    least: float
+    most: float
+    unit: str
+    reason: str
+    above: bool = False
+
+    def holds(self, value: float) -> bool:
+        """Whether a value is within; NaN and infinity never are."""
+        try:
+            finite = math.isfinite(value)
+        except OverflowError:  # a whole number beyond any float
+            return False
+        return finite and self.least <= value <= self.most and not (self.above and value == self.least)
+
+    def words(self) -> str:
+        """The range for an error message: "a number above 0, at most 1e+30"."""
+        least, most = (f"{end:,}" if isinstance(end, int) else f"{end:g}" for end in (self.least, self.most))
+        if self.above:
+            return f"a number above {least}, at most {most}"
+        if self.most < 1:
+            return f"a probability from {least} up to, not including, 1"
+        return f"it is {least} to {most}" + (f" {self.unit}" if self.unit else "")
+
+
+EXACT = 2**53  # up to here a whole number is the same in JSON readers of every language
+FLOAT32 = 1e30  # numbers beside which sums and products in float32 stay finite
+
+_SIZE = Range(1, 10**6, "numbers", "matrices of a million columns fill the memory")
+_HEADS = Range(1, 10_000, "heads", "ten times what the largest models have")
+_LAYERS = Range(1, 10_000, "layers", "ten times what the largest models have")
+_PRECISION = Range(0, 9, "decimals", "float32 has no more")
+
+# option → its range; "command.option" where a command has another
+RANGES: dict[str, Range] = {
+    "d_model": _SIZE,
+    "d_k": _SIZE,
+    "heads": _HEADS,
+    "kv_heads": _HEADS,
+    "layers": _LAYERS,
+    "seed": Range(0, EXACT, "", "it is written into JSON, and must read back as it was"),
+    "window": Range(1, EXACT, "tokens", "a window of none hides everything"),
+    "scale": Range(-FLOAT32, FLOAT32, "", "scores are float32"),
+    "temperature": Range(0, FLOAT32, "", "scores are divided by it", above=True),
+    "rope_theta": Range(0, FLOAT32, "", "angles are divided by its powers", above=True),
+    "dropout": Range(0, math.nextafter(1.0, 0.0), "", "the weights that are kept grow by 1 / (1 - dropout)"),
+    "generate": Range(1, 100_000, "tokens", "each is a pass through the model"),
+    "precision": _PRECISION,
+    "top": Range(1, 10**9, "", "more than there are shows all of them"),
+    "count": Range(1, 100, "questions", "nobody answers more"),
+    "dpi": Range(30, 1200, "dots per inch", "below nothing can be read, above no printer follows"),
+    "max_tokens": Range(1, 10**9, "tokens", "no checkpoint reads more"),
+    "batch.batch_size": Range(1, 10_000, "texts", "they share the memory of one pass"),
+    "jobs": Range(1, 1024, "processes", "each has a model of its own"),
+    "gpus_per_worker": Range(0, 1024, "GPUs", "no machine has more"),
+    "evaluate.sentences": Range(20, 10**6, "sentences", "a million take an hour"),
+    "softmax.d_k": Range(1, 10**9, "", "scores are divided by its root"),
+    "model.tokens": Range(1, 10**12, "tokens", "a million million"),
+    "train.layers": Range(1, 1000, "layers", "the network is kept at every step of the run"),
+    "train.steps": Range(1, 10**9, "steps", "a step takes a millisecond: more than a week"),
+    "train.batch_size": Range(1, 10**6, "sentences", "they share the memory of one step"),
+    "train.sentences": Range(1, 10**7, "sentences", "they are all made before the first step"),
+    "train.min_length": Range(1, 100_000, "positions", "each is a row of the network"),
+    "train.lr": Range(0, FLOAT32, "", "weights are float32", above=True),
+}
+
+
+def range_of(option: str, command: str = "") -> Range:
+    """The range of an option of a command. Raises KeyError where the table has none."""
+    return RANGES.get(f"{command}.{option}") or RANGES[option]
+
+
+def check(option: str, value: Any, command: str = "") -> None:
+    """Raise UsageError where a value of this option is not within its range."""
+    allowed = range_of(option, command)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not allowed.holds(value):
+        raise UsageError(f"--{option.replace('_', '-')} {spoken(value)}: {allowed.words()}")
+
+
+def spoken(value: Any) -> str:
+    """A value for a message, however long it is."""
+    if isinstance(value, int) and abs(value) >= 10**20:
+        return f"of {int(abs(value).bit_length() * math.log10(2)) + 1} digits"
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def whole(text: str) -> int:
+    """A whole number in ASCII digits, of at most 400. Raises ValueError for anything else: "٣", "1_000", "1e3"."""
+    if not re.fullmatch(r"\s*[+-]?[0-9]{1,400}\s*", text):
+        raise ValueError(text)
+    return int(text)
+
+
+def number(text: str) -> float:
+    """A number in ASCII digits, as Python writes it. Raises ValueError for anything else."""
+    if not text.isascii() or "_" in text or len(text) > 400:
+        raise ValueError(text)
+    return float(text)

@@ -1,0 +1,127 @@
+"""Numbers in files and in options that are no plain numbers: one line, before any work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.models import open_model
+from attnctl.readings.spans import parts_of
+from attnctl.tokens import words
+from attnctl.training.run import DEFAULTS, Run, check
+
+Refused = Callable[..., str]
+
+
+@pytest.mark.parametrize("spec", ["-:", ":-", "-:-", "9" * 5000 + ":", "0:" + "9" * 5000, "٣:٤", "1:2:3", ""])
+@pytest.mark.parametrize("option", ["--rows", "--columns"])
+def test_rows_and_columns_of_digits_alone(option: str, spec: str, refused: Refused) -> None:
+    said = refused("heatmap", "Alice will eat pizza", f"{option}={spec}", code=2)
+    assert said.startswith(option) and len(said) < 200
+
+
+@pytest.mark.parametrize("option", ["--layer", "--head", "--query"])
+@pytest.mark.parametrize("spec", ["-", "9" * 5000, "0-" + "9" * 30, "٣", "1e3", "\udcff", "", ","])
+def test_selections_of_digits_alone(option: str, spec: str, refused: Refused) -> None:
+    assert (
+        len(refused("heads" if option != "--query" else "explain", "Alice will eat", f"{option}={spec}", code=2)) < 300
+    )
+
+
+@pytest.mark.parametrize("scale", ["1e308", "nan", "-inf", "٣", "9" * 5000, "", "1/0", "\udcff"])
+def test_scales_that_cannot_be(scale: str, refused: Refused) -> None:
+    assert refused("explain", "Alice", f"--scale={scale}", code=2).startswith("--scale")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"layers": 10_000, "d_model": 10**6},
+        {"heads": 10_000, "d_k": 10**6},
+        {"d_model": 10**12},
+        {"seed": -1},
+        {"seed": 2**64},
+        {"heads": True},
+        {"d_model": 8.5},
+    ],
+    ids=str,
+)
+def test_a_model_beyond_reason_is_refused_before_it_is_built(how: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"^--\w"):
+        open_model("random", **how)
+
+
+def test_a_network_larger_than_the_memory_is_not_begun() -> None:
+    with pytest.raises(AttnctlError, match="a network of .* weights needs .* of memory"):
+        check(DEFAULTS["next-word"].__class__(layers=1000, d_model=10**6))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("seed", -1),
+        ("seed", "x"),
+        ("steps", 2**70),
+        ("steps", "8000"),
+        ("layers", 10**12),
+        ("lr", None),
+        ("lr", "high"),
+        ("bias", 5),
+        ("objective", ["next-word"]),
+        ("objective", "odd"),
+        ("batch_size", 1.5),
+        ("min_length", -4),
+        ("corpus", 7),
+        ("sentences", 0),
+    ],
+)
+def test_a_recipe_of_other_types_is_damaged(name: str, value: Any, tmp_path: Path, refused: Refused) -> None:
+    run = Run(tmp_path / "run")
+    run.create(DEFAULTS["next-word"], None)
+    recipe = tmp_path / "run/recipe.json"
+    told = json.loads(recipe.read_text())
+    recipe.write_text(json.dumps(told | {name: value}))
+    assert "recipe.json is damaged: " in refused("train", "-o", tmp_path / "run", "--resume")
+    recipe.write_text(json.dumps({key: told[key] for key in told if key != name}))
+    assert refused("train", "-o", tmp_path / "run", "--resume").endswith(f"recipe.json is damaged: it says no {name}")
+
+
+@pytest.mark.parametrize("line", [b"5", b'{"step": "x"}', b"[1]", b'{"step": null}', b"\xff", b"[" * 5000])
+def test_reports_end_where_a_line_is_none(line: bytes, tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1, "loss": 2.0}\n' + line + b'\n{"step": 3}\n')
+    assert run.reports() == [{"step": 1, "loss": 2.0}]
+
+
+TEXT = "Alice will eat pizza"
+
+
+def test_spans_with_bare_carriage_returns(tmp_path: Path) -> None:
+    path = tmp_path / "spans.csv"
+    path.write_bytes(b"name,start,end\rwho,0,5\rwhat,6,20\r")
+    assert [part.name for part in parts_of(str(path), TEXT, words(TEXT))][:2] == ["who", "what"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'name,start,end\n"a"b\rc,0,5\n"',
+        b"name,start,end\nx," + b"9" * 5000 + b",5\n",
+        b"name,start,end\n" + b"x" * 200_000 + b",0,5\n",
+        b'[{"name": 5, "start": 1e400, "end": 2}]',
+        b'[{"start": [0], "end": {}}]',
+        b"name,start,end\nx,0\n",
+        b"\x00,start,end\n",
+    ],
+)
+def test_spans_that_are_none(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "spans.csv"
+    path.write_bytes(data)
+    with pytest.raises(AttnctlError) as error:
+        parts_of(str(path), TEXT, words(TEXT))
+    assert "\n" not in str(error.value)
