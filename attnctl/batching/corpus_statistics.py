@@ -11,22 +11,21 @@ from typing import Any
 
 from attnctl.attention import Call
 from attnctl.errors import AttnctlError
-from attnctl.readings.head_statistics import facts
-from attnctl.readings.overview import MEASURES
+from attnctl.readings.head_statistics import STATISTICS, facts
 from attnctl.readings.trace import LayerTrace, Trace
 
 Tally = dict[tuple[int, int, str], tuple[int, float, float]]  # layer, head, measure → n, mean, sum of squares around it
 
 
 def of_trace(trace: Trace) -> list[list[Any]]:
-    """Layer, head, and each of MEASURES (None where it has no meaning), for every head of a trace.
+    """Layer, head, and each of STATISTICS (None where it has no meaning), for every head of a trace.
 
     Raises AttnctlError where the trace does not hold all queries and keys.
     """
     rows = []
     for layer in trace.layers:
         for fact in facts(layer.layer, _call(layer, trace), layer.heads, trace.tokens):
-            rows.append([fact.layer, fact.head, *(getattr(fact, name) for name in MEASURES)])
+            rows.append([fact.layer, fact.head, *(fact[name] for name in STATISTICS)])
     return rows
 
 
@@ -58,7 +57,7 @@ def _call(layer: LayerTrace, trace: Trace) -> Call:
 def added(tally: Tally, rows: Iterable[list[Any]]) -> None:
     """Take the facts of one text into a tally (Welford 1962)."""
     for layer, head, *values in rows:
-        for name, value in zip(MEASURES, values, strict=True):
+        for name, value in zip(STATISTICS, values, strict=True):
             if value is not None:
                 n, mean, squares = tally.get((layer, head, name), (0, 0.0, 0.0))
                 off = value - mean
@@ -81,7 +80,7 @@ def table(tally: Tally) -> str:
     out = io.StringIO()
     lines = csv.writer(out, lineterminator="\n")
     lines.writerow(["layer", "head", "measure", "mean", "spread", "n"])
-    order = {name: at for at, name in enumerate(MEASURES)}
+    order = {name: at for at, name in enumerate(STATISTICS)}
     for (layer, head, name), (n, mean, squares) in sorted(tally.items(), key=lambda e: (*e[0][:2], order[e[0][2]])):
         spread = math.sqrt(squares / (n - 1)) if n > 1 else ""
         lines.writerow([layer, head, name, f"{mean:.9g}", spread if spread == "" else f"{spread:.9g}", n])

@@ -13,7 +13,8 @@ from attnctl.cli import options as o
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from attnctl.readings.overview import HeadFacts, Overview
+    from attnctl.readings.head_statistics import HeadStatistics
+    from attnctl.readings.overview import Overview
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -89,10 +90,10 @@ def _form(output: str | None, json: bool, csv: bool) -> str:
 
 
 def _check(by: str | None) -> None:
-    from attnctl.readings.overview import MEASURES
+    from attnctl.readings.head_statistics import STATISTICS
 
-    if by is not None and by not in MEASURES:
-        raise UsageError(f"--by {by}: it is {', '.join(MEASURES)}")
+    if by is not None and by not in STATISTICS:
+        raise UsageError(f"--by {by}: it is {', '.join(STATISTICS)}")
 
 
 def _facts(
@@ -122,10 +123,10 @@ def _facts(
     return found
 
 
-def _probed(fact: HeadFacts, induction: float, duplicate: float) -> HeadFacts:
+def _probed(fact: HeadStatistics, induction: float, duplicate: float) -> HeadStatistics:
     from attnctl.readings.head_statistics import named
 
-    return named(replace(fact, induction=induction, duplicate=duplicate))
+    return named(replace(fact, values={**fact.values, "induction": induction, "duplicate": duplicate}))
 
 
 def _write(output: str | None, data: bytes) -> None:

@@ -1,11 +1,11 @@
-"""Facts of each head of one call of attention: entropy, where its mass goes, how far, what kind of head that makes it."""
+"""Statistics of each head of one call of attention: entropy, where its mass goes, how far, what it looks like."""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,27 +15,81 @@ from attnctl.attention import Call
 from attnctl.blockwise import Tick, cut, effective_rank, even_edges, measure, positions
 from attnctl.blockwise.rows import at_offset, on_copies
 from attnctl.errors import AttnctlError
-from attnctl.readings.overview import HeadFacts
 from attnctl.tokens import Token
 
 RANKED = 64  # cells a side of the overview whose effective rank is told
 
-# from where on a head is called by a name; masses as in Gu et al. 2025 (sinks), the others as is usual
-NAMES = (
-    ("previous token", "previous", 0.4),
-    ("next token", "next", 0.4),
-    ("own token", "self", 0.4),
-    ("induction", "induction", 0.4),
-    ("duplicate token", "duplicate", 0.4),
-    ("sink", "first", 0.3),
-    ("broad", "entropy_share", 0.8),
-)
+
+class Statistic(NamedTuple):
+    """One statistic of a head: what every table, picture, page and schema says of it."""
+
+    name: str  # in JSON, CSV and --by
+    heading: str  # of a column, 7 characters at most
+    sentence: str  # mean over the queries of …
+    unit: str  # "share" (0 to 1), "nats", "tokens", or "" for a bare number
+    rank: int  # in a narrow table the columns of the lowest rank go first
+    label: str | None = None  # what a head with at least `threshold` of it looks like
+    threshold: float | None = None
+    source: str | None = None  # of the label and its threshold
+
+    @property
+    def is_share(self) -> bool:
+        """Whether its values are shares, 0 to 1."""
+        return self.unit == "share"
+
+    @property
+    def title(self) -> str:
+        """The sentence with its unit: "entropy (nats)"."""
+        return self.sentence if self.unit in ("", "share") else f"{self.sentence} ({self.unit})"
+
+
+USUAL = "customary"
+# a new statistic is a line here, and a line in `facts` that computes it
+STATISTICS: dict[str, Statistic] = {
+    statistic.name: statistic
+    for statistic in (
+        Statistic("entropy", "entropy", "entropy", "nats", 4),
+        Statistic("entropy_share", "of max", "entropy, as a share of the most there can be", "share", 13,
+                  "broad", 0.8, USUAL),
+        Statistic("first", "first", "mass on the first token", "share", 12, "sink", 0.3, "Gu et al. 2025"),
+        Statistic("special", "special", "mass on special tokens", "share", 5),
+        Statistic("self", "self", "mass on the token itself", "share", 9, "own token", 0.4, USUAL),
+        Statistic("previous", "prev", "mass on the previous token", "share", 11, "previous token", 0.4, USUAL),
+        Statistic("next", "next", "mass on the next token", "share", 6, "next token", 0.4, USUAL),
+        Statistic("punctuation", "punct", "mass on punctuation", "share", 3),
+        Statistic("distance", "dist", "mean distance", "tokens", 8),
+        Statistic("spread", "spread", "spread of the attended position", "tokens", 1),
+        Statistic("induction", "induct", "mass on what followed copies of the token", "share", 10,
+                  "induction", 0.4, "Olsson et al. 2022"),
+        Statistic("duplicate", "dupl", "mass on copies of the token", "share", 7, "duplicate token", 0.4, USUAL),
+        Statistic("rank", "rank", f"effective rank of the overview, {RANKED} cells a side", "", 2),
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class HeadStatistics:
+    """What one head does over a text: means over the queries that each statistic has a meaning for, by its name."""
+
+    layer: int
+    head: int
+    values: Mapping[str, float | None]
+    names: tuple[str, ...] = ()  # what it looks like
+
+    def __getitem__(self, name: str) -> float | None:
+        """The value of a statistic of STATISTICS; None where it has no meaning."""
+        return self.values.get(name)
+
+    def document(self) -> dict[str, Any]:
+        """The statistics that have a value, by name, and the head's names."""
+        known = {name: value for name in STATISTICS if (value := self[name]) is not None}
+        return known | {"names": list(self.names)}
 
 
 def facts(
     layer: int, call: Call, heads: Sequence[int], tokens: Sequence[Token], tick: Tick | None = None
-) -> list[HeadFacts]:
-    """The facts of each head of one call. Raises AttnctlError where its scores are NaN or infinite."""
+) -> list[HeadStatistics]:
+    """The statistics of each head of one call. Raises AttnctlError where its scores are NaN or infinite."""
     n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
     own = n_q == n_k == len(tokens)  # the keys are the queries' own tokens
     marks = np.zeros((3, n_k), bool)
@@ -65,17 +119,21 @@ def facts(
     names = {name: at for at, name in enumerate(dict.fromkeys(ids))}
     for name, shift in (("induction", 1), ("duplicate", 0)):
         means[name] = _mean(on_copies(call, found.logsumexp, [names[at] for at in ids], shift)) if own else None
-    return [named(HeadFacts(layer, head, **_of_head(means, at))) for at, head in enumerate(heads)]
+    return [named(HeadStatistics(layer, head, _of_head(means, at))) for at, head in enumerate(heads)]
 
 
-def _of_head(means: dict[str, Any], at: int) -> dict[str, Any]:
-    return {name: None if mean is None else float(mean[at]) for name, mean in means.items()}
+def _of_head(means: dict[str, Any], at: int) -> dict[str, float | None]:
+    return {name: None if (mean := means[name]) is None else float(mean[at]) for name in STATISTICS}
 
 
-def named(fact: HeadFacts) -> HeadFacts:
-    """The facts with the head's names, by the usual thresholds."""
-    known = tuple(name for name, measure, least in NAMES if (getattr(fact, measure) or 0.0) >= least)
-    return replace(fact, names=known)
+def named(head: HeadStatistics) -> HeadStatistics:
+    """The statistics with the head's names: labels whose thresholds it passes, the most particular first."""
+    names = (
+        one.label
+        for one in reversed(STATISTICS.values())
+        if one.label is not None and one.threshold is not None and (head[one.name] or 0.0) >= one.threshold
+    )
+    return replace(head, names=tuple(names))
 
 
 def _mean(rows: Any) -> Any:

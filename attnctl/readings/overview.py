@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError
+from attnctl.readings.head_statistics import HeadStatistics
 from attnctl.readings.trace import ModelInfo, opening
 from attnctl.tokens import Token
 
@@ -46,34 +47,6 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class HeadFacts:
-    """What one head does over a text: means over the queries that each number has a meaning for; None where there are none.
-
-    Masses are shares of a query's attention, from 0 to 1.
-    """
-
-    layer: int
-    head: int
-    entropy: float  # nats
-    entropy_share: float | None  # of the entropy of attending to every visible key alike, 0 to 1
-    first: float  # mass on the first token
-    special: float | None  # mass on special tokens
-    self: float | None  # mass on the query's own token
-    previous: float | None
-    next: float | None
-    punctuation: float | None
-    distance: float  # tokens between query and key
-    spread: float  # standard deviation of the key's position, tokens
-    induction: float | None  # mass on what followed other copies of the token
-    duplicate: float | None  # mass on other copies of the token
-    rank: float  # effective rank of the overview
-    names: tuple[str, ...] = ()
-
-
-MEASURES = tuple(f.name for f in fields(HeadFacts))[2:-1]
-
-
-@dataclass(frozen=True, slots=True)
 class Links:
     """The keys that each query attends to most, strongest first, and their weights: (n_q, count) each."""
 
@@ -95,7 +68,7 @@ class Overview:
     model: ModelInfo
     key_tokens: tuple[Token, ...] | None = None
     grid: Grid | None = None
-    facts: tuple[HeadFacts, ...] = ()
+    facts: tuple[HeadStatistics, ...] = ()
     links: dict[tuple[int, int], Links] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -158,7 +131,7 @@ def _head_document(overview: Overview, layer: int, head: int) -> dict[str, Any]:
     document: dict[str, Any] = {"layer": layer, "head": head}
     for fact in overview.facts:
         if (fact.layer, fact.head) == (layer, head):
-            document |= facts_document(fact)
+            document |= fact.document()
     if (links := overview.links.get((layer, head))) is not None:
         document["coverage"] = links.coverage
         document["links"] = [
@@ -168,12 +141,6 @@ def _head_document(overview: Overview, layer: int, head: int) -> dict[str, Any]:
     if overview.grid is not None and (layer, head) in overview.grid.weights:
         document["grid"] = np.ascontiguousarray(overview.grid.weights[layer, head], np.float32)
     return document
-
-
-def facts_document(fact: HeadFacts) -> dict[str, Any]:
-    """The measures that have a value, by name, and the head's names."""
-    known = {name: value for name in MEASURES if (value := getattr(fact, name)) is not None}
-    return known | {"names": list(fact.names)}
 
 
 def _short(weights: Floats) -> list[list[float]]:

@@ -14,8 +14,8 @@ from attnctl.attention import Array, Call
 from attnctl.blockwise import Tick, measure, pool, positions
 from attnctl.blockwise.rows import at_offset, exact_rows, top_links
 from attnctl.errors import AttnctlError
-from attnctl.readings.head_statistics import facts
-from attnctl.readings.overview import Grid, HeadFacts, Links, LongRow, Overview, Part
+from attnctl.readings.head_statistics import HeadStatistics, facts
+from attnctl.readings.overview import Grid, Links, LongRow, Overview, Part
 from attnctl.readings.record import Enough, Run, chosen
 from attnctl.tokens import Token, checked
 
@@ -51,7 +51,7 @@ def survey(
     """
     given = _tokens(model, text) if tokens is None else tokens
     parts: dict[str, dict[tuple[int, int], Any]] = {"grid": {}, "links": {}}
-    told: list[HeadFacts] = []
+    told: list[HeadStatistics] = []
     masks: dict[int, Any] = {}
 
     def visit(layer: int, call: Call, heads: Sequence[int], tick: Tick | None) -> None:

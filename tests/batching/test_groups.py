@@ -17,7 +17,7 @@ from PIL import Image
 
 from attnctl.batching.corpus_statistics import added, merged
 from attnctl.models import open_model
-from attnctl.readings.overview import MEASURES
+from attnctl.readings.head_statistics import STATISTICS
 from attnctl.readings.record import record
 from attnctl.readings.survey import Ask, survey
 from attnctl.readings.trace import HEAD_ARRAYS, from_json
@@ -75,7 +75,7 @@ def test_statistics_are_those_of_the_texts_one_by_one(run: Run, tmp_path: Path) 
         found = list(csv.DictReader(table))
     assert {row["measure"] for row in found} >= {"entropy", "previous", "distance", "rank"}
     for row in found:
-        values = [getattr(facts[int(row["head"])], row["measure"]) for facts in known]
+        values = [facts[int(row["head"])][row["measure"]] for facts in known]
         values = [value for value in values if value is not None]
         assert int(row["n"]) == len(values)
         assert float(row["mean"]) == pytest.approx(statistics.fmean(values), rel=1e-5)
@@ -84,14 +84,14 @@ def test_statistics_are_those_of_the_texts_one_by_one(run: Run, tmp_path: Path) 
 
 def test_tallies_add_up_in_any_split() -> None:
     draw = random.Random(1)
-    rows = [[[0, 0, *(draw.gauss(3, 2) for _ in MEASURES)]] for _ in range(50)]
+    rows = [[[0, 0, *(draw.gauss(3, 2) for _ in STATISTICS)]] for _ in range(50)]
     for cut in (0, 1, 20, 50):
         one: Any = {}
         other: Any = {}
         for at, row in enumerate(rows):
             added(one if at < cut else other, row)
         both = merged(one, other)
-        for at, name in enumerate(MEASURES):
+        for at, name in enumerate(STATISTICS):
             values = [row[0][2 + at] for row in rows]
             n, mean, squares = both[0, 0, name]
             assert (n, mean) == (50, pytest.approx(statistics.fmean(values)))

@@ -133,7 +133,7 @@ def test_rows_that_see_nothing_are_no_error(n: int) -> None:
     mask = np.ones((n, n), bool)
     mask[:7] = False
     tokens = [Token("a", 0)] * n
-    assert all(math.isfinite(fact.entropy) for fact in facts(0, Call(q, k, v, mask=mask), (0, 1), tokens))
+    assert all(math.isfinite(fact["entropy"]) for fact in facts(0, Call(q, k, v, mask=mask), (0, 1), tokens))
     q[1, n - 1] = np.nan
     with pytest.raises(AttnctlError, match="the scores of layer 3 are no finite numbers"):
         facts(3, Call(q, k, v, mask=mask), (0, 1), tokens)

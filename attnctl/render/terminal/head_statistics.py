@@ -1,4 +1,4 @@
-"""Facts of each head: as a table, as CSV, and as a picture of layers × heads."""
+"""Statistics of each head: as a table, as CSV, and as a picture of layers × heads."""
 
 from __future__ import annotations
 
@@ -8,66 +8,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.style import Style
 from rich.text import Text
 
-from attnctl.readings.overview import MEASURES, HeadFacts
+from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
 from attnctl.render.terminal.number_grid import DIM, heat, padded
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SHARES = ("entropy_share", "first", "special", "self", "previous", "next", "punctuation", "induction", "duplicate")
-HEADINGS = {
-    "entropy": "entropy",
-    "entropy_share": "of max",
-    "first": "first",
-    "special": "special",
-    "self": "self",
-    "previous": "prev",
-    "next": "next",
-    "punctuation": "punct",
-    "distance": "dist",
-    "spread": "spread",
-    "induction": "induct",
-    "duplicate": "dupl",
-    "rank": "rank",
-}
-LEAST_TELLING = (
-    "spread",
-    "rank",
-    "punctuation",
-    "entropy",
-    "special",
-    "next",
-    "duplicate",
-    "distance",
-    "self",
-    "induction",
-)
-WORDS = {
-    "entropy": "entropy (nats)",
-    "entropy_share": "entropy, as a share of the most there can be",
-    "first": "mass on the first token",
-    "special": "mass on special tokens",
-    "self": "mass on the token itself",
-    "previous": "mass on the previous token",
-    "next": "mass on the next token",
-    "punctuation": "mass on punctuation",
-    "distance": "mean distance (tokens)",
-    "spread": "spread of the attended position (tokens)",
-    "induction": "mass on what followed copies of the token",
-    "duplicate": "mass on copies of the token",
-    "rank": "effective rank of the overview",
-}
 
-
-def by(facts: Sequence[HeadFacts], measure: str | None) -> list[HeadFacts]:
+def by(facts: Sequence[HeadStatistics], measure: str | None) -> list[HeadStatistics]:
     """The heads, those with most of a measure first; None leaves them layer by layer."""
     if measure is None:
         return list(facts)
 
-    def key(fact: HeadFacts) -> tuple[float, int, int]:
-        value = getattr(fact, measure)
+    def key(fact: HeadStatistics) -> tuple[float, int, int]:
+        value = fact[measure]
         return (float("inf") if value is None else -value, fact.layer, fact.head)
 
     return sorted(facts, key=key)
@@ -76,9 +33,9 @@ def by(facts: Sequence[HeadFacts], measure: str | None) -> list[HeadFacts]:
 class Table:
     """Facts of heads as a rich renderable: one line a head, the measures that any head has."""
 
-    def __init__(self, facts: Sequence[HeadFacts], measure: str | None = None) -> None:
+    def __init__(self, facts: Sequence[HeadStatistics], measure: str | None = None) -> None:
         self.facts, self.measure = facts, measure
-        self.measures = [name for name in MEASURES if any(getattr(fact, name) is not None for fact in facts)]
+        self.measures = [name for name in STATISTICS if any(fact[name] is not None for fact in facts)]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Headings, the heads."""
@@ -86,25 +43,24 @@ class Table:
         shown = self._fitting(options.max_width) if console.is_terminal else self.measures
         header = Text("layer head", style=DIM, no_wrap=True)
         for name in shown:
-            header.append(padded(HEADINGS[name], 8), style="bold" if name == self.measure else "")
+            header.append(padded(STATISTICS[name].heading, 8), style="bold" if name == self.measure else "")
         yield header.append("  looks like")
         for fact in self.facts:
             line = Text(f"{fact.layer:>5} {fact.head:>4}", no_wrap=True)
             for name in shown:
-                value = getattr(fact, name)
-                text = _written(name, value)
-                shaded = coloured and name in SHARES and value is not None
-                line.append("  ").append(padded(text, 6), style=heat(value) if shaded else "")
+                value = fact[name]
+                style = heat(value) if coloured and value is not None and STATISTICS[name].is_share else Style()
+                line.append("  ").append(padded(_written(name, value), 6), style=style)
             yield line.append(f"  {', '.join(fact.names)}".rstrip(), style=DIM)
         if len(shown) < len(self.measures):
-            out = ", ".join(HEADINGS[name] for name in self.measures if name not in shown)
+            out = ", ".join(STATISTICS[name].heading for name in self.measures if name not in shown)
             yield Text(f"left out for width: {out} (--csv has them all)", style=DIM)
 
     def _fitting(self, width: int) -> list[str]:
         """The measures that a terminal has room for beside the names, the least telling left out first."""
         longest = max((len(", ".join(fact.names)) for fact in self.facts), default=0)
         room = max(3, (width - 10 - 2 - max(longest, 10)) // 8)
-        least = [name for name in LEAST_TELLING if name in self.measures and name != self.measure]
+        least = sorted((name for name in self.measures if name != self.measure), key=lambda name: STATISTICS[name].rank)
         out = least[: max(0, len(self.measures) - room)]
         return [name for name in self.measures if name not in out]
 
@@ -112,21 +68,21 @@ class Table:
 def _written(name: str, value: float | None) -> str:
     if value is None:
         return "·"
-    return f"{value:.3f}" if name in SHARES else f"{value:.2f}" if value < 100 else f"{value:.0f}"
+    return f"{value:.3f}" if STATISTICS[name].is_share else f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
 
-def as_csv(facts: Sequence[HeadFacts]) -> str:
+def as_csv(facts: Sequence[HeadStatistics]) -> str:
     """One line a head, with a line of names above; what has no value is empty."""
     page = io.StringIO()
     writer = csv.writer(page, lineterminator="\n")
-    writer.writerow(["layer", "head", *MEASURES, "names"])
+    writer.writerow(["layer", "head", *STATISTICS, "names"])
     for fact in facts:
-        values = ["" if (value := getattr(fact, name)) is None else f"{value:.6g}" for name in MEASURES]
+        values = ["" if (value := fact[name]) is None else f"{value:.6g}" for name in STATISTICS]
         writer.writerow([fact.layer, fact.head, *values, "; ".join(fact.names)])
     return page.getvalue()
 
 
-def picture(facts: Sequence[HeadFacts], measure: str, title: str) -> Figure:
+def picture(facts: Sequence[HeadStatistics], measure: str, title: str) -> Figure:
     """Layers down, heads across, one measure as colour; a head without it is left blank."""
     import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -137,13 +93,13 @@ def picture(facts: Sequence[HeadFacts], measure: str, title: str) -> Figure:
     layers, heads = sorted({fact.layer for fact in facts}), sorted({fact.head for fact in facts})
     grid = np.full((len(layers), len(heads)), np.nan)
     for fact in facts:
-        value = getattr(fact, measure)
+        value = fact[measure]
         if value is not None:
             grid[layers.index(fact.layer), heads.index(fact.head)] = value
     cell = min(0.42, max(0.22, 9 / max(grid.shape)))
     wide, high = max(1.6, cell * len(heads)), max(0.8, cell * len(layers))
     with plain_settings():
-        width, height = max(wide + 1.6, 0.075 * max(len(WORDS[measure]), len(title)) + 0.4), high + 1.35
+        width, height = max(wide + 1.6, 0.075 * max(len(STATISTICS[measure].title), len(title)) + 0.4), high + 1.35
         figure: Any = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
         FigureCanvasAgg(figure)
         axes = figure.add_axes((0.75 / width, 0.2 / height, wide / width, high / height))
@@ -167,6 +123,6 @@ def picture(facts: Sequence[HeadFacts], measure: str, title: str) -> Figure:
         strip = figure.add_axes(place)
         figure.colorbar(image, cax=strip).outline.set_visible(False)
         strip.tick_params(labelsize=8, length=2)
-        for text, size, colour, up in ((title, 11.5, "#111111", 0.25), (WORDS[measure], 9, "#555555", 0.5)):
+        for text, size, colour, up in ((title, 11.5, "#111111", 0.25), (STATISTICS[measure].title, 9, "#555555", 0.5)):
             figure.text(0.15 / width, 1 - up / height, text, fontsize=size, color=colour, va="center", parse_math=False)
     return figure  # type: ignore[no-any-return]
