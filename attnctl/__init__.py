@@ -1,4 +1,14 @@
-"""attnctl: the command line for attention, and its small Python API."""
+"""attnctl: the command line for attention, and its Python API.
+
+attend       the trace of a text: every step of its self-attention
+batch        the traces of many texts, one after the other
+capture      the traces of a transformers model of yours, while it runs
+load         a trace or an overview from a file that `save` or a command wrote
+open_model   a model by its name or file, for many texts
+Trace        what attend, batch and load answer: tokens, layers, weights; .save(), .figure(), .to_json()
+Overview     what is kept of a long text
+AttnctlError what is raised where something cannot be, in one line
+"""
 
 from __future__ import annotations
 
@@ -6,27 +16,48 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["Trace", "__version__", "attend", "batch", "capture", "open_model"]
+__all__ = [
+    "AttnctlError",
+    "Overview",
+    "Trace",
+    "__version__",
+    "attend",
+    "batch",
+    "capture",
+    "load",
+    "open_model",
+]
 
 if TYPE_CHECKING:
     from attnctl.batching import batch
+    from attnctl.errors import AttnctlError
+    from attnctl.formats.storage import load
     from attnctl.models import attend, open_model
     from attnctl.models.huggingface.capture import capture
+    from attnctl.readings.overview import Overview
     from attnctl.readings.trace import Trace
 
-_WHERE = {
+# the API costs an import only when it is used: `attnctl --version` needs none of it
+_PUBLIC = {
+    "AttnctlError": "attnctl.errors",
+    "Overview": "attnctl.readings.overview",
+    "Trace": "attnctl.readings.trace",
     "attend": "attnctl.models",
     "batch": "attnctl.batching",
     "capture": "attnctl.models.huggingface.capture",
+    "load": "attnctl.formats.storage",
     "open_model": "attnctl.models",
-    "Trace": "attnctl.readings.trace",
 }
 
 
 def __getattr__(name: str) -> Any:
-    # the API costs an import only when it is used: `attnctl --version` needs none of it
-    if name not in _WHERE:
+    if name not in _PUBLIC:
         raise AttributeError(f"module 'attnctl' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_WHERE[name]), name)
+    found = globals()[name] = getattr(import_module(_PUBLIC[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from attnctl.errors import AttnctlError
+from attnctl.errors import AttnctlError, in_one_line
 
 
 @contextlib.contextmanager
@@ -97,3 +97,26 @@ def decode(data: bytes, where: str) -> str:
     except UnicodeDecodeError as error:
         bad = data[error.start]
         raise AttnctlError(f"{where} is not UTF-8 text: byte 0x{bad:02x} at offset {error.start}") from error
+
+
+def parse_json(data: bytes | str, source: str) -> Any:
+    """JSON of any origin, lone surrogates made readable. Raises AttnctlError naming `source` and the position."""
+    import orjson
+
+    try:
+        return orjson.loads(data.removeprefix(b"\xef\xbb\xbf") if isinstance(data, bytes) else data)
+    except orjson.JSONDecodeError as error:
+        if "surrogate" not in str(error):
+            raise AttnctlError(f"{source} is not JSON: {error}") from error
+    import json  # reads what orjson refuses; the halves become U+FFFD
+
+    try:
+        loaded = json.loads(data, parse_constant=_refuse_constant)
+        text = json.dumps(loaded, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise AttnctlError(f"{source} is not JSON: {in_one_line(error)}") from error
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attnctl.errors import UsageError
-from attnctl.readings.trace import HEAD_ARRAYS, LAYER_ARRAYS, LayerTrace, Trace
+from attnctl.readings.trace import LayerTrace, Trace
+from attnctl.readings.trace_arrays import FIELD_ARRAYS
 
 # every name that --steps takes: a step, or a part of one
 NAMES = (
@@ -33,13 +34,6 @@ NAMES = (
     "prediction",
     "summary",
 )
-# the arrays of a LayerTrace that belong to a step of another name
-FIELDS = {
-    "rope": ("rope_angles", "queries_before_rope", "keys_before_rope"),
-    "scaled": ("bias", "scaled_scores"),
-    "dropout": ("dropped_weights",),
-}
-
 
 # what stands in place of the weights, where another measure was asked for: formula and sentence
 OTHERWISE = {
@@ -428,8 +422,7 @@ _DISCOUNT = 1e-3  # not 0: where nothing better is there, the largest of these i
 def narrowed(trace: Trace, names: Collection[str]) -> Trace:
     """The trace with only the arrays that the named steps show. Raises UsageError for a name that is no step."""
     check_names(names)
-    fields = {field for name in names for field in FIELDS.get(name, (name,))}
-    gone: dict[str, Any] = {name: None for name in (*LAYER_ARRAYS, *HEAD_ARRAYS) if name not in fields}
+    gone: dict[str, Any] = {array.name: None for array in FIELD_ARRAYS if array.step not in names}
     layers = tuple(replace(layer, parameters={}, **gone) for layer in trace.layers)
     return replace(
         trace,

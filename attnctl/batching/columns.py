@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from attnctl.batching.items import Item
-from attnctl.readings.trace import HEAD_ARRAYS, Trace
+from attnctl.readings.trace import Trace
+from attnctl.readings.trace_arrays import HEAD_FIELD_ARRAYS
 
 _GRID = pa.list_(pa.list_(pa.float32()))
 SCHEMA = pa.schema(
@@ -24,7 +25,7 @@ SCHEMA = pa.schema(
         ("kv_head", pa.int32()),
         ("rows", pa.list_(pa.int32())),  # which queries the arrays hold; null: all
         ("mask", pa.list_(pa.list_(pa.bool_()))),
-        *((name, _GRID) for name in HEAD_ARRAYS),
+        *((array.name, _GRID) for array in HEAD_FIELD_ARRAYS),
     ]
 )
 
@@ -66,9 +67,9 @@ def _layer(trace: Trace, at: int, item: Item) -> Any:
     }
     mask = layer.mask
     columns["mask"] = pa.nulls(heads, SCHEMA.field("mask").type) if mask is None else _nested(np.stack([mask] * heads))
-    for name in HEAD_ARRAYS:
-        array = getattr(layer, name)
-        columns[name] = pa.nulls(heads, _GRID) if array is None else _nested(array)
+    arrays = {array.name: there for array, there in layer.arrays()}
+    for array in HEAD_FIELD_ARRAYS:
+        columns[array.name] = _nested(arrays[array.name]) if array.name in arrays else pa.nulls(heads, _GRID)
     return pa.record_batch([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 

@@ -122,9 +122,9 @@ class Worker:
         if item.error is not None:
             raise AttnctlError(item.error)
         if item.trace is not None:
-            from attnctl.readings.trace import from_document
+            from attnctl.formats.trace_json import trace_from_document
 
-            return from_document(item.trace, "it")
+            return trace_from_document(item.trace, "it")
         model = self.model(item)
         tokens = model.tokenize(checked(item.text)) if item.tokens is None else given(model, item)
         if work.max_tokens is not None and len(tokens) > work.max_tokens:
@@ -222,13 +222,13 @@ class Worker:
         if not self.work.parameters:
             trace = replace(trace, layers=tuple(replace(layer, parameters={}) for layer in trace.layers))
         if form == "json":
-            from attnctl.readings.trace import to_json
+            from attnctl.formats.trace_json import trace_to_json
 
-            return to_json(trace) + b"\n"
+            return trace_to_json(trace) + b"\n"
         if form == "npz":
-            from attnctl.readings.trace import to_npz
+            from attnctl.formats.trace_npz import trace_to_npz
 
-            return to_npz(trace)
+            return trace_to_npz(trace)
         if form == "parquet":
             from attnctl.batching.columns import packed as packed_rows
 

@@ -146,13 +146,14 @@ def _check(text: str, layer: str | None, head: str | None, options: dict[str, An
 
 
 def _write_trace(trace: Trace, names: list[str] | None, output: str | None) -> None:
-    from attnctl.readings.trace import save, to_json
+    from attnctl.formats.storage import save
+    from attnctl.formats.trace_json import trace_to_json
     from attnctl.steps import narrowed
 
     if names is not None:
         trace = narrowed(trace, names)
     if output is None or output == "-":
-        sys.stdout.buffer.write(to_json(trace) + b"\n")
+        sys.stdout.buffer.write(trace_to_json(trace) + b"\n")
     else:
         save(trace, output)
 

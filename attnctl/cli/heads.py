@@ -66,9 +66,9 @@ def heads(
     elif form == "csv":
         _write(output, as_csv(ranked).encode())
     elif form == "json":
-        from attnctl.readings.overview import to_json
+        from attnctl.formats.overview_json import overview_to_json
 
-        _write(output, to_json(replace(found, facts=tuple(ranked))) + b"\n")
+        _write(output, overview_to_json(replace(found, facts=tuple(ranked))) + b"\n")
     else:
         from rich.console import Console
 

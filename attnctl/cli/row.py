@@ -118,9 +118,9 @@ def _natural(text: str) -> str:
 
 
 def _write(found: Overview | LongRow, output: str | None) -> None:
-    from attnctl.readings.overview import to_json
+    from attnctl.formats.overview_json import overview_to_json
 
-    line = to_json(found) + b"\n"
+    line = overview_to_json(found) + b"\n"
     if output is None or output == "-":
         sys.stdout.buffer.write(line)
         return

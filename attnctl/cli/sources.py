@@ -185,8 +185,8 @@ def _trace(where: str, data: bytes, tokens: str | None) -> Trace:
     """A trace, or bare weights as one."""
     form = _form(where, data, tokens)
     if form == "npz":
+        from attnctl.formats.trace_npz import trace_from_npz
         from attnctl.formats.validation import read_npz
-        from attnctl.readings.trace import from_npz
 
         if "trace" in read_npz(data, where):
             form = "trace"
@@ -197,15 +197,15 @@ def _trace(where: str, data: bytes, tokens: str | None) -> Trace:
     if tokens is not None:
         raise UsageError(f"--tokens does not go with {where}: a trace has its own tokens")
     if data[:2] == b"PK":
-        return from_npz(data, where)
-    from attnctl.readings.trace import from_json
+        return trace_from_npz(data, where)
+    from attnctl.formats.trace_json import trace_from_json
 
     lines = data.count(b"\n", 0, len(data.rstrip())) + 1
     if lines > 1 and data.split(b"\n", 1)[0].rstrip().endswith(b"}"):
         raise AttnctlError(
             f"{where} holds {lines} traces, one a line; choose one: sed -n 1p {_quoted(where)} | attnctl … -"
         )
-    return from_json(data, where)
+    return trace_from_json(data, where)
 
 
 def _quoted(where: str) -> str:

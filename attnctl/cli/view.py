@@ -122,14 +122,14 @@ def narrowed(trace: Trace, layers: list[int] | None, heads: list[int] | None) ->
     """The trace with the layers and heads asked for alone. Raises AttnctlError where one was not kept."""
     from dataclasses import replace
 
-    from attnctl.readings.trace import HEAD_ARRAYS, LayerTrace
+    from attnctl.readings.trace import LayerTrace
 
     def cut(part: LayerTrace) -> LayerTrace:
         if heads is None or tuple(heads) == part.heads:
             return part
         places = [part.position_of(head) for head in heads]
         arrays: dict[str, Any] = {
-            name: array[places] for name in HEAD_ARRAYS if (array := getattr(part, name)) is not None
+            array.name: there[places] for array, there in part.arrays() if array.level == "head" and not array.parameter
         }
         kv_heads = tuple(part.kv_heads[place] for place in places)
         return replace(part, heads=tuple(heads), kv_heads=kv_heads, parameters={}, **arrays)

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Hashable, Mapping
+from functools import cache
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 
+from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError, in_one_line
 
 if TYPE_CHECKING:
     from attnctl.readings.trace import LayerTrace, Trace
 
 Kind = TypeVar("Kind")
-_KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
 MEASURES = (None, "weights", "value-norm", "rollout")
 
 # what NumPy and zipfile are known to raise on a file that is damaged or made to harm
@@ -39,22 +40,40 @@ DAMAGE = (
 )
 
 
-def typed(kind: type[Kind], given: Mapping[str, Any]) -> Kind:
+def read_fields(kind: type[Kind], given: Mapping[str, object]) -> Kind:
     """A dataclass of plain fields from what a file gives for them. Raises TypeError where one is of another type."""
     known = {}
-    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
-        if field.name not in given:
+    for name, accepted in _accepted_types(cast(Hashable, kind)).items():
+        if name not in given:
             continue
-        value, kinds = given[field.name], str(field.type).split(" | ")
-        sort = _KINDS[kinds[0]]
-        right = isinstance(value, sort) and (bool in sort or not isinstance(value, bool))
-        if not right and not (value is None and "None" in kinds):
-            raise TypeError(f"{field.name} is {str(value)[:40]!r}, not {' or '.join(kinds)}")
-        known[field.name] = value
+        value = given[name]
+        if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in accepted):
+            names = " or ".join("nothing" if sort is NoneType else sort.__name__ for sort in accepted)
+            raise TypeError(f"{name} is {str(value)[:40]!r}, not {names}")
+        known[name] = value
     return kind(**known)
 
 
-def checked(trace: Trace, source: str) -> Trace:
+@cache
+def _accepted_types(kind: Hashable) -> dict[str, tuple[type, ...]]:
+    """The types that the fields of a dataclass may have; a whole number is a number, too."""
+    accepted = {}
+    for name, hint in get_type_hints(kind).items():
+        kinds = get_args(hint) if isinstance(hint, UnionType) else (get_origin(hint) or hint,)
+        accepted[name] = (*kinds, int) if float in kinds else kinds
+    return accepted
+
+
+def finite_floats(values: object) -> Floats:
+    """As float32. Raises ValueError, TypeError where it is no array of finite numbers."""
+    with np.errstate(over="ignore"):  # what overflows is refused below
+        array = np.asarray(values, dtype=np.float32)
+    if array.ndim == 0 or not np.isfinite(array).all():
+        raise ValueError("a number is missing, or not finite (NaN or infinity)")
+    return array
+
+
+def check_trace(trace: Trace, source: str) -> Trace:
     """The trace itself, if all its arrays fit its tokens and each other. Raises AttnctlError naming what does not."""
     n = len(trace.tokens)
     if trace.measure not in MEASURES:
@@ -71,30 +90,19 @@ def checked(trace: Trace, source: str) -> Trace:
             raise AttnctlError(f"{source}: there is no layer {layer.layer}")
         if layer.rows is not None and max(layer.rows, default=0) >= n:
             raise AttnctlError(f"{source}: layer {layer.layer} has rows beyond its {n} tokens")
-        _check_layer(layer, n, len(trace.keys_of), source)
+        _check_shapes(layer, n, len(trace.keys_of), source)
     return trace
 
 
-def _check_layer(layer: LayerTrace, n: int, n_k: int, source: str) -> None:
-    h, n_q = len(layer.heads), n if layer.rows is None else len(layer.rows)
-    any_size = None  # dimensions of a vector are whatever they are
-    rows, keys, grid = (h, n_q, any_size), (h, n_k, any_size), (h, n_q, n_k)
-    wanted: dict[str, tuple[int | None, ...]] = {
-        "queries_before_rope": rows, "queries": rows, "context": rows,
-        "keys_before_rope": keys, "keys": keys, "values": keys,
-        "scores": grid, "bias": grid, "scaled_scores": grid, "weights": grid, "dropped_weights": grid,
-        "mask": (n_q, n_k), "input": (n, any_size), "residual": (n, any_size),
-    }  # fmt: skip
-    arrays = {name: getattr(layer, name) for name in wanted} | dict(layer.parameters)
-    wanted |= dict.fromkeys(("W_Q", "W_K", "W_V"), (h, any_size, any_size))
-    for name, shape in wanted.items():
-        array = arrays.get(name)
-        if array is None:
-            continue
-        fits = array.ndim == len(shape) and all(a in (None, b) for a, b in zip(shape, array.shape, strict=True))
+def _check_shapes(layer: LayerTrace, n: int, n_k: int, source: str) -> None:
+    sizes = {"rows": n if layer.rows is None else len(layer.rows), "keys": n_k, "tokens": n}
+    for array, there in layer.arrays():
+        heads = [len(layer.heads)] if array.level == "head" else []
+        shape = [*heads, *(sizes.get(axis) for axis in array.axes)]  # None: a vector is as long as it is
+        fits = there.ndim == len(shape) and all(a in (None, b) for a, b in zip(shape, there.shape, strict=True))
         if not fits:
             said = "(" + ", ".join("…" if size is None else str(size) for size in shape) + ")"
-            raise AttnctlError(f"{source}: {name} of layer {layer.layer} has shape {array.shape}, not {said}")
+            raise AttnctlError(f"{source}: {array.name} of layer {layer.layer} has shape {there.shape}, not {said}")
 
 
 def read_npz(data: bytes, source: str) -> dict[str, npt.NDArray[Any]]:

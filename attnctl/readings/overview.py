@@ -1,20 +1,22 @@
-"""What is kept of a long text instead of its weights: a pooled grid, facts of each head, strongest links."""
+"""What is kept of a long text instead of its weights: a pooled grid, statistics of each head, strongest links."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from attnctl.arrays import Bools, Floats
-from attnctl.errors import AttnctlError
+from attnctl.named_function import call_named
 from attnctl.readings.head_statistics import HeadStatistics
-from attnctl.readings.trace import ModelInfo, opening
+from attnctl.readings.trace import ModelInfo
 from attnctl.tokens import Token
 
-SCHEMA = "attnctl.overview/1"
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from attnctl.arrays import Bools, Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Grid:
 class Links:
     """The keys that each query attends to most, strongest first, and their weights: (n_q, count) each."""
 
-    keys: Any
+    keys: npt.NDArray[np.int64]
     weights: Floats
 
     @property
@@ -77,6 +79,10 @@ class Overview:
         """The tokens of the key axis."""
         return self.tokens if self.key_tokens is None else self.key_tokens
 
+    def save(self, path: str | Path) -> None:
+        """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""
+        call_named("attnctl.formats.storage:save", self, path)
+
 
 @dataclass(frozen=True, slots=True)
 class LongRow:
@@ -90,75 +96,9 @@ class LongRow:
     weights: dict[tuple[int, int], Floats]  # (layer, head) → (n_k,)
     notes: tuple[str, ...] = ()
 
-
-# --- JSON --------------------------------------------------------------------------------------------------------
-
-
-def to_json(overview: Overview | LongRow) -> bytes:
-    """One line of JSON (schema `attnctl.overview/1`), without the newline. What was not asked for is absent."""
-    import orjson
-
-    document = as_document(overview) if isinstance(overview, Overview) else row_document(overview)
-    try:
-        return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
-    except orjson.JSONEncodeError as error:
-        raise AttnctlError(f"this overview cannot be written as JSON: {error}") from error
-
-
-def as_document(overview: Overview) -> dict[str, Any]:
-    """The JSON document, arrays still arrays."""
-    document = opening(SCHEMA, overview.text, overview.tokens, overview.model, overview.key_tokens)
-    if (grid := overview.grid) is not None:
-        document |= {
-            "pool": grid.pool,
-            "rows": [{"name": part.name, "ranges": part.ranges} for part in grid.rows],
-            "columns": [{"name": part.name, "ranges": part.ranges} for part in grid.columns],
-        }
-    document["heads"] = [_head_document(overview, *place) for place in places(overview)]
-    if overview.notes:
-        document["notes"] = list(overview.notes)
-    return document
-
-
-def places(overview: Overview) -> list[tuple[int, int]]:
-    """Every (layer, head) that something is known of, in the order it was asked for."""
-    known = [(fact.layer, fact.head) for fact in overview.facts]
-    known += [*overview.links, *(overview.grid.weights if overview.grid is not None else ())]
-    return list(dict.fromkeys(known))
-
-
-def _head_document(overview: Overview, layer: int, head: int) -> dict[str, Any]:
-    document: dict[str, Any] = {"layer": layer, "head": head}
-    for fact in overview.facts:
-        if (fact.layer, fact.head) == (layer, head):
-            document |= fact.document()
-    if (links := overview.links.get((layer, head))) is not None:
-        document["coverage"] = links.coverage
-        document["links"] = [
-            [[key, weight] for key, weight in zip(keys, weights, strict=True) if weight > 0]
-            for keys, weights in zip(links.keys.tolist(), _short(links.weights), strict=True)
-        ]
-    if overview.grid is not None and (layer, head) in overview.grid.weights:
-        document["grid"] = np.ascontiguousarray(overview.grid.weights[layer, head], np.float32)
-    return document
-
-
-def _short(weights: Floats) -> list[list[float]]:
-    """Weights as the shortest decimals that read back to the same float32."""
-    return [[float(str(weight)) for weight in row] for row in weights]
-
-
-def row_document(row: LongRow) -> dict[str, Any]:
-    """One query's exact weights as a JSON document of the same schema."""
-    document = opening(SCHEMA, row.text, row.tokens, row.model, None if row.keys == row.tokens else row.keys)
-    document["heads"] = [
-        {"layer": layer, "head": head, "query": row.query, "weights": np.ascontiguousarray(weights, np.float32)}
-        for (layer, head), weights in row.weights.items()
-    ]
-    return document | ({"notes": list(row.notes)} if row.notes else {})
-
-
-# --- parts of a text ---------------------------------------------------------------------------------------------
+    def save(self, path: str | Path) -> None:
+        """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""
+        call_named("attnctl.formats.storage:save", self, path)
 
 
 def snippet(tokens: Sequence[Token], a: int, b: int, text: str, most: int = 18) -> str:

@@ -126,7 +126,7 @@ def _read(path: str, text: str) -> list[Span]:
 
 
 def _json_rows(data: str, path: str) -> list[dict[str, Any]]:
-    from attnctl.readings.trace import parse_json
+    from attnctl.files import parse_json
 
     rows = parse_json(data, path)
     rows = rows.get("spans") if isinstance(rows, dict) else rows

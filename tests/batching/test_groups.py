@@ -16,11 +16,12 @@ import pytest
 from PIL import Image
 
 from attnctl.batching.corpus_statistics import added, merged
+from attnctl.formats.trace_json import trace_from_json
 from attnctl.models import open_model
 from attnctl.readings.head_statistics import STATISTICS
 from attnctl.readings.record import record
 from attnctl.readings.survey import Ask, survey
-from attnctl.readings.trace import HEAD_ARRAYS, from_json
+from attnctl.readings.trace_arrays import HEAD_FIELD_ARRAYS
 from attnctl.render.figure import contact_sheet
 from tests.batching.test_resume import check_whole, contents, killed_midway, manifest, sentences
 from tests.conftest import process
@@ -40,13 +41,13 @@ def test_parquet_holds_every_array_of_every_head(run: Run, tmp_path: Path) -> No
     assert run("batch", file, "-o", tmp_path / "out", *args).code == 3
     assert len(list((tmp_path / "out" / "traces.parquet").iterdir())) == 2  # the texts from 0 and from 192 on
     rows = pq.read_table(tmp_path / "out" / "traces.parquet").to_pylist()
-    traces = [from_json(line) for line in (tmp_path / "out" / "traces.jsonl").read_bytes().splitlines()]
+    traces = [trace_from_json(line) for line in (tmp_path / "out" / "traces.jsonl").read_bytes().splitlines()]
     assert len(traces) == 209 and len(rows) == 4 * 209
     for at, row in enumerate(rows):
         trace, (layer, head) = traces[at // 4], divmod(at % 4, 2)
         assert (row["text"], row["layer"], row["head"]) == (trace.text, layer, head)
         assert row["tokens"] == [token.text for token in trace.tokens]
-        for name in (*HEAD_ARRAYS, "mask"):
+        for name in (*(array.name for array in HEAD_FIELD_ARRAYS), "mask"):
             array = getattr(trace.layers[layer], name)
             if array is None:
                 assert row[name] is None

@@ -13,8 +13,8 @@ import pytest
 
 import attnctl
 from attnctl.errors import AttnctlError
+from attnctl.formats.trace_json import trace_to_json
 from attnctl.readings.record import record
-from attnctl.readings.trace import load, to_json
 from tests.batching.test_resume import check_whole, contents, manifest
 
 Run = Callable[..., Any]
@@ -69,7 +69,7 @@ def test_a_folder_with_everything(run: Run, three: str, tmp_path: Path) -> None:
     starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
     assert all((out / f"{stem}.{form}").read_bytes().startswith(start) for form, start in starts.items())
     lines = (out / "traces.jsonl").read_bytes().splitlines()
-    assert to_json(load(out / f"{stem}.npz")) == lines[0]
+    assert trace_to_json(attnctl.load(out / f"{stem}.npz")) == lines[0]
     assert (out / "0000002.png").is_file()
 
 
@@ -204,7 +204,7 @@ def test_python_has_a_generator() -> None:
     traces = attnctl.batch(texts(), model="random", heads=2, head=1)
     first = next(traces)
     assert came == ["Alice eats"], "it reads no further than it is asked to"
-    assert to_json(first) == to_json(record(attnctl.open_model("random", heads=2), "Alice eats", heads=[1]))
+    assert trace_to_json(first) == trace_to_json(record(attnctl.open_model("random", heads=2), "Alice eats", heads=[1]))
     assert next(traces).model.causal
     with pytest.raises(AttnctlError, match="text 2: the text is empty"):
         next(traces)

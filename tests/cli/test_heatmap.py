@@ -16,8 +16,9 @@ import pytest
 from matplotlib import colormaps
 from matplotlib.image import imread
 
+from attnctl.formats.trace_json import trace_to_json
 from attnctl.models import attend
-from attnctl.readings.trace import Trace, to_json
+from attnctl.readings.trace import Trace
 from tests.conftest import Result
 
 TEXT = "Alice will eat pizza"
@@ -60,7 +61,7 @@ def test_a_trace_draws_as_its_text_does(run: Run, trace: Trace, tmp_path: Path) 
     for source, stdin in (
         (str(tmp_path / "run.json"), b""),
         (str(tmp_path / "run.npz"), b""),
-        ("-", to_json(trace)),
+        ("-", trace_to_json(trace)),
         ("-", (tmp_path / "run.npz").read_bytes()),
     ):
         assert run("heatmap", source, "-o", str(tmp_path / "it.png"), stdin=stdin) == Result(0, "", "")
@@ -68,7 +69,7 @@ def test_a_trace_draws_as_its_text_does(run: Run, trace: Trace, tmp_path: Path) 
 
 
 def test_in_a_pipe_come_numbers(run: Run, trace: Trace) -> None:
-    result = run("heatmap", "-", stdin=to_json(trace))
+    result = run("heatmap", "-", stdin=trace_to_json(trace))
     assert result.out.splitlines()[0] == "layer\thead\tquery\tAlice\twill\teat\tpizza"
     weights = trace.layers[0].weights
     assert weights is not None
@@ -106,7 +107,7 @@ def test_text_in_a_pipe_is_text(text: str, run: Run) -> None:
 
 
 def test_drop_renormalise_and_choice(run: Run, trace: Trace) -> None:
-    rows = cells(run("heatmap", "-", "--drop", "first", "--renormalise", stdin=to_json(trace)))
+    rows = cells(run("heatmap", "-", "--drop", "first", "--renormalise", stdin=trace_to_json(trace)))
     assert rows.shape == (4, 3)
     np.testing.assert_allclose(np.nansum(rows, axis=1), [0, 1, 1, 1], rtol=1e-5)
 
@@ -159,7 +160,7 @@ def test_bad_input_gets_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    line = to_json(trace)
+    line = trace_to_json(trace)
     for name, data in {
         "run.json": line,
         "two.jsonl": line + b"\n" + line + b"\n",
@@ -234,8 +235,8 @@ def test_on_a_terminal_the_grid_is_drawn(trace: Trace, tmp_path: Path) -> None:
 
 
 def test_json_of_a_pretty_printer_is_read(run: Run, trace: Trace) -> None:
-    pretty = json.dumps(json.loads(to_json(trace)), indent=2).encode()
-    assert run("heatmap", "-", stdin=pretty).out == run("heatmap", "-", stdin=to_json(trace)).out
+    pretty = json.dumps(json.loads(trace_to_json(trace)), indent=2).encode()
+    assert run("heatmap", "-", stdin=pretty).out == run("heatmap", "-", stdin=trace_to_json(trace)).out
 
 
 def test_a_run_over_training(run: Run, tmp_path: Path, refused: Callable[..., str]) -> None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
 
-import attnctl
+from attnctl.formats.json_schemas import trace_schema
 from attnctl.models import open_model
 from attnctl.models.huggingface import check as checking
 from attnctl.readings.record import record
 
-SCHEMA = json.loads((Path(attnctl.__file__).parent / "formats" / "trace.schema.json").read_text())
+SCHEMA = trace_schema()
 MODEL = ["--model", "random", "--layers", "3", "--heads", "2", "--d-model", "8"]
 TEXT = "Alice will eat pizza"
 

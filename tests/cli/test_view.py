@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attnctl.formats.trace_json import trace_to_json
 from attnctl.models import attend
-from attnctl.readings.trace import Trace, to_json
+from attnctl.readings.trace import Trace
 from tests.conftest import Result
 
 TEXT = "Alice will eat pizza"
@@ -50,7 +51,7 @@ def test_traces_matrices_and_pipes(run: Run, trace: Trace, tmp_path: Path) -> No
     for name in ("run.json", "run.npz"):
         page = viewed(run, tmp_path, str(tmp_path / name))
         assert [len(layer["heads"]) for layer in page["traces"][0]["layers"]] == [4, 4]
-    assert viewed(run, tmp_path, "-", stdin=to_json(trace))["traces"][0]["label"] == "random"
+    assert viewed(run, tmp_path, "-", stdin=trace_to_json(trace))["traces"][0]["label"] == "random"
     page = viewed(run, tmp_path, str(tmp_path / "mine.npy"), "--tokens", "a b c")
     assert page["traces"][0]["tokens"]["labels"] == ["a", "b", "c"] and page["traces"][0]["model"]["kind"] == "matrix"
 

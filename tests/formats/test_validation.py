@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from attnctl.errors import AttnctlError
+from attnctl.formats.trace_json import trace_from_document, trace_from_json
 from attnctl.formats.validation import read_npy, read_npz
-from attnctl.readings.trace import from_document, from_json
 from tests.conftest import attend, process
 
 Refused = Callable[..., str]
@@ -65,14 +65,14 @@ def test_a_trace_of_wrong_types_or_shapes_is_refused(path: str, value: Any) -> N
     damaged = document()
     put(damaged, path, value)
     with pytest.raises(AttnctlError) as error:
-        from_document(damaged, "x.json")
+        trace_from_document(damaged, "x.json")
     assert "\n" not in str(error.value) and str(error.value).startswith("x.json")
 
 
 @pytest.mark.parametrize("tail", ["", "[" * 5000, ": Infinity}", "9" * 5000])
 def test_json_with_a_lone_surrogate_and_more_wrong(tail: str) -> None:
     with pytest.raises(AttnctlError, match="is not JSON|is not a trace"):
-        from_json('{"schema": "\\ud800", "x"' + (tail or ""), "x.json")
+        trace_from_json('{"schema": "\\ud800", "x"' + (tail or ""), "x.json")
 
 
 def zipped(name: str, data: bytes) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,14 @@ import pytest
 
 import attnctl
 from attnctl.errors import AttnctlError
-from attnctl.readings.trace import HEAD_ARRAYS, LAYER_ARRAYS, from_json, load
+from attnctl.formats.json_schemas import trace_schema
+from attnctl.formats.trace_json import trace_from_json
+from attnctl.readings.trace import LayerTrace
+from attnctl.readings.trace_arrays import FIELD_ARRAYS
+from attnctl.steps import NAMES
 from tests.conftest import attend
 
-SCHEMA = json.loads((Path(attnctl.__file__).parent / "formats" / "trace.schema.json").read_text())
+SCHEMA = trace_schema()
 KINDS: list[dict[str, Any]] = [
     {},
     {"model": "dot"},
@@ -37,9 +42,9 @@ def test_json_is_valid_and_reads_back_exactly(how: dict[str, Any]) -> None:
     text = trace.to_json()
     jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(text))
     assert "\n" not in text and "NaN" not in text
-    assert from_json(text).to_json() == text
-    for name in (*LAYER_ARRAYS, *HEAD_ARRAYS):
-        ours, back = getattr(trace.layers[0], name), getattr(from_json(text).layers[0], name)
+    assert trace_from_json(text).to_json() == text
+    for name in (array.name for array in FIELD_ARRAYS):
+        ours, back = getattr(trace.layers[0], name), getattr(trace_from_json(text).layers[0], name)
         assert (ours is None) == (back is None), name
         if ours is not None:
             np.testing.assert_array_equal(ours, back, err_msg=name)
@@ -49,7 +54,7 @@ def test_json_is_valid_and_reads_back_exactly(how: dict[str, Any]) -> None:
 def test_npz_reads_back_exactly(how: dict[str, Any], tmp_path: Path) -> None:
     trace = made(**how)
     trace.save(tmp_path / "run.npz")
-    assert load(tmp_path / "run.npz").to_json() == trace.to_json()
+    assert attnctl.load(tmp_path / "run.npz").to_json() == trace.to_json()
 
 
 def test_the_schema_itself_is_sound_and_strict() -> None:
@@ -88,13 +93,13 @@ def test_everything_shown_can_be_recomputed_in_float64() -> None:
         ("{", "is not JSON"),
         ("[]", 'no "schema"'),
         ('{"schema": "attnctl.trace/99"}', "attnctl.trace/99"),
-        ('{"schema": "attnctl.trace/1"}', "'tokens' is missing"),
+        ('{"schema": "attnctl.trace/1"}', "'text' is missing"),
         ('{"schema": "attnctl.trace/1", "text": "", "tokens": [], "model": {}, "layers": []}', "damaged"),
     ],
 )
 def test_bad_json_is_refused(text: str, says: str) -> None:
     with pytest.raises(AttnctlError, match=says):
-        from_json(text)
+        trace_from_json(text)
 
 
 def test_a_grid_of_another_size_than_the_tokens_is_refused() -> None:
@@ -102,12 +107,12 @@ def test_a_grid_of_another_size_than_the_tokens_is_refused() -> None:
     document["tokens"].pop()
     del document["embeddings"]
     with pytest.raises(AttnctlError, match=r"of layer 0 has shape \(1, 4, 8\), not \(1, 3, …\)"):
-        from_json(json.dumps(document))
+        trace_from_json(json.dumps(document))
 
 
 def test_lone_surrogates_in_json_become_replacement_characters() -> None:
     text = made().to_json().replace('"text":"Alice"', '"text":"Al\\ud800ice"')
-    assert from_json(text).tokens[0].text == "Al\ufffdice"
+    assert trace_from_json(text).tokens[0].text == "Al\ufffdice"
 
 
 def test_pickles_are_never_opened(tmp_path: Path) -> None:
@@ -119,7 +124,7 @@ def test_pickles_are_never_opened(tmp_path: Path) -> None:
     np.savez(buffer, trace=np.asarray([Bomb()], dtype=object))
     (tmp_path / "bomb.npz").write_bytes(buffer.getvalue())
     with pytest.raises(AttnctlError, match="never unpickles"):
-        load(tmp_path / "bomb.npz")
+        attnctl.load(tmp_path / "bomb.npz")
     assert not (tmp_path / "exploded").exists()
 
 
@@ -140,3 +145,9 @@ def test_a_failed_save_leaves_what_was_there(tmp_path: Path) -> None:
         trace.save(tmp_path / "run.json")
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
     assert (tmp_path / "run.json").read_text() == "before"
+
+
+def test_the_table_names_every_array_of_a_layer_trace() -> None:
+    plain = {"layer", "heads", "kv_heads", "rows", "parameters"}
+    assert {field.name for field in fields(LayerTrace)} - plain == {array.name for array in FIELD_ARRAYS}
+    assert {array.step for array in FIELD_ARRAYS} <= set(NAMES)

@@ -1,0 +1,106 @@
+"""What is saved loads again: traces and overviews, by suffix and by content; the public API shows itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+import attnctl
+from attnctl.errors import AttnctlError
+from attnctl.formats.json_schemas import overview_schema
+from attnctl.formats.overview_json import overview_from_json, overview_to_json
+from attnctl.models import open_model
+from attnctl.readings.overview import LongRow, Overview, Part
+from attnctl.readings.survey import Ask, long_row, survey
+from tests.conftest import attend
+
+TEXT = "the cat sat on the mat because the cat was warm"
+
+
+def surveyed(**asked: Any) -> Overview:
+    parts = tuple(Part(f"{a}", ((a, a + 4),)) for a in (0, 4))
+    ask = Ask(**{"rows": parts, "columns": parts, "pool": "mean", "facts": True, "links": 3} | asked)
+    return survey(open_model("random", causal=True, heads=2), TEXT, ask)
+
+
+def test_an_overview_loads_as_it_was_saved(tmp_path: Path) -> None:
+    overview = surveyed()
+    overview.save(tmp_path / "run.json")
+    back = attnctl.load(tmp_path / "run.json")
+    assert isinstance(back, Overview)
+    assert overview_to_json(back) == overview_to_json(overview)
+    jsonschema.Draft202012Validator(overview_schema()).validate(json.loads(overview_to_json(overview)))
+    assert back.facts == overview.facts and back.grid is not None and overview.grid is not None
+    assert back.grid.rows == overview.grid.rows and back.grid.masks.keys() == overview.grid.masks.keys() == {0}
+    np.testing.assert_array_equal(back.grid.masks[0], [[True, False], [True, True]])
+
+
+def test_a_row_loads_as_it_was_saved(tmp_path: Path) -> None:
+    row = long_row(open_model("random", causal=True, heads=2), TEXT, 4)
+    row.save(tmp_path / "row.json")
+    back = attnctl.load(tmp_path / "row.json")
+    assert isinstance(back, LongRow) and back.query == 4
+    assert overview_to_json(back) == overview_to_json(row)
+
+
+def test_a_trace_loads_by_what_the_file_holds(tmp_path: Path) -> None:
+    trace = attend("Alice will eat pizza")
+    for name in ("run.json", "run.npz"):
+        trace.save(tmp_path / name)
+        (tmp_path / name).rename(tmp_path / "anything")
+        back = attnctl.load(tmp_path / "anything")
+        assert isinstance(back, attnctl.Trace) and back.to_json() == trace.to_json()
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("heads.0.grid", [[1.0]]),
+        ("heads.0.links.0", [[99, 0.5]]),
+        ("heads.0.links", []),
+        ("heads.0.entropy", "much"),
+        ("heads.1.head", 0),
+        ("rows.0.ranges", [[3, 99]]),
+        ("rows.0.ranges", []),
+        ("layers.0.mask", [[True]]),
+        ("layers.0", 7),
+        ("tokens", None),
+        ("heads", 3),
+        ("heads.0.grid.0.0", None),
+    ],
+    ids=str,
+)
+def test_a_damaged_overview_is_refused(path: str, value: Any) -> None:
+    document = json.loads(overview_to_json(surveyed()))
+    into: Any = document
+    *way, last = [int(key) if key.isdigit() else key for key in path.split(".")]
+    for key in way:
+        into = into[key]
+    into[last] = value
+    with pytest.raises(AttnctlError, match=r"^x\.json ") as error:
+        overview_from_json(json.dumps(document), "x.json")
+    assert "\n" not in str(error.value)
+
+
+def test_a_suffix_that_is_none_of_ours_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AttnctlError, match=r"a trace is saved as \.json or \.npz"):
+        attend("Alice").save(tmp_path / "run.txt")
+    with pytest.raises(AttnctlError, match=r"an overview is saved as \.json"):
+        surveyed().save(tmp_path / "run.npz")
+
+
+def test_help_and_dir_show_the_api() -> None:
+    assert set(dir(attnctl)) == set(attnctl.__all__)
+    asks = "import pydoc, attnctl; print(pydoc.plain(pydoc.render_doc(attnctl)))"
+    done = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, timeout=60, env=os.environ)
+    assert done.returncode == 0, done.stderr
+    for said in ("attend(text: ", "load(path: ", "batch(texts: ", "open_model(name: ", "class Trace(", "AttnctlError"):
+        assert said in done.stdout, said
