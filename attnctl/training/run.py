@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from attnctl import __version__, limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.files import read_bytes, said_plainly, write_whole
-from attnctl.formats.validation import typed
+from attnctl.formats.validation import read_fields
 from attnctl.training import corpus, network
 from attnctl.training.grammar import MASKED_WORD, NEXT_WORD, openness, sentences
 
@@ -116,7 +116,7 @@ class Run:
             raise AttnctlError(f"{self.path} holds no run to go on with: there is no recipe.json")
         try:
             told = json.loads(read_bytes(path))
-            recipe = check(typed(Recipe, {field.name: told[field.name] for field in fields(Recipe)}))
+            recipe = check(read_fields(Recipe, {field.name: told[field.name] for field in fields(Recipe)}))
         except KeyError as error:
             raise AttnctlError(f"{path} is damaged: it says no {error.args[0]}") from error
         except (ValueError, TypeError, RecursionError, UsageError) as error:
