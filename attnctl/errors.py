@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from attnctl.text import shown
+
 DONE, FAILED, USAGE, PARTIAL, INTERRUPTED = 0, 1, 2, 3, 130
+LONGEST = 1000  # characters of a message
 
 
 class AttnctlError(Exception):
@@ -24,6 +28,12 @@ def in_one_line(error: BaseException, most: int = 200) -> str:
     """What an error of another library says, on one line of `most` characters."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def complain(message: str) -> None:
+    """One line on stderr. Whatever a user's file or text put into it cannot steer the terminal."""
+    message = message if len(message) <= LONGEST else f"{message[:LONGEST]}…"
+    print(f"attnctl: {shown(message)}", file=sys.stderr)
 
 
 @contextmanager

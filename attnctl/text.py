@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from collections.abc import Callable
 from typing import Any
 
 _PICTURES = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421, 0x20: 0x2423}
@@ -35,3 +37,57 @@ def spoken(numbers: Any) -> str:
     """A list of numbers for a sentence, abridged: 0, 1, 2, … 31."""
     names = [str(number) for number in numbers]
     return ", ".join(names if len(names) <= 8 else [*names[:3], "…", names[-1]]) or "none"
+
+
+def harmless(text: str) -> str:
+    """Text of any length as it may safely be written: what `shown` makes visible, but line ends, tabs and spaces stay."""
+    if text.isprintable():
+        return text
+    return "".join(char if char in "\n\t" else _symbol(char) for char in text)
+
+
+# in UTF-8, what JSON allows as it is and a terminal may obey: DEL, C1 controls, and format characters
+_OBEYED = re.compile(
+    rb"\x7f|\xc2[\x80-\x9f\xad]|\xd8\x9c|\xe1\xa0\x8e|\xe2\x80[\x8b\x8e\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]"
+    rb"|\xef\xbb\xbf|\xef\xbf[\xb9-\xbb]|\xf3\xa0[\x80-\x81][\x80-\xbf]"
+)
+
+
+def as_json(document: Any) -> bytes:
+    """One line of JSON, NumPy arrays included, which reads back as `document`: what a terminal would obey is escaped.
+
+    Halves of surrogate pairs, which file names may hold and no JSON can, become visible. Raises TypeError for what JSON
+    cannot hold.
+    """
+    import orjson
+
+    try:
+        data = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError as error:
+        if "surrogate" not in str(error):
+            raise
+        data = orjson.dumps(every_string(document, _whole), option=orjson.OPT_SERIALIZE_NUMPY)
+    if not data.isascii() or b"\x7f" in data:
+        data = _OBEYED.sub(_escaped, data)
+    return data
+
+
+def every_string(document: Any, change: Callable[[str], str]) -> Any:
+    """A document of dicts, lists and tuples with every string in it, keys too, changed."""
+    if isinstance(document, str):
+        return change(document)
+    if isinstance(document, dict):
+        return {every_string(key, change): every_string(value, change) for key, value in document.items()}
+    if isinstance(document, list | tuple):
+        return [every_string(part, change) for part in document]
+    return document
+
+
+def _whole(text: str) -> str:
+    """The text with halves of surrogate pairs visible."""
+    return "".join(_symbol(char) if "\ud800" <= char <= "\udfff" else char for char in text)
+
+
+def _escaped(match: re.Match[bytes]) -> bytes:
+    units = match.group().decode().encode("utf-16-be")
+    return b"".join(b"\\u%04x" % int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))

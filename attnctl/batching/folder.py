@@ -19,6 +19,7 @@ from attnctl.batching.items import Item
 from attnctl.batching.work import Result
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import locked, said_plainly, write_whole
+from attnctl.text import as_json
 
 SCHEMA = "attnctl.batch/1"
 GROUP = 192  # items that are done or not done together, where a format holds many in one file
@@ -116,7 +117,7 @@ class Folder:
 
         from attnctl import __version__
 
-        said = orjson.loads(orjson.dumps(self.said))
+        said = orjson.loads(as_json(self.said))
         weights = _model_files(said["model"].get("name"))
         if run.exists():
             try:
@@ -137,7 +138,7 @@ class Folder:
             raise UsageError(f"{self.path} has a manifest but no run.json: give a new folder")
         else:
             document = {"schema": SCHEMA, "attnctl": __version__, "said": said, "weights": weights}
-            write_whole(run, orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+            write_whole(run, orjson.dumps(orjson.loads(as_json(document)), option=orjson.OPT_INDENT_2) + b"\n")
 
     # --- what is there already ------------------------------------------------------------------------------------
 
@@ -349,9 +350,8 @@ class Folder:
     def _commit(self, entries: Sequence[Entry]) -> None:
         if not entries:
             return
-        import orjson
 
-        lines = b"".join(orjson.dumps(entry) + b"\n" for entry in entries)
+        lines = b"".join(as_json(entry) + b"\n" for entry in entries)
         _append(self._manifest, lines, self.path / "manifest.jsonl")
         assert self._safe is not None
         self._safe = self._safe[0] + len(lines), dict(self._ends)

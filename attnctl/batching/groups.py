@@ -13,6 +13,7 @@ from typing import Any
 
 from attnctl.batching.work import Result
 from attnctl.files import write_whole
+from attnctl.text import as_json
 
 LARGEST = 64 << 20  # bytes of a table in memory
 
@@ -120,10 +121,8 @@ class Statistics:
     def end(self) -> Iterator[tuple[str, bytes]]:
         """The group's tally."""
         if self._first is not None:
-            import orjson
-
             rows = [[*key, *value] for key, value in self._tally.items()]
-            yield f"{self.prefix}{self._first:07d}.json", orjson.dumps(rows)
+            yield f"{self.prefix}{self._first:07d}.json", as_json(rows)
             self._tally, self._first = {}, None
 
     def finish(self, folder: Path, files: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ from attnctl.models import Model, open_model
 from attnctl.models.arguments import arguments
 from attnctl.readings.record import Recording, chosen, selected
 from attnctl.readings.trace import Trace
+from attnctl.text import as_json
 from attnctl.tokens import Token, checked, find
 
 PADDED = 4096  # tokens, padding and all, in one pass
@@ -239,11 +240,9 @@ class Worker:
             name = str(item.number) if item.id is None else item.id
             return packed(tiles(trace, name, self.work.look.get("cmap", "viridis")))
         if form == "statistics":
-            import orjson
-
             from attnctl.batching.corpus_statistics import of_trace
 
-            return orjson.dumps(of_trace(trace))
+            return as_json(of_trace(trace))
         raise ValueError(form)
 
     def _picture(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from attnctl import __version__
+from attnctl.cli.output import complain, lines
 from attnctl.cli.ranges import ranged
 from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError
 
@@ -89,7 +90,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"attnctl {__version__}")
+        lines(f"attnctl {__version__}")
         raise typer.Exit(DONE)
 
 
@@ -98,13 +99,6 @@ def _root(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
     """The command line for attention: every step as tables, pictures and JSON."""
-
-
-def complain(message: str) -> None:
-    """One line on stderr. Whatever a user's file or text put into it cannot steer the terminal."""
-    from attnctl.text import shown
-
-    print(f"attnctl: {shown(message)}", file=sys.stderr)
 
 
 def _ready_streams() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli import options as o
+from attnctl.cli.output import complain, put
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
 
 if TYPE_CHECKING:
@@ -182,8 +183,8 @@ def _flow(do: Do, source: Source, strict: bool) -> int:
         for result in chunk:
             failed += _told(result, strict)
             if result.error is None:
-                sys.stdout.buffer.write(result.made["json"])
-        sys.stdout.buffer.flush()
+                put(result.made["json"])
+        sys.stdout.flush()
     return failed
 
 
@@ -230,8 +231,6 @@ _noted: set[str] = set()
 
 def _told(result: Result, strict: bool) -> int:
     """Say what a user should know of a result. → 1 where it failed; with --strict that is the end."""
-    from attnctl.cli import complain
-
     for note in result.notes:
         if note not in _noted and len(_noted) < 100:
             _noted.add(note)
@@ -249,4 +248,4 @@ def _summary(folder: Folder) -> None:
     parts = [f"{folder.done:,} done"] + ([f"{folder.failed:,} failed"] if folder.failed else [])
     failed = f" ({folder.failed_before:,} of them failed)" if folder.failed_before else ""
     parts += [f"{folder.kept:,} there before{failed}"] if folder.kept else []
-    print(f"attnctl: {', '.join(parts)}: see {folder.path}/manifest.jsonl", file=sys.stderr)
+    complain(f"{', '.join(parts)}: see {folder.path}/manifest.jsonl")

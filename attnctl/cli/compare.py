@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from attnctl.cli import options as o
+from attnctl.cli.output import put, put_json, show
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,10 +42,7 @@ def compare(
     pair = _pair(a, b, text, file, options)
     places = _places(pair, layer, head)
     if form == "json":
-        import orjson
-
-        line = orjson.dumps(pair.document(), option=orjson.OPT_SERIALIZE_NUMPY) + b"\n"
-        _write(output, line) if output not in (None, "-") else sys.stdout.buffer.write(line)
+        put_json(pair.document(), output)
         return
     if form in ("png", "pdf", "svg"):
         from attnctl.render.figure.comparison import panels
@@ -54,7 +51,7 @@ def compare(
         if len(places) > 1:
             raise UsageError("a picture shows one head: choose it with --layer and --head")
         drawing = panels(pair, *places[0])
-        _write(output, image(drawing.figure, form))
+        put(image(drawing.figure, form), output)
         o.say(drawing.notes)
         return
     from attnctl.render.terminal.comparison import ComparisonTables
@@ -63,11 +60,9 @@ def compare(
     if form == "txt":
         from attnctl.render.terminal.saved import as_text
 
-        _write(output, as_text(tables).encode())
+        put(as_text(tables).encode(), output)
         return
-    from rich.console import Console
-
-    Console(highlight=False, markup=False, emoji=False).print(tables)
+    show(tables)
 
 
 def _form(output: str | None, json: bool) -> str:
@@ -80,13 +75,6 @@ def _form(output: str | None, json: bool) -> str:
 
     check_writable(output)
     return suffix
-
-
-def _write(output: str | None, data: bytes) -> None:
-    from attnctl.files import write_whole
-
-    assert output is not None
-    write_whole(output, data)
 
 
 def _pair(a: str, b: str, text: str | None, file: str | None, options: dict[str, Any]) -> Comparison:

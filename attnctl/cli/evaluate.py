@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 import typer
+
+from attnctl.cli.output import console, put_json
 
 
 def evaluate(
@@ -21,10 +22,8 @@ def evaluate(
     opened = open_model(model)
     table = measure(opened, count=sentences)
     if json:
-        from orjson import dumps
-
         for measured in table:
-            sys.stdout.buffer.write(dumps({"model": opened.info.name} | measured._asdict()) + b"\n")
+            put_json({"model": opened.info.name} | measured._asdict())
     else:
         show_table(table, opened.info)
 
@@ -33,12 +32,10 @@ def show_table(table: list[Any], info: Any) -> None:
     """Print the table of relations and how to read it."""
     from shutil import get_terminal_size
 
-    from rich.console import Console
-
     from attnctl.render.terminal.relations import NOTE, relations_lines
 
-    console = Console(highlight=False, markup=False, emoji=False)
+    page = console()
     wide = get_terminal_size((120, 24)).columns
-    console.print(*relations_lines([measured._asdict() for measured in table], wide), sep="\n", soft_wrap=True)
-    console.print()
-    console.print(NOTE, style="bright_black", soft_wrap=True)
+    page.print(*relations_lines([measured._asdict() for measured in table], wide), sep="\n", soft_wrap=True)
+    page.print()
+    page.print(NOTE, style="bright_black", soft_wrap=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from attnctl.cli import options as o
+from attnctl.cli.output import lines, put, show
 from attnctl.errors import DONE, FAILED, UsageError
 
 if TYPE_CHECKING:
@@ -135,13 +135,13 @@ def _read_otherwise(
 def _check(text: str, layer: str | None, head: str | None, options: dict[str, Any]) -> int:
     """Print what was checked and found; the exit code is 1 where anything is off."""
     from attnctl.models.huggingface.check import check
-    from attnctl.render.terminal.check_findings import lines
+    from attnctl.render.terminal.check_findings import lines as told
 
     model = o.model_of(options)
     info = model.info
     layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
     findings = check(model, text, layers, o.selection(head, info.n_heads or 1, "head", info.name))
-    print(*lines(findings), sep="\n")
+    lines(*told(findings))
     return FAILED if any(finding.holds is False for finding in findings) else DONE
 
 
@@ -153,7 +153,7 @@ def _write_trace(trace: Trace, names: list[str] | None, output: str | None) -> N
     if names is not None:
         trace = narrowed(trace, names)
     if output is None or output == "-":
-        sys.stdout.buffer.write(trace_to_json(trace) + b"\n")
+        put(trace_to_json(trace) + b"\n")
     else:
         save(trace, output)
 
@@ -170,8 +170,6 @@ def _write_walk(
     story: bool,
 ) -> None:
     from dataclasses import replace
-
-    from rich.console import Console
 
     from attnctl.render.terminal.explanation import Explanation
     from attnctl.steps import focus, walk
@@ -191,10 +189,9 @@ def _write_walk(
             heads[part.layer] = (own.head,) if own else part.heads[:1]
     page = Explanation(trace, best, heads=heads, only=names, precision=precision, story=story)
     if output is None or output == "-":
-        Console(highlight=False, markup=False, emoji=False).print(page)
+        show(page)
         return
-    from attnctl.files import write_whole
     from attnctl.render.terminal.saved import as_svg, as_text
 
     saved = as_svg(page, "attnctl explain") if output.lower().endswith(".svg") else as_text(page)
-    write_whole(output, saved.encode())
+    put(saved.encode(), output)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli import options as o
+from attnctl.cli.output import put, show
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,15 +64,13 @@ def heads(
         title = f"{found.model.name}, {len(found.tokens):,} tokens"
         write_whole(str(output), image(picture(facts, by or "entropy", title), form))
     elif form == "csv":
-        _write(output, as_csv(ranked).encode())
+        put(as_csv(ranked).encode(), output)
     elif form == "json":
         from attnctl.formats.overview_json import overview_to_json
 
-        _write(output, overview_to_json(replace(found, facts=tuple(ranked))) + b"\n")
+        put(overview_to_json(replace(found, facts=tuple(ranked))) + b"\n", output)
     else:
-        from rich.console import Console
-
-        Console(highlight=False, markup=False, emoji=False, soft_wrap=True).print(Table(ranked, by))
+        show(Table(ranked, by), soft_wrap=True)
 
 
 def _form(output: str | None, json: bool, csv: bool) -> str:
@@ -127,12 +125,3 @@ def _probed(fact: HeadStatistics, induction: float, duplicate: float) -> HeadSta
     from attnctl.readings.head_statistics import named
 
     return named(replace(fact, values={**fact.values, "induction": induction, "duplicate": duplicate}))
-
-
-def _write(output: str | None, data: bytes) -> None:
-    if output is None or output == "-":
-        sys.stdout.buffer.write(data)
-        return
-    from attnctl.files import write_whole
-
-    write_whole(output, data)

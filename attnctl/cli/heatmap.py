@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +10,7 @@ import typer
 
 from attnctl.cli import options as o
 from attnctl.cli.lengthy import Zoom, long_tokens, overview
+from attnctl.cli.output import console, lines
 from attnctl.cli.sources import Source, TokenNames, asked, otherwise
 from attnctl.errors import UsageError
 
@@ -185,23 +185,19 @@ def page_look(drop: Sequence[str], renormalise: bool, log: bool, cmap: str) -> d
 
 def _room() -> int | None:
     """How many cells fit beside each other on the terminal; None in a pipe."""
-    from rich.console import Console
-
-    console = Console()
-    return max(16, console.width - LABELS) if console.is_terminal else None
+    page = console()
+    return max(16, page.width - LABELS) if page.is_terminal else None
 
 
 def _show(reading: Reading, colour: Colour | None, **look: Any) -> None:
     """The grid on a terminal; in a pipe, its numbers."""
-    from rich.console import Console
-
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        sys.stdout.writelines(f"{line}\n" for line in table(reading))
+    page = console()
+    if not page.is_terminal:
+        lines(*table(reading))
         return
     from attnctl.render.terminal.heatmap import Blocks
 
-    console.print(Blocks(reading, colour=colour, **look))
+    page.print(Blocks(reading, colour=colour, **look))
 
 
 def _colours(cmap: str) -> Colour:

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from attnctl import limits
 from attnctl.cli import options as o
+from attnctl.cli.output import complain, console
 from attnctl.cli.sources import Asked, Given
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
     from attnctl.readings.heatmap import Reading
@@ -159,32 +161,13 @@ def check_cost(info: ModelInfo, n: int, heads: int, size: int = SIZE) -> None:
     every = info.n_heads or 1
     # queries, keys, values and their copies; the stream with its layers; each thread's masses
     need = 4.0 * n * (8 * every * d_k + 12 * d_model + 2 * threads * size)
-    free = available()
-    if free is not None and need > free:
-        raise AttnctlError(
-            f"{n:,} tokens need about {_bytes(need)} of memory, and {_bytes(free)} are free: shorten the text, or cut it "
-            "into parts"
-        )
+    limits.check_memory(need, f"a text of {n:,} tokens", "shorten it, or cut it into parts")
     seconds = heads * float(n) ** 2 * (0.5 if info.causal else 1.0) / (PAIRS_A_SECOND * threads)
     if info.device == "cpu" and seconds > SAID:
-        print(
-            f"attnctl: {heads} heads over {n:,} tokens: about {_time(seconds)} and {_bytes(need)} on the CPU "
-            "(--layer and --head take fewer)",
-            file=sys.stderr,
+        complain(
+            f"{heads} heads over {n:,} tokens: about {_time(seconds)} and {limits.said(need)} on the CPU "
+            "(--layer and --head take fewer)"
         )
-
-
-def available() -> float | None:
-    """Bytes of memory that are free, where the system says so."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123
-            return next(float(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
-    except (OSError, StopIteration, ValueError):
-        return None
-
-
-def _bytes(count: float) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
 def _time(seconds: float) -> str:
@@ -197,7 +180,6 @@ def progress(what: str) -> Iterator[Callable[[float], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns: Any = (
@@ -206,6 +188,6 @@ def progress(what: str) -> Iterator[Callable[[float], None] | None]:
         TextColumn("{task.percentage:3.0f} %"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=1.0)
         yield lambda share: bar.update(task, advance=share)

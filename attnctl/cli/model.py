@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from attnctl.errors import UsageError
+from attnctl.cli.output import lines, put_json
+from attnctl.errors import AttnctlError, UsageError, in_one_line
 
 
 def model(
@@ -38,7 +39,7 @@ def model(
         if json or tokens is not None:
             raise UsageError("name a model: `attnctl model` alone lists the known ones")
         width = max(map(len, known()))
-        print(*(f"{key:{width}}  {entry['title']}" for key, entry in known().items()), sep="\n")
+        lines(*(f"{key:{width}}  {entry['title']}" for key, entry in known().items()))
         return
     found = sizes(name)
     n = tokens or found.context or 1024
@@ -47,9 +48,9 @@ def model(
         return
     from shutil import get_terminal_size
 
-    from attnctl.render.terminal.model_sizes import lines
+    from attnctl.render.terminal.model_sizes import lines as told
 
-    print(*lines(found, n, get_terminal_size((80, 24)).columns), sep="\n")
+    lines(*told(found, n, get_terminal_size((80, 24)).columns))
 
 
 def _trained(name: str) -> Path | None:
@@ -63,23 +64,32 @@ def _trained(name: str) -> Path | None:
 
 
 def _print_card(name: str, path: Path, json: bool) -> None:
-    from json import dumps, loads
-
     from attnctl.models.builtin.weights import read_weights
 
     file = read_weights(path)
     shapes = {key: list(tensor.shape) for key, tensor in file.tensors.items()}
     if json:
-        inner = {"recipe", "figures", "tokens"}
-        told = {key: loads(value) if key in inner else value for key, value in file.metadata.items()}
-        print(dumps({"name": name, "shapes": shapes} | told, ensure_ascii=False))
+        told = {key: _inner(name, key, value) for key, value in file.metadata.items()}
+        put_json({"name": name, "shapes": shapes} | told)
         return
     from shutil import get_terminal_size
 
     from attnctl.render.terminal.model_card import card
 
     wide = get_terminal_size((120, 24)).columns
-    print(*card(name, file.metadata, shapes, path.stat().st_size, wide), sep="\n")
+    lines(*card(name, file.metadata, shapes, path.stat().st_size, wide))
+
+
+def _inner(name: str, key: str, value: str) -> object:
+    """An entry of the metadata, the JSON in it read. Raises AttnctlError where it is damaged."""
+    from json import loads
+
+    if key not in ("recipe", "figures", "tokens"):
+        return value
+    try:
+        return loads(value)
+    except (ValueError, RecursionError) as error:
+        raise AttnctlError(f"the card of {name} is damaged: {key} is not JSON: {in_one_line(error)}") from error
 
 
 def _write(found: object, n: int) -> None:
@@ -100,4 +110,4 @@ def _write(found: object, n: int) -> None:
         "grids_bytes": found.grids(n),
         "unfactored_bytes": found.unfactored(n),
     }
-    print(dumps(told | {key: value for key, value in follows.items() if value is not None}, ensure_ascii=False))
+    lines(dumps(told | {key: value for key, value in follows.items() if value is not None}))  # beyond 64 bits

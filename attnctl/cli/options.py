@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from attnctl.cli.output import complain
 from attnctl.errors import UsageError
 
 LONG = 512  # tokens, beyond which a text has an overview instead of every weight
@@ -146,8 +147,6 @@ def text_of(text: str | None, file: str | None) -> str:
 
 def say(notes: Sequence[str]) -> None:
     """Notes for the user, on stderr, a line each."""
-    from attnctl.cli import complain
-
     for note in notes:
         complain(f"note: {note}")
 

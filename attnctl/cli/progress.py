@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from attnctl.cli.output import console
+
 
 @contextmanager
 def progress(share: Callable[[], float | None]) -> Iterator[Callable[[int], None]]:
@@ -16,10 +18,8 @@ def progress(share: Callable[[], float | None]) -> Iterator[Callable[[int], None
     if not sys.stderr.isatty():
         yield lambda count: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
     columns = (
         SpinnerColumn(),
         BarColumn(),
@@ -28,7 +28,8 @@ def progress(share: Callable[[], float | None]) -> Iterator[Callable[[int], None
         TextColumn("· left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True, redirect_stderr=True, redirect_stdout=False) as bar:
+    page = console(stderr=True)
+    with Progress(*columns, console=page, transient=True, redirect_stderr=True, redirect_stdout=False) as bar:
         task = bar.add_task("", total=None, done=0, rate="…")
         done = 0
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli import options as o
+from attnctl.cli.output import console, put_json
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,46 +47,42 @@ def quiz(
     trace = record(model, text, layers=layers, heads=heads, predictions=False)
     asked = questions(trace, count, options.get("seed") or 0, None if query is None else find(trace.tokens, query))
     if json:
-        import orjson
-
-        sys.stdout.buffer.write(orjson.dumps({"text": text, "questions": [q.document() for q in asked]}) + b"\n")
+        put_json({"text": text, "questions": [q.document() for q in asked]})
         return
-    from rich.console import Console
-
-    score(Console(highlight=False, markup=False, emoji=False), asked)
+    score(console(), asked)
 
 
-def score(console: Console, asked: list[Question]) -> None:
+def score(page: Console, asked: list[Question]) -> None:
     """Ask, mark and count; a stream that ends early ends the quiz with what was answered."""
     from attnctl.render.terminal.quiz import marked, put, result
 
     correct = answered = 0
     for number, question in enumerate(asked, 1):
-        console.print(put(question, number, len(asked)))
-        given = answer(console, question)
+        page.print(put(question, number, len(asked)))
+        given = answer(page, question)
         if given is None:
             break
         answered += 1
         good = given[1]
         correct += bool(good)
-        console.print(marked(question, given[0], good))
-    console.print(result(correct, answered, len(asked)))
+        page.print(marked(question, given[0], good))
+    page.print(result(correct, answered, len(asked)))
 
 
-def answer(console: Console, question: Question) -> tuple[str, bool] | None:
+def answer(page: Console, question: Question) -> tuple[str, bool] | None:
     """One line of standard input, and whether it is right; None where there is no more. At a terminal, asked again."""
     from attnctl.readings.quiz import right
 
     at_terminal = sys.stdin.isatty()
     while True:
         if at_terminal:
-            console.print("  > ", end="")
+            page.print("  > ", end="")
         line = sys.stdin.readline()
         if not line:
-            console.print()
+            page.print()
             return None
         good = right(question, line) if line.strip() else False
         if good is not None or not at_terminal:
             return line.strip(), bool(good)
         wanted = "one of the letters" if question.choices else "a number, such as 0.42"
-        console.print(f"  That is no answer: give {wanted}, or an empty line to pass.")
+        page.print(f"  That is no answer: give {wanted}, or an empty line to pass.")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from attnctl.cli import options as o
 from attnctl.cli.lengthy import check_cost, progress
+from attnctl.cli.output import put, show
 from attnctl.errors import AttnctlError
 
 if TYPE_CHECKING:
@@ -56,15 +56,12 @@ def explain_long(
 
     shown = Row(row, parts_of(spans or _natural(text), text, tokens), top or TOP)
     if output is None or output == "-":
-        from rich.console import Console
-
-        Console(highlight=False, markup=False, emoji=False).print(shown)
+        show(shown)
         return
-    from attnctl.files import write_whole
     from attnctl.render.terminal.saved import as_svg, as_text
 
     saved = as_svg(shown, "attnctl explain") if form == "svg" else as_text(shown)
-    write_whole(output, saved.encode())
+    put(saved.encode(), output)
 
 
 def _row(
@@ -120,10 +117,4 @@ def _natural(text: str) -> str:
 def _write(found: Overview | LongRow, output: str | None) -> None:
     from attnctl.formats.overview_json import overview_to_json
 
-    line = overview_to_json(found) + b"\n"
-    if output is None or output == "-":
-        sys.stdout.buffer.write(line)
-        return
-    from attnctl.files import write_whole
-
-    write_whole(output, line)
+    put(overview_to_json(found) + b"\n", output)

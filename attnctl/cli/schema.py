@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from attnctl.cli.output import lines
 from attnctl.errors import UsageError
 
 
@@ -18,4 +19,4 @@ def schema(
 
     if what not in SCHEMAS:
         raise UsageError(f"no schema {what!r}: there is {' and '.join(SCHEMAS)}")
-    print(json.dumps(SCHEMAS[what](), indent=2, ensure_ascii=False))
+    lines(json.dumps(SCHEMAS[what](), indent=2, ensure_ascii=False))

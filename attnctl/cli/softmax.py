@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
 from typing import Annotated
 
 import typer
 
+from attnctl.cli.output import put_json, show
 from attnctl.errors import AttnctlError, UsageError
 
 MOST = 10_000
@@ -52,13 +52,9 @@ def softmax(
     if not math.isfinite(top * factor / temperature * 8):
         raise UsageError(f"scores up to {top:g} × {factor:g} / {temperature:g} are too large to work with")
     if json:
-        import orjson
-
-        sys.stdout.write(orjson.dumps(worked.document()).decode() + "\n")
+        put_json(worked.document())
         return
-    from rich.console import Console
-
-    Console(highlight=False, markup=False, emoji=False).print(SoftmaxTables(worked, precision))
+    show(SoftmaxTables(worked, precision))
 
 
 def numbers_of(scores: list[str] | None) -> list[float]:

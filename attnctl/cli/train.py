@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli import options as o
+from attnctl.cli.output import complain, console, lines, put_json, show
 from attnctl.errors import INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
@@ -84,15 +85,12 @@ def train(
     start = _resumed if resume else _begun
     training, run, eye = start(output, corpus, given, watch, query)
     if training.step >= training.recipe.steps:
-        print(f"{output} has made all its {training.step} steps: --steps asks for more", file=sys.stderr)
+        complain(f"{output} has made all its {training.step} steps: --steps asks for more")
         return
     show = _in_lines if json or not sys.stdout.isatty() else _live
     show(training, run, eye)
     if training.step < training.recipe.steps:
-        print(
-            f"attnctl: step {training.step} is saved; to go on: attnctl train -o {output} --resume",
-            file=sys.stderr,
-        )
+        complain(f"step {training.step} is saved; to go on: attnctl train -o {output} --resume")
         raise typer.Exit(INTERRUPTED)
     _finish(training, run, eye)
 
@@ -187,33 +185,30 @@ def _ctrl_c() -> Iterator[Callable[[], bool]]:
 
 
 def _in_lines(training: Training, run: Run, eye: Watch) -> None:
-    from orjson import dumps
-
     from attnctl.training.train import train as steps_of
 
     with _ctrl_c() as stop, contextlib.closing(steps_of(training, run, eye, stop)) as reports:
         for report in reports:
-            sys.stdout.buffer.write(dumps(report) + b"\n")
+            put_json(report)
             sys.stdout.flush()
 
 
 def _live(training: Training, run: Run, eye: Watch) -> None:
-    from rich.console import Console
     from rich.live import Live
 
     from attnctl.render.terminal.training import live
     from attnctl.training.train import train as steps_of
 
-    console = Console(highlight=False, markup=False, emoji=False)
+    page = console()
     seen = run.reports()
     with (
         _ctrl_c() as stop,
-        Live(console=console, auto_refresh=False) as view,
+        Live(console=page, auto_refresh=False) as view,
         contextlib.closing(steps_of(training, run, eye, stop)) as reports,
     ):
         for report in reports:
             seen.append(report)
-            view.update(live(seen, training.recipe.steps, console.width), refresh=True)
+            view.update(live(seen, training.recipe.steps, page.width), refresh=True)
 
 
 def _finish(training: Training, run: Run, eye: Watch) -> None:
@@ -231,9 +226,9 @@ def _finish(training: Training, run: Run, eye: Watch) -> None:
         if sys.stdout.isatty():
             from attnctl.cli.evaluate import show_table
 
-            print()
+            lines("")
             show_table(table, model.info)
-    print(f'trained {training.step} steps: attnctl explain "{eye.sentence}" --model {run.path}', file=sys.stderr)
+    complain(f'trained {training.step} steps: attnctl explain "{eye.sentence}" --model {run.path}')
 
 
 def _explain(corpus: str | None, given: dict[str, Any], sentence: str | None, query: str | None, json: bool) -> None:
@@ -248,15 +243,11 @@ def _explain(corpus: str | None, given: dict[str, Any], sentence: str | None, qu
     if json:
         _lesson_json(step)
         return
-    from rich.console import Console
-
     from attnctl.render.terminal.training import lesson
 
-    Console(highlight=False, markup=False, emoji=False).print(lesson(step))
+    show(lesson(step))
 
 
 def _lesson_json(step: Lesson) -> None:
-    from orjson import OPT_SERIALIZE_NUMPY, dumps
-
     told = {field.name: getattr(step, field.name) for field in fields(step)}
-    sys.stdout.buffer.write(dumps(told, option=OPT_SERIALIZE_NUMPY) + b"\n")
+    put_json(told)

@@ -12,6 +12,7 @@ import typer
 
 from attnctl.cli import options as o
 from attnctl.cli.long_view import long_text, surveyed
+from attnctl.cli.output import lines, put
 from attnctl.cli.sources import Source, TokenNames, is_file, recorded, trace_of
 from attnctl.errors import AttnctlError, UsageError
 
@@ -80,7 +81,7 @@ def view(
     write_page(traces, target, query=query, labels=labels, over_training=run is not None, exact=exact)
     if target == "-":
         return
-    print(target)
+    lines(target)
     if not no_open and not opened(target):
         o.say([f"no browser was found here: open {target} in one"])
 
@@ -183,7 +184,7 @@ def write_page(
         )
     html = page(traces, start=start_of(traces[-1], query) | (look or {}), **how)
     if target == "-":
-        sys.stdout.write(html)
+        put(html.encode())
         return
     write_whole(target, html.encode())
 

@@ -9,6 +9,7 @@ from typing import Any
 from attnctl.errors import AttnctlError
 from attnctl.formats.validation import read_fields
 from attnctl.readings.trace import ModelInfo
+from attnctl.text import as_json
 from attnctl.tokens import Token
 
 Document = dict[str, Any]  # a JSON object; its arrays may still be NumPy's
@@ -59,11 +60,9 @@ def read_tokens(entries: Sequence[Mapping[str, object]]) -> tuple[Token, ...]:
 
 def write_json(document: Document, what: str) -> bytes:
     """One line of JSON, without the newline. Raises AttnctlError where `what` cannot be written."""
-    import orjson
-
     try:
-        return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
-    except orjson.JSONEncodeError as error:
+        return as_json(document)
+    except TypeError as error:
         raise AttnctlError(f"this {what} cannot be written as JSON: {error}") from error
 
 

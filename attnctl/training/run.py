@@ -16,6 +16,7 @@ from attnctl import __version__, limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.files import read_bytes, said_plainly, write_whole
 from attnctl.formats.validation import read_fields
+from attnctl.text import as_json
 from attnctl.training import corpus, network
 from attnctl.training.grammar import MASKED_WORD, NEXT_WORD, openness, sentences
 
@@ -170,7 +171,7 @@ class Run:
             except (SafetensorError, RuntimeError, KeyError, IndexError, TypeError, ValueError) as error:
                 raise AttnctlError(f"{self.state} does not fit its recipe: {in_one_line(error)}") from error
         kept = [line for line in self.reports() if line["step"] <= training.step]
-        write_whole(self.path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in kept).encode())
+        write_whole(self.path / "metrics.jsonl", b"".join(as_json(line) + b"\n" for line in kept))
 
     def reports(self) -> list[dict[str, Any]]:
         """The reports so far; a last line cut short by a kill is left out."""
@@ -187,7 +188,7 @@ class Run:
     def report(self, report: dict[str, Any]) -> dict[str, Any]:
         """Add a report to metrics.jsonl. → the report."""
         with said_plainly("write", self.path), (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(report, ensure_ascii=False) + "\n")
+            file.write(as_json(report).decode() + "\n")
         return report
 
 

@@ -129,9 +129,9 @@ def test_a_zoom_into_numbers_computed_already(refused, tmp_path):
 
 
 def test_what_will_not_fit_is_refused_before_the_work(refused, file, monkeypatch):
-    monkeypatch.setattr("attnctl.cli.lengthy.available", lambda: 1e6)
+    monkeypatch.setattr("attnctl.limits.free_memory", lambda: 1e6)
     said = refused("heatmap", "--file", file, *MODEL)
-    assert "800 tokens need about" in said and "1 MB are free" in said
+    assert "800 tokens needs" in said and "1 MB are free" in said
 
 
 # --- spans -------------------------------------------------------------------------------------------------------

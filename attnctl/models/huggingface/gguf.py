@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext, redirect_stderr
 from pathlib import Path
 from typing import Any
 
-from attnctl.errors import AttnctlError, in_one_line
+from attnctl.errors import AttnctlError, complain, in_one_line
 from attnctl.models.huggingface.hub import need
 from attnctl.models.huggingface.network import check_whole
 
@@ -126,7 +126,7 @@ def _one_parse() -> Iterator[Any]:
 @contextmanager
 def _bar(path: Path) -> Iterator[None]:
     """The library's own progress bars on a terminal, one line in a pipe."""
-    print(f"attnctl: dequantising {path.name} (once; kept in {cache()})", file=sys.stderr)
+    complain(f"dequantising {path.name} (once; kept in {cache()})")
     logging = need("transformers.utils.logging")
     level = logging.get_verbosity()
     logging.set_verbosity_error()

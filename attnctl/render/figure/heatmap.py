@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import io
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -12,12 +13,14 @@ import matplotlib
 from matplotlib import colormaps
 from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from attnctl.errors import UsageError
 from attnctl.readings.heatmap import Reading, log_span, read, span
 from attnctl.readings.trace import Trace
 from attnctl.render.figure.drawing import Sheet
 from attnctl.render.figure.labels import Labels
+from attnctl.text import harmless
 
 CMAP = "viridis"  # perceptually uniform, safe for colour-blind eyes, and in order when printed in grey
 DPI = 200
@@ -92,6 +95,8 @@ def image(figure: Figure, form: str) -> bytes:
         "svg": {"Date": None, "Creator": "attnctl"},
         "pdf": {"CreationDate": None, "Producer": "attnctl", "Creator": "attnctl"},
     }
+    for text in figure.findobj(Text):
+        text.set_text(harmless(text.get_text()).replace("\t", " "))
     out = io.BytesIO()
     with plain_settings():
         # vector files hold the cells as an image: fine enough that their edges stay sharp in print
@@ -108,7 +113,8 @@ def plain_settings() -> Iterator[None]:
     }
     defaults |= {"svg.hashsalt": "attnctl", "pdf.fonttype": 42, "image.composite_image": False}
     settings: Any = matplotlib.rcParams
-    with matplotlib.rc_context():
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # `Labels` tells the user
         dict.update(settings, defaults)  # they need no validation, which takes 5 ms
         yield
 

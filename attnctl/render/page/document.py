@@ -20,7 +20,7 @@ from attnctl.readings.trace import Trace
 from attnctl.render import colours
 from attnctl.render.page.overview import Exact, pack_overview
 from attnctl.render.page.packing import Blobs, Budget, pack_trace
-from attnctl.text import shown
+from attnctl.text import every_string, harmless, shown
 
 SCRIPTS = (  # in the order in which they stand in the page
     "dom.js", "data.js", "colour.js", "state.js", "overview.js", "pen.js", "figure.js", "pointing.js", "heads.js",
@@ -93,7 +93,7 @@ def assemble(document: dict[str, Any], blobs: Blobs, title: str) -> str:
         "policy": policy(style, script),
         "style": style,
         "script": script,
-        "data": as_data(document),
+        "data": as_data(every_string(document, harmless)),
         "blobs": blobs.html(),
     }
     pieces = _read("page.html").split("{{")  # not replace(): what was put in is never searched again

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attnctl.errors import AttnctlError, in_one_line
 from attnctl.render.terminal.relations import relations_lines
 
 HOW = {
@@ -17,7 +18,17 @@ HOW = {
 def card(
     name: str, metadata: dict[str, str], shapes: Mapping[str, Sequence[int]], size: int, width: int = 120
 ) -> list[str]:
-    """The card as lines of `width` columns; `size` is that of the file in bytes. What the metadata lacks is left out."""
+    """The card as lines of `width` columns; `size` is that of the file in bytes. What the metadata lacks is left out.
+
+    Raises AttnctlError where the metadata is damaged.
+    """
+    try:
+        return _card(name, metadata, shapes, size, width)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+        raise AttnctlError(f"the card of {name} is damaged: {in_one_line(error)}") from error
+
+
+def _card(name: str, metadata: dict[str, str], shapes: Mapping[str, Sequence[int]], size: int, width: int) -> list[str]:
     recipe: dict[str, Any] = json.loads(metadata.get("recipe", "{}"))
     parameters = sum(_product(shape) for shape in shapes.values())
     layers = 1 + max((int(key.split(".")[1]) for key in shapes if key.startswith("layers.")), default=0)

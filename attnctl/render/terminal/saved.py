@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import re
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
+
+from attnctl.render.terminal.console import SafeConsole
 
 WIDTH = 100
 
@@ -13,7 +15,7 @@ WIDTH = 100
 def as_text(content: RenderableType, width: int = WIDTH) -> str:
     """The renderable as plain text, no line wider than `width` cells."""
     page = io.StringIO()
-    Console(file=page, width=width, highlight=False, markup=False, emoji=False, color_system=None).print(content)
+    SafeConsole(file=page, width=width, color_system=None).print(content)
     return page.getvalue()
 
 
@@ -22,10 +24,14 @@ def as_svg(content: RenderableType, title: str, width: int = WIDTH) -> str:
     from rich._export_format import CONSOLE_SVG_FORMAT
     from rich.terminal_theme import SVG_EXPORT_THEME
 
-    console = Console(
-        file=io.StringIO(), width=width, record=True, force_terminal=True, color_system="truecolor",
-        highlight=False, markup=False, emoji=False, legacy_windows=False,
-    )  # fmt: skip
+    console = SafeConsole(
+        file=io.StringIO(),
+        width=width,
+        record=True,
+        force_terminal=True,
+        color_system="truecolor",
+        legacy_windows=False,
+    )
     console.print(content)
     form = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
     form = form.replace("Fira Code, monospace", "Fira Code, DejaVu Sans Mono, Menlo, Consolas, monospace")
