@@ -11,25 +11,22 @@ import typer
 from typer.core import TyperGroup
 
 from attnctl import __version__
+from attnctl.cli import help_text, suggestions
+from attnctl.cli.command import Command
 from attnctl.cli.output import complain, lines
 from attnctl.cli.ranges import ranged
-from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError
+from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError, UsageError
 
 # each is a module of this package with a function of the same name, imported when it is called for
-COMMANDS = (
-    "explain",
-    "heatmap",
-    "heads",
-    "compare",
-    "batch",
-    "view",
-    "train",
-    "evaluate",
-    "model",
-    "softmax",
-    "quiz",
-    "schema",
-)
+COMMANDS = tuple(name for commands in help_text.COMMANDS.values() for name in commands)
+
+
+def command_named(name: str) -> Any:
+    """The command `name`, its module imported now."""
+    module = import_module(f"attnctl.cli.{name}")
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    alone.command(name, cls=Command, context_settings=getattr(module, "CONTEXT", None))(getattr(module, name))
+    return ranged(typer.main.get_command(alone), name)
 
 
 class Commands(TyperGroup):
@@ -41,12 +38,24 @@ class Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of that name, its module imported now; None where there is none."""
-        if cmd_name not in COMMANDS:
-            return None
-        module = import_module(f"attnctl.cli.{cmd_name}")
-        alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        alone.command(cmd_name, context_settings=getattr(module, "CONTEXT", None))(getattr(module, cmd_name))
-        return ranged(typer.main.get_command(alone), cmd_name)
+        return command_named(cmd_name) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the arguments begin with. Raises UsageError naming the nearest one where there is none such."""
+        if args and args[0] not in COMMANDS:
+            raise UsageError(suggestions.command(args[0], COMMANDS))
+        return super().resolve_command(ctx, args)
+
+    def get_help(self, ctx: Any) -> str:
+        """The help, as wide as the terminal."""
+        ctx.terminal_width = help_text.width()
+        return super().get_help(ctx)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The commands by what they are for, a line each; none of their modules is imported."""
+        for heading, commands in help_text.COMMANDS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(f"{name:10}", said) for name, said in commands.items()])
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command, and see its output out, before Typer takes an interest in what went wrong."""
@@ -81,7 +90,7 @@ app = typer.Typer(
     cls=Commands,
     name="attnctl",
     help="The command line for attention: every step as tables, pictures and JSON.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -96,9 +105,12 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    ctx: typer.Context,
+    version: bool = typer.Option(False, "--version", "-V", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
     """The command line for attention: every step as tables, pictures and JSON."""
+    if ctx.invoked_subcommand is None:
+        lines(ctx.get_help())
 
 
 def _ready_streams() -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl import limits
+from attnctl.cli import invocation
 from attnctl.cli import options as o
 from attnctl.cli.output import complain, console
 from attnctl.cli.sources import Asked, Given
@@ -177,7 +178,7 @@ def _time(seconds: float) -> str:
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[float], None] | None]:
     """A bar on stderr where that is a terminal, and nothing in a pipe."""
-    if not sys.stderr.isatty():
+    if invocation.quiet or not sys.stderr.isatty():
         yield None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

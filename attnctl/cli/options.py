@@ -147,7 +147,9 @@ def text_of(text: str | None, file: str | None) -> str:
 
 def say(notes: Sequence[str]) -> None:
     """Notes for the user, on stderr, a line each."""
-    for note in notes:
+    from attnctl.cli import invocation
+
+    for note in () if invocation.quiet else notes:
         complain(f"note: {note}")
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from attnctl.cli import invocation
 from attnctl.cli.output import console
 
 
@@ -15,7 +16,7 @@ def progress(share: Callable[[], float | None]) -> Iterator[Callable[[int], None
 
     It answers None where nobody knows: then the bar counts alone.
     """
-    if not sys.stderr.isatty():
+    if invocation.quiet or not sys.stderr.isatty():
         yield lambda count: None
         return
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from attnctl.cli import invocation
 from attnctl.cli import options as o
 from attnctl.errors import AttnctlError, UsageError
 
@@ -232,7 +233,7 @@ def names_of(tokens: str) -> list[str]:
 
 def _refuse(options: dict[str, Any], where: str) -> None:
     for name, value in options.items():
-        if value not in (None, False):
+        if value not in (None, False) and name in invocation.typed:  # a default of the user's own just does not apply
             option = "--" + name.replace("_", "-")
             raise UsageError(f"{option} does not go with {where}: its numbers are computed already")
 

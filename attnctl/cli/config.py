@@ -1,0 +1,119 @@
+"""`attnctl config`: defaults of a user's own, shown and set."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+import typer
+
+from attnctl.cli import defaults
+from attnctl.cli.output import lines
+from attnctl.errors import AttnctlError, UsageError
+
+
+def config(
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="NAME=VALUE, or COMMAND.NAME=VALUE for one command.", show_default=False),
+    ] = None,
+    unset: Annotated[
+        list[str] | None, typer.Option("--unset", help="Forget a default: NAME, or COMMAND.NAME.", show_default=False)
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Show every default and where it comes from.")] = False,
+    path: Annotated[bool, typer.Option("--path", help="Print the path of the file.")] = False,
+) -> None:
+    """Show or set defaults: options that every command takes as given unless the command line says otherwise.
+
+    They stand in a TOML file, or in the environment: ATTNCTL_MODEL=gpt2 is --model gpt2. The command line wins over the
+    environment, the environment over the file.
+    """
+    if path:
+        lines(str(defaults.config_path()))
+        return
+    if setting or unset:
+        _change(setting or [], unset or [])
+        return
+    _show()
+
+
+def _change(setting: list[str], unset: list[str]) -> None:
+    from attnctl.files import write_whole
+
+    said = defaults.settings()
+    for item in setting:
+        name, equals, value = item.partition("=")
+        if not equals or not value:
+            raise UsageError(f"--set {item!r}: it is NAME=VALUE, like model=smollm2")
+        table, key = _place(said, name)
+        table[key] = _typed(name, value)
+    for item in unset:
+        table, key = _place(said, item)
+        if table.pop(key, None) is None:
+            raise UsageError(f"--unset {item}: there is no such default (attnctl config --show)")
+    where = defaults.config_path()
+    try:
+        where.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise AttnctlError(f"cannot make {where.parent}: {(error.strerror or str(error)).lower()}") from error
+    write_whole(where, _toml(said).encode())
+
+
+def _place(said: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
+    """The table that NAME or COMMAND.NAME belongs in, and its key. Raises UsageError where no command has such an option."""
+    from attnctl.cli import COMMANDS, command_named
+    from attnctl.cli.suggestions import choice
+    from attnctl.cli.suggestions import command as about
+
+    command, dot, rest = name.rpartition(".")
+    key = rest.strip().lstrip("-").replace("-", "_")
+    if dot and command not in COMMANDS:
+        raise UsageError(about(command, COMMANDS))
+    known = {option for each in ([command] if dot else COMMANDS) for option in defaults.options_of(command_named(each))}
+    if key not in known:
+        raise UsageError(f"{command or 'no command'} has {'no ' if dot else 'an '}option --{rest}{choice(key, known)}")
+    return (said.setdefault(command, {}) if dot else said), key
+
+
+def _typed(name: str, value: str) -> bool | int | float | str:
+    """A value as TOML has it: true and false, numbers, else text."""
+    if value in ("true", "false"):
+        return value == "true"
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value
+
+
+def _toml(said: dict[str, Any]) -> str:
+    """Settings, and tables of settings one level deep, as TOML."""
+    import json
+
+    def assignments(table: dict[str, Any]) -> list[str]:
+        return [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()]
+
+    top = assignments({key: value for key, value in said.items() if not isinstance(value, dict)})
+    for command, table in said.items():
+        if isinstance(table, dict) and table:
+            top += ["", f"[{command}]", *assignments(table)]
+    return "\n".join(top).lstrip("\n") + "\n"
+
+
+def _show() -> None:
+    said = defaults.settings()
+    where = defaults.config_path()
+    rows = [(key, value, str(where)) for key, value in said.items() if not isinstance(value, dict)]
+    for command, table in said.items():
+        if isinstance(table, dict):
+            rows += [(f"{command}.{key}", value, str(where)) for key, value in table.items()]
+    for name, value in sorted(os.environ.items()):
+        if name.startswith(defaults.PREFIX) and name != f"{defaults.PREFIX}CONFIG" and value:
+            rows.append((name.removeprefix(defaults.PREFIX).lower(), value, f"${name}"))
+    if not rows:
+        lines(f"no defaults are set: attnctl config --set model=smollm2 writes them to {where}")
+        return
+    width = max(len(f"{name} = {value}") for name, value, _ in rows)
+    for name, value, source in rows:
+        lines(f"{f'{name} = {value}':{width}}  {source}")

@@ -1,0 +1,90 @@
+"""Defaults of a user's own: options set in a file or in the environment; the command line wins over both.
+
+`ATTNCTL_MODEL=gpt2` stands for `--model gpt2` in every command that has it, and so for every option. The file is
+`config.toml` in the user's configuration folder (see `attnctl config --path`): `model = "gpt2"`, or under `[heatmap]`
+for one command alone.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from attnctl.cli import invocation
+from attnctl.cli.options import MODEL_OPTIONS
+from attnctl.errors import AttnctlError
+
+PREFIX = "ATTNCTL_"
+NEVER = ("help", "output", "file", "quiet")  # what names the one thing a call is about is no default
+
+
+def config_path() -> Path:
+    """The defaults file: ATTNCTL_CONFIG, or config.toml in the user's configuration folder."""
+    named = os.environ.get(f"{PREFIX}CONFIG")
+    if named:
+        return Path(named)
+    from platformdirs import user_config_path
+
+    return user_config_path("attnctl") / "config.toml"
+
+
+def settings() -> dict[str, Any]:
+    """What the defaults file says; nothing where there is none. Raises AttnctlError where it is no TOML."""
+    path = config_path()
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise AttnctlError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+    import tomllib
+
+    try:
+        return tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise AttnctlError(f"{path} is no TOML: {error} (attnctl config --edit opens it)") from error
+
+
+def options_of(command: Any) -> dict[str, Any]:
+    """The options of a command that may have a default of the user's own, by their names in Python."""
+    return {p.name: p for p in command.params if p.param_type_name == "option" and p.name not in NEVER}
+
+
+def apply(command: Any, ctx: Any) -> None:
+    """Give a command's options the defaults of file and environment. Raises AttnctlError for a value of another type."""
+    options = options_of(command)
+    for name, option in options.items():
+        option.envvar, option.show_envvar = f"{PREFIX}{name.upper()}", False
+    if not _may_be_there():
+        return
+    said = settings()
+    own = said.get(command.name, {})
+    table = {k: v for k, v in said.items() if not isinstance(v, dict)} | (own if isinstance(own, dict) else {})
+    given = {name.replace("-", "_"): value for name, value in table.items()}
+    for name, value in given.items():
+        if name in options and not isinstance(value, (str, int, float, bool)):
+            raise AttnctlError(f"{config_path()}: {name} is one value: a text, a number, true or false")
+    ctx.default_map = {name: _read(value) for name, value in given.items() if name in options}
+
+
+def yield_to_typed(command: Any, ctx: Any) -> None:
+    """Forget the defaults that belong to another model, where --model was typed; --device belongs to the machine."""
+    if "model" not in invocation.typed:
+        return
+    for parameter in command.params:
+        if parameter.name in MODEL_OPTIONS and parameter.name not in {*invocation.typed, "device"}:
+            ctx.params[parameter.name] = parameter.default
+
+
+def _may_be_there() -> bool:
+    """Whether to look for the file at all: a start without one pays for a look at one folder, no more."""
+    if os.environ.get(f"{PREFIX}CONFIG"):
+        return True
+    home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return os.name != "posix" or os.uname().sysname == "Darwin" or Path(home, "attnctl").is_dir()
+
+
+def _read(value: Any) -> Any:
+    """Numbers go the way of the command line, which checks their range."""
+    return value if isinstance(value, (bool, str)) else str(value)

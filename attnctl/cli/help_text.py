@@ -1,0 +1,105 @@
+"""How `--help` is laid out: the group of each option, and an example of each command."""
+
+from __future__ import annotations
+
+LOOK, SHOW, MODEL, MADE = "What to look at", "How to show it", "Model and text", "Models made on the spot (random, dot)"
+MATHEMATICS, CHECKPOINT, OUTPUT = "Mathematics", "Checkpoints alone", "Output"
+INPUT, WORK = "What goes in", "How the work is done"
+
+# group → the parameters in it, by their names in Python; a test holds that every option of every command has a group
+GROUPS: dict[str, tuple[str, ...]] = {
+    LOOK: (
+        "layer", "head", "query", "steps", "top", "by", "spans", "rows", "columns", "pool", "drop", "renormalise",
+        "words", "measure", "probe", "check", "story", "watch", "kind", "questions", "count", "sentences", "explain",
+    ),
+    INPUT: ("input", "input_form", "column", "id_column", "max_tokens", "objective", "resume", "lr"),
+    SHOW: (
+        "precision", "cmap", "size", "dpi", "title", "values", "log", "font_size", "vmin", "vmax", "colorbar", "numbers",
+    ),
+    MODEL: ("file", "tokens", "model", "run", "tokenizer", "embeddings", "qkv", "predict", "seed", "device"),
+    MATHEMATICS: (
+        "causal", "window", "scale", "no_scale", "temperature", "positions", "rope", "rope_theta", "rope_pairs", "dropout",
+    ),
+    MADE: ("d_model", "d_k", "heads", "kv_heads", "layers", "output_projection"),
+    CHECKPOINT: ("attention", "target", "generate", "bos", "truncate", "dtype"),
+    WORK: ("jobs", "batch_size", "engine", "address", "gpus_per_worker", "strict"),
+    OUTPUT: (
+        "json", "csv", "output", "format", "formats", "parameters", "no_open", "setting", "unset", "show", "path", "quiet",
+        "help",
+    ),
+}  # fmt: skip
+
+# heading → command → what it does, in one line
+COMMANDS: dict[str, dict[str, str]] = {
+    "Look": {
+        "explain": "every step of self-attention on a text, number by number",
+        "heatmap": "the weights as a picture, or as a grid in the terminal",
+        "heads": "what each head does over a text, and what kind it is",
+        "compare": "two models, traces or texts, and their difference",
+        "view": "one HTML page to explore attention in a browser",
+    },
+    "Many texts": {
+        "batch": "every text of a file: a trace a line, a folder of pictures",
+    },
+    "Models": {
+        "model": "how large a model's attention is; a trained one's card",
+        "train": "train a small attention model and watch it learn",
+        "evaluate": "which words each head finds, beside simple rules",
+    },
+    "Learn": {
+        "softmax": "the softmax of a few scores, worked out",
+        "quiz": "questions about the attention of a sentence",
+    },
+    "Settings": {
+        "config": "defaults of your own",
+        "schema": "the JSON Schema of what attnctl writes",
+        "help": "this page, or the options of one command",
+    },
+}
+
+# what an option's value is called in --help, by its name in Python; others are named by their type
+METAVARS = {
+    "layer": "LAYERS", "head": "HEADS", "query": "TOKEN", "steps": "STEPS", "by": "STATISTIC", "spans": "KIND|FILE",
+    "rows": "A:B", "columns": "A:B", "pool": "mean|max", "drop": "KEY", "measure": "MEASURE", "cmap": "MAP",
+    "size": "WxH", "file": "FILE", "tokens": "TOKENS", "model": "MODEL", "run": "FOLDER",
+    "tokenizer": "words|chars|FILE", "embeddings": "FILE", "qkv": "FILE", "predict": "TOKEN|all", "device": "DEVICE",
+    "scale": "auto|none|X", "positions": "KIND", "rope_pairs": "half|interleaved", "attention": "KIND",
+    "dtype": "TYPE", "output": "FILE", "format": "FORMATS", "formats": "FORMATS", "input_form": "FORMAT",
+    "setting": "NAME=VALUE", "unset": "NAME", "input": "FORMAT", "column": "NAME", "id_column": "NAME",
+    "engine": "local|ray", "address": "ADDRESS", "objective": "OBJECTIVE",
+}  # fmt: skip
+TYPES = {"int": "N", "int range": "N", "float": "X", "float range": "X"}
+
+EXAMPLES = {
+    "explain": 'attnctl explain "Alice will eat pizza" --query eat --steps weights,context',
+    "heatmap": 'attnctl heatmap "Alice will eat pizza" --head 3 -o grid.png',
+    "heads": 'attnctl heads "Alice will eat pizza" --by previous',
+    "compare": 'attnctl compare demo random "Alice will eat pizza"',
+    "batch": "attnctl batch sentences.txt -o out/ --format json,png",
+    "view": 'attnctl view "Alice will eat pizza"',
+    "train": "attnctl train mytext.txt -o run",
+    "evaluate": "attnctl evaluate demo",
+    "model": "attnctl model gpt2",
+    "softmax": "attnctl softmax 8.1 1.2 3.0 6.5 --d-k 64",
+    "quiz": 'attnctl quiz "Alice will eat pizza"',
+    "schema": "attnctl schema trace",
+    "config": "attnctl config --set model=smollm2",
+    "help": "attnctl help explain",
+}
+
+
+def width() -> int:
+    """The columns that help is written in: those of the terminal, up to 100."""
+    import shutil
+
+    return max(20, min(shutil.get_terminal_size().columns, 100) - 1)
+
+
+def group(name: str) -> str:
+    """The group that the option `name` is listed in; the output's, where the table lacks it."""
+    return next((title for title, names in GROUPS.items() if name.rstrip("_") in names), OUTPUT)
+
+
+def metavar(name: str, kind: str) -> str:
+    """What the value of option `name`, of this type, is called."""
+    return TYPES.get(kind, METAVARS.get(name.rstrip("_"), "TEXT"))

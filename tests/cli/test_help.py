@@ -1,0 +1,158 @@
+"""The first minutes: help, misspelt names, words without quotes, defaults of a user's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnctl.cli import COMMANDS, command_named, help_text
+from attnctl.cli.suggestions import COMMANDS_BY_MEANING, OPTIONS_BY_MEANING
+from tests.conftest import Result
+
+Run = Callable[..., Result]
+Refused = Callable[..., str]
+
+
+def options_of(name: str) -> dict[str, Any]:
+    return {p.name: p for p in command_named(name).params if p.param_type_name == "option"}
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_bare_attnctl_prints_its_help(run: Run, columns: int) -> None:
+    bare = run(columns=columns)
+    assert bare.code == 0 and bare.err == ""
+    assert bare.out == run("--help", columns=columns).out == run("help", columns=columns).out
+    assert all(f"\n  {name} " in bare.out for name in COMMANDS)
+    assert max(map(len, bare.out.splitlines())) <= columns
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command(run: Run, name: str, columns: int) -> None:
+    shown = run("help", name, columns=columns)
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out == run(name, "--help", columns=columns).out
+    example = help_text.EXAMPLES[name]
+    assert example in shown.out and example.split()[:2] == ["attnctl", name]
+    assert max(len(line) for line in shown.out.splitlines() if example not in line) <= columns
+    for option in options_of(name).values():
+        assert all(opt in shown.out for opt in option.opts) and option.help
+
+
+def test_every_option_has_a_group() -> None:
+    grouped = {name for names in help_text.GROUPS.values() for name in names}
+    assert {option.rstrip("_") for name in COMMANDS for option in options_of(name)} - grouped == set()
+
+
+def test_the_version(run: Run) -> None:
+    assert run("-V").out == run("--version").out
+
+
+@pytest.mark.parametrize(
+    "typed, meant",
+    [("explian", "explain"), ("plot", "heatmap"), ("HEATMAP", "heatmap"), ("stats", "heads"), ("comapre", "compare")],
+)
+def test_a_misspelt_command(refused: Refused, typed: str, meant: str) -> None:
+    assert refused(typed, "x", code=2) == f"no command {typed!r}: did you mean attnctl {meant}?"
+
+
+def test_what_is_meant_is_there(run: Run) -> None:
+    assert set(COMMANDS_BY_MEANING.values()) <= {*COMMANDS, "--version"}
+    every = {opt for name in COMMANDS for option in options_of(name).values() for opt in option.opts}
+    assert {meant.split()[0] for several in OPTIONS_BY_MEANING.values() for meant in several} <= every
+    assert "there are" in run("qwertz").err
+
+
+@pytest.mark.parametrize(
+    "args, said",
+    [
+        (("explain", "x", "--csv"), "did you mean --json?"),
+        (("heads", "x", "--out", "y"), "did you mean -o?"),
+        (("explain", "x", "--title", "y"), "it belongs to heatmap"),
+        (("heatmap", "x", "--colormap", "y"), "did you mean --cmap?"),
+        (("explain", "x", "--layr", "0"), "did you mean --layer or --layers?"),
+        (("explain", "x", "--zzz"), "explain has no --zzz (see attnctl explain --help)"),
+    ],
+)
+def test_a_misspelt_option(refused: Refused, args: tuple[str, ...], said: str) -> None:
+    assert said in refused(*args, code=2)
+
+
+def test_words_without_quotes(run: Run, refused: Refused, tmp_path: Path) -> None:
+    quoted = run("explain", "Alice will eat pizza", "--model", "random", "--json").json
+    assert run("explain", "Alice", "will", "eat", "pizza", "--model", "random", "--json").json == quoted
+    assert run("heatmap", "Alice", "will", "--model", "random").code == 0
+    for first in ("-", str(tmp_path / "t.txt")):
+        (tmp_path / "t.txt").write_text("x")
+        assert "one argument too many" in refused("heads", first, "more", code=2)
+
+
+def test_quiet_leaves_the_notes_out(run: Run) -> None:
+    said = [
+        run("explain", "word " * 600, "--model", "random", "--json", "--query", "3", *more).err
+        for more in ((), ("--quiet",))
+    ]
+    assert said[1] == "" and "--quiet" in run("help", "explain").out
+
+
+# --- defaults of a user's own ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def config_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("ATTNCTL_CONFIG", str(tmp_path / "own" / "config.toml"))
+    return tmp_path / "own" / "config.toml"
+
+
+def name_of(run: Run, *args: str) -> str:
+    return str(json.loads(run("explain", "a b", "--json", *args).out)["model"]["name"])
+
+
+def test_defaults_of_the_file(run: Run, refused: Refused, config_file: Path) -> None:
+    assert "no defaults are set" in run("config").out and run("config", "--path").out.strip() == str(config_file)
+    assert run("config", "--set", "model=random", "--set", "heatmap.cmap=magma", "--set", "seed=3").code == 0
+    assert config_file.read_text() == 'model = "random"\nseed = 3\n\n[heatmap]\ncmap = "magma"\n'
+    shown = run("config", "--show").out
+    assert "model = random" in shown and "heatmap.cmap = magma" in shown and str(config_file) in shown
+    assert name_of(run) == "random"
+    assert run("explain", "a b", "--json").json["model"]["seed"] == 3
+    assert name_of(run, "--model", "dot") == "dot"  # the seed of another model's default does not stand in the way
+    assert run("config", "--unset", "model").code == 0 and "model" not in config_file.read_text()
+    assert "no such default" in refused("config", "--unset", "model", code=2)
+
+
+def test_defaults_of_the_environment(run: Run, config_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("config", "--set", "model=dot")
+    monkeypatch.setenv("ATTNCTL_MODEL", "random")
+    assert name_of(run) == "random" and name_of(run, "--model", "demo") == "demo"
+    assert "$ATTNCTL_MODEL" in run("config").out
+
+
+def test_a_default_does_not_stand_in_the_way_of_a_trace(run: Run, config_file: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "run.json"
+    run("explain", "a b", "--model", "random", "-o", trace)
+    run("config", "--set", "model=dot")
+    assert run("heatmap", trace).code == 0
+
+
+@pytest.mark.parametrize(
+    "setting, said",
+    [("model", "NAME=VALUE"), ("modle=x", "did you mean model?"), ("explian.model=x", "did you mean attnctl explain?"),
+     ("softmax.cmap=x", "softmax has no option --cmap")],
+)  # fmt: skip
+def test_a_default_that_means_nothing(refused: Refused, config_file: Path, setting: str, said: str) -> None:
+    assert said in refused("config", "--set", setting, code=2)
+    assert not config_file.exists()
+
+
+def test_a_damaged_defaults_file(refused: Refused, config_file: Path) -> None:
+    config_file.parent.mkdir()
+    for damaged, said in ((b"model = ", "is no TOML"), (b"\xff", "is no TOML"), (b"model = [1]", "model is one value")):
+        config_file.write_bytes(damaged)
+        assert said in refused("explain", "a b")
+    config_file.write_text("seed = -1\n")
+    assert "--seed" in refused("explain", "a b", "--model", "random", code=2)
