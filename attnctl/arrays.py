@@ -12,6 +12,7 @@ from attnctl.errors import AttnctlError, UsageError
 
 Floats = npt.NDArray[np.float32]
 Bools = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]  # of pictures: red, green, blue and alpha, 0 to 255
 
 LONG = 2048  # tokens from which torch's threads repay its import
 

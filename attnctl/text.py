@@ -28,6 +28,8 @@ def _symbol(char: str, lone: bool = False) -> str:
         return "␣" if lone else " "
     if code in _PICTURES:
         return chr(_PICTURES[code])
+    if lone and char.isspace():  # a space that would look like nothing at all
+        return f"\\u{code:04x}"
     if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp", "Cs") and char not in ("\u200c", "\u200d"):
         return f"\\u{code:04x}"
     return char

@@ -19,12 +19,13 @@ from attnctl.batching.items import Item
 from attnctl.batching.work import Result
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import locked, said_plainly, write_whole
+from attnctl.formats.pictures import format_names
 from attnctl.text import as_json
 
 SCHEMA = "attnctl.batch/1"
 GROUP = 192  # items that are done or not done together, where a format holds many in one file
 LINES = {"json": "traces.jsonl"}  # formats that grow by a line an item
-FILES = ("png", "svg", "pdf", "npz")  # formats with a file an item
+FILES = (*format_names(), "npz")  # formats with a file an item
 WEIGHTS = (".safetensors", ".npz", ".gguf")
 
 Entry = dict[str, Any]

@@ -13,6 +13,7 @@ import numpy as np
 
 from attnctl.batching.items import Item
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.formats.pictures import format_names, heatmap_bytes
 from attnctl.models import Model, open_model
 from attnctl.models.arguments import arguments
 from attnctl.readings.record import Recording, chosen, selected
@@ -21,7 +22,7 @@ from attnctl.text import as_json
 from attnctl.tokens import Token, checked, find
 
 PADDED = 4096  # tokens, padding and all, in one pass
-PICTURES = ("png", "svg", "pdf")
+PICTURES = format_names()
 NONE = "[]"  # no options of its own
 OPENED = 8  # models kept open, where items have options of their own
 NUMBER = (int, float)
@@ -41,7 +42,7 @@ class Work:
     """What is asked for, the same for every item: it travels to whatever process does it.
 
     `options` are those of `open_model`; `layer` and `head` select as on the command line, `query` is a token's text or
-    index; `look` are the options of `render.figure.draw`.
+    index; `look` are the options of `Trace.figure`.
     """
 
     options: dict[str, Any]
@@ -246,16 +247,12 @@ class Worker:
         raise ValueError(form)
 
     def _picture(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
+        from attnctl.readings.heatmap import read
+        from attnctl.render.figure.look import Look
+
         look = self.work.look | ({"title": item.options["title"]} if "title" in item.options else {})
-        if form == "png":
-            from attnctl.render.figure.raster import png
-
-            data, said = png(trace, **look)
-        else:
-            from attnctl.render.figure.heatmap import draw, image
-
-            drawing = draw(trace, **look)
-            data, said = image(drawing.figure, form), drawing.notes
+        reading = read(trace, drop=look.pop("drop", ()), renormalise=look.pop("renormalise", False))
+        data, said = heatmap_bytes(reading, Look(**look), form)
         notes += said
         return data
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ import typer
 from attnctl.cli import options as o
 from attnctl.cli.output import complain, put
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
+from attnctl.formats.pictures import format_names
 
 if TYPE_CHECKING:
     from attnctl.batching.folder import Folder
@@ -20,10 +22,11 @@ if TYPE_CHECKING:
 
     Do = Callable[..., Iterator[list[Result]]]  # called with items and flowing=, answers results in their order
 
-FORMATS = ("json", "npz", "parquet", "png", "svg", "pdf", "contact-sheet", "statistics")
+FORMATS = ("json", "npz", "parquet", *format_names(), "contact-sheet", "statistics")
 
 
 @o.with_model_options
+@o.with_look_options
 def batch(
     source: Annotated[
         str,
@@ -42,9 +45,7 @@ def batch(
     ] = None,
     formats: Annotated[
         str,
-        typer.Option(
-            "--format", help="One or more of json, npz, parquet, png, svg, pdf, contact-sheet, statistics: json,png."
-        ),
+        typer.Option("--format", help=f"One or more of {', '.join(FORMATS)}: json,png."),
     ] = "json",
     input_form: Annotated[
         str | None,
@@ -88,12 +89,6 @@ def batch(
         float, typer.Option("--gpus-per-worker", help="GPUs that each of Ray's workers takes.")
     ] = 0.0,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first text that cannot be done.")] = False,
-    cmap: o.Cmap = "viridis",
-    size: o.Size = None,
-    dpi: Annotated[int, typer.Option("--dpi", help="Dots per inch.")] = 100,
-    title: o.Title = None,
-    values: o.Values = None,
-    log: o.Log = False,
     drop: o.Drop = None,
     renormalise: o.Renormalise = False,
     **options: Any,
@@ -108,8 +103,7 @@ def batch(
         raise UsageError(f"--engine {engine}: it is local or ray")
     if engine == "local" and (address is not None or gpus_per_worker):
         raise UsageError("--address and --gpus-per-worker are for --engine ray")
-    look: dict[str, Any] = {"cmap": cmap, "values": values, "log": log, "drop": tuple(drop or ()), "dpi": dpi}
-    look |= {"size": None if size is None else o.inches(size), "title": title, "renormalise": renormalise}
+    look = asdict(o.look_of(options, dpi=100)) | {"drop": tuple(drop or ()), "renormalise": renormalise}
     texts = _source(source, input_form, column, id_column)
     from dataclasses import replace
     from functools import partial
@@ -141,7 +135,7 @@ def _formats(asked: str, output: str | None) -> tuple[str, ...]:
     if output in (None, "-") and formats != ("json",):
         raise UsageError(f"--format {asked} needs a folder to write: name it with -o (stdout takes json alone)")
     suffix = "" if output is None else output[output.rfind(".") :].lower()
-    if suffix in (".json", ".jsonl", ".npz", ".parquet", ".png", ".svg", ".pdf", ".csv"):
+    if suffix[1:] in ("json", "jsonl", "npz", "parquet", "csv", *format_names()):
         raise UsageError(
             f"-o {output}: a batch writes a folder; for lines in one file leave -o out, and write > {output}"
         )

@@ -10,6 +10,7 @@ import typer
 from attnctl.cli import options as o
 from attnctl.cli.output import put, put_json, show
 from attnctl.errors import UsageError
+from attnctl.formats.pictures import figure_bytes, format_names, suffixes_listed
 
 if TYPE_CHECKING:
     from attnctl.readings.comparison import Comparison
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 @o.with_model_options
+@o.with_look_options
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="A model (with TEXT), a trace, or a text.")],
     b: Annotated[str, typer.Argument(metavar="B", help="What to compare it with, of the same kind.")],
@@ -39,19 +41,19 @@ def compare(
     --head say otherwise.
     """
     form = _form(output, json)
+    look = o.look_of(options, picture=form in format_names())
     pair = _pair(a, b, text, file, options)
     places = _places(pair, layer, head)
     if form == "json":
         put_json(pair.document(), output)
         return
-    if form in ("png", "pdf", "svg"):
-        from attnctl.render.figure.comparison import panels
-        from attnctl.render.figure.heatmap import image
+    if form in format_names():
+        from attnctl.render.figure.comparison import comparison_panels
 
         if len(places) > 1:
             raise UsageError("a picture shows one head: choose it with --layer and --head")
-        drawing = panels(pair, *places[0])
-        put(image(drawing.figure, form), output)
+        drawing = comparison_panels(pair, *places[0], look)
+        put(figure_bytes(drawing.figure, form), output)
         o.say(drawing.notes)
         return
     from attnctl.render.terminal.comparison import ComparisonTables
@@ -69,8 +71,8 @@ def _form(output: str | None, json: bool) -> str:
     if output is None or output == "-":
         return "json" if json else "terminal"
     suffix = Path(output).suffix.lower()[1:]
-    if suffix not in ("json", "txt", "png", "svg", "pdf") or (json and suffix != "json"):
-        raise UsageError(f"-o {output}: compare writes .json, .txt, .png, .svg or .pdf")
+    if suffix not in ("json", "txt", *format_names()) or (json and suffix != "json"):
+        raise UsageError(f"-o {output}: compare writes .json, .txt, {suffixes_listed()}")
     from attnctl.files import check_writable
 
     check_writable(output)

@@ -11,15 +11,15 @@ import typer
 from attnctl.cli import options as o
 from attnctl.cli.output import put, show
 from attnctl.errors import UsageError
+from attnctl.formats.pictures import figure_bytes, format_names, picture_format, suffixes_listed
 
 if TYPE_CHECKING:
     from attnctl.readings.head_statistics import HeadStatistics
     from attnctl.readings.overview import Overview
 
-PICTURES = (".png", ".svg", ".pdf")
-
 
 @o.with_model_options
+@o.with_look_options
 def heads(
     text: o.Text = None,
     *,
@@ -39,7 +39,9 @@ def heads(
     csv: Annotated[bool, typer.Option("--csv", help="Write CSV, one line a head.")] = False,
     output: Annotated[
         str | None,
-        typer.Option("-o", "--output", help="A file: .csv, .json, or a picture: .png, .svg, .pdf.", show_default=False),
+        typer.Option(
+            "-o", "--output", help=f"A file: .csv, .json, or a picture: {suffixes_listed()}.", show_default=False
+        ),
     ] = None,
     **options: Any,
 ) -> None:
@@ -49,6 +51,7 @@ def heads(
     duplicate-token, sink or broad head where it passes the usual threshold.
     """
     form = _form(output, json, csv)
+    look = o.look_of(options, picture=form in format_names())
     _check(by)
     found = _facts(text, file, layer, head, probe, options)
     facts = found.facts
@@ -56,13 +59,13 @@ def heads(
     from attnctl.render.terminal.head_statistics import by as sorted_by
 
     ranked = sorted_by(facts, by)[:top]
-    if form in ("png", "svg", "pdf"):
+    if form in format_names():
         from attnctl.files import write_whole
-        from attnctl.render.figure.heatmap import image
-        from attnctl.render.terminal.head_statistics import picture
+        from attnctl.render.figure.head_statistics import statistic_grid
 
         title = f"{found.model.name}, {len(found.tokens):,} tokens"
-        write_whole(str(output), image(picture(facts, by or "entropy", title), form))
+        drawing = statistic_grid(facts, by or "entropy", title, look)
+        write_whole(str(output), figure_bytes(drawing.figure, form))
     elif form == "csv":
         put(as_csv(ranked).encode(), output)
     elif form == "json":
@@ -79,8 +82,9 @@ def _form(output: str | None, json: bool, csv: bool) -> str:
     if output is None or output == "-":
         return "json" if json else "csv" if csv else "terminal"
     suffix = Path(output).suffix.lower()
-    if suffix not in (".csv", ".json", *PICTURES) or (json and suffix != ".json") or (csv and suffix != ".csv"):
-        raise UsageError(f"-o {output}: heads writes .csv, .json, or a picture as .png, .svg or .pdf")
+    known = suffix in (".csv", ".json") or picture_format(output) is not None
+    if not known or (json and suffix != ".json") or (csv and suffix != ".csv"):
+        raise UsageError(f"-o {output}: heads writes .csv, .json, or a picture as {suffixes_listed()}")
     from attnctl.files import check_writable
 
     check_writable(output)

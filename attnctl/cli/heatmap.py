@@ -13,17 +13,20 @@ from attnctl.cli.lengthy import Zoom, long_tokens, overview
 from attnctl.cli.output import console, lines
 from attnctl.cli.sources import Source, TokenNames, asked, otherwise
 from attnctl.errors import UsageError
+from attnctl.formats import pictures
+from attnctl.formats.pictures import suffixes_listed
 
 if TYPE_CHECKING:
     from attnctl.readings.heatmap import Reading
+    from attnctl.render.figure.look import Look
 
 Colour = Callable[[float], tuple[int, int, int]]
 
 LABELS = 20  # columns of a terminal that the names of the queries take
-FORMATS = (".png", ".svg", ".pdf", ".html")
 
 
 @o.with_model_options
+@o.with_look_options
 def heatmap(
     source: Source = None,
     *,
@@ -33,14 +36,8 @@ def heatmap(
     head: o.HeadChoice = None,
     output: Annotated[
         str | None,
-        typer.Option("-o", "--output", help="The picture: .png, .svg, .pdf, or .html, a page.", show_default=False),
+        typer.Option("-o", "--output", help=f"The picture: {suffixes_listed()}; or .html, a page.", show_default=False),
     ] = None,
-    cmap: o.Cmap = "viridis",
-    size: o.Size = None,
-    dpi: Annotated[int | None, typer.Option("--dpi", help="Dots per inch, 30 to 1200 [default: 200].")] = None,
-    title: o.Title = None,
-    values: o.Values = None,
-    log: o.Log = False,
     drop: o.Drop = None,
     renormalise: o.Renormalise = False,
     run: Annotated[
@@ -69,11 +66,11 @@ def heatmap(
     tokens is pooled to a grid of cells; --rows and --columns look closer.
     """
     if run is not None:
-        _over_training(run, o.text_of(source, file), layer, head, output, cmap, options)
+        _over_training(run, o.text_of(source, file), layer, head, output, options)
         return
-    picture = _form(output, size, dpi)
-    inches = None if size is None else o.inches(size)
-    colour = None if cmap == "viridis" else _colours(cmap)
+    picture = _form(output)
+    look = o.look_of(options, picture=picture in pictures.format_names())
+    colour = None if look.cmap == "viridis" else _colours(look.cmap)
     zoom = Zoom(rows, columns, pool, spans)
     if measure is not None:
         from attnctl.readings.measures import check_measure
@@ -85,7 +82,7 @@ def heatmap(
     given = asked(source, file, tokens, options)
     long = None if whole is not None else long_tokens(given, zoom)
     if long is not None:
-        seen = overview(given, long, zoom, layer, head, drop or (), renormalise, None if picture else _room(), log)
+        seen = overview(given, long, zoom, layer, head, drop or (), renormalise, None if picture else _room(), look.log)
     else:
         trace, layers, heads = otherwise(given, layer, head, words=words, measure=measure)
         if trace.model.kind == "checkpoint":
@@ -93,33 +90,36 @@ def heatmap(
         if picture == "html":
             from attnctl.cli.view import narrowed, write_page
 
-            look = page_look(drop or (), renormalise, log, cmap)
-            write_page([narrowed(trace, layers, heads)], str(output), look=look, title=title)
+            start = page_look(drop or (), renormalise, look)
+            write_page([narrowed(trace, layers, heads)], str(output), look=start, title=look.title)
             return
         from attnctl.readings.heatmap import read
 
         seen = read(trace, layers=layers, heads=heads, drop=drop or (), renormalise=renormalise)
     if output is None or picture is None:
-        _show(seen, colour, title=title, values=values, log=log)
+        _show(seen, colour, title=look.title, values=look.values, log=look.log)
         return
     from attnctl.files import write_whole
-    from attnctl.render.figure.heatmap import draw, image
+    from attnctl.render.figure.heatmap import draw
 
-    figure, notes = draw(seen, cmap=cmap, size=inches, title=title, values=values, log=log, dpi=dpi or 200)
-    write_whole(output, image(figure, picture))
+    figure, notes = draw(seen, look)
+    write_whole(output, pictures.figure_bytes(figure, picture))
     o.say(notes)
 
 
 def _over_training(
-    run: str, text: str, layer: str | None, head: str | None, output: str | None, cmap: str, options: dict[str, Any]
+    run: str, text: str, layer: str | None, head: str | None, output: str | None, options: dict[str, Any]
 ) -> None:
     """One head at every kept step of a run: a .gif that moves, or a strip as .png, .svg or .pdf."""
     from attnctl.files import check_writable, write_whole
     from attnctl.models.builtin.weights import steps_of
 
     suffix = "" if output is None else Path(output).suffix.lower()
-    if output is None or suffix not in (".gif", *FORMATS):
-        raise UsageError(f"--run draws into a file: -o evolution.gif, or a strip as {', '.join(FORMATS)}")
+    look = o.look_of(options)
+    if output is None or pictures.picture_format(output, "figure", "frames", "page") is None:
+        raise UsageError(
+            f"--run draws into a file: -o evolution.gif, or a strip as {suffixes_listed('figure', 'page')}"
+        )
     if options.get("model") is not None:
         raise UsageError("--run and --model exclude each other: the run is the model")
     check_writable(output)
@@ -139,37 +139,35 @@ def _over_training(
     heads = o.selection(head, info.n_heads or 1, "head", run)
     best = focus(traces[-1], layer=layers[0] if layers else None, head=heads[0] if heads else None)
     assert best is not None
-    from attnctl.render.figure.evolution import moving, strip
-    from attnctl.render.figure.heatmap import image
+    from attnctl.render.figure.evolution import Evolution, moving, strip
 
+    evolution = Evolution(traces, list(steps), best.layer, best.head, Path(run).resolve().name)
     if suffix == ".gif":
-        data, notes = moving(traces, list(steps), best.layer, best.head, Path(run).resolve().name, cmap)
+        data, notes = moving(evolution, look)
     else:
-        figure, notes = strip(traces, list(steps), best.layer, best.head, Path(run).resolve().name, cmap)
-        data = image(figure, suffix[1:])
+        figure, notes = strip(evolution, look)
+        data = pictures.figure_bytes(figure, suffix[1:])
     write_whole(output, data)
     o.say(notes)
 
 
-def _form(output: str | None, size: str | None, dpi: int | None) -> str | None:
+def _form(output: str | None) -> str | None:
     """png, svg or pdf; None for the terminal. Raises UsageError, before any work, where it cannot be written."""
     if output is None:
-        if size is not None or dpi is not None:
-            raise UsageError("--size and --dpi are for a picture: name its file with -o")
         return None
-    suffix = Path(output).suffix.lower()
-    if suffix not in FORMATS:
+    form = pictures.picture_format(output, "figure", "page")
+    if form is None:
         raise UsageError(
-            f"-o {output}: a picture is written as .png, .svg or .pdf, and a page as .html "
+            f"-o {output}: a picture is written as {suffixes_listed()}, and a page as .html "
             "(for numbers see attnctl explain --json)"
         )
     from attnctl.files import check_writable
 
     check_writable(output)
-    return suffix[1:]
+    return form
 
 
-def page_look(drop: Sequence[str], renormalise: bool, log: bool, cmap: str) -> dict[str, Any]:
+def page_look(drop: Sequence[str], renormalise: bool, picture: Look) -> dict[str, Any]:
     """The options of the picture as a page begins with them; all can be changed there."""
     if len(drop) > 1 or not set(drop) <= {"first", "special"}:
         raise UsageError(
@@ -178,9 +176,9 @@ def page_look(drop: Sequence[str], renormalise: bool, log: bool, cmap: str) -> d
     look: dict[str, Any] = {"drop": drop[0]} if drop else {}
     if renormalise:
         look["renorm"] = True
-    if log:
+    if picture.log:
         look["colour"] = "log"
-    return look | ({"map": cmap} if cmap in ("viridis", "cividis") else {})
+    return look | ({"map": picture.cmap} if picture.cmap in ("viridis", "cividis") else {})
 
 
 def _room() -> int | None:

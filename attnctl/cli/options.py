@@ -5,12 +5,15 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from attnctl.cli.output import complain
 from attnctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from attnctl.render.figure.look import Look
 
 LONG = 512  # tokens, beyond which a text has an overview instead of every weight
 
@@ -25,14 +28,6 @@ HeadChoice = Annotated[str | None, typer.Option("--head", help="Heads: 3, 0-5, 1
 Query = Annotated[
     str | None, typer.Option("--query", "-q", help="The query token: its text or its index.", show_default=False)
 ]
-Title = Annotated[str | None, typer.Option("--title", help="Title; '' for none.", show_default=False)]
-Cmap = Annotated[str, typer.Option("--cmap", help="Colour map, by its name in matplotlib.")]
-Size = Annotated[str | None, typer.Option("--size", help="WIDTHxHEIGHT in inches: 6x4.", show_default=False)]
-Values = Annotated[
-    bool | None,
-    typer.Option("--values/--no-values", help="Numbers in the cells; where they fit unless told otherwise."),
-]
-Log = Annotated[bool, typer.Option("--log", help="Colours on a logarithmic scale.")]
 Drop = Annotated[
     list[str] | None,
     typer.Option("--drop", help="Leave out a key: first, special, a token or its index.", show_default=False),
@@ -96,6 +91,28 @@ MODEL_OPTIONS: dict[str, Any] = {
 }
 
 
+# how a picture looks: the fields of render.figure.look.Look; None means: as it comes
+LOOK_OPTIONS: dict[str, Any] = {
+    "cmap": _option(str, "--cmap", help="Colour map, by its name in matplotlib [default: viridis]."),
+    "size": _option(str, "--size", help="WIDTHxHEIGHT in inches: 6x4."),
+    "dpi": _option(int, "--dpi", help="Dots per inch, 30 to 1200 [default: 200; in a batch 100]."),
+    "title": _option(str, "--title", help="Title; '' for none."),
+    "values": _option(
+        bool,
+        "--values/--no-values",
+        "--numbers/--no-numbers",
+        help="Numbers in the cells; where they can be read unless told otherwise.",
+    ),
+    "log": Annotated[bool, typer.Option("--log", help="Colours on a logarithmic scale.")],
+    "font_size": _option(float, "--font-size", help="Points of the labels; other letters in proportion."),
+    "vmin": _option(float, "--vmin", help="The weight with the first colour [default: 0]."),
+    "vmax": _option(float, "--vmax", help="The weight with the last colour [default: the largest]."),
+    "no_colorbar": Annotated[bool, typer.Option("--no-colorbar", help="Without the colour bar.")],
+}
+PICTURE_ONLY = ("size", "dpi", "font_size", "vmin", "vmax", "no_colorbar")  # which a terminal has not
+SWITCHES = ("no_scale", "rope", "log", "no_colorbar")  # options that are on or off
+
+
 def with_options(options: dict[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command that takes `**options` each of these options as a keyword."""
 
@@ -103,7 +120,7 @@ def with_options(options: dict[str, Any]) -> Callable[[Callable[..., None]], Cal
         own = inspect.signature(command, eval_str=True)
         parameters = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
         for name, annotation in options.items():
-            default = False if name in ("no_scale", "rope") else None
+            default = False if name in SWITCHES else None
             parameters.append(
                 inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
             )
@@ -115,6 +132,22 @@ def with_options(options: dict[str, Any]) -> Callable[[Callable[..., None]], Cal
 
 
 with_model_options = with_options(MODEL_OPTIONS)
+with_look_options = with_options(LOOK_OPTIONS)
+
+
+def look_of(options: dict[str, Any], dpi: int = 200, picture: bool = True) -> Look:
+    """Take LOOK_OPTIONS out of `options`. Raises UsageError for one that cannot be, or means nothing without a picture."""
+    from attnctl.render.figure.look import Look
+
+    chosen = {name: options.pop(name, None) for name in LOOK_OPTIONS}
+    lost = [f"--{name.replace('_', '-')}" for name in PICTURE_ONLY if chosen[name] not in (None, False)]
+    if lost and not picture:
+        raise UsageError(f"{lost[0]} is for a picture: name its file with -o")
+    bar = not chosen.pop("no_colorbar")
+    if chosen["size"] is not None:
+        chosen["size"] = inches(chosen["size"])
+    given = {name: value for name, value in chosen.items() if value is not None}
+    return Look(**{"dpi": dpi, "colour_bar": bar} | given)
 
 
 def model_of(options: dict[str, Any]) -> Any:

@@ -143,8 +143,8 @@ class Trace:
         call_named("attnctl.formats.storage:save", self, path)
 
     def figure(self, **options: Any) -> Figure:
-        """A matplotlib Figure of the weights; options as of `attnctl.render.figure.heatmap.heatmap`."""
-        figure: Figure = call_named("attnctl.render.figure.heatmap:heatmap", self, **options)
+        """A matplotlib Figure of the weights; options as of `attnctl.render.figure.heatmap.figure_of_trace`."""
+        figure: Figure = call_named("attnctl.render.figure.heatmap:figure_of_trace", self, **options)
         return figure
 
     def _repr_html_(self) -> str:

@@ -1,4 +1,4 @@
-"""The colours of attention, as stops to interpolate: plain data, so that no picture library is needed to use them."""
+"""The colours of attention and of ink on them: plain numbers, so that no picture library is needed to use them."""
 
 from __future__ import annotations
 
@@ -19,3 +19,22 @@ CIVIDIS = (
     "#00224e", "#002e6a", "#1a386f", "#32436d", "#434e6c", "#535a6d", "#61656f", "#6f7073", "#7d7c78",
     "#8c8878", "#9b9476", "#aba072", "#bcae6c", "#cdbb63", "#dec958", "#f0d846", "#fee838",
 )  # fmt: skip
+
+# of matplotlib: orange for more, violet for less, told apart by every kind of colour vision
+CHANGE = "PuOr_r"
+
+# --- ink on a cell: dark or white; terminal, pictures and page read these three constants ------------------------
+
+LUMINANCE = (0.2126, 0.7152, 0.0722)  # relative luminance (WCAG 2) of linear red, green and blue
+LINEAR_OF_BYTE = tuple(
+    (byte / 255) / 12.92 if byte / 255 <= 0.04045 else ((byte / 255 + 0.055) / 1.055) ** 2.4 for byte in range(256)
+)
+# dark ink from this luminance on: both inks have the same contrast at 0.19, but white is easier to read on middle tones;
+# at 0.26 its contrast is still 3.4, more than the 3 that WCAG asks for pictures
+DARK_INK_FROM = 0.26
+
+
+def takes_dark_ink(red: int, green: int, blue: int) -> bool:
+    """Whether dark ink, rather than white, is to stand on a colour, 0 to 255 each."""
+    parts = zip(LUMINANCE, (red, green, blue), strict=True)
+    return sum(weight * LINEAR_OF_BYTE[byte] for weight, byte in parts) > DARK_INK_FROM

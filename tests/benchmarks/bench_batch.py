@@ -63,7 +63,9 @@ def pictures() -> None:
         print("pictures: seaborn is not installed")
         return
     from attnctl.models import open_model
+    from attnctl.readings.heatmap import read
     from attnctl.readings.record import record
+    from attnctl.render.figure.look import Look
     from attnctl.render.figure.raster import png
 
     model = open_model("random")
@@ -80,7 +82,7 @@ def pictures() -> None:
 
     for dpi in (100, 200):
         ours, seaborns = (
-            rate(lambda t, d=dpi: png(t, dpi=d), traces),
+            rate(lambda t, d=dpi: png(read(t), Look(dpi=d)), traces),
             rate(lambda t, d=dpi: theirs(t, d), traces[:8], 2),
         )
         print(

@@ -10,8 +10,9 @@ import numpy as np
 
 from attnctl.readings.trace import Trace
 from attnctl.render.figure.drawing import HATCHED, INK, QUIET
-from attnctl.render.figure.heatmap import CMAP, colour_map
+from attnctl.render.figure.heatmap import colour_map
 from attnctl.render.figure.labels import Labels
+from attnctl.render.figure.look import CMAP
 from attnctl.render.figure.raster import encoded, lettering, press
 
 DPI = 150

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from matplotlib import ticker
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import Colormap, LogNorm, Normalize
+from matplotlib.colors import CenteredNorm, LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.image import BboxImage
@@ -21,39 +22,34 @@ from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path
 from matplotlib.transforms import Bbox, TransformedBbox
 
-from attnctl.readings.heatmap import Reading
+from attnctl.arrays import Bools, Bytes
+from attnctl.render.colours import DARK_INK_FROM, LINEAR_OF_BYTE, LUMINANCE
 from attnctl.render.figure import layout
+from attnctl.render.figure.grids import UNKNOWN, Grids, Panel, Scale
 from attnctl.render.figure.labels import LONGEST, Labels
-from attnctl.render.figure.layout import ASIDE, AXIS, EDGE, LINE, Ask, Axis, Plan
+from attnctl.render.figure.layout import ASIDE, EDGE, LINE, Ask, Axis
+from attnctl.render.figure.look import Look
 from attnctl.render.figure.numerals import outline
 
 UNDER, CELLS, LINES, VALUES = 0.5, 1.0, 1.5, 2.0  # what lies over what
 INK, QUIET, PAPER, HATCHED = "#111111", "#555555", "white", ("#f3f3f3", "#cfcfcf")
-LEAST_VALUE = 4.2  # points: values that would be smaller are left out
+LEAST_VALUE = 5.0  # points: values that would be smaller are left out
+MOST_VALUES = 600  # cells of all panels: more numbers cannot be read, only seen
+LINEAR = np.array(LINEAR_OF_BYTE)  # (256,)
 
 
 class Sheet:
-    """One picture in the making."""
+    """One picture in the making: `grids` as `look` has them."""
 
-    def __init__(
-        self,
-        reading: Reading,
-        labels: Labels,
-        colours: Colormap,
-        scale: Normalize,
-        title: str,
-        said: Sequence[str],
-        size: tuple[float, float] | None,
-        dpi: float,
-    ) -> None:
-        self.reading, self.labels, self.colours, self.scale = reading, labels, colours, scale
-        longest = LONGEST if len(reading.weights) == 1 else LONGEST - 5
-        self.queries = [labels.label(token.text, longest) for token in reading.queries]
-        self.keys = [labels.label(token.text, longest) for token in reading.keys]
-        self.places, self.plan, self.title, self.said = self._planned(
-            labels.drawable(title) if title else "", said, size, dpi
-        )
-        self.dpi = dpi
+    def __init__(self, grids: Grids, look: Look) -> None:
+        self.grids, self.look, self.dpi = grids, look, look.dpi
+        self.said = (*grids.said, UNKNOWN) if any("†" in name for name in (*grids.rows, *grids.columns)) else grids.said
+        names = (panel.name for panel in grids.panels)
+        self.labels = Labels([grids.title, *self.said, *grids.rows, *grids.columns, *names])
+        longest = LONGEST if len(grids.panels) == 1 else LONGEST - 5
+        self.queries = [self.labels.label(name, longest) for name in grids.rows]
+        self.keys = [self.labels.label(name, longest) for name in grids.columns]
+        self._plan_all()
         self._begin()
 
     def _begin(self) -> None:
@@ -62,61 +58,58 @@ class Sheet:
         FigureCanvasAgg(self.figure)
         self._font = FontProperties(family=self.labels.family)
 
-    def _planned(
-        self, title: str, said: Sequence[str], size: tuple[float, float] | None, dpi: float
-    ) -> tuple[dict[tuple[int, int], tuple[int, int]], Plan, list[str], list[str]]:
-        """Where each (layer, head) goes, the plan, and the title and subtitle broken into lines."""
-        reading = self.reading
-        n_layers, n_heads = len(reading.layers), len(reading.heads)
-        columns = n_heads if n_layers > 1 or n_heads <= 4 else min(6, math.ceil(n_heads / math.ceil(n_heads / 6)))
-        if n_layers > 1:
-            shape = n_layers, n_heads
-            places = {(l, h): (reading.layers.index(l), reading.heads.index(h)) for l, h in reading.weights}  # noqa: E741
-        else:
-            shape = -(-n_heads // columns), columns
-            places = {at: divmod(number, columns) for number, at in enumerate(reading.weights)}
-
-        def ask(titles: int, subtitles: int, least: float = 0.0) -> Ask:
-            return Ask(
-                n_q=len(self.queries),
-                n_k=len(self.keys),
-                shape=shape,
-                by_layer=n_layers > 1,
-                longest_query=max(self.labels.width(name, 10) for name in self.queries) / 10,
-                longest_key=max(self.labels.width(name, 10) for name in self.keys) / 10,
-                masked=reading.masked,
-                size=size,
-                dpi=dpi,
-                titles=titles,
-                subtitles=subtitles,
-                least_width=least,
-            )
-
-        room = (size[0] if size else max(layout.plan(ask(1, 1)).width, 4.2)) - 2 * EDGE
-        heading = self.labels.lines(title, layout.TITLE, room) if title else []
-        below = self.labels.lines(self.labels.drawable("; ".join(said)), layout.SUBTITLE, room) if said else []
-        widths = [self.labels.width(line, layout.TITLE) for line in heading]
-        widths += [self.labels.width(line, layout.SUBTITLE) for line in below]
+    def _plan_all(self) -> None:
+        """The title and what is said broken into lines, and the place of everything."""
+        size, labels = self.look.size, self.labels
+        letters = layout.type_sizes(self.look.font_size, None if size is None else size[0])
+        ask = Ask(
+            n_q=len(self.queries),
+            n_k=len(self.keys),
+            shape=self.grids.shape,
+            rows_named=bool(self.grids.row_names),
+            longest_query=max(labels.width(name, 10) for name in self.queries) / 10,
+            longest_key=max(labels.width(name, 10) for name in self.keys) / 10,
+            masked=self.grids.masked,
+            bars=len(self.grids.scales) if self.look.colour_bar else 0,
+            type=letters,
+            size=size,
+            dpi=self.dpi,
+        )
+        title = labels.drawable(self.grids.title) if self.grids.title else ""
+        room = (size[0] if size else max(layout.plan(replace(ask, titles=1, subtitles=1)).width, 4.2)) - 2 * EDGE
+        self.title = labels.lines(title, letters.title, room) if title else []
+        said = "; ".join(self.said)
+        self.subtitle = labels.lines(labels.drawable(said), letters.subtitle, room) if said else []
+        widths = [labels.width(line, letters.title) for line in self.title]
+        widths += [labels.width(line, letters.subtitle) for line in self.subtitle]
         least = max(widths, default=0.0) + 2 * EDGE
-        return places, layout.plan(ask(len(heading), len(below), least)), heading, below
+        self.plan = layout.plan(replace(ask, titles=len(self.title), subtitles=len(self.subtitle), least_width=least))
 
     # --- the parts -----------------------------------------------------------------------------------------------
 
-    def draw(self, values: bool | None) -> None:
+    def draw(self) -> None:
         """Everything, from the back to the front."""
         self._headings()
         lines: list[tuple[float, float, float, float]] = []
-        for layer, head, weights, mask in self.reading.panels():
-            row, column = self.places[layer, head]
-            left, top = self.plan.corner(row, column)
-            self._cells(left, top, weights, mask, values)
-            if column == 0:
+        values = self._has_values()
+        for panel in self.grids.panels:
+            left, top = self.plan.corner(panel.row, panel.column)
+            self._cells(left, top, panel, values)
+            if panel.column == 0:
                 lines += self._query_labels(left, top)
-            if row == 0:
+            if panel.row == 0:
                 lines += self._key_labels(left, top)
-            self._names(row, column, layer, head, left, top)
+            self._panel_names(panel, left, top)
         self._strokes(lines, QUIET, 0.6)
-        self._colour_bar()
+        if self.look.colour_bar:
+            for scale, bar in zip(self.grids.scales, self.plan.bars, strict=True):
+                self._colour_bar(scale, bar)
+
+    def _has_values(self) -> bool:
+        """Whether the numbers stand in the cells: as asked, else where they are no clutter."""
+        if self.look.values is not None:
+            return self.look.values
+        return sum(panel.array.size for panel in self.grids.panels) <= MOST_VALUES
 
     def _text(self, x: float, y: float, text: str, size: float, **how: Any) -> None:
         p, how = self.plan, {"color": INK, "va": "center", "ha": "center"} | how
@@ -179,40 +172,36 @@ class Sheet:
 
     def _headings(self) -> None:
         y = EDGE
-        for line in self.title:
-            y += layout.TITLE * LINE
-            self._text(EDGE, y - 0.3 * layout.TITLE * LINE, line, layout.TITLE, ha="left", va="baseline")
-        for line in self.said:
-            y += layout.SUBTITLE * LINE
-            self._text(
-                EDGE, y - 0.3 * layout.SUBTITLE * LINE, line, layout.SUBTITLE, ha="left", va="baseline", color=QUIET
-            )
-        p = self.plan
+        p, size = self.plan, self.plan.type
+        for lines, points, colour in ((self.title, size.title, INK), (self.subtitle, size.subtitle, QUIET)):
+            for line in lines:
+                y += points * LINE
+                self._text(EDGE, y - 0.3 * points * LINE, line, points, ha="left", va="baseline", color=colour)
+        down, across = self.grids.axes
         inner = p.shape[1] * p.pitch[0] - (p.pitch[0] - p.panel[0]), p.shape[0] * p.pitch[1] - (p.pitch[1] - p.panel[1])
-        self._text(p.left + inner[0] / 2, y + ASIDE + AXIS * LINE / 2, _axis_name("key", p.keys), AXIS, color=QUIET)
-        down = _axis_name("query", p.queries)
-        self._text(EDGE + AXIS * LINE / 2, p.top + inner[1] / 2, down, AXIS, color=QUIET, rotation=90)
+        middle = p.left + inner[0] / 2, p.top + inner[1] / 2
+        self._text(middle[0], y + ASIDE + size.axis * LINE / 2, _axis_name(across, p.keys), size.axis, color=QUIET)
+        left = EDGE + size.axis * LINE / 2
+        self._text(left, middle[1], _axis_name(down, p.queries), size.axis, color=QUIET, rotation=90)
 
-    def _cells(self, left: float, top: float, weights: Any, mask: Any, values: bool | None) -> None:
-        p = self.plan
-        (w, h), (n_q, n_k) = p.cell, weights.shape
-        shares = np.asarray(self.scale(np.clip(weights, self.scale.vmin, self.scale.vmax)))  # (n_q, n_k)
-        colours = self.colours(shares, bytes=True)  # (n_q, n_k, 4)
-        if mask is not None and not mask.all():
+    def _cells(self, left: float, top: float, panel: Panel, values: bool) -> None:
+        p, scale = self.plan, self.grids.scales[panel.scale]
+        (w, h), (n_q, n_k) = p.cell, panel.array.shape
+        shares = np.asarray(scale.norm(np.clip(panel.array, scale.norm.vmin, scale.norm.vmax)))  # (n_q, n_k)
+        colours = scale.colours(shares, bytes=True)  # (n_q, n_k, 4)
+        if panel.mask is not None and not panel.mask.all():
             self._hatched(left, top, *p.panel)
-            colours[~mask] = 0  # transparent: the hatching shines through
+            colours[~panel.mask] = 0  # transparent: the hatching shines through
         self._image(left, top, *p.panel, colours, fine=min(w, h) * self.dpi < 3)
         if min(w, h) > 0.07:
             across = [(left, top + i * h, left + p.panel[0], top + i * h) for i in range(1, n_q)]
             down = [(left + j * w, top, left + j * w, top + p.panel[1]) for j in range(1, n_k)]
             self._strokes([*across, *down], PAPER, min(1.2, 72 * min(w, h) * 0.05))
-        if values is False:
-            return
         # in units of the size: a digit is 0.64 wide; no weight is written shorter than 0.50
-        if values or min(72 * w * 0.82 / (4 * 0.62), 72 * h * 0.5) >= LEAST_VALUE:
-            texts = [_written(value, self.scale) for value in weights.ravel().tolist()]
+        if values and (self.look.values or min(72 * w * 0.82 / (4 * 0.62), 72 * h * 0.5) >= LEAST_VALUE):
+            texts = [scale.written(value) for value in panel.array.ravel().tolist()]
             size = min(10.0, 72 * w * 0.82 / (max(map(len, texts)) * 0.62), 72 * h * 0.5)
-            if values or size >= LEAST_VALUE:
+            if self.look.values or size >= LEAST_VALUE:
                 self._values(texts, left, top, colours, size)
 
     def _values(self, texts: Sequence[str], left: float, top: float, colours: Any, size: float) -> None:
@@ -258,37 +247,39 @@ class Sheet:
             if axis.step > 1:
                 yield x, top - 0.035, x, top
 
-    def _names(self, row: int, column: int, layer: int, head: int, left: float, top: float) -> None:
+    def _panel_names(self, panel: Panel, left: float, top: float) -> None:
         """“head 3” over a panel, “layer 2” at the left of a row of them."""
-        p, size = self.plan, AXIS - 0.5
-        by_layer = len(self.reading.layers) > 1
-        if p.heads_above and (row == 0 or not by_layer):
-            y = top - (p.keys.depth + ASIDE if row == 0 else 0) - ASIDE - AXIS * LINE / 2
-            name = self.labels.fitted(self.reading.panel_name(head), size, p.panel[0] + 0.1)
+        p, size, named = self.plan, self.plan.type.axis - 0.5, self.grids.row_names
+        if p.names_above and (panel.row == 0 or not named):
+            y = top - (p.keys.depth + ASIDE if panel.row == 0 else 0) - ASIDE - p.type.axis * LINE / 2
+            name = self.labels.fitted(self.labels.drawable(panel.name), size, p.panel[0] + 0.1)
             self._text(left + p.panel[0] / 2, y, name, size)
-        if by_layer and column == 0:
-            x = p.label_left - ASIDE - AXIS * LINE / 2
-            name = f"layer {layer}" if self.labels.width(f"layer {layer}", size) <= p.pitch[1] else str(layer)
+        if named and panel.column == 0:
+            x = p.label_left - ASIDE - p.type.axis * LINE / 2
+            name = named[panel.row]
+            if self.labels.width(name, size) > p.pitch[1]:
+                name = name.rpartition(" ")[2]  # the number alone
             self._text(x, top + p.panel[1] / 2, name, size, rotation=90)
 
-    def _colour_bar(self) -> None:
-        p = self.plan
-        left, top, height = p.bar
-        gradient = self.colours(np.linspace(1, 0, 256)[:, None], bytes=True)  # (256, 1, 4)
+    def _colour_bar(self, scale: Scale, bar: tuple[float, float, float]) -> None:
+        (left, top, height), size = bar, self.plan.type
+        gradient = scale.colours(np.linspace(1, 0, 256)[:, None], bytes=True)  # (256, 1, 4)
         self._image(left, top, layout.BAR_WIDTH, height, gradient)
         right, lines = left + layout.BAR_WIDTH, []
-        ticks = _ticks(self.scale, height)
+        ticks = _ticks(scale.norm, height)
         for tick, text in ticks:
-            y = top + height * (1 - float(self.scale(tick)))
+            y = top + height * (1 - float(scale.norm(tick)))
             lines.append((right, y, right + 0.035, y))
-            self._text(right + 0.06, y, text, 7.5, ha="left", va="center_baseline")
+            self._text(right + 0.06, y, text, size.tick, ha="left", va="center_baseline")
         self._strokes(lines, QUIET, 0.6)
-        name = self.reading.unit + (", rescaled" if "rows rescaled to sum to 1" in self.reading.said else "")
-        widest = max((self.labels.width(text, 7.5) for _, text in ticks), default=0.0)
-        self._text(right + widest + 0.1 + AXIS * LINE / 2, top + height / 2, name, AXIS, rotation=90, color=QUIET)
-        if self.reading.masked:
+        widest = max((self.labels.width(text, size.tick) for _, text in ticks), default=0.0)
+        x = right + widest + 0.1 + size.axis * LINE / 2
+        unit = self.labels.fitted(scale.unit, size.axis, max(height, 1.0))
+        self._text(x, top + height / 2, unit, size.axis, rotation=90, color=QUIET)
+        if self.grids.masked and scale is self.grids.scales[0]:
             self._hatched(left, top + height + 0.2, layout.BAR_WIDTH, layout.BAR_WIDTH)
-            self._text(right + 0.06, top + height + 0.2 + layout.BAR_WIDTH / 2, "masked", 7.5, ha="left")
+            y = top + height + 0.2 + layout.BAR_WIDTH / 2
+            self._text(right + 0.06, y, self.grids.hidden, size.tick, ha="left")
 
 
 def _axis_name(what: str, axis: Axis) -> str:
@@ -296,24 +287,10 @@ def _axis_name(what: str, axis: Axis) -> str:
     return what if axis.step == 1 else f"{what} (every {ordinal} is named)"
 
 
-def _written(value: float, scale: Normalize) -> str:
-    """A weight as it stands in a cell: two decimals, or one digit and its power of ten on a logarithmic scale."""
-    if isinstance(scale, LogNorm) and 0 < value < 0.1:
-        return f"{value:.2f}" if value >= 0.01 else f"{value:.0e}".replace("e-0", "e-")
-    text = f"{value:.2f}"
-    return text[1:] if text == "-0.00" else text
-
-
-def bright_and_shown(colours: Any) -> tuple[Any, Any]:
+def bright_and_shown(colours: Bytes) -> tuple[Bools, Bools]:
     """Which of the cells (n_q, n_k, 4) take dark digits, and which take any → (n_q · n_k,) each."""
-    bright = _luminance(colours[..., :3].reshape(-1, 3) / 255.0) > 0.26  # (n_q · n_k,)
-    return bright, colours[..., 3].ravel() > 0  # (n_q · n_k,)
-
-
-def _luminance(rgb: Any) -> Any:
-    """Relative luminance (WCAG 2) of sRGB colours (..., 3), 0 to 1 → (...)."""
-    linear = np.where(rgb <= 0.03928, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)  # (..., 3)
-    return linear @ np.array([0.2126, 0.7152, 0.0722])
+    luminance = LINEAR[colours[..., :3].reshape(-1, 3)] @ np.array(LUMINANCE)  # (n_q · n_k,)
+    return luminance > DARK_INK_FROM, colours[..., 3].ravel() > 0
 
 
 def _ticks(scale: Normalize, height: float) -> list[tuple[float, str]]:
@@ -325,6 +302,8 @@ def _ticks(scale: Normalize, height: float) -> list[tuple[float, str]]:
         marks = (1, 2, 5) if len(places) <= 4 else (1,)
         at: Any = [mark * 10.0**place for place in places for mark in marks]
     else:
+        if isinstance(scale, CenteredNorm):
+            low, high = -float(scale.halfrange), float(scale.halfrange)
         at = ticker.MaxNLocator(few, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
     slack = 1e-9 * max(abs(low), abs(high))
     inside = [float(tick) for tick in at if low - slack <= tick <= high + slack]

@@ -1,122 +1,99 @@
-"""A trace as a picture: one head as an annotated grid, several as labelled small multiples with one colour bar."""
+"""Attention weights as a picture: one head as an annotated grid, several as labelled small multiples with one colour bar."""
 
 from __future__ import annotations
 
 import difflib
-import io
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+import math
+from collections.abc import Sequence
+from typing import Any
 
-import matplotlib
 from matplotlib import colormaps
 from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from attnctl.errors import UsageError
 from attnctl.readings.heatmap import Reading, log_span, read, span
 from attnctl.readings.trace import Trace
 from attnctl.render.figure.drawing import Sheet
-from attnctl.render.figure.labels import Labels
-from attnctl.text import harmless
+from attnctl.render.figure.grids import Drawing, Grids, Panel, Scale, token_labels
+from attnctl.render.figure.look import PLAIN, Look
+from attnctl.render.figure.saving import plain_settings
 
-CMAP = "viridis"  # perceptually uniform, safe for colour-blind eyes, and in order when printed in grey
-DPI = 200
-FORMATS = ("png", "svg", "pdf")
-
-
-class Drawing(NamedTuple):
-    """A picture, and what a user should know about it, in sentences."""
-
-    figure: Figure
-    notes: tuple[str, ...]
+MOST_ACROSS = 6  # heads of one layer beside each other
 
 
-def heatmap(trace: Trace, **options: Any) -> Figure:
-    """The weights of a trace as a matplotlib Figure; options as of `drawn`."""
-    return draw(trace, **options).figure
-
-
-def draw(trace: Trace | Reading, **options: Any) -> Drawing:
-    """The weights of a trace, or of what was read already, as a picture; options as of `drawn`."""
-    sheet = drawn(Sheet, trace, **options)
-    return Drawing(sheet.figure, sheet.labels.notes)
-
-
-def drawn(
-    kind: type[Sheet],
-    trace: Trace | Reading,
+def figure_of_trace(
+    trace: Trace,
     *,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
-    cmap: str = CMAP,
-    size: tuple[float, float] | None = None,
-    title: str | None = None,
-    values: bool | None = None,
-    log: bool = False,
     drop: Sequence[str] = (),
     renormalise: bool = False,
-    dpi: float = DPI,
-) -> Any:
-    """The weights of a trace, or of what was read already, on a sheet of this `kind`: queries down, keys across.
+    **look: Any,
+) -> Figure:
+    """The weights of a trace as a matplotlib Figure.
 
-    `layers` and `heads` choose (None: all there are). `cmap` is a colour map of matplotlib, `size` (width, height) in
-    inches. `values` writes the weights into the cells (None: where they fit). `log` makes the colours logarithmic.
-    `drop` leaves keys out ("first", "special", a token or its index), `renormalise` then rescales the rows; the
-    picture says so.
+    `layers` and `heads` choose (None: all there are). `drop` leaves keys out ("first", "special", a token or its index),
+    `renormalise` then rescales the rows; the picture says so. Other keywords are those of `Look`.
     Raises AttnctlError where there is nothing to draw, UsageError for an option that cannot be.
     """
-    if isinstance(trace, Reading):
-        reading = trace
-    else:
-        names = (drop,) if isinstance(drop, str) else drop
-        reading = read(trace, layers=layers, heads=heads, drop=names, renormalise=renormalise)
-    said, scale = reading.said, Normalize(*span(reading))
-    if log:
+    names = (drop,) if isinstance(drop, str) else drop
+    reading = read(trace, layers=layers, heads=heads, drop=names, renormalise=renormalise)
+    return draw(reading, Look(**look)).figure
+
+
+def draw(reading: Reading, look: Look = PLAIN) -> Drawing:
+    """Weights as a picture: queries down, keys across. Raises AttnctlError for weights that have no such colours."""
+    return drawing_of(grids_of_reading(reading, look), look)
+
+
+def drawing_of(grids: Grids, look: Look = PLAIN) -> Drawing:
+    """Grids as a picture."""
+    with plain_settings():
+        sheet = Sheet(grids, look)
+        sheet.draw()
+    return Drawing(sheet.figure, sheet.labels.notes)
+
+
+def grids_of_reading(reading: Reading, look: Look) -> Grids:
+    """The grids of a reading: several layers as rows and their heads as columns, the heads of one layer in a few rows."""
+    scale, said = _scale(reading, look)
+    several = len(reading.layers) > 1
+    n_heads = len(reading.heads)
+    across = n_heads if several or n_heads <= 4 else math.ceil(n_heads / math.ceil(n_heads / MOST_ACROSS))
+    panels = []
+    for number, (layer, head, weights, mask) in enumerate(reading.panels()):
+        row, column = divmod(number, across)
+        if several:
+            row, column = reading.layers.index(layer), reading.heads.index(head)
+        panels.append(Panel(row, column, reading.panel_name(head), weights, mask))
+    return Grids(
+        panels=tuple(panels),
+        rows=token_labels(reading.queries),
+        columns=token_labels(reading.keys),
+        scales=(scale,),
+        title=reading.title if look.title is None else look.title,
+        said=said,
+        row_names=tuple(f"layer {layer}" for layer in reading.layers) if several else (),
+    )
+
+
+def _scale(reading: Reading, look: Look) -> tuple[Scale, tuple[str, ...]]:
+    """The colours of a reading's weights, and what was done to them."""
+    said = reading.said
+    if look.log:
         low, high, words = log_span(reading)
-        scale, said = LogNorm(low, high), (*said, words)
-    colours = colour_map(cmap)
-    title = reading.title if title is None else title
-    labels = Labels([title, *said, *(token.text for token in (*reading.queries, *reading.keys))])
-    with plain_settings():
-        sheet = kind(reading, labels, colours, scale, title, said, size, dpi)
-        sheet.draw(values)
-    return sheet
-
-
-def image(figure: Figure, form: str) -> bytes:
-    """The figure as the bytes of a PNG, SVG or PDF file: the same bytes for the same figure."""
-    if form not in FORMATS:
-        raise UsageError(f"a picture is written as {', '.join(FORMATS)}, not as {form or 'a name without suffix'}")
-    metadata: dict[str, dict[str, str | None]] = {
-        "png": {"Software": "attnctl"},
-        "svg": {"Date": None, "Creator": "attnctl"},
-        "pdf": {"CreationDate": None, "Producer": "attnctl", "Creator": "attnctl"},
-    }
-    for text in figure.findobj(Text):
-        text.set_text(harmless(text.get_text()).replace("\t", " "))
-    out = io.BytesIO()
-    with plain_settings():
-        # vector files hold the cells as an image: fine enough that their edges stay sharp in print
-        dpi = figure.dpi if form == "png" else max(figure.dpi, 300)
-        figure.savefig(out, format=form, dpi=dpi, metadata=metadata[form])
-    return out.getvalue()
-
-
-@contextmanager
-def plain_settings() -> Iterator[None]:
-    """Matplotlib as it comes, without the user's matplotlibrc, for as long as something is drawn."""
-    defaults: dict[str, Any] = {
-        name: value for name, value in dict.items(matplotlib.rcParamsDefault) if not name.startswith("backend")
-    }
-    defaults |= {"svg.hashsalt": "attnctl", "pdf.fonttype": 42, "image.composite_image": False}
-    settings: Any = matplotlib.rcParams
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # `Labels` tells the user
-        dict.update(settings, defaults)  # they need no validation, which takes 5 ms
-        yield
+        said = (*said, words)
+    else:
+        low, high = span(reading)
+    ends = low if look.vmin is None else look.vmin, high if look.vmax is None else look.vmax
+    if ends[0] >= ends[1]:
+        raise UsageError(f"the colours would go from {ends[0]:g} to {ends[1]:g}: give another --vmin or --vmax")
+    beyond = [f"above {ends[1]:g}"] * (ends[1] < high) + [f"below {ends[0]:g}"] * (ends[0] > low)
+    if beyond:
+        said = (*said, f"all {' and all '.join(beyond)} in one colour")
+    unit = reading.unit + (", rescaled" if "rows rescaled to sum to 1" in reading.said else "")
+    return Scale((LogNorm if look.log else Normalize)(*ends), colour_map(look.cmap), unit), said
 
 
 def colour_map(name: str) -> Colormap:

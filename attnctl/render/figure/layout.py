@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 from attnctl.errors import UsageError
 
 EDGE = 0.14  # around everything
 BAR_GAP, BAR_WIDTH, BAR_TEXT = 0.2, 0.14, 0.6
-TITLE, SUBTITLE, AXIS, LABEL = 11.5, 8.0, 9.0, 9.0  # points
-SMALLEST = 5.5  # points, the smallest label
 LINE = 1.35 / 72  # inches from line to line, for each point of size
 ASIDE = 0.05  # between labels and cells
 WIDEST, PIXELS = 60.0, 150e6
+NARROW = 5.0  # inches: in a narrower picture all letters are smaller, so that titles and labels agree
+
+
+@dataclass(frozen=True)
+class TypeSizes:
+    """The sizes of all letters of a picture, in points."""
+
+    title: float = 11.5
+    subtitle: float = 8.0
+    axis: float = 9.0  # names of the axes, of the panels and of the colour bar
+    label: float = 9.0  # of tokens, at most
+    label_of_many: float = 7.5  # the same where there are several panels
+    smallest: float = 5.5  # of tokens, at least
+    tick: float = 7.5  # beside the colour bar
+
+    def times(self, factor: float) -> TypeSizes:
+        """All sizes but the smallest, times a factor."""
+        sizes = (factor * getattr(self, one.name) for one in fields(self) if one.name != "smallest")
+        names = (one.name for one in fields(self) if one.name != "smallest")
+        return replace(self, **dict(zip(names, sizes, strict=True)))
+
+
+def type_sizes(font_size: float | None, width: float | None) -> TypeSizes:
+    """The letters of a picture `width` inches wide (None: as it comes); `font_size` is that of its labels."""
+    if font_size is not None:
+        return TypeSizes(1.2 * font_size, 0.9 * font_size, font_size, font_size, font_size, font_size, 0.85 * font_size)
+    return TypeSizes() if width is None or width >= NARROW else TypeSizes().times(max(7 / 9, width / NARROW))
 
 
 @dataclass(frozen=True)
@@ -40,9 +65,10 @@ class Plan:
     cell: tuple[float, float]
     queries: Axis
     keys: Axis
-    bar: tuple[float, float, float]  # left, top, height
+    bars: tuple[tuple[float, float, float], ...]  # of the colours: left, top, height
     label_left: float  # the right edge of the queries' labels
-    heads_above: bool  # whether each panel bears a title
+    names_above: bool  # whether each panel bears a name
+    type: TypeSizes
 
     def corner(self, row: int, column: int) -> tuple[float, float]:
         """The top left corner of a panel."""
@@ -56,14 +82,16 @@ class Ask:
     n_q: int
     n_k: int
     shape: tuple[int, int]  # rows, columns of panels
-    by_layer: bool  # whether the rows of panels are layers, named at their left
+    rows_named: bool  # whether the rows of panels have names of their own, at their left
     longest_query: float  # inches, of the longest label at one point of size
     longest_key: float
-    masked: bool
+    masked: bool  # whether the hatching is explained beneath the colour bar
+    bars: int  # of colours
+    type: TypeSizes
     size: tuple[float, float] | None
     dpi: float
-    titles: int  # lines
-    subtitles: int
+    titles: int = 0  # lines
+    subtitles: int = 0
     least_width: float = 0.0  # inches, of the title
 
     @property
@@ -102,13 +130,13 @@ def _cells(ask: Ask) -> tuple[float, float]:
 def _axes(ask: Ask, cell: tuple[float, float]) -> tuple[Axis, Axis]:
     """How the labels are written beside cells of this size: smaller first, then every second, third, …"""
     w, h = cell
-    most = LABEL if ask.single else LABEL - 1.5
+    most = ask.type.label if ask.single else ask.type.label_of_many
 
     def thinned(room: float) -> tuple[float, int]:
         size = min(most, room * 72 / 1.15)
-        if size >= SMALLEST:
+        if size >= ask.type.smallest:
             return size, 1
-        size = SMALLEST + 0.5
+        size = min(most, ask.type.smallest + 0.5)
         return size, math.ceil(size * 1.2 / 72 / room)
 
     size, step = thinned(h)
@@ -124,16 +152,23 @@ def _axes(ask: Ask, cell: tuple[float, float]) -> tuple[Axis, Axis]:
 
 def _around(ask: Ask, queries: Axis, keys: Axis) -> tuple[float, float, float, float]:
     """Inches at the left, top, right and bottom of the panels."""
-    left = EDGE + AXIS * LINE + queries.depth + 2 * ASIDE + (AXIS * LINE + ASIDE if ask.by_layer else 0)
-    top = EDGE + ask.titles * TITLE * LINE + ask.subtitles * SUBTITLE * LINE + ASIDE + AXIS * LINE
-    top += keys.depth + 2 * ASIDE + (0 if ask.single else AXIS * LINE)
-    over = max(0.0, keys.depth - BAR_WIDTH - BAR_TEXT) if keys.angle == 45 else 0.0
-    return left, top, BAR_GAP + BAR_WIDTH + BAR_TEXT + over + EDGE, EDGE + 0.04
+    t = ask.type
+    left = EDGE + t.axis * LINE + queries.depth + 2 * ASIDE + (t.axis * LINE + ASIDE if ask.rows_named else 0)
+    top = EDGE + ask.titles * t.title * LINE + ask.subtitles * t.subtitle * LINE + ASIDE + t.axis * LINE
+    top += keys.depth + 2 * ASIDE + (0 if ask.single else t.axis * LINE)
+    bars = BAR_GAP + ask.bars * bar_pitch(t) if ask.bars else 0.0
+    over = max(0.0, keys.depth - bars + (BAR_GAP if bars else 0)) if keys.angle == 45 else 0.0
+    return left, top, bars + over + EDGE, EDGE + 0.04
+
+
+def bar_pitch(sizes: TypeSizes) -> float:
+    """Inches that a colour bar takes with its ticks and its name."""
+    return BAR_WIDTH + BAR_TEXT * sizes.tick / 7.5
 
 
 def _gaps(ask: Ask) -> tuple[float, float]:
     """Inches between panels, across and down: down there are titles where the rows are not layers."""
-    return (0.09 if ask.by_layer else 0.14), (0.09 if ask.by_layer else AXIS * LINE + 0.12)
+    return (0.09 if ask.rows_named else 0.14), (0.09 if ask.rows_named else ask.type.axis * LINE + 0.12)
 
 
 def _fitted(ask: Ask, queries: Axis, keys: Axis) -> tuple[float, float]:
@@ -164,11 +199,11 @@ def _placed(ask: Ask, cell: tuple[float, float], queries: Axis, keys: Axis) -> P
     _check_extent(width, height, ask.dpi)
     # pixels that cells fill evenly start on a whole pixel
     left, top = (round(left * ask.dpi) / ask.dpi, round(top * ask.dpi) / ask.dpi)
-    legend = 0.42 if ask.masked else 0.0
+    legend = 0.42 if ask.masked and ask.bars else 0.0
     bar_height = min(max(inner[1] - legend, 0.9 if ask.size is None else 0.2), 5.0)
     return Plan(
         width=width,
-        height=max(height, top + bar_height + legend + bottom) if ask.size is None else height,
+        height=max(height, top + bar_height + legend + bottom) if ask.size is None and ask.bars else height,
         left=left,
         top=top,
         panel=panel,
@@ -177,9 +212,10 @@ def _placed(ask: Ask, cell: tuple[float, float], queries: Axis, keys: Axis) -> P
         cell=cell,
         queries=queries,
         keys=keys,
-        bar=(left + inner[0] + BAR_GAP, top, bar_height),
+        bars=tuple((left + inner[0] + BAR_GAP + at * bar_pitch(ask.type), top, bar_height) for at in range(ask.bars)),
         label_left=left - ASIDE - queries.depth,
-        heads_above=not ask.single,
+        names_above=not ask.single,
+        type=ask.type,
     )
 
 

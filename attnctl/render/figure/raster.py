@@ -1,5 +1,6 @@
 """The same heatmap as pixels, without matplotlib's artists: what makes a batch of pictures ten times as quick.
 
+Kept by hand for the budget of `tests/benchmarks/bench_batch.py`: at least 10 times as many pictures a second as seaborn.
 A `Sheet` whose parts are put straight into an array. Letters and numbers are drawn by Agg once, kept as stamps, and pressed
 where they belong; cells are blocks of colour. Against `figure.draw` a stamp may stand up to a pixel elsewhere.
 """
@@ -21,10 +22,13 @@ from matplotlib.path import Path
 from matplotlib.text import Text
 from matplotlib.transforms import IdentityTransform
 
-from attnctl.readings.trace import Trace
+from attnctl.readings.heatmap import Reading
 from attnctl.render.figure.drawing import HATCHED, INK, PAPER, Sheet, bright_and_shown
-from attnctl.render.figure.heatmap import draw, drawn, image
+from attnctl.render.figure.heatmap import draw, grids_of_reading
+from attnctl.render.figure.look import Look
 from attnctl.render.figure.numerals import HEIGHT, outline
+from attnctl.render.figure.saving import plain_settings
+from attnctl.render.figure.saving import png as figure_png
 
 DIGIT, POINT = 0.637, 0.318  # widths at one point of size: of a digit, and what the point is narrower
 LEAST_CELL = 3.0  # pixels: smaller cells need the smoothing of matplotlib's own images
@@ -38,12 +42,14 @@ class Stamp(NamedTuple):
     y: int
 
 
-def png(trace: Trace, **options: Any) -> tuple[bytes, tuple[str, ...]]:
-    """The picture of `figure.draw` as the bytes of a PNG file, and its notes; options as there."""
-    sheet: Raster = drawn(Raster, trace, **options)
+def png(reading: Reading, look: Look) -> tuple[bytes, tuple[str, ...]]:
+    """The picture of `heatmap.draw` as the bytes of a PNG file, and its notes."""
+    with plain_settings():
+        sheet = Raster(grids_of_reading(reading, look), look)
+        sheet.draw()
     if sheet.too_fine:
-        drawing = draw(trace, **options)
-        return image(drawing.figure, "png"), drawing.notes
+        drawing = draw(reading, look)
+        return figure_png(drawing.figure), drawing.notes
     return encoded(sheet.canvas, sheet.dpi), sheet.labels.notes
 
 
@@ -56,10 +62,10 @@ class Raster(Sheet):
         shape = (1, 1) if self.too_fine else (int(p.height * self.dpi + 1e-6), int(p.width * self.dpi + 1e-6))
         self.canvas = np.full((*shape, 3), 255, dtype=np.uint8)  # (height, width, 3)
 
-    def draw(self, values: bool | None) -> None:
+    def draw(self) -> None:
         """Everything, from the back to the front; nothing where it is `too_fine`."""
         if not self.too_fine:
-            super().draw(values)
+            super().draw()
 
     def _text(self, x: float, y: float, text: str, size: float, **how: Any) -> None:
         ink = how.pop("color", INK)

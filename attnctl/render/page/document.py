@@ -57,6 +57,7 @@ def page(
         ],
         "start": start or {},
         "maps": maps(),
+        "ink": {"luminance": colours.LUMINANCE, "darkFrom": colours.DARK_INK_FROM},
     }
     return assemble(document, blobs, title or headline(traces))
 

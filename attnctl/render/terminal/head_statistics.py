@@ -1,11 +1,10 @@
-"""Statistics of each head: as a table, as CSV, and as a picture of layers × heads."""
+"""Statistics of each head: as a table, and as CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.style import Style
@@ -13,9 +12,6 @@ from rich.text import Text
 
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
 from attnctl.render.terminal.number_grid import DIM, heat, padded
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def by(facts: Sequence[HeadStatistics], measure: str | None) -> list[HeadStatistics]:
@@ -80,49 +76,3 @@ def as_csv(facts: Sequence[HeadStatistics]) -> str:
         values = ["" if (value := fact[name]) is None else f"{value:.6g}" for name in STATISTICS]
         writer.writerow([fact.layer, fact.head, *values, "; ".join(fact.names)])
     return page.getvalue()
-
-
-def picture(facts: Sequence[HeadStatistics], measure: str, title: str) -> Figure:
-    """Layers down, heads across, one measure as colour; a head without it is left blank."""
-    import numpy as np
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    from attnctl.render.figure.heatmap import CMAP, DPI, plain_settings
-
-    layers, heads = sorted({fact.layer for fact in facts}), sorted({fact.head for fact in facts})
-    grid = np.full((len(layers), len(heads)), np.nan)
-    for fact in facts:
-        value = fact[measure]
-        if value is not None:
-            grid[layers.index(fact.layer), heads.index(fact.head)] = value
-    cell = min(0.42, max(0.22, 9 / max(grid.shape)))
-    wide, high = max(1.6, cell * len(heads)), max(0.8, cell * len(layers))
-    with plain_settings():
-        width, height = max(wide + 1.6, 0.075 * max(len(STATISTICS[measure].title), len(title)) + 0.4), high + 1.35
-        figure: Any = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
-        FigureCanvasAgg(figure)
-        axes = figure.add_axes((0.75 / width, 0.2 / height, wide / width, high / height))
-        axes.set_facecolor("#ececec")
-        top = np.nanmax(grid) if np.isfinite(grid).any() else 1.0
-        image = axes.imshow(grid, cmap=CMAP, vmin=0, vmax=top or 1.0, aspect="auto", interpolation="nearest")
-        for side, numbers, name in ((axes.xaxis, heads, "head"), (axes.yaxis, layers, "layer")):
-            step = -(-len(numbers) // 40)
-            side.set_ticks(range(0, len(numbers), step), [str(at) for at in numbers[::step]])
-            side.set_label_text(name, fontsize=9, color="#555555")
-        axes.xaxis.set_label_position("top")
-        axes.xaxis.tick_top()
-        axes.tick_params(length=0, labelsize=8)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-        for edges, line in ((len(layers), axes.axhline), (len(heads), axes.axvline)):
-            for at in range(1, edges):
-                line(at - 0.5, color="white", linewidth=0.8)
-        tall = min(high, 4.0)
-        place = (0.75 + wide + 0.15) / width, (0.2 + high - tall) / height, 0.13 / width, tall / height
-        strip = figure.add_axes(place)
-        figure.colorbar(image, cax=strip).outline.set_visible(False)
-        strip.tick_params(labelsize=8, length=2)
-        for text, size, colour, up in ((title, 11.5, "#111111", 0.25), (STATISTICS[measure].title, 9, "#555555", 0.5)):
-            figure.text(0.15 / width, 1 - up / height, text, fontsize=size, color=colour, va="center", parse_math=False)
-    return figure  # type: ignore[no-any-return]

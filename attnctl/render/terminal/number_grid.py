@@ -11,6 +11,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.style import Style
 from rich.text import Text
 
+from attnctl.render.colours import takes_dark_ink
 from attnctl.text import shown
 from attnctl.tokens import Token
 
@@ -45,7 +46,7 @@ def viridis(share: float) -> tuple[int, int, int]:
 def painted(colour: tuple[int, int, int]) -> Style:
     """That background, with a foreground that can be read on it."""
     r, g, b = colour
-    ink = "#000000" if 0.299 * r + 0.587 * g + 0.114 * b > 120 else "#ffffff"
+    ink = "#000000" if takes_dark_ink(r, g, b) else "#ffffff"
     return Style.parse(f"{ink} on #{r:02x}{g:02x}{b:02x}")
 
 

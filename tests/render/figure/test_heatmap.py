@@ -19,15 +19,19 @@ from matplotlib.path import Path
 from matplotlib.textpath import TextPath
 
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.formats.pictures import figure_bytes as image
 from attnctl.models import open_model
 from attnctl.readings.heatmap import left_out, read, rescaled
 from attnctl.readings.record import record
 from attnctl.readings.trace import LayerTrace, ModelInfo, Trace
+from attnctl.render.figure import heatmap as drawings
 from attnctl.render.figure import labels
 from attnctl.render.figure.drawing import Sheet
-from attnctl.render.figure.heatmap import draw, heatmap, image
+from attnctl.render.figure.grids import Drawing
+from attnctl.render.figure.heatmap import figure_of_trace as heatmap
 from attnctl.render.figure.labels import Labels
-from attnctl.render.figure.layout import SMALLEST
+from attnctl.render.figure.layout import TypeSizes
+from attnctl.render.figure.look import Look
 from attnctl.render.figure.numerals import outline
 from attnctl.tokens import Token
 
@@ -50,12 +54,19 @@ def matrix(weights: Any, names: list[str] | None = None, mask: Any = None) -> Tr
     return Trace("", tokens, ModelInfo("m", "matrix", n_heads=1, n_layers=1), (layer,))
 
 
+def draw(trace: Trace, **how: Any) -> Drawing:
+    drop = how.pop("drop", ())
+    chosen = {name: how.pop(name) for name in ("layers", "heads", "renormalise") if name in how}
+    reading = read(trace, drop=(drop,) if isinstance(drop, str) else drop, **chosen)
+    return drawings.draw(reading, Look(**how))
+
+
 @pytest.fixture
 def sheets(monkeypatch: pytest.MonkeyPatch) -> list[Sheet]:
     """The sheets drawn during a test, whose plans say where everything stands."""
     made: list[Sheet] = []
     own = Sheet.draw
-    monkeypatch.setattr(Sheet, "draw", lambda self, values: (made.append(self), own(self, values))[1])
+    monkeypatch.setattr(Sheet, "draw", lambda self: (made.append(self), own(self))[1])
     return made
 
 
@@ -112,7 +123,7 @@ def test_queries_go_down_and_keys_across_where_there_are_more_of_one() -> None:
 def test_labels_are_large_enough_and_do_not_touch(n: int, layers: int, heads: int, sheets: list[Sheet]) -> None:
     figure = heatmap(trace_of(words(n), layers, heads))
     plan = sheets[0].plan
-    assert min(plan.queries.size, plan.keys.size) >= SMALLEST
+    assert min(plan.queries.size, plan.keys.size) >= TypeSizes().smallest
     page = figure.bbox
     boxes: dict[float, list[Any]] = {}
     for text in figure.texts:
@@ -169,9 +180,9 @@ def test_the_same_bytes_whatever_the_users_settings(form: str, tmp_path: pathlib
     )
     code = (
         "import sys, hashlib; from attnctl.models import open_model; from attnctl.readings.record import record\n"
-        "from attnctl.render.figure.heatmap import draw, image\n"
+        "from attnctl.formats.pictures import figure_bytes\n"
         "t = record(open_model('random', causal=True), 'Alice will eat pizza 日')\n"
-        f"print(hashlib.sha256(image(draw(t).figure, {form!r})).hexdigest())"
+        f"print(hashlib.sha256(figure_bytes(t.figure(), {form!r})).hexdigest())"
     )
     seen = {
         subprocess.run(
@@ -188,6 +199,35 @@ def test_size_and_dpi() -> None:
     for size, says in (((1.0, 1.0), "at least"), ((60.0, 60.0), "pixels")):
         with pytest.raises(UsageError, match=says):
             draw(trace_of(words(5)), size=size, dpi=1200)
+
+
+def test_letters_and_colours_as_asked(sheets: list[Sheet]) -> None:
+    trace = trace_of(words(5))
+    sizes = {round(text.get_fontsize(), 2) for text in draw(trace, font_size=7).figure.texts}
+    assert sizes <= {8.4, 6.3, 7, 6.5, 5.95} and 7 in sizes
+    narrow = {text.get_fontsize() for text in draw(trace, size=(3.25, 3)).figure.texts}
+    assert max(narrow) <= 1.7 * min(narrow)  # at the width of a column, titles and labels agree
+    assert "weight" not in {text.get_text() for text in draw(trace, colour_bar=False).figure.texts}
+    assert sheets[-1].plan.width < sheets[0].plan.width
+    said = [text.get_text() for text in draw(trace, vmin=0.1, vmax=0.2).figure.texts]
+    assert "all above 0.2 and all below 0.1 in one colour" in said
+    assert pixels(trace, vmax=0.1, dpi=100).shape  # clipped, not refused
+    with pytest.raises(UsageError, match="--vmin 0.5 is not below --vmax 0.1"):
+        draw(trace, vmin=0.5, vmax=0.1)
+
+
+def test_a_thousand_numbers_are_left_out_unless_asked_for() -> None:
+    def parts(**how: Any) -> int:
+        return len(draw(trace_of(words(10), layers=3, heads=4), **how).figure.get_children())
+
+    assert parts() == parts(values=False) < parts(values=True)
+
+
+def test_unknown_words_and_blank_tokens_are_marked() -> None:
+    trace = matrix(np.eye(3), ["a", " ", "\u2003"])
+    tokens = (dataclasses.replace(trace.tokens[0], unknown=True), *trace.tokens[1:])
+    texts = [text.get_text() for text in draw(dataclasses.replace(trace, tokens=tokens)).figure.texts]
+    assert {"a†", "␣", "\\u2003"} <= set(texts) and "† not among the words the model knows" in texts
 
 
 @pytest.mark.parametrize(
@@ -215,7 +255,7 @@ def test_weights_that_cannot_be_drawn() -> None:
         heatmap(matrix(np.zeros((2, 2))), log=True)
     with pytest.raises(AttnctlError, match="holds no weights"):
         heatmap(dataclasses.replace(matrix(np.eye(2)), layers=(LayerTrace(0, (0,), (0,)),)))
-    with pytest.raises(UsageError, match="png, svg, pdf"):
+    with pytest.raises(UsageError, match=".png, .svg or .pdf"):
         image(heatmap(matrix(np.eye(2))), "gif")
     assert heatmap(matrix(np.zeros((2, 2)))).texts and heatmap(matrix([[-1, 1], [0, 1]])).texts
 

@@ -11,10 +11,13 @@ import pytest
 from PIL import Image
 
 from attnctl.models import open_model
+from attnctl.readings.heatmap import Reading, read
 from attnctl.readings.record import record
 from attnctl.readings.trace import Trace
-from attnctl.render.figure.heatmap import draw, image
+from attnctl.render.figure.heatmap import draw
+from attnctl.render.figure.look import Look
 from attnctl.render.figure.raster import encoded, png
+from attnctl.render.figure.saving import png as figure_png
 from attnctl.tokens import Token
 
 TEXT = "Alice will eat pizza because the antidisestablishmentarian chef lives in Naples"
@@ -22,6 +25,11 @@ TEXT = "Alice will eat pizza because the antidisestablishmentarian chef lives in
 
 def trace_of(text: str = TEXT, **how: Any) -> Trace:
     return record(open_model("random", d_model=24, **how), text)
+
+
+def asked(trace: Trace, **options: Any) -> tuple[Reading, Look]:
+    chosen = {name: options.pop(name) for name in ("heads", "drop", "renormalise") if name in options}
+    return read(trace, **chosen), Look(**options)
 
 
 def pixels(data: bytes) -> Any:
@@ -54,8 +62,8 @@ def apart(one: Any, other: Any) -> Any:
 )
 def test_the_picture_is_matplotlibs(how: dict[str, Any], options: dict[str, Any]) -> None:
     trace, options = trace_of(**how), {"dpi": 100} | options
-    ours = pixels(png(trace, **options)[0])
-    theirs = pixels(image(draw(trace, **options).figure, "png"))
+    ours = pixels(png(*asked(trace, **options))[0])
+    theirs = pixels(figure_png(draw(*asked(trace, **options)).figure))
     assert ours.shape == theirs.shape
     # a letter may stand a pixel elsewhere; edges are softened a little differently
     both = np.maximum(apart(ours, theirs), apart(theirs, ours))
@@ -68,21 +76,21 @@ def test_the_picture_is_matplotlibs(how: dict[str, Any], options: dict[str, Any]
 def test_every_script_is_set() -> None:
     text = "日本語 привет שלום 😀 $x_1$"
     trace = trace_of(text)
-    data, notes = png(trace)
-    drawing = draw(trace)
+    data, notes = png(*asked(trace))
+    drawing = draw(*asked(trace))
     assert notes == drawing.notes
-    assert (apart(pixels(data), pixels(image(drawing.figure, "png"))) > 96).mean() < 0.002
+    assert (apart(pixels(data), pixels(figure_png(drawing.figure))) > 96).mean() < 0.002
 
 
 def test_cells_of_less_than_three_pixels_are_left_to_matplotlib() -> None:
     trace = trace_of(" ".join(f"w{at}" for at in range(420)))
-    assert png(trace, dpi=50)[0] == image(draw(trace, dpi=50).figure, "png")
+    assert png(*asked(trace, dpi=50))[0] == figure_png(draw(*asked(trace, dpi=50)).figure)
 
 
 def test_the_same_bytes_in_any_order() -> None:
     traces = [trace_of("a b c"), trace_of(TEXT), dataclasses.replace(trace_of("a b"), tokens=(Token("x"), Token("y")))]
-    first = [png(trace)[0] for trace in traces]
-    assert [png(trace)[0] for trace in reversed(traces)] == first[::-1]
+    first = [png(*asked(trace))[0] for trace in traces]
+    assert [png(*asked(trace))[0] for trace in reversed(traces)] == first[::-1]
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 7), (64, 200)])

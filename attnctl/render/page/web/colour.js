@@ -65,10 +65,11 @@ function colourAt(table, t) {
 
 const css = ([r, g, b]) => `rgb(${r},${g},${b})`;
 
-/** Black or white: what can be read on this colour. */
-function inkOn([r, g, b]) {
-  const linear = [r, g, b].map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
-  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] > 0.2 ? "#10151c" : "#ffffff";
+/** Dark ink or white: what can be read on this colour, as the pictures and the terminal choose it. */
+function inkOn(rgb) {
+  const linear = rgb.map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
+  const luminance = linear.reduce((sum, part, at) => sum + PAGE.ink.luminance[at] * part, 0);
+  return luminance > PAGE.ink.darkFrom ? "#10151c" : "#ffffff";
 }
 
 const DECADES = 4; // what a logarithmic scale spans, below the largest weight

@@ -1,0 +1,39 @@
+"""How a picture is to look, whatever it shows: one value for every command, batch and notebook."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attnctl import limits
+from attnctl.errors import UsageError
+
+CMAP = "viridis"  # perceptually uniform, safe for colour-blind eyes, and in order when printed in grey
+DPI = 200
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colours, size and letters of a picture. Raises UsageError for a value that cannot be."""
+
+    cmap: str = CMAP  # a colour map of matplotlib
+    size: tuple[float, float] | None = None  # (width, height) in inches; None: as large as the cells need
+    dpi: float = DPI
+    title: str | None = None  # None: one that says what is shown; "": none
+    values: bool | None = None  # whether the numbers stand in the cells; None: where they fit and can be read
+    log: bool = False  # colours on a logarithmic scale
+    font_size: float | None = None  # points of the labels, and all other letters in proportion
+    vmin: float | None = None  # the ends of the colour scale; None: 0 or less, and the largest weight
+    vmax: float | None = None
+    colour_bar: bool = True
+
+    def __post_init__(self) -> None:
+        limits.check("dpi", self.dpi)
+        if self.font_size is not None:
+            limits.check("font_size", self.font_size)
+        if self.vmin is not None and self.vmax is not None and self.vmin >= self.vmax:
+            raise UsageError(f"--vmin {self.vmin:g} is not below --vmax {self.vmax:g}")
+        if self.log and self.vmin is not None and self.vmin <= 0:
+            raise UsageError(f"--vmin {self.vmin:g} has no place on a logarithmic scale: above 0, or without --log")
+
+
+PLAIN = Look()

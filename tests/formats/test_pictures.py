@@ -1,0 +1,48 @@
+"""The one table of picture formats: a new format is a line in it and a writer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnctl.formats import pictures
+from attnctl.formats.pictures import PictureFormat
+
+
+def written(figure: Any) -> bytes:
+    width, height = figure.get_size_inches()
+    return f"a figure of {width:.2f} x {height:.2f}".encode()
+
+
+@pytest.fixture
+def invented(monkeypatch: pytest.MonkeyPatch) -> None:
+    form = PictureFormat("fig", "figure", f"{__name__}:written")
+    monkeypatch.setitem(pictures.PICTURE_FORMATS, "fig", form)
+
+
+@pytest.mark.usefixtures("invented")
+@pytest.mark.parametrize(
+    "arguments",
+    [("heatmap", "a b"), ("heads", "a b"), ("compare", "random", "dot", "a b"), ("heatmap", "a b", "--log")],
+)
+def test_a_new_format_is_written_by_every_command(
+    run: Callable[..., Any], tmp_path: Path, arguments: list[str]
+) -> None:
+    result = run(*arguments, "-o", str(tmp_path / "x.fig"))
+    assert result.code == 0, result.err
+    assert (tmp_path / "x.fig").read_bytes().startswith(b"a figure of ")
+
+
+@pytest.mark.usefixtures("invented")
+def test_the_errors_name_a_new_format(refused: Callable[..., str]) -> None:
+    for command in (("heatmap", "a b"), ("heads", "a b"), ("compare", "random", "dot", "a b")):
+        assert ".svg, .pdf or .fig" in refused(*command, "-o", "x.nope", code=2)
+
+
+def test_every_writer_is_there() -> None:
+    for form in pictures.PICTURE_FORMATS.values():
+        for reference in (form.writer, form.heatmap_writer):
+            assert reference is None or callable(pictures.writer_named(reference))
