@@ -5,11 +5,11 @@ Every command that writes pictures reads this table. A new format is a line here
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from attnctl.errors import UsageError
+from attnctl.named_function import find_named
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,7 +60,7 @@ def figure_bytes(figure: Figure, name: str) -> bytes:
     """A figure as a file of a format. Raises UsageError where it is none of a figure."""
     if name not in format_names():
         raise UsageError(f"a picture is written as {suffixes_listed()}, not as {name or 'a name without suffix'}")
-    written: bytes = writer_named(PICTURE_FORMATS[name].writer)(figure)
+    written: bytes = find_named(PICTURE_FORMATS[name].writer)(figure)
     return written
 
 
@@ -68,13 +68,7 @@ def heatmap_bytes(reading: Reading, look: Look, name: str) -> tuple[bytes, tuple
     """Weights drawn as a file of a format, by the quickest way there is, and notes about the picture."""
     form = PICTURE_FORMATS.get(name)
     if form is not None and form.heatmap_writer is not None:
-        quick: tuple[bytes, tuple[str, ...]] = writer_named(form.heatmap_writer)(reading, look)
+        quick: tuple[bytes, tuple[str, ...]] = find_named(form.heatmap_writer)(reading, look)
         return quick
-    figure, notes = writer_named("attnctl.render.figure.heatmap:draw")(reading, look)
+    figure, notes = find_named("attnctl.render.figure.heatmap:draw")(reading, look)
     return figure_bytes(figure, name), notes
-
-
-def writer_named(reference: str) -> Any:
-    """The function that "module:function" names."""
-    module, _, attribute = reference.partition(":")
-    return getattr(import_module(module), attribute)

@@ -10,6 +10,7 @@ import pytest
 
 from attnctl.formats import pictures
 from attnctl.formats.pictures import PictureFormat
+from attnctl.named_function import find_named
 
 
 def written(figure: Any) -> bytes:
@@ -45,4 +46,4 @@ def test_the_errors_name_a_new_format(refused: Callable[..., str]) -> None:
 def test_every_writer_is_there() -> None:
     for form in pictures.PICTURE_FORMATS.values():
         for reference in (form.writer, form.heatmap_writer):
-            assert reference is None or callable(pictures.writer_named(reference))
+            assert reference is None or callable(find_named(reference))
