@@ -55,7 +55,7 @@ def _layer(trace: Trace, at: int, item: Item) -> Any:
 
     columns = {
         "number": same(item.number, pa.int64()),
-        "id": same(item.id, pa.string()),
+        "id": same(None if trace.id is None else str(trace.id), pa.string()),
         "text": same(trace.text, pa.string()),
         "model": same(trace.model.name, pa.string()),
         "tokens": same([token.text for token in trace.tokens], pa.list_(pa.string())),

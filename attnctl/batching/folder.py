@@ -92,7 +92,8 @@ class Folder:
                         f"{self.path} is being written by another run: wait for it, or give another folder"
                     )
                 self._compare(run)
-                (self.path / ".part").unlink(missing_ok=True)
+                for part in (self.path / ".part", *self.path.glob(".*.part")):  # of a run that was killed as it wrote
+                    part.unlink(missing_ok=True)
                 self._lines = {form: (self.path / LINES[form]).open("a+b", buffering=0) for form in self._growing()}
             except BaseException:
                 self._manifest.close()

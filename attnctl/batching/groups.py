@@ -94,8 +94,8 @@ class Contacts:
         from attnctl.render.figure.contact_sheet import pdf
 
         if files:
-            pieces = pdf((folder / name).read_bytes() for name in files)
-            write_whole(folder / "contact-sheet.pdf", lambda file: file.writelines(pieces))
+            pages = ((folder / name).read_bytes() for name in files)
+            write_whole(folder / "contact-sheet.pdf", lambda file: pdf(pages, file))
 
 
 class Statistics:

@@ -22,7 +22,7 @@ class Item:
     number: int
     where: str
     text: str = ""
-    id: str | None = None
+    id: str | int | None = None
     tokens: tuple[str, ...] | None = None
     options: dict[str, Any] = field(default_factory=dict)
     trace: dict[str, Any] | None = None
@@ -39,7 +39,7 @@ class Item:
     @property
     def stem(self) -> str:
         """The name of its files, without the suffix: the number, so that no two are the same, and a slug to read."""
-        slug = slug_of(self.text if self.id is None else self.id)
+        slug = slug_of(self.text if self.id is None else str(self.id))
         name = f"{self.number:07d}-{slug}" if slug else f"{self.number:07d}"
         # a folder of a million files is slow to list, and too much for some file systems
         return name if self.number < 10_000 else f"{self.number // 10_000 * 10_000:07d}/{name}"

@@ -231,7 +231,7 @@ def _of_line(number: int, where: str, line: bytes, form: str, source: Source | N
     return _of_text(number, where, text, None) if form == "text" else _of_json(number, where, text, source)
 
 
-def _of_text(number: int, where: str, text: str, name: str | None) -> Item:
+def _of_text(number: int, where: str, text: str, name: str | int | None) -> Item:
     if not text.strip():
         return Item(number, where, id=name, error="the text is empty")
     if any("\ud800" <= char <= "\udfff" for char in text):
@@ -255,15 +255,21 @@ def _of_json(number: int, where: str, line: str, source: Source | None) -> Item:
         return Item(number, where, line[:1000], error='the line is no JSON object with a "text"')
     if "schema" in document:
         text = document.get("text")
-        return Item(number, where, text if isinstance(text, str) else "", trace=document)
+        name = _id_of(document.get("id"))
+        return Item(number, where, text if isinstance(text, str) else "", name, trace=document)
     column = (source.column if source else None) or "text"
     return of_row(document, number, where, column, (source.id_column if source else None) or "id")
 
 
+def _id_of(given: object) -> str | int | None:
+    """An id as it was given: a whole number stays one, all else is text."""
+    whole = isinstance(given, int) and not isinstance(given, bool)
+    return given if given is None or whole else str(given)[:1000]  # type: ignore[return-value]
+
+
 def of_row(row: dict[str, Any], number: int, where: str, column: str = "text", id_column: str | None = "id") -> Item:
     """An item of a JSON object or a row: text, and where they are there id, tokens and options."""
-    name = row.get(id_column) if id_column else None
-    name = None if name is None else str(name)[:1000]
+    name = _id_of(row.get(id_column)) if id_column else None
     tokens, text, options = row.get("tokens"), row.get(column), row.get("options") or {}
     if tokens is not None and (
         not isinstance(tokens, list) or not tokens or not all(isinstance(t, str) for t in tokens)

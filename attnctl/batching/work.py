@@ -101,6 +101,12 @@ class Worker:
 
     def traces(self, items: Sequence[Item]) -> Iterator[Done]:
         """Each item with its trace, or with what is wrong with it, and the seconds it took; in any order."""
+        for item, trace, seconds in self._traces(items):
+            if isinstance(trace, Trace) and item.id is not None:
+                trace = replace(trace, id=item.id)
+            yield item, trace, seconds
+
+    def _traces(self, items: Sequence[Item]) -> Iterator[Done]:
         ready: list[tuple[Item, Recording]] = []
         for item in items:
             start = time.perf_counter()
@@ -238,7 +244,7 @@ class Worker:
         if form == "contact-sheet":
             from attnctl.render.figure.contact_sheet import packed, tiles
 
-            name = str(item.number) if item.id is None else item.id
+            name = str(item.number if item.id is None else item.id)
             return packed(tiles(trace, name, self.work.look.get("cmap", "viridis")))
         if form == "statistics":
             from attnctl.batching.corpus_statistics import of_trace

@@ -34,6 +34,8 @@ def trace_to_json(trace: Trace) -> bytes:
 def trace_document(trace: Trace) -> Document:
     """The JSON document, arrays still arrays. What the source cannot give is absent."""
     document = document_opening(SCHEMA, trace.text, trace.tokens, trace.model, trace.key_tokens)
+    if trace.id is not None:
+        document["id"] = trace.id
     if trace.embeddings is not None:
         document["embeddings"] = _writable(trace.embeddings, "embeddings")
     document["layers"] = [_layer_document(layer) for layer in trace.layers]
@@ -100,10 +102,17 @@ def trace_from_document(document: object, source: str = "this trace") -> Trace:
             predictions=tuple(read_fields(Prediction, given) for given in entries.get("predictions", ())),
             measure=entries.get("measure"),
             notes=tuple(str(note) for note in entries.get("notes", ())),
+            id=_read_id(entries.get("id")),
         )
     except DAMAGED as error:
         raise AttnctlError(f"{source} is a damaged trace: {damage_of(error)}") from error
     return check_trace(trace, source)
+
+
+def _read_id(given: object) -> str | int | None:
+    if given is not None and (not isinstance(given, (str, int)) or isinstance(given, bool)):
+        raise TypeError(f"id is {str(given)[:40]!r}, not a text or a whole number")
+    return given
 
 
 def _read_layer(entry: Document) -> LayerTrace:

@@ -119,6 +119,7 @@ class Trace:
     predictions: tuple[Prediction, ...] = ()
     measure: str | None = None  # what stands in place of the weights: value-norm, rollout
     notes: tuple[str, ...] = ()  # what a reader must know about these numbers, in sentences
+    id: str | int | None = None  # the text's own name, in a batch
 
     @property
     def keys_of(self) -> tuple[Token, ...]:

@@ -129,10 +129,7 @@ def test_pages_and_their_pdf_hold_the_same_pixels(run: Run, tmp_path: Path) -> N
     assert [page.name for page in pages] == ["0000000-001.png", "0000000-002.png"]  # 59 grids, 40 a page
     assert pixels(pages[0].read_bytes()).shape == (*contact_sheet.PAGE, 3)
     data = (tmp_path / "out" / "contact-sheet.pdf").read_bytes()
-    assert data.startswith(b"%PDF-1.5") and data.count(b"/Type /Page ") == 2
-    start = int(data.rsplit(b"startxref\n", 1)[1].split()[0])
-    for number, line in enumerate(data[start:].split(b"\n")[3 : 3 + 8], 1):  # every offset points at its object
-        assert data[int(line[:10]) :].startswith(b"%d 0 obj\n" % number)
+    assert data.startswith(b"%PDF-1.") and data.count(b"/Type /Page ") == 2
     reader = subprocess.run(["which", "pdftoppm"], capture_output=True)
     if reader.returncode:
         pytest.skip("no pdftoppm to look at the PDF with")

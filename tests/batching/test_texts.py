@@ -48,7 +48,7 @@ def test_json_lines_bring_ids_tokens_and_options(tmp_path: Path) -> None:
     ]
     items = list(Source(str(put(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines))))))
     assert [(item.id, item.text, item.tokens, item.options) for item in items] == [
-        ("7", "New York is big", ("New York", "is", "big"), {"causal": True}),
+        (7, "New York is big", ("New York", "is", "big"), {"causal": True}),
         (None, "a bare string", None, {}),
         (None, "no text", ("no", "text"), {}),
     ]
@@ -75,9 +75,9 @@ def test_parquet(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "a.parquet")
     items = list(Source(str(tmp_path / "a.parquet")))
     assert [(item.id, item.text, item.tokens) for item in items] == [
-        ("1", "a b", ("a", "b")),
-        ("2", "", None),
-        ("3", "c", None),
+        (1, "a b", ("a", "b")),
+        (2, "", None),
+        (3, "c", None),
     ]
     assert "no text in 'text'" in str(items[1].error)
     with pytest.raises(AttnctlError, match="not a sound Parquet file"):

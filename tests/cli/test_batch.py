@@ -9,10 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 import attnctl
 from attnctl.errors import AttnctlError
+from attnctl.formats.json_schemas import trace_schema
 from attnctl.formats.trace_json import trace_to_json
 from attnctl.readings.record import record
 from tests.batching.test_resume import check_whole, contents, manifest
@@ -230,3 +232,23 @@ def test_a_bar_on_a_terminal(three: str, tmp_path: Path) -> None:
 )
 def test_engines(refused: Run, three: str, args: tuple[str, ...], words: str) -> None:
     assert words in refused("batch", three, *args, code=2)
+
+
+@pytest.mark.parametrize("name", ["doc-7", 7])
+def test_an_id_comes_out_of_every_format_as_it_went_in(run: Run, tmp_path: Path, name: str | int) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "in.jsonl").write_text(json.dumps({"text": "Alice eats", "id": name}) + "\n")
+    out = tmp_path / "out"
+    formats = "json,npz,parquet,png,contact-sheet"
+    assert run("batch", tmp_path / "in.jsonl", "-o", out, "--format", formats, "--jobs", "1").code == 0
+    (line,) = (out / "traces.jsonl").read_text().splitlines()
+    assert json.loads(line)["id"] == name
+    jsonschema.validate(json.loads(line), trace_schema())
+    (archive,) = out.glob("*.npz")
+    assert attnctl.load(archive).id == name and archive.stem == f"0000000-{name}"
+    assert {row["id"] for row in pq.read_table(out / "traces.parquet").to_pylist()} == {str(name)}
+    (entry,) = (json.loads(line) for line in (out / "manifest.jsonl").read_text().splitlines())
+    assert entry["id"] == name
+    again = run("batch", out / "traces.jsonl")  # a trace of a batch is read with its id
+    assert json.loads(again.out)["id"] == name
+    assert [trace.id for trace in attnctl.batch([{"text": "Bob sleeps", "id": name}])] == [name]

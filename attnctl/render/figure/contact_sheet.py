@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -71,51 +72,20 @@ def page(tiles: Sequence[Any], heading: str) -> bytes:
 # --- PDF ---------------------------------------------------------------------------------------------------------
 
 
-def pdf(pages: Iterable[bytes]) -> Iterator[bytes]:
-    """The pieces of a PDF file whose pages are PNG files as `page` makes them; a page is taken in as it is, compressed."""
-    offsets: dict[int, int] = {}
-    written = 0
+def pdf(pages: Iterable[bytes], file: IO[bytes]) -> None:
+    """Write a PDF file whose pages are PNG files as `page` makes them, one pixel for each of theirs."""
+    from matplotlib.backends.backend_pdf import PdfPages
+    from matplotlib.figure import Figure
+    from PIL import Image
 
-    def piece(data: bytes, number: int | None = None) -> bytes:
-        nonlocal written
-        if number is not None:
-            offsets[number] = written
-            data = b"%d 0 obj\n%s\nendobj\n" % (number, data)
-        written += len(data)
-        return data
-
-    yield piece(b"%PDF-1.5\n%\xe2\xe3\xcf\xd3\n")
-    yield piece(b"<< /Type /Catalog /Pages 2 0 R >>", 1)
-    kids: list[int] = []
-    wide, high = (side * 72 / DPI for side in PAGE[::-1])
-    for png in pages:
-        number = 3 + 3 * len(kids)
-        kids.append(number)
-        drawing = b"%.2f 0 0 %.2f 0 0 cm /P Do" % (wide, high)
-        box = b"/MediaBox [0 0 %.2f %.2f] /Resources << /XObject << /P %d 0 R >> >>" % (wide, high, number + 2)
-        yield piece(b"<< /Type /Page /Parent 2 0 R %s /Contents %d 0 R >>" % (box, number + 1), number)
-        yield piece(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(drawing), drawing), number + 1)
-        data = _pixels(png)
-        how = b"/Filter /FlateDecode /DecodeParms << /Predictor 15 /Colors 3 /Columns %d >>" % PAGE[1]
-        what = b"/Width %d /Height %d /ColorSpace /DeviceRGB /BitsPerComponent 8" % PAGE[::-1]
-        head = b"<< /Type /XObject /Subtype /Image %s %s /Length %d >>" % (what, how, len(data))
-        yield piece(b"%s\nstream\n%s\nendstream" % (head, data), number + 2)
-    yield piece(b"<< /Type /Pages /Count %d /Kids [%s] >>" % (len(kids), b" ".join(b"%d 0 R" % kid for kid in kids)), 2)
-    start = written
-    table = b"".join(b"%010d 00000 n \n" % offsets[number] for number in sorted(offsets))
-    yield b"xref\n0 %d\n0000000000 65535 f \n%s" % (len(offsets) + 1, table)
-    yield b"trailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (len(offsets) + 1, start)
-
-
-def _pixels(png: bytes) -> bytes:
-    """The compressed rows of a PNG file."""
-    at, found = 8, b""
-    while at < len(png):
-        length, kind = int.from_bytes(png[at : at + 4], "big"), png[at + 4 : at + 8]
-        if kind == b"IDAT":
-            found += png[at + 8 : at + 8 + length]
-        at += 12 + length
-    return found
+    high, wide = PAGE
+    with PdfPages(file, metadata={"Creator": None, "Producer": None, "CreationDate": None}) as document:
+        for png in pages:
+            figure = Figure(figsize=(wide / DPI, high / DPI))
+            axes = figure.add_axes((0, 0, 1, 1), frameon=False, xticks=[], yticks=[])
+            with Image.open(io.BytesIO(png)) as picture:  # RGBA: matplotlib takes it as it is, RGB it converts
+                axes.imshow(np.asarray(picture.convert("RGBA")), aspect="auto", interpolation="none")
+            document.savefig(figure)
 
 
 def packed(tiles: Iterable[Any]) -> bytes:
