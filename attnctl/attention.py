@@ -1,8 +1,8 @@
 """The mathematics of attention: each step a small pure function, for any array library.
 
 Written to the Python Array API standard, so the same lines run on NumPy, on torch (any device, autograd
-included) and on array-api-strict. Sources: Vaswani et al. 2017 (attention), Su et al. 2021 (RoPE), Press et al. 2022
-(ALiBi), Ainslie et al. 2023 (grouped heads), Gemma 2 (soft cap), gpt-oss (attention sinks).
+included) and on array-api-strict. Sources: Vaswani et al. 2017 (attention), Su et al. 2021 (RoPE), Ainslie
+et al. 2023 (grouped heads), Gemma 2 (soft cap), gpt-oss (attention sinks).
 
 Shapes: i is the query (row), j the key (column); any leading axes before `heads` are a batch.
 """
@@ -123,39 +123,31 @@ def scaled(raw: Array, scale: float, soft_cap: float | None = None, bias: Array 
     return y if bias is None else y + bias  # (..., heads, n_q, n_k)
 
 
-def alibi(n_heads: int, n_q: int, n_k: int, like: Array) -> Array:
-    """ALiBi's bias (Press et al. 2022) for n_heads a power of two: -slope × distance → (n_heads, n_q, n_k)."""
-    xp = namespace(like)
-    head = xp.arange(1, n_heads + 1, dtype=like.dtype, device=device_of(like))  # (n_heads,)
-    slope = xp.exp(head * (-8.0 * math.log(2.0) / n_heads))  # (n_heads,)
-    j = xp.arange(n_k, device=device_of(like))  # (n_k,)
-    distance = xp.abs(key_positions(n_q, n_k, like=like)[:, None] - j[None, :])  # (n_q, n_k)
-    return -slope[:, None, None] * xp.astype(distance, like.dtype)  # (n_heads, n_q, n_k)
+def visible_gaps(causal: bool, window: int | None) -> tuple[float, float]:
+    """The least and the greatest gap, i - j in tokens, that a query at i may look across; infinite where any will do.
 
-
-def key_positions(n_q: int, n_k: int, *, like: Array, offset: int | None = None) -> Array:
-    """Where each query stands among the keys: i + offset → (n_q,), integer.
-
-    `offset` is the position of the first query: n_k - n_q unless told otherwise, as where a cache holds the past.
+    `causal` hides the future, `window` the keys `window` or more tokens away.
     """
-    return namespace(like).arange(n_q, device=device_of(like)) + (n_k - n_q if offset is None else offset)
+    greatest = math.inf if window is None else window - 1
+    return (0 if causal else -greatest), greatest
 
 
 def visible(
-    positions: Array, n_k: int, *, causal: bool = False, window: int | None = None, mask: Array | None = None
+    queries: Array, keys: Array, *, causal: bool = False, window: int | None = None, mask: Array | None = None
 ) -> Array | None:
-    """The mask: true where a query may look at key j → (..., n_q, n_k), or None where every query sees every key.
+    """The mask: true where a query may look at a key → (..., n_q, n_k), or None where every query sees every key.
 
-    `positions` (n_q,) are the queries' places among the keys. `causal` hides the future, `window` the keys `window` or
-    more tokens away, `mask` (..., n_q, n_k) whatever it is false for (padding, say).
+    `queries` (..., n_q) and `keys` (..., n_k) are positions, counted as the keys are. `causal` and `window` are as of
+    `visible_gaps`; `mask` (..., n_q, n_k) hides whatever it is false for (padding, say).
     """
     if not causal and window is None:
         return mask
-    xp = namespace(positions)
-    gap = positions[:, None] - xp.arange(n_k, device=device_of(positions))[None, :]  # (n_q, n_k)
-    shown = gap >= 0 if causal else xp.ones_like(gap, dtype=xp.bool)  # (n_q, n_k)
+    xp = namespace(queries)
+    gap = xp.expand_dims(queries, axis=-1) - xp.expand_dims(keys, axis=-2)  # (..., n_q, n_k)
+    least, greatest = visible_gaps(causal, window)
+    shown = gap >= least  # (..., n_q, n_k)
     if window is not None:
-        shown = shown & (gap < window) & (gap > -window)
+        shown = shown & (gap <= greatest)
     return shown if mask is None else shown & mask  # (..., n_q, n_k)
 
 
@@ -276,14 +268,77 @@ class Call:
         """The factor on the scores: `scale`, or 1/√d_k where none was given."""
         return default_scale(self.queries.shape[-1]) if self.scale is None else self.scale
 
+    @property
+    def n_q(self) -> int:
+        """How many queries there are."""
+        return int(self.queries.shape[-2])
+
+    @property
+    def n_k(self) -> int:
+        """How many keys there are."""
+        return int(self.keys.shape[-2])
+
+    @property
+    def first_position(self) -> int:
+        """The first query's position among the keys: `offset`, or n_k - n_q, as where a cache holds the past."""
+        return self.n_k - self.n_q if self.offset is None else self.offset
+
+    @property
+    def query_positions(self) -> Array:
+        """Each query's position among the keys → (n_q,), integer."""
+        return namespace(self.queries).arange(self.n_q, device=device_of(self.queries)) + self.first_position
+
+    @property
+    def key_positions(self) -> Array:
+        """0 … n_k - 1 → (n_k,), integer."""
+        return namespace(self.keys).arange(self.n_k, device=device_of(self.keys))
+
 
 def attend(queries: Array, keys: Array, values: Array, **how: Any) -> Attended:
     """Attention, every step kept: queries (..., heads, n_q, d_k), keys and values (..., kv_heads, n_k, d_k | d_v).
 
     Keywords are the fields of `Call`. Memory grows with n_q · n_k: for long texts see `attnctl.blockwise`.
-    Raises ValueError where the heads do not share evenly or the shapes do not fit.
+    Raises ValueError, naming both shapes, where two of them do not fit each other.
     """
-    return run(Call(queries, keys, values, **how))
+    call = Call(queries, keys, values, **how)
+    check_shapes(call)
+    return run(call)
+
+
+def check_shapes(call: Call) -> None:
+    """Raise ValueError, naming both shapes, where two arrays of a call do not fit each other."""
+    queries, keys, values = (tuple(part.shape) for part in (call.queries, call.keys, call.values))
+    for name, shape in (("queries", queries), ("keys", keys), ("values", values)):
+        if len(shape) < 3:
+            raise ValueError(f"{name} have shape {shape}: they are (..., heads, n, d)")
+    if queries[-1] != keys[-1]:
+        raise ValueError(f"queries have shape {queries} and keys {keys}: their last axes, d_k, differ")
+    if keys[-3:-1] != values[-3:-1]:
+        raise ValueError(
+            f"keys have shape {keys} and values {values}: their heads and numbers of keys must be the same"
+        )
+    if queries[:-3] != keys[:-3] or keys[:-3] != values[:-3]:
+        raise ValueError(f"queries have shape {queries}, keys {keys} and values {values}: their batches differ")
+    if queries[-3] % max(keys[-3], 1):
+        raise ValueError(
+            f"queries have shape {queries} and keys {keys}: {queries[-3]} query heads cannot share {keys[-3]} key/value "
+            "heads evenly"
+        )
+    grid = (*queries[:-1], keys[-2])  # (..., heads, n_q, n_k)
+    for name, array, whole in (
+        ("bias", call.bias, grid),
+        ("keep", call.keep, grid),
+        ("mask", call.mask, (*grid[:-3], *grid[-2:])),
+        ("sinks", call.sinks, queries[-3:-2]),
+    ):
+        if array is not None and not broadcasts(tuple(array.shape), whole):
+            raise ValueError(f"{name} has shape {tuple(array.shape)}, which does not broadcast to {whole}")
+
+
+def broadcasts(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    """Whether an array of `shape` can be stretched to `whole`."""
+    ends = zip(reversed(shape), reversed(whole), strict=False)
+    return len(shape) <= len(whole) and all(own in (1, other) for own, other in ends)
 
 
 def run(call: Call) -> Attended:
@@ -292,15 +347,20 @@ def run(call: Call) -> Attended:
     keys, values = share_heads(call.keys, n_heads), share_heads(call.values, n_heads)  # (..., heads, n_k, d)
     raw = scores(call.queries, keys)  # (..., heads, n_q, n_k)
     scaled_scores = scaled(raw, call.effective_scale, call.soft_cap, call.bias)  # (..., heads, n_q, n_k)
-    n_q, n_k = raw.shape[-2:]
-    at = key_positions(n_q, n_k, like=raw, offset=call.offset)  # (n_q,)
-    mask = visible(at, n_k, causal=call.causal, window=call.window, mask=call.mask)  # (..., n_q, n_k)
+    mask = visible_keys(call)  # (..., n_q, n_k)
     # a mask of a batch lacks the heads' axis
     across = mask if mask is None or mask.ndim <= 2 else namespace(mask).expand_dims(mask, axis=-3)
     weights = softmax(scaled_scores, across, call.sinks, call.temperature)  # (..., heads, n_q, n_k)
     dropped = None if call.keep is None else dropout(weights, call.keep, call.dropout)  # (..., heads, n_q, n_k)
     ctx = context(weights if dropped is None else dropped, values)  # (..., heads, n_q, d_v)
     return Attended(raw, scaled_scores, mask, weights, dropped, ctx)
+
+
+def visible_keys(call: Call) -> Array | None:
+    """The mask of a call, causality and window in it → (..., n_q, n_k), or None where every query sees every key."""
+    if not call.causal and call.window is None:
+        return call.mask
+    return visible(call.query_positions, call.key_positions, causal=call.causal, window=call.window, mask=call.mask)
 
 
 def select(call: Call, heads: list[int] | None = None, rows: list[int] | None = None) -> Call:
@@ -328,7 +388,7 @@ def select(call: Call, heads: list[int] | None = None, rows: list[int] | None = 
         if call.sinks is not None:
             changes["sinks"] = xp.take(call.sinks, pick, axis=0)
     if rows is not None:
-        n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
+        n_q = call.n_q
         at = xp.asarray(rows, device=dev)
         changes["queries"] = xp.take(changes["queries"], at, axis=-2)  # (..., heads, rows, d_k)
         for name in ("bias", "keep"):
@@ -339,7 +399,9 @@ def select(call: Call, heads: list[int] | None = None, rows: list[int] | None = 
         mask = call.mask
         if mask is not None and mask.shape[-2] == n_q:
             mask = xp.take(mask, at, axis=-2)  # (..., rows, n_k)
-        places = key_positions(n_q, n_k, like=call.queries, offset=call.offset)[at]  # (rows,)
-        changes["mask"] = visible(places, n_k, causal=call.causal, window=call.window, mask=mask)  # (..., rows, n_k)
+        positions, keys = call.query_positions[at], call.key_positions  # (rows,), (n_k,)
+        changes["mask"] = visible(
+            positions, keys, causal=call.causal, window=call.window, mask=mask
+        )  # (..., rows, n_k)
         changes["causal"], changes["window"], changes["offset"] = False, None, None
     return Call(**changes)

@@ -128,18 +128,37 @@ def test_the_same_lines_run_on_the_strict_array_api(how: dict) -> None:
             np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
-def test_rope_alibi_positions_run_on_the_strict_array_api() -> None:
+def test_rope_and_positions_run_on_the_strict_array_api() -> None:
     x = normal(2, 5, 6)
     at = np.arange(5, dtype=np.float32)
     for pairs in ("half", "interleaved"):
         strict = a.rope(array_api_strict.asarray(x), a.rope_angles(array_api_strict.asarray(at), 4), pairs)
         np.testing.assert_allclose(a.rope(x, a.rope_angles(at, 4), pairs), np.asarray(strict), atol=1e-6)
     np.testing.assert_allclose(
-        a.alibi(4, 3, 5, x), np.asarray(a.alibi(4, 3, 5, array_api_strict.asarray(x))), atol=1e-6
-    )
-    np.testing.assert_allclose(
         a.sinusoidal(at, 7), np.asarray(a.sinusoidal(array_api_strict.asarray(at), 7)), atol=1e-6
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"keys": (4, 7, 6)}, r"queries have shape \(4, 7, 8\) and keys \(4, 7, 6\): their last axes"),
+        ({"values": (4, 6, 8)}, r"keys have shape \(4, 7, 8\) and values \(4, 6, 8\)"),
+        (
+            {"queries": (3, 7, 8), "keys": (2, 7, 8), "values": (2, 7, 8)},
+            "3 query heads cannot share 2 key/value heads",
+        ),
+        ({"queries": (7, 8)}, r"queries have shape \(7, 8\): they are"),
+        ({"queries": (2, 4, 7, 8)}, "their batches differ"),
+        ({"mask": (7, 6)}, r"mask has shape \(7, 6\), which does not broadcast to \(7, 7\)"),
+        ({"bias": (3, 7, 7)}, r"bias has shape \(3, 7, 7\), which does not broadcast to \(4, 7, 7\)"),
+        ({"sinks": (3,)}, r"sinks has shape \(3,\), which does not broadcast to \(4,\)"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_both_named(changes: dict[str, tuple[int, ...]], said: str) -> None:
+    shapes = {"queries": (4, 7, 8), "keys": (4, 7, 8), "values": (4, 7, 8)} | changes
+    with pytest.raises(ValueError, match=said):
+        a.attend(**{name: np.ones(shape, np.float32) for name, shape in shapes.items()})
 
 
 def test_sinks_take_weight_as_one_more_key_would() -> None:

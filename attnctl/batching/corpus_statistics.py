@@ -6,13 +6,11 @@ import csv
 import io
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
-from attnctl.attention import Call
-from attnctl.errors import AttnctlError
-from attnctl.readings.head_statistics import STATISTICS, facts
-from attnctl.readings.trace import LayerTrace, Trace
+from attnctl.readings.head_statistics import STATISTICS, head_statistics
+from attnctl.readings.record import stored_layer
+from attnctl.readings.trace import Trace
 
 Tally = dict[tuple[int, int, str], tuple[int, float, float]]  # layer, head, measure → n, mean, sum of squares around it
 
@@ -20,38 +18,13 @@ Tally = dict[tuple[int, int, str], tuple[int, float, float]]  # layer, head, mea
 def of_trace(trace: Trace) -> list[list[Any]]:
     """Layer, head, and each of STATISTICS (None where it has no meaning), for every head of a trace.
 
-    Raises AttnctlError where the trace does not hold all queries and keys.
+    Raises AttnctlError where the trace does not hold every query's weights.
     """
     rows = []
     for layer in trace.layers:
-        for fact in facts(layer.layer, _call(layer, trace), layer.heads, trace.tokens):
+        for fact in head_statistics(stored_layer(layer), trace.tokens, trace.key_tokens is None):
             rows.append([fact.layer, fact.head, *(fact[name] for name in STATISTICS)])
     return rows
-
-
-def _call(layer: LayerTrace, trace: Trace) -> Call:
-    """The call of attention that a layer's arrays came from."""
-    where = f"layer {layer.layer}"
-    if layer.queries is None or layer.keys is None or layer.values is None or layer.weights is None:
-        raise AttnctlError(f"statistics need queries, keys and values, and {where} of this trace has none")
-    if layer.rows is not None:
-        raise AttnctlError(f"statistics need every query, and {where} of this trace holds some alone")
-    info = trace.model
-    call = Call(
-        layer.queries,
-        layer.keys,
-        layer.values,
-        scale=info.scale,
-        soft_cap=info.soft_cap,
-        bias=layer.bias,
-        mask=layer.mask,
-        causal=bool(info.causal),
-        temperature=info.temperature or 1.0,
-    )
-    visible = layer.weights if layer.mask is None else layer.weights[:, layer.mask.any(-1)]  # (heads, rows, n_k)
-    if visible.size and visible.sum(-1).min() < 0.99:
-        raise AttnctlError(f"statistics do not know what the attention sinks of {where} take")
-    return call if layer.mask is None else replace(call, causal=False)
 
 
 def added(tally: Tally, rows: Iterable[list[Any]]) -> None:

@@ -16,8 +16,10 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.pictures import format_names, heatmap_bytes
 from attnctl.models import Model, open_model
 from attnctl.models.arguments import arguments
-from attnctl.readings.record import Recording, chosen, selected
+from attnctl.readings.record import TraceReading
 from attnctl.readings.trace import Trace
+from attnctl.selection import chosen, selected
+from attnctl.sources import Pass, TextSource, check_room
 from attnctl.text import as_json
 from attnctl.tokens import Token, checked, find
 
@@ -107,13 +109,13 @@ class Worker:
             yield item, trace, seconds
 
     def _traces(self, items: Sequence[Item]) -> Iterator[Done]:
-        ready: list[tuple[Item, Recording]] = []
+        ready: list[tuple[Item, Pass[Trace]]] = []
         for item in items:
             start = time.perf_counter()
             trace: Trace | str
             try:
                 recording = self._recording(item)
-                if isinstance(recording, Recording) and self.work.batch_size > 1 and self._shares(item):
+                if isinstance(recording, Pass) and self.work.batch_size > 1 and self._shares(item):
                     ready.append((item, recording))
                     continue
                 trace = recording if isinstance(recording, Trace) else self._alone(item, recording)
@@ -124,7 +126,7 @@ class Worker:
             yield item, trace, time.perf_counter() - start
         yield from self._together(ready)
 
-    def _recording(self, item: Item) -> Recording | Trace:
+    def _recording(self, item: Item) -> Pass[Trace] | Trace:
         """The trace that an item is, or is to become."""
         work = self.work
         if item.error is not None:
@@ -139,20 +141,16 @@ class Worker:
             raise AttnctlError(f"{len(tokens):,} tokens: more than --max-tokens {work.max_tokens}")
         said, info = item.options, model.info
         query = said.get("query", work.query)
-        return Recording(
-            model,
-            item.text,
-            tokens=tokens,
-            layers=_selected(said.get("layer", work.layer), info.n_layers, "layer", info.name),
-            heads=_selected(said.get("head", work.head), info.n_heads, "head", info.name),
-            rows=None if query is None else [find(tokens, str(query))],
-            predictions=work.predictions,
-        )
+        layers = _selected(said.get("layer", work.layer), info.n_layers, "layer", info.name)
+        heads = _selected(said.get("head", work.head), info.n_heads, "head", info.name)
+        rows = None if query is None else [find(tokens, str(query))]
+        check_room(info, len(tokens), layers, heads, rows)
+        return Pass(TextSource(model, item.text, tokens), TraceReading(rows, work.predictions), layers, heads)
 
-    def _alone(self, item: Item, recording: Recording) -> Trace:
+    def _alone(self, item: Item, recording: Pass[Trace]) -> Trace:
         model = self.model(item)
         with np.errstate(all="ignore"):  # what overflows is refused by name
-            return recording.trace(model.run(recording.tokens, recording.visit, item.text))
+            return recording.value(model.run(recording.tokens, recording.visit, item.text))
 
     def _shares(self, item: Item) -> bool:
         """Whether the item may share a pass with others."""
@@ -164,7 +162,7 @@ class Worker:
             self._can = can_batch(self.model(item))
         return self._can
 
-    def _together(self, ready: list[tuple[Item, Recording]]) -> Iterator[Done]:
+    def _together(self, ready: list[tuple[Item, Pass[Trace]]]) -> Iterator[Done]:
         """Texts of about one length at a time, in one pass; where that fails, each alone."""
         from attnctl.models.huggingface.padded_batch import minds_padding, record_several
 

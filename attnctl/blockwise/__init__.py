@@ -8,7 +8,7 @@ numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -47,7 +47,7 @@ def even_edges(n: int, most: int) -> list[int]:
 
 def is_short(call: Call) -> bool:
     """Whether the whole matrix is simply built."""
-    return bool(call.queries.shape[-2] * call.keys.shape[-2] <= PLAIN)
+    return call.n_q * call.n_k <= PLAIN
 
 
 # --- one pass ----------------------------------------------------------------------------------------------------
@@ -103,43 +103,56 @@ def _measure_plain(
         logsumexp = np.where(top > 0, score / np.float32(call.temperature) - np.log(top), -np.inf)  # (heads, n_q)
     pooled = None
     if key_edges is not None and row_edges is not None:
-        pool = np.maximum if peaks else np.add
-        pooled = pool.reduceat(pool.reduceat(weights, key_edges[:-1], -1), row_edges[:-1], -2)
-        pooled = pooled if peaks else pooled / np.diff(row_edges)[:, None]  # (heads, row bins, key bins)
+        pooled = pool_rows(pool_keys(weights, key_edges, peaks), row_edges, peaks)  # (heads, row bins, key bins)
     if not rows:
         return Facts(logsumexp, pooled)
-    total = weights.sum(-1)  # (heads, n_q)
+    return replace(row_facts(weights, positions(call), marks), logsumexp=logsumexp, pooled=pooled)
+
+
+def pool_keys(weights: Any, edges: Sequence[int], peaks: bool = False) -> Any:
+    """The sum, or with `peaks` the largest, of each row's weights in each bin of keys → (heads, rows, bins)."""
+    return (np.maximum if peaks else np.add).reduceat(weights, edges[:-1], -1)
+
+
+def pool_rows(masses: Any, edges: Sequence[int], peaks: bool = False) -> Any:
+    """The mean, or with `peaks` the largest, over the rows of each bin: (heads, n_q, bins) → (heads, row bins, bins)."""
+    pooled = (np.maximum if peaks else np.add).reduceat(masses, edges[:-1], -2)  # (heads, row bins, bins)
+    return pooled if peaks else pooled / np.diff(edges)[:, None]
+
+
+def row_facts(weights: Any, positions: Any, marks: Any) -> Facts:
+    """Entropy, distance, spread and marked mass of rows whose weights (heads, rows, n_k) are there.
+
+    `positions` (rows,) are the queries' places among the keys, `marks` (marks, n_k) as of `measure`.
+    """
+    total = weights.sum(-1)  # (heads, rows)
     total[total == 0] = 1
     j = np.arange(weights.shape[-1])  # (n_k,)
-    gap = np.abs(positions(call)[:, None] - j)  # (n_q, n_k)
-    logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)  # (heads, n_q, n_k)
-    mean = (weights @ j / total)[..., None]  # (heads, n_q, 1)
+    gap = np.abs(positions[:, None] - j)  # (rows, n_k)
+    logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)  # (heads, rows, n_k)
+    mean = (weights @ j / total)[..., None]  # (heads, rows, 1)
+    marked = np.asarray([] if marks is None else marks, weights.dtype).reshape(-1, len(j))  # (marks, n_k)
     return Facts(
-        logsumexp,
-        pooled,
+        None,
         entropy=-(weights * logs).sum(-1),
         distance=(weights * gap).sum(-1) / total,
         spread=np.sqrt((weights * (j - mean) ** 2).sum(-1) / total),
-        marked=np.swapaxes(
-            weights @ np.asarray([] if marks is None else marks, weights.dtype).reshape(-1, len(j)).T, -1, -2
-        ),
+        marked=np.swapaxes(weights @ marked.T, -1, -2),
     )
 
 
 def positions(call: Call) -> Any:
     """The queries' places among the keys → (n_q,), integer."""
-    n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
-    return np.arange(n_q) + (n_k - n_q if call.offset is None else call.offset)
+    return np.arange(call.n_q) + call.first_position
 
 
 def cut(call: Call, lo: int, hi: int) -> Call:
     """The call for the queries [lo, hi) alone, and for the keys that these may see; nothing is copied."""
-    n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
-    place = positions(call)
-    first, last = int(place[lo]), int(place[hi - 1])
-    a, b = 0, min(n_k, max(last + 1, 1)) if call.causal else n_k
-    if call.window is not None:
-        a, b = min(max(0, first - call.window + 1), b - 1), min(b, last + call.window)
+    n_q, n_k = call.n_q, call.n_k
+    first, last = lo + call.first_position, hi - 1 + call.first_position
+    least, greatest = attention.visible_gaps(call.causal, call.window)
+    b = int(min(n_k, max(last - least + 1, 1)))
+    a = int(min(max(0, first - greatest), b - 1))  # some key there must be, even where none is visible
     changes: dict[str, Any] = {"queries": call.queries[:, lo:hi], "offset": first - a}
     changes |= {name: getattr(call, name)[:, a:b] for name in ("keys", "values")}
     for name in ("bias", "mask", "keep"):
@@ -150,7 +163,52 @@ def cut(call: Call, lo: int, hi: int) -> Call:
     return replace(call, **changes)
 
 
+def visible_counts(call: Call) -> Any:
+    """How many keys each query may see → (n_q,)."""
+    if call.mask is not None:
+        parts = (cut(call, lo, min(lo + 512, call.n_q)) for lo in range(0, call.n_q, 512))
+        return np.concatenate([_whole_mask(part).sum(-1) for part in parts])
+    least, greatest = attention.visible_gaps(call.causal, call.window)
+    first = np.maximum(0, positions(call) - greatest)  # (n_q,)
+    last = np.minimum(call.n_k - 1, positions(call) - least)  # (n_q,)
+    return np.maximum(last - first + 1, 0).astype(np.int64)
+
+
+def _whole_mask(call: Call) -> Any:
+    """The mask of a call with few rows → (n_q, n_k)."""
+    mask = np.broadcast_to(as_numpy(call.mask), (call.n_q, call.n_k))
+    keys = np.arange(call.n_k)  # (n_k,)
+    return attention.visible(positions(call), keys, causal=call.causal, window=call.window, mask=mask)
+
+
 Ranges = Sequence[tuple[int, int]]  # tokens [a, b), one stretch or several
+
+
+# --- pooled ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Parts of one axis, cut at every border that any of them has: bins, and which part each bin belongs to."""
+
+    edges: list[int]  # from the first token of any part to one past the last
+    places: Any  # (bins, parts), 1 where a bin belongs to a part
+
+    @property
+    def sizes(self) -> Any:
+        """How many tokens each part holds → (parts,)."""
+        return self.places.T @ np.diff(self.edges)
+
+    @classmethod
+    def of(cls, parts: Sequence[Ranges], whole: int | None = None) -> Parts:
+        """The parts alone, or among all of `whole` tokens."""
+        ends = {at for part in parts for span in part for at in span}
+        edges = sorted(ends | (set() if whole is None else {0, whole}))
+        places, at_edge = np.zeros((len(edges) - 1, len(parts))), {edge: at for at, edge in enumerate(edges)}
+        for at, part in enumerate(parts):
+            for a, b in part:
+                places[at_edge[a] : at_edge[b], at] = 1
+        return cls(edges, places)
 
 
 def pool(
@@ -161,46 +219,77 @@ def pool(
     `how` is mean (of the weights in a cell), max, or mass: what a query of the row part gives to the column part, on
     average. Parts may leave tokens out, and must not overlap.
     """
-    n_k = call.keys.shape[-2]
-    first, last = (pick(at for part in rows for span in part for at in span) for pick in (min, max))
-    if (first, last) != (0, call.queries.shape[-2]):  # only these rows, but all the keys
+    queries, keys = Parts.of(rows), Parts.of(columns, call.n_k)
+    first, last = queries.edges[0], queries.edges[-1]
+    if (first, last) != (0, call.n_q):  # only these rows, but all the keys
         call = replace(
             cut(replace(call, causal=False, window=None), first, last), causal=call.causal, window=call.window
         )
-    row_edges, (to_rows, sizes) = _edges_and_places(rows, first, last)
-    key_edges, (to_columns, widths) = _edges_and_places(columns, 0, n_k)
-    peaks = how == "max"
-    found: Any = measure(
-        call, key_edges=key_edges, row_edges=[at - first for at in row_edges], peaks=peaks, tick=tick
-    ).pooled  # (heads, fine rows, fine columns)
-    if peaks:
-        by_column = [found[:, :, place].max(-1) for place in to_columns.T > 0]
-        by_row = [np.stack(by_column, -1)[:, place].max(1) for place in to_rows.T > 0]
+    edges = [at - first for at in queries.edges]
+    found = measure(call, key_edges=keys.edges, row_edges=edges, peaks=how == "max", tick=tick).pooled
+    return _joined(found, queries, keys, how)
+
+
+def pool_weights(
+    blocks: Iterable[tuple[int, int, Any]], rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean"
+) -> Any:
+    """As `pool`, of weights that are there: blocks of rows, each with its first row, last + 1, and (heads, rows, n_k)."""
+    queries, peaks = Parts.of(rows), how == "max"
+    first, last = queries.edges[0], queries.edges[-1]
+    keys, masses = None, []
+    for lo, hi, block in blocks:
+        keys = Parts.of(columns, block.shape[-1]) if keys is None else keys
+        a, b = max(lo, first), min(hi, last)
+        if a < b:
+            masses.append(pool_keys(block[:, a - lo : b - lo], keys.edges, peaks))  # (heads, rows, bins)
+    assert keys is not None
+    edges = [at - first for at in queries.edges]
+    return _joined(pool_rows(np.concatenate(masses, axis=1), edges, peaks), queries, keys, how)
+
+
+def _joined(found: Any, rows: Parts, columns: Parts, how: str) -> Any:
+    """Bins (heads, row bins, key bins) put together as the parts have them → (heads, rows, columns)."""
+    if how == "max":
+        by_column = [found[:, :, place].max(-1) for place in columns.places.T > 0]
+        by_row = [np.stack(by_column, -1)[:, place].max(1) for place in rows.places.T > 0]
         return np.stack(by_row, 1)  # (heads, rows, columns)
-    each = to_rows * np.diff(row_edges)[:, None] / sizes  # (fine rows, rows)
-    mass = each.T.astype(found.dtype) @ (found @ to_columns.astype(found.dtype))  # (heads, rows, columns)
-    return mass / widths.astype(found.dtype) if how == "mean" else mass
+    each = rows.places * np.diff(rows.edges)[:, None] / rows.sizes  # (row bins, rows)
+    mass = each.T.astype(found.dtype) @ (found @ columns.places.astype(found.dtype))  # (heads, rows, columns)
+    return mass / columns.sizes.astype(found.dtype) if how == "mean" else mass
 
 
-def _edges_and_places(parts: Sequence[Ranges], first: int, last: int) -> tuple[list[int], tuple[Any, Any]]:
-    """Edges between all the parts' stretches, which part each bin belongs to (bins, parts), and the parts' sizes."""
-    edges = sorted({first, last, *(at for part in parts for span in part for at in span)})
-    places = np.zeros((len(edges) - 1, len(parts)))
-    for at, part in enumerate(parts):
-        for a, b in part:
-            places[edges.index(a) : edges.index(b), at] = 1
-    return edges, (places, places.T @ np.diff(edges))
+def single_tokens(parts: Sequence[Ranges]) -> list[int] | None:
+    """The tokens that are the parts, where each part is one token; None where not."""
+    single = all(len(part) == 1 and part[0][1] - part[0][0] == 1 for part in parts)
+    return [part[0][0] for part in parts] if single else None
+
+
+def visible_parts(call: Call, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Any:
+    """Whether any query of a row part may see any key of a column part → (rows, columns); None where all may.
+
+    A part of several stretches counts as all that lies between its ends, but for the keys of a mask.
+    """
+    queries, keys = (np.array([(part[0][0], part[-1][1] - 1) for part in parts]) for parts in (rows, columns))
+    position = positions(call)[queries]  # (rows, 2)
+    least, greatest = attention.visible_gaps(call.causal, call.window)
+    widest = position[:, None, 1] - keys[None, :, 0]  # (rows, columns)
+    narrowest = position[:, None, 0] - keys[None, :, 1]  # (rows, columns)
+    shown = (widest >= least) & (narrowest <= greatest)  # (rows, columns)
+    if call.mask is not None:
+        shown &= visible_mask(as_numpy(call.mask), queries, columns)
+    return None if shown.all() else shown
+
+
+def visible_mask(mask: Any, queries: Any, columns: Sequence[Ranges]) -> Any:
+    """Whether a mask (n_q or 1, n_k) shows any key of a column part to rows first … last (rows, 2) → (rows, columns)."""
+    some = [mask[a : b + 1].any(0) if len(mask) > 1 else mask[0] for a, b in queries]
+    by_row = np.stack(some)  # (rows, n_k)
+    return np.stack([np.any([by_row[:, a:b].any(1) for a, b in part], axis=0) for part in columns], 1)
 
 
 def even(first: int, last: int, most: int) -> list[Ranges]:
     """At most `most` parts of tokens [first, last), as wide as each other but for the last."""
     return [((first + a, first + b),) for a, b in pairs(even_edges(last - first, most))]
-
-
-def overview(call: Call, size: int = 256, how: str = "mean") -> Any:
-    """The weights pooled to a grid of at most size × size even cells → (heads, rows, columns)."""
-    n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
-    return pool(call, even(0, n_q, size), even(0, n_k, size), how)
 
 
 def effective_rank(grids: Any) -> Any:

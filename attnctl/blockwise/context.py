@@ -20,8 +20,7 @@ def fused_context(call: Call) -> Array:
     if is_short(call):
         return attention.run(call).context
     bent = call.soft_cap is not None or call.bias is not None or call.sinks is not None
-    n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
-    square = n_q == n_k and call.offset in (None, 0)
+    square = call.n_q == call.n_k and call.first_position == 0
     same = call.values.shape[-1] == call.queries.shape[-1]
     if bent or call.keep is not None or call.window is not None or (call.causal and not square) or not same:
         return attention.namespace(call.queries).concat([steps.context for *_, steps in row_blocks(call)], axis=-2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -14,6 +14,8 @@ from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 from attnctl.blockwise import MEMORY, cut, positions
 
+Cells = Callable[[Any, Any], Any]  # queries (grids, r), keys (grids, c) → something of (…, grids, r, c)
+
 
 def weights_between(call: Call, logsumexp: Any, rows: Any, columns: Any) -> Any:
     """Exact weights of small grids cut from the matrix: rows (grids, r), columns (grids, c) → (heads, grids, r, c).
@@ -21,9 +23,9 @@ def weights_between(call: Call, logsumexp: Any, rows: Any, columns: Any) -> Any:
     `logsumexp` (heads, n_q) as from `measure`. With r = c = 1, these are single weights (i, j), each O(d).
     """
     queries, keys = call.queries, call.keys
-    n_heads, (n_q, n_k) = queries.shape[0], (queries.shape[-2], keys.shape[-2])
+    n_heads, (n_q, n_k) = queries.shape[0], (call.n_q, call.n_k)
     share = n_heads // keys.shape[0]
-    seen = _seen(call, rows, columns)  # (grids, r, c)
+    seen = visible_at(call, rows, columns)  # (grids, r, c)
     bias = None if call.bias is None else _broadcast(call.bias, (n_heads, n_q, n_k))
     found = np.empty((n_heads, *seen.shape), np.float32)
     for head in range(n_heads):
@@ -47,58 +49,57 @@ def _broadcast(array: Array, shape: tuple[int, ...]) -> Array:
     return np.broadcast_to(array, shape) if isinstance(array, np.ndarray) else array.broadcast_to(shape)
 
 
-def _seen(call: Call, rows: Any, columns: Any) -> Any:
-    """The mask, for small grids → (grids, r, c)."""
-    gap = positions(call)[rows][:, :, None] - columns[:, None, :]  # (grids, r, c)
-    seen = gap >= 0 if call.causal else np.ones_like(gap, dtype=bool)
-    if call.window is not None:
-        seen &= np.abs(gap) < call.window
+def visible_at(call: Call, rows: Any, columns: Any) -> Any:
+    """The mask of small grids cut from the matrix: rows (grids, r), columns (grids, c) → (grids, r, c)."""
+    mask = np.ones((len(rows), rows.shape[1], columns.shape[1]), bool)
     if call.mask is not None:
-        mask = as_numpy(_broadcast(call.mask, (call.queries.shape[-2], call.keys.shape[-2])))
-        seen &= mask[rows[:, :, None], columns[:, None, :]]
-    return seen
+        whole = as_numpy(_broadcast(call.mask, (call.n_q, call.n_k)))  # (n_q, n_k)
+        mask = whole[rows[:, :, None], columns[:, None, :]]  # (grids, r, c)
+    return attention.visible(positions(call)[rows], columns, causal=call.causal, window=call.window, mask=mask)
 
 
-def at_offset(call: Call, logsumexp: Any, offset: int) -> Any:
+def at_offset(cells: Cells, positions: Any, n_k: int, offset: int) -> Any:
     """Each query's weight on the key `offset` places from itself: 0 itself, -1 the one before → (heads, n_q).
 
-    NaN where there is no such key.
+    `cells` answers the weights of small grids, `positions` (n_q,) are the queries' places among the keys. NaN where there is
+    no such key.
     """
-    n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
-    columns = positions(call) + offset  # (n_q,)
+    columns = positions + offset  # (n_q,)
     there = np.flatnonzero((columns >= 0) & (columns < n_k))
-    found = np.full((call.queries.shape[0], n_q), np.nan, np.float32)
-    if len(there):
-        found[:, there] = weights_between(call, logsumexp, there[:, None], columns[there][:, None])[:, :, 0, 0]
+    weights = cells(there[:, None], columns[there][:, None])[:, :, 0, 0]  # (heads, there)
+    found = np.full((len(weights), len(positions)), np.nan, np.float32)
+    found[:, there] = weights
     return found
 
 
-def on_copies(call: Call, logsumexp: Any, ids: Sequence[int], shift: int = 0) -> Any:
+def on_copies(cells: Cells, visible: Cells, ids: Sequence[int], shift: int = 0, room: int = MEMORY >> 8) -> Any:
     """Each query's mass on the keys `shift` places after the other copies of its own token → (heads, n).
 
     Shift 0 asks who looks at duplicates, 1 who looks at what followed them (induction: Olsson et al. 2022). Queries and keys
-    are the tokens `ids`. Its own place does not count. NaN where a token has no copy that it could look back to.
+    are the tokens `ids`; `cells` and `visible` answer weights and mask of small grids, of at most about `room` cells.
+    A token's own place does not count. NaN where a token has no copy that it could look back to.
     """
     names = np.asarray(ids)
     n = len(names)
     order = np.argsort(names, kind="stable")
     starts = np.flatnonzero(np.r_[True, np.diff(names[order]) != 0])
     sizes = np.diff(np.r_[starts, n])
-    found = np.full((call.queries.shape[0], n), np.nan, np.float32)
+    found: Any = None
     for size in np.unique(sizes[sizes > 1]).tolist():
         copies = order[starts[sizes == size][:, None] + np.arange(size)]  # (distinct tokens, copies), ascending
-        room = max(1, MEMORY // (16 * call.queries.shape[0] * size))  # rows of `size` weights at a time
-        few, many = min(room, size), max(1, room // size)
+        most = max(1, room // size)  # rows of `size` weights at a time
+        few, many = min(most, size), max(1, most // size)
         for at, lo in product(range(0, len(copies), many), range(0, size, few)):
             everyone = copies[at : at + many]
             rows = everyone[:, lo : lo + few]  # (distinct, rows)
             columns = np.minimum(everyone + shift, n - 1)  # (distinct, copies)
             counts = (rows[:, :, None] != everyone[:, None, :]) & (columns[:, None, :] != rows[:, :, None])
-            counts &= (everyone + shift < n)[:, None, :] & _seen(call, rows, columns)  # (distinct, rows, copies)
-            weights = weights_between(call, logsumexp, rows, columns)  # (heads, distinct, rows, copies)
+            counts &= (everyone + shift < n)[:, None, :] & visible(rows, columns)  # (distinct, rows, copies)
+            weights = cells(rows, columns)  # (heads, distinct, rows, copies)
             mass = np.einsum("hdrc,drc->hdr", weights, counts)  # (heads, distinct, rows)
+            found = np.full((len(weights), n), np.nan, np.float32) if found is None else found
             found[:, rows] = np.where(counts.any(-1), np.minimum(mass, 1), np.nan)
-    return found
+    return np.full((1, n), np.nan, np.float32) if found is None else found
 
 
 # --- whole rows --------------------------------------------------------------------------------------------------
@@ -106,7 +107,7 @@ def on_copies(call: Call, logsumexp: Any, ids: Sequence[int], shift: int = 0) ->
 
 def exact_rows(call: Call, rows: Sequence[int]) -> Any:
     """The weights of the chosen queries → (heads, rows, n_k)."""
-    n_heads, n_k = call.queries.shape[0], call.keys.shape[-2]
+    n_heads, n_k = call.queries.shape[0], call.n_k
     step = max(1, MEMORY // (24 * n_heads * n_k))
     parts = [
         as_numpy(attention.run(attention.select(replace(call, keep=None), rows=list(rows[at : at + step]))).weights)
@@ -117,12 +118,12 @@ def exact_rows(call: Call, rows: Sequence[int]) -> Any:
 
 def row_blocks(call: Call) -> Iterator[tuple[int, int, int, attention.Attended]]:
     """The call a block of rows at a time: first row, last + 1, first key that they may see, the steps."""
-    n_heads, n_q, n_k = call.queries.shape[0], call.queries.shape[-2], call.keys.shape[-2]
+    n_heads, n_q, n_k = call.queries.shape[0], call.n_q, call.n_k
     step = max(1, MEMORY // (24 * n_heads * n_k))
     for lo in range(0, n_q, step):
         hi = min(lo + step, n_q)
         part = cut(call, lo, hi)
-        yield lo, hi, int(positions(call)[lo]) - int(part.offset or 0), attention.run(part)
+        yield lo, hi, lo + call.first_position - int(part.offset or 0), attention.run(part)
 
 
 def top_links(call: Call, count: int) -> tuple[Any, Any]:
@@ -130,16 +131,20 @@ def top_links(call: Call, count: int) -> tuple[Any, Any]:
 
     Strongest first; where fewer keys are visible, the rest have weight 0. The sum of the weights is their coverage.
     """
-    n_heads, n_q = call.queries.shape[0], call.queries.shape[-2]
-    count = min(count, call.keys.shape[-2])
+    n_heads, n_q = call.queries.shape[0], call.n_q
+    count = min(count, call.n_k)
     keys = np.zeros((n_heads, n_q, count), np.int64)
     weights = np.zeros((n_heads, n_q, count), np.float32)
     for lo, hi, first, steps in row_blocks(replace(call, keep=None)):
-        block = as_numpy(steps.weights)  # (heads, rows, keys)
-        most = min(count, block.shape[-1])
-        best = np.argpartition(-block, most - 1, axis=-1)[..., :most]  # (heads, rows, most)
-        values = np.take_along_axis(block, best, -1)
-        order = np.argsort(-values, axis=-1, kind="stable")
-        keys[:, lo:hi, :most] = np.take_along_axis(best, order, -1) + first
-        weights[:, lo:hi, :most] = np.take_along_axis(values, order, -1)
+        best, values = strongest(as_numpy(steps.weights), count)  # (heads, rows, most)
+        keys[:, lo:hi, : best.shape[-1]], weights[:, lo:hi, : best.shape[-1]] = best + first, values
     return keys, weights
+
+
+def strongest(weights: Any, count: int) -> tuple[Any, Any]:
+    """The keys of the `count` largest weights of each row, and those weights, strongest first: (heads, rows, count) each."""
+    most = min(count, weights.shape[-1])
+    best = np.argpartition(-weights, most - 1, axis=-1)[..., :most]  # (heads, rows, most)
+    values = np.take_along_axis(weights, best, -1)
+    order = np.argsort(-values, axis=-1, kind="stable")
+    return np.take_along_axis(best, order, -1), np.take_along_axis(values, order, -1)

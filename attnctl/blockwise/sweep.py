@@ -22,7 +22,7 @@ import torch
 
 from attnctl.attention import Call
 from attnctl.blockwise import Facts, pairs
-from attnctl.blockwise.tiles import FLOOR, Group, first_position, fusible, grid, open_group, row_tiles, shaped
+from attnctl.blockwise.tiles import FLOOR, Group, fusible, grid, open_group, row_tiles, shaped
 
 KEYS = {"cpu": 128}  # keys in a block; elsewhere 512
 ELEMENTS = {"cpu": 1 << 19}  # numbers in a block's buffer, to stay in a CPU's cache; elsewhere 1 << 26
@@ -112,8 +112,8 @@ def block_rows(
     # squared about the row's own mean, since a difference of squares would cancel
     torch.sub(local[:, None], mean[:, None], out=shifted)
     variance = shifted.square_().mul_(e).sum(1) / total  # (heads, rows)
-    at = torch.arange(lo, hi, device=e.device) + (first_position(group.call) - middle)  # (rows,)
-    if lo + first_position(group.call) < b - 1 and a < hi - 1 + first_position(group.call):  # keys on both sides
+    at = torch.arange(lo, hi, device=e.device) + (group.call.first_position - middle)  # (rows,)
+    if lo + group.call.first_position < b - 1 and a < hi - 1 + group.call.first_position:  # keys on both sides
         gaps = (at.to(e.dtype) - local[:, None]).abs()  # (keys, rows)
         distance = torch.mul(e, gaps, out=shifted).sum(1) / total  # (heads, rows)
     else:

@@ -33,43 +33,41 @@ def as_torch(call: Call) -> Call:
 # --- which rows see which keys -----------------------------------------------------------------------------------
 
 
-def first_position(call: Call) -> int:
-    """The place of the first query among the keys."""
-    return call.keys.shape[-2] - call.queries.shape[-2] if call.offset is None else call.offset
-
-
 def row_tiles(call: Call, a: int, b: int, most: int) -> Iterator[tuple[int, int, bool]]:
     """Ranges [lo, hi) of at most `most` rows that see some of keys [a, b), and whether each sees them all.
 
     Causality and windows are decided here by arithmetic; only tiles on a border need a mask.
     """
-    n_q, offset = call.queries.shape[-2], first_position(call)
-    past = math.inf if call.window is None else call.window  # how far back a query sees, and one more
-    ahead = 1 if call.causal else past  # how far ahead, and one more
-    seen = (a - ahead, b - 1 + past)  # positions strictly between these see a key of the block
-    all_seen = (b - 1 - ahead, a + past)  # strictly between these, every key
-    borders = [seen[0] + 1, all_seen[0] + 1, all_seen[1], seen[1], a, b]
+    n_q, offset = call.n_q, call.first_position
+    least, greatest = attention.visible_gaps(call.causal, call.window)
+    seen = (a + least, b + greatest)  # queries at these positions, the last excluded, see a key of the block
+    all_seen = (b - 1 + least, a + greatest + 1)  # these, the last excluded, every key
+    borders = [*seen, *all_seen, a, b]
     cuts = sorted({0, n_q, *(int(at) - offset for at in borders if math.isfinite(at) and 0 < at - offset < n_q)})
     for lo, hi in zip(cuts, cuts[1:], strict=False):
         first, last = lo + offset, hi - 1 + offset
-        if last <= seen[0] or first >= seen[1]:
+        if last < seen[0] or first >= seen[1]:
             continue
-        whole = call.mask is None and first > all_seen[0] and last < all_seen[1]
+        whole = call.mask is None and first >= all_seen[0] and last < all_seen[1]
         for at in range(lo, hi, most):
             yield at, min(at + most, hi), whole
 
 
 def hidden(call: Call, lo: int, hi: int, a: int, b: int) -> torch.Tensor:
     """True where key [a, b) is hidden from query [lo, hi) → (keys, rows)."""
-    at = torch.arange(lo, hi, device=call.queries.device) + first_position(call)  # (rows,)
+    device, first = call.queries.device, call.first_position
+    at, keys = (
+        torch.arange(lo + first, hi + first, device=device),
+        torch.arange(a, b, device=device),
+    )  # (rows,), (keys,)
     mask = None if call.mask is None else torch.broadcast_to(call.mask, grid(call))[lo:hi, a:b]  # (rows, keys)
-    shown: Any = attention.visible(at - a, b - a, causal=call.causal, window=call.window, mask=mask)  # (rows, keys)
+    shown: Any = attention.visible(at, keys, causal=call.causal, window=call.window, mask=mask)  # (rows, keys)
     return torch.logical_not(shown.T)  # (keys, rows)
 
 
 def grid(call: Call) -> tuple[int, int]:
     """How many queries and keys."""
-    return call.queries.shape[-2], call.keys.shape[-2]
+    return call.n_q, call.n_k
 
 
 # --- some heads, ready to sweep ----------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def _form(output: str | None, json: bool) -> str:
 def _pair(a: str, b: str, text: str | None, file: str | None, options: dict[str, Any]) -> Comparison:
     """Both sides as traces, named as the user named them."""
     from attnctl.readings.comparison import compare as paired
-    from attnctl.readings.record import record
+    from attnctl.sources import record
 
     if text is None and file is None:
         if a == b == "-":

@@ -91,7 +91,7 @@ def _trace(
     model: Any, text: str, layer: str | None, head: str | None, query: str | None, narrow: bool
 ) -> tuple[Trace, int | None]:
     """The trace that was asked for, and the index of the query token, if one was named."""
-    from attnctl.readings.record import record
+    from attnctl.sources import record
     from attnctl.tokens import checked, find
 
     info = model.info
@@ -115,7 +115,7 @@ def _read_otherwise(
 ) -> tuple[Trace, int | None]:
     """The trace by words or by another measure of the weights, and the index of the query token in it."""
     from attnctl.readings.measures import by_words, check_measure, measured
-    from attnctl.readings.record import record
+    from attnctl.sources import record
     from attnctl.tokens import find
 
     check_measure(measure, head is not None)

@@ -103,23 +103,24 @@ def _facts(
 ) -> Overview:
     """The facts of the heads chosen; with `probe`, induction and duplicates as it finds them."""
     from attnctl.cli.lengthy import check_cost, progress
-    from attnctl.readings import survey
-    from attnctl.tokens import checked
+    from attnctl.models.probe import probe as probed
+    from attnctl.readings.head_statistics import HeadStatisticsReading
+    from attnctl.readings.survey import OverviewReading
+    from attnctl.sources import TextSource
 
-    words = checked(o.text_of(text, file))
+    words = o.text_of(text, file)
     model = o.model_of(options)
     info = model.info
     layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
     chosen = o.selection(head, info.n_heads or 1, "head", info.name)
-    tokens = model.tokenize(words)
+    source = TextSource(model, words)
     count = len(chosen or range(info.n_heads or 1)) * len(layers or range(info.n_layers or 1))
-    check_cost(info, len(tokens), count)
-    with progress(f"{len(tokens):,} tokens, {count} heads") as tick:
-        found = survey.survey(
-            model, words, survey.Ask(facts=True), layers=layers, heads=chosen, tokens=tokens, tick=tick
-        )
+    check_cost(info, len(source.tokens), count)
+    statistics = HeadStatisticsReading(source.tokens, source.key_tokens == source.tokens)
+    with progress(f"{len(source.tokens):,} tokens, {count} heads") as tick:
+        found = source.read(OverviewReading(statistics=statistics), layers, chosen, tick)
     if probe:
-        scores = survey.probe(model, layers=layers, heads=chosen)
+        scores = probed(model, layers=layers, heads=chosen)
         found = replace(found, facts=tuple(_probed(fact, *scores[fact.layer, fact.head]) for fact in found.facts))
     o.say(found.notes)
     return found

@@ -129,7 +129,7 @@ def _over_training(
         pages, labels = over_training(run, text, layer, head, options)
         write_page(pages, output, labels=labels, over_training=True)
         return
-    from attnctl.readings.record import record
+    from attnctl.sources import record
     from attnctl.steps import focus
 
     steps = steps_of(run)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from attnctl.readings.heatmap import Reading
     from attnctl.readings.overview import Part
     from attnctl.readings.trace import ModelInfo
+    from attnctl.sources import Source
     from attnctl.tokens import Token
 
 PAIRS_A_SECOND = 2e8  # weights swept by one thread
@@ -65,8 +66,10 @@ def overview(
     log: bool = False,
 ) -> Reading:
     """The pooled grids of a long text, at most `room` cells wide. Raises UsageError for a zoom that is not there."""
+    from attnctl.readings.grid import GridReading
     from attnctl.readings.heatmap import left_out, of_overview, told
-    from attnctl.readings.survey import Ask, survey
+    from attnctl.readings.survey import OverviewReading
+    from attnctl.sources import LayerwiseSource, TextSource
 
     assert isinstance(given, Asked)
     info = given.model.info
@@ -80,9 +83,11 @@ def overview(
     rows, columns = _parts(given.text, tokens, zoom, size, out, count == 1 or room is not None)
     check_cost(info, len(tokens), count)
     how = "mass" if zoom.spans is not None else zoom.pool or "mean"
-    ask = Ask(rows, columns, how, hidden=out if renormalise else ())
+    source: Source = TextSource(given.model, given.text, tokens)
+    if renormalise:
+        source = LayerwiseSource(source, lambda layer: layer.without_keys(out))
     with progress(f"{len(tokens):,} tokens, {count} heads") as tick:
-        found = survey(given.model, given.text, ask, layers=layers, heads=heads, tokens=tokens, tick=tick)
+        found = source.read(OverviewReading(GridReading(rows, columns, how)), layers, heads, tick)
     o.say(found.notes)
     reading = of_overview(found, told(tokens, out, renormalise))
     if not log and drowned(reading):

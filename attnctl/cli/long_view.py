@@ -45,15 +45,20 @@ def surveyed(
     model: Model, text: str, tokens: tuple[Token, ...], layer: str | None, head: str | None
 ) -> tuple[Overview, list[Exact]]:
     """The overview of a long text with its strongest links, and the blocks around them, exactly: two runs of the model."""
-    from attnctl.readings.survey import Ask, exact_blocks, survey
+    from attnctl.readings.grid import GridReading
+    from attnctl.readings.links import LinksReading
+    from attnctl.readings.rows import BlocksReading
+    from attnctl.readings.survey import OverviewReading
     from attnctl.render.page.overview import Exact, telling_blocks
+    from attnctl.sources import TextSource
 
     layers, heads = chosen(model, layer, head)
     parts = cells(tokens, text)
-    ask = Ask(rows=parts, columns=parts, pool="mass", links=LINKS)
-    overview = survey(model, text, ask, layers=layers, heads=heads, tokens=tokens)
+    source = TextSource(model, text, tokens)
+    reading = OverviewReading(GridReading(parts, parts, "mass"), links=LinksReading(LINKS))
+    overview = source.read(reading, layers, heads)
     blocks = telling_blocks(overview)
-    found = exact_blocks(model, text, blocks, layers=layers, heads=heads)
+    found = source.read(BlocksReading(blocks), layers, heads)
     exact = [
         Exact(at_layer, at_head, block[:2], block[2:], weights)
         for (at_layer, at_head), grids in found.items()

@@ -193,7 +193,7 @@ def selection(spec: str | None, count: int, what: str, of: str) -> list[int] | N
     """
     if spec is None or spec == "all":
         return None
-    from attnctl.readings.record import selected
+    from attnctl.selection import selected
 
     return selected(spec, count, what, of)
 

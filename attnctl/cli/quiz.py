@@ -36,7 +36,7 @@ def quiz(
     if "-" in (text, file) and not json:
         raise UsageError("standard input is where the answers come from: give the text in quotes or as --file FILE")
     from attnctl.readings.quiz import questions
-    from attnctl.readings.record import record
+    from attnctl.sources import record
     from attnctl.tokens import find
 
     text = o.text_of(text, file)

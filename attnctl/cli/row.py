@@ -73,13 +73,14 @@ def _row(
     count: int,
     at: int | None,
 ) -> LongRow:
-    from attnctl.readings.survey import long_row
+    from attnctl.readings.rows import RowReading
+    from attnctl.sources import TextSource
 
     if at is None:
         at = len(tokens) - 1
         o.say((f"the text has {len(tokens):,} tokens: shown is where the last one looks (--query names another)",))
     with progress(f"{len(tokens):,} tokens, {count} heads") as tick:
-        row = long_row(model, text, at, layers=layers, heads=heads, tokens=tokens, tick=tick)
+        row = TextSource(model, text, tokens).read(RowReading(at), layers, heads, tick)
     o.say(row.notes)
     return row
 
@@ -93,7 +94,9 @@ def _links(
     count: int,
     top: int,
 ) -> Overview:
-    from attnctl.readings.survey import Ask, survey
+    from attnctl.readings.links import LinksReading
+    from attnctl.readings.survey import OverviewReading
+    from attnctl.sources import TextSource
 
     size = 16.0 * count * len(tokens) * min(top, len(tokens))
     if size > LARGEST:
@@ -103,7 +106,8 @@ def _links(
         )
     check_cost(model.info, len(tokens), count)
     with progress(f"{len(tokens):,} tokens, {count} heads") as tick:
-        found = survey(model, text, Ask(links=top), layers=layers, heads=heads, tokens=tokens, tick=tick)
+        reading = OverviewReading(links=LinksReading(top))
+        found = TextSource(model, text, tokens).read(reading, layers, heads, tick)
     o.say(found.notes)
     return found
 

@@ -90,7 +90,7 @@ def asked(source: str | None, file: str | None, tokens: str | None, options: dic
 def chosen(given: Asked | Given, layer: str | None, head: str | None, *, predictions: bool = True) -> Chosen:
     """The trace of what was asked for, the model run for a text, and the layers and heads selected."""
     if isinstance(given, Asked):
-        from attnctl.readings.record import record
+        from attnctl.sources import record
 
         info, name = given.model.info, given.model.info.name
         layers, heads = (

@@ -1,27 +1,25 @@
 """Where the numbers come from: one file a kind, one registry; naming a model imports only its file.
 
-A model tokenises a text and runs it layer by layer, handing each layer's queries, keys and values to a visitor. The
-visitor of `record` keeps every step as a Trace; the visitors of long texts keep facts about a matrix that is never built.
+A model tokenises a text and runs it layer by layer, handing each layer's attention to a visitor.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from attnctl.attention import Array, Call
 from attnctl.errors import UsageError
 from attnctl.limits import RANGES, check
 from attnctl.models.huggingface.hub import CHECKPOINT_OPTIONS, KNOWN, is_checkpoint
-from attnctl.readings.record import Run, record
-from attnctl.readings.trace import ModelInfo, Trace
-from attnctl.tokens import Token, checked, find
+from attnctl.readings.trace import Trace
+from attnctl.sources import Model, record
+from attnctl.tokens import checked, find
 
-__all__ = ["Model", "Visit", "attend", "open_model", "record"]
+__all__ = ["Model", "attend", "open_model", "record"]
 
 DEFAULT = "demo"
 
@@ -33,22 +31,6 @@ REGISTRY = {
     "random": "attnctl.models.builtin.random:open_random",
     "dot": "attnctl.models.builtin.dot:open_dot",
 }
-
-# what is called with (layer, call) and answers the context (heads, n, d_v), or None to have the model compute it; it raises
-# Enough (of `record`) where nothing that follows is wanted
-Visit = Callable[[int, Call], Array | None]
-
-
-class Model(Protocol):
-    """What a model must offer."""
-
-    info: ModelInfo
-
-    def tokenize(self, text: str) -> tuple[Token, ...]:
-        """The tokens of a text."""
-
-    def run(self, tokens: Sequence[Token], visit: Visit, text: str = "") -> Run:
-        """The text through every layer, `visit` called with each layer's attention on the way, until it raises Enough."""
 
 
 def open_model(name: str = DEFAULT, **options: Any) -> Model:

@@ -9,12 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnctl import attention
-from attnctl.arrays import as_numpy
-from attnctl.attention import Call
-from attnctl.blockwise import Tick, cut, effective_rank, even_edges, measure, positions
-from attnctl.blockwise.rows import at_offset, on_copies
+from attnctl.blockwise import effective_rank
 from attnctl.errors import AttnctlError
+from attnctl.layer import LayerAttention, Run
 from attnctl.tokens import Token
 
 RANKED = 64  # cells a side of the overview whose effective rank is told
@@ -86,22 +83,39 @@ class HeadStatistics:
         return known | {"names": list(self.names)}
 
 
-def facts(
-    layer: int, call: Call, heads: Sequence[int], tokens: Sequence[Token], tick: Tick | None = None
-) -> list[HeadStatistics]:
-    """The statistics of each head of one call. Raises AttnctlError where its scores are NaN or infinite."""
-    n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
-    own = n_q == n_k == len(tokens)  # the keys are the queries' own tokens
-    marks = np.zeros((3, n_k), bool)
+class HeadStatisticsReading:
+    """The statistics of every head of every layer of a text; `own` where the keys are the queries' own `tokens`."""
+
+    predicts = False
+
+    def __init__(self, tokens: Sequence[Token], own: bool = True) -> None:
+        self._tokens, self._own = tokens, own
+        self._heads: list[HeadStatistics] = []
+
+    def take(self, layer: LayerAttention) -> None:
+        """Take in one layer. Raises AttnctlError where its scores are NaN or infinite."""
+        self._heads += head_statistics(layer, self._tokens, self._own)
+
+    def value(self, run: Run) -> tuple[HeadStatistics, ...]:
+        """The statistics, layer by layer."""
+        return tuple(self._heads)
+
+
+def head_statistics(layer: LayerAttention, tokens: Sequence[Token], own: bool = True) -> list[HeadStatistics]:
+    """The statistics of each head of one layer; `own` where the keys are the queries' own `tokens`.
+
+    Raises AttnctlError where its scores are NaN or infinite.
+    """
+    own = own and layer.n_q == layer.n_k == len(tokens)
+    marks = np.zeros((3, layer.n_k), bool)
     marks[0, 0] = True
     if own:
         marks[1] = [token.special for token in tokens]
         marks[2] = [is_punctuation(token) for token in tokens]
-    row_edges, key_edges = even_edges(n_q, RANKED), even_edges(n_k, RANKED)
-    found: Any = measure(call, key_edges=key_edges, row_edges=row_edges, marks=marks, rows=True, tick=tick)
+    found: Any = layer.statistics(marks, RANKED)
     if not np.isfinite(found.entropy).all():  # a row that sees nothing has entropy 0
-        raise AttnctlError(f"the scores of layer {layer} are no finite numbers: see the weights up to there")
-    most = np.log(np.maximum(visible_counts(call), 1))  # (n_q,), nats
+        raise AttnctlError(f"the scores of layer {layer.layer} are no finite numbers: see the weights up to there")
+    most = np.log(np.maximum(layer.visible_counts(), 1))  # (n_q,), nats
     means: dict[str, Any] = {
         "entropy": found.entropy.mean(-1),
         "entropy_share": (found.entropy[:, most > 0] / most[most > 0]).mean(-1) if (most > 0).any() else None,
@@ -113,13 +127,13 @@ def facts(
         "rank": effective_rank(found.pooled),
     }
     for name, offset in (("self", 0), ("previous", -1), ("next", 1)):
-        hidden = not own or (offset > 0 and (call.causal or not _sees_ahead(call)))
-        means[name] = None if hidden else _mean(at_offset(call, found.logsumexp, offset))
+        hidden = not own or (offset > 0 and not _sees_ahead(layer))
+        means[name] = None if hidden else _mean(layer.at_offset(offset))
     ids = [(token.id, token.text) for token in tokens]
     names = {name: at for at, name in enumerate(dict.fromkeys(ids))}
     for name, shift in (("induction", 1), ("duplicate", 0)):
-        means[name] = _mean(on_copies(call, found.logsumexp, [names[at] for at in ids], shift)) if own else None
-    return [named(HeadStatistics(layer, head, _of_head(means, at))) for at, head in enumerate(heads)]
+        means[name] = _mean(layer.on_copies([names[at] for at in ids], shift)) if own else None
+    return [named(HeadStatistics(layer.layer, head, _of_head(means, at))) for at, head in enumerate(layer.heads)]
 
 
 def _of_head(means: dict[str, Any], at: int) -> dict[str, float | None]:
@@ -142,29 +156,13 @@ def _mean(rows: Any) -> Any:
     return rows[:, there].mean(-1) if there.any() else None
 
 
-def _sees_ahead(call: Call) -> bool:
-    return call.mask is None or bool(as_numpy(call.mask)[0, 1:].any())
+def _sees_ahead(layer: LayerAttention) -> bool:
+    """Whether the first query may look at a later key."""
+    first, later = np.zeros((1, 1), int), np.arange(1, layer.n_k)[None]  # (1, 1), (1, n_k - 1)
+    return bool(layer.visible_at(first, later).any())
 
 
 def is_punctuation(token: Token) -> bool:
     """Whether a token is nothing but punctuation."""
     signs = token.text.strip()
     return bool(signs) and not token.special and all(unicodedata.category(sign)[0] == "P" for sign in signs)
-
-
-def visible_counts(call: Call) -> Any:
-    """How many keys each query may see → (n_q,)."""
-    place, n_k = positions(call), call.keys.shape[-2]
-    if call.mask is not None:
-        parts = (cut(call, lo, min(lo + 512, len(place))) for lo in range(0, len(place), 512))
-        return np.concatenate([_shown(part).sum(-1) for part in parts])
-    low = np.zeros_like(place) if call.window is None else np.maximum(0, place - call.window + 1)
-    high = np.full_like(place, n_k) if call.window is None else np.minimum(n_k, place + call.window)
-    return (np.minimum(high, place + 1) if call.causal else high) - low
-
-
-def _shown(call: Call) -> Any:
-    """The whole mask of a call with few rows → (n_q, n_k)."""
-    n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
-    mask = np.broadcast_to(as_numpy(call.mask), (n_q, n_k))
-    return attention.visible(positions(call), n_k, causal=call.causal, window=call.window, mask=mask)

@@ -15,10 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnctl import attention
-from attnctl.arrays import as_numpy
-from attnctl.attention import Call
 from attnctl.errors import AttnctlError
+from attnctl.layer import LayerAttention
 from attnctl.models.builtin.stack import Stack
 from attnctl.training import grammar, lexicon, network
 from attnctl.training.grammar import Habits, Link, Sentence
@@ -210,10 +208,8 @@ def word_weights(model: Any, sentence: Sentence) -> Any:
     pool = (word_of[:, None] == np.arange(len(sentence.words))[None, :]).astype(np.float32)  # (n, words)
     kept: dict[int, Any] = {}
 
-    def visit(layer: int, call: Call) -> Any:
-        steps = attention.run(call)
-        kept[layer] = as_numpy(steps.weights)[:, last] @ pool  # (heads, words, words)
-        return steps.context
+    def visit(layer: LayerAttention) -> None:
+        kept[layer.layer] = layer.weights()[:, last] @ pool  # (heads, words, words)
 
     model.run(tokens, visit, text)
     return np.stack([kept[layer] for layer in sorted(kept)])  # (layers, heads, words, words)

@@ -18,11 +18,10 @@ from PIL import Image
 from attnctl.batching.corpus_statistics import added, merged
 from attnctl.formats.trace_json import trace_from_json
 from attnctl.models import open_model
-from attnctl.readings.head_statistics import STATISTICS
-from attnctl.readings.record import record
-from attnctl.readings.survey import Ask, survey
+from attnctl.readings.head_statistics import STATISTICS, HeadStatisticsReading
 from attnctl.readings.trace_arrays import HEAD_FIELD_ARRAYS
 from attnctl.render.figure import contact_sheet
+from attnctl.sources import TextSource, record
 from tests.batching.test_resume import check_whole, contents, killed_midway, manifest, sentences
 from tests.conftest import process
 
@@ -70,7 +69,9 @@ def test_statistics_are_those_of_the_texts_one_by_one(run: Run, tmp_path: Path) 
     run("batch", file, "-o", tmp_path / "out", "--format", "statistics", "--jobs", "1")
     model = open_model("demo")
     known = [
-        survey(model, text, Ask(facts=True)).facts for text in file.read_text(encoding="utf-8").splitlines() if text
+        TextSource(model, text).read(HeadStatisticsReading(model.tokenize(text)))
+        for text in file.read_text(encoding="utf-8").splitlines()
+        if text
     ]
     with (tmp_path / "out" / "statistics.csv").open() as table:
         found = list(csv.DictReader(table))

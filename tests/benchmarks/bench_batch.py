@@ -64,9 +64,9 @@ def pictures() -> None:
         return
     from attnctl.models import open_model
     from attnctl.readings.heatmap import read
-    from attnctl.readings.record import record
     from attnctl.render.figure.look import Look
     from attnctl.render.figure.raster import png
+    from attnctl.sources import record
 
     model = open_model("random")
     traces = [record(model, text) for text in texts(60, 10)]

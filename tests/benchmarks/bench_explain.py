@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from attnctl.models import open_model
-from attnctl.readings.record import record
+from attnctl.sources import record
 
 N, HEADS, D_MODEL = 1000, 8, 512
 

@@ -16,30 +16,30 @@ HEADS, D = 12, 64
 CHILD = """
 import json, resource, sys, time
 import numpy as np, torch
-from attnctl import attention, statistics
-from attnctl.blockwise import rows
+from attnctl import attention, blockwise
+from attnctl.layer.computed import ComputedLayer
 what, n, heads, d = sys.argv[1], *map(int, sys.argv[2:])
 torch.manual_seed(0)
 q, k, v = torch.randn(3, heads, n, d)
 call = attention.Call(q, k, v, causal=True)
-edges = statistics.even_edges(n, 256)
+cells = blockwise.even(0, n, 256)
 
 def fused():
     torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)
 
 def overview():
-    statistics.overview(call)
+    blockwise.pool(call, cells, cells)
 
 def heads_facts():
     share = 1 / np.arange(1, 20001)  # words as in any language: Zipf
     ids = np.random.default_rng(0).choice(20000, n, p=share / share.sum())
-    coarse = statistics.even_edges(n, 64)
-    facts = statistics.measure(call, key_edges=coarse, row_edges=coarse, rows=True, marks=[np.arange(n) == 0, ids % 10 == 0])
+    layer = ComputedLayer.of(0, call)
+    found = layer.statistics([np.arange(n) == 0, ids % 10 == 0], 64)
     for offset in (0, -1, 1):
-        weights.at_offset(call, facts.logsumexp, offset)
+        layer.at_offset(offset)
     for shift in (0, 1):
-        weights.on_copies(call, facts.logsumexp, ids, shift)
-    statistics.effective_rank(facts.pooled)
+        layer.on_copies(ids, shift)
+    blockwise.effective_rank(found.pooled)
 
 def matrix():
     matrix = (q @ k.mT * d**-0.5).masked_fill_(torch.ones(n, n, dtype=torch.bool).triu_(1), -torch.inf).softmax(-1)
@@ -49,7 +49,8 @@ run = {"fused": fused, "overview": overview, "heads": heads_facts, "matrix": mat
 if what != "matrix":  # the first call loads libraries
     short = call
     torch.nn.functional.scaled_dot_product_attention(q[None, :, :600], k[None, :, :600], v[None, :, :600])
-    statistics.overview(attention.Call(q[:1, :600], k[:1, :600], v[:1, :600], causal=True))
+    few = blockwise.even(0, 600, 256)
+    blockwise.pool(attention.Call(q[:1, :600], k[:1, :600], v[:1, :600], causal=True), few, few)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 best = 1e9
 for _ in range(1 if what == "matrix" else 3):
@@ -65,7 +66,8 @@ print(json.dumps([best, peak + inputs, peak]))
 MODEL = """
 import time, torch
 from attnctl.models import open_model
-from attnctl.readings.survey import Ask, survey
+from attnctl.readings.grid import GridReading
+from attnctl.sources import TextSource
 from attnctl.readings.overview import Part
 from attnctl.blockwise import even
 model = open_model("smollm2")
@@ -78,7 +80,7 @@ def plain():
         model.network(torch.tensor([[token.id for token in tokens]]), logits_to_keep=1, use_cache=False)
 
 def overview():
-    return survey(model, text, Ask(rows=cells, columns=cells), tokens=tokens)
+    return TextSource(model, text, tokens).read(GridReading(cells, cells))
 
 times = {}
 for name, run in (("plain forward", plain), ("with the overviews", overview)):

@@ -14,6 +14,7 @@ from attnctl import attention, blockwise
 from attnctl.attention import Call
 from attnctl.blockwise import rows, sweep, tiles
 from attnctl.blockwise.context import fused_context
+from attnctl.layer.computed import ComputedLayer
 
 KINDS = {
     "full": {},
@@ -79,6 +80,13 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+def swept(call, plain=False):
+    """The layer of a call, its rows' logsumexp found a block at a time."""
+    layer = ComputedLayer.of(0, call)
+    layer.__dict__["_logsumexp"] = blockwise.measure(call, plain=plain).logsumexp
+    return layer
 
 
 WAYS = ("plain", "swept", "swept in tiny blocks")
@@ -158,7 +166,7 @@ def test_more_keys_than_queries(library):
     close(found.pooled[:, 0], np.stack([w[..., :300].sum(-1).mean(-1), w[..., 300:].sum(-1).mean(-1)], -1))
     distance = np.abs(np.arange(350, 400)[:, None] - np.arange(400))
     close(found.distance, (w * distance).sum(-1))
-    close(rows.at_offset(call, found.logsumexp, -1), w[:, np.arange(50), np.arange(349, 399)])
+    close(ComputedLayer.of(0, call).at_offset(-1), w[:, np.arange(50), np.arange(349, 399)])
 
 
 def test_the_kernel_that_tells_its_logsumexp_gives_the_same_masses():
@@ -194,7 +202,7 @@ def test_a_previous_token_head_stands_exactly_one_token_back():
 @pytest.mark.parametrize("how", ["mean", "max"])
 def test_an_overview_cell_is_the_mean_or_the_largest_of_its_weights(how):
     call = make(700, causal=True)
-    grid = blockwise.overview(call, 64, how)
+    grid = blockwise.pool(call, blockwise.even(0, 700, 64), blockwise.even(0, 700, 64), how)
     w = exact(call).weights
     edges = blockwise.even_edges(700, 64)
     assert grid.shape == (4, len(edges) - 1, len(edges) - 1)
@@ -241,8 +249,7 @@ def test_the_rank_of_a_grid():
 @pytest.mark.parametrize("offset", [0, -1, 1, -5])
 def test_one_weight_needs_no_row(kind, offset):
     call = make(200, **KINDS[kind])
-    lse = blockwise.measure(call, plain=False).logsumexp
-    found = rows.at_offset(call, lse, offset)
+    found = swept(call).at_offset(offset)
     w = exact(call).weights
     there = np.arange(max(0, -offset), min(200, 200 - offset))
     close(found[:, there], w[:, there, there + offset])
@@ -255,7 +262,6 @@ def test_mass_on_copies_of_a_token_and_on_what_followed_them(kind, shift):
     n = 150
     call = make(n, **KINDS[kind])
     ids = np.random.default_rng(1).integers(0, 40, n)
-    lse = blockwise.measure(call, plain=False).logsumexp
     steps = exact(call)
     mask = np.ones((n, n), bool) if steps.mask is None else np.asarray(steps.mask)
     wanted = np.full((4, n), np.nan)
@@ -264,7 +270,7 @@ def test_mass_on_copies_of_a_token_and_on_what_followed_them(kind, shift):
         js = [j for j in js if mask[i, j]]
         if js:
             wanted[:, i] = steps.weights[:, i, js].sum(-1)
-    close(rows.on_copies(call, lse, ids, shift), wanted)
+    close(swept(call).on_copies(ids, shift), wanted)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -318,7 +324,8 @@ n, heads = 12288, 4
 q = torch.randn(heads, n, 16, generator=torch.Generator().manual_seed(0))
 call = attention.Call(q, q, q, causal=True)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-blockwise.overview(call, 128)
+cells = blockwise.even(0, n, 128)
+blockwise.pool(call, cells, cells)
 fused_context(call)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 """
@@ -334,8 +341,8 @@ def test_no_matrix_is_ever_held():
 def test_no_share_is_above_one(strength):
     call = make(strength=strength, causal=True)
     for plain in (True, False):
-        lse = blockwise.measure(call, plain=plain).logsumexp
+        layer = swept(call, plain)
         with np.errstate(all="raise", under="ignore", invalid="ignore"):
-            own = rows.at_offset(call, lse, 0)
-            copies = rows.on_copies(call, lse, [at % 3 for at in range(300)])
+            own = layer.at_offset(0)
+            copies = layer.on_copies([at % 3 for at in range(300)])
         assert np.nanmax(own) <= 1 and np.nanmax(copies) <= 1

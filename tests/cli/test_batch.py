@@ -16,7 +16,7 @@ import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.formats.json_schemas import trace_schema
 from attnctl.formats.trace_json import trace_to_json
-from attnctl.readings.record import record
+from attnctl.sources import record
 from tests.batching.test_resume import check_whole, contents, manifest
 
 Run = Callable[..., Any]

@@ -14,7 +14,7 @@ import pytest
 
 from attnctl import models
 from attnctl.models import attend
-from attnctl.readings import survey
+from attnctl.models.probe import probe
 from attnctl.readings.spans import parts_of
 from attnctl.tokens import Token, words
 
@@ -251,16 +251,17 @@ def test_the_probe_finds_an_induction_head():
 
         def run(self, tokens, visit, text=""):
             from attnctl.attention import Call
-            from attnctl.readings.record import Enough, Run
+            from attnctl.layer import Run, StopForward
+            from attnctl.layer.computed import ComputedLayer
 
             ids = np.array([token.id for token in tokens])
             row = np.eye(ids.max() + 1, dtype=np.float32)[ids]
             before = np.vstack([np.zeros_like(row[:1]), row[:-1]])
-            with contextlib.suppress(Enough):
-                visit(0, Call(row[None] * 30, before[None], row[None], scale=1.0, causal=True))
+            with contextlib.suppress(StopForward):
+                visit(ComputedLayer.of(0, Call(row[None] * 30, before[None], row[None], scale=1.0, causal=True)))
             return Run(tuple(tokens))
 
-    induction, duplicate = survey.probe(Induction(), 40)[0, 0]
+    induction, duplicate = probe(Induction(), 40)[0, 0]
     assert induction > 0.99 and duplicate < 0.01
 
 

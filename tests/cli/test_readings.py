@@ -12,7 +12,7 @@ import pytest
 from attnctl.formats.json_schemas import trace_schema
 from attnctl.models import open_model
 from attnctl.models.huggingface import check as checking
-from attnctl.readings.record import record
+from attnctl.sources import record
 
 SCHEMA = trace_schema()
 MODEL = ["--model", "random", "--layers", "3", "--heads", "2", "--d-model", "8"]

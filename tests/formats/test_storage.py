@@ -18,8 +18,13 @@ from attnctl.errors import AttnctlError
 from attnctl.formats.json_schemas import overview_schema
 from attnctl.formats.overview_json import overview_from_json, overview_to_json
 from attnctl.models import open_model
+from attnctl.readings.grid import GridReading
+from attnctl.readings.head_statistics import HeadStatisticsReading
+from attnctl.readings.links import LinksReading
 from attnctl.readings.overview import LongRow, Overview, Part
-from attnctl.readings.survey import Ask, long_row, survey
+from attnctl.readings.rows import RowReading
+from attnctl.readings.survey import OverviewReading
+from attnctl.sources import TextSource
 from tests.conftest import attend
 
 TEXT = "the cat sat on the mat because the cat was warm"
@@ -27,8 +32,13 @@ TEXT = "the cat sat on the mat because the cat was warm"
 
 def surveyed(**asked: Any) -> Overview:
     parts = tuple(Part(f"{a}", ((a, a + 4),)) for a in (0, 4))
-    ask = Ask(**{"rows": parts, "columns": parts, "pool": "mean", "facts": True, "links": 3} | asked)
-    return survey(open_model("random", causal=True, heads=2), TEXT, ask)
+    source = TextSource(open_model("random", causal=True, heads=2), TEXT)
+    readings = {
+        "grid": GridReading(parts, parts),
+        "statistics": HeadStatisticsReading(source.tokens),
+        "links": LinksReading(3),
+    }
+    return source.read(OverviewReading(**readings | asked))
 
 
 def test_an_overview_loads_as_it_was_saved(tmp_path: Path) -> None:
@@ -44,7 +54,7 @@ def test_an_overview_loads_as_it_was_saved(tmp_path: Path) -> None:
 
 
 def test_a_row_loads_as_it_was_saved(tmp_path: Path) -> None:
-    row = long_row(open_model("random", causal=True, heads=2), TEXT, 4)
+    row = TextSource(open_model("random", causal=True, heads=2), TEXT).read(RowReading(4))
     row.save(tmp_path / "row.json")
     back = attnctl.load(tmp_path / "row.json")
     assert isinstance(back, LongRow) and back.query == 4

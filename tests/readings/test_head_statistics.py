@@ -16,12 +16,13 @@ import torch
 
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
-from attnctl import attention
-from attnctl.attention import Array, Call
+from attnctl.attention import Call
 from attnctl.errors import AttnctlError
+from attnctl.layer import LayerAttention
+from attnctl.layer.computed import ComputedLayer
 from attnctl.models import open_model
-from attnctl.readings.head_statistics import facts
-from attnctl.readings.record import record
+from attnctl.readings.head_statistics import head_statistics
+from attnctl.sources import record
 from attnctl.tokens import Token
 from tests.models.huggingface import folders
 
@@ -92,10 +93,9 @@ def test_an_induction_head() -> None:
     tokens = [Token("<|endoftext|>", 0, special=True), *(Token(str(i), i) for i in ids * 2)]
     kept = []
 
-    def visit(layer: int, call: Call) -> Array | None:
-        if layer == 18:
-            kept.append(attention.run(attention.select(call, [6])).weights[0].numpy())
-        return None
+    def visit(layer: LayerAttention) -> None:
+        if layer.layer == 18:
+            kept.append(layer.select([6]).weights()[0])
 
     open_model("smollm2").run(tokens, visit)
     assert np.diagonal(kept[0], -49)[2:].mean() == pytest.approx(0.9, abs=0.02)
@@ -133,7 +133,8 @@ def test_rows_that_see_nothing_are_no_error(n: int) -> None:
     mask = np.ones((n, n), bool)
     mask[:7] = False
     tokens = [Token("a", 0)] * n
-    assert all(math.isfinite(fact["entropy"]) for fact in facts(0, Call(q, k, v, mask=mask), (0, 1), tokens))
+    layer = ComputedLayer.of(3, Call(q, k, v, mask=mask))
+    assert all(math.isfinite(head["entropy"]) for head in head_statistics(layer, tokens))
     q[1, n - 1] = np.nan
     with pytest.raises(AttnctlError, match="the scores of layer 3 are no finite numbers"):
-        facts(3, Call(q, k, v, mask=mask), (0, 1), tokens)
+        head_statistics(ComputedLayer.of(3, Call(q, k, v, mask=mask)), tokens)

@@ -10,9 +10,10 @@ import pytest
 from safetensors import safe_open
 
 from attnctl.attention import Call
+from attnctl.layer import Run
+from attnctl.layer.computed import ComputedLayer
 from attnctl.models import open_model
 from attnctl.models.builtin.bundled import path_of
-from attnctl.readings.record import Run
 from attnctl.readings.trace import ModelInfo
 from attnctl.tokens import words
 from attnctl.training import grammar
@@ -31,7 +32,7 @@ class Made:
         keys = np.eye(n, dtype=np.float32)[None].repeat(2, 0)
         at = np.arange(n)
         queries = 50 * np.stack([np.eye(n)[np.maximum(at - 1, 0)], np.eye(n)[at * 0]]).astype(np.float32)
-        visit(0, Call(queries, keys, keys, scale=1.0, causal=True))
+        visit(ComputedLayer.of(0, Call(queries, keys, keys, scale=1.0, causal=True)))
         return Run(tuple(tokens))
 
 

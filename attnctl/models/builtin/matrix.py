@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from attnctl.arrays import Floats, place, where
-from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import read_bytes
 from attnctl.formats.arrays import finite, read_array
 from attnctl.formats.validation import read_npz
+from attnctl.layer import LayerAttention, Run, StopForward
+from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Settings, info_of
-from attnctl.readings.record import Enough, Run
 from attnctl.readings.trace import LayerTrace, ModelInfo, Trace
 from attnctl.tokens import Token, Tokenize, open_tokenizer
 
@@ -32,15 +32,15 @@ class GivenQKV:
     path: str
     tokenize: Tokenize
 
-    def run(self, tokens: Sequence[Token], visit: Callable[[int, Call], Array | None], text: str = "") -> Run:
+    def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
         """One layer, one call of attention."""
         n = self.queries.shape[1]
         if len(tokens) != n:
             raise AttnctlError(f"{self.path} has {n} rows, but the text has {len(tokens)} tokens: one row a token")
         device = where(self.settings.device, n)
         q, k, v = (place(part, device) for part in (self.queries, self.keys, self.values))
-        with suppress(Enough):
-            visit(0, self.settings.call(0, q, k, v))
+        with suppress(StopForward):
+            visit(ComputedLayer.of(0, self.settings.call(0, q, k, v)))
         return Run(tuple(tokens))
 
 

@@ -13,7 +13,8 @@ from attnctl import attention, limits
 from attnctl.arrays import Floats, as_numpy, place, where
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.readings.record import Enough, Run
+from attnctl.layer import LayerAttention, Run, StopForward
+from attnctl.layer.computed import ComputedLayer
 from attnctl.readings.trace import ModelInfo, Prediction
 from attnctl.tokens import BLANKS, Token, Tokenize, find, words
 
@@ -85,29 +86,20 @@ class Stack:
     predict: str | None = None  # the token after which, or at which, words are predicted; "all" for every one
     notes: tuple[str, ...] = field(default=())
 
-    def run(self, tokens: Sequence[Token], visit: Callable[[int, Call], Array | None], text: str = "") -> Run:
-        """The tokens through every layer; `visit` sees each layer's Call and may answer its context, or raise Enough."""
+    def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
+        """The tokens through every layer; `visit` sees each layer's attention, and may raise StopForward."""
         embeddings = self._input(tokens)
         ran = Run(tuple(tokens), embeddings, notes=self.notes)
         device = where(self.settings.device, len(tokens))
         x = place(embeddings, device)  # (n, d_model)
-        for layer, parameters in enumerate(self.layers):
-            placed = {name: place(array, device) for name, array in parameters.items()}
-            call, told = self._call(layer, x, placed)
+        for number, parameters in enumerate(self.layers):
+            layer = self._layer(number, x, parameters, {name: place(w, device) for name, w in parameters.items()})
             try:
-                ctx = visit(layer, call)
-            except Enough:
+                visit(layer)
+            except StopForward:
                 return ran
-            if ctx is None:
-                from attnctl.blockwise.context import fused_context
-
-                ctx = fused_context(call)  # (heads, n, d_v)
-            out = attention.output(attention.concatenate(ctx), placed.get("W_O"), placed.get("b_O"))  # (n, d_out)
-            told |= {"output": out} | ({"input": x} if layer else {})
-            if self.residual:
-                x = x + out  # (n, d_model)
-                told["residual"] = x
-            ran.extras[layer] = {name: as_numpy(array) for name, array in told.items()} | {"parameters": parameters}
+            output, residual = layer.forward.output_and_residual
+            x = output if residual is None else residual  # (n, d_model)
         if self.unembedding is not None:
             ran.predictions = self._predictions(tokens, as_numpy(x))
         return ran
@@ -125,21 +117,28 @@ class Stack:
             x = x + attention.sinusoidal(np.arange(n, dtype=np.float32), d_model)  # (n, d_model)
         return x
 
-    def _call(self, layer: int, x: Array, parameters: dict[str, Array]) -> tuple[Call, dict[str, Array]]:
+    def _layer(self, number: int, x: Array, parameters: dict[str, Floats], placed: dict[str, Array]) -> ComputedLayer:
+        """One layer's attention over x (n, d_model); `placed` are its parameters where x is."""
         settings, n_heads = self.settings, self.info.n_heads or 1
-        if "W_Q" in parameters:
+        if "W_Q" in placed:
             q, k, v = (
-                attention.project(x, parameters[name], parameters.get(f"b_{name[-1]}")) for name in PROJECTIONS
+                attention.project(x, placed[name], placed.get(f"b_{name[-1]}")) for name in PROJECTIONS
             )  # (heads, n, d_k), (kv_heads, n, d_k), (kv_heads, n, d_v)
         else:
             q = k = v = attention.split_heads(x, n_heads)  # (heads, n, d_model / heads)
-        told: dict[str, Array] = {}
+        beside: dict[str, Any] = {"input": x} if number else {}
         if settings.rope_theta is not None:
             at = place(np.arange(x.shape[0], dtype=np.float32), x)  # (n,)
             angles = attention.rope_angles(at, q.shape[-1], settings.rope_theta)  # (n, d_k / 2)
-            told = {"queries_before_rope": q, "keys_before_rope": k, "rope_angles": angles}
+            beside |= {"queries_before_rope": q, "keys_before_rope": k, "rope_angles": angles}
             q, k = (attention.rope(part, angles, settings.rope_pairs) for part in (q, k))  # (heads, n, d_k)
-        return settings.call(layer, q, k, v), told
+
+        def after(context: Array) -> tuple[Array, Array | None]:
+            side_by_side = attention.concatenate(context)  # (n, heads · d_v)
+            output = attention.output(side_by_side, placed.get("W_O"), placed.get("b_O"))  # (n, d_out)
+            return output, x + output if self.residual else None  # (n, d_model) each
+
+        return ComputedLayer.of(number, settings.call(number, q, k, v), parameters=parameters, after=after, **beside)
 
     def _predictions(self, tokens: Sequence[Token], final: Floats, top: int = 5) -> tuple[Prediction, ...]:
         """The most probable words where they are asked for, at each blank, or after the last: final (n, d_model)."""

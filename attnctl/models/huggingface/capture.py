@@ -10,6 +10,7 @@ from typing import Any
 from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.layer import StopForward
 from attnctl.models.huggingface.attention_interface import (
     Session,
     Site,
@@ -18,7 +19,7 @@ from attnctl.models.huggingface.attention_interface import (
     check_inference,
     follows_interface,
 )
-from attnctl.readings.record import Enough, chosen
+from attnctl.selection import chosen
 
 
 @dataclass(frozen=True)
@@ -90,13 +91,13 @@ def capture(
         context = _keep(wanted, session, traces, site, call)
         missing.discard(site)
         if stop and not missing:
-            raise Enough
+            raise StopForward
         return context
 
     with attending(model, seen, wanted.site) as session:
         missing = {site for site in session.attentions(model) if wanted.site(site)}
         stop = stop and bool(missing)
-        with suppress(Enough):
+        with suppress(StopForward):
             yield traces
         if session.step >= 0 or session.seen:
             wanted.check({site.layer for site in session.seen if wanted.of_kind(site.kind)}, session.architecture)

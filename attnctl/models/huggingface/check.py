@@ -10,8 +10,8 @@ import numpy as np
 
 from attnctl.attention import default_scale
 from attnctl.models import Model
-from attnctl.readings.record import record
 from attnctl.readings.trace import LayerTrace, Trace
+from attnctl.sources import record
 
 # how far two roads may lie apart: rounding, in units of what the number type resolves
 ROUNDING = {"float64": 1e-6, "float32": 1e-6, "bfloat16": 2e-2, "float16": 2e-3}

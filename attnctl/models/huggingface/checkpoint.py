@@ -12,11 +12,13 @@ from typing import Any
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.layer import LayerAttention, Run, StopForward
+from attnctl.layer.computed import ComputedLayer
+from attnctl.layer.stored import StoredLayer
 from attnctl.models.builtin.stack import predicted
 from attnctl.models.huggingface.hub import check_extra, find, need
 from attnctl.models.huggingface.network import info_of, load, running
 from attnctl.models.huggingface.tokenizer import Pieces, open_pieces, read_json
-from attnctl.readings.record import Enough, Run
 from attnctl.readings.trace import ModelInfo, Prediction
 from attnctl.text import shown
 from attnctl.tokens import Token
@@ -51,10 +53,10 @@ class Checkpoint:
             tokens = (*tokens, *self._generated(tokens, len(tokens)))
         return tokens
 
-    def run(self, tokens: Sequence[Token], visit: Callable[[int, Call], Array | None], text: str = "") -> Run:
-        """The tokens through the network; `visit` sees each layer's Call, without the batch, and may answer its context.
+    def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
+        """The tokens through the network; `visit` sees each layer's attention, without the batch.
 
-        Where `visit` raises Enough, the network is left, and predicts nothing.
+        Where `visit` raises StopForward, the network is left, and predicts nothing.
         Raises AttnctlError where the architecture hands over what attnctl does not know.
         """
         from attnctl.models.huggingface.attention_interface import attending, follows_interface
@@ -64,25 +66,30 @@ class Checkpoint:
         ran = Run(tuple(tokens), key_tokens=source if self.kind == "cross" else None)
         inputs = self._inputs(tokens, source)
         told: list[tuple[float, bool]] = []  # each call's scale, and whether it has sinks
-        output = None
+        output, bare = None, False
         with running(self.network, len(tokens) + len(source or ()), self.info.name):
             if follows_interface(self.network):
 
                 def seen(site: Any, call: Call) -> Array | None:
                     told.append((call.effective_scale, call.sinks is not None))
-                    context = visit(site.layer, without_batch(call))
+                    layer = ComputedLayer.of(site.layer, without_batch(call))
+                    visit(layer)
+                    context = layer.forward.context_so_far
                     return None if context is None else context[None]
 
-                with suppress(Enough), attending(self.network, seen, lambda site: site.kind == self.kind):
+                with suppress(StopForward), attending(self.network, seen, lambda site: site.kind == self.kind):
                     output = self.network(**inputs)
             else:
                 output = self.network(**inputs, output_attentions=True)
-                ran.weights = self._own_weights(output)
+                bare = True
+                with suppress(StopForward):
+                    for number, weights in self._own_weights(output).items():
+                        visit(StoredLayer.of(number, weights))
             if len(tokens) <= EMBEDDED:
                 ids = inputs["decoder_input_ids" if source is not None else "input_ids"]
                 ran.embeddings = as_numpy(self.network.get_input_embeddings()(ids)[0])  # (n, d_model)
         ran.predictions = self._predictions(tokens, output)
-        ran.notes = self._notes(tokens, source, bool(ran.weights))
+        ran.notes = self._notes(tokens, source, bare)
         self._tell(ran, told)
         return ran
 

@@ -12,12 +12,14 @@ import numpy as np
 
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
+from attnctl.layer import LayerAttention, Run, StopForward
+from attnctl.layer.computed import ComputedLayer
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.readings.record import Enough, Recording, Run
 from attnctl.readings.trace import Trace
+from attnctl.sources import Pass
 from attnctl.tokens import Token
 
-Visit = Callable[[int, Call], Array | None]
+Visit = Callable[[LayerAttention], None]
 
 CLOSE = {"float32": 1e-4}  # how near a text's weights must be to those it has alone; of other dtypes:
 ROUGH = 5e-2
@@ -33,14 +35,14 @@ def can_batch(model: Any) -> bool:
     return follows_interface(model.network) and not hasattr(model.network.config.get_text_config(), "index_topk")
 
 
-def record_several(model: Checkpoint, recordings: Sequence[Recording]) -> list[Trace]:
+def record_several(model: Checkpoint, recordings: Sequence[Pass[Trace]]) -> list[Trace]:
     """The trace of each recording, all in one pass. Raises AttnctlError as `record`, without saying for which."""
     with np.errstate(all="ignore"):
         runs = _run(model, [recording.tokens for recording in recordings], [r.visit for r in recordings])
-        return [recording.trace(ran) for recording, ran in zip(recordings, runs, strict=True)]
+        return [recording.value(ran) for recording, ran in zip(recordings, runs, strict=True)]
 
 
-def minds_padding(model: Checkpoint, short: Recording, long: Recording) -> bool:
+def minds_padding(model: Checkpoint, short: Pass[Trace], long: Pass[Trace]) -> bool:
     """Whether a text's weights change when it is padded to another's length, as no architecture should let them."""
     alone, beside = _last_weights(model, [short.tokens]), _last_weights(model, [short.tokens, long.tokens])
     return bool(np.abs(alone - beside).max() > CLOSE.get(model.info.dtype, ROUGH))
@@ -48,11 +50,9 @@ def minds_padding(model: Checkpoint, short: Recording, long: Recording) -> bool:
 
 def _last_weights(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> Any:
     """The first text's weights in the last layer that attends: (heads, n, n)."""
-    from attnctl import attention
-
-    seen: list[Call] = []
-    _run(model, texts, [lambda _, call: seen.append(call), *[lambda *_: None] * (len(texts) - 1)])
-    return as_numpy(attention.run(seen[-1]).weights)
+    seen: list[LayerAttention] = []
+    _run(model, texts, [seen.append, *[lambda _: None] * (len(texts) - 1)])
+    return seen[-1].weights()
 
 
 def _run(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit]) -> list[Run]:
@@ -70,13 +70,14 @@ def _run(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence
         told.append((call.effective_scale, call.sinks is not None))
         contexts: list[Array | None] = []
         for b, visit in enumerate(visits):
+            layer = ComputedLayer.of(site.layer, _part(call, b, len(texts[b])))
             try:
-                contexts.append(visit(site.layer, _part(call, b, len(texts[b]))))
-            except Enough:
-                contexts.append(None)
+                visit(layer)
+            except StopForward:
                 over.add(b)
+            contexts.append(None if b in over else layer.forward.context_so_far)
         if len(over) == len(visits):
-            raise Enough
+            raise StopForward
         if any(context is None for context in contexts):
             return None
         whole = call.queries.new_zeros((*call.queries.shape[:-1], call.values.shape[-1]))  # (batch, heads, n, d_v)
@@ -86,7 +87,7 @@ def _run(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence
 
     output = None
     with running(model.network, sum(map(len, texts)), model.info.name):
-        with suppress(Enough), attending(model.network, seen, lambda site: site.kind == model.kind):
+        with suppress(StopForward), attending(model.network, seen, lambda site: site.kind == model.kind):
             output = model.network(**inputs)
         embeddings = as_numpy(model.network.get_input_embeddings()(inputs["input_ids"]))  # (batch, n, d_model)
     runs = []

@@ -21,7 +21,7 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.models import attend, open_model
 from attnctl.models.huggingface import hub
 from attnctl.models.huggingface.check import check
-from attnctl.readings.record import record
+from attnctl.sources import record
 from tests.models.huggingface import architectures as zoo
 from tests.models.huggingface import folders
 

@@ -22,7 +22,6 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.pictures import figure_bytes as image
 from attnctl.models import open_model
 from attnctl.readings.heatmap import left_out, read, rescaled
-from attnctl.readings.record import record
 from attnctl.readings.trace import LayerTrace, ModelInfo, Trace
 from attnctl.render.figure import heatmap as drawings
 from attnctl.render.figure import labels
@@ -33,6 +32,7 @@ from attnctl.render.figure.labels import Labels
 from attnctl.render.figure.layout import TypeSizes
 from attnctl.render.figure.look import Look
 from attnctl.render.figure.numerals import outline
+from attnctl.sources import record
 from attnctl.tokens import Token
 
 TEXT = "Alice will eat pizza because the antidisestablishmentarian chef lives in Naples , and Bob likes it ."
@@ -179,7 +179,7 @@ def test_the_same_bytes_whatever_the_users_settings(form: str, tmp_path: pathlib
         "text.parse_math: False\nimage.interpolation: bicubic\nfont.size: 20\nhatch.color: red\npdf.compression: 0\n"
     )
     code = (
-        "import sys, hashlib; from attnctl.models import open_model; from attnctl.readings.record import record\n"
+        "import sys, hashlib; from attnctl.models import open_model; from attnctl.sources import record\n"
         "from attnctl.formats.pictures import figure_bytes\n"
         "t = record(open_model('random', causal=True), 'Alice will eat pizza 日')\n"
         f"print(hashlib.sha256(figure_bytes(t.figure(), {form!r})).hexdigest())"

@@ -12,12 +12,12 @@ from PIL import Image
 
 from attnctl.models import open_model
 from attnctl.readings.heatmap import Reading, read
-from attnctl.readings.record import record
 from attnctl.readings.trace import Trace
 from attnctl.render.figure.heatmap import draw
 from attnctl.render.figure.look import Look
 from attnctl.render.figure.raster import encoded, png
 from attnctl.render.figure.saving import png as figure_png
+from attnctl.sources import record
 from attnctl.tokens import Token
 
 TEXT = "Alice will eat pizza because the antidisestablishmentarian chef lives in Naples"

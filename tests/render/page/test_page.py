@@ -17,10 +17,10 @@ import pytest
 import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
-from attnctl.readings.record import record
 from attnctl.readings.trace import LayerTrace, ModelInfo, Trace
 from attnctl.render.page.document import as_data, frame, page
 from attnctl.render.page.packing import coded, words_of
+from attnctl.sources import record
 from attnctl.tokens import Token
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")

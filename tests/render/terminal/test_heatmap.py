@@ -12,8 +12,8 @@ from rich.console import Console
 
 from attnctl.models import open_model
 from attnctl.readings.heatmap import read
-from attnctl.readings.record import record
 from attnctl.render.terminal.heatmap import Blocks, pool
+from attnctl.sources import record
 
 
 def drawn(text: str, width: int = 80, colour: bool = False, layers: int = 1, heads: int = 1, **how: Any) -> str:

@@ -1,0 +1,171 @@
+"""LayerAttention: one layer's attention as a reading sees it, computed from queries and keys or stored as weights.
+
+Both kinds answer the same questions: rows, blocks, pooled cells, statistics of each row, the strongest links. From queries
+and keys the n × n weights are built only for a short text, or when all of them are asked for.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from attnctl.arrays import Bools, Floats
+from attnctl.attention import Array
+from attnctl.errors import AttnctlError
+from attnctl.text import spoken
+
+if TYPE_CHECKING:
+    from attnctl.blockwise import Facts, Ranges, Tick
+    from attnctl.readings.trace import ModelInfo, Prediction
+    from attnctl.tokens import Token
+
+
+class StopForward(BaseException):
+    """Raised by a visitor that has seen all it wants: the model leaves out what would follow.
+
+    No Exception, so that a network's own code cannot take it for an error and go on.
+    """
+
+
+@dataclass
+class Run:
+    """What a model tells of one text beside the attention of its layers; arrays are NumPy, one row a token."""
+
+    tokens: tuple[Token, ...]
+    embeddings: Any = None  # (n, d_model)
+    key_tokens: tuple[Token, ...] | None = None
+    predictions: tuple[Prediction, ...] = ()
+    model: ModelInfo | None = None  # where a run says more than could be known before it
+    notes: tuple[str, ...] = ()
+    text: str = ""
+
+    @property
+    def known_model(self) -> ModelInfo:
+        """The model, which every source has named when a reading ends."""
+        assert self.model is not None
+        return self.model
+
+
+PER_ROW = ("queries_before_rope", "queries", "scores", "bias", "scaled_scores", "weights", "dropped_weights", "context")
+PER_KEY_HEAD = ("keys_before_rope", "keys", "values")
+SHARED_PARAMETERS = ("W_O", "b_O")  # of all heads
+
+
+@dataclass(eq=False)
+class LayerAttention(ABC):
+    """One layer's attention for the heads of the model that were chosen."""
+
+    layer: int
+    heads: tuple[int, ...]
+    tick: Tick | None = field(default=None, kw_only=True)  # hears which share of the layer's work was just done
+
+    @property
+    @abstractmethod
+    def kv_heads(self) -> tuple[int, ...]:
+        """The key/value head that each head reads."""
+
+    @property
+    @abstractmethod
+    def n_q(self) -> int:
+        """How many queries the text has."""
+
+    @property
+    @abstractmethod
+    def n_k(self) -> int:
+        """How many keys the text has."""
+
+    @abstractmethod
+    def select(self, heads: Sequence[int]) -> LayerAttention:
+        """The same layer for some heads. Raises AttnctlError for a head that is not here."""
+
+    @abstractmethod
+    def arrays(self, rows: Sequence[int] | None = None) -> dict[str, Any]:
+        """Every array that is known of this layer, by its name in a trace, for some queries (None: all); NumPy."""
+
+    @property
+    @abstractmethod
+    def parameters(self) -> Mapping[str, Floats]:
+        """The matrices that made queries, keys, values and output, where they are known, for these heads."""
+
+    @property
+    @abstractmethod
+    def values(self) -> Array | None:
+        """What the weights are taken of → (heads, n_k, d_v), where known."""
+
+    # --- questions ---
+
+    @abstractmethod
+    def rows(self, queries: Sequence[int]) -> Floats:
+        """The exact weights of some queries → (heads, rows, n_k)."""
+
+    @abstractmethod
+    def cells(self, rows: Any, columns: Any) -> Floats:
+        """Exact weights of small grids: queries (grids, r), keys (grids, c) → (heads, grids, r, c)."""
+
+    @abstractmethod
+    def pooled(self, rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean") -> Floats:
+        """The weights between parts of the text → (heads, rows, columns); parts and `how` are as of `blockwise.pool`."""
+
+    @abstractmethod
+    def statistics(self, marks: Any = None, grid: int = 1) -> Facts:
+        """Of each row, what `blockwise.measure` finds with `rows`; pooled to at most grid × grid even cells."""
+
+    @abstractmethod
+    def links(self, count: int) -> tuple[Any, Floats]:
+        """The `count` keys that each query attends to most, and their weights: two arrays (heads, n_q, count)."""
+
+    @abstractmethod
+    def weights(self) -> Floats:
+        """All the weights → (heads, n_q, n_k). Memory grows with them."""
+
+    @abstractmethod
+    def visible_at(self, rows: Any, columns: Any) -> Bools:
+        """The mask of small grids: queries (grids, r), keys (grids, c) → (grids, r, c)."""
+
+    @abstractmethod
+    def visible_parts(self, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Bools | None:
+        """Whether any query of a row part may see any key of a column part → (rows, columns); None where all may."""
+
+    @abstractmethod
+    def visible_counts(self) -> Any:
+        """How many keys each query may see → (n_q,)."""
+
+    @property
+    @abstractmethod
+    def positions(self) -> Any:
+        """Each query's position among the keys → (n_q,), integer."""
+
+    def block(self, a: int, b: int, c: int, d: int) -> Floats:
+        """The exact weights of queries [a, b) on keys [c, d) → (heads, b - a, d - c)."""
+        return self.rows(range(a, b))[..., c:d]
+
+    def at_offset(self, offset: int) -> Floats:
+        """Each query's weight on the key `offset` places from itself: as of `blockwise.rows.at_offset` → (heads, n_q)."""
+        from attnctl.blockwise.rows import at_offset
+
+        return at_offset(self.cells, self.positions, self.n_k, offset)  # type: ignore[no-any-return]
+
+    def on_copies(self, ids: Sequence[int], shift: int = 0) -> Floats:
+        """Each query's mass on what follows the other copies of its token: as of `blockwise.rows.on_copies` → (heads, n)."""
+        from attnctl.blockwise.rows import on_copies
+
+        return on_copies(self.cells, self.visible_at, ids, shift)  # type: ignore[no-any-return]
+
+    # --- other weights over the same keys ---
+
+    @abstractmethod
+    def without_keys(self, keys: Sequence[int]) -> LayerAttention:
+        """The layer with some keys hidden, and a sink too: each row shares all its attention among the rest."""
+
+    @abstractmethod
+    def times(self, factors: Any) -> LayerAttention:
+        """The layer with each key's weight times a factor (heads, n_k) of 0 or more, and each row made to sum to 1 again."""
+
+    def _places(self, heads: Sequence[int]) -> list[int]:
+        for head in heads:
+            if head not in self.heads:
+                held = spoken(self.heads)
+                raise AttnctlError(f"head {head} of layer {self.layer} is not there: it has {held}")
+        return [self.heads.index(head) for head in heads]

@@ -1,0 +1,292 @@
+"""A layer whose weights follow from queries and keys: of a model that runs. No n × n weights unless all are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnctl import attention
+from attnctl.arrays import LONG, Bools, Floats, as_numpy
+from attnctl.attention import Array, Attended, Call
+from attnctl.layer import PER_ROW, SHARED_PARAMETERS, LayerAttention
+
+if TYPE_CHECKING:
+    from attnctl.blockwise import Facts, Ranges
+
+
+@dataclass(eq=False)
+class Forward:
+    """One layer of a model as it runs: its call for all heads, and what the model knows beside it. Made once, then shared.
+
+    `after` takes the context (heads, n, d_v) to the layer's output and the residual stream after it, (n, d_model) each;
+    None for a model that goes on by itself.
+    """
+
+    call: Call
+    input: Array | None = None  # (n, d_model)
+    queries_before_rope: Array | None = None  # (heads, n, d_k)
+    keys_before_rope: Array | None = None  # (kv_heads, n, d_k)
+    rope_angles: Array | None = None  # (n, d_k / 2), radians
+    parameters: Mapping[str, Floats] = field(default_factory=dict)
+    after: Callable[[Array], tuple[Array, Array | None]] | None = None
+
+    @cached_property
+    def steps(self) -> Attended:
+        """Every step for all heads and rows: memory grows with n_q · n_k."""
+        return attention.run(self.call)
+
+    @property
+    def context_so_far(self) -> Array | None:
+        """The context (heads, n_q, d_v) where a reading has had every step computed; None where not."""
+        return self.steps.context if "steps" in self.__dict__ else None
+
+    @cached_property
+    def context(self) -> Array:
+        """What the model goes on with (heads, n_q, d_v): of the steps, or by a kernel that holds no n × n weights."""
+        if (known := self.context_so_far) is not None:
+            return known
+        from attnctl.blockwise.context import fused_context
+
+        return fused_context(self.call)
+
+    @cached_property
+    def output_and_residual(self) -> tuple[Array | None, Array | None]:
+        """What the layer puts out, and the residual stream after it: (n, d_model) each, None where the model keeps them."""
+        return (None, None) if self.after is None else self.after(self.context)
+
+
+@dataclass(eq=False)
+class ComputedLayer(LayerAttention):
+    """A layer whose weights follow from queries and keys; `forward` is shared by every selection of its heads."""
+
+    forward: Forward
+    changed: Call | None = None  # the call of these heads, where their weights are other than the model's
+
+    @classmethod
+    def of(cls, layer: int, call: Call, **beside: Any) -> ComputedLayer:
+        """All heads of a call; `beside` are the other fields of Forward."""
+        return cls(layer, tuple(range(call.queries.shape[-3])), Forward(call, **beside))
+
+    @property
+    def kv_heads(self) -> tuple[int, ...]:
+        """The key/value head that each head reads."""
+        group = self.forward.call.queries.shape[-3] // self.forward.call.keys.shape[-3]
+        return tuple(head // group for head in self.heads)
+
+    @property
+    def n_q(self) -> int:
+        """How many queries there are."""
+        return self.forward.call.n_q
+
+    @property
+    def n_k(self) -> int:
+        """How many keys there are."""
+        return self.forward.call.n_k
+
+    @cached_property
+    def call(self) -> Call:
+        """The call of the chosen heads alone."""
+        if self.changed is not None:
+            return self.changed
+        return self.forward.call if self._all_heads else attention.select(self.forward.call, list(self.heads))
+
+    @property
+    def _all_heads(self) -> bool:
+        return self.heads == tuple(range(self.forward.call.queries.shape[-3]))
+
+    def select(self, heads: Sequence[int]) -> ComputedLayer:
+        """The same layer for some heads. Raises AttnctlError for a head that is not here."""
+        places = self._places(heads)
+        changed = None if self.changed is None else attention.select(self.changed, places)
+        return replace(self, heads=tuple(heads), changed=changed)
+
+    def arrays(self, rows: Sequence[int] | None = None) -> dict[str, Any]:
+        """Every array that is known of this layer, by its name in a trace, for some queries (None: all); NumPy."""
+        call, heads, chosen = self.forward.call, list(self.heads), None if rows is None else list(rows)
+        if self.changed is not None or (call.n_q > LONG and (rows is not None or not self._all_heads)):
+            narrow = attention.select(self.call, None, chosen)  # what was asked for, not every n × n
+            known = _step_arrays(narrow, attention.run(narrow))
+        else:
+            known = _chosen(_step_arrays(call, self.forward.steps), heads, chosen)
+        if self.changed is not None:
+            return {name: known[name] for name in ("weights", "mask") if name in known}
+        return known | self._beside(heads, chosen)
+
+    def _beside(self, heads: list[int], rows: list[int] | None) -> dict[str, Any]:
+        """What the model knows of the layer beside its attention."""
+        forward = self.forward
+        output, residual = forward.output_and_residual
+        known = {
+            "input": forward.input,
+            "queries_before_rope": forward.queries_before_rope,
+            "keys_before_rope": forward.keys_before_rope,
+            "rope_angles": forward.rope_angles,
+            "output": output,
+            "residual": residual,
+        }
+        arrays = {name: as_numpy(array) for name, array in known.items() if array is not None}
+        if "keys_before_rope" in arrays:
+            arrays["keys_before_rope"] = arrays["keys_before_rope"][list(self.kv_heads)]
+        if "queries_before_rope" in arrays:
+            arrays |= _chosen({"queries_before_rope": arrays["queries_before_rope"]}, heads, rows)
+        return arrays
+
+    @property
+    def parameters(self) -> Mapping[str, Floats]:
+        """The matrices that made queries, keys, values and output, where they are known, for these heads."""
+        if self.changed is not None:
+            return {}
+        heads = {"Q": list(self.heads)}
+        return {
+            name: array if name in SHARED_PARAMETERS else array[heads.get(name[-1], list(self.kv_heads))]
+            for name, array in self.forward.parameters.items()
+        }
+
+    @property
+    def values(self) -> Array | None:
+        """What the weights are taken of → (heads, n_k, d_v)."""
+        return attention.share_heads(self.call.values, len(self.heads))
+
+    @property
+    def _is_built(self) -> bool:
+        """Whether all the weights are there, or are few enough to be simply built."""
+        from attnctl.blockwise import is_short
+
+        return self.changed is None and ("steps" in self.forward.__dict__ or is_short(self.forward.call))
+
+    def weights(self) -> Floats:
+        """All the weights → (heads, n_q, n_k), before dropout. Memory grows with them."""
+        if self.changed is not None or (not self._all_heads and not self._is_built):
+            return as_numpy(attention.run(replace(self.call, keep=None)).weights)  # type: ignore[no-any-return]
+        return as_numpy(self.forward.steps.weights)[list(self.heads)]  # type: ignore[no-any-return]
+
+    def rows(self, queries: Sequence[int]) -> Floats:
+        """The exact weights of some queries → (heads, rows, n_k)."""
+        if self._is_built:
+            return self.weights()[:, list(queries)]
+        from attnctl.blockwise.rows import exact_rows
+
+        return exact_rows(self.call, queries)  # type: ignore[no-any-return]
+
+    def cells(self, rows: Any, columns: Any) -> Floats:
+        """Exact weights of small grids: queries (grids, r), keys (grids, c) → (heads, grids, r, c)."""
+        from attnctl.blockwise.rows import weights_between
+
+        return weights_between(self.call, self._logsumexp, rows, columns)  # type: ignore[no-any-return]
+
+    @cached_property
+    def _logsumexp(self) -> Any:
+        from attnctl.blockwise import measure
+
+        return measure(self.call).logsumexp
+
+    def pooled(self, rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean") -> Floats:
+        """The weights between parts of the text → (heads, rows, columns); parts and `how` are as of `blockwise.pool`."""
+        from attnctl.blockwise import pool, pool_weights, single_tokens
+
+        queries, keys = single_tokens(rows), single_tokens(columns)
+        if queries is not None and keys is not None:
+            return self.rows(queries)[..., keys]
+        if self._is_built:
+            return pool_weights([(0, self.n_q, self.weights())], rows, columns, how)  # type: ignore[no-any-return]
+        return pool(self.call, rows, columns, how, self.tick)  # type: ignore[no-any-return]
+
+    def statistics(self, marks: Any = None, grid: int = 1) -> Facts:
+        """Of each row, what `blockwise.measure` finds with `rows`; pooled to at most grid × grid even cells."""
+        from attnctl.blockwise import even_edges, measure
+
+        rows, keys = even_edges(self.n_q, grid), even_edges(self.n_k, grid)
+        found = measure(self.call, key_edges=keys, row_edges=rows, marks=marks, rows=True, tick=self.tick)
+        self.__dict__["_logsumexp"] = found.logsumexp
+        return found
+
+    def links(self, count: int) -> tuple[Any, Floats]:
+        """The `count` keys that each query attends to most, and their weights: two arrays (heads, n_q, count)."""
+        from attnctl.blockwise.rows import top_links
+
+        return top_links(self.call, count)
+
+    @property
+    def positions(self) -> Any:
+        """Each query's position among the keys → (n_q,), integer."""
+        return np.arange(self.n_q) + self.forward.call.first_position
+
+    def visible_at(self, rows: Any, columns: Any) -> Bools:
+        """The mask of small grids: queries (grids, r), keys (grids, c) → (grids, r, c)."""
+        from attnctl.blockwise.rows import visible_at
+
+        return visible_at(self.call, rows, columns)  # type: ignore[no-any-return]
+
+    def visible_parts(self, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Bools | None:
+        """Whether any query of a row part may see any key of a column part → (rows, columns); None where all may."""
+        from attnctl.blockwise import visible_parts
+
+        return visible_parts(self.call, rows, columns)  # type: ignore[no-any-return]
+
+    def visible_counts(self) -> Any:
+        """How many keys each query may see → (n_q,)."""
+        from attnctl.blockwise import visible_counts
+
+        return visible_counts(self.call)
+
+    def without_keys(self, keys: Sequence[int]) -> ComputedLayer:
+        """The layer with some keys hidden, and a sink too: each row shares all its attention among the rest."""
+        kept: Any = np.ones(self.n_k, bool)
+        kept[list(keys)] = False
+        mask = as_library(np.broadcast_to(kept, (self.n_q, self.n_k)), self.call.queries)
+        mask = mask if self.call.mask is None else self.call.mask & mask
+        return replace(self, changed=replace(self.call, mask=mask, sinks=None, keep=None))
+
+    def times(self, factors: Any) -> ComputedLayer:
+        """The layer with each key's weight times a factor (heads, n_k) of 0 or more, and each row made to sum to 1 again."""
+        logs = np.log(np.maximum(as_numpy(factors), 1e-30)).astype(np.float32)  # (heads, n_k)
+        bias = as_library(logs[:, None] * np.float32(self.call.temperature), self.call.queries)  # (heads, 1, n_k)
+        bias = bias if self.call.bias is None else self.call.bias + bias
+        return replace(self, changed=replace(self.call, bias=bias, sinks=None, keep=None))
+
+
+def as_library(array: Any, like: Array) -> Array:
+    """A NumPy array in the library and on the device of another."""
+    if isinstance(like, np.ndarray):
+        return array
+    import torch
+
+    return torch.as_tensor(np.ascontiguousarray(array), device=like.device)
+
+
+def _step_arrays(call: Call, steps: Attended) -> dict[str, Any]:
+    """The arrays of one call by their names in a trace; keys and values once a query head."""
+    n_heads = call.queries.shape[-3]
+    arrays = {
+        "queries": call.queries,
+        "keys": attention.share_heads(call.keys, n_heads),
+        "values": attention.share_heads(call.values, n_heads),
+        "scores": steps.scores,
+        "scaled_scores": steps.scaled_scores,
+        "mask": steps.mask,
+        "weights": steps.weights,
+        "dropped_weights": steps.dropped,
+        "context": steps.context,
+    }
+    known = {name: as_numpy(array) for name, array in arrays.items() if array is not None}
+    if call.bias is not None:
+        known["bias"] = np.broadcast_to(as_numpy(call.bias), known["scores"].shape)
+    if "mask" in known:
+        known["mask"] = np.broadcast_to(known["mask"], known["scores"].shape[-2:])
+    return known
+
+
+def _chosen(arrays: dict[str, Any], heads: list[int], rows: list[int] | None) -> dict[str, Any]:
+    """The same arrays for some heads, by their place, and some query rows."""
+    every = next(array.shape[0] for name, array in arrays.items() if name != "mask")
+    if heads != list(range(every)):
+        arrays = {name: array if name == "mask" else array[heads] for name, array in arrays.items()}
+    if rows is not None:
+        arrays = {name: array[:, rows] if name in PER_ROW else array for name, array in arrays.items()}
+        if "mask" in arrays:
+            arrays["mask"] = arrays["mask"][rows]
+    return arrays

@@ -1,0 +1,287 @@
+"""Where attention comes from: a text through a model, or a trace. Each yields its layers to a reading, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from attnctl.blockwise import Tick
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.layer import LayerAttention, Run, StopForward
+from attnctl.readings.record import TraceReading, stored_layer
+from attnctl.readings.trace import ModelInfo, Trace
+from attnctl.selection import chosen
+from attnctl.text import spoken
+from attnctl.tokens import Token, checked
+
+Value = TypeVar("Value", covariant=True)
+Result = TypeVar("Result")
+
+MOST_BYTES = 16e9  # of weights and scores that are kept of one text
+
+
+class Reading(Protocol[Value]):
+    """What is kept of a text's attention: `take` sees each chosen layer in order, `value` answers at the end.
+
+    `predicts` asks the model to run on after the last chosen layer, for what it predicts.
+    """
+
+    predicts: bool
+
+    def take(self, layer: LayerAttention) -> None:
+        """Keep what is wanted of one layer."""
+
+    def value(self, run: Run) -> Value:
+        """What has come of all layers; `run` is what the model told beside them."""
+
+
+class Source(Protocol):
+    """Where attention comes from. `rows` are the queries whose weights are there (None: every one)."""
+
+    name: str  # for messages
+    text: str
+    tokens: tuple[Token, ...]
+    info: ModelInfo
+
+    @property
+    def key_tokens(self) -> tuple[Token, ...]:
+        """The tokens of the key axis: the same tokens, but for cross attention."""
+
+    @property
+    def rows(self) -> tuple[int, ...] | None:
+        """The queries whose weights are there; None where all are."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know, in sentences, where it is known before the reading."""
+
+    def read(
+        self,
+        reading: Reading[Result],
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        tick: Tick | None = None,
+    ) -> Result:
+        """The reading's value over some layers and heads (None: all). `tick` hears which share of the work was done.
+
+        Raises UsageError for a layer or head that is not there.
+        """
+
+
+class Model(Protocol):
+    """What a model offers: a text's tokens, and their way through its layers."""
+
+    info: ModelInfo
+
+    def tokenize(self, text: str) -> tuple[Token, ...]:
+        """The tokens of a text."""
+
+    def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
+        """The text through every layer; `visit` sees each layer's attention on the way, until it raises StopForward."""
+
+
+class Pass(Generic[Result]):
+    """One text on its way through a model: `visit` hands its layers to a reading, `value` ends it."""
+
+    def __init__(
+        self,
+        source: TextSource,
+        reading: Reading[Result],
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        tick: Tick | None = None,
+    ) -> None:
+        info = source.info
+        self.source, self.tokens, self._reading = source, source.tokens, reading
+        self._named = layers is not None
+        self._layers = set(chosen(layers, info.n_layers or 1, "layer", info.name))
+        self._heads = chosen(heads, info.n_heads or 1, "head", info.name)
+        self._last = None if reading.predicts else max(self._layers)
+        self._tick: Tick | None = None
+        if tick is not None:
+            self._tick = lambda share: tick(share / len(self._layers))
+        self._met: list[int] = []
+
+    def visit(self, layer: LayerAttention) -> None:
+        """Hand a layer on, if it was asked for. Raises StopForward where nothing that follows is wanted."""
+        self._met.append(layer.layer)
+        if layer.layer in self._layers:
+            part = layer.select(self._heads)
+            part.tick = self._tick
+            self._reading.take(part)
+        if layer.layer == self._last:
+            raise StopForward
+
+    def value(self, run: Run) -> Result:
+        """What the reading made of it. Raises UsageError for a chosen layer that did not attend."""
+        for layer in sorted(self._layers - set(self._met)) if self._named else ():
+            held = spoken(sorted(set(self._met)))
+            raise UsageError(f"layer {layer} of {self.source.info.name} has no attention: it is in {held}")
+        run.text, run.model = self.source.text, run.model or self.source.info
+        return self._reading.value(run)
+
+
+class TextSource:
+    """A text through a model. `tokens` are those of the text unless they are given."""
+
+    rows = None
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, model: Model, text: str, tokens: Sequence[Token] | None = None) -> None:
+        self.model, self.text, self.info, self.name = model, text, model.info, model.info.name
+        self.tokens = model.tokenize(checked(text)) if tokens is None else tuple(tokens)
+        if not self.tokens:
+            raise AttnctlError("the text has no tokens: give at least one word")
+
+    @property
+    def key_tokens(self) -> tuple[Token, ...]:
+        """The tokens of the key axis: the same tokens, but for cross attention."""
+        asked: Any = getattr(self.model, "key_tokens", None)
+        return self.tokens if asked is None else asked(self.text) or self.tokens
+
+    def read(
+        self,
+        reading: Reading[Result],
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        tick: Tick | None = None,
+    ) -> Result:
+        """The reading's value over some layers and heads (None: all); the model runs once."""
+        forward = Pass(self, reading, layers, heads, tick)
+        with np.errstate(all="ignore"):  # what overflows is refused by name, not warned of
+            return forward.value(self.model.run(self.tokens, forward.visit, self.text))
+
+
+class Changed(Generic[Result]):
+    """A reading of layers that are changed before it takes them."""
+
+    def __init__(self, reading: Reading[Result], change: Callable[[LayerAttention], LayerAttention]) -> None:
+        self.predicts, self._reading, self._change = reading.predicts, reading, change
+
+    def take(self, layer: LayerAttention) -> None:
+        """Hand on the changed layer."""
+        self._reading.take(self._change(layer))
+
+    def value(self, run: Run) -> Result:
+        """What the reading made of it."""
+        return self._reading.value(run)
+
+
+class LayerwiseSource:
+    """Another source whose layers are changed, each by itself, before a reading takes them."""
+
+    def __init__(self, source: Source, change: Callable[[LayerAttention], LayerAttention]) -> None:
+        self.source, self.change = source, change
+        self.name, self.text, self.tokens, self.info = source.name, source.text, source.tokens, source.info
+
+    @property
+    def key_tokens(self) -> tuple[Token, ...]:
+        """The tokens of the key axis."""
+        return self.source.key_tokens
+
+    @property
+    def rows(self) -> tuple[int, ...] | None:
+        """The queries whose weights are there; None where all are."""
+        return self.source.rows
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know, in sentences."""
+        return self.source.notes
+
+    def read(
+        self,
+        reading: Reading[Result],
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        tick: Tick | None = None,
+    ) -> Result:
+        """The reading's value over some layers and heads of the other source, changed."""
+        return self.source.read(Changed(reading, self.change), layers, heads, tick)
+
+
+class TraceSource:
+    """A trace: its layers as they are stored. `name` is its file's, for messages."""
+
+    def __init__(self, trace: Trace, name: str | None = None) -> None:
+        self.trace, self.text, self.tokens, self.info = trace, trace.text, trace.tokens, trace.model
+        self.name = trace.model.name if name is None else name
+        self.notes = trace.notes
+
+    @property
+    def key_tokens(self) -> tuple[Token, ...]:
+        """The tokens of the key axis: the same tokens, but for cross attention."""
+        return self.trace.keys_of
+
+    @property
+    def rows(self) -> tuple[int, ...] | None:
+        """The queries whose weights are there; None where all are."""
+        return self.trace.layers[0].rows if self.trace.layers else None
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many layers and heads the model has, as far as the trace tells."""
+        layers, info = self.trace.layers, self.info
+        n_layers = max((info.n_layers or 0, *(layer.layer + 1 for layer in layers)))
+        return n_layers, max((info.n_heads or 0, *(head + 1 for layer in layers for head in layer.heads)))
+
+    def read(
+        self,
+        reading: Reading[Result],
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        tick: Tick | None = None,
+    ) -> Result:
+        """The reading's value over some layers and heads (None: all that there are)."""
+        n_layers, n_heads = self.counts
+        parts = self.trace.layers
+        if layers is not None:
+            parts = tuple(self.trace.layer(index) for index in chosen(layers, n_layers, "layer", self.name))
+        some = None if heads is None else chosen(heads, n_heads, "head", self.name)
+        for part in parts:
+            layer = stored_layer(part)
+            layer = layer if some is None else layer.select(some)
+            layer.tick = None if tick is None else lambda share: tick(share / len(parts))
+            reading.take(layer)
+        trace = self.trace
+        said = (trace.predictions, trace.model, trace.notes, trace.text)
+        return reading.value(Run(trace.tokens, trace.embeddings, trace.key_tokens, *said))
+
+
+# --- traces of texts ---------------------------------------------------------------------------------------------
+
+
+def record(
+    model: Model,
+    text: str,
+    *,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    rows: Sequence[int] | None = None,
+    tokens: Sequence[Token] | None = None,
+    predictions: bool = True,
+) -> Trace:
+    """The trace of `text`, for the layers, heads and query rows asked for (None: all).
+
+    `tokens` are those of the text where they are known already. Without `predictions` the model is left after the last
+    layer asked for. Raises AttnctlError for an empty text, UsageError for a selection that is not there.
+    """
+    source = TextSource(model, text, tokens)
+    check_room(source.info, len(source.tokens), layers, heads, rows)
+    return source.read(TraceReading(rows, predictions), layers, heads)
+
+
+def check_room(
+    info: ModelInfo, n: int, layers: Sequence[int] | None, heads: Sequence[int] | None, rows: Sequence[int] | None
+) -> None:
+    """Raise AttnctlError, before any work, where the scores, scaled scores and weights would fill the memory."""
+    many = (info.n_layers or 1) if layers is None else len(layers)
+    each, queries = (info.n_heads or 1) if heads is None else len(heads), n if rows is None else len(rows)
+    size = 3 * 4 * many * each * queries * n
+    if size > MOST_BYTES:
+        raise AttnctlError(
+            f"every step of {many} layers × {each} heads, {queries:,} × {n:,} each, takes {size / 1e9:.0f} GB: choose "
+            "with --layer, --head and --query"
+        )
