@@ -1,0 +1,91 @@
+"""Conversations as serving APIs take them: a JSON list of messages, each with a role and a content.
+
+Read is what OpenAI's chat format calls messages: `content` is a string, or a list of parts of type text. An object with
+`messages`, and `tools` beside them, is read as well. A tool's JSON, given as an object, is kept as JSON text.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from attnctl.errors import AttnctlError
+from attnctl.text import shown
+
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+TEXT_PARTS = ("text", "input_text", "output_text")
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message: who says it, and what. `more` holds its other fields (name, tool_calls, …) as they were."""
+
+    role: str
+    content: str
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """Messages in order, and the JSON schemas of the tools that may be called."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[dict[str, Any], ...] = ()
+
+
+def conversation_of(data: bytes | str, source: str) -> Conversation:
+    """The conversation in a JSON document. Raises AttnctlError, naming `source` and the message, where it is none."""
+    from attnctl.files import parse_json
+
+    document = parse_json(data, source)
+    tools: Any = ()
+    if isinstance(document, dict):
+        tools = document.get("tools") or ()
+        document = document.get("messages")
+    if not isinstance(document, list):
+        raise AttnctlError(f'{source} is no conversation: it is a JSON list of {{"role": …, "content": …}}')
+    if not document:
+        raise AttnctlError(f"{source} holds no messages")
+    if not isinstance(tools, (list, tuple)) or not all(isinstance(tool, dict) for tool in tools):
+        raise AttnctlError(f"{source}: tools is a list of JSON objects")
+    messages = tuple(_message(entry, f"{source}: message {at}") for at, entry in enumerate(document))
+    if not any(message.content.strip() for message in messages):
+        raise AttnctlError(f"{source}: every message is empty")
+    return Conversation(messages, tuple(tools))
+
+
+def _message(entry: Any, where: str) -> Message:
+    if not isinstance(entry, dict):
+        raise AttnctlError(f"{where} is no object with role and content")
+    role = entry.get("role")
+    if role not in ROLES:
+        given = "has no role" if role is None else f"has the role {shown(str(role))!r}"
+        raise AttnctlError(f"{where} {given}: a role is {', '.join(ROLES)}")
+    more = {name: value for name, value in entry.items() if name not in ("role", "content")}
+    content = entry.get("content")
+    if content is None and not more.get("tool_calls"):
+        raise AttnctlError(f"{where} ({role}) has no content")
+    return Message(role, _content(content, f"{where} ({role})"), more)
+
+
+def _content(content: Any, where: str) -> str:
+    """The text of a message's content. Raises AttnctlError for images and other parts that are no text."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, dict):
+        return json.dumps(content, ensure_ascii=False)
+    if not isinstance(content, list):
+        raise AttnctlError(f"{where}: its content is a text, or a list of parts of type text")
+    texts = []
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind not in TEXT_PARTS:
+            named = f"a part of type {shown(str(kind))!r}" if kind else "a part without a type"
+            raise AttnctlError(f"{where} holds {named}: only text can be read, no images, sound or files")
+        if not isinstance(part.get("text"), str):
+            raise AttnctlError(f"{where}: a part of type text has no text")
+        texts.append(part["text"])
+    return "".join(texts)
