@@ -18,7 +18,6 @@ from attnctl.formats.pictures import suffixes_listed
 
 if TYPE_CHECKING:
     from attnctl.readings.heatmap import Reading
-    from attnctl.render.figure.look import Look
 
 Colour = Callable[[float], tuple[int, int, int]]
 
@@ -88,9 +87,9 @@ def heatmap(
         if trace.model.kind == "checkpoint":
             o.say(trace.notes)
         if picture == "html":
-            from attnctl.cli.view import narrowed, write_page
+            from attnctl.cli.view import narrowed, page_look, write_page
 
-            start = page_look(drop or (), renormalise, look)
+            start = page_look(drop or (), renormalise, look.log, cmap=look.cmap)
             write_page([narrowed(trace, layers, heads)], str(output), look=start, title=look.title)
             return
         from attnctl.readings.heatmap import read
@@ -124,9 +123,9 @@ def _over_training(
         raise UsageError("--run and --model exclude each other: the run is the model")
     check_writable(output)
     if suffix == ".html":
-        from attnctl.cli.view import over_training, write_page
+        from attnctl.cli.view import Choice, over_training, write_page
 
-        pages, labels = over_training(run, text, layer, head, options)
+        pages, labels = over_training(run, text, Choice(layer, head), options)
         write_page(pages, output, labels=labels, over_training=True)
         return
     from attnctl.sources import record
@@ -165,20 +164,6 @@ def _form(output: str | None) -> str | None:
 
     check_writable(output)
     return form
-
-
-def page_look(drop: Sequence[str], renormalise: bool, picture: Look) -> dict[str, Any]:
-    """The options of the picture as a page begins with them; all can be changed there."""
-    if len(drop) > 1 or not set(drop) <= {"first", "special"}:
-        raise UsageError(
-            f"--drop {' '.join(drop)} does not go with .html: a page leaves out the first or the special tokens"
-        )
-    look: dict[str, Any] = {"drop": drop[0]} if drop else {}
-    if renormalise:
-        look["renorm"] = True
-    if picture.log:
-        look["colour"] = "log"
-    return look | ({"map": picture.cmap} if picture.cmap in ("viridis", "cividis") else {})
 
 
 def _room() -> int | None:

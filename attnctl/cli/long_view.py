@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attnctl.cli import options as o
 
 if TYPE_CHECKING:
     from attnctl.models import Model
+    from attnctl.readings.exact_blocks import ExactBlock
     from attnctl.readings.overview import Overview, Part
-    from attnctl.render.page.overview import Exact
     from attnctl.tokens import Token
 
 MOST_WEIGHTS = 40_000_000  # in a page: 12 layers × 12 heads × 512 tokens, and a little more
@@ -17,21 +17,15 @@ SIZE = 256  # cells a side of an overview
 LINKS = 3  # keys kept for each query
 
 
-def long_text(
-    source: str | None, file: str | None, layer: str | None, head: str | None, options: dict[str, Any]
-) -> tuple[Model, str, tuple[Token, ...]] | None:
-    """The model, the text and its tokens, where the arguments name a text that is too long to keep all its weights."""
-    from attnctl.cli.sources import is_file
+def long_tokens(model: Model, text: str, layer: str | None, head: str | None) -> tuple[Token, ...] | None:
+    """The tokens of a text that is too long to keep all its weights; None for another."""
     from attnctl.tokens import checked
 
-    if file is None and (source is None or source == "-" or is_file(source)):
-        return None
-    model, text = o.model_of(options), o.text_of(source, file)
     tokens = model.tokenize(checked(text))
     info = model.info
     layers, heads = chosen(model, layer, head)
     many = len(layers or range(info.n_layers or 1)) * len(heads or range(info.n_heads or 1))
-    return (model, text, tokens) if many * len(tokens) ** 2 > MOST_WEIGHTS else None
+    return tokens if many * len(tokens) ** 2 > MOST_WEIGHTS else None
 
 
 def chosen(model: Model, layer: str | None, head: str | None) -> tuple[list[int] | None, list[int] | None]:
@@ -43,13 +37,13 @@ def chosen(model: Model, layer: str | None, head: str | None) -> tuple[list[int]
 
 def surveyed(
     model: Model, text: str, tokens: tuple[Token, ...], layer: str | None, head: str | None
-) -> tuple[Overview, list[Exact]]:
-    """The overview of a long text with its strongest links, and the blocks around them, exactly: two runs of the model."""
+) -> tuple[Overview, list[ExactBlock]]:
+    """The overview of a long text with its strongest links, and the blocks around them, exactly: two readings."""
+    from attnctl.readings.exact_blocks import ExactBlock, telling_blocks
     from attnctl.readings.grid import GridReading
     from attnctl.readings.links import LinksReading
     from attnctl.readings.rows import BlocksReading
     from attnctl.readings.survey import OverviewReading
-    from attnctl.render.page.overview import Exact, telling_blocks
     from attnctl.sources import TextSource
 
     layers, heads = chosen(model, layer, head)
@@ -60,7 +54,7 @@ def surveyed(
     blocks = telling_blocks(overview)
     found = source.read(BlocksReading(blocks), layers, heads)
     exact = [
-        Exact(at_layer, at_head, block[:2], block[2:], weights)
+        ExactBlock(at_layer, at_head, block[:2], block[2:], weights)
         for (at_layer, at_head), grids in found.items()
         for block, weights in zip(blocks, grids, strict=True)
     ]

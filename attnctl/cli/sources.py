@@ -13,6 +13,7 @@ from attnctl.cli import options as o
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
+    from attnctl.readings.overview import Overview
     from attnctl.readings.trace import Trace
 
 TRACES, MATRICES = (".json", ".jsonl", ".npz"), (".npy", ".npz", ".csv", ".tsv")
@@ -41,8 +42,24 @@ class Asked(NamedTuple):
 class Given(NamedTuple):
     """Numbers that have been computed already, and where they are from."""
 
-    trace: Trace
+    found: Trace | Overview
     where: str
+
+    @property
+    def trace(self) -> Trace:
+        """The trace. Raises UsageError where the file holds an overview."""
+        from attnctl.readings.trace import Trace
+
+        if not isinstance(self.found, Trace):
+            raise UsageError(f"{self.where} is an overview: attnctl view shows it")
+        return self.found
+
+    @property
+    def overview(self) -> Overview | None:
+        """The overview, where the file holds one."""
+        from attnctl.readings.overview import Overview
+
+        return self.found if isinstance(self.found, Overview) else None
 
 
 class Chosen(NamedTuple):
@@ -84,7 +101,7 @@ def asked(source: str | None, file: str | None, tokens: str | None, options: dic
         text = decode(data, where)
         return Asked(o.model_of(options), text)
     _refuse(options, where)
-    return Given(_trace(where, data, tokens), where)
+    return Given(_found(where, data, tokens), where)
 
 
 def chosen(given: Asked | Given, layer: str | None, head: str | None, *, predictions: bool = True) -> Chosen:
@@ -99,19 +116,27 @@ def chosen(given: Asked | Given, layer: str | None, head: str | None, *, predict
         )
         trace = record(given.model, given.text, layers=layers, heads=heads, predictions=predictions)
         return Chosen(trace, layers, heads)
-    trace, where = given
+    trace, where = given.trace, given.where
     n_layers = max((trace.model.n_layers or 0, *(part.layer + 1 for part in trace.layers)))
     n_heads = max((trace.model.n_heads or 0, *(index + 1 for part in trace.layers for index in part.heads)))
     return Chosen(trace, o.selection(layer, n_layers, "layer", where), o.selection(head, n_heads, "head", where))
 
 
-def otherwise(given: Asked | Given, layer: str | None, head: str | None, *, words: bool, measure: str | None) -> Chosen:
-    """As `chosen` without predictions, the weights read by words, or by another measure.
+def otherwise(
+    given: Asked | Given,
+    layer: str | None,
+    head: str | None,
+    *,
+    words: bool = False,
+    measure: str | None = None,
+    predictions: bool = False,
+) -> Chosen:
+    """As `chosen`, the weights read by words, or by another measure.
 
     Raises UsageError where arrays are lacking.
     """
     if not words and measure is None:
-        return chosen(given, layer, head, predictions=False)
+        return chosen(given, layer, head, predictions=predictions)
     from attnctl.readings.measures import by_words, measured
 
     rolled = measure == "rollout"  # which needs every layer, whichever is shown
@@ -182,8 +207,8 @@ def _is_table(data: bytes) -> bool:
         return False
 
 
-def _trace(where: str, data: bytes, tokens: str | None) -> Trace:
-    """A trace, or bare weights as one."""
+def _found(where: str, data: bytes, tokens: str | None) -> Trace | Overview:
+    """A trace, bare weights as one, or an overview. Raises AttnctlError for the row of one query."""
     form = _form(where, data, tokens)
     if form == "npz":
         from attnctl.formats.trace_npz import trace_from_npz
@@ -199,14 +224,18 @@ def _trace(where: str, data: bytes, tokens: str | None) -> Trace:
         raise UsageError(f"--tokens does not go with {where}: a trace has its own tokens")
     if data[:2] == b"PK":
         return trace_from_npz(data, where)
-    from attnctl.formats.trace_json import trace_from_json
+    from attnctl.formats.storage import from_json
+    from attnctl.readings.overview import LongRow
 
     lines = data.count(b"\n", 0, len(data.rstrip())) + 1
     if lines > 1 and data.split(b"\n", 1)[0].rstrip().endswith(b"}"):
         raise AttnctlError(
             f"{where} holds {lines} traces, one a line; choose one: sed -n 1p {_quoted(where)} | attnctl … -"
         )
-    return trace_from_json(data, where)
+    found = from_json(data, where)
+    if isinstance(found, LongRow):
+        raise AttnctlError(f"{where} holds the row of query {found.query} alone: there is no grid to show")
+    return found
 
 
 def _quoted(where: str) -> str:

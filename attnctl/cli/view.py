@@ -6,20 +6,20 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.long_view import long_text, surveyed
+from attnctl.cli.long_view import long_tokens, surveyed
 from attnctl.cli.output import lines, put
-from attnctl.cli.sources import Source, TokenNames, is_file, recorded, trace_of
+from attnctl.cli.sources import Asked, Given, Source, TokenNames, asked, is_file, otherwise
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
+    from attnctl.readings.exact_blocks import ExactBlock
     from attnctl.readings.overview import Overview
     from attnctl.readings.trace import Trace
-    from attnctl.render.page.overview import Exact
 
 MOST_NUMBERS = 400_000_000  # weights in a page: beyond, no browser would open it
 
@@ -51,34 +51,44 @@ def view(
         str | None, typer.Option("-o", "--output", help='The page: .html, or "-".', show_default=False)
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Write the page, do not open it.")] = False,
+    log: Annotated[bool, typer.Option("--log", help="Begin with colours on a logarithmic scale.")] = False,
+    drop: o.Drop = None,
+    renormalise: o.Renormalise = False,
+    words: o.Words = False,
+    measure: o.Measure = None,
     **options: Any,
 ) -> None:
     """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install.
 
     With two texts or traces, or two models and a text, both are there side by side, with their difference. A long text is
-    pooled to an overview, with its strongest links and exact blocks around them.
+    pooled to an overview, with its strongest links and exact blocks around them; an overview's file is shown as it is.
     """
     target = target_of(output)
+    look = page_look(drop or (), renormalise, log, words=words)
+    choice = Choice(layer, head, measure)
+    if measure is not None:
+        from attnctl.readings.measures import check_measure
+
+        check_measure(measure, head is not None)
     labels: list[str] | None = None
-    exact: list[Exact] = []
-    traces: list[Any]
+    exact: list[ExactBlock] = []
+    traces: Sequence[Trace | Overview]
     if run is not None:
         if other is not None:
             raise UsageError("--run takes one text, and shows it at every step of the run")
-        traces, labels = over_training(run, o.text_of(source, file), layer, head, options)
+        traces, labels = over_training(run, o.text_of(source, file), choice, options)
     elif text is not None:
-        traces, labels = two_models(source or "", other or "", text, layer, head, options)
+        traces, labels = two_models(source or "", other or "", text, choice, options)
     elif other is not None:
         if file is not None or source == other == "-":
             raise UsageError('give two sources as arguments; only one of them can be "-", and none --file')
-        traces = [of_two(part, tokens, layer, head, options) for part in (source, other) if part]
-    elif (long := long_text(source, file, layer, head, options)) is not None:
-        overview, exact = surveyed(*long, layer, head)
-        traces = [overview]
+        traces = [of_two(part, tokens, choice, options) for part in (source, other) if part]
     else:
-        traces = [narrowed(*trace_of(source, file, tokens, options, layer, head))]
+        shown, exact = of_one(asked(source, file, tokens, options), choice)
+        traces = [shown]
+    check_pooled(traces, look, measure)
     target = target or temporary(traces[0])
-    write_page(traces, target, query=query, labels=labels, over_training=run is not None, exact=exact)
+    write_page(traces, target, query=query, look=look, labels=labels, over_training=run is not None, exact=exact)
     if target == "-":
         return
     lines(target)
@@ -86,25 +96,75 @@ def view(
         o.say([f"no browser was found here: open {target} in one"])
 
 
-def of_two(source: str, tokens: str | None, layer: str | None, head: str | None, options: dict[str, Any]) -> Trace:
+class Choice(NamedTuple):
+    """What of a source is shown: --layer, --head and --measure."""
+
+    layer: str | None = None
+    head: str | None = None
+    measure: str | None = None
+
+    def trace(self, given: Asked | Given) -> Trace:
+        """The trace of a source, narrowed to this choice."""
+        return narrowed(*otherwise(given, self.layer, self.head, measure=self.measure, predictions=True))
+
+
+def of_one(given: Asked | Given, choice: Choice) -> tuple[Trace | Overview, list[ExactBlock]]:
+    """The trace of a source; of a text whose weights are too many for a page an overview, and blocks of it exactly."""
+    if isinstance(given, Given):
+        return (given.overview, []) if given.overview is not None else (choice.trace(given), [])
+    tokens = long_tokens(given.model, given.text, choice.layer, choice.head)
+    if tokens is None:
+        return choice.trace(given), []
+    return surveyed(given.model, given.text, tokens, choice.layer, choice.head)
+
+
+def check_pooled(traces: Sequence[Trace | Overview], look: dict[str, Any], measure: str | None) -> None:
+    """Raise UsageError where an overview is to be shown in a way that needs every single weight."""
+    from attnctl.readings.overview import Overview
+
+    if not any(isinstance(trace, Overview) for trace in traces):
+        return
+    options = {"drop": "--drop", "renorm": "--renormalise", "words": "--words"}
+    lost = [option for name, option in options.items() if name in look] + ["--measure"] * (measure is not None)
+    if len(traces) > 1:
+        raise UsageError("an overview is shown alone: give one source")
+    if lost:
+        raise UsageError(
+            f"{lost[0]} needs every weight, and a long text is pooled: shorten it, or choose --layer and --head"
+        )
+
+
+def page_look(
+    drop: Sequence[str], renormalise: bool, log: bool, *, cmap: str | None = None, words: bool = False
+) -> dict[str, Any]:
+    """Options of a picture as a page begins with them; all can be changed there. Raises UsageError for other keys."""
+    if len(drop) > 1 or not set(drop) <= {"first", "special"}:
+        raise UsageError(
+            f"--drop {' '.join(drop)} does not go with a page: it leaves out the first or the special tokens"
+        )
+    look: dict[str, Any] = {"drop": drop[0]} if drop else {}
+    look |= {"renorm": True} if renormalise else {}
+    look |= {"colour": "log"} if log else {}
+    look |= {"words": "merged"} if words else {}
+    return look | ({"map": cmap} if cmap in ("viridis", "cividis") else {})
+
+
+def of_two(source: str, tokens: str | None, choice: Choice, options: dict[str, Any]) -> Trace | Overview:
     """One of two sources. Model options are for the texts among them: a trace has its numbers already."""
     given = source == "-" or is_file(source)
-    return narrowed(*trace_of(source, None, tokens if given else None, {} if given else options, layer, head))
+    one = asked(source, None, tokens if given else None, {} if given else options)
+    return one.overview if isinstance(one, Given) and one.overview is not None else choice.trace(one)
 
 
-def two_models(
-    a: str, b: str, text: str, layer: str | None, head: str | None, options: dict[str, Any]
-) -> tuple[list[Trace], list[str]]:
+def two_models(a: str, b: str, text: str, choice: Choice, options: dict[str, Any]) -> tuple[list[Trace], list[str]]:
     """The same text through two models, and their names."""
     if options.get("model") is not None:
         raise UsageError("--model does not go with a text after A and B, which are the models then")
     words = o.text_of(text, None)
-    return [narrowed(*recorded(words, options | {"model": name}, layer, head)) for name in (a, b)], [a, b]
+    return [choice.trace(Asked(o.model_of(options | {"model": name}), words)) for name in (a, b)], [a, b]
 
 
-def over_training(
-    folder: str, text: str, layer: str | None, head: str | None, options: dict[str, Any]
-) -> tuple[list[Trace], list[str]]:
+def over_training(folder: str, text: str, choice: Choice, options: dict[str, Any]) -> tuple[list[Trace], list[str]]:
     """The text under the weights of every kept step of a run, and the steps' names."""
     from attnctl.models.builtin.weights import steps_of
     from attnctl.training.run import Run
@@ -114,7 +174,7 @@ def over_training(
     losses = {report["step"]: report["loss"] for report in Run(folder).reports() if report.get("loss") is not None}
     traces, labels = [], []
     for step, path in steps_of(folder).items():
-        traces.append(narrowed(*recorded(text, options | {"model": str(path)}, layer, head)))
+        traces.append(choice.trace(Asked(o.model_of(options | {"model": str(path)}), text)))
         labels.append(f"step {step:,}" + (f", loss {losses[step]:.2f}" if step in losses else ""))
     return traces, labels
 

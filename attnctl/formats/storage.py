@@ -37,8 +37,11 @@ def load(path: str | Path) -> Trace | Overview | LongRow:
     """
     data = read_bytes(path)
     source = "standard input" if str(path) == "-" else str(path)
-    if data[:2] == b"PK":
-        return trace_from_npz(data, source)
+    return trace_from_npz(data, source) if data[:2] == b"PK" else from_json(data, source)
+
+
+def from_json(data: bytes, source: str = "this file") -> Trace | Overview | LongRow:
+    """A trace, an overview, or the row of one query, from JSON. Raises AttnctlError where it is none, or damaged."""
     document = parse_json(data, source)
     if isinstance(document, dict) and document.get("schema") == OVERVIEW_SCHEMA:
         return overview_from_document(document, source)

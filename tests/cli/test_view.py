@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attnctl.cli.long_view import surveyed
+from attnctl.formats.storage import save
 from attnctl.formats.trace_json import trace_to_json
-from attnctl.models import attend
+from attnctl.models import attend, open_model
 from attnctl.readings.trace import Trace
 from tests.conftest import Result
 
@@ -144,6 +146,42 @@ def test_a_long_text_is_pooled(run: Run, tmp_path: Path, monkeypatch: pytest.Mon
     assert len(trace["tokens"]["labels"]) == 200 and len(trace["overview"]["rows"]) == 16
     (head,) = trace["layers"][0]["heads"]
     assert head["head"] == 1 and len(head["links"]) == 14 and head["blocks"]
+
+
+def test_a_long_text_from_a_pipe_is_pooled(
+    run: Run, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnctl.cli.long_view.MOST_WEIGHTS", 10_000)
+    text = b"Alice will eat pizza. " * 40
+    page = viewed(run, tmp_path, "-", "--model", "random", "--heads", "2", "--log", stdin=text)
+    assert len(page["traces"][0]["tokens"]["labels"]) == 200 and page["traces"][0]["overview"]
+    assert page["start"] == {"colour": "log"}
+    for option in (["--drop", "first"], ["--renormalise"], ["--words"], ["--measure", "value-norm"]):
+        assert f"{option[0]} needs every weight" in refused(
+            "view", "-", "--model", "random", *option, stdin=text, code=2
+        )
+
+
+def test_an_overview_file_is_shown(run: Run, refused: Refused, tmp_path: Path) -> None:
+    model = open_model("random", heads=2)
+    text = "Alice will eat pizza. " * 20
+    overview, _ = surveyed(model, text, model.tokenize(text), None, None)
+    save(overview, tmp_path / "map.json")
+    page = viewed(run, tmp_path, str(tmp_path / "map.json"))
+    (shown,) = page["traces"]
+    assert len(shown["overview"]["rows"]) == len(overview.grid.rows) and shown["layers"][0]["heads"][1]["links"]
+    assert viewed(run, tmp_path, "-", stdin=(tmp_path / "map.json").read_bytes())["traces"] == page["traces"]
+    assert "shown alone" in refused("view", str(tmp_path / "map.json"), TEXT, "--no-open", code=2)
+    assert "is an overview: attnctl view shows it" in refused("compare", str(tmp_path / "map.json"), TEXT, code=2)
+
+
+def test_a_page_begins_as_asked(run: Run, refused: Refused, tmp_path: Path) -> None:
+    page = viewed(run, tmp_path, TEXT, "--model", "random", "--drop", "first", "--renormalise", "--words", "--log")
+    assert page["start"] == {"drop": "first", "renorm": True, "words": "merged", "colour": "log"}
+    page = viewed(run, tmp_path, TEXT, "--model", "random", "--measure", "rollout")
+    assert len(page["traces"][0]["layers"][-1]["heads"]) == 1 and "rollout" in page["traces"][0]["notes"][-1]
+    assert "--drop eat does not go with a page" in refused("view", TEXT, "--drop", "eat", code=2)
+    assert "give no --head" in refused("view", TEXT, "--measure", "rollout", "--head", "1", code=2)
 
 
 def test_too_much_for_a_page_is_said_before(

@@ -15,10 +15,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from attnctl.readings.exact_blocks import ExactBlock
 from attnctl.readings.overview import Overview
 from attnctl.readings.trace import Trace
 from attnctl.render import colours
-from attnctl.render.page.overview import Exact, pack_overview
+from attnctl.render.page.overview import pack_overview
 from attnctl.render.page.packing import Blobs, Budget, pack_trace
 from attnctl.text import every_string, harmless, shown
 
@@ -31,7 +32,7 @@ SCRIPTS = (  # in the order in which they stand in the page
 def page(
     traces: Sequence[Trace | Overview],
     *,
-    exact: Sequence[Exact] = (),
+    exact: Sequence[ExactBlock] = (),
     labels: Sequence[str] | None = None,
     over_training: bool = False,
     start: dict[str, Any] | None = None,
