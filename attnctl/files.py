@@ -67,23 +67,6 @@ def check_writable(path: str | Path) -> None:
         raise AttnctlError(f"cannot write {path}: permission denied")
 
 
-def locked(file: IO[bytes]) -> bool:
-    """Hold an open file until this process ends, however it ends. → false where another process holds it."""
-    try:
-        try:
-            import fcntl
-        except ImportError:  # Windows: a byte far behind the end
-            import msvcrt  # type: ignore[import-not-found, unused-ignore]
-
-            file.seek(1 << 60)
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
-        else:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
-
-
 def read_bytes(path: str | Path) -> bytes:
     """The bytes of a file, or of standard input for "-". Raises AttnctlError where it cannot be read."""
     with said_plainly("read", path):

@@ -1,34 +1,27 @@
-"""The folder that a batch is written to: its manifest, what it takes to go on after any interruption, and the lock.
-
-Results come in the order of the input, so the manifest is always that of a prefix: what follows its last whole line has not
-been done. Files are written before their line; the files that grow are cut back to where the last line says they end.
-"""
+"""The folder that a batch is written to, by one run at a time, so that any interruption can be gone on from."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, Protocol
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
 
 from attnctl.batching.items import Item
+from attnctl.batching.manifest import MANIFEST, AppendedFile, Entry, FileEntry, Manifest, file_entry
+from attnctl.batching.resume import FILES, LINES, Resumption
+from attnctl.batching.run_description import check_run
 from attnctl.batching.work import Result
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.files import locked, said_plainly, write_whole
-from attnctl.formats.pictures import format_names
-from attnctl.text import as_json
+from attnctl.files import said_plainly
 
-SCHEMA = "attnctl.batch/1"
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
 GROUP = 192  # items that are done or not done together, where a format holds many in one file
-LINES = {"json": "traces.jsonl"}  # formats that grow by a line an item
-FILES = (*format_names(), "npz")  # formats with a file an item
-WEIGHTS = (".safetensors", ".npz", ".gguf")
-
-Entry = dict[str, Any]
+LOCK = ".lock"
 
 
 class Writer(Protocol):
@@ -63,214 +56,91 @@ class Folder:
         together: int = 1,
     ) -> None:
         self.path, self.said, self.writers = Path(path), said, writers
-        self._size = GROUP if writers else together  # of a group
         self.formats = formats
         self.done = self.failed = 0  # in this run
-        self.kept = self.failed_before = 0
-        self._grows = {LINES[form]: form for form in self._growing()}
-        self._ends: dict[str, int] = {}  # where the files that grow end
-        self._safe: tuple[int, dict[str, int]] | None = None  # where manifest and files end, as far as they are done
-        self._again: set[int] = set()  # items done before whose own files went missing
+        self._size = GROUP if writers else together  # of a group
+        self._files: list[AppendedFile] = []  # those open
+        self._lines: dict[str, AppendedFile] = {}  # those that grow by a line an item, by format
+        self._resumption: Resumption | None = None
         self._group: list[Entry] = []  # of items whose group is not full
-        self._shared: list[Entry] = []  # files of the group that is not full
+        self._shared: list[FileEntry] = []  # files of the group that is not full
+
+    @property
+    def kept(self) -> int:
+        """How many items were there before."""
+        return 0 if self._resumption is None else self._resumption.kept
+
+    @property
+    def failed_before(self) -> int:
+        """How many of them had failed."""
+        return 0 if self._resumption is None else self._resumption.failed
 
     # --- opening and closing ---------------------------------------------------------------------------------------
 
     def __enter__(self) -> Folder:
         with said_plainly("write", self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            manifest, run = self.path / "manifest.jsonl", self.path / "run.json"
-            if not manifest.exists() and any(name.name != "run.json" for name in self.path.iterdir()):
-                raise UsageError(f"{self.path} is not empty and holds no batch: give a new folder")
-            for path in (manifest, run, *(self.path / LINES[form] for form in self._growing())):
-                if path.exists() and not path.is_file():  # a pipe would be waited for
-                    raise AttnctlError(f"{path} is no regular file: give a new folder")
-            self._manifest = manifest.open("a+b", buffering=0)
+            self._check_files()
+            self._lock = _locked(self.path)
             try:
-                if not locked(self._manifest):
-                    raise AttnctlError(
-                        f"{self.path} is being written by another run: wait for it, or give another folder"
-                    )
-                self._compare(run)
+                self._manifest = Manifest(self.path / MANIFEST)
+                self._files.append(self._manifest)
+                check_run(self.path, self.said, is_new=self._manifest.is_empty())
                 for part in (self.path / ".part", *self.path.glob(".*.part")):  # of a run that was killed as it wrote
                     part.unlink(missing_ok=True)
-                self._lines = {form: (self.path / LINES[form]).open("a+b", buffering=0) for form in self._growing()}
+                self._lines = {form: AppendedFile(self.path / LINES[form]) for form in self._growing()}
+                self._files += self._lines.values()
             except BaseException:
-                self._manifest.close()
+                self._close()
                 raise
         return self
 
-    def __exit__(self, *error: Any) -> None:
-        with contextlib.suppress(OSError):
-            if self._safe is not None:  # half a line after a full disk; what follows kill -9 is cut by the next run
-                self._manifest.truncate(self._safe[0])
-                for form, file in self._lines.items():
-                    file.truncate(self._safe[1][form])
-        for file in self._lines.values():
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        for file in self._files:
             file.close()
-        self._manifest.close()  # and the lock goes with it
+        self._lock.release()
 
     def _growing(self) -> list[str]:
         return [form for form in self.formats if form in LINES]
 
-    def _compare(self, run: Path) -> None:
-        """Going on is for the same work: run.json says what it is."""
-        import orjson
-
-        from attnctl import __version__
-
-        said = orjson.loads(as_json(self.said))
-        weights = _model_files(said["model"].get("name"))
-        if run.exists():
-            try:
-                before = orjson.loads(run.read_bytes())
-            except orjson.JSONDecodeError:
-                before = None
-            theirs = before.get("said") if isinstance(before, dict) else None
-            if not isinstance(before, dict) or not isinstance(theirs, dict):
-                raise AttnctlError(f"{run} is damaged: give a new folder")
-            if before.get("schema") != SCHEMA:
-                raise AttnctlError(f"{run} has schema {before.get('schema')!r}; this attnctl writes {SCHEMA!r}")
-            if theirs != said:
-                names = sorted(name for name in {*theirs, *said} if theirs.get(name) != said.get(name))
-                raise UsageError(f"{self.path} holds a batch with another {', '.join(names)}: give a new folder")
-            if before.get("weights", weights) != weights:  # older runs do not say
-                raise UsageError(f"{self.path} holds a batch with other files of the model: give a new folder")
-        elif self._manifest.seek(0, 2):
-            raise UsageError(f"{self.path} has a manifest but no run.json: give a new folder")
-        else:
-            document = {"schema": SCHEMA, "attnctl": __version__, "said": said, "weights": weights}
-            write_whole(run, orjson.dumps(orjson.loads(as_json(document)), option=orjson.OPT_INDENT_2) + b"\n")
-
-    # --- what is there already ------------------------------------------------------------------------------------
+    def _check_files(self) -> None:
+        """Raise UsageError where the folder holds something else, AttnctlError where a file of it is none."""
+        if not (self.path / MANIFEST).exists() and any(
+            path.name not in ("run.json", LOCK) for path in self.path.iterdir()
+        ):
+            raise UsageError(f"{self.path} is not empty and holds no batch: give a new folder")
+        for name in (MANIFEST, LOCK, "run.json", *(LINES[form] for form in self._growing())):
+            path = self.path / name
+            if path.exists() and not path.is_file():  # a pipe would be waited for
+                raise AttnctlError(f"{path} is no regular file: give a new folder")
 
     def missing(self, items: Iterable[Item]) -> Iterator[Item]:
-        """The items that are still to be done; the rest is found in the manifest, item by item.
-
-        Where an item is not what it was, everything from there on is done again.
-        """
-        self._ends = dict.fromkeys(self._lines, 0)
-        mark, group = (0, dict(self._ends), 0, 0), list[Item]()
-        entries, items = self._entries(), iter(items)
-        end, entry, done = 0, None, False
-        for item in items:
-            if item.number % self._size == 0:
-                mark, group, done = (end, dict(self._ends), self.kept, self.failed_before), [], False
-            group.append(item)
-            entry, after = next(entries, (None, 0))
-            if entry is None or not self._is_of(entry, item):
-                break
-            done |= entry["status"] == "done"
-            if (item.number + 1) % self._size == 0 and done and not self._ends_group(entry):
-                break
-            end = after
-            self._kept(entry)
-            if item.number in self._again:
-                yield item
-        else:
-            if not done or entry is None or self._ends_group(entry):
-                self._cut(end)
-                return
-        end, self._ends, self.kept, self.failed_before = mark
-        self._cut(end)
-        yield from group
-        yield from items
-
-    def _entries(self) -> Iterator[tuple[Entry, int]]:
-        """Each line of the manifest and where it ends, up to the first that is not whole."""
-        self._manifest.seek(0)
-        end = 0
-        with open(self._manifest.fileno(), "rb", closefd=False) as file:
-            for line in file:
-                end += len(line)
-                entry = _read(line)
-                if entry is None:
-                    return
-                yield entry, end
-
-    def _kept(self, entry: Entry) -> None:
-        self.kept += 1
-        self.failed_before += entry["status"] != "done"
-        for file in entry.get("files", ()):
-            if "offset" in file:
-                self._ends[self._grows[file["file"]]] = file["offset"] + file["bytes"]
-
-    def _is_of(self, entry: Entry, item: Item) -> bool:
-        """Whether an entry is that of this very item, and all it lists is there; the item's own files can be made again."""
-        if entry["input"] != item.fingerprint or entry["number"] != item.number:
-            return False
-        files, again = entry.get("files", ()), False
-        wanted = {*self._grows, *(f"{item.stem}.{form}" for form in FILES if form in self.formats)}
+        """The items that are still to be done; what is there already and is not what it was is done again."""
         prefixes = tuple(writer.prefix for writer in self.writers)
-        if {file["file"] for file in files if not file["file"].startswith(prefixes)} != (
-            wanted if entry["status"] == "done" else set()
-        ):
-            return False
-        for file in files:
-            try:
-                size = (self.path / file["file"]).stat().st_size
-            except OSError:
-                size = -1
-            if (form := self._grows.get(file["file"])) is not None or "offset" in file:
-                if form is None or file.get("offset") != self._ends[form] or size < self._ends[form] + file["bytes"]:
-                    return False
-            elif size != file["bytes"]:
-                if self._size > 1 or not file["file"].startswith(f"{item.stem}."):
-                    return False
-                again = True
-        if again:
-            self._again.add(item.number)
-        return True
-
-    def _ends_group(self, entry: Entry) -> bool:
-        """Whether the last entry of a group lists what the group shares."""
-        names = [file["file"] for file in entry.get("files", ())]
-        return all(any(name.startswith(writer.prefix) for name in names) for writer in self.writers)
-
-    def _cut(self, end: int) -> None:
-        """Forget what stands in the manifest after `end`, and cut what grows to what is left."""
-        with said_plainly("write", self.path):
-            root = Path(os.path.realpath(self.path))
-            gone = {os.path.realpath(path): path for path in self._listed(end, None)}
-            for name in (*LINES.values(), "manifest.jsonl", "run.json"):
-                gone.pop(str(root / name), None)
-            for path in self._listed(0, end) if gone else ():
-                gone.pop(os.path.realpath(path), None)
-            self._manifest.truncate(end)
-            for form, file in self._lines.items():
-                file.truncate(self._ends[form])
-            self._safe = end, dict(self._ends)
-            for real, path in gone.items():
-                if Path(real).is_relative_to(root):  # a manifest that was tampered with may put it elsewhere
-                    with contextlib.suppress(OSError):  # or name a folder; what stays is listed nowhere
-                        path.unlink()
-
-    def _listed(self, start: int, end: int | None) -> Iterator[Path]:
-        """The files in the lines of the manifest from `start` to `end`, but for those that grow."""
-        for entry, after in self._entries():
-            if end is not None and after > end:
-                return
-            if after > start:
-                yield from (self.path / file["file"] for file in entry.get("files", ()) if "offset" not in file)
+        self._resumption = Resumption(self._manifest, self._lines, self.formats, prefixes, self._size)
+        yield from self._resumption.missing(items)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
     def add(self, results: Sequence[Result]) -> None:
         """Write what was made of some items, in their order, then their lines into the manifest."""
-        grown: dict[str, list[bytes]] = {form: [] for form in self._lines}
-        entries = []
+        grown: dict[str, bytearray] = {form: bytearray() for form in self._lines}
+        entries: list[Entry] = []
         for result in results:
-            if result.item.number in self._again:
-                self._again.discard(result.item.number)
+            if self._is_rewritten(result.item):
                 list(self._own(result))
                 continue
             entry = self._entry(result)
             for form, lines in grown.items():
                 if form in result.made:
-                    data = result.made[form]
-                    entry["files"].append(_listed(LINES[form], data, offset=self._ends[form]))
-                    self._ends[form] += len(data)
-                    lines.append(data)
+                    offset = self._lines[form].end + len(lines)
+                    entry["files"].append(file_entry(LINES[form], result.made[form], offset))
+                    lines += result.made[form]
             entries.append(entry)
             self.done += result.error is None
             self.failed += result.error is not None
@@ -291,7 +161,7 @@ class Folder:
         if self._group:
             self._end_group(self._group)
         files = {writer.prefix: dict[str, None]() for writer in self.writers}
-        for entry, _ in self._entries() if files else ():
+        for entry, _ in self._manifest.entries() if files else ():
             for name in (file["file"] for file in entry.get("files", ())):
                 for prefix in files:
                     if name.startswith(prefix):
@@ -299,25 +169,38 @@ class Folder:
         for writer in self.writers:
             writer.finish(self.path, list(files[writer.prefix]))
 
+    def _is_rewritten(self, item: Item) -> bool:
+        """Whether an item was done before and its own files alone are to be written again: true once for each."""
+        again = set[int]() if self._resumption is None else self._resumption.again
+        if item.number not in again:
+            return False
+        again.discard(item.number)
+        return True
+
     def _entry(self, result: Result) -> Entry:
         item = result.item
-        entry: Entry = {"number": item.number} | ({} if item.id is None else {"id": item.id})
-        entry |= {"status": "failed" if result.error is not None else "done", "where": item.where}
+        entry: Entry = {"number": item.number}
+        if item.id is not None:
+            entry["id"] = item.id
+        entry["status"] = "failed" if result.error is not None else "done"
+        entry["where"] = item.where
         if result.error is not None:
             entry["error"] = result.error
-        now = datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        entry |= {"input": item.fingerprint, "time": now, "seconds": round(result.seconds, 6)}
-        return (
-            entry if result.error is not None else entry | {"tokens": result.tokens, "files": list(self._own(result))}
-        )
+        entry["input"] = item.fingerprint
+        entry["time"] = datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        entry["seconds"] = round(result.seconds, 6)
+        if result.error is None:
+            entry["tokens"] = result.tokens
+            entry["files"] = list(self._own(result))
+        return entry
 
-    def _own(self, result: Result) -> Iterator[Entry]:
+    def _own(self, result: Result) -> Iterator[FileEntry]:
         """The item's own files, written."""
         for form in FILES:
             if form in result.made:
                 name = f"{result.item.stem}.{form}"
                 self._write(name, result.made[form])
-                yield _listed(name, result.made[form])
+                yield file_entry(name, result.made[form])
 
     def _write(self, name: str, data: bytes) -> None:
         path, part = self.path / name, self.path / ".part"
@@ -331,15 +214,15 @@ class Folder:
                 part.unlink(missing_ok=True)
                 raise
 
-    def _append(self, grown: dict[str, list[bytes]]) -> None:
+    def _append(self, grown: dict[str, bytearray]) -> None:
         for form, lines in grown.items():
-            _append(self._lines[form], b"".join(lines), self.path / LINES[form])
+            self._lines[form].append(bytes(lines))
             lines.clear()
 
     def _share(self, files: Iterable[tuple[str, bytes]]) -> None:
         for name, data in files:
             self._write(name, data)
-            self._shared.append(_listed(name, data))
+            self._shared.append(file_entry(name, data))
 
     def _end_group(self, entries: list[Entry]) -> None:
         for writer in self.writers:
@@ -350,63 +233,24 @@ class Folder:
         self._group, self._shared = [], []
 
     def _commit(self, entries: Sequence[Entry]) -> None:
-        if not entries:
-            return
-
-        lines = b"".join(as_json(entry) + b"\n" for entry in entries)
-        _append(self._manifest, lines, self.path / "manifest.jsonl")
-        assert self._safe is not None
-        self._safe = self._safe[0] + len(lines), dict(self._ends)
+        if entries:
+            self._manifest.add(entries)
+            for file in self._lines.values():
+                file.keep()
 
 
-def _listed(name: str, data: bytes, **more: Any) -> Entry:
-    return {"file": name, **more, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+def _locked(folder: Path) -> BaseFileLock:
+    """The folder's lock, held until it is released or this process ends, however it ends.
 
+    Raises AttnctlError where another process holds it.
+    """
+    from filelock import FileLock, Timeout
 
-def _read(line: bytes) -> Entry | None:
-    """The entry that a line of the manifest holds; None where it is not whole."""
-    import orjson
-
+    lock = FileLock(folder / LOCK, timeout=0)
     try:
-        entry = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-    if not line.endswith(b"\n") or not isinstance(entry, dict) or not {"number", "input"} <= entry.keys():
-        return None
-    files = entry.get("files", [])
-    sound = isinstance(files, list) and all(map(_is_file, files)) and entry.get("status") in ("done", "failed")
-    return entry if sound else None
-
-
-def _is_file(file: Any) -> bool:
-    """Whether an entry's file is said as `_listed` says it."""
-    return (
-        isinstance(file, dict)
-        and isinstance(file.get("file"), str)
-        and "\0" not in file["file"]
-        and all(type(size) is int and size >= 0 for size in (file.get("bytes"), file.get("offset", 0)))
-    )
-
-
-def _model_files(name: str | None) -> str | None:
-    """A hash of names, sizes and times of the files that a model is read from; None where its name is no path."""
-    from attnctl.models import REGISTRY
-    from attnctl.models.huggingface.hub import KNOWN
-
-    if name is None or name in REGISTRY or name in KNOWN or not (path := Path(name)).exists():
-        return None
-    with said_plainly("read", path):
-        files = sorted(path.iterdir()) if path.is_dir() else [path]
-        kept = [
-            (file.name, (stat := file.stat()).st_size, stat.st_mtime_ns)
-            for file in files
-            if (file.suffix.lower() in WEIGHTS or file.name in ("config.json", "tokenizer.json")) and file.is_file()
-        ]
-    return hashlib.sha256(repr(kept).encode()).hexdigest()[:16]
-
-
-def _append(file: IO[bytes], data: bytes, path: Path) -> None:
-    view = memoryview(data)
-    with said_plainly("write", path):
-        while view:
-            view = view[file.write(view) :]
+        lock.acquire()
+    except Timeout:
+        raise AttnctlError(f"{folder} is being written by another run: wait for it, or give another folder") from None
+    except NotImplementedError as error:
+        raise AttnctlError(f"{folder} is on a file system without locks: give a folder on another") from error
+    return lock

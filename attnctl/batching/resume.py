@@ -1,0 +1,135 @@
+"""Going on with a batch: which items a folder holds already, and how far its files are to be cut back."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from attnctl.batching.items import Item
+from attnctl.batching.manifest import MANIFEST, AppendedFile, Entry, FileEntry, Manifest
+from attnctl.files import said_plainly
+from attnctl.formats.pictures import format_names
+
+LINES = {"json": "traces.jsonl"}  # formats that grow by a line an item
+FILES = (*format_names(), "npz")  # formats with a file an item
+
+
+class Resumption:
+    """What stands in a folder, held against the items of a run.
+
+    `lines` are its files that grow, by format; `prefixes` begin the names of files that a group of `size` items shares.
+    After `missing` has come to the first item that is to be done, `kept` and `failed` count those before it, and `again`
+    names those of them whose own files are to be written once more.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        lines: Mapping[str, AppendedFile],
+        formats: Sequence[str],
+        prefixes: tuple[str, ...],
+        size: int,
+    ) -> None:
+        self.kept = self.failed = 0
+        self.again: set[int] = set()
+        self._manifest, self._lines, self._prefixes, self._size = manifest, lines, prefixes, size
+        self._folder = manifest.path.parent
+        self._formats = formats
+        self._grows = {LINES[form]: form for form in lines}
+        self._ends = dict.fromkeys(lines, 0)  # where the files that grow end
+
+    def missing(self, items: Iterable[Item]) -> Iterator[Item]:
+        """The items that are still to be done; the rest is found in the manifest, item by item.
+
+        Where an item is not what it was, everything from there on is done again.
+        """
+        mark, group = (0, dict(self._ends), 0, 0), list[Item]()
+        entries, items = self._manifest.entries(), iter(items)
+        end, entry, done = 0, None, False
+        for item in items:
+            if item.number % self._size == 0:
+                mark, group, done = (end, dict(self._ends), self.kept, self.failed), [], False
+            group.append(item)
+            entry, after = next(entries, (None, 0))
+            if entry is None or not self._is_of(entry, item):
+                break
+            done |= entry["status"] == "done"
+            if (item.number + 1) % self._size == 0 and done and not self._ends_group(entry):
+                break
+            end = after
+            self._keep(entry)
+            if item.number in self.again:
+                yield item
+        else:
+            if not done or entry is None or self._ends_group(entry):
+                self._cut(end)
+                return
+        end, self._ends, self.kept, self.failed = mark
+        self._cut(end)
+        yield from group
+        yield from items
+
+    def _keep(self, entry: Entry) -> None:
+        self.kept += 1
+        self.failed += entry["status"] != "done"
+        for file in entry.get("files", ()):
+            if "offset" in file:
+                self._ends[self._grows[file["file"]]] = file["offset"] + file["bytes"]
+
+    def _is_of(self, entry: Entry, item: Item) -> bool:
+        """Whether an entry is that of this very item, and all it lists is there; the item's own files can be made again."""
+        if entry["input"] != item.fingerprint or entry["number"] != item.number:
+            return False
+        files, again = entry.get("files", ()), False
+        own = {file["file"] for file in files if not file["file"].startswith(self._prefixes)}
+        wanted = {*self._grows, *(f"{item.stem}.{form}" for form in FILES if form in self._formats)}
+        if own != (wanted if entry["status"] == "done" else set()):
+            return False
+        for file in files:
+            size = self._size_of(file["file"])
+            if file["file"] in self._grows or "offset" in file:
+                if not self._continues(file, size):
+                    return False
+            elif size != file["bytes"]:
+                if self._size > 1 or not file["file"].startswith(f"{item.stem}."):
+                    return False
+                again = True
+        if again:
+            self.again.add(item.number)
+        return True
+
+    def _size_of(self, name: str) -> int:
+        """Bytes of a file of the folder; -1 where it is not there."""
+        try:
+            return (self._folder / name).stat().st_size
+        except OSError:
+            return -1
+
+    def _continues(self, file: FileEntry, size: int) -> bool:
+        """Whether an item's part of a file that grows begins where the part before it ends, and is there."""
+        form = self._grows.get(file["file"])
+        return form is not None and file.get("offset") == self._ends[form] and size >= self._ends[form] + file["bytes"]
+
+    def _ends_group(self, entry: Entry) -> bool:
+        """Whether the last entry of a group lists what the group shares."""
+        names = [file["file"] for file in entry.get("files", ())]
+        return all(any(name.startswith(prefix) for name in names) for prefix in self._prefixes)
+
+    def _cut(self, end: int) -> None:
+        """Forget what stands in the manifest after `end`, and cut what grows to what is left."""
+        with said_plainly("write", self._folder):
+            root = Path(os.path.realpath(self._folder))
+            gone = {os.path.realpath(self._folder / name): name for name in self._manifest.files(start=end)}
+            for name in (*LINES.values(), MANIFEST, "run.json"):
+                gone.pop(str(root / name), None)
+            for name in self._manifest.files(end=end) if gone else ():
+                gone.pop(os.path.realpath(self._folder / name), None)
+            self._manifest.cut(end)
+            for form, file in self._lines.items():
+                file.cut(self._ends[form])
+            for real, name in gone.items():
+                if Path(real).is_relative_to(root):  # a manifest that was tampered with may put it elsewhere
+                    with contextlib.suppress(OSError):  # or name a folder; what stays is listed nowhere
+                        (self._folder / name).unlink()
