@@ -1,4 +1,4 @@
-"""The same work on a Ray cluster, through Ray Data: a pool of actors, each with a model of its own. Needs ray[data].
+"""The same work on a Ray cluster: actors, each with a model of its own, and a bounded window of chunks in flight. Needs Ray.
 
 What is read and what is written passes through the process that was started, so that the folder is the same as from one
 machine; the workers need nothing but attnctl, and the model where the options say it is.
@@ -6,30 +6,32 @@ machine; the workers need nothing but attnctl, and the model where the options s
 
 from __future__ import annotations
 
-import logging
 import os
-import pickle
+from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Any
 
 from attnctl.batching.items import Item
 from attnctl.batching.work import Result, Work, Worker
 from attnctl.errors import AttnctlError, in_one_line
 
-TOGETHER = 64  # chunks in one block of Ray's object store
+IN_FLIGHT = 2  # chunks that an actor has at a time: one in work, one on its way
+WINDOW = 4  # chunks an actor that are begun and not yet written: what comes early waits for what is slow
+TRIES = 3  # of a chunk whose actors die, before it is taken for the reason
 
 
 class Actor:
-    """What each of the pool's processes is: a worker that is handed chunks."""
+    """What each of the cluster's processes is: a worker that is handed chunks."""
 
     def __init__(self, work: Work, worker: type[Worker] = Worker) -> None:
         self.worker = worker(work)
 
-    def __call__(self, rows: dict[str, Any]) -> dict[str, Any]:
-        """The results of some chunks, as bytes like the chunks themselves."""
-        done = [pickle.dumps(self.worker.results(pickle.loads(chunk))) for chunk in rows["chunk"]]
-        return {"done": done}
+    def ready(self) -> None:
+        """Answer once the model is open."""
+
+    def results(self, chunk: list[Item]) -> list[Result]:
+        """The results of a chunk."""
+        return self.worker.results(chunk)
 
 
 def cluster(
@@ -75,38 +77,57 @@ def _ray() -> Any:
         os.environ.setdefault(name, value)
     try:
         import ray
-        import ray.data
     except ImportError:
         raise AttnctlError("--engine ray needs Ray: pip install 'attnctl[ray]'") from None
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
     return ray
 
 
 def _results(
     ray: Any, work: Work, chunks: Iterable[list[Item]], workers: int | None, gpus: float, worker: type[Worker]
 ) -> Iterator[list[Result]]:
-    import pyarrow as pa
-
     there = ray.cluster_resources()
     have = there.get("GPU", 0.0) / gpus if gpus else there.get("CPU", 0.0)
     if have < 1:
         raise AttnctlError(f"the Ray cluster has {there.get('GPU', 0):g} GPUs, and a worker asks for {gpus:g}")
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
-    context.execution_options.preserve_order = True
-    chunks = iter(chunks)
-    blocks = []
-    while block := [pickle.dumps(chunk) for chunk in islice(chunks, TOGETHER)]:
-        blocks.append(ray.put(pa.table({"chunk": pa.array(block, pa.large_binary())})))
-    if not blocks:
-        return
-    done = ray.data.from_arrow_refs(blocks).map_batches(
-        Actor,
-        fn_constructor_args=(work, worker),
-        batch_size=1,
-        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=workers or max(1, int(have))),
-        num_cpus=0 if gpus else 1,
-        num_gpus=gpus,
-    )
-    for row in done.iter_rows():
-        yield pickle.loads(row["done"])
+    options = {"num_cpus": 0 if gpus else 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": TRIES}
+    kind = ray.remote(**options)(Actor)
+    actors = [kind.remote(work, worker) for _ in range(workers or max(1, int(have)))]
+    try:
+        yield from _in_order(ray, actors, chunks)
+    finally:
+        for actor in actors:
+            ray.kill(actor)
+
+
+def _in_order(ray: Any, actors: list[Any], chunks: Iterable[list[Item]]) -> Iterator[list[Result]]:
+    """The chunks' results in their order; an actor that is not there yet is given none, a free one the next.
+
+    No more than WINDOW chunks an actor are read before the first of them is yielded.
+    """
+    busy = {actor.ready.remote(): (actor, -1) for actor in actors for _ in range(IN_FLIGHT)}  # → actor, chunk's number
+    free: deque[Any] = deque()
+    done: dict[int, Any] = {}  # number → reference to results that wait for those before them
+    given = yielded = 0
+    for chunk in chunks:
+        while not free or given - yielded >= WINDOW * len(actors):
+            _wait(ray, busy, free, done)
+            while yielded in done:
+                yield ray.get(done.pop(yielded))
+                yielded += 1
+        actor = free.popleft()
+        busy[actor.results.remote(chunk)] = actor, given
+        given += 1
+    while yielded < given:
+        while yielded not in done:
+            _wait(ray, busy, free, done)
+        yield ray.get(done.pop(yielded))
+        yielded += 1
+
+
+def _wait(ray: Any, busy: dict[Any, tuple[Any, int]], free: deque[Any], done: dict[int, Any]) -> None:
+    """Wait until an actor is free again."""
+    (reference, *_), _ = ray.wait(list(busy), num_returns=1)
+    actor, number = busy.pop(reference)
+    free.append(actor)
+    if number >= 0:
+        done[number] = reference

@@ -71,3 +71,33 @@ def test_what_the_cluster_does_not_have(two_workers: None, run: Run, tmp_path: P
 
     with pytest.raises(AttnctlError, match="has 0 GPUs, and a worker asks for 2"):
         list(cluster(Work({}), iter([[Item(0, "", "a b")]]), gpus=2))
+
+
+def test_no_more_than_a_window_of_chunks_is_read_ahead(two_workers: None) -> None:
+    from attnctl.batching.ray_engine import WINDOW, cluster
+
+    read = 0
+
+    def many() -> Iterator[list[Item]]:
+        nonlocal read
+        for number in range(100):
+            read += 1
+            yield [Item(number, f"line {number}", "a b")]
+
+    found = cluster(Work({"name": "random"}), many(), workers=2)
+    for number in range(20):
+        (result,) = next(found)
+        assert result.item.number == number and read <= number + 1 + 2 * WINDOW
+    found.close()  # type: ignore[attr-defined]
+
+
+def test_a_chunk_that_kills_every_worker_is_named_at_last(two_workers: None) -> None:
+    from attnctl.batching.ray_engine import cluster
+
+    class Deadly(Worker):
+        def results(self, items: Sequence[Item]) -> list[Result]:
+            os.kill(os.getpid(), signal.SIGKILL)
+            return []
+
+    with pytest.raises(AttnctlError, match="the Ray cluster gave up"):
+        list(cluster(Work({"name": "random"}), iter([[Item(0, "", "a b")]]), workers=1, worker=Deadly))
