@@ -242,7 +242,8 @@ def write_page(
         raise AttnctlError(
             f"{size:,} weights are too many for a page: choose layers and heads with --layer and --head, or a shorter text"
         )
-    html = page(traces, start=start_of(traces[-1], query) | (look or {}), **how)
+    first = traces[0] if len(traces) == 2 and not how.get("over_training") else traces[-1]
+    html = page(traces, start=start_of(first, query) | (look or {}), **how)
     if target == "-":
         put(html.encode())
         return

@@ -15,6 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from attnctl.readings.alignment import aligned_tokens
 from attnctl.readings.exact_blocks import ExactBlock
 from attnctl.readings.overview import Overview
 from attnctl.readings.trace import Trace
@@ -56,11 +57,23 @@ def page(
             else pack_trace(trace, name, blobs, budget, walked=not over_training or at == 0)
             for at, (trace, name) in enumerate(zip(traces, names, strict=True))
         ],
+        "aligned": aligned(traces) if len(traces) == 2 and not over_training else None,
         "start": start or {},
         "maps": maps(),
         "ink": {"luminance": colours.LUMINANCE, "darkFrom": colours.DARK_INK_FROM},
     }
     return assemble(document, blobs, title or headline(traces))
+
+
+def aligned(traces: Sequence[Trace | Overview]) -> dict[str, list[list[int | None]]]:
+    """Of two traces, for each token of either the same one of the other: of the queries, and of the keys."""
+    a, b = traces
+    sides = {"query": (a.tokens, b.tokens), "key": (a.keys_of, b.keys_of)}
+    texts = a.text, b.text
+    return {
+        axis: [aligned_tokens(ours, theirs, *texts), aligned_tokens(theirs, ours, *reversed(texts))]
+        for axis, (ours, theirs) in sides.items()
+    }
 
 
 def names_of(traces: Sequence[Trace | Overview]) -> list[str]:

@@ -108,7 +108,7 @@ def described(info: ModelInfo, default_scale: bool = False) -> dict[str, Any]:
 def packed_tokens(tokens: tuple[Token, ...], text: str) -> dict[str, Any]:
     """The tokens' labels, which are special, which follow without a space, and which word each belongs to."""
     return {
-        "labels": [shown(token.text) for token in tokens],
+        "labels": [shown(token.text) + "†" * token.unknown for token in tokens],
         "special": [at for at, token in enumerate(tokens) if token.special],
         "unknown": [at for at, token in enumerate(tokens) if token.unknown],
         "glued": [at for at in range(1, len(tokens)) if _touches(tokens[at - 1], tokens[at], text)],

@@ -321,12 +321,89 @@ def test_the_softmax_explorer(tab: Tab) -> None:
 def test_two_side_by_side_with_their_difference(tab: Tab) -> None:
     a, b = trace_of(), trace_of(seed=1)
     tab.open(a, b)
-    assert tab.js("return view.panels.map((panel) => panel.title)") == ["seed 0", "seed 1", "seed 1 − seed 0"]
+    assert tab.js("return view.panels.map((panel) => panel.title)") == ["A  seed 0", "B  seed 1", "B − A"]
     assert a.layers[0].weights is not None and b.layers[0].weights is not None
     difference = (b.layers[0].weights - a.layers[0].weights).ravel()
     assert np.allclose(tab.js("return Array.from(view.panels[2].grid.w)"), difference, atol=1e-7)
     tab.open(a, trace_of("Bob sleeps"))  # of another length: no difference to show
     assert tab.js("return view.panels.length") == 2
+
+
+@in_browser
+def test_two_texts_are_matched_by_their_words(tab: Tab) -> None:
+    text = "start Alice will eat pizza"
+    shifted = trace_of(text)
+    special = replace(shifted.tokens[0], special=True)
+    a, b = (
+        replace(shifted, text=text, tokens=(special, *shifted.tokens[1:])),
+        trace_of("Alice will eat soup", causal=True),
+    )
+    tab.open(a, b, start={"query": 3, "key": 1})
+    assert a.layers[0].weights is not None and b.layers[0].weights is not None
+    chosen = "return view.panels.map((panel) => [chosenRow(panel.grid), chosenCol(panel.grid)])"
+    assert tab.js(chosen) == [[3, 1], [2, 0], [2, 0]]  # eat → Alice, whatever stands before them
+    at = tab.js("return [view.head.layer, view.head.head]")
+    ours, theirs = a.layers[at[0]].weights[at[1]], b.layers[at[0]].weights[at[1]]
+    shown = np.reshape(tab.js("return Array.from(view.panels[2].grid.w)"), (4, 4))
+    assert np.allclose(shown, theirs - ours[1:, 1:], atol=1e-6)
+    hidden = np.reshape(tab.js("return Array.from(view.panels[2].grid.hidden)"), (4, 4))
+    assert np.array_equal(hidden == 1, ~np.tri(4, dtype=bool))  # where only one of them may look
+    assert "where both may look" in tab.text("#caption")
+    assert all(tab.js("return [...document.querySelectorAll('.sentence svg')].map((svg) => svg.children.length)"))
+    lines = tab.texts("#finding .line")
+    assert len(lines) == 2 and lines[0].startswith("A eat pays ") and lines[1].startswith("B eat pays ")
+    rows = dict(zip(tab.texts("#row tbody th"), tab.texts("#row tbody td:nth-child(4)"), strict=False))
+    assert (
+        rows["Alice"] == tab.js("return signed(arguments[0])", float(theirs[2, 0] - ours[3, 1]))
+        and rows["start"] == "·"
+    )
+    tab.js("document.querySelectorAll('.sentence')[1].querySelectorAll('.token')[1].click()")
+    tab.settled("state.of === 1 && state.query === 1")
+    assert [row for row, _ in tab.js(chosen)][:2] == [2, 1]
+    tab.js("document.querySelectorAll('.sentence')[0].querySelectorAll('.token')[0].click()")
+    tab.settled("state.of === 0 && state.query === 0")
+    assert tab.texts("#finding .line")[1] == "B has no such token."
+
+
+@in_browser
+def test_two_long_captions_stay_within_the_page(tab: Tab) -> None:
+    words = [
+        "the",
+        "cat",
+        "sat",
+        "on",
+        "the",
+        "mat",
+        "while",
+        "the",
+        "old",
+        "dog",
+        "slept",
+        "by",
+        "the",
+        "fire",
+        "all",
+        "day",
+        "long",
+    ]
+    tab.driver.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    )
+    tab.open(trace_of(" ".join(words)), trace_of(" ".join(reversed(words))))
+    assert tab.js("return document.documentElement.scrollWidth <= innerWidth")
+    wide = (
+        "return layout.boxes.every((b) => textWidth(cut(b.panel.title, b.room - 8, 14, true), 14, true) <= b.room - 8)"
+    )
+    assert tab.js(wide)
+    facts = tab.texts("#facts .line")
+    assert len(facts) == 2 and " beside " in facts[0]
+
+
+@in_browser
+def test_unknown_words_are_marked_and_explained(tab: Tab) -> None:
+    tab.open(record(open_model("demo"), "Alice will eat quinoa"))
+    assert tab.texts(".token")[3] == "quinoa†"
+    assert tab.texts("#finding .legend") == ["† not among the words the model knows: read as its unknown word"]
 
 
 @in_browser

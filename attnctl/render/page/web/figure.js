@@ -128,7 +128,7 @@ function drawBox(pen, box) {
   const table = mapTable(scale.map);
   const colourOf = (i, j) =>
     grid.hidden && grid.hidden[i * grid.nk + j] ? null : colourAt(table, positionOf(grid.w[i * grid.nk + j], scale));
-  if (box.titled) pen.text(cut(panel.title, box.room - 8, 14), box.left, box.top + 12, { size: 14, bold: true });
+  if (box.titled) pen.text(cut(panel.title, box.room - 8, 14, true), box.left, box.top + 12, { size: 14, bold: true });
   if (grid.hidden) pen.hatch(x, y, w, h);
   pen.cells(() => pictureOf(panel), seen, x, y, w, h, colourOf);
   if (Math.min(box.cell, box.cellH) >= 9) drawLines(pen, box);

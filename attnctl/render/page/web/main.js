@@ -93,9 +93,9 @@ function writeFacts() {
   const told = PAGE.mode === "compare" ? TRACES : TRACES.slice(-1);
   const same = new Set(told.map((trace) => trace.model.name)).size === 1;
   const compared = PAGE.mode === "compare" && same ? [`${TRACES[0].label} beside ${TRACES[1].label}`] : [];
-  byId("facts").textContent = [...compared, ...(same ? [factsOf(told[0])] : told.map(factsOf))].join(
-    compared.length ? "; " : "",
-  );
+  const lettered = told.map((trace, at) => (same ? factsOf(trace) : `${"AB"[at]}  ${factsOf(trace)}`));
+  const lines = [...compared, ...(same ? lettered.slice(0, 1) : lettered)];
+  byId("facts").replaceChildren(...lines.map((line) => el("span", { class: "line" }, line)));
   const notes = [...new Set(TRACES.flatMap((trace) => trace.notes))].map((note) => el("p", {}, note));
   const kbd = (key) => el("kbd", {}, key);
   const keys = el(

@@ -137,14 +137,14 @@ function textWidth(text, size, bold = false) {
 }
 
 /** `text` cut to `width` pixels, with an ellipsis where something is missing. */
-function cut(text, width, size) {
-  if (textWidth(text, size) <= width) return text;
+function cut(text, width, size, bold = false) {
+  if (textWidth(text, size, bold) <= width) return text;
   const signs = Array.from(text);
   let low = 0;
   let high = signs.length;
   while (low < high) {
     const middle = Math.ceil((low + high) / 2);
-    if (textWidth(`${signs.slice(0, middle).join("")}…`, size) <= width) low = middle;
+    if (textWidth(`${signs.slice(0, middle).join("")}…`, size, bold) <= width) low = middle;
     else high = middle - 1;
   }
   return `${signs.slice(0, low).join("")}…`;

@@ -49,8 +49,7 @@ function onPick(event) {
   const { grid } = found.panel;
   const changes = { query: grid.rows[found.i].tokens[0] };
   if (found.j >= 0) changes.key = grid.cols[found.j].tokens[0];
-  if (view.panels.length > 1 && found.panel.head) changes.of = view.panels.indexOf(found.panel);
-  choose(changes);
+  chooseIn(grid.head.trace, changes);
 }
 
 function onKey(event) {

@@ -74,6 +74,9 @@ function writeCaption() {
     said.push(`${grid.out.length === 1 ? "key" : "keys"} ${names}${more} left out`);
   }
   if (state.renorm) said.push("rows rescaled to sum to 1");
+  const pair = view.panels.filter((panel) => panel.head);
+  if (view.panels.length === 3 && pair.some((panel) => panel.grid.hidden) && !pair.every((panel) => panel.grid.hidden))
+    said.push("the difference is shown where both may look");
   if (state.words === "merged") said.push("pieces of a word merged: summed over keys, averaged over queries");
   if (state.colour === "log") said.push("logarithmic colour");
   const stored = head.trace.levels
@@ -91,16 +94,25 @@ function drawRow() {
   const at = from ? chosenCol(grid) : chosenRow(grid);
   if (at < 0) return host.replaceChildren();
   const others = from ? grid.rows : grid.cols;
-  const own = view.panels.filter((panel) => panel.head && (from ? panel.grid.nk > at : panel.grid.nq > at));
-  const weightIn = ({ grid: g }, other) => (from ? g.w[other * g.nk + at] : g.w[at * g.nk + other]);
+  const own = view.panels.filter((panel) => panel.head && (from ? chosenCol(panel.grid) : chosenRow(panel.grid)) >= 0);
+  const cellIn = ({ grid: g, head }, other) => {
+    const token = tokenIn(head.trace, others[other].tokens[0], from ? "query" : "key", view.head.trace);
+    const there = (from ? g.rowFor : g.colFor).get(token);
+    if (there === undefined) return -1;
+    return from ? there * g.nk + chosenCol(g) : chosenRow(g) * g.nk + there;
+  };
+  const weightIn = (panel, other) => {
+    const cell = cellIn(panel, other);
+    return cell < 0 || panel.grid.hidden?.[cell] ? null : panel.grid.w[cell];
+  };
   const masked = (other) => (grid.hidden ? grid.hidden[from ? other * grid.nk + at : at * grid.nk + other] : 0);
-  const compared = own.length === 2 && view.panels.length === 3;
+  const compared = own.length === 2;
   const hidden = others.filter((_, other) => masked(other)).length;
   const strength = (other) =>
-    hidden > 3 && masked(other) ? -1 : Math.max(...(compared ? own : [view.panel]).map((p) => weightIn(p, other)));
+    hidden > 3 && masked(other) ? -1 : Math.max(...(compared ? own : [view.panel]).map((p) => weightIn(p, other) ?? 0));
   const order = rowOrder(others.length, strength);
   const panels = compared ? own : [view.panel];
-  const rows = order.map((other) => barRow(others[other], other, panels, weightIn, masked(other), from));
+  const rows = order.map((other) => barRow(others[other], other, panels, weightIn, from));
   const rest = others.length - order.length - (hidden > 3 ? hidden : 0);
   if (rest > 0) rows.push(restRow(rest, order, others.length, panels, weightIn));
   if (hidden > 3)
@@ -114,8 +126,8 @@ function drawRow() {
         el("td"),
       ),
     );
-  if (!from && grid.sums) rows.push(sumRow(panels.map((panel) => panel.grid.sums[at])));
-  const names = compared ? panels.map((panel) => el("th", {}, panel.title)) : [el("th", {}, "weight")];
+  if (!from && grid.sums) rows.push(sumRow(panels.map((panel) => panel.grid.sums[chosenRow(panel.grid)])));
+  const names = compared ? panels.map((panel) => el("th", { title: panel.title }, panel.title.slice(0, 1))) : [el("th", {}, "weight")];
   const head = el(
     "thead",
     {},
@@ -144,13 +156,16 @@ function rowOrder(n, weight) {
   return all.sort((a, b) => weight(b) - weight(a)).slice(0, MOST_ROWS);
 }
 
-function barRow(other, at, panels, weightIn, masked, from) {
+function barRow(other, at, panels, weightIn, from) {
   const token = other.tokens[0];
   const chosen = token === (from ? state.query : state.key) || other.tokens.includes(from ? state.query : state.key);
   const weights = panels.map((panel) => weightIn(panel, at));
-  const cells = weights.map((w) => el("td", {}, masked ? "·" : cellText(w, panels[0].grid.nk > 60 ? 4 : 3)));
-  const change = panels.length === 2 ? el("td", {}, signed(weights[1] - weights[0])) : null;
-  const bars = masked ? [] : weights.map((w, which) => barOf(w, weights.length === 2 && which === 0));
+  const cells = weights.map((w) => el("td", {}, w === null ? "·" : cellText(w, panels[0].grid.nk > 60 ? 4 : 3)));
+  const both = weights.length === 2 && !weights.includes(null);
+  const change = panels.length === 2 ? el("td", {}, both ? signed(weights[1] - weights[0]) : "·") : null;
+  const bars = weights.every((w) => w === null)
+    ? []
+    : weights.map((w, which) => barOf(w ?? 0, weights.length === 2 && which === 0));
   const pick = () => choose(from ? { query: token } : { key: token });
   return el(
     "tr",
@@ -175,7 +190,7 @@ function restRow(count, order, n, panels, weightIn) {
   const shown = new Set(order);
   const sums = panels.map((panel) => {
     let sum = 0;
-    for (let other = 0; other < n; other++) if (!shown.has(other)) sum += weightIn(panel, other);
+    for (let other = 0; other < n; other++) if (!shown.has(other)) sum += weightIn(panel, other) ?? 0;
     return sum;
   });
   const change = panels.length === 2 ? el("td") : null;

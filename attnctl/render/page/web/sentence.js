@@ -16,14 +16,15 @@ function drawSentences({ panels }) {
 }
 
 function buildSentence({ head, title }, named) {
-  const { tokens } = head.trace;
+  const { trace } = head;
+  const { tokens } = trace;
   const n = tokens.labels.length;
   const size = n > 160 ? "words very-many" : n > 26 ? "words many" : "words";
   const words = el("div", {
     class: size,
     role: "group",
     "aria-label": "Tokens: choose a query",
-    onkeydown: onTokenKey,
+    onkeydown: (event) => onTokenKey(event, trace),
   });
   const glued = new Set(tokens.glued);
   tokens.labels.forEach((label, token) => {
@@ -38,7 +39,7 @@ function buildSentence({ head, title }, named) {
           dir: "auto",
           "data-token": token,
           tabindex: -1,
-          onclick: () => pickToken(token),
+          onclick: () => pickToken(token, trace),
         },
         label,
       ),
@@ -49,19 +50,19 @@ function buildSentence({ head, title }, named) {
 }
 
 /** What a token chosen in the sentence is: the query that looks, or the key that is looked at. */
-function pickToken(token) {
-  if (state.direction === "from" && view.head.trace.keyTokens === null) choose({ key: token });
-  else choose({ query: token, key: strongestKey(token) });
+function pickToken(token, trace = view.head.trace) {
+  if (state.direction === "from" && trace.keyTokens === null) chooseIn(trace, { key: token });
+  else chooseIn(trace, { query: token, key: strongestKey(token, trace) });
 }
 
 /** The key that gets most of a query's attention, itself left aside; null where there is nothing. */
-function strongestKey(token) {
-  const { grid } = view;
+function strongestKey(token, trace = view.head.trace) {
+  const { grid } = view.panels.find((panel) => panel.head?.trace === trace) ?? view;
   const i = grid.rowFor.get(token);
   if (i === undefined) return null;
   let best = -1;
   for (let j = 0; j < grid.nk; j++) {
-    if (grid.nk > 1 && grid.cols[j].tokens.includes(token) && !view.head.trace.keyTokens) continue;
+    if (grid.nk > 1 && grid.cols[j].tokens.includes(token) && !trace.keyTokens) continue;
     if (grid.hidden?.[i * grid.nk + j]) continue;
     if (best < 0 || grid.w[i * grid.nk + j] > grid.w[i * grid.nk + best]) best = j;
   }
@@ -88,7 +89,8 @@ function shadeSentence(host, panel) {
   const words = host.querySelector(".words");
   const table = mapTable("heat");
   const found = shares(panel);
-  const chosen = spotToken();
+  const axis = state.direction === "from" && !view.head.trace.keyTokens ? "key" : "query";
+  const chosen = tokenIn(panel.head.trace, spotToken(), axis);
   const top = Math.max(...found.values(), 0) || 1;
   for (const button of words.querySelectorAll(".token")) {
     const token = Number(button.dataset.token);
@@ -117,7 +119,8 @@ function drawArcs(host, words, found, chosen) {
   words.style.removeProperty("font-size");
   if (words.classList.contains("many") || words.classList.contains("very-many")) return;
   fitOneLine(words);
-  const oneLine = buttons.every((button) => Math.abs(button.offsetTop - buttons[0].offsetTop) < 6);
+  const middle = (button) => button.offsetTop + button.offsetHeight / 2; // special tokens are smaller than words
+  const oneLine = buttons.every((button) => Math.abs(middle(button) - middle(buttons[0])) < 12);
   if (!oneLine || buttons.length < 2) return;
   const below = state.direction === "from";
   words.classList.add(below ? "below" : "one-line");
@@ -164,25 +167,38 @@ function arc(from, to, w, below, rise) {
   return svgEl("path", { d, ...look, ...weight });
 }
 
-function onTokenKey(event) {
+function onTokenKey(event, trace) {
   const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1 }[event.key];
   const token = Number(event.target.dataset?.token);
   if (!step || Number.isNaN(token)) return;
   event.preventDefault();
-  const n = view.head.trace.tokens.labels.length;
+  const n = trace.tokens.labels.length;
   const host = event.currentTarget;
   const next = clamp(token + step, 0, n - 1);
-  pickToken(next);
+  pickToken(next, trace);
   host.querySelector(`[data-token="${next}"]`)?.focus();
 }
 
-/** What it comes to, in a sentence. */
+/** What it comes to, in a sentence for each trace; and what a mark on a token means. */
 function writeFinding() {
-  const { grid } = view;
-  const host = byId("finding");
+  const own = view.panels.filter((panel) => panel.head);
+  const lines = own.map((panel) => el("span", { class: "line" }, ...findingOf(panel, own.length > 1)));
+  const unknown = own.some(({ head }) => [head.trace.tokens, keyTokens(head.trace)].some((t) => t.unknown.length));
+  const legend = "† not among the words the model knows: read as its unknown word";
+  byId("finding").replaceChildren(...lines, unknown ? el("span", { class: "line legend" }, legend) : "");
+}
+
+/** Where the attention of the chosen token of one trace goes, in words. */
+function findingOf({ grid, head, title }, several) {
+  const { trace } = head;
   const from = state.direction === "from";
   const at = from ? chosenCol(grid) : chosenRow(grid);
-  if (at < 0) return host.replaceChildren("Choose a token to see where its attention goes.");
+  const where = several ? [el("span", { class: "which" }, title.slice(0, 1)), " "] : [];
+  if (at < 0) {
+    const chosen = from ? state.key : state.query;
+    const none = several && chosen !== null ? "has no such token." : "Choose a token to see where its attention goes.";
+    return [...where, none];
+  }
   const others = from ? grid.rows : grid.cols;
   const weight = (other) => (from ? grid.w[other * grid.nk + at] : grid.w[at * grid.nk + other]);
   const best = others
@@ -190,34 +206,24 @@ function writeFinding() {
     .sort((a, b) => weight(b) - weight(a))
     .slice(0, 3)
     .filter((other) => weight(other) >= 0.005);
-  const where = view.panels.length > 1 ? [`${view.head.trace.label}: `] : [];
   const own = (from ? grid.cols : grid.rows)[at];
   const name = el("b", {}, own.label);
-  const itself = (other) => !view.head.trace.keyTokens && other.tokens[0] === own.tokens[0];
+  const itself = (other) => !trace.keyTokens && other.tokens[0] === own.tokens[0];
   const parts = best.map((other) => [
     percent(weight(other)),
-    el("b", {}, itself(others[other]) ? (view.head.trace.overview ? "themselves" : "itself") : named(others, other)),
+    el("b", {}, itself(others[other]) ? (trace.overview ? "themselves" : "itself") : named(others, other)),
   ]);
-  if (!parts.length)
-    return host.replaceChildren(
-      ...where,
-      name,
-      from ? " gets almost no attention here." : " spreads its attention so thinly that no key gets 0.5 %.",
-    );
-  if (view.head.trace.overview) {
-    const listing = listed(
-      parts.map(([share, label]) => [share, from ? " of the attention of " : " of their attention to ", label]),
-    );
-    return host.replaceChildren(from ? "Keys " : "Queries ", name, from ? " get " : " pay ", ...listing, ".");
+  const thin = from ? " gets almost no attention here." : " spreads its attention so thinly that no key gets 0.5 %.";
+  if (!parts.length) return [...where, name, thin];
+  if (trace.overview) {
+    const of = from ? " of the attention of " : " of their attention to ";
+    const listing = listed(parts.map(([share, label]) => [share, of, label]));
+    return [from ? "Keys " : "Queries ", name, from ? " get " : " pay ", ...listing, "."];
   }
   const said = from
-    ? [name, " gets ", ...listed(parts.map(([share, label]) => [share, " of the attention of ", label]))]
-    : [
-        name,
-        " pays ",
-        ...listed(parts.map(([share, label], k) => [share, k ? " to " : " of its attention to ", label])),
-      ];
-  return host.replaceChildren(...where, ...said, ".");
+    ? [" gets ", ...listed(parts.map(([share, label]) => [share, " of the attention of ", label]))]
+    : [" pays ", ...listed(parts.map(([share, label], k) => [share, k ? " to " : " of its attention to ", label]))];
+  return [...where, name, ...said, "."];
 }
 
 /** A token's label: in quotation marks where it is no word, with its place where others read the same. */

@@ -77,7 +77,7 @@ function readAddress() {
 /** What the page opens with: the address, else what the command asked for, else the most telling place. */
 function beginning() {
   const asked = readAddress();
-  const trace = TRACES[PAGE.mode === "steps" ? (asked.step ?? TRACES.length - 1) : 0];
+  const trace = TRACES[PAGE.mode === "steps" ? (asked.step ?? TRACES.length - 1) : (asked.of ?? 0)];
   const start = { step: TRACES.indexOf(trace), ...trace.focus, ...PAGE.start };
   const moved = ["layer", "head", "query"].some((name) => name in asked && asked[name] !== start[name]);
   if (moved && !("key" in asked)) start.key = null;
@@ -98,15 +98,15 @@ async function makeView() {
     const panels = overviewPanels(heads[0]);
     return { panels, of: 0, panel: panels[0], head: heads[0], grid: panels[0].grid };
   }
-  const panels = heads.map((head) => ({ title: titleOf(head), head, grid: gridOf(head), scale: null }));
+  const letter = heads.length === 2 ? (at) => `${"AB"[at]}  ` : () => "";
+  const panels = heads.map((head, at) => ({ title: letter(at) + titleOf(head), head, grid: gridOf(head), scale: null }));
   for (const panel of panels) panel.scale = scaleOf(panel.grid);
   if (panels.length === 2) {
     const [a, b] = panels;
-    if (a.grid.nq === b.grid.nq && a.grid.nk === b.grid.nk) {
-      const high = Math.max(a.scale.high, b.scale.high); // one scale for both, so that colours compare
-      a.scale = b.scale = { ...a.scale, high, low: Math.min(a.scale.low, b.scale.low) };
-      panels.push(differenceOf(a, b));
-    }
+    const high = Math.max(a.scale.high, b.scale.high); // one scale for both, so that colours compare
+    a.scale = b.scale = { ...a.scale, high, low: Math.min(a.scale.low, b.scale.low) };
+    const difference = differenceOf(a, b);
+    if (difference) panels.push(difference);
   }
   const of = Math.min(state.of, heads.length - 1);
   return { panels, of, panel: panels[of], head: heads[of], grid: panels[of].grid };
@@ -219,19 +219,42 @@ function scaleOf(grid) {
   return { kind: state.colour, low, high: high > low ? high : 1, map: state.map };
 }
 
+/** B − A where the two have the same queries and keys; null where they have too few of them. */
 function differenceOf(a, b) {
-  const w = b.grid.w.map((value, at) => value - a.grid.w[at]);
-  const hidden = a.grid.hidden && b.grid.hidden ? a.grid.hidden.map((h, at) => h & b.grid.hidden[at]) : null;
-  const high = w.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
-  const grid = { ...a.grid, w, hidden, sums: null };
-  return {
-    title: `${b.title} − ${a.title}`,
-    head: null,
-    grid,
-    scale: { kind: "difference", low: -high, high: high || 1, map: "difference" },
-  };
+  const rows = sharedGroups(a.grid.rows, a, b.grid.rowFor, "query", b);
+  const cols = sharedGroups(a.grid.cols, a, b.grid.colFor, "key", b);
+  const least = (own, one, other) => own.length < Math.max(1, Math.min(one.length, other.length) / 2);
+  if (least(rows, a.grid.rows, b.grid.rows) || least(cols, a.grid.cols, b.grid.cols)) return null;
+  const pairs = rows.flatMap(([i, x]) => cols.map(([j, y]) => [i * a.grid.nk + j, x * b.grid.nk + y]));
+  const w = Float32Array.from(pairs, ([one, other]) => b.grid.w[other] - a.grid.w[one]);
+  const masked = (one, other) => a.grid.hidden?.[one] || b.grid.hidden?.[other];
+  const hidden = a.grid.hidden || b.grid.hidden ? Uint8Array.from(pairs, (pair) => (masked(...pair) ? 1 : 0)) : null;
+  const high = w.reduce((most, value, at) => (hidden?.[at] ? most : Math.max(most, Math.abs(value))), 0);
+  const groups = { rows: rows.map(([i]) => a.grid.rows[i]), cols: cols.map(([j]) => a.grid.cols[j]) };
+  const grid = withLookups({ ...a.grid, ...groups, nq: rows.length, nk: cols.length, w, hidden, sums: null });
+  return { title: "B − A", head: null, grid, scale: { kind: "difference", low: -high, high: high || 1, map: "difference" } };
+}
+
+/** Pairs [place in a, place in b] of the groups whose tokens both have. */
+function sharedGroups(groups, a, lookupOfB, axis, b) {
+  return groups
+    .map((group, at) => [at, lookupOfB.get(tokenIn(b.head.trace, group.tokens[0], axis, a.head.trace))])
+    .filter(([, other]) => other !== undefined);
+}
+
+/** The token of `trace` that is the same as `token` of another ("query" or "key"): with two traces, each has its own. */
+function tokenIn(trace, token, axis, of = TRACES[state.of]) {
+  if (token === null || PAGE.mode !== "compare" || trace === of) return token;
+  return PAGE.aligned[axis][TRACES.indexOf(of)][token] ?? null;
+}
+
+/** Choose in the terms of one of two traces: what is not named stays what it was, as that trace has it. */
+function chooseIn(trace, changes) {
+  if (PAGE.mode !== "compare") return choose(changes);
+  const [query, key] = ["query", "key"].map((axis) => tokenIn(trace, state[axis], axis));
+  return choose({ of: TRACES.indexOf(trace), query, key, ...changes });
 }
 
 /** Where the chosen query and key stand in a grid; -1 for what is not chosen or not shown. */
-const chosenRow = (grid) => (state.query === null ? -1 : (grid.rowFor.get(state.query) ?? -1));
-const chosenCol = (grid) => (state.key === null ? -1 : (grid.colFor.get(state.key) ?? -1));
+const chosenRow = (grid) => grid.rowFor.get(tokenIn(grid.head.trace, state.query, "query")) ?? -1;
+const chosenCol = (grid) => grid.colFor.get(tokenIn(grid.head.trace, state.key, "key")) ?? -1;
