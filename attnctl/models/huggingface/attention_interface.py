@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -40,6 +40,16 @@ class Site:
     layer: int
 
 
+class Change(Protocol):
+    """What an intervention does to a call of attention, before anyone is shown it, and to its context afterwards."""
+
+    def call(self, site: Site, call: Call) -> Call:
+        """The call that takes this one's place; the same object where nothing is changed before the softmax."""
+
+    def context(self, site: Site, context: Array) -> Array:
+        """The context that the model goes on with: (batch, heads, n_q, d_v) → the same shape."""
+
+
 @dataclass
 class Session:
     """One model being watched: its modules' sites, who wants which, who is shown what, and what was seen."""
@@ -49,6 +59,7 @@ class Session:
     wants: Callable[[Site], bool]
     visit: Callable[[Site, Call], Array | None]
     shares_layers: bool = False
+    change: Change | None = None
     seen: dict[Site, None] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)  # of each kind, in this forward
     step: int = -1  # which forward this is
@@ -77,12 +88,16 @@ _sessions: list[Session] = []
 
 @contextmanager
 def attending(
-    model: Any, visit: Callable[[Site, Call], Array | None], wants: Callable[[Site], bool] = lambda site: True
+    model: Any,
+    visit: Callable[[Site, Call], Array | None],
+    wants: Callable[[Site], bool] = lambda site: True,
+    change: Change | None = None,
 ) -> Iterator[Session]:
     """Within this context, every call of attention in `model` that `wants` accepts goes through `visit`.
 
     `visit(site, call)` sees queries (batch, heads, n_q, d_k) and the rest alike, and answers the context (batch, heads,
-    n_q, d_v), or None to have it computed by the fused kernel. Raises AttnctlError in training mode (dropout would show as
+    n_q, d_v), or None to have it computed by the fused kernel. `change` alters the call before any visitor sees it, and the
+    context before the model goes on. Raises AttnctlError in training mode (dropout would show as
     weights above 1), for an architecture outside the interface, and for a keyword that may change a score unknown to us.
     """
     check_inference(model)
@@ -91,7 +106,8 @@ def attending(
             f"{architecture(model)} computes its attention in code of its own: only its weights can be read"
         )
     _register()
-    session = Session(architecture(model), _sites(model), wants, visit, hasattr(model.config, "num_hidden_groups"))
+    shared = hasattr(model.config, "num_hidden_groups")
+    session = Session(architecture(model), _sites(model), wants, visit, shared, change)
     with ExitStack() as stack:
         stack.callback(model.register_forward_pre_hook(lambda *_: _start(session)).remove)
         stack.enter_context(implementation(model, NAME))
@@ -181,15 +197,29 @@ def _attend(
     module: Any, query: Array, key: Array, value: Array, attention_mask: Array | None, **how: Any
 ) -> tuple[Array, Array | None]:
     """What transformers calls: query (batch, heads, n_q, d_k) → context (batch, n_q, heads, d_v), no weights."""
-    context = None
-    for session in [s for s in _sessions if id(module) in s.sites]:  # none, or several where contexts are nested
+    watching = [session for session in _sessions if id(module) in session.sites]  # none, or several, nested
+    asked = []
+    for session in watching:
         _allowed(session.architecture, how)
         site = session.site(module)
         if session.wants(site):
-            answer = session.visit(site, call_of(module, query, key, value, attention_mask, **how))
-            context = answer if context is None else context
+            asked.append((session, site))
+    given = call_of(module, query, key, value, attention_mask, **how) if asked else None
+    call = given
+    for session, site in asked:
+        if session.change is not None and call is not None:
+            call = session.change.call(site, call)
+    context = None
+    for session, site in asked:
+        answer = None if call is None else session.visit(site, call)
+        context = answer if context is None else context
+    if context is None and call is not None and call is not given:
+        context = attention.run(call).context  # (batch, heads, n_q, d_v)
     if context is None:
-        return fused(module, query, key, value, attention_mask, **how), None
+        context = fused(module, query, key, value, attention_mask, **how).transpose(1, 2)  # (batch, heads, n_q, d_v)
+    for session, site in asked:
+        if session.change is not None:
+            context = session.change.context(site, context)
     return context.transpose(1, 2).contiguous(), None  # (batch, n_q, heads, d_v)
 
 
