@@ -1,0 +1,160 @@
+"""A text in a built-in model whose attention is changed: what it predicts under each of many interventions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from attnctl import attention
+from attnctl.arrays import Floats, as_numpy
+from attnctl.attention import Call
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.interventions import Intervention
+from attnctl.layer import LayerAttention
+from attnctl.layer.computed import ComputedLayer
+from attnctl.models.builtin.intervention import changed
+from attnctl.models.builtin.stack import Stack
+from attnctl.readings.contributions import Contributions, Part
+from attnctl.readings.effects import FirstOrder, Word
+from attnctl.readings.trace import ModelInfo
+from attnctl.text import shown
+from attnctl.tokens import BLANKS, Token, find
+
+
+@dataclass
+class WatchedStack:
+    """A text in a stack; the prediction read off `query` is watched, where the stack has an unembedding."""
+
+    model: Stack
+    text: str
+    tokens: tuple[Token, ...]
+    query: int
+    base: Intervention
+    key_tokens: tuple[Token, ...] | None = None
+    seen: dict[int, Floats] = field(default_factory=dict)  # layer → (heads, n)
+
+    @property
+    def info(self) -> ModelInfo:
+        """The model."""
+        return self.model.info
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the model says of itself."""
+        return self.model.notes
+
+    @property
+    def predicts(self) -> bool:
+        """Whether it has an unembedding."""
+        return self.model.unembedding is not None
+
+    def word(self, text: str) -> Word:
+        """The target that a text names. Raises UsageError where the vocabulary lacks it, or it is no one word."""
+        words = self.model.tokenize(text) if text.strip() else ()
+        if len(words) != 1:
+            raise UsageError(f"--target {shown(text)!r}: give one word of the vocabulary of {self.info.name}")
+        known = [str(word) for word in self.model.vocabulary]
+        for name in (words[0].text, words[0].text.lower()):
+            if name in known:
+                return Word(name, (known.index(name),))
+        raise UsageError(f"--target {shown(text)!r}: the vocabulary of {self.info.name} has no such word")
+
+    def named(self, number: int) -> str:
+        """The word of one id of the vocabulary."""
+        return str(self.model.vocabulary[number])
+
+    def heads(self) -> dict[int, int]:
+        """Layer → number of its heads."""
+        return {layer: len(weights) for layer, weights in sorted(self.looks().items())}
+
+    def looks(self) -> dict[int, Floats]:
+        """Layer → weights of the watched query: (heads, n)."""
+        if not self.seen:
+            self.seen = {layer.layer: layer.rows([self.query])[:, 0] for layer in self._layers(self.base)}
+        return self.seen
+
+    def outcomes(
+        self, interventions: Sequence[Intervention], continuation: tuple[int, ...] = (), batch_size: int | None = None
+    ) -> Iterator[Floats]:
+        """Logits at the watched position, (1, 1, vocabulary), or final states (1, n, d_model), one intervention a time."""
+        for one in interventions:
+            final = self._final(one)  # (n, d_model)
+            if self.model.unembedding is None:
+                yield final[None]
+            else:
+                yield (final[self.query] @ self.model.unembedding)[None, None]
+
+    def _final(self, intervention: Intervention) -> Floats:
+        """The state after the last layer: (n, d_model)."""
+        layers = self._layers(intervention)
+        output, residual = layers[-1].forward.output_and_residual
+        final: Floats = as_numpy(output if residual is None else residual)  # (n, d_model)
+        return final
+
+    def _layers(self, intervention: Intervention) -> list[ComputedLayer]:
+        """Every layer as it runs under an intervention."""
+        layers: list[ComputedLayer] = []
+
+        def keep(layer: LayerAttention) -> None:
+            assert isinstance(layer, ComputedLayer)
+            layers.append(layer)
+
+        self.model.run(self.tokens, changed(keep, intervention), self.text)
+        return layers
+
+    def gradients(self, target: Word, against: Word | None) -> FirstOrder:
+        """Built-in models are small enough to be ablated exactly."""
+        raise UsageError(f"--approximate is for checkpoints: {self.info.name} is small enough to be exact")
+
+    def contributions(self, target: Word, against: Word | None) -> Contributions:
+        """The logit as a sum over the embedding, every head by source token, and biases."""
+        u = self.model.unembedding
+        if u is None or not self.model.residual:
+            raise AttnctlError(f"{self.info.name} has no residual stream from which words are predicted")
+        direction = u[:, target.ids[0]] - (u[:, against.ids[0]] if against is not None else 0)  # (d_model,)
+        embedded = self.model._input(self.tokens)  # (n, d_model)
+        parts = [Part("embedding", float(embedded[self.query] @ direction))]
+        for layer in self._layers(self.base):
+            parameters = self.model.layers[layer.layer]
+            parts += _written(layer.layer, layer.forward.call, parameters, direction, self.query, self.base)
+            if "b_O" in parameters:
+                parts.append(Part("bias", float(parameters["b_O"] @ direction), layer.layer))
+        logit = float(self._final(self.base)[self.query] @ direction)
+        return Contributions(logit, tuple(parts))
+
+
+def _written(
+    layer: int, call: Call, parameters: dict[str, Floats], direction: Floats, query: int, base: Intervention
+) -> Iterator[Part]:
+    """What each head of a layer writes along a direction, by source token."""
+    steps = attention.run(attention.select(call, None, [query]))
+    weights = as_numpy(steps.weights if steps.dropped is None else steps.dropped)[:, 0]  # (heads, n)
+    n_heads = weights.shape[0]
+    values = as_numpy(attention.share_heads(call.values, n_heads))  # (heads, n, d_v)
+    d_v = values.shape[-1]
+    off = base.heads.get(layer, ())
+    for head in range(n_heads):
+        span = slice(head * d_v, (head + 1) * d_v)
+        way = parameters["W_O"][span] @ direction if "W_O" in parameters else direction[span]  # (d_v,)
+        keys = weights[head] * (values[head] @ way) * (head not in off)  # (n,)
+        yield Part("head", float(keys.sum()), layer, head, tuple(keys.tolist()))
+
+
+def watch(model: Any, text: str, query: str | None = None, base: Intervention | None = None) -> WatchedStack:
+    """The text, tokenised, and the position watched: `query`, the blank, or the last token.
+
+    Raises UsageError for a query that is not there, AttnctlError for a source that is no model of words.
+    """
+    if not isinstance(model, Stack):
+        raise AttnctlError(f"{model.info.name} has no heads to switch off: its numbers are given, not computed")
+    tokens = model.tokenize(text)
+    if not tokens:
+        raise AttnctlError("the text has no tokens: give at least one word")
+    blanks = [at for at, token in enumerate(tokens) if token.text in BLANKS]
+    if query is None and len(blanks) > 1:
+        raise UsageError(f"the text has {len(blanks)} blanks: name one with --query ({', '.join(map(str, blanks))})")
+    at = find(tokens, query) if query is not None else blanks[0] if blanks else len(tokens) - 1
+    if model.info.causal and tokens[at].text in BLANKS and at:
+        at -= 1  # a causal model says what follows, so it fills a blank from the word before it
+    return WatchedStack(model, text, tokens, at, Intervention() if base is None else base)

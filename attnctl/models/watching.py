@@ -1,0 +1,72 @@
+"""A text in any model whose attention may be changed: opened for the measuring of effects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.interventions import Intervention
+from attnctl.readings.effects import Watched
+from attnctl.text import shown
+
+
+def watched_text(model: Any, text: str, query: str | None = None, base: Intervention | None = None) -> Watched:
+    """The text in a model, the prediction at `query` watched. Raises AttnctlError for a model with no heads to switch."""
+    if model.info.kind == "checkpoint":
+        from attnctl.models.huggingface.watched import watch
+
+        return watch(model, text, query, base)
+    from attnctl.models.builtin.watched import watch as watch_stack
+
+    return watch_stack(model, text, query, base)
+
+
+def references(model: Any, text: str, how: str, file: str | None) -> Mapping[int, Any] | None:
+    """What takes the place of a head's context: of a file of texts, one a line; None where none is given.
+
+    For mean, layer → (heads, d_v), over all positions of all texts; for resample, layer → (heads, n, d_v) of the first text
+    with as many tokens as `text`. Raises AttnctlError where no text has as many.
+    """
+    if file is None:
+        return None
+    from attnctl.files import decode, read_bytes
+
+    texts = [line for line in decode(read_bytes(file), file).splitlines() if line.strip()]
+    if not texts:
+        raise AttnctlError(f"--reference {file}: there is no text in it, one a line")
+    if how == "mean":
+        return _mean(model, texts)
+    tokens = model.tokenize(text)
+    lengths: dict[int, str] = {}
+    for other in texts:
+        there = model.tokenize(other)
+        lengths.setdefault(len(there), other)
+        if len(there) == len(tokens) and other != text:
+            return _contexts(model, other)
+    said = ", ".join(str(n) for n in sorted(lengths)[:6])
+    raise UsageError(
+        f"--reference {shown(file)}: resample needs another text of {len(tokens)} tokens, as many as this one; "
+        f"its texts have {said}"
+    )
+
+
+def _mean(model: Any, texts: list[str]) -> dict[int, Any]:
+    sums: dict[int, Any] = {}
+    count = 0
+    for text in texts:
+        for layer, context in (found := _contexts(model, text)).items():
+            sums[layer] = sums.get(layer, 0) + context.sum(-2)  # (heads, d_v)
+        count += next(iter(found.values())).shape[-2]
+    return {layer: total / count for layer, total in sums.items()}
+
+
+def _contexts(model: Any, text: str) -> dict[int, Any]:
+    """Layer → what each head takes away from each position: (heads, n, d_v)."""
+    found: dict[int, Any] = {}
+
+    def visit(layer: Any) -> None:
+        found[layer.layer] = layer.forward.context  # (heads, n, d_v)
+
+    model.run(model.tokenize(text), visit, text)
+    return found

@@ -1,0 +1,38 @@
+"""Direct logit attribution: the logit of a word as a sum over what each part of a model wrote to the residual stream."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one part adds to a logit: the embedding, a head, an MLP, a bias, under the final norm's scale on this text.
+
+    `keys`: of a head, the same by source token, Σⱼ weight · value · W_O · unembedding.
+    """
+
+    part: str  # embedding, head, mlp, bias, …
+    value: float
+    layer: int | None = None
+    head: int | None = None
+    keys: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Contributions:
+    """The logit of a word (minus that of another), by the model itself and as the sum of its parts."""
+
+    logit: float
+    parts: tuple[Part, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def sum(self) -> float:
+        """What the parts add up to."""
+        return math.fsum(part.value for part in self.parts)
+
+    def of_head(self, layer: int, head: int) -> Part | None:
+        """What a head writes, or None where it is not among the parts."""
+        return next((part for part in self.parts if (part.layer, part.head) == (layer, head)), None)
