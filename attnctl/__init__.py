@@ -3,6 +3,8 @@
 attend       the trace of a text: every step of its self-attention
 batch        the traces of many texts, one after the other
 capture      the traces of a transformers model of yours, while it runs
+effects      what the heads and edges of a model do for a prediction
+intervene    heads ablated and edges cut in a transformers model of yours, while it runs
 load         a trace or an overview from a file that `save` or a command wrote
 open_model   a model by its name or file, for many texts
 Trace        what attend, batch and load answer: tokens, layers, weights; .save(), .figure(), .to_json()
@@ -24,6 +26,8 @@ __all__ = [
     "attend",
     "batch",
     "capture",
+    "effects",
+    "intervene",
     "load",
     "open_model",
 ]
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
     from attnctl.formats.storage import load
     from attnctl.models import attend, open_model
     from attnctl.models.huggingface.capture import capture
+    from attnctl.models.huggingface.effects import effects
+    from attnctl.models.huggingface.intervention import intervene
     from attnctl.readings.overview import Overview
     from attnctl.readings.trace import Trace
 
@@ -45,6 +51,8 @@ _PUBLIC = {
     "attend": "attnctl.models",
     "batch": "attnctl.batching",
     "capture": "attnctl.models.huggingface.capture",
+    "effects": "attnctl.models.huggingface.effects",
+    "intervene": "attnctl.models.huggingface.intervention",
     "load": "attnctl.formats.storage",
     "open_model": "attnctl.models",
 }

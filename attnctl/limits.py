@@ -118,6 +118,7 @@ RANGES: dict[str, Range] = {
     "vmax": Range(-1e6, 1e6, "weight", "the end of a colour scale"),
     "dpi": Range(30, 1200, "dots per inch", "below nothing can be read, above no printer follows"),
     "max_tokens": Range(1, 10**9, "tokens", "no checkpoint reads more"),
+    "ablate.batch_size": Range(1, 10_000, "interventions", "they share the memory of one pass"),
     "batch.batch_size": Range(1, 10_000, "texts", "they share the memory of one pass"),
     "jobs": Range(1, 1024, "processes", "each has a model of its own"),
     "gpus_per_worker": Range(0, 1024, "GPUs", "no machine has more"),

@@ -11,6 +11,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     LOOK: (
         "layer", "head", "query", "steps", "top", "by", "spans", "rows", "columns", "pool", "drop", "renormalise",
         "words", "measure", "probe", "check", "story", "watch", "kind", "questions", "count", "sentences", "explain",
+        "against", "how", "reference", "edges", "edge", "answer", "off", "pooled", "approximate",
     ),
     INPUT: ("input", "input_form", "column", "id_column", "max_tokens", "objective", "resume", "lr"),
     SHOW: (
@@ -35,6 +36,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "explain": "every step of self-attention on a text, number by number",
         "heatmap": "the weights as a picture, or as a grid in the terminal",
         "heads": "what each head does over a text, and what kind it is",
+        "ablate": "what each head, edge or part of a text does for a prediction",
         "compare": "two models, traces or texts, and their difference",
         "view": "one HTML page to explore attention in a browser",
     },
@@ -73,6 +75,7 @@ TYPES = {"int": "N", "int range": "N", "float": "X", "float range": "X"}
 EXAMPLES = {
     "explain": 'attnctl explain "Alice will eat pizza" --query eat --steps weights,context',
     "heatmap": 'attnctl heatmap "Alice will eat pizza" --head 3 -o grid.png',
+    "ablate": 'attnctl ablate "Alice will eat" --target pizza',
     "heads": 'attnctl heads "Alice will eat pizza" --by previous',
     "compare": 'attnctl compare demo random "Alice will eat pizza"',
     "batch": "attnctl batch sentences.txt -o out/ --format json,png",

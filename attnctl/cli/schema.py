@@ -12,9 +12,9 @@ from attnctl.errors import UsageError
 
 
 def schema(
-    what: Annotated[str, typer.Argument(help="trace, or overview: what is written of a long text.")] = "trace",
+    what: Annotated[str, typer.Argument(help="trace, overview (of a long text), or effects (of ablate).")] = "trace",
 ) -> None:
-    """Print the JSON Schema (draft 2020-12) of a trace, or of an overview."""
+    """Print the JSON Schema (draft 2020-12) of a trace, an overview, or effects."""
     from attnctl.formats.json_schemas import SCHEMAS
 
     if what not in SCHEMAS:

@@ -116,7 +116,60 @@ def overview_schema() -> Schema:
     )
 
 
-SCHEMAS: dict[str, Callable[[], Schema]] = {"trace": trace_schema, "overview": overview_schema}
+def effects_schema() -> Schema:
+    """The schema of what heads and edges do for a prediction: `attnctl.effects/1`."""
+    delta: Schema = {"type": "number", "description": "After minus before."}
+    nats: Schema = {"type": "number", "description": "After minus before, in nats."}
+    best = _object({"text": TEXT, "probability": SHARE}, ["text", "probability"])
+    changes = {
+        "log_probability": nats,
+        "logit_difference": delta,
+        "distance": {"type": "number", "description": "1 - cosine of the final states, where nothing is predicted."},
+        "probability": {**SHARE, "description": "Of the target, under the intervention."},
+        "best": {**best, "description": "The likeliest first token, under the intervention."},
+    }
+    word = _object({"text": TEXT, "id": INDEX, "ids": _list_of(INDEX, "Where it is several tokens.")}, ["text", "id"])
+    baseline = {**changes, "log_probability": {"type": "number"}, "logit": {"type": "number"}, "best": best}
+    looks = _object({"key": INDEX, "weight": SHARE}, ["key", "weight"])
+    place = {"layer": INDEX, "head": INDEX}
+    writes: Schema = {"type": "number", "description": "Direct contribution to the logit, or the logit difference."}
+    part = {"part": {"enum": ["embedding", "head", "mlp", "bias"]}, **place, "value": {"type": "number"}}
+    part["keys"] = _list_of({"type": "number"}, "Of a head, by source token.")
+    total = {"logit": {"type": "number", "description": "The model's own."}, "sum": {"type": "number"}}
+    properties = {
+        "schema": {"const": "attnctl.effects/1"},
+        **_opening_properties(),
+        "how": {"enum": ["zero", "mean", "resample"]},
+        "query": {**INDEX, "description": "The watched position."},
+        "target": word,
+        "against": word,
+        "baseline": _object(baseline, []),
+        "heads": _list_of(_object({**place, "looks": looks, "writes": writes, **changes}, ["layer", "head", "looks"])),
+        "edges": _list_of(_object({"key": INDEX, "query": INDEX, "together": {"const": True}, **changes}, [])),
+        "spans": _list_of(_object({"name": TEXT, "start": INDEX, "end": COUNT, **changes}, ["name", "start", "end"])),
+        "agreement": _object({"kendall_tau": {"type": "number", "minimum": -1, "maximum": 1}}, []),
+        "approximation": _object(
+            {"rank_correlation": {"type": "number"}, "heads": COUNT}, ["rank_correlation", "heads"]
+        ),
+        "contributions": _object(
+            {**total, "parts": _list_of(_object(part, ["part", "value"]))}, ["logit", "sum", "parts"]
+        ),
+        "notes": _list_of(TEXT),
+    }
+    return _document(
+        "effects",
+        "What the attention over one text does for one prediction: each head ablated in turn, each edge cut, parts of the "
+        "text cut off. Δ is after minus before, in nats. What was not measured is absent.",
+        _object(properties, ["schema", "text", "tokens", "model", "how", "query", "baseline", "notes"]),
+        {},
+    )
+
+
+SCHEMAS: dict[str, Callable[[], Schema]] = {
+    "trace": trace_schema,
+    "overview": overview_schema,
+    "effects": effects_schema,
+}
 
 
 def _document(what: str, description: str, body: Schema, definitions: dict[str, Schema]) -> Schema:

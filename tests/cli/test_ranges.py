@@ -41,6 +41,7 @@ ARGUMENTS = {
     "explain": ("Alice will eat",),
     "heatmap": ("Alice will eat",),
     "heads": ("Alice will eat",),
+    "ablate": ("Alice will eat",),
     "compare": ("Alice will eat", "Bob will eat"),
     "batch": ("-",),
     "view": ("Alice will eat",),
