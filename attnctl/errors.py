@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,12 +39,31 @@ def complain(message: str) -> None:
 
 @contextmanager
 def telling(what: str) -> Iterator[None]:
-    """Raise whatever a tokenizer's library raises, its panics too, as an AttnctlError of one line."""
+    """Raise whatever a tokenizer's library raises, its panics too, as one AttnctlError; its prints are dropped."""
     try:
-        yield
+        with _native_stderr_dropped():
+            yield
     except AttnctlError:
         raise
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise  # Ctrl-C
         raise AttnctlError(f"{what} ({in_one_line(error)})") from error
+
+
+@contextmanager
+def _native_stderr_dropped() -> Iterator[None]:
+    """Within this, what native code prints on the process's standard error goes nowhere."""
+    try:
+        kept = os.dup(2)
+    except OSError:  # closed: there is nothing to protect
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from attnctl import limits
 from attnctl.errors import AttnctlError, in_one_line
+
+# what stands where a file should, and is not read
+KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, 'a named pipe: write "-" and pipe into it'),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+OPEN_ALREADY = ("/dev/fd/", "/proc/self/fd/")
 
 
 @contextlib.contextmanager
@@ -35,7 +47,10 @@ def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], Any]) -> 
             with path.open("wb") as straight:
                 _fill(straight, write)
             return
-        target = path.resolve()  # a link is written through, not replaced
+        path.parent.stat()  # a loop of links is said to be one
+        with contextlib.suppress(FileNotFoundError):
+            path.stat()
+        target = Path(os.path.realpath(path))  # a link is written through, not replaced
         temporary = target.with_name(f".{target.name[:100]}.{os.urandom(4).hex()}.part")
         try:
             with temporary.open("xb") as file:
@@ -67,10 +82,53 @@ def check_writable(path: str | Path) -> None:
         raise AttnctlError(f"cannot write {path}: permission denied")
 
 
-def read_bytes(path: str | Path) -> bytes:
-    """The bytes of a file, or of standard input for "-". Raises AttnctlError where it cannot be read."""
+def check_regular(path: str | Path) -> int:
+    """Size in bytes of a regular file. Raises AttnctlError for what is none: a folder, a pipe, a device, a loop of links.
+
+    A pipe that is open already (/dev/fd/63, as the shell's <(…) makes it) passes: it has a writer, and an end.
+    """
     with said_plainly("read", path):
-        return sys.stdin.buffer.read() if str(path) == "-" else Path(path).read_bytes()
+        found = Path(path).stat()
+    if stat.S_ISREG(found.st_mode) or (stat.S_ISFIFO(found.st_mode) and str(path).startswith(OPEN_ALREADY)):
+        return found.st_size
+    kind = next((words for is_kind, words in KINDS if is_kind(found.st_mode)), "no regular file")
+    raise AttnctlError(f"cannot read {path}: it is {kind}")
+
+
+def open_regular(path: str | Path) -> IO[bytes]:
+    """A regular file open for reading. Raises AttnctlError where it is none, or cannot be read."""
+    check_regular(path)
+    with said_plainly("read", path):
+        return Path(path).open("rb")
+
+
+def read_bytes(path: str | Path, most: int = limits.DATA_BYTES) -> bytes:
+    """The bytes of a regular file of at most `most` bytes, or of standard input for "-".
+
+    Raises AttnctlError where it cannot be read, is larger, or would fill the memory.
+    """
+    if str(path) == "-":
+        with said_plainly("read", "standard input"):
+            return _read_at_most(sys.stdin.buffer, most, "standard input")
+    size = check_regular(path)
+    _check_size(size, most, str(path))
+    limits.check_memory(2.0 * size, f"reading {path}", "give a smaller file")
+    with said_plainly("read", path), Path(path).open("rb") as file:
+        return _read_at_most(file, most, str(path))
+
+
+def _read_at_most(file: IO[bytes], most: int, where: str) -> bytes:
+    pieces, size = [], 0
+    while piece := file.read(1 << 20):
+        size += len(piece)
+        _check_size(size, most, where)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _check_size(size: int, most: int, where: str) -> None:
+    if size > most:
+        raise AttnctlError(f"{where} is larger than the {limits.said(most)} that are read of such input")
 
 
 def decode(data: bytes, where: str) -> str:

@@ -19,6 +19,8 @@ DATA_BYTES = 4 << 30  # a trace or a matrix read at once: 32,000 × 32,000 weigh
 SETTINGS_BYTES = 128 << 20  # JSON beside a model: the largest tokenizer.json in use is about 35 MB
 HEADER_BYTES = 100 << 20  # the header of a safetensors file, as the format itself allows
 UNPACKED_BYTES = 4 << 30  # all arrays of one NPZ file, as its headers say
+PACKED_FREELY = 64 << 20  # up to here an NPZ file may be packed as densely as it likes
+MOST_PACKED = 100  # times that larger arrays may be packed: trained weights shrink by a tenth, masked ones to a half
 LINE_BYTES = 64 << 20  # of one text of a batch: what is longer is no sentence, and need not be held
 ENDLESS_BYTES = 1 << 30  # of a line that does not end: what has none by then never will
 
@@ -26,12 +28,10 @@ ENDLESS_BYTES = 1 << 30  # of a line that does not end: what has none by then ne
 
 GGUF_ENTRIES = 10_000_000  # metadata entries, array items and tensors in all: the largest vocabularies have 260,000
 ARRAY_AXES = 8  # of a stored array: weights have four at most
+TOKENIZER_STEPS = 200  # of a normalizer: those in use have ten at most
+TOKENIZER_GROWTH = 1000  # characters that normalizing may make of one: those in use make three
 RANDOM_NUMBERS = 10**9  # in all W_Q of a random model: nobody reads more
 TENSORS = 1_000_000  # in one weights file: the largest checkpoints have 50,000
-
-# --- time, in seconds --------------------------------------------------------------------------------------------
-
-TOKENIZE_SECONDS = 60  # for one text by a tokenizer from a file: honest ones split 1 MB a second
 
 
 def check_memory(need: float, what: str, advice: str) -> None:

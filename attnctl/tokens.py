@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import unicodedata
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, telling
 from attnctl.text import shown
 
@@ -104,17 +106,56 @@ def from_file(path: str | Path) -> Tokenize:
     """The tokenizer of a `tokenizer.json`. Raises AttnctlError where the file is missing or none."""
     from attnctl.files import decode, read_bytes
 
-    data = decode(read_bytes(path), str(path))
-    from tokenizers import Tokenizer
-
-    with telling(f"{path} is not a tokenizer.json"):
-        tokenizer = Tokenizer.from_str(data)
+    data = decode(read_bytes(path, limits.SETTINGS_BYTES), str(path))
+    tokenizer = library_tokenizer(data, f"{path} is not a tokenizer.json")
 
     def tokenize(text: str) -> tuple[Token, ...]:
         with telling(f"{path} fails on this text"):
             return from_encoding(text, tokenizer.encode(text))
 
     return tokenize
+
+
+def library_tokenizer(data: str, refusal: str) -> Any:
+    """A `tokenizers.Tokenizer` of the text of a tokenizer.json, which neither pads nor truncates.
+
+    Raises AttnctlError, beginning with `refusal`, where it is none, or could make a short text endless.
+    """
+    with telling(refusal):
+        loaded = json.loads(data)
+        _check_growth(loaded if isinstance(loaded, dict) else {})
+        from tokenizers import Tokenizer
+
+        tokenizer = Tokenizer.from_str(data)
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+    return tokenizer
+
+
+def _check_growth(settings: dict[str, Any]) -> None:
+    """Raise ValueError where the steps before or after a tokenizer are too many, or make a character too many."""
+    for part in ("normalizer", "decoder"):
+        count, growth = 0, 1.0
+        waiting = [settings.get(part)]
+        while waiting:
+            step = waiting.pop()
+            if not isinstance(step, dict):
+                continue
+            waiting += [*_steps(step, "normalizers"), *_steps(step, "decoders")]
+            count += 1
+            pattern, content = step.get("pattern"), step.get("content", step.get("prepend"))
+            if isinstance(content, str):
+                replaced = pattern.get("String") if isinstance(pattern, dict) else None
+                growth *= max(
+                    1.0, len(content) / len(replaced) if isinstance(replaced, str) and replaced else len(content)
+                )
+            if count > limits.TOKENIZER_STEPS or growth > limits.TOKENIZER_GROWTH:
+                raise ValueError(f"its {part} is {count} steps that make a character up to {growth:,.0f}")
+
+
+def _steps(step: dict[str, Any], name: str) -> list[Any]:
+    found = step.get(name)
+    return found if isinstance(found, list) else []
 
 
 def from_encoding(text: str, encoding: Any) -> tuple[Token, ...]:

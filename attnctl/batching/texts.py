@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, cast
 
+from attnctl import limits
 from attnctl.batching.items import Item
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.files import said_plainly
+from attnctl.files import check_regular, open_regular, said_plainly
 
 FORMS = ("text", "jsonl", "csv", "tsv", "parquet")
 SUFFIXES = {
@@ -28,7 +29,7 @@ SUFFIXES = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-LONGEST = 64 << 20  # bytes of a line: what is longer is no sentence, and need not be held
+LONGEST = limits.LINE_BYTES
 
 
 @dataclass
@@ -67,14 +68,18 @@ class Source:
         """Every file with a known suffix, in the order of names: a .txt is one text, of others each line or row."""
         any_there = False
         for where, folders, names in os.walk(folder):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            folders[:] = sorted(
+                name for name in folders if not name.startswith(".") and not _is_batch(Path(where, name))
+            )
             for name in sorted(names):
                 path = Path(where, name)
                 form = _form_of(name)
                 if form is None or name.startswith("."):
                     continue
                 any_there = True
-                if form == "text":
+                if not path.is_file():
+                    yield Item(0, str(path), id=name, error="it is no regular file")
+                elif form == "text":
                     yield _whole(path, folder)
                 else:
                     yield from self._file(str(path))
@@ -105,8 +110,11 @@ class Source:
         while line := file.readline(LONGEST):
             where = f"{name}, line {number + 1}"
             if len(line) == LONGEST and not line.endswith(b"\n"):
+                skipped = LONGEST
                 while (rest := file.readline(LONGEST)) and not rest.endswith(b"\n"):
-                    pass
+                    skipped += len(rest)
+                    if skipped > limits.ENDLESS_BYTES:
+                        raise AttnctlError(f"{where} has no end in {limits.said(skipped)}: it is no text")
                 yield Item(number, where, error=f"the line is longer than {LONGEST >> 20} MB")
             else:
                 yield _of_line(number, where, line.removeprefix(b"\xef\xbb\xbf") if not number else line, form, self)
@@ -117,11 +125,12 @@ class Source:
         text = io.TextIOWrapper(cast(Any, file), "utf-8-sig", errors="surrogateescape", newline="")
         rows: Any = None
         try:
-            head = text.readline()
+            lines = _bounded(text)
+            head = next(lines, "")
             mark = "\t" if form == "tsv" else ";" if ";" in head and "," not in head else ","
             columns = next(csv.reader([head], delimiter=mark), [])
             column, id_column = self._columns(columns, name)
-            rows = csv.DictReader(text, columns, delimiter=mark)
+            rows = csv.DictReader(lines, columns, delimiter=mark)
             for number, row in enumerate(rows):
                 where = f"{name}, line {rows.line_num + 1}"
                 yield _of_text(number, where, row[column] or "", row[id_column] if id_column else None)
@@ -146,6 +155,7 @@ class Source:
     def _parquet(self, path: str) -> Iterator[Item]:
         if path == "-":
             raise UsageError("Parquet cannot be read from a pipe: name its file")
+        check_regular(path)
         _arrow("Parquet", path)
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -162,6 +172,19 @@ class Source:
                         number += 1
         except pa.ArrowInvalid as error:
             raise AttnctlError(f"{path} is not a sound Parquet file: {in_one_line(error)}") from error
+
+
+def _bounded(text: io.TextIOWrapper) -> Iterator[str]:
+    """The lines of a table. Raises csv.Error for one that is longer than any row."""
+    while line := text.readline(LONGEST):
+        if len(line) == LONGEST:
+            raise csv.Error(f"it is longer than {limits.said(LONGEST)}")
+        yield line
+
+
+def _is_batch(folder: Path) -> bool:
+    """Whether a folder was written by a batch: its own output is no input."""
+    return (folder / "manifest.jsonl").exists() and (folder / "run.json").exists()
 
 
 def _form_of(path: str) -> str | None:
@@ -183,7 +206,7 @@ def _real_stdin() -> bool:
 
 
 def _plain(path: str) -> IO[bytes]:
-    return sys.stdin.buffer if path == "-" else Path(path).open("rb")
+    return sys.stdin.buffer if path == "-" else open_regular(path)
 
 
 def _starts(file: IO[bytes]) -> bytes:
@@ -218,7 +241,9 @@ def _whole(path: Path, folder: Path) -> Item:
         if path.stat().st_size > LONGEST:
             return Item(0, where, id=name, error=f"the file is larger than {LONGEST >> 20} MB")
         with _plain(where) as raw:
-            data = _unpacked(raw, where).read()
+            data = _unpacked(raw, where).read(LONGEST + 1)
+    if len(data) > LONGEST:
+        return Item(0, where, id=name, error=f"the text is longer than {LONGEST >> 20} MB")
     return replace(_of_line(0, where, data, "text", None), id=name)
 
 

@@ -149,6 +149,8 @@ def _source(path: str, form: str | None, column: str | None, id_column: str | No
 
     if form is not None and form not in FORMS:
         raise UsageError(f"--input {form!r}: it is {', '.join(FORMS)}")
+    if not path:
+        raise UsageError("the source is empty: give a file or folder of texts, or - for standard input")
     if path != "-" and not Path(path).exists():
         raise AttnctlError(f"there is no file {path}: give a file or folder of texts, or - for standard input")
     return Source(path, form, column, id_column)

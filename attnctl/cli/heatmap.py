@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -140,7 +141,7 @@ def _over_training(
     assert best is not None
     from attnctl.render.figure.evolution import Evolution, moving, strip
 
-    evolution = Evolution(traces, list(steps), best.layer, best.head, Path(run).resolve().name)
+    evolution = Evolution(traces, list(steps), best.layer, best.head, Path(os.path.realpath(run)).name)
     if suffix == ".gif":
         data, notes = moving(evolution, look)
     else:

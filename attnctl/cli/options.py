@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attnctl import limits
 from attnctl.cli.output import complain
 from attnctl.errors import UsageError
 
@@ -166,11 +167,11 @@ def text_of(text: str | None, file: str | None) -> str:
     if file is not None:
         if text is not None:
             raise UsageError("give the text, or --file, not both")
-        return decode(read_bytes(file), "standard input" if file == "-" else file)
+        return decode(read_bytes(file, limits.TEXT_BYTES), "standard input" if file == "-" else file)
     if text is None:
         raise UsageError('there is no text: give it in quotes, as --file FILE, or "-" for standard input')
     if text == "-":
-        return decode(read_bytes("-"), "standard input")
+        return decode(read_bytes("-", limits.TEXT_BYTES), "standard input")
     try:
         text.encode()
     except UnicodeEncodeError:

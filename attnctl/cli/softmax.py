@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from attnctl import limits
 from attnctl.cli.output import put_json, show
 from attnctl.errors import AttnctlError, UsageError
 
@@ -66,7 +67,10 @@ def numbers_of(scores: list[str] | None) -> list[float]:
     if scores == ["-"]:
         from attnctl.files import decode, read_bytes
 
-        parts, where = decode(read_bytes("-"), "standard input").replace(",", " ").split(), AttnctlError
+        parts, where = (
+            decode(read_bytes("-", limits.SETTINGS_BYTES), "standard input").replace(",", " ").split(),
+            AttnctlError,
+        )
     numbers = [_number(part, where) for part in parts]
     if len(numbers) > MOST:
         raise where(f"{len(numbers)} scores are more than can be shown: give at most {MOST}")

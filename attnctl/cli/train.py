@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -111,7 +111,7 @@ def _source(corpus: str | None) -> str:
 
     if corpus is None:
         return GRAMMAR
-    return corpus if corpus == "-" else str(Path(corpus).resolve())
+    return corpus if corpus == "-" else os.path.realpath(corpus)
 
 
 def _begun(

@@ -273,4 +273,4 @@ def opened(target: str) -> bool:
     windows = sys.platform in ("win32", "darwin") or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER", "WSL_DISTRO_NAME")
     )
-    return windows and webbrowser.open(Path(target).resolve().as_uri())
+    return windows and webbrowser.open(Path(os.path.realpath(target)).as_uri())

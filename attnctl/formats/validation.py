@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import io
+import math
 import tokenize
 import zipfile
 import zlib
 from collections.abc import Hashable, Mapping
 from functools import cache
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 
+from attnctl import limits
 from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError, in_one_line
 
@@ -112,6 +114,8 @@ def read_npz(data: bytes, source: str) -> dict[str, npt.NDArray[Any]]:
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise AttnctlError(f"{source} is a single array, not an .npz archive")
         with archive:
+            assert archive.zip is not None
+            _check_unpacked(archive.zip, len(data), source)
             arrays = {name: archive[name] for name in archive.files}
     except DAMAGE as error:
         raise AttnctlError(f"{source} is not a sound .npz file: {reason(error)}") from error
@@ -121,9 +125,35 @@ def read_npz(data: bytes, source: str) -> dict[str, npt.NDArray[Any]]:
     return arrays
 
 
+def _check_unpacked(archive: zipfile.ZipFile, size: int, source: str) -> None:
+    """Raise AttnctlError where an archive of `size` bytes would unpack to more than its numbers can be."""
+    entries = archive.infolist()
+    total = sum(entry.file_size for entry in entries)
+    if total > limits.UNPACKED_BYTES or (total > limits.PACKED_FREELY and total > limits.MOST_PACKED * size):
+        raise AttnctlError(
+            f"{source} would unpack to {limits.said(total)}, from {limits.said(size)}: no arrays of numbers are so large"
+        )
+    limits.check_memory(3.0 * total, f"unpacking {source}", "give a smaller file")
+    for entry in entries:
+        if entry.filename.endswith(".npy"):
+            with archive.open(entry) as file:
+                _check_header(file, entry.file_size)
+
+
+def _check_header(file: IO[bytes], size: int) -> None:
+    """Raise ValueError where the header of an array claims more numbers than `size` bytes hold."""
+    read = np.lib.format.read_array_header_1_0
+    if np.lib.format.read_magic(file) != (1, 0):
+        read = np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    if len(shape) > limits.ARRAY_AXES or (not dtype.hasobject and math.prod(shape) * dtype.itemsize > size):
+        raise ValueError(f"it claims an array of shape {str(shape)[:60]}, and holds {size:,} bytes")
+
+
 def read_npy(data: bytes, source: str) -> npt.NDArray[Any]:
     """The array of a .npy file's bytes. Raises AttnctlError where it is damaged or holds pickled objects."""
     try:
+        _check_header(io.BytesIO(data), len(data))
         array: npt.NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
     except DAMAGE as error:
         raise AttnctlError(f"{source} is not a sound .npy file: {reason(error)}") from error

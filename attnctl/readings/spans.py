@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.readings.overview import Part
 from attnctl.tokens import Token
@@ -104,7 +105,7 @@ def _read(path: str, text: str) -> list[Span]:
 
     if "." not in path and "/" not in path:
         raise UsageError(f"--spans {path}: it is {', '.join(KINDS)}, or a file (.json, .csv) of name, start, end")
-    data = decode(read_bytes(path), path)
+    data = decode(read_bytes(path, limits.TEXT_BYTES), path)
     rows = _json_rows(data, path) if data.lstrip()[:1] in ("[", "{") else _table_rows(data, path)
     spans = []
     for number, row in enumerate(rows):

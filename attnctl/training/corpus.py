@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from attnctl import limits
 from attnctl.errors import AttnctlError
 from attnctl.files import decode, read_bytes, said_plainly
 from attnctl.tokens import words
@@ -92,7 +93,7 @@ def read_lines(source: str) -> list[str]:
         files = [source]
     lines: list[str] = []
     for file in files:
-        text = decode(read_bytes(file), "standard input" if file == "-" else file)
+        text = decode(read_bytes(file, limits.TEXT_BYTES), "standard input" if file == "-" else file)
         lines += [line for line in text.splitlines() if line.strip()]
     if not lines:
         raise AttnctlError(f"{'standard input' if source == '-' else source} is empty: give one sentence a line")

@@ -116,7 +116,7 @@ class Run:
         if not path.is_file():
             raise AttnctlError(f"{self.path} holds no run to go on with: there is no recipe.json")
         try:
-            told = json.loads(read_bytes(path))
+            told = json.loads(read_bytes(path, limits.SETTINGS_BYTES))
             recipe = check(read_fields(Recipe, {field.name: told[field.name] for field in fields(Recipe)}))
         except KeyError as error:
             raise AttnctlError(f"{path} is damaged: it says no {error.args[0]}") from error

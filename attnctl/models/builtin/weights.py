@@ -14,8 +14,9 @@ import numpy as np
 
 from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.files import said_plainly
+from attnctl.files import open_regular, read_bytes
 from attnctl.formats.arrays import finite, given_rows
+from attnctl.formats.safetensors_header import check_readable_tensors
 from attnctl.formats.validation import read_npz
 from attnctl.models.builtin.random import random_rows
 from attnctl.models.builtin.stack import PROJECTIONS, Settings, Stack, info_of
@@ -46,11 +47,10 @@ class WeightFile:
 def read_weights(path: str | Path) -> WeightFile:
     """Read a weights file. Raises AttnctlError where it is missing, damaged, or holds NaN or infinity."""
     path = str(path)
-    with said_plainly("read", path), Path(path).open("rb") as file:
+    with open_regular(path) as file:
         start = file.read(2)
     if start == b"PK":
-        with said_plainly("read", path):
-            arrays = read_npz(Path(path).read_bytes(), path)
+        arrays = read_npz(read_bytes(path), path)
         metadata = {
             name: json.dumps(array.tolist()) if array.ndim else str(array)
             for name, array in arrays.items()
@@ -68,6 +68,7 @@ def read_safetensors(path: str) -> tuple[dict[str, Any], dict[str, str]]:
     """Tensors and metadata of a .safetensors file. Raises AttnctlError where it is damaged."""
     from safetensors import SafetensorError, safe_open
 
+    check_readable_tensors(path)
     try:
         with safe_open(path, framework="np") as file:
             metadata = dict(file.metadata() or {})

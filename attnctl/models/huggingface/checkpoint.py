@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -301,7 +302,13 @@ def open_checkpoint(
 def short(name: str) -> str:
     """A checkpoint's name for sentences: the last part of its path or id."""
     path = Path(name)
-    return path.stem if path.suffix.lower() == ".gguf" else path.resolve().name if path.exists() else path.name
+    return (
+        path.stem
+        if path.suffix.lower() == ".gguf"
+        else Path(os.path.realpath(path)).name
+        if path.exists()
+        else path.name
+    )
 
 
 def _kind(settings: dict[str, Any], attention: str | None, target: str | None, generate: int | None, name: str) -> str:

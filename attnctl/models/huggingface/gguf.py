@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
+import os
 import shutil
 import sys
 import tempfile
@@ -54,7 +55,7 @@ def cache() -> Path:
 
 def _fingerprint(path: Path) -> str:
     stat = path.stat()
-    return hashlib.sha256(f"{path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}".encode()).hexdigest()[:12]
+    return hashlib.sha256(f"{os.path.realpath(path)}\0{stat.st_size}\0{stat.st_mtime_ns}".encode()).hexdigest()[:12]
 
 
 def _digest(path: Path) -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.files import open_regular
+from attnctl.models.huggingface.gguf_header import check_header
 
 
 class Known(NamedTuple):
@@ -62,17 +64,16 @@ def find(name: str, weights: bool = True) -> Path:
 def _gguf_file(path: Path) -> Path:
     if path.suffix.lower() != ".gguf":
         raise UsageError(f"{path} is no checkpoint: give its folder, or a .gguf file")
-    if not path.is_file():
-        raise AttnctlError(f"cannot read {path}: no such file")
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         if file.read(4) != b"GGUF":
             raise AttnctlError(f"{path} is not a GGUF file: it does not begin with GGUF")
+    check_header(path)
     return path
 
 
 def _folder(path: Path, weights: bool) -> Path:
     """`path` itself, if it holds a checkpoint that may be read."""
-    if not (path / "config.json").is_file():
+    if not (path / "config.json").exists():
         ggufs = sorted(path.glob("*.gguf"))
         if len(ggufs) == 1:
             return _gguf_file(ggufs[0])

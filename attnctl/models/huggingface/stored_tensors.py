@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from attnctl.errors import AttnctlError, in_one_line
+from attnctl.errors import AttnctlError
+from attnctl.formats.safetensors_header import safetensors_header
 
 MANY = 1000  # layers that no model has, and that are built in a second: a few layers may share their tensors
 
@@ -50,10 +50,6 @@ def _tensors(folder: Path, name: str) -> set[str]:
 def _header(path: Path, name: str) -> set[str]:
     """The names in one file's header, which is JSON after its length in eight bytes."""
     try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if length > min(path.stat().st_size, 10**8):
-                raise ValueError("its header is longer than the file")
-            return set(json.loads(file.read(length))) - {"__metadata__"}
-    except (OSError, ValueError, RecursionError) as error:
-        raise AttnctlError(f"cannot read {name}: {path.name}: {in_one_line(error)}") from error
+        return set(safetensors_header(path)) - {"__metadata__"}
+    except AttnctlError as error:
+        raise AttnctlError(f"cannot read {name}: {error}") from error

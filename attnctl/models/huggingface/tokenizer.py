@@ -10,9 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, telling
+from attnctl.files import decode, read_bytes
 from attnctl.models.huggingface.hub import need
-from attnctl.tokens import Token
+from attnctl.tokens import Token, library_tokenizer
 
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
@@ -162,30 +164,29 @@ def _overlap(one: Token, other: Token) -> bool:
 
 def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
     """The tokenizer in a checkpoint's folder. Raises AttnctlError where there is none that can be read."""
-    from tokenizers import Tokenizer
-
-    settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
+    settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
     with telling(f"{name} has no tokenizer that can be read"):
-        if (folder / "tokenizer.json").is_file():
-            tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        path = folder / "tokenizer.json"
+        if path.exists():
+            tokenizer = library_tokenizer(
+                decode(read_bytes(path, limits.SETTINGS_BYTES), str(path)), f"{name} has no tokenizer that can be read"
+            )
         else:  # older checkpoints: transformers knows how to build one from their vocabulary
             auto = need("transformers").AutoTokenizer
             wrapped = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             tokenizer = wrapped.backend_tokenizer
             settings = settings | {key: str(token) for key, token in wrapped.special_tokens_map.items()}
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
+            tokenizer.no_truncation()
+            tokenizer.no_padding()
     longest = settings.get("model_max_length")
-    limits = [x for x in (how.pop("limit", None), longest) if isinstance(x, int | float) and 0 < x < 10**9]
-    return Pieces(name, tokenizer, settings, int(min(limits)) if limits else None, **how)
+    lengths = [x for x in (how.pop("limit", None), longest) if isinstance(x, int | float) and 0 < x < 10**9]
+    return Pieces(name, tokenizer, settings, int(min(lengths)) if lengths else None, **how)
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object in a checkpoint's folder. Raises AttnctlError where it is missing or damaged."""
     try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise AttnctlError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+        loaded = json.loads(decode(read_bytes(path, limits.SETTINGS_BYTES), str(path)))
     except (ValueError, RecursionError) as error:
         raise AttnctlError(f"{path} is not JSON: {error}") from error
     if not isinstance(loaded, dict):
