@@ -348,6 +348,13 @@ def _residual(layer: LayerTrace) -> Step:
 
 
 def _prediction(trace: Trace) -> Step:
+    if trace.model.kind == "checkpoint":
+        return Step(
+            "prediction",
+            "prediction",
+            "softmax(head(residual stream))",
+            "The model's own head, with its final normalisation where it has one, holds a token's row against every word.",
+        )
     return Step(
         "prediction",
         "prediction",

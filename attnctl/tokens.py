@@ -180,6 +180,15 @@ def open_tokenizer(name: str | None) -> Tokenize:
     raise UsageError(f"no tokenizer {name[:80]!r}: it is words, chars, or the path of a tokenizer.json")
 
 
+def unknown_words(tokens: Sequence[Token]) -> tuple[str, ...]:
+    """What a user must know of words that a model does not: one sentence, or none."""
+    words = list(dict.fromkeys(shown(token.text) for token in tokens if token.unknown))
+    if not words:
+        return ()
+    named = ", ".join(words[:6]) + (f" and {len(words) - 6} more" if len(words) > 6 else "")
+    return (f"not among the words the model knows, read as its unknown word (†): {named}",)
+
+
 def checked(text: str) -> str:
     """The text, if there is any. Raises AttnctlError for blank text and for halves of surrogate pairs."""
     if not text.strip():

@@ -92,6 +92,7 @@ def _pair(a: str, b: str, text: str | None, file: str | None, options: dict[str,
         raise UsageError("--model does not go with a text after A and B, which are the models then")
     words = o.text_of(text, file)
     sides = [record(o.model_of(options | {"model": name}), words) for name in (a, b)]
+    o.say_unknown(*(side.tokens for side in sides))
     return paired(sides[0], sides[1], (a, b))
 
 

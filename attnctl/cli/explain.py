@@ -9,6 +9,7 @@ import typer
 
 from attnctl.cli import options as o
 from attnctl.cli.output import lines, put, show
+from attnctl.cli.sources import asked, is_file, otherwise
 from attnctl.errors import DONE, FAILED, UsageError
 
 if TYPE_CHECKING:
@@ -50,8 +51,13 @@ def explain(
 
         check_names(names)
     if check:
+        if text is not None and is_file(text) and Path(text).exists():
+            raise UsageError(f"--check runs a model: {text} has its numbers already")
         raise typer.Exit(_check(o.text_of(text, file), layer, head, options))
-    if words or measure is not None:
+    if text is not None and file is None and is_file(text) and Path(text).exists():
+        beside = {"--top": top, "--spans": spans}
+        trace, at = _stored(text, layer, head, query, options, beside, words=words, measure=measure)
+    elif words or measure is not None:
         trace, at = _read_otherwise(o.text_of(text, file), layer, head, query, options, words=words, measure=measure)
     else:
         said = o.text_of(text, file)
@@ -66,12 +72,39 @@ def explain(
                 explain_long(model, said, long, form, output, layer=layer, head=head, query=query, top=top, spans=spans)
                 return
         trace, at = _trace(model, said, layer, head, query, narrow=form in ("json", "npz"))
-    if names is not None and trace.model.kind == "checkpoint" and form not in ("json", "npz"):
-        o.say(trace.notes)  # where the steps are picked, their heading is not shown
+    if names is not None and form not in ("json", "npz"):  # where the steps are picked, their heading is not shown
+        o.say_unknown(trace.tokens, trace.keys_of)
+        if trace.model.kind == "checkpoint":
+            o.say(trace.notes)
     if form in ("json", "npz"):
         _write_trace(trace, names, output)
     else:
         _write_walk(trace, at, output, layer=layer, head=head, names=names, precision=precision, story=story)
+
+
+def _stored(
+    path: str,
+    layer: str | None,
+    head: str | None,
+    query: str | None,
+    options: dict[str, Any],
+    beside: dict[str, Any],
+    *,
+    words: bool,
+    measure: str | None,
+) -> tuple[Trace, int | None]:
+    """The trace, or the bare weights, of a file that is there already, and the index of the query token in it."""
+    from attnctl.cli.view import narrowed
+    from attnctl.readings.measures import check_measure
+    from attnctl.tokens import find
+
+    for option, value in beside.items():
+        if value is not None:
+            raise UsageError(f"{option} does not go with {path}: it is for a text and its model")
+    check_measure(measure, head is not None)
+    found = otherwise(asked(path, None, None, options), layer, head, words=words, measure=measure)
+    trace = narrowed(found.trace, found.layers, found.heads)
+    return trace, None if query is None else find(trace.tokens, query)
 
 
 def _form(output: str | None, json: bool) -> str:

@@ -123,6 +123,7 @@ def _facts(
         scores = probed(model, layers=layers, heads=chosen)
         found = replace(found, facts=tuple(_probed(fact, *scores[fact.layer, fact.head]) for fact in found.facts))
     o.say(found.notes)
+    o.say_unknown(source.tokens)
     return found
 
 

@@ -89,6 +89,7 @@ def overview(
     with progress(f"{len(tokens):,} tokens, {count} heads") as tick:
         found = source.read(OverviewReading(GridReading(rows, columns, how)), layers, heads, tick)
     o.say(found.notes)
+    o.say_unknown(tokens)
     reading = of_overview(found, told(tokens, out, renormalise))
     if not log and drowned(reading):
         o.say(("a few cells hold most of the weight: --log shows the others, --drop first leaves the first token out",))

@@ -15,6 +15,7 @@ from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
     from attnctl.render.figure.look import Look
+    from attnctl.tokens import Token
 
 LONG = 512  # tokens, beyond which a text has an overview instead of every weight
 
@@ -185,6 +186,13 @@ def say(notes: Sequence[str]) -> None:
 
     for note in () if invocation.quiet else notes:
         complain(f"note: {note}")
+
+
+def say_unknown(*texts: Sequence[Token]) -> None:
+    """What a user must know of words that a model does not, a line for each text that has such."""
+    from attnctl.tokens import unknown_words
+
+    say([note for tokens in dict.fromkeys(map(tuple, texts)) for note in unknown_words(tokens)])
 
 
 def selection(spec: str | None, count: int, what: str, of: str) -> list[int] | None:

@@ -45,6 +45,7 @@ def quiz(
     layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
     heads = o.selection(head, info.n_heads or 1, "head", info.name)
     trace = record(model, text, layers=layers, heads=heads, predictions=False)
+    o.say_unknown(trace.tokens)
     asked = questions(trace, count, options.get("seed") or 0, None if query is None else find(trace.tokens, query))
     if json:
         put_json({"text": text, "questions": [q.document() for q in asked]})

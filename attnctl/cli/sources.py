@@ -115,8 +115,10 @@ def chosen(given: Asked | Given, layer: str | None, head: str | None, *, predict
             o.selection(head, info.n_heads or 1, "head", name),
         )
         trace = record(given.model, given.text, layers=layers, heads=heads, predictions=predictions)
+        o.say_unknown(trace.tokens, trace.keys_of)
         return Chosen(trace, layers, heads)
     trace, where = given.trace, given.where
+    o.say_unknown(trace.tokens, trace.keys_of)
     n_layers = max((trace.model.n_layers or 0, *(part.layer + 1 for part in trace.layers)))
     n_heads = max((trace.model.n_heads or 0, *(index + 1 for part in trace.layers for index in part.heads)))
     return Chosen(trace, o.selection(layer, n_layers, "layer", where), o.selection(head, n_heads, "head", where))

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from attnctl.arrays import Floats
+from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError
 from attnctl.readings.trace import Trace
 
@@ -33,10 +32,18 @@ class Comparison:
             sides.append(part.weights[part.position_of(head)])
         return sides[0], sides[1]
 
-    def mask(self, layer: int) -> npt.NDArray[np.bool_] | None:
-        """True where a query may look in either trace: (n_q, n_k); None where all is seen."""
-        masks = [trace.layer(layer).mask for trace in (self.a, self.b)]
-        return None if masks[0] is None or masks[1] is None else masks[0] | masks[1]
+    def masks(self, layer: int) -> tuple[Bools | None, Bools | None, Bools | None]:
+        """True where a query may look in A, in B, and in both: (n_q, n_k) each; None where all is seen."""
+        a, b = (trace.layer(layer).mask for trace in (self.a, self.b))
+        return a, b, b if a is None else a if b is None else a & b
+
+    def hidden_in_one(self, layer: int) -> Bools | None:
+        """True where one trace alone hides a key: there is no weight to compare. None where there is no such place."""
+        a, b, _ = self.masks(layer)
+        if a is None or b is None:
+            alone = b if a is None else a
+            return None if alone is None or alone.all() else ~alone
+        return (a ^ b) if (a ^ b).any() else None
 
     def largest(self, layer: int | None = None, head: int | None = None) -> tuple[int, int, int, int]:
         """(layer, head, query, key) where the two differ most, within what is chosen."""
@@ -46,6 +53,8 @@ class Comparison:
                 continue
             x, y = self.weights(at_layer, at_head)
             gap = np.abs(y - x)  # (n_q, n_k)
+            if (hidden := self.hidden_in_one(at_layer)) is not None:
+                gap = np.where(hidden, 0, gap)  # (n_q, n_k)
             i, j = (int(index) for index in np.unravel_index(int(np.argmax(gap)), gap.shape))
             if gap[i, j] > best:
                 best, where = float(gap[i, j]), (at_layer, at_head, i, j)
@@ -67,9 +76,11 @@ class Comparison:
         layers: dict[int, list[dict[str, Any]]] = {}
         for at_layer, at_head in self.places:
             u, v = self.weights(at_layer, at_head)
-            parts = {
+            parts: dict[str, Any] = {
                 name: np.ascontiguousarray(z, np.float32) for name, z in (("a", u), ("b", v), ("difference", v - u))
             }
+            if (hidden := self.hidden_in_one(at_layer)) is not None:
+                parts["hidden_in_one"] = hidden
             layers.setdefault(at_layer, []).append({"head": at_head} | parts)
         rows, columns = self.labels()
         return {

@@ -134,10 +134,7 @@ class Run:
 
     def finish(self, training: Training, measured: Sequence[Measured]) -> None:
         """Write into the final weights what their heads were found to have learned."""
-        figures = {
-            m.relation: {name: round(v, 4) if isinstance(v, float) else v for name, v in m._asdict().items()}
-            for m in measured
-        }
+        figures = {m.relation: m._asdict() for m in measured}
         write_whole(self.path / "weights.safetensors", weights_of(training, figures=figures))
 
     def save_state(self, training: Training) -> None:

@@ -55,10 +55,7 @@ class Pieces:
         if len(tokens) > 1 and tokens[0].id == tokens[1].id == self.bos_id:
             return (f"{mark} stands twice at the start, once from the tokenizer and once from the text: see --bos.",)
         if causal and self.bos is None and tokens[0].id != self.bos_id and not tokens[0].special:
-            return (
-                f"The tokenizer adds no {mark} at the start, so the first word takes the attention that models park on "
-                "their first token: --bos adds one.",
-            )
+            return (f"The tokenizer adds no {mark} at the start; a model trained with one may want it: --bos adds it.",)
         return ()
 
     def _with_bos(self, tokens: tuple[Token, ...]) -> tuple[Token, ...]:

@@ -20,15 +20,17 @@ def comparison_panels(pair: Comparison, layer: int, head: int, look: Look = PLAI
     """The weights of A and B at one place, and their difference."""
     a, b = pair.weights(layer, head)  # (n_q, n_k) each
     rows, columns = pair.labels()
-    mask = pair.mask(layer)
+    masks = pair.masks(layer)
+    hidden = pair.hidden_in_one(layer)
+    change_of = b - a if hidden is None else np.where(hidden, 0, b - a)  # (n_q, n_k)
     top = max(float(a.max()), float(b.max()), LEAST) if look.vmax is None else look.vmax
     weights = Scale(Normalize(look.vmin or 0.0, top), colour_map(look.cmap), "weight")
-    furthest = max(float(np.abs(b - a).max()), LEAST)
+    furthest = max(float(np.abs(change_of).max()), LEAST)
     change = Scale(CenteredNorm(halfrange=furthest), colour_map(CHANGE), "difference")
     names = f"A  {pair.names[0]}", f"B  {pair.names[1]}", "B - A"
-    arrays = zip(names, (a, b, b - a), (0, 0, 1), strict=True)
+    arrays = zip(names, (a, b, change_of), (0, 0, 1), masks, strict=True)
     grids = Grids(
-        panels=tuple(Panel(0, at, name, array, mask, scale) for at, (name, array, scale) in enumerate(arrays)),
+        panels=tuple(Panel(0, at, name, array, mask, scale) for at, (name, array, scale, mask) in enumerate(arrays)),
         rows=tuple(rows),
         columns=tuple(columns),
         scales=(weights, change),

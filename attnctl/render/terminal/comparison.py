@@ -31,11 +31,11 @@ class ComparisonTables:
         for layer, head in self.places:
             a, b = self.pair.weights(layer, head)
             _, _, i, j = self.pair.largest(layer, head)
-            mask = self.pair.mask(layer)
+            masks = self.pair.masks(layer)
             yield Text("")
             yield Text(f"layer {layer}, head {head}", style=f"bold {ACCENT}")
             titles = (f"A  {self.pair.names[0]}", f"B  {self.pair.names[1]}", "B - A")
-            for title, array in zip(titles, (a, b, b - a), strict=True):
+            for title, array, mask in zip(titles, (a, b, b - a), masks, strict=True):
                 yield Text("")
                 yield Text(label_fit(label(title), width), style="bold")
                 difference = title == "B - A"
@@ -51,14 +51,19 @@ class ComparisonTables:
                     must=(i, j),
                 )
                 yield from grid.lines(width)
+            if (hidden := self.pair.hidden_in_one(layer)) is not None:
+                yield Text("")
+                said = f"{hidden.sum():,} of {hidden.size:,} places are hidden in one of the two: no weights to compare"
+                yield Text(label_fit(said, width), style=DIM)
         yield Text("")
         yield from self._largest(rows, columns, width)
 
     def _largest(self, rows: list[str], columns: list[str], width: int) -> Iterator[Text]:
         layer, head, i, j = self.pair.largest()
         a, b = self.pair.weights(layer, head)
-        if not np.abs(b - a).max():
-            yield Text("A and B are the same, to the last bit.", style=f"bold {ACCENT}")
+        if not np.abs(b - a)[i, j]:
+            where = "Where both may look, " if self.pair.hidden_in_one(layer) is not None else ""
+            yield Text(f"{where}A and B are the same, to the last bit.", style=f"bold {ACCENT}")
             return
         x, y = (number(float(side[i, j]), self.precision) for side in (a, b))
         where = f"layer {layer}, head {head}"

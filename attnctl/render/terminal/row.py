@@ -91,6 +91,12 @@ def _summary(weights: Floats) -> str:
     return f"entropy {nats:.2f} nats, as if spread evenly over {np.exp(nats):.0f} keys"
 
 
+def _around(text: str) -> str:
+    """The words of a stretch of text on one line; nothing where there are none."""
+    words = " ".join(text.split())
+    return shown(words) if words else ""
+
+
 def _line(line: Text, text: str, token: Token, width: int) -> Text:
     """The token in its surroundings, appended to the line and cut to the width."""
     line.no_wrap = True
@@ -101,8 +107,8 @@ def _line(line: Text, text: str, token: Token, width: int) -> Text:
         start = token.start + (len(covered) - len(covered.lstrip())) * bool(
             covered.strip()
         )  # a piece may begin with a space
-        before = shown(" ".join(text[max(0, start - AROUND) : start].split())) if start else ""
-        after = shown(" ".join(text[token.end : token.end + AROUND].split()))
+        before = _around(text[max(0, start - AROUND) : start])
+        after = _around(text[token.end : token.end + AROUND])
         before += " " * text[:start][-1:].isspace()
         after = " " * text[token.end : token.end + 1].isspace() + after
     name = label(token, 24)

@@ -1,0 +1,96 @@
+"""Words that must be true: what is said beside the numbers is what they show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnctl.readings.comparison import compare
+from tests.conftest import Result, attend
+
+Run = Callable[..., Result]
+UNKNOWN = "not among the words the model knows, read as its unknown word (†): Zebras"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["heatmap", "Zebras will eat"],
+        ["heatmap", "Zebras will eat", "--rows", "0:2"],
+        ["heads", "Zebras will eat"],
+        ["view", "Zebras will eat", "-o", "-"],
+        ["compare", "Zebras will eat", "Alice will eat"],
+        ["compare", "demo", "demo-masked", "Zebras will eat"],
+        ["quiz", "Zebras will eat"],
+        ["explain", "Zebras will eat", "--steps", "weights"],
+    ],
+    ids=" ".join,
+)
+def test_unknown_words_are_mentioned(arguments: list[str], run: Run) -> None:
+    result = run(*arguments)
+    assert result.code == 0 and UNKNOWN in result.err, result.err
+    assert not run(*(part.replace("Zebras", "Alice") for part in arguments)).err.count("unknown word")
+
+
+def test_explain_reads_a_trace_that_is_there(tmp_path: Path, run: Run, refused: Callable[..., str]) -> None:
+    path = tmp_path / "run.json"
+    assert run("explain", "Alice will eat pizza", "-o", path).code == 0
+    told = run("explain", path)
+    assert told.code == 0 and "Alice will eat pizza" in told.out and "run . json" not in told.out
+    assert run("explain", path, "--json", "--head", "1").json["layers"][0]["heads"][0]["head"] == 1
+    assert "Alice" in run("explain", path, "--query", "eat", "--steps", "weights").out
+    np.save(tmp_path / "w.npy", np.eye(3, dtype=np.float32))
+    assert run("explain", tmp_path / "w.npy").code == 0
+    for option in (["--model", "random"], ["--top", "3"], ["--check"], ["--spans", "lines"]):
+        refused("explain", path, *option, code=2)
+    assert run("explain", "nothing.json").code == 0  # no such file: these are words
+
+
+def test_what_one_side_hides_is_not_compared_as_a_weight_of_nothing(run: Run) -> None:
+    whole, causal = attend("Alice will eat"), attend("Alice will eat", causal=True)
+    pair = compare(whole, causal)
+    hidden = pair.hidden_in_one(0)
+    assert hidden is not None and hidden.tolist() == np.triu(np.ones((3, 3), bool), 1).tolist()
+    *_, i, j = pair.largest()
+    assert j <= i
+    np.testing.assert_array_equal(pair.document()["layers"][0]["heads"][0]["hidden_in_one"], hidden)
+    assert compare(causal, causal).hidden_in_one(0) is None and compare(whole, whole).hidden_in_one(0) is None
+    assert compare(causal, whole).hidden_in_one(0).tolist() == hidden.tolist()  # type: ignore[union-attr]
+
+
+def test_compare_says_how_many_places_are_hidden(tmp_path: Path, run: Run) -> None:
+    for name, more in (("a.json", ["--causal"]), ("b.json", ["--no-causal"])):
+        assert run("explain", "Alice will eat", "-m", "random", *more, "-o", tmp_path / name).code == 0
+    told = run("compare", tmp_path / "a.json", tmp_path / "b.json", columns=120).out
+    assert "3 of 9 places are hidden in one of the two" in told
+    assert run("compare", tmp_path / "a.json", tmp_path / "b.json", "-o", tmp_path / "c.png").code == 0
+
+
+def test_after_the_last_token_of_a_long_text_stands_nothing(run: Run) -> None:
+    text = " ".join(f"word{i}" for i in range(600))
+    told = run("explain", text, "-m", "random", "--query", "599")
+    assert told.code == 0 and "∅" not in told.out, told.out
+
+
+def test_the_prediction_of_a_checkpoint_names_its_own_head() -> None:
+    from dataclasses import replace
+
+    from attnctl.readings.trace import Prediction
+    from attnctl.steps import walk
+
+    trace: Any = attend("Alice will eat")
+    trace = replace(trace, predictions=(Prediction(2, "pizza", 0, 0.5),))
+    formulas = {
+        kind: next(
+            s.formula for s in walk(replace(trace, model=replace(trace.model, kind=kind))) if s.name == "prediction"
+        )
+        for kind in ("demo", "checkpoint")
+    }
+    assert formulas == {
+        "demo": "softmax(residual stream × unembedding)",
+        "checkpoint": "softmax(head(residual stream))",
+    }
