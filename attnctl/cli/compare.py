@@ -60,7 +60,7 @@ def compare(
 
     tables = ComparisonTables(pair, places, precision)
     if form == "txt":
-        from attnctl.render.terminal.saved import as_text
+        from attnctl.render.terminal.console import as_text
 
         put(as_text(tables).encode(), output)
         return

@@ -32,10 +32,10 @@ def show_table(table: list[Any], info: Any) -> None:
     """Print the table of relations and how to read it."""
     from shutil import get_terminal_size
 
-    from attnctl.render.terminal.relations import NOTE, relations_lines
+    from attnctl.render.terminal.model_card import NOTE, relations_lines
 
     page = console()
     wide = get_terminal_size((120, 24)).columns
     page.print(*relations_lines([measured._asdict() for measured in table], wide), sep="\n", soft_wrap=True)
     page.print()
-    page.print(NOTE, style="bright_black", soft_wrap=True)
+    page.print(NOTE, style="bright_black", width=min(wide, 80))

@@ -168,13 +168,13 @@ def _read_otherwise(
 def _check(text: str, layer: str | None, head: str | None, options: dict[str, Any]) -> int:
     """Print what was checked and found; the exit code is 1 where anything is off."""
     from attnctl.models.huggingface.check import check
-    from attnctl.render.terminal.check_findings import lines as told
+    from attnctl.render.terminal.explanation import finding_lines
 
     model = o.model_of(options)
     info = model.info
     layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
     findings = check(model, text, layers, o.selection(head, info.n_heads or 1, "head", info.name))
-    lines(*told(findings))
+    lines(*finding_lines(findings))
     return FAILED if any(finding.holds is False for finding in findings) else DONE
 
 
@@ -224,7 +224,7 @@ def _write_walk(
     if output is None or output == "-":
         show(page)
         return
-    from attnctl.render.terminal.saved import as_svg, as_text
+    from attnctl.render.terminal.console import as_svg, as_text
 
     saved = as_svg(page, "attnctl explain") if output.lower().endswith(".svg") else as_text(page)
     put(saved.encode(), output)

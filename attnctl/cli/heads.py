@@ -55,10 +55,9 @@ def heads(
     _check(by)
     found = _facts(text, file, layer, head, probe, options)
     facts = found.facts
-    from attnctl.render.terminal.head_statistics import Table, as_csv
-    from attnctl.render.terminal.head_statistics import by as sorted_by
+    from attnctl.render.terminal.head_statistics import HeadTable, heads_csv, ranked_by
 
-    ranked = sorted_by(facts, by)[:top]
+    ranked = ranked_by(facts, by)[:top]
     if form in format_names():
         from attnctl.files import write_whole
         from attnctl.render.figure.head_statistics import statistic_grid
@@ -67,13 +66,13 @@ def heads(
         drawing = statistic_grid(facts, by or "entropy", title, look)
         write_whole(str(output), figure_bytes(drawing.figure, form))
     elif form == "csv":
-        put(as_csv(ranked).encode(), output)
+        put(heads_csv(ranked).encode(), output)
     elif form == "json":
         from attnctl.formats.overview_json import overview_to_json
 
         put(overview_to_json(replace(found, facts=tuple(ranked))) + b"\n", output)
     else:
-        show(Table(ranked, by), soft_wrap=True)
+        show(HeadTable(ranked, by), soft_wrap=True)
 
 
 def _form(output: str | None, json: bool, csv: bool) -> str:

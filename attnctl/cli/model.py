@@ -48,9 +48,9 @@ def model(
         return
     from shutil import get_terminal_size
 
-    from attnctl.render.terminal.model_sizes import lines as told
+    from attnctl.render.terminal.model_sizes import size_lines
 
-    lines(*told(found, n, get_terminal_size((80, 24)).columns))
+    lines(*size_lines(found, n, get_terminal_size((80, 24)).columns))
 
 
 def _trained(name: str) -> Path | None:

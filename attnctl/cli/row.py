@@ -58,7 +58,7 @@ def explain_long(
     if output is None or output == "-":
         show(shown)
         return
-    from attnctl.render.terminal.saved import as_svg, as_text
+    from attnctl.render.terminal.console import as_svg, as_text
 
     saved = as_svg(shown, "attnctl explain") if form == "svg" else as_text(shown)
     put(saved.encode(), output)

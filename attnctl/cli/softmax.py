@@ -46,9 +46,10 @@ def softmax(
     names = names_of(tokens, len(numbers))
     import numpy as np
 
-    from attnctl.render.terminal.softmax import SoftmaxTables, Worked
+    from attnctl.readings.softmax import SoftmaxSteps
+    from attnctl.render.terminal.softmax import SoftmaxTables
 
-    worked = Worked(np.asarray(numbers), names, factor, temperature)
+    worked = SoftmaxSteps(np.asarray(numbers), names, factor, temperature)
     top = max(abs(x) for x in numbers if math.isfinite(x))
     if not math.isfinite(top * factor / temperature * 8):
         raise UsageError(f"scores up to {top:g} × {factor:g} / {temperature:g} are too large to work with")

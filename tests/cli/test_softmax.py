@@ -9,8 +9,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from attnctl.render.terminal.saved import as_text
-from attnctl.render.terminal.softmax import SoftmaxTables, Worked
+from attnctl.readings.softmax import SoftmaxSteps
+from attnctl.render.terminal.console import as_text
+from attnctl.render.terminal.softmax import SoftmaxTables
 from tests.conftest import Result
 
 Run = Callable[..., Result]
@@ -71,7 +72,7 @@ def test_scores_from_a_pipe_with_names(run: Run) -> None:
 
 
 def test_it_fits_any_width() -> None:
-    worked = Worked(np.linspace(-3, 4, 40), tuple(f"a long name {at} 日本語" for at in range(40)), 0.3, 1.5)
+    worked = SoftmaxSteps(np.linspace(-3, 4, 40), tuple(f"a long name {at} 日本語" for at in range(40)), 0.3, 1.5)
     for width in (30, 80, 200):
         lines = as_text(SoftmaxTables(worked, 4), width).splitlines()
         assert len(lines) > 100 and max(map(len, lines)) <= width

@@ -1,7 +1,9 @@
-"""The console that every table and page of the terminal is written through."""
+"""The console that every table is written through; and what it would show, as a file: plain text, or a picture of it."""
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,6 +11,8 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from attnctl.text import harmless
+
+SAVED_WIDTH = 100  # cells
 
 
 class SafeConsole(Console):
@@ -24,3 +28,29 @@ class SafeConsole(Console):
                 yield segment
             else:
                 yield Segment(harmless(segment.text), segment.style)
+
+
+def as_text(content: RenderableType, width: int = SAVED_WIDTH) -> str:
+    """The renderable as plain text, no line wider than `width` cells."""
+    page = io.StringIO()
+    SafeConsole(file=page, width=width, color_system=None).print(content)
+    return page.getvalue()
+
+
+def as_svg(content: RenderableType, title: str, width: int = SAVED_WIDTH) -> str:
+    """The renderable as an SVG picture of a terminal, its fonts those of the reader's machine: nothing is fetched."""
+    from rich._export_format import CONSOLE_SVG_FORMAT
+    from rich.terminal_theme import SVG_EXPORT_THEME
+
+    console = SafeConsole(
+        file=io.StringIO(),
+        width=width,
+        record=True,
+        force_terminal=True,
+        color_system="truecolor",
+        legacy_windows=False,
+    )
+    console.print(content)
+    form = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+    form = form.replace("Fira Code, monospace", "Fira Code, DejaVu Sans Mono, Menlo, Consolas, monospace")
+    return console.export_svg(title=title, code_format=form, theme=SVG_EXPORT_THEME, unique_id="attnctl")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -13,6 +14,9 @@ from attnctl.render.terminal.number_grid import ACCENT, DIM, Grid, bar, cropped,
 from attnctl.render.terminal.worked_example import Blackboard, summary_line
 from attnctl.steps import Focus, Part, Step, walk
 from attnctl.tokens import BLANKS
+
+if TYPE_CHECKING:
+    from attnctl.models.huggingface.check import Finding
 
 INDENT = 5
 
@@ -259,3 +263,13 @@ def _heading(number: int, step: Step, width: int) -> Iterator[Text]:
 
 def _shape(part: Part) -> str:
     return "(" + " × ".join(str(size) for size in part.array.shape) + ")"
+
+
+MARKS = {True: "✓", False: "✗", None: "·"}
+
+
+def finding_lines(findings: Iterable[Finding]) -> list[str]:
+    """A line for each finding of a check: whether it holds (· where it could not be checked), what, and what was found."""
+    found = list(findings)
+    width = max((len(one.what) for one in found), default=0)
+    return [f"{MARKS[one.holds]} {one.what:{width}}  {one.found}" for one in found]

@@ -7,14 +7,14 @@ import io
 from collections.abc import Sequence
 
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.style import Style
 from rich.text import Text
 
-from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
+from attnctl.readings.head_statistics import STATISTICS, HeadStatistics, Statistic
 from attnctl.render.terminal.number_grid import DIM, heat, padded
+from attnctl.render.terminal.tables import Column, fitting_columns, table_lines
 
 
-def by(facts: Sequence[HeadStatistics], measure: str | None) -> list[HeadStatistics]:
+def ranked_by(facts: Sequence[HeadStatistics], measure: str | None) -> list[HeadStatistics]:
     """The heads, those with most of a measure first; None leaves them layer by layer."""
     if measure is None:
         return list(facts)
@@ -26,48 +26,51 @@ def by(facts: Sequence[HeadStatistics], measure: str | None) -> list[HeadStatist
     return sorted(facts, key=key)
 
 
-class Table:
-    """Facts of heads as a rich renderable: one line a head, the measures that any head has."""
+class HeadTable:
+    """Statistics of heads as a rich renderable: one line a head, the statistics that any head has; `measure` stands out."""
 
-    def __init__(self, facts: Sequence[HeadStatistics], measure: str | None = None) -> None:
-        self.facts, self.measure = facts, measure
-        self.measures = [name for name in STATISTICS if any(fact[name] is not None for fact in facts)]
+    def __init__(self, heads: Sequence[HeadStatistics], measure: str | None = None) -> None:
+        self.heads, self.measure = heads, measure
+        self.known = [one for one in STATISTICS.values() if any(head[one.name] is not None for head in heads)]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Headings, the heads."""
+        """The table, as wide as the terminal allows; in a pipe with every column."""
         coloured = console.color_system is not None and not console.no_color
-        shown = self._fitting(options.max_width) if console.is_terminal else self.measures
-        header = Text("layer head", style=DIM, no_wrap=True)
-        for name in shown:
-            header.append(padded(STATISTICS[name].heading, 8), style="bold" if name == self.measure else "")
-        yield header.append("  looks like")
-        for fact in self.facts:
-            line = Text(f"{fact.layer:>5} {fact.head:>4}", no_wrap=True)
-            for name in shown:
-                value = fact[name]
-                style = heat(value) if coloured and value is not None and STATISTICS[name].is_share else Style()
-                line.append("  ").append(padded(_written(name, value), 6), style=style)
-            yield line.append(f"  {', '.join(fact.names)}".rstrip(), style=DIM)
-        if len(shown) < len(self.measures):
-            out = ", ".join(STATISTICS[name].heading for name in self.measures if name not in shown)
-            yield Text(f"left out for width: {out} (--csv has them all)", style=DIM)
+        columns = [
+            Column(Text("layer", DIM), [str(head.layer) for head in self.heads]),
+            Column(Text("head", DIM), [str(head.head) for head in self.heads]),
+            *(self._column(one, coloured) for one in self.known),
+            Column(
+                Text("looks like", DIM), [Text(", ".join(head.names), DIM) for head in self.heads], None, True, True
+            ),
+        ]
+        width = options.max_width if console.is_terminal else None
+        kept = columns if width is None else fitting_columns(columns, width)
+        yield from table_lines(kept, width)
+        if out := [str(one.heading).strip() for one in columns if one not in kept]:
+            said = Text(f"left out for width: {', '.join(out)} (--csv has them all)", DIM)
+            for line in said.wrap(console, options.max_width):
+                line.rstrip()
+                yield line
 
-    def _fitting(self, width: int) -> list[str]:
-        """The measures that a terminal has room for beside the names, the least telling left out first."""
-        longest = max((len(", ".join(fact.names)) for fact in self.facts), default=0)
-        room = max(3, (width - 10 - 2 - max(longest, 10)) // 8)
-        least = sorted((name for name in self.measures if name != self.measure), key=lambda name: STATISTICS[name].rank)
-        out = least[: max(0, len(self.measures) - room)]
-        return [name for name in self.measures if name not in out]
+    def _column(self, one: Statistic, coloured: bool) -> Column:
+        own = one.name == self.measure
+        shaded = coloured and one.is_share
+        values = [head[one.name] for head in self.heads]
+        cells = [
+            Text(padded(_written(one, value), 6), heat(value) if shaded and value is not None else "")
+            for value in values
+        ]
+        return Column(Text(padded(one.heading, 6), "bold" if own else DIM), cells, None if own else one.rank)
 
 
-def _written(name: str, value: float | None) -> str:
+def _written(one: Statistic, value: float | None) -> str:
     if value is None:
         return "·"
-    return f"{value:.3f}" if STATISTICS[name].is_share else f"{value:.2f}" if value < 100 else f"{value:.0f}"
+    return f"{value:.3f}" if one.is_share else f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
 
-def as_csv(facts: Sequence[HeadStatistics]) -> str:
+def heads_csv(facts: Sequence[HeadStatistics]) -> str:
     """One line a head, with a line of names above; what has no value is empty."""
     page = io.StringIO()
     writer = csv.writer(page, lineterminator="\n")

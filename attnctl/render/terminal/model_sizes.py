@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING
+
+from attnctl.render.terminal.tables import Column, fitting_columns, table_lines
+
+if TYPE_CHECKING:
+    from attnctl.models.huggingface.sizes import Sizes
 
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB", "ZB")
 
@@ -24,8 +29,8 @@ def counted(count: float) -> str:
     return f"{count:.0f}"
 
 
-def lines(sizes: Any, tokens: int, wide: int = 80) -> list[str]:
-    """What `sizes` (attnctl.models.sizes.Sizes) says, at a text of `tokens` tokens; 32 bits a number unless said.
+def size_lines(sizes: Sizes, tokens: int, wide: int = 80) -> list[str]:
+    """What `sizes` says, at a text of `tokens` tokens; 32 bits a number unless said.
 
     What explains is wrapped to `wide` columns, 80 at most; the table of parameters is as wide as its numbers.
     """
@@ -54,24 +59,30 @@ def _beside(name: str, said: str, wide: int) -> list[str]:
     return [f"{'  ' + name if at == 0 else indent}{part}" for at, part in enumerate(parts)]
 
 
-def _parameters(sizes: Any, wide: int) -> list[str]:
+def _parameters(sizes: Sizes, wide: int) -> list[str]:
     parts = sizes.per_head(), sizes.per_layer(), sizes.in_all()
-    told = [f"  {'parameters':14}{'a head':>14}{'a layer':>16}{'in all':>19}"]
-    for name in parts[0]:
-        head, layer, whole = (part[name] for part in parts)
-        told.append(f"  {name:14}{head:>14,}{layer:>16,}{whole:>19,}   {counted(whole)}")
+    rows = [(name, *(f"{part[name]:,}" for part in parts), counted(parts[2][name])) for name in parts[0]]
     layer, whole = (sum(part.values()) for part in parts[1:])
-    told.append(f"  {'together':14}{'':14}{layer:>16,}{whole:>19,}   {counted(whole)}")
-    if sizes.embedding() is not None:
+    rows.append(("together", "", f"{layer:,}", f"{whole:,}", counted(whole)))
+    if (embedding := sizes.embedding()) is not None:
         product = f"{sizes.vocabulary:,} × {sizes.d_model:,}"
-        told.append(f"  {'embedding':14}{product:>30}{sizes.embedding():>19,}   {counted(sizes.embedding())}")
+        rows.append(("embedding", "", product, f"{embedding:,}", counted(embedding)))
+    names, heads, layers, every, short = zip(*rows, strict=True)
+    columns = [
+        Column("parameters", names, left=True),
+        Column("a head", heads, rank=1),
+        Column("a layer", layers, rank=2),
+        Column("in all", every),
+        Column("", short, left=True),
+    ]
+    told = [f"  {line.plain}" for line in table_lines(fitting_columns(columns, wide - 2))]
     if sizes.latent is not None:
         note = "(W_Q, W_K and W_V are stored as products of narrower matrices; these are their sizes multiplied out)"
         told.extend(_beside("", note, wide))
     return told
 
 
-def _memory(sizes: Any, n: int, wide: int) -> list[str]:
+def _memory(sizes: Sizes, n: int, wide: int) -> list[str]:
     pair = sizes.in_all()["W_Q"] + sizes.in_all()["W_K"]
     beyond = sizes.context is not None and n > sizes.context
     spared = f"a matrix for every two tokens, which queries and keys spare us: W_Q and W_K take {bytes_said(4 * pair)}"

@@ -3,116 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from attnctl import attention
+from attnctl.readings.softmax import Doubles, SoftmaxSteps
 from attnctl.render.terminal.number_grid import ACCENT, DIM, bar, cropped, heat, label, number, padded
 
-SCHEMA = "attnctl.softmax/1"
-FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-CALM = 8.0  # scores up to here have exponentials that can be read; beyond, the largest is taken off first
-
-Doubles = npt.NDArray[np.float64]
+INDENT = 2
 Column = tuple[str, Doubles, str]  # title, numbers, what stands below them
 
 
-@dataclass(frozen=True)
-class Worked:
-    """Scores (n,) with -inf for a masked one, and every step from there to the weights; all in float64."""
-
-    scores: Doubles  # (n,)
-    labels: tuple[str, ...] | None = None
-    scale: float = 1.0
-    temperature: float = 1.0
-
-    @property
-    def visible(self) -> npt.NDArray[np.bool_]:
-        """Which scores are not masked: (n,)."""
-        return np.isfinite(self.scores)
-
-    @property
-    def plain(self) -> Doubles:
-        """The scores, 0 where they are masked: (n,)."""
-        return np.where(self.visible, self.scores, 0.0)  # (n,)
-
-    @property
-    def multiplied(self) -> Doubles:
-        """Scores × scale, masked ones -inf: (n,)."""
-        return np.where(self.visible, self.plain * self.scale, -np.inf)  # (n,)
-
-    @property
-    def scaled(self) -> Doubles:
-        """Scores × scale ÷ temperature, masked ones -inf: (n,)."""
-        return self.multiplied / self.temperature  # (n,)
-
-    @property
-    def shift(self) -> float:
-        """What is taken off before the exponential, which changes no weight: 0 where the numbers are readable without."""
-        top = float(self.scaled.max())
-        return top if abs(top) > CALM else 0.0
-
-    @property
-    def exponentials(self) -> Doubles:
-        """exp(scaled - shift): (n,)."""
-        return np.exp(self.scaled - self.shift)
-
-    @property
-    def weights(self) -> Doubles:
-        """The softmax: (n,), summing to 1."""
-        return self.weights_at(self.scale)
-
-    def weights_at(self, scale: float) -> Doubles:
-        """The softmax under another scale: (n,)."""
-        weights: Doubles = attention.softmax(self.plain * scale, self.visible, temperature=self.temperature)
-        return weights
-
-    @property
-    def divided(self) -> Doubles | None:
-        """What dividing each score by the plain sum gives: (n,), or None where the sum is 0; masked ones 0."""
-        total = self.plain.sum()
-        return None if abs(total) <= 1e-12 * np.abs(self.plain).max() else self.plain / total  # (n,)
-
-    @property
-    def scales(self) -> tuple[float, ...]:
-        """The scales to set side by side, the chosen one among them."""
-        return tuple(sorted({*FACTORS, self.scale}))
-
-    @property
-    def entropy(self) -> float:
-        """Entropy of the weights, in nats."""
-        some = self.weights[self.weights > 0]
-        return float(abs(-(some * np.log(some)).sum()))
-
-    def document(self) -> dict[str, Any]:
-        """The JSON document; a masked score is null, and so is a share that plain division cannot give."""
-        return {
-            "schema": SCHEMA,
-            **({} if self.labels is None else {"labels": list(self.labels)}),
-            "scores": _finite(self.scores),
-            "scale": self.scale,
-            "temperature": self.temperature,
-            "scaled_scores": _finite(self.scaled),
-            "shift": self.shift,
-            "exponentials": _finite(self.exponentials),
-            "sum": float(self.exponentials.sum()),
-            "weights": _finite(self.weights),
-            "entropy": self.entropy,
-            "divided_by_sum": None if self.divided is None else _finite(self.divided),
-            "scales": [{"scale": s, "weights": _finite(self.weights_at(s))} for s in self.scales],
-        }
-
-
 class SoftmaxTables:
-    """`Worked` as a rich renderable: the arithmetic with bars, the scales, plain division."""
+    """Softmax weights worked out, as a rich renderable: the arithmetic with bars, the scales, plain division."""
 
-    def __init__(self, worked: Worked, precision: int = 2) -> None:
+    def __init__(self, worked: SoftmaxSteps, precision: int = 2) -> None:
         self.worked, self.precision = worked, precision
         scores = [f"{x:g}" if np.isfinite(x) else "-∞" for x in worked.scores]
         self.names = scores if worked.labels is None else [label(name, 18) for name in worked.labels]
@@ -120,7 +27,10 @@ class SoftmaxTables:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The lines, none wider than the console."""
         for line in self._lines(options.max_width):
-            yield cropped(Text("  ").append_text(line) if line.plain else line, options.max_width)
+            prose = line.overflow == "fold"
+            for part in line.wrap(console, max(options.max_width - INDENT, 8)) if prose else [line]:
+                part.rstrip()
+                yield cropped(Text(" " * INDENT).append_text(part) if part.plain else part, options.max_width)
 
     def _lines(self, width: int) -> Iterator[Text]:
         yield Text("")
@@ -128,7 +38,7 @@ class SoftmaxTables:
         yield Text("")
         yield from self._arithmetic(width)
         yield Text("")
-        yield self._remark()
+        yield _prose(self._remark())
         yield Text("")
         yield _title("scale by scale", "weights = softmax(scores × scale" + self._over_temperature() + ")")
         yield Text("")
@@ -206,8 +116,8 @@ class SoftmaxTables:
     def _division(self, width: int) -> Iterator[Text]:
         w = self.worked
         if w.divided is None:
-            yield Text("The scores add up to 0: there is nothing to divide by.")
-            yield Text("exp makes every score positive first.", style=DIM)
+            yield _prose(Text("The scores add up to 0: there is nothing to divide by."))
+            yield _prose(Text("exp makes every score positive first.", style=DIM))
             return
         total = self._num(float(w.plain.sum()))
         columns: list[Column] = [] if w.labels is None else [("score", w.scores, "")]
@@ -215,23 +125,27 @@ class SoftmaxTables:
         yield from self._table(columns, [float(x) for x in w.divided], width)
         yield Text("")
         if (w.divided < 0).any():
-            yield Text("Shares below 0 or above 1 are no shares. exp makes every score positive first.", style=DIM)
+            yield _prose(
+                Text("Shares below 0 or above 1 are no shares. exp makes every score positive first.", style=DIM)
+            )
             return
         shifted = np.where(w.visible, w.scores + 10, 0.0)  # (n,)
         best = int(np.argmax(w.divided))
         if len(shifted) == 1:
             return
         change = f"{self._num(float(w.divided[best]))} into {self._num(float(shifted[best] / shifted.sum()))}"
-        yield Text(f"Adding 10 to every score turns {change} here.", style=DIM)
-        yield Text("The softmax stays the same: what counts is by how much a score leads.", style=DIM)
+        yield _prose(Text(f"Adding 10 to every score turns {change} here.", style=DIM))
+        yield _prose(Text("The softmax stays the same: what counts is by how much a score leads.", style=DIM))
 
 
 def _title(name: str, formula: str) -> Text:
-    return Text(name, style="bold").append(f"   {formula}", style="not bold")
+    return _prose(Text(name, style="bold").append(f"   {formula}", style="not bold"))
 
 
-def _finite(array: Doubles) -> list[float | None]:
-    return [float(x) if np.isfinite(x) else None for x in array]
+def _prose(text: Text) -> Text:
+    """A sentence, which may go on below."""
+    text.overflow = "fold"
+    return text
 
 
 def times(scale: float) -> str:
