@@ -112,7 +112,7 @@ def _write(found: Effects, form: str, output: str | None, top: int | None) -> No
         if form == "terminal":
             show(table)
             return
-        from attnctl.render.terminal.saved import as_text
+        from attnctl.render.terminal.console import as_text
 
         put(as_text(table).encode(), output)
     else:
