@@ -1,0 +1,243 @@
+"""CoNLL-U: a sentence at a time, checked, its words found in its text. Format: universaldependencies.org/format.html."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+from attnctl.errors import in_one_line
+from attnctl.formats.entities import mentions_of
+from attnctl.readings.parsed_sentence import HALVES, BadSentenceError, ParsedSentence
+
+MOST_LINES = 20_000  # of a sentence: what is longer is not held in memory
+LONGEST_LINE = 1 << 20  # bytes
+LEFT_OUT = dict.fromkeys(("lemma", "feats", "deps"), lambda line, at: None)  # columns that nobody here reads
+
+
+@dataclass(frozen=True)
+class Block:
+    """The lines of a sentence as they stand in a file; `line` is the number of the first, `error` says what is wrong."""
+
+    line: int
+    lines: tuple[str, ...] = ()
+    error: str | None = None
+
+    @property
+    def name(self) -> str | None:
+        """Its `# sent_id`."""
+        return comment(self.lines, "sent_id")
+
+
+def comment(lines: Iterable[str], key: str) -> str | None:
+    """The value of `# key = value` among the comments of a sentence."""
+    for line in lines:
+        if line.startswith("#"):
+            name, equals, value = line[1:].partition("=")
+            if equals and name.strip() == key:
+                return value.strip()
+    return None
+
+
+def blocks(file: IO[bytes]) -> Iterator[Block]:
+    """The sentences of a file, their lines not yet read as words; comments alone (# newdoc, licences) are passed over."""
+    number, start = 0, 1
+    lines: list[str] = []
+    wrong: str | None = None
+
+    def block() -> Iterator[Block]:
+        kept = tuple(line for line in lines if line)
+        if wrong is not None or any(not line.startswith("#") for line in kept):
+            yield Block(start, kept, wrong)
+
+    while raw := file.readline(LONGEST_LINE):
+        number += 1
+        if len(raw) == LONGEST_LINE and not raw.endswith(b"\n"):
+            while (rest := file.readline(LONGEST_LINE)) and not rest.endswith(b"\n"):
+                pass
+            wrong, raw = wrong or f"too long: line {number} has more than {LONGEST_LINE >> 20} MB", b"-\n"
+        if not raw.strip(b" \t\r\n"):
+            yield from block()
+            lines, wrong, start = [], None, number + 1
+            continue
+        if len(lines) >= MOST_LINES:
+            wrong = wrong or f"too long: more than {MOST_LINES:,} lines"
+            continue
+        if wrong is None:
+            try:
+                lines.append(raw.removeprefix(b"\xef\xbb\xbf").decode().rstrip("\r\n"))
+            except UnicodeDecodeError as error:
+                wrong = f"not UTF-8: byte 0x{raw[error.start]:02x} in line {number}"
+    yield from block()
+
+
+def parsed(block: Block, entity_fields: Sequence[str] = ()) -> ParsedSentence:
+    """The sentence of a block. Raises BadSentenceError, with the line, where it is none that can be used.
+
+    `entity_fields` are the parts of a mention by the file's `# global.Entity`.
+    """
+    if block.error is not None:
+        raise BadSentenceError(block.error)
+    tokens = _tokens(block)
+    words = [token for token in tokens if isinstance(token["id"], int)]
+    if not words:
+        raise BadSentenceError("no words: the sentence is empty")
+    for number, word in enumerate(words, 1):
+        if word["id"] != number:
+            raise BadSentenceError(f"word numbers: {word['id']} stands where {number} should")
+    heads = _heads(words)
+    text, spans = _spans(block, tokens, words)
+    tags = [word["upos"] if word["upos"] != "_" else word["xpos"] or "" for word in words]
+    half = comment(block.lines, "census")
+    return ParsedSentence(
+        text,
+        tuple(spans),
+        tuple(word["form"] for word in words),
+        tuple(tags),
+        tuple(heads),
+        tuple(word["deprel"] for word in words),
+        mentions_of([_misc(word, "Entity") or "" for word in words], heads, entity_fields),
+        half if half in HALVES else None,
+    )
+
+
+def _tokens(block: Block) -> list[dict[str, Any]]:
+    """The lines of words, multi-word tokens and empty nodes, by the conllu library."""
+    import conllu
+    from conllu.exceptions import ParseException
+
+    found: list[dict[str, Any]] = []
+    for number, line in enumerate(block.lines, block.line):
+        if line.startswith("#"):
+            continue
+        columns = line.count("\t") + 1
+        if columns != 10:
+            raise BadSentenceError(f"no CoNLL-U: line {number} has {columns} columns instead of 10: {_shown(line)}")
+        try:
+            token = conllu.parse_token_and_metadata(line, field_parsers=LEFT_OUT | {"misc": _column})[0]
+        except ParseException as error:
+            raise BadSentenceError(f"no CoNLL-U: line {number}: {in_one_line(error, 80)}") from error
+        if token["id"] is None or not token["form"]:
+            raise BadSentenceError(f"no CoNLL-U: line {number} has no {'number' if token['id'] is None else 'form'}")
+        found.append(token)
+    return found
+
+
+def _column(line: list[str], at: int) -> str:
+    return line[at]
+
+
+def _shown(line: str) -> str:
+    from attnctl.text import shown
+
+    return repr(shown(line[:40]))
+
+
+def _misc(token: dict[str, Any], key: str) -> str | None:
+    """The value of KEY=VALUE in the last column."""
+    misc = token.get("misc") or "_"
+    return next((part[len(key) + 1 :] for part in misc.split("|") if part.startswith(f"{key}=")), None)
+
+
+def _heads(words: Sequence[dict[str, Any]]) -> list[int]:
+    """Each word's head, from 0, -1 for the root. Raises BadSentenceError where they are no tree."""
+    heads = []
+    for number, word in enumerate(words, 1):
+        head, relation = word["head"], word["deprel"]
+        if head is None or relation in (None, "_", ""):
+            raise BadSentenceError(f"no tree: word {number} has no {'head' if head is None else 'relation'}")
+        if not 0 <= head <= len(words):
+            raise BadSentenceError(f"head out of range: word {number} of {len(words)} has the head {head}")
+        heads.append(head - 1)
+    roots = heads.count(-1)
+    if roots != 1:
+        raise BadSentenceError(f"{'no root' if not roots else 'several roots'}: {roots} words have the head 0")
+    _check_acyclic(heads)
+    return heads
+
+
+def _check_acyclic(heads: Sequence[int]) -> None:
+    below_root = [head == -1 for head in heads]
+    for word in range(len(heads)):
+        path: list[int] = []
+        at = word
+        while not below_root[at]:
+            if len(path) > len(heads):
+                raise BadSentenceError(f"cycle: word {word + 1} is, through its heads, its own head")
+            path.append(at)
+            at = heads[at]
+        for seen in path:
+            below_root[seen] = True
+
+
+def _spans(
+    block: Block, tokens: Sequence[dict[str, Any]], words: Sequence[dict[str, Any]]
+) -> tuple[str, list[tuple[int, int]]]:
+    """The text, and where each word stands in it; words of a multi-word token that does not spell them share its place."""
+    surface = _surface(tokens)
+    text = comment(block.lines, "text")
+    if text is None:
+        text = "".join(form + space for form, space, _ in surface).rstrip()
+    spans: list[tuple[int, int]] = []
+    after = 0
+    for form, _, count in surface:
+        start, end = _found(text, form, after)
+        after = end
+        parts = [word["form"] for word in words[len(spans) : len(spans) + count]]
+        if text[start:end] == "".join(parts):
+            for part in parts:
+                spans.append((start, start + len(part)))
+                start += len(part)
+        else:
+            spans += [(start, end)] * count
+    if text[after:].strip():
+        raise BadSentenceError(f"not aligned: # text goes on with {_shown(text[after:].strip())} after the last word")
+    return text, spans
+
+
+def _surface(tokens: Sequence[dict[str, Any]]) -> list[tuple[str, str, int]]:
+    """What is written: (form, the space behind it, how many words it is). Empty nodes are not written."""
+    found: list[tuple[str, str, int]] = []
+    inside = 0  # words still to come of a multi-word token
+    for token in tokens:
+        number = token["id"]
+        if isinstance(number, int):
+            if inside:
+                inside -= 1
+                continue
+            count = 1
+        elif number[1] == "-":
+            if inside or (last := number[2]) < number[0]:
+                raise BadSentenceError(f"word numbers: the range {number[0]}-{number[2]} lies in another")
+            count = inside = last - number[0] + 1
+        else:
+            continue
+        found.append((token["form"], "" if _misc(token, "SpaceAfter") == "No" else " ", count))
+    if inside:
+        raise BadSentenceError("word numbers: a range ends after the last word")
+    return found
+
+
+def _found(text: str, form: str, after: int) -> tuple[int, int]:
+    """Where a form stands next in the text; white space in either may be of any kind and length."""
+    while after < len(text) and text[after].isspace():
+        after += 1
+    if text.startswith(form, after):
+        return after, after + len(form)
+    at = after
+    for char in form:
+        if char.isspace():
+            continue
+        while at < len(text) and text[at].isspace():
+            at += 1
+        if at >= len(text) or text[at] != char:
+            raise BadSentenceError(
+                f"not aligned: {_shown(form)} is not what # text goes on with, {_shown(text[after:])}"
+            )
+        at += 1
+    return after, at
+
+
+def line_of(number: int, form: str, tag: str, head: int, relation: str, misc: str = "_") -> str:
+    """One word's line; `head` counts from 1, 0 is the root."""
+    return "\t".join((str(number), form, "_", tag, "_", "_", str(head), relation, "_", misc))

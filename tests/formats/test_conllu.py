@@ -1,0 +1,190 @@
+"""CoNLL-U: what is read of a sentence, and every way in which one can be none."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from attnctl.batching.treebank import Treebank, sentence_of
+from attnctl.errors import AttnctlError
+from attnctl.formats.conllu import MOST_LINES, blocks, line_of, parsed
+from attnctl.formats.entities import mentions_of
+from attnctl.readings.parsed_sentence import BadSentenceError, Mention, ParsedSentence, from_dict
+from tests.conftest import SAMPLES
+
+GOOD = "\n".join(
+    [
+        "# sent_id = s1",
+        "# text = It didn't rain.",
+        "1\tIt\tit\tPRON\t_\t_\t4\tnsubj\t_\t_",
+        "2-3\tdidn't\t_\t_\t_\t_\t_\t_\t_\t_",
+        "2\tdid\tdo\tAUX\t_\t_\t4\taux\t_\t_",
+        "3\tn't\tnot\tPART\t_\t_\t4\tadvmod\t4:advmod\t_",
+        "3.1\tever\tever\tADV\t_\t_\t_\t_\t4:advmod\t_",
+        "4\train\train\tVERB\tVB\tVerbForm=Inf\t0\troot\t0:root\tSpaceAfter=No",
+        "5\t.\t.\t_\tSENT\t_\t4\tpunct\t_\t_",
+    ]
+)
+
+
+def read(text: str) -> ParsedSentence:
+    (block,) = blocks(io.BytesIO(f"{text}\n\n".encode()))
+    return parsed(block)
+
+
+def said(text: str | bytes) -> str:
+    data = text.encode() if isinstance(text, str) else text
+    (block,) = blocks(io.BytesIO(data))
+    with pytest.raises(BadSentenceError) as error:
+        parsed(block)
+    return str(error.value)
+
+
+def test_words_heads_and_places() -> None:
+    sentence = read(GOOD)
+    assert sentence.forms == ("It", "did", "n't", "rain", ".")
+    assert sentence.heads == (3, 3, 3, -1, 3)
+    assert sentence.tags == ("PRON", "AUX", "PART", "VERB", "SENT")
+    assert [sentence.text[a:b] for a, b in sentence.spans] == list(sentence.forms)
+    assert from_dict(sentence.as_dict()) == sentence
+
+
+def test_words_that_a_multi_word_token_does_not_spell_share_its_place() -> None:
+    lines = ["# text = Zum Zug.", "1-2\tZum\t_\t_\t_\t_\t_\t_\t_\t_", line_of(1, "zu", "ADP", 3, "case"),
+             line_of(2, "dem", "DET", 3, "det"), line_of(3, "Zug", "NOUN", 0, "root", "SpaceAfter=No"),
+             line_of(4, ".", "PUNCT", 3, "punct")]  # fmt: skip
+    assert read("\n".join(lines)).spans == ((0, 3), (0, 3), (4, 7), (7, 8))
+
+
+def test_without_text_the_forms_are_joined() -> None:
+    lines = [line for line in GOOD.split("\n") if not line.startswith("#")]
+    assert read("\n".join(lines)).text == "It didn't rain."
+
+
+def test_white_space_of_any_kind_aligns() -> None:
+    lines = [
+        "# text = 10\u00a0000  ans",
+        line_of(1, "10 000", "NUM", 2, "nummod"),
+        line_of(2, "ans", "NOUN", 0, "root"),
+    ]
+    assert read("\n".join(lines)).spans == ((0, 6), (8, 11))
+
+
+def changed(*columns: tuple[int, int, str]) -> str:
+    """GOOD with other columns: (line, column, value)."""
+    lines = [line.split("\t") for line in GOOD.split("\n")]
+    for line, column, value in columns:
+        lines[line][column] = value
+    return "\n".join("\t".join(line) for line in lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("just a line of text\n", "no CoNLL-U: line 1 has 1 columns"),
+        (GOOD.replace("\tSpaceAfter=No", ""), "no CoNLL-U: line 8 has 9 columns"),
+        (changed((2, 0, "x")), "no CoNLL-U: line 3"),
+        (changed((2, 1, "")), "no CoNLL-U: line 3 has no form"),
+        (changed((7, 0, "7")), "word numbers: 7 stands where 4 should"),
+        (changed((3, 0, "2-9")), "word numbers: a range ends after"),
+        (changed((2, 6, "99")), "head out of range: word 1 of 5 has the head 99"),
+        (changed((2, 6, "-1")), "head out of range"),
+        (changed((2, 6, "_")), "no tree: word 1 has no head"),
+        (changed((2, 7, "_")), "no tree: word 1 has no relation"),
+        (changed((2, 6, "0")), "several roots: 2"),
+        (changed((7, 6, "1")), "no root"),
+        (changed((2, 6, "2"), (4, 6, "1")), "cycle: word 1"),
+        (changed((2, 6, "1")), "cycle: word 1"),
+        (changed((2, 1, "She")), "not aligned: 'She'"),
+        (GOOD.replace("rain.", "rain. Or did it?"), "not aligned: # text goes on with 'Or did it?'"),
+        ("# text = x\n1.1\tx\t_\t_\t_\t_\t_\t_\t_\t_\n", "no words"),
+        (GOOD.encode("utf-16"), "not UTF-8: byte 0xff in line 1"),
+        (GOOD.replace("It", "Ça", 2).encode("latin-1"), "not UTF-8: byte 0xc7 in line 2"),
+    ],
+)  # fmt: skip
+def test_a_sentence_that_is_none_says_why(text: str | bytes, reason: str) -> None:
+    assert said(text).startswith(reason)
+
+
+def test_comments_alone_are_no_sentence_and_the_last_needs_no_empty_line() -> None:
+    text = f"# newdoc\n\n\n\n{GOOD}\n\n\r\n{GOOD}"
+    assert [block.line for block in blocks(io.BytesIO(text.encode()))] == [5, 16]
+
+
+def test_a_sentence_of_a_million_words_is_passed_over_in_little_memory() -> None:
+    class Endless(io.RawIOBase):
+        left = 60_000
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
+            line = b"1\tword\t_\t_\t_\t_\t0\troot\t_\t_\n"
+            if not self.left:
+                return 0
+            self.left -= 1
+            buffer[: len(line)] = line
+            return len(line)
+
+    tracemalloc.start()
+    (block,) = blocks(io.BufferedReader(Endless()))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert block.error == f"too long: more than {MOST_LINES:,} lines"
+    assert most < 8 << 20
+    after = list(blocks(io.BytesIO(b"1\t" + b"x" * (3 << 20) + b"\n\n" + GOOD.encode())))
+    assert [one.error for one in after] == ["too long: line 1 has more than 1 MB", None]
+
+
+def test_mentions_nest_and_what_is_torn_is_none() -> None:
+    heads = [1, -1, 1, 2]
+    values = ["(e1-person-2-(e2-thing-1-)", "e1)", "(e3-x", "(e4[1/2]-x-1-)e9)"]
+    assert mentions_of(values, heads) == (Mention("e2", 0, 0, 0), Mention("e1", 0, 1, 1))
+    assert mentions_of(["(e1-x", "", "e1)", ""], heads)[0].head == 1  # its own head lies outside
+    assert mentions_of(["(7-1-a", "7)", "", ""], heads, ("eid", "head", "type"))[0].head == 0
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> list[str]:
+    import pyarrow as pa
+
+    plain, packed, zstd = (str(tmp_path / name) for name in ("a.conllu", "b.conllu.gz", "c.conllu.zst"))
+    data = f"{GOOD}\n\n".encode()
+    Path(plain).write_bytes(data)
+    Path(packed).write_bytes(gzip.compress(data + b"nonsense\n\n" + data))
+    Path(zstd).write_bytes(pa.compress(data, "zstd", asbytes=True))
+    return [plain, packed, zstd]
+
+
+def test_several_files_are_one_corpus(several: list[str]) -> None:
+    bank = Treebank(several)
+    items = list(bank)
+    assert [item.number for item in items] == [0, 1, 2, 3, 4] and bank.share() == 1.0
+    assert [item.error is None for item in items] == [True, True, False, True, True]
+    assert items[1].where == f"{several[1]}, line 1" and items[0].id == "s1"
+    assert {sentence_of(item) for item in items if item.error is None} == {read(GOOD)}
+
+
+def test_a_file_that_ends_early_leaves_the_others(several: list[str], tmp_path: Path) -> None:
+    cut = tmp_path / "cut.conllu.gz"
+    data = gzip.compress(f"{GOOD}\n\n".encode() * 5000, compresslevel=0)
+    cut.write_bytes(data[: len(data) // 2])
+    items = list(Treebank([str(cut), several[0]]))
+    assert (items[-2].error or "").startswith("damaged: ") and items[-1].error is None and len(items) > 1000
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(AttnctlError, match="cannot read .*none.conllu"):
+        Treebank([str(tmp_path / "none.conllu")])
+    with pytest.raises(AttnctlError, match="is a folder"):
+        Treebank([str(tmp_path)])
+
+
+def test_the_sample_is_sound() -> None:
+    items = list(Treebank([str(SAMPLES / "sentences.conllu")]))
+    assert len(items) == 12 and not any(item.error for item in items)
+    assert sum(len(sentence_of(item).mentions) for item in items) == 18
