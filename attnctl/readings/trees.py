@@ -1,0 +1,48 @@
+"""Trees over the words of a sentence, read off attention: maximum spanning trees of many heads at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def maximum_spanning_trees(weights: Any, there: Any) -> Any:
+    """Parents in the maximum spanning tree of each graph (Prim 1957): (graphs, n, n), (graphs, n) → (graphs, n).
+
+    The graph is undirected: words i and j are joined by the weight i gives j and that which j gives i, added. Words that
+    are not `there` have no place in the tree; they, and the word that each tree starts from (the first), have the parent -1.
+    """
+    graphs, n = there.shape
+    joined = weights + np.swapaxes(weights, -1, -2)  # (graphs, n, n)
+    rows = np.arange(graphs)
+    parents = np.full((graphs, n), -1)  # (graphs, n)
+    if not n:
+        return parents
+    outside = there.copy()  # (graphs, n)
+    newest = outside.argmax(-1)  # (graphs,)
+    outside[rows, newest] = False
+    best = np.full((graphs, n), -np.inf, joined.dtype)  # (graphs, n), the strongest tie to the tree
+    for _ in range(int(there.sum(-1).max(initial=1)) - 1):
+        ties = joined[rows, newest]  # (graphs, n)
+        closer = outside & (ties > best)  # (graphs, n)
+        best = np.where(closer, ties, best)  # (graphs, n)
+        parents = np.where(closer, newest[:, None], parents)  # (graphs, n)
+        newest = np.where(outside, best, -np.inf).argmax(-1)  # (graphs,)
+        outside[rows, newest] = False
+    return parents
+
+
+def edges_found(parents: Any, edges: Any) -> Any:
+    """How many edges of each tree are in `edges`: parents (graphs, n), edges (graphs, n, n) symmetric → (graphs,)."""
+    graphs, n = parents.shape
+    found = edges[np.arange(graphs)[:, None], np.arange(n)[None, :], parents]  # (graphs, n)
+    return (found & (parents >= 0)).sum(-1)
+
+
+def right_branching(there: Any) -> Any:
+    """The tree that joins each word to the next: there (n,) → parents (n,), -1 for the first word and those not there."""
+    words = np.flatnonzero(there)
+    parents = np.full(len(there), -1)  # (n,)
+    parents[words[1:]] = words[:-1]
+    return parents
