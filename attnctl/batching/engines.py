@@ -95,21 +95,23 @@ def as_they_come(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
         yield chunk
 
 
-def here(work: Work, chunks: Iterable[list[Item]], model: Model | None = None) -> Iterator[list[Result]]:
-    """All of it in this process."""
-    worker = Worker(work, model)
+def here(
+    work: Any, chunks: Iterable[list[Item]], model: Model | None = None, worker: Any = Worker
+) -> Iterator[list[Result]]:
+    """All of it in this process, by `worker` (a class called with work and model, whose `results` are those of a chunk)."""
+    does = worker(work, model)
     for chunk in chunks:
-        yield worker.results(chunk)
+        yield does.results(chunk)
 
 
-def processes(work: Work, chunks: Iterable[list[Item]], jobs: int) -> Iterator[list[Result]]:
+def processes(work: Any, chunks: Iterable[list[Item]], jobs: int, worker: Any = Worker) -> Iterator[list[Result]]:
     """The work spread over `jobs` processes, each with a model of its own; never more than a few chunks wait.
 
     Raises AttnctlError where a process was killed.
     """
     context = multiprocessing.get_context("spawn")
     with _one_thread_each():
-        pool = ProcessPoolExecutor(jobs, context, _begin, (work,))
+        pool = ProcessPoolExecutor(jobs, context, _begin, (work, worker))
         workers: list[Any] = []
         waiting: deque[Future[list[Result]]] = deque()
         try:
@@ -146,10 +148,10 @@ def _one_thread_each() -> Iterator[None]:
                 os.environ[name] = value
 
 
-_worker: Worker | None = None
+_worker: Any = None
 
 
-def _begin(work: Work) -> None:
+def _begin(work: Any, worker: Any) -> None:
     """In a new process: open the model, leave Ctrl-C to the parent, and go when it is gone."""
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -158,9 +160,10 @@ def _begin(work: Work) -> None:
         sentinel = parent.sentinel
         threading.Thread(target=lambda: (wait([sentinel]), os._exit(1)), daemon=True).start()
         lean.alone = True
-    _worker = Worker(work)
+    _worker = worker(work)
 
 
 def _do(chunk: Sequence[Item]) -> list[Result]:
     assert _worker is not None
-    return _worker.results(chunk)
+    results: list[Result] = _worker.results(chunk)
+    return results

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from attnctl.batching.items import Item
-from attnctl.batching.work import Result, Work, Worker
+from attnctl.batching.work import Result, Worker
 from attnctl.errors import AttnctlError, in_one_line
 
 IN_FLIGHT = 2  # chunks that an actor has at a time: one in work, one on its way
@@ -23,7 +23,7 @@ TRIES = 3  # of a chunk whose actors die, before it is taken for the reason
 class Actor:
     """What each of the cluster's processes is: a worker that is handed chunks."""
 
-    def __init__(self, work: Work, worker: type[Worker] = Worker) -> None:
+    def __init__(self, work: Any, worker: Any = Worker) -> None:
         self.worker = worker(work)
 
     def ready(self) -> None:
@@ -31,17 +31,18 @@ class Actor:
 
     def results(self, chunk: list[Item]) -> list[Result]:
         """The results of a chunk."""
-        return self.worker.results(chunk)
+        results: list[Result] = self.worker.results(chunk)
+        return results
 
 
 def cluster(
-    work: Work,
+    work: Any,
     chunks: Iterable[list[Item]],
     *,
     address: str | None = None,
     workers: int | None = None,
     gpus: float = 0,
-    worker: type[Worker] = Worker,
+    worker: Any = Worker,
 ) -> Iterator[list[Result]]:
     """The chunks' results, in their order.
 
@@ -83,7 +84,7 @@ def _ray() -> Any:
 
 
 def _results(
-    ray: Any, work: Work, chunks: Iterable[list[Item]], workers: int | None, gpus: float, worker: type[Worker]
+    ray: Any, work: Any, chunks: Iterable[list[Item]], workers: int | None, gpus: float, worker: Any
 ) -> Iterator[list[Result]]:
     there = ray.cluster_resources()
     have = there.get("GPU", 0.0) / gpus if gpus else there.get("CPU", 0.0)

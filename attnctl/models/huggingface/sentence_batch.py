@@ -1,0 +1,59 @@
+"""The attention weights of several texts in one pass through a checkpoint, a layer at a time, on the model's device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from attnctl import attention
+from attnctl.arrays import as_numpy
+from attnctl.attention import Array, Call
+from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.padded_batch import CLOSE, ROUGH, _inputs
+from attnctl.tokens import Token
+
+Take = Callable[[int, Array], None]  # called with a layer and its weights (batch, heads, n, n), padding at the end
+
+
+class _LastLayerSeenError(Exception):
+    """Leaves the network: nothing that follows is wanted."""
+
+
+def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take: Take) -> None:
+    """Hand each layer's weights to `take`, then leave the network. Raises AttnctlError where a text cannot be read."""
+    from attnctl.models.huggingface.attention_interface import attending
+    from attnctl.models.huggingface.network import running
+
+    whole = [tuple(tokens) for tokens in texts]
+    for tokens in whole:
+        model._check(tokens)
+    inputs, _ = _inputs(model, whole)
+    last = (model.info.n_layers or 0) - 1
+
+    def seen(site: Any, call: Call) -> Array:
+        steps = attention.run(call)
+        take(site.layer, steps.weights)
+        if site.layer == last:
+            raise _LastLayerSeenError
+        return steps.context
+
+    with (
+        running(model.network, sum(map(len, whole)), model.info.name),
+        suppress(_LastLayerSeenError),
+        attending(model.network, seen, lambda site: site.kind == model.kind),
+    ):
+        model.network(**inputs)
+
+
+def padding_changes_weights(model: Checkpoint, short: Sequence[Token], long: Sequence[Token]) -> bool:
+    """Whether a text's weights change when it is padded to another's length, as no architecture should let them."""
+    kept: list[Any] = []
+
+    def keep(layer: int, weights: Array) -> None:
+        kept[:] = [as_numpy(weights)[0, :, : len(short), : len(short)]]  # (heads, n, n)
+
+    weights_of_several(model, [short], keep)
+    alone = kept[0]
+    weights_of_several(model, [short, long], keep)
+    return bool(abs(alone - kept[0]).max() > CLOSE.get(model.info.dtype, ROUGH))
