@@ -12,11 +12,13 @@ from attnctl.errors import UsageError
 
 
 def schema(
-    what: Annotated[str, typer.Argument(help="trace, overview (of a long text), or effects (of ablate).")] = "trace",
+    what: Annotated[
+        str, typer.Argument(help="trace, overview (of a long text), effects (of ablate), or census (of a corpus).")
+    ] = "trace",
 ) -> None:
-    """Print the JSON Schema (draft 2020-12) of a trace, an overview, or effects."""
+    """Print the JSON Schema (draft 2020-12) of a trace, an overview, effects, or a census."""
     from attnctl.formats.json_schemas import SCHEMAS
 
     if what not in SCHEMAS:
-        raise UsageError(f"no schema {what!r}: there is {' and '.join(SCHEMAS)}")
+        raise UsageError(f"no schema {what!r}: there is {', '.join(SCHEMAS)}")
     lines(json.dumps(SCHEMAS[what](), indent=2, ensure_ascii=False))

@@ -165,10 +165,18 @@ def effects_schema() -> Schema:
     )
 
 
+def census_schema() -> Schema:
+    """The schema of a census, `attnctl.census/1`."""
+    from attnctl.formats.census_schema import census_schema
+
+    return census_schema()
+
+
 SCHEMAS: dict[str, Callable[[], Schema]] = {
     "trace": trace_schema,
     "overview": overview_schema,
     "effects": effects_schema,
+    "census": census_schema,
 }
 
 
