@@ -122,6 +122,8 @@ RANGES: dict[str, Range] = {
     "batch.batch_size": Range(1, 10_000, "texts", "they share the memory of one pass"),
     "jobs": Range(1, 1024, "processes", "each has a model of its own"),
     "gpus_per_worker": Range(0, 1024, "GPUs", "no machine has more"),
+    "evaluate.batch_size": Range(1, 10_000, "sentences", "they share the memory of one pass"),
+    "evaluate.least": Range(1, 10**9, "cases", "no corpus has more"),
     "evaluate.sentences": Range(20, 10**6, "sentences", "a million take an hour"),
     "softmax.d_k": Range(1, 10**9, "", "scores are divided by its root"),
     "model.tokens": Range(1, 10**12, "tokens", "a million million"),

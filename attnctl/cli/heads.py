@@ -14,6 +14,7 @@ from attnctl.errors import UsageError
 from attnctl.formats.pictures import figure_bytes, format_names, picture_format, suffixes_listed
 
 if TYPE_CHECKING:
+    from attnctl.readings.census_table import CensusTable
     from attnctl.readings.head_statistics import HeadStatistics
     from attnctl.readings.overview import Overview
 
@@ -35,6 +36,12 @@ def heads(
         bool,
         typer.Option("--probe", help="Induction and duplicates by the usual probe: random tokens, said twice."),
     ] = False,
+    census: Annotated[
+        str | None,
+        typer.Option(
+            "--census", help="Name heads after what they find in a corpus: evaluate's JSON.", show_default=False
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Write CSV, one line a head.")] = False,
     output: Annotated[
@@ -53,7 +60,10 @@ def heads(
     form = _form(output, json, csv)
     look = o.look_of(options, picture=form in format_names())
     _check(by)
+    known = None if census is None else _census_in(census)
     found = _facts(text, file, layer, head, probe, options)
+    if known is not None:
+        found = replace(found, facts=_named_by(known, found))
     facts = found.facts
     from attnctl.render.terminal.head_statistics import HeadTable, heads_csv, ranked_by
 
@@ -124,6 +134,27 @@ def _facts(
     o.say(found.notes)
     o.say_unknown(source.tokens)
     return found
+
+
+def _census_in(path: str) -> CensusTable:
+    from attnctl.formats.census_json import read_census
+
+    return read_census(path)
+
+
+def _named_by(census: CensusTable, found: Overview) -> tuple[HeadStatistics, ...]:
+    """The statistics with the names that a census gives. Raises UsageError for the census of a model of other sizes."""
+    from attnctl.readings.census_table import head_names
+
+    info = found.model
+    if census.shape != (info.n_layers, info.n_heads):
+        layers, heads = census.shape
+        raise UsageError(
+            f"--census is of {census.model}, {layers} layers of {heads} heads: {info.name} has "
+            f"{info.n_layers} of {info.n_heads}"
+        )
+    names = head_names(census)
+    return tuple(replace(fact, names=(*fact.names, *names.get((fact.layer, fact.head), ()))) for fact in found.facts)
 
 
 def _probed(fact: HeadStatistics, induction: float, duplicate: float) -> HeadStatistics:

@@ -12,6 +12,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "layer", "head", "query", "steps", "top", "by", "spans", "rows", "columns", "pool", "drop", "renormalise",
         "words", "measure", "probe", "check", "story", "watch", "kind", "questions", "count", "sentences", "explain",
         "against", "how", "reference", "edges", "edge", "answer", "off", "pooled", "approximate",
+        "census", "relations", "subtypes", "least", "untrained",
     ),
     INPUT: ("input", "input_form", "column", "id_column", "max_tokens", "objective", "resume", "lr"),
     SHOW: (
@@ -26,7 +27,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     WORK: ("jobs", "batch_size", "engine", "address", "gpus_per_worker", "strict"),
     OUTPUT: (
         "json", "csv", "output", "format", "formats", "parameters", "no_open", "setting", "unset", "show", "path", "quiet",
-        "help",
+        "write_corpus", "help",
     ),
 }  # fmt: skip
 
@@ -68,7 +69,8 @@ METAVARS = {
     "scale": "auto|none|X", "positions": "KIND", "rope_pairs": "half|interleaved", "attention": "KIND",
     "dtype": "TYPE", "output": "FILE", "format": "FORMATS", "formats": "FORMATS", "input_form": "FORMAT",
     "setting": "NAME=VALUE", "unset": "NAME", "input": "FORMAT", "column": "NAME", "id_column": "NAME",
-    "engine": "local|ray", "address": "ADDRESS", "objective": "OBJECTIVE",
+    "engine": "local|ray", "census": "FILE", "relations": "FILE", "write_corpus": "FILE",
+    "address": "ADDRESS", "objective": "OBJECTIVE",
 }  # fmt: skip
 TYPES = {"int": "N", "int range": "N", "float": "X", "float range": "X"}
 
@@ -81,7 +83,7 @@ EXAMPLES = {
     "batch": "attnctl batch sentences.txt -o out/ --format json,png",
     "view": 'attnctl view "Alice will eat pizza"',
     "train": "attnctl train mytext.txt -o run",
-    "evaluate": "attnctl evaluate demo",
+    "evaluate": "attnctl evaluate corpus.conllu --model minilm",
     "model": "attnctl model gpt2",
     "softmax": "attnctl softmax 8.1 1.2 3.0 6.5 --d-k 64",
     "quiz": 'attnctl quiz "Alice will eat pizza"',
