@@ -111,7 +111,7 @@ def read_bytes(path: str | Path, most: int = limits.DATA_BYTES) -> bytes:
         with said_plainly("read", "standard input"):
             return _read_at_most(sys.stdin.buffer, most, "standard input")
     size = check_regular(path)
-    _check_size(size, most, str(path))
+    check_size(size, most, str(path))
     limits.check_memory(2.0 * size, f"reading {path}", "give a smaller file")
     with said_plainly("read", path), Path(path).open("rb") as file:
         return _read_at_most(file, most, str(path))
@@ -121,12 +121,13 @@ def _read_at_most(file: IO[bytes], most: int, where: str) -> bytes:
     pieces, size = [], 0
     while piece := file.read(1 << 20):
         size += len(piece)
-        _check_size(size, most, where)
+        check_size(size, most, where)
         pieces.append(piece)
     return b"".join(pieces)
 
 
-def _check_size(size: int, most: int, where: str) -> None:
+def check_size(size: int, most: int, where: str) -> None:
+    """Raise AttnctlError where an input is of more than `most` bytes."""
     if size > most:
         raise AttnctlError(f"{where} is larger than the {limits.said(most)} that are read of such input")
 

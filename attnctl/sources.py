@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from attnctl.blockwise import Tick
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.readings.record import TraceReading, stored_layer
@@ -15,6 +14,10 @@ from attnctl.readings.trace import ModelInfo, Trace
 from attnctl.selection import chosen
 from attnctl.text import spoken
 from attnctl.tokens import Token, checked
+
+if TYPE_CHECKING:
+    from attnctl.blockwise import Tick
+    from attnctl.readings.overview import LongRow, Overview
 
 Value = TypeVar("Value", covariant=True)
 Result = TypeVar("Result")
@@ -44,6 +47,7 @@ class Source(Protocol):
     text: str
     tokens: tuple[Token, ...]
     info: ModelInfo
+    measure: str | None  # what stands in place of the weights: value-norm, rollout
 
     @property
     def key_tokens(self) -> tuple[Token, ...]:
@@ -54,8 +58,8 @@ class Source(Protocol):
         """The queries whose weights are there; None where all are."""
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader must know, in sentences, where it is known before the reading."""
+    def counts(self) -> tuple[int, int]:
+        """How many layers and heads there are to choose from."""
 
     def read(
         self,
@@ -126,14 +130,19 @@ class Pass(Generic[Result]):
 class TextSource:
     """A text through a model. `tokens` are those of the text unless they are given."""
 
-    rows = None
-    notes: tuple[str, ...] = ()
+    rows: tuple[int, ...] | None = None
+    measure: str | None = None
 
     def __init__(self, model: Model, text: str, tokens: Sequence[Token] | None = None) -> None:
         self.model, self.text, self.info, self.name = model, text, model.info, model.info.name
         self.tokens = model.tokenize(checked(text)) if tokens is None else tuple(tokens)
         if not self.tokens:
             raise AttnctlError("the text has no tokens: give at least one word")
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many layers and heads the model has."""
+        return self.info.n_layers or 1, self.info.n_heads or 1
 
     @property
     def key_tokens(self) -> tuple[Token, ...]:
@@ -154,26 +163,41 @@ class TextSource:
             return forward.value(self.model.run(self.tokens, forward.visit, self.text))
 
 
-class Changed(Generic[Result]):
-    """A reading of layers that are changed before it takes them."""
+Change = Callable[[LayerAttention], LayerAttention]
 
-    def __init__(self, reading: Reading[Result], change: Callable[[LayerAttention], LayerAttention]) -> None:
-        self.predicts, self._reading, self._change = reading.predicts, reading, change
+
+class Changed(Generic[Result]):
+    """A reading of layers that are changed before it takes them, each by itself, and of what was told of them."""
+
+    def __init__(self, reading: Reading[Result], source: LayerwiseSource) -> None:
+        self.predicts, self._reading, self._source = reading.predicts, reading, source
 
     def take(self, layer: LayerAttention) -> None:
         """Hand on the changed layer."""
-        self._reading.take(self._change(layer))
+        self._reading.take(self._source.change(layer))
 
     def value(self, run: Run) -> Result:
         """What the reading made of it."""
+        run.measure = self._source.measure
+        run.notes += self._source.notes()
         return self._reading.value(run)
 
 
 class LayerwiseSource:
-    """Another source whose layers are changed, each by itself, before a reading takes them."""
+    """Another source whose layers are changed, each by itself, before a reading takes them.
 
-    def __init__(self, source: Source, change: Callable[[LayerAttention], LayerAttention]) -> None:
-        self.source, self.change = source, change
+    `notes` are asked for when all layers have gone by: what a reader must know of the change, in sentences.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        change: Change,
+        measure: str | None = None,
+        notes: Callable[[], tuple[str, ...]] = tuple,
+    ) -> None:
+        self.source, self.change, self.notes = source, change, notes
+        self.measure = source.measure if measure is None else measure
         self.name, self.text, self.tokens, self.info = source.name, source.text, source.tokens, source.info
 
     @property
@@ -187,9 +211,9 @@ class LayerwiseSource:
         return self.source.rows
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader must know, in sentences."""
-        return self.source.notes
+    def counts(self) -> tuple[int, int]:
+        """How many layers and heads there are to choose from."""
+        return self.source.counts
 
     def read(
         self,
@@ -199,7 +223,7 @@ class LayerwiseSource:
         tick: Tick | None = None,
     ) -> Result:
         """The reading's value over some layers and heads of the other source, changed."""
-        return self.source.read(Changed(reading, self.change), layers, heads, tick)
+        return self.source.read(Changed(reading, self), layers, heads, tick)
 
 
 class TraceSource:
@@ -208,7 +232,7 @@ class TraceSource:
     def __init__(self, trace: Trace, name: str | None = None) -> None:
         self.trace, self.text, self.tokens, self.info = trace, trace.text, trace.tokens, trace.model
         self.name = trace.model.name if name is None else name
-        self.notes = trace.notes
+        self.measure = trace.measure
 
     @property
     def key_tokens(self) -> tuple[Token, ...]:
@@ -246,8 +270,53 @@ class TraceSource:
             layer.tick = None if tick is None else lambda share: tick(share / len(parts))
             reading.take(layer)
         trace = self.trace
-        said = (trace.predictions, trace.model, trace.notes, trace.text)
+        said = (trace.predictions, trace.model, trace.notes, trace.text, trace.measure)
         return reading.value(Run(trace.tokens, trace.embeddings, trace.key_tokens, *said))
+
+
+class OverviewSource:
+    """An overview, or one query's weights, from a file: a reading gets what was kept, where that is what it asks for."""
+
+    def __init__(self, overview: Overview | LongRow, name: str) -> None:
+        self.overview, self.name = overview, name
+        self.text, self.tokens, self.info = overview.text, overview.tokens, overview.model
+        self.rows: tuple[int, ...] | None = None
+        self.measure: str | None = None
+
+    @property
+    def key_tokens(self) -> tuple[Token, ...]:
+        """The tokens of the key axis: the same tokens, but for cross attention."""
+        return self.overview.keys_of
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many layers and heads the model has."""
+        return self.info.n_layers or 1, self.info.n_heads or 1
+
+    def read(
+        self,
+        reading: Reading[Result],
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        tick: Tick | None = None,
+    ) -> Result:
+        """What the overview holds of a reading, for some layers and heads (None: all that there are).
+
+        Raises AttnctlError where it does not hold that.
+        """
+        keep: Any = getattr(reading, "kept_in", None)
+        if keep is None:
+            raise AttnctlError(
+                f"{self.name} holds an overview of a long text, not its every weight: give the text and its model"
+            )
+        n_layers, n_heads = self.counts
+        some = None if layers is None else chosen(layers, n_layers, "layer", self.name)
+        few = None if heads is None else chosen(heads, n_heads, "head", self.name)
+
+        def wanted(layer: int, head: int) -> bool:
+            return (some is None or layer in some) and (few is None or head in few)
+
+        return keep(self.overview, wanted, self.name)  # type: ignore[no-any-return]
 
 
 # --- traces of texts ---------------------------------------------------------------------------------------------

@@ -9,16 +9,19 @@ import typer
 
 from attnctl.cli import options as o
 from attnctl.cli.output import put, put_json, show
+from attnctl.cli.sources import is_file, open_source
+from attnctl.cli.weights import Chosen, WeightChoice, chosen_trace, weight_choice
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import figure_bytes, format_names, suffixes_listed
 
 if TYPE_CHECKING:
     from attnctl.readings.comparison import Comparison
-    from attnctl.readings.trace import Trace
+    from attnctl.sources import Source
 
 
 @o.with_model_options
 @o.with_look_options
+@o.with_weight_options
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="A model (with TEXT), a trace, or a text.")],
     b: Annotated[str, typer.Argument(metavar="B", help="What to compare it with, of the same kind.")],
@@ -42,7 +45,12 @@ def compare(
     """
     form = _form(output, json)
     look = o.look_of(options, picture=form in format_names())
-    pair = _pair(a, b, text, file, options)
+    choice = weight_choice(options)
+    if choice.measure is not None:
+        from attnctl.readings.measures import check_measure
+
+        check_measure(choice.measure, head is not None)
+    pair = _pair(a, b, text, file, choice, options)
     places = _places(pair, layer, head)
     if form == "json":
         put_json(pair.document(), output)
@@ -79,29 +87,34 @@ def _form(output: str | None, json: bool) -> str:
     return suffix
 
 
-def _pair(a: str, b: str, text: str | None, file: str | None, options: dict[str, Any]) -> Comparison:
+def _pair(
+    a: str, b: str, text: str | None, file: str | None, choice: WeightChoice, options: dict[str, Any]
+) -> Comparison:
     """Both sides as traces, named as the user named them."""
     from attnctl.readings.comparison import compare as paired
-    from attnctl.sources import record
+    from attnctl.sources import TextSource
 
+    sources: list[Source]
     if text is None and file is None:
         if a == b == "-":
             raise UsageError('only one of the two can be "-"')
-        return paired(_side(a, options), _side(b, options), (a, b))
-    if options.get("model") is not None:
-        raise UsageError("--model does not go with a text after A and B, which are the models then")
-    words = o.text_of(text, file)
-    sides = [record(o.model_of(options | {"model": name}), words) for name in (a, b)]
-    o.say_unknown(*(side.tokens for side in sides))
-    return paired(sides[0], sides[1], (a, b))
+        sources = [_side(a, options), _side(b, options)]
+    else:
+        if options.get("model") is not None:
+            raise UsageError("--model does not go with a text after A and B, which are the models then")
+        words = o.text_of(text, file)
+        sources = [TextSource(o.model_of(options | {"model": name}), words) for name in (a, b)]
+    traces = []
+    o.say_unknown(*(source.tokens for source in sources))
+    for source in sources:
+        every = list(range(source.counts[0])) if choice.measure == "rollout" else None
+        traces.append(chosen_trace(choice, Chosen(source, every, None)))
+    return paired(traces[0], traces[1], (a, b))
 
 
-def _side(source: str, options: dict[str, Any]) -> Trace:
-    """A trace from its file or pipe, or of a text under --model."""
-    from attnctl.cli.sources import is_file, trace_of
-
-    own = {} if source == "-" or is_file(source) else options
-    return trace_of(source, None, None, own).trace
+def _side(source: str, options: dict[str, Any]) -> Source:
+    """A file or pipe, or a text under --model."""
+    return open_source(source, None, None, {} if source == "-" or is_file(source) else options)
 
 
 def _places(pair: Comparison, layer: str | None, head: str | None) -> list[tuple[int, int]]:

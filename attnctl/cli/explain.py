@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from attnctl.cli import options as o
 from attnctl.cli.output import lines, put, show
-from attnctl.cli.sources import asked, is_file, otherwise
+from attnctl.cli.row import LongChoice, explain_long
+from attnctl.cli.sources import SourceName, TokenNames, open_source
+from attnctl.cli.weights import (
+    Chosen,
+    WeightChoice,
+    chosen_of,
+    chosen_trace,
+    left_out,
+    measured,
+    renormalised,
+    weight_choice,
+)
+from attnctl.cli.zoom import is_long
 from attnctl.errors import DONE, FAILED, UsageError
 
 if TYPE_CHECKING:
@@ -19,20 +31,22 @@ WALKED_LAYERS = 2  # as many as are walked through when none are named
 
 
 @o.with_model_options
+@o.with_weight_options
 def explain(
-    text: o.Text = None,
+    source: SourceName = None,
     *,
     file: o.File = None,
+    tokens: TokenNames = None,
     layer: o.LayerChoice = None,
     head: o.HeadChoice = None,
     query: o.Query = None,
     steps: Annotated[
         str | None, typer.Option("--steps", help="Only these steps: scores,weights,…", show_default=False)
     ] = None,
-    precision: Annotated[int, typer.Option("--precision", help="Decimals.")] = 2,
+    precision: Annotated[
+        int | None, typer.Option("--precision", help="Decimals [default: 2].", show_default=False)
+    ] = None,
     story: Annotated[bool, typer.Option("--story", help="Add the classroom reading of each step.")] = False,
-    words: o.Words = False,
-    measure: o.Measure = None,
     check: Annotated[bool, typer.Option("--check", help="Recompute the weights by other means: do they hold?")] = False,
     top: Annotated[
         int | None,
@@ -44,67 +58,89 @@ def explain(
     **options: Any,
 ) -> None:
     """Show every step of self-attention on a text: tokens, queries and keys, scores, softmax, context."""
-    names = None if steps is None else [name.strip() for name in steps.split(",")]
-    form = _form(output, json)
-    if names is not None:
+    choice, form = weight_choice(options), _form(output, json)
+    walk = Walk(steps, precision, story)
+    wanted = LongChoice(query, top, spans)
+    given = choice, wanted
+    if check:
+        _refuse_beside_check(form, walk, given)
+    elif form in ("json", "npz"):
+        _refuse("--json and -o .json, .npz", ("--precision", precision), ("--story", story))
+    if steps is not None:
         from attnctl.steps import check_names
 
-        check_names(names)
+        check_names(walk.names or ())
+        _refuse("--steps", ("--top", top), ("--spans", spans))
+    opened = chosen_of(open_source(source, file, tokens, options), layer, head)
     if check:
-        if text is not None and is_file(text) and Path(text).exists():
-            raise UsageError(f"--check runs a model: {text} has its numbers already")
-        raise typer.Exit(_check(o.text_of(text, file), layer, head, options))
-    if text is not None and file is None and is_file(text) and Path(text).exists():
-        beside = {"--top": top, "--spans": spans}
-        trace, at = _stored(text, layer, head, query, options, beside, words=words, measure=measure)
-    elif words or measure is not None:
-        trace, at = _read_otherwise(o.text_of(text, file), layer, head, query, options, words=words, measure=measure)
+        raise typer.Exit(_check(opened))
+    is_overview = hasattr(opened.source, "overview")
+    if steps is None and (is_overview or is_long(opened.source) or top is not None or spans is not None):
+        _refuse("a long text, --top and --spans", ("--precision", precision), ("--story", story))
+        explain_long(_reweighted(choice, opened), form, output, wanted)
+    elif form in ("json", "npz"):
+        _write_trace(_narrow_trace(choice, opened, query), walk.names, output)
     else:
-        said = o.text_of(text, file)
-        model = o.model_of(options)
-        if names is None and (len(said) > o.LONG or top is not None or spans is not None):
-            from attnctl.cli.lengthy import Zoom, long_tokens
-            from attnctl.cli.row import explain_long
-            from attnctl.cli.sources import Asked
-
-            long = long_tokens(Asked(model, said), Zoom(spans=spans), named=top is not None)
-            if long is not None:
-                explain_long(model, said, long, form, output, layer=layer, head=head, query=query, top=top, spans=spans)
-                return
-        trace, at = _trace(model, said, layer, head, query, narrow=form in ("json", "npz"))
-    if names is not None and form not in ("json", "npz"):  # where the steps are picked, their heading is not shown
-        o.say_unknown(trace.tokens, trace.keys_of)
-        if trace.model.kind == "checkpoint":
-            o.say(trace.notes)
-    if form in ("json", "npz"):
-        _write_trace(trace, names, output)
-    else:
-        _write_walk(trace, at, output, layer=layer, head=head, names=names, precision=precision, story=story)
+        # the walk names what the other heads found
+        every = opened if choice.measure == "rollout" else opened._replace(heads=None)
+        trace = chosen_trace(choice, every)
+        if steps is not None:  # where the steps are picked, their heading is not shown
+            o.say_unknown(trace.tokens, trace.keys_of)
+            if trace.model.kind == "checkpoint":
+                o.say(trace.notes)
+        _write_walk(trace, opened.heads, walk, Asked(layer is None, head is None, query), output)
 
 
-def _stored(
-    path: str,
-    layer: str | None,
-    head: str | None,
-    query: str | None,
-    options: dict[str, Any],
-    beside: dict[str, Any],
-    *,
-    words: bool,
-    measure: str | None,
-) -> tuple[Trace, int | None]:
-    """The trace, or the bare weights, of a file that is there already, and the index of the query token in it."""
-    from attnctl.cli.view import narrowed
-    from attnctl.readings.measures import check_measure
+class Walk(NamedTuple):
+    """How steps are walked through: --steps, --precision, --story."""
+
+    steps: str | None
+    precision: int | None
+    story: bool
+
+    @property
+    def names(self) -> list[str] | None:
+        """The steps that are named; None for all."""
+        return None if self.steps is None else [name.strip() for name in self.steps.split(",")]
+
+
+class Asked(NamedTuple):
+    """Whether the layer and the head are left open, and which query is asked for."""
+
+    any_layer: bool
+    any_head: bool
+    query: str | None
+
+
+def _refuse(beside: str, *options: tuple[str, Any]) -> None:
+    """Raise UsageError for an option that is given and would mean nothing."""
+    for name, value in options:
+        if value not in (None, False, ()):
+            raise UsageError(f"{name} does not go with {beside}")
+
+
+def _refuse_beside_check(form: str, walk: Walk, given: tuple[WeightChoice, LongChoice]) -> None:
+    shown = [(f"--{name}", value) for part in (walk, *given) for name, value in part._asdict().items()]
+    _refuse("--check, which prints findings", *shown)
+    if form != "terminal":
+        raise UsageError("--json and -o do not go with --check, which prints findings")
+
+
+def _reweighted(choice: WeightChoice, given: Chosen) -> Chosen:
+    """What was chosen, its weights as `choice` has them, at any length."""
+    if choice.drop and not choice.renormalise:
+        raise UsageError("--drop goes with --renormalise where single rows and links are told")
+    given = measured(choice, given)
+    return given._replace(source=renormalised(choice, given.source, left_out(choice, given.source)[0]))
+
+
+def _narrow_trace(choice: WeightChoice, given: Chosen, query: str | None) -> Trace:
+    """The trace that is written: of one query's row alone where one was named."""
     from attnctl.tokens import find
 
-    for option, value in beside.items():
-        if value is not None:
-            raise UsageError(f"{option} does not go with {path}: it is for a text and its model")
-    check_measure(measure, head is not None)
-    found = otherwise(asked(path, None, None, options), layer, head, words=words, measure=measure)
-    trace = narrowed(found.trace, found.layers, found.heads)
-    return trace, None if query is None else find(trace.tokens, query)
+    given = measured(choice, given)
+    rows = None if query is None else [find(given.source.tokens, query)]
+    return chosen_trace(choice._replace(words=False, measure=None), given, rows)
 
 
 def _form(output: str | None, json: bool) -> str:
@@ -120,60 +156,15 @@ def _form(output: str | None, json: bool) -> str:
     return suffix[1:]
 
 
-def _trace(
-    model: Any, text: str, layer: str | None, head: str | None, query: str | None, narrow: bool
-) -> tuple[Trace, int | None]:
-    """The trace that was asked for, and the index of the query token, if one was named."""
-    from attnctl.sources import record
-    from attnctl.tokens import checked, find
-
-    info = model.info
-    layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
-    heads = o.selection(head, info.n_heads or 1, "head", info.name)
-    at = None if query is None else find(model.tokenize(checked(text)), query)
-    if not narrow:  # the walk names what the other heads found
-        heads = None
-    return record(model, text, layers=layers, heads=heads, rows=[at] if narrow and at is not None else None), at
-
-
-def _read_otherwise(
-    text: str,
-    layer: str | None,
-    head: str | None,
-    query: str | None,
-    options: dict[str, Any],
-    *,
-    words: bool,
-    measure: str | None,
-) -> tuple[Trace, int | None]:
-    """The trace by words or by another measure of the weights, and the index of the query token in it."""
-    from attnctl.readings.measures import by_words, check_measure, measured
-    from attnctl.sources import record
-    from attnctl.tokens import find
-
-    check_measure(measure, head is not None)
-    model = o.model_of(options)
-    info = model.info
-    layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
-    heads = o.selection(head, info.n_heads or 1, "head", info.name)
-    if measure == "rollout" and layer is None:  # what has come of it all
-        layers = [(info.n_layers or 1) - 1]
-    needed = range(max(layers) + 1) if layers is not None and measure == "rollout" else layers
-    trace = measured(record(model, text, layers=needed, heads=heads), measure or "weights", layers)
-    if words:
-        trace = by_words(trace)
-    return trace, None if query is None else find(trace.tokens, query)
-
-
-def _check(text: str, layer: str | None, head: str | None, options: dict[str, Any]) -> int:
+def _check(given: Chosen) -> int:
     """Print what was checked and found; the exit code is 1 where anything is off."""
     from attnctl.models.huggingface.check import check
     from attnctl.render.terminal.explanation import finding_lines
 
-    model = o.model_of(options)
-    info = model.info
-    layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
-    findings = check(model, text, layers, o.selection(head, info.n_heads or 1, "head", info.name))
+    model: Any = getattr(given.source, "model", None)
+    if model is None:
+        raise UsageError(f"--check runs a model: {given.source.name} holds numbers that have been computed already")
+    findings = check(model, given.source.text, given.layers, given.heads)
     lines(*finding_lines(findings))
     return FAILED if any(finding.holds is False for finding in findings) else DONE
 
@@ -191,36 +182,30 @@ def _write_trace(trace: Trace, names: list[str] | None, output: str | None) -> N
         save(trace, output)
 
 
-def _write_walk(
-    trace: Trace,
-    query: int | None,
-    output: str | None,
-    *,
-    layer: str | None,
-    head: str | None,
-    names: list[str] | None,
-    precision: int,
-    story: bool,
-) -> None:
+def _write_walk(trace: Trace, heads: list[int] | None, walk: Walk, asked: Asked, output: str | None) -> None:
     from dataclasses import replace
 
     from attnctl.render.terminal.explanation import Explanation
-    from attnctl.steps import focus, walk
+    from attnctl.steps import focus
+    from attnctl.steps import walk as steps_of
+    from attnctl.tokens import find
 
-    if names is not None and not any(walk(trace, None, names)):
+    names = walk.names
+    if names is not None and not any(steps_of(trace, None, names)):
         raise UsageError(f"--steps {','.join(names)}: this run has no such step")
-    picked = o.selection(head, trace.model.n_heads or 1, "head", trace.model.name)
-    best = focus(trace, head=picked[0] if picked and len(picked) == 1 else None, query=query)
-    if layer is None and best is not None and len(trace.layers) > WALKED_LAYERS:
+    query = None if asked.query is None else find(trace.tokens, asked.query)
+    best = focus(trace, head=heads[0] if heads and len(heads) == 1 else None, query=query)
+    if asked.any_layer and best is not None and len(trace.layers) > WALKED_LAYERS:
         trace = replace(trace, layers=(trace.layer(best.layer),))
-    heads = {}
+    shown = {}
     for part in trace.layers:
-        if head is not None:
-            heads[part.layer] = tuple(picked) if picked is not None else part.heads
+        if not asked.any_head:
+            shown[part.layer] = part.heads if heads is None else tuple(heads)
         else:
             own = focus(trace, layer=part.layer, query=best.query if best else None)
-            heads[part.layer] = (own.head,) if own else part.heads[:1]
-    page = Explanation(trace, best, heads=heads, only=names, precision=precision, story=story)
+            shown[part.layer] = (own.head,) if own else part.heads[:1]
+    precision = 2 if walk.precision is None else walk.precision
+    page = Explanation(trace, best, heads=shown, only=names, precision=precision, story=walk.story)
     if output is None or output == "-":
         show(page)
         return

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli import options as o
+from attnctl.cli.cost import check_cost, progress
 from attnctl.cli.output import put, show
+from attnctl.cli.sources import SourceName, TokenNames, open_source
+from attnctl.cli.weights import Chosen, WeightChoice, chosen_of, left_out, measured, renormalised, weight_choice
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import figure_bytes, format_names, picture_format, suffixes_listed
 
@@ -21,10 +24,12 @@ if TYPE_CHECKING:
 
 @o.with_model_options
 @o.with_look_options
+@o.with_weight_options
 def heads(
-    text: o.Text = None,
+    source: SourceName = None,
     *,
     file: o.File = None,
+    tokens: TokenNames = None,
     layer: o.LayerChoice = None,
     head: o.HeadChoice = None,
     by: Annotated[
@@ -61,7 +66,10 @@ def heads(
     look = o.look_of(options, picture=form in format_names())
     _check(by)
     known = None if census is None else _census_in(census)
-    found = _facts(text, file, layer, head, probe, options)
+    if look.log and form not in format_names():
+        raise UsageError("--log is for colours: name a picture with -o")
+    choice = weight_choice(options)
+    found = _facts(chosen_of(open_source(source, file, tokens, options), layer, head), choice, probe)
     if known is not None:
         found = replace(found, facts=_named_by(known, found))
     facts = found.facts
@@ -107,26 +115,22 @@ def _check(by: str | None) -> None:
         raise UsageError(f"--by {by}: it is {', '.join(STATISTICS)}")
 
 
-def _facts(
-    text: str | None, file: str | None, layer: str | None, head: str | None, probe: bool, options: dict[str, Any]
-) -> Overview:
-    """The facts of the heads chosen; with `probe`, induction and duplicates as it finds them."""
-    from attnctl.cli.lengthy import check_cost, progress
+def _facts(given: Chosen, choice: WeightChoice, probe: bool) -> Overview:
+    """The statistics of the heads chosen; with `probe`, induction and duplicates as it finds them."""
     from attnctl.models.probe import probe as probed
     from attnctl.readings.head_statistics import HeadStatisticsReading
     from attnctl.readings.survey import OverviewReading
-    from attnctl.sources import TextSource
 
-    words = o.text_of(text, file)
-    model = o.model_of(options)
-    info = model.info
-    layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
-    chosen = o.selection(head, info.n_heads or 1, "head", info.name)
-    source = TextSource(model, words)
-    count = len(chosen or range(info.n_heads or 1)) * len(layers or range(info.n_layers or 1))
-    check_cost(info, len(source.tokens), count)
+    if choice.drop and not choice.renormalise:
+        raise UsageError("--drop goes with --renormalise here: statistics are of rows that share all their attention")
+    model: Any = getattr(given.source, "model", None)
+    if probe and model is None:
+        raise UsageError(f"--probe runs a model: {given.source.name} holds numbers that have been computed already")
+    source, layers, chosen = measured(choice, given)
+    source = renormalised(choice, source, left_out(choice, source)[0])
+    check_cost(given.source, given.head_count)
     statistics = HeadStatisticsReading(source.tokens, source.key_tokens == source.tokens)
-    with progress(f"{len(source.tokens):,} tokens, {count} heads") as tick:
+    with progress(f"{len(source.tokens):,} tokens, {given.head_count} heads") as tick:
         found = source.read(OverviewReading(statistics=statistics), layers, chosen, tick)
     if probe:
         scores = probed(model, layers=layers, heads=chosen)

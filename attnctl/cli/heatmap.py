@@ -5,20 +5,33 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.lengthy import Zoom, long_tokens, overview
+from attnctl.cli.cost import check_cost, progress
 from attnctl.cli.output import console, lines
-from attnctl.cli.sources import Source, TokenNames, asked, otherwise
+from attnctl.cli.sources import SourceName, TokenNames, open_source
+from attnctl.cli.weights import (
+    Chosen,
+    WeightChoice,
+    chosen_of,
+    chosen_trace,
+    left_out,
+    measured,
+    renormalised,
+    weight_choice,
+)
+from attnctl.cli.zoom import Zoom, grid_of, is_long
 from attnctl.errors import UsageError
 from attnctl.formats import pictures
 from attnctl.formats.pictures import suffixes_listed
 
 if TYPE_CHECKING:
     from attnctl.readings.heatmap import Reading
+    from attnctl.readings.trace import Trace
+    from attnctl.render.figure.look import Look
 
 Colour = Callable[[float], tuple[int, int, int]]
 
@@ -27,8 +40,9 @@ LABELS = 20  # columns of a terminal that the names of the queries take
 
 @o.with_model_options
 @o.with_look_options
+@o.with_weight_options
 def heatmap(
-    source: Source = None,
+    source: SourceName = None,
     *,
     file: o.File = None,
     tokens: TokenNames = None,
@@ -38,16 +52,12 @@ def heatmap(
         str | None,
         typer.Option("-o", "--output", help=f"The picture: {suffixes_listed()}; or .html, a page.", show_default=False),
     ] = None,
-    drop: o.Drop = None,
-    renormalise: o.Renormalise = False,
     run: Annotated[
         str | None,
         typer.Option(
             "--run", help="Draw one head over the training in this folder: .gif, or a strip.", show_default=False
         ),
     ] = None,
-    words: o.Words = False,
-    measure: o.Measure = None,
     rows: Annotated[
         str | None, typer.Option("--rows", help="Only these queries: 3000:3100.", show_default=False)
     ] = None,
@@ -65,37 +75,22 @@ def heatmap(
     Without -o the grid is drawn in the terminal; in a pipe it is written as numbers, tab-separated. A text of more than 512
     tokens is pooled to a grid of cells; --rows and --columns look closer.
     """
+    zoom, choice = Zoom(rows, columns, pool, spans), weight_choice(options)
     if run is not None:
-        _over_training(run, o.text_of(source, file), layer, head, output, options)
+        if zoom != Zoom() or tokens is not None:
+            raise UsageError("--rows, --columns, --pool, --spans and --tokens do not go with --run")
+        _over_training(run, TrainingView(o.text_of(source, file), layer, head, choice), output, options)
         return
     picture = _form(output)
     look = o.look_of(options, picture=picture in pictures.format_names())
     colour = None if look.cmap == "viridis" else _colours(look.cmap)
-    zoom = Zoom(rows, columns, pool, spans)
-    if measure is not None:
-        from attnctl.readings.measures import check_measure
-
-        check_measure(measure, head is not None)
-    whole = "--words" if words else "--measure" if measure is not None else ".html" if picture == "html" else None
-    if whole is not None and zoom != Zoom():
-        raise UsageError(f"--rows, --columns, --pool and --spans do not go with {whole}")
-    given = asked(source, file, tokens, options)
-    long = None if whole is not None else long_tokens(given, zoom)
-    if long is not None:
-        seen = overview(given, long, zoom, layer, head, drop or (), renormalise, None if picture else _room(), look.log)
-    else:
-        trace, layers, heads = otherwise(given, layer, head, words=words, measure=measure)
-        if trace.model.kind == "checkpoint":
-            o.say(trace.notes)
-        if picture == "html":
-            from attnctl.cli.view import narrowed, page_look, write_page
-
-            start = page_look(drop or (), renormalise, look.log, cmap=look.cmap)
-            write_page([narrowed(trace, layers, heads)], str(output), look=start, title=look.title)
-            return
-        from attnctl.readings.heatmap import read
-
-        seen = read(trace, layers=layers, heads=heads, drop=drop or (), renormalise=renormalise)
+    if picture == "html" and zoom != Zoom():
+        raise UsageError("--rows, --columns, --pool and --spans do not go with .html")
+    given = chosen_of(open_source(source, file, tokens, options), layer, head)
+    if picture == "html":
+        _page(given, choice, str(output), look)
+        return
+    seen = _reading(given, choice, zoom, None if picture else _room(), look.log)
     if output is None or picture is None:
         _show(seen, colour, title=look.title, values=look.values, log=look.log)
         return
@@ -107,9 +102,66 @@ def heatmap(
     o.say(notes)
 
 
-def _over_training(
-    run: str, text: str, layer: str | None, head: str | None, output: str | None, options: dict[str, Any]
-) -> None:
+def _reading(given: Chosen, choice: WeightChoice, zoom: Zoom, room: int | None, log: bool) -> Reading:
+    """The grid of what was chosen, read in one way whatever it comes from."""
+    from attnctl.readings.heatmap import of_overview
+    from attnctl.readings.survey import OverviewReading
+
+    given = measured(choice, given)
+    source, layers, heads = given
+    out, done = left_out(choice, source)
+    grid = grid_of(source, zoom, out, given.head_count, room)
+    source = renormalised(choice, source, out)
+    check_cost(source, given.head_count)
+    with progress(f"{len(source.tokens):,} tokens, {given.head_count} heads") as tick:
+        found = source.read(OverviewReading(grid), layers, heads, tick)
+    if found.model.kind == "checkpoint":
+        o.say(found.notes)
+    o.say_unknown(found.tokens, found.keys_of)
+    seen = of_overview(found, done, source.measure)
+    if is_long(source) and not log and drowned(seen):
+        o.say(("a few cells hold most of the weight: --log shows the others, --drop first leaves the first token out",))
+    return seen
+
+
+def drowned(reading: Reading) -> bool:
+    """Whether most cells would have the colour of zero."""
+    import numpy as np
+
+    shown = np.concatenate([w.ravel() if mask is None else w[mask] for _, _, w, mask in reading.panels()])
+    return bool(np.median(shown) < 0.02 * shown.max())
+
+
+def _page(given: Chosen, choice: WeightChoice, output: str, look: Look) -> None:
+    """A page, which leaves out and rescales by itself."""
+    from attnctl.cli.view import page_look, write_page
+
+    trace = chosen_trace(choice._replace(drop=(), renormalise=False), given, predictions=False)
+    if trace.model.kind == "checkpoint":
+        o.say(trace.notes)
+    o.say_unknown(trace.tokens, trace.keys_of)
+    start = page_look(choice.drop, choice.renormalise, look.log, cmap=look.cmap)
+    write_page([trace], output, look=start, title=look.title)
+
+
+class TrainingView(NamedTuple):
+    """A text at the steps of a run, one layer and head, and what is shown in place of its weights."""
+
+    text: str
+    layer: str | None
+    head: str | None
+    choice: WeightChoice
+
+    def trace(self, options: dict[str, Any]) -> Trace:
+        """The text under one model, all heads."""
+        from attnctl.sources import TextSource
+
+        source = TextSource(o.model_of(options), self.text)
+        every = list(range(source.counts[0]))
+        return chosen_trace(self.choice, Chosen(source, every, None), predictions=False)
+
+
+def _over_training(run: str, wanted: TrainingView, output: str | None, options: dict[str, Any]) -> None:
     """One head at every kept step of a run: a .gif that moves, or a strip as .png, .svg or .pdf."""
     from attnctl.files import check_writable, write_whole
     from attnctl.models.builtin.weights import steps_of
@@ -124,19 +176,22 @@ def _over_training(
         raise UsageError("--run and --model exclude each other: the run is the model")
     check_writable(output)
     if suffix == ".html":
-        from attnctl.cli.view import Choice, over_training, write_page
+        from attnctl.cli.view import Choice, over_training, page_look, write_page
 
-        pages, labels = over_training(run, text, Choice(layer, head), options)
-        write_page(pages, output, labels=labels, over_training=True)
+        if wanted.choice.words:
+            raise UsageError("--words does not go with --run and .html: a page merges words by itself")
+        choice = Choice(wanted.layer, wanted.head, wanted.choice.measure)
+        pages, labels = over_training(run, wanted.text, choice, options)
+        start = page_look(wanted.choice.drop, wanted.choice.renormalise, look.log, cmap=look.cmap)
+        write_page(pages, output, labels=labels, over_training=True, look=start, title=look.title)
         return
-    from attnctl.sources import record
     from attnctl.steps import focus
 
     steps = steps_of(run)
-    traces = [record(o.model_of(options | {"model": str(path)}), text) for path in steps.values()]
+    traces = [wanted.trace(options | {"model": str(path)}) for path in steps.values()]
     info = traces[-1].model
-    layers = o.selection(layer, info.n_layers or 1, "layer", run)
-    heads = o.selection(head, info.n_heads or 1, "head", run)
+    layers = o.selection(wanted.layer, info.n_layers or 1, "layer", run)
+    heads = o.selection(wanted.head, info.n_heads or 1, "head", run)
     best = focus(traces[-1], layer=layers[0] if layers else None, head=heads[0] if heads else None)
     assert best is not None
     from attnctl.render.figure.evolution import Evolution, moving, strip

@@ -16,7 +16,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     INPUT: ("input", "input_form", "column", "id_column", "max_tokens", "objective", "resume", "lr"),
     SHOW: (
-        "precision", "cmap", "size", "dpi", "title", "values", "log", "font_size", "vmin", "vmax", "colorbar", "numbers",
+        "precision", "cmap", "size", "dpi", "title", "values", "log", "font_size", "vmin", "vmax", "no_colorbar", "numbers",
     ),
     MODEL: ("file", "tokens", "model", "run", "tokenizer", "embeddings", "qkv", "predict", "seed", "device"),
     MATHEMATICS: (

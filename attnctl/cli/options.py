@@ -111,8 +111,10 @@ LOOK_OPTIONS: dict[str, Any] = {
     "vmax": _option(float, "--vmax", help="The weight with the last colour [default: the largest]."),
     "no_colorbar": Annotated[bool, typer.Option("--no-colorbar", help="Without the colour bar.")],
 }
+# what is shown in place of the weights: the fields of cli.weights.WeightChoice
+WEIGHT_OPTIONS: dict[str, Any] = {"drop": Drop, "renormalise": Renormalise, "words": Words, "measure": Measure}
 PICTURE_ONLY = ("size", "dpi", "font_size", "vmin", "vmax", "no_colorbar")  # which a terminal has not
-SWITCHES = ("no_scale", "rope", "log", "no_colorbar")  # options that are on or off
+SWITCHES = ("no_scale", "rope", "log", "no_colorbar", "renormalise", "words")  # options that are on or off
 
 
 def with_options(options: dict[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -135,6 +137,7 @@ def with_options(options: dict[str, Any]) -> Callable[[Callable[..., None]], Cal
 
 with_model_options = with_options(MODEL_OPTIONS)
 with_look_options = with_options(LOOK_OPTIONS)
+with_weight_options = with_options(WEIGHT_OPTIONS)
 
 
 def look_of(options: dict[str, Any], dpi: int = 200, picture: bool = True) -> Look:

@@ -2,59 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from attnctl.cli import options as o
-from attnctl.cli.lengthy import check_cost, progress
+from attnctl.cli.cost import check_cost, progress
 from attnctl.cli.output import put, show
-from attnctl.errors import AttnctlError
+from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
+    from attnctl.cli.weights import Chosen
     from attnctl.readings.overview import LongRow, Overview
-    from attnctl.tokens import Token
 
 TOP = 10  # links of a query, unless told otherwise
 LARGEST = 500e6  # bytes of JSON
 
 
-def explain_long(
-    model: Any,
-    text: str,
-    tokens: tuple[Token, ...],
-    form: str,
-    output: str | None,
-    *,
-    layer: str | None,
-    head: str | None,
-    query: str | None,
-    top: int | None,
-    spans: str | None,
-) -> None:
+class LongChoice(NamedTuple):
+    """What of a long text is told: --query, --top and --spans."""
+
+    query: str | None = None
+    top: int | None = None
+    spans: str | None = None
+
+
+def explain_long(given: Chosen, form: str, output: str | None, wanted: LongChoice) -> None:
     """Write what a long text comes to; `form` is as of explain. Raises AttnctlError where it would be too large."""
     from attnctl.tokens import find
 
-    info = model.info
-    layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
-    heads = o.selection(head, info.n_heads or 1, "head", info.name)
-    count = len(layers or range(info.n_layers or 1)) * len(heads or range(info.n_heads or 1))
+    source = given.source
     if form == "npz":
+        n, n_k = len(source.tokens), len(source.key_tokens)
+        size = given.head_count * 12e-9 * n * n_k  # GB
         raise AttnctlError(
-            f"a trace of {len(tokens):,} tokens and {count} heads is about {count * 12e-9 * len(tokens) ** 2:.1f} GB: write "
-            ".json, the strongest links of each query, or see attnctl heatmap and attnctl heads"
+            f"a trace of {n:,} tokens and {given.head_count} heads is about {size:.1f} GB: write .json, the strongest "
+            "links of each query, or see attnctl heatmap and attnctl heads"
         )
-    at = None if query is None else find(tokens, query)
+    kept = getattr(getattr(source, "overview", None), "query", None)  # the one query of a file that holds its row
+    at = kept if wanted.query is None else find(source.tokens, wanted.query)
     if form == "json" and at is None:
-        _write(_links(model, text, tokens, layers, heads, count, top or TOP), output)
+        if wanted.spans is not None:
+            raise UsageError("--spans sums up where one query looks: name it with --query")
+        _write(_links(given, wanted.top or TOP), output)
         return
-    row = _row(model, text, tokens, layers, heads, count, at)
+    row = _row(given, at)
     if form == "json":
+        if wanted.top is not None or wanted.spans is not None:
+            raise UsageError("--top and --spans sum up a row in words: with --json and --query all of it is written")
         _write(row, output)
         return
     from attnctl.readings.spans import parts_of
     from attnctl.render.terminal.row import Row
 
-    shown = Row(row, parts_of(spans or _natural(text), text, tokens), top or TOP)
+    parts = parts_of(wanted.spans or _natural(source.text), source.text, row.keys)
+    shown = Row(row, parts, wanted.top or TOP)
     if output is None or output == "-":
         show(shown)
         return
@@ -64,50 +64,35 @@ def explain_long(
     put(saved.encode(), output)
 
 
-def _row(
-    model: Any,
-    text: str,
-    tokens: tuple[Token, ...],
-    layers: Sequence[int] | None,
-    heads: Sequence[int] | None,
-    count: int,
-    at: int | None,
-) -> LongRow:
+def _row(given: Chosen, at: int | None) -> LongRow:
     from attnctl.readings.rows import RowReading
-    from attnctl.sources import TextSource
 
+    source, layers, heads = given
+    n = len(source.tokens)
     if at is None:
-        at = len(tokens) - 1
-        o.say((f"the text has {len(tokens):,} tokens: shown is where the last one looks (--query names another)",))
-    with progress(f"{len(tokens):,} tokens, {count} heads") as tick:
-        row = TextSource(model, text, tokens).read(RowReading(at), layers, heads, tick)
+        at = n - 1 if source.rows is None else source.rows[-1]
+        o.say((f"the text has {n:,} tokens: shown is where the last one looks (--query names another)",))
+    with progress(f"{n:,} tokens, {given.head_count} heads") as tick:
+        row = source.read(RowReading(at), layers, heads, tick)
     o.say(row.notes)
     return row
 
 
-def _links(
-    model: Any,
-    text: str,
-    tokens: tuple[Token, ...],
-    layers: Sequence[int] | None,
-    heads: Sequence[int] | None,
-    count: int,
-    top: int,
-) -> Overview:
+def _links(given: Chosen, top: int) -> Overview:
     from attnctl.readings.links import LinksReading
     from attnctl.readings.survey import OverviewReading
-    from attnctl.sources import TextSource
 
-    size = 16.0 * count * len(tokens) * min(top, len(tokens))
+    source, layers, heads = given
+    n = len(source.tokens)
+    size = 16.0 * given.head_count * n * min(top, len(source.key_tokens))
     if size > LARGEST:
         raise AttnctlError(
-            f"the {top} strongest links of {len(tokens):,} tokens in {count} heads are about {size / 1e9:.1f} GB of JSON: "
+            f"the {top} strongest links of {n:,} tokens in {given.head_count} heads are about {size / 1e9:.1f} GB of JSON: "
             "choose with --layer, --head or --query, or fewer with --top"
         )
-    check_cost(model.info, len(tokens), count)
-    with progress(f"{len(tokens):,} tokens, {count} heads") as tick:
-        reading = OverviewReading(links=LinksReading(top))
-        found = TextSource(model, text, tokens).read(reading, layers, heads, tick)
+    check_cost(source, given.head_count)
+    with progress(f"{n:,} tokens, {given.head_count} heads") as tick:
+        found = source.read(OverviewReading(links=LinksReading(top)), layers, heads, tick)
     o.say(found.notes)
     return found
 

@@ -1,27 +1,30 @@
-"""What a command is given to look at: a text for a model, a trace, or bare weights; as an argument, a file, or a pipe."""
+"""The one source that a command's arguments name: a text for a model, a trace, an overview, or bare weights."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attnctl import limits
 from attnctl.cli import invocation
 from attnctl.cli import options as o
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
-    from attnctl.readings.overview import Overview
     from attnctl.readings.trace import Trace
+    from attnctl.sources import OverviewSource, TextSource, TraceSource
+
+MAPPED_BYTES = 64 << 20  # of a .npy file, from which on it is read a block of rows at a time
 
 TRACES, MATRICES = (".json", ".jsonl", ".npz"), (".npy", ".npz", ".csv", ".tsv")
 
-Source = Annotated[
+SourceName = Annotated[
     str | None,
     typer.Argument(
-        help='The text, a trace (.json, .npz), bare weights (.npy, .npz, .csv), or "-" for standard input.',
+        help='The text, a trace or overview (.json, .npz), bare weights (.npy, .npz, .csv), or "-" for standard input.',
         show_default=False,
         metavar="[TEXT|FILE|-]",
     ),
@@ -32,121 +35,49 @@ TokenNames = Annotated[
 ]
 
 
-class Asked(NamedTuple):
-    """A text, and the model that it is for: not run yet."""
+def open_source(
+    source: str | None, file: str | None, tokens: str | None, options: dict[str, Any]
+) -> TextSource | TraceSource | OverviewSource:
+    """What the arguments of a command name; no model is imported for numbers that have been computed already.
 
-    model: Any
-    text: str
-
-
-class Given(NamedTuple):
-    """Numbers that have been computed already, and where they are from."""
-
-    found: Trace | Overview
-    where: str
-
-    @property
-    def trace(self) -> Trace:
-        """The trace. Raises UsageError where the file holds an overview."""
-        from attnctl.readings.trace import Trace
-
-        if not isinstance(self.found, Trace):
-            raise UsageError(f"{self.where} is an overview: attnctl view shows it")
-        return self.found
-
-    @property
-    def overview(self) -> Overview | None:
-        """The overview, where the file holds one."""
-        from attnctl.readings.overview import Overview
-
-        return self.found if isinstance(self.found, Overview) else None
-
-
-class Chosen(NamedTuple):
-    """A trace, and the layers and heads of it that were asked for (None: all that it holds)."""
-
-    trace: Trace
-    layers: list[int] | None
-    heads: list[int] | None
-
-
-def trace_of(
-    source: str | None,
-    file: str | None,
-    tokens: str | None,
-    options: dict[str, Any],
-    layer: str | None = None,
-    head: str | None = None,
-) -> Chosen:
-    """The trace that the arguments of a command name, and what was chosen of it.
-
-    No model is imported for a trace or for bare weights. Raises AttnctlError for a source that is damaged or ambiguous,
-    UsageError for model options beside numbers that have been computed already.
+    Raises AttnctlError for a source that is damaged or ambiguous, UsageError for model options beside computed numbers.
     """
-    return chosen(asked(source, file, tokens, options), layer, head)
+    from attnctl.sources import OverviewSource, TextSource, TraceSource
 
-
-def asked(source: str | None, file: str | None, tokens: str | None, options: dict[str, Any]) -> Asked | Given:
-    """What the arguments of a command name: a text with its model, or numbers that have been computed already."""
+    if file is None and source is not None and is_large_matrix(source):
+        _refuse(options, source)
+        return TraceSource(_large_matrix(source, tokens), source)
     given = None if file is not None else _read(source)
     if given is None:
         if tokens is not None:
             raise UsageError("--tokens names the tokens of bare weights; a text is split by --tokenizer")
         text = o.text_of(source, file)
-        return Asked(o.model_of(options), text)
+        return TextSource(o.model_of(options), text)
     where, data = given
     if _form(where, data, tokens) == "text":
-        from attnctl.files import decode
+        from attnctl.files import check_size, decode
 
+        check_size(len(data), limits.TEXT_BYTES, where)
         text = decode(data, where)
-        return Asked(o.model_of(options), text)
+        return TextSource(o.model_of(options), text)
     _refuse(options, where)
-    return Given(_found(where, data, tokens), where)
+    found = _computed(where, data, tokens)
+    return TraceSource(found, where) if hasattr(found, "layers") else OverviewSource(found, where)
 
 
-def chosen(given: Asked | Given, layer: str | None, head: str | None, *, predictions: bool = True) -> Chosen:
-    """The trace of what was asked for, the model run for a text, and the layers and heads selected."""
-    if isinstance(given, Asked):
-        from attnctl.sources import record
-
-        info, name = given.model.info, given.model.info.name
-        layers, heads = (
-            o.selection(layer, info.n_layers or 1, "layer", name),
-            o.selection(head, info.n_heads or 1, "head", name),
-        )
-        trace = record(given.model, given.text, layers=layers, heads=heads, predictions=predictions)
-        o.say_unknown(trace.tokens, trace.keys_of)
-        return Chosen(trace, layers, heads)
-    trace, where = given.trace, given.where
-    o.say_unknown(trace.tokens, trace.keys_of)
-    n_layers = max((trace.model.n_layers or 0, *(part.layer + 1 for part in trace.layers)))
-    n_heads = max((trace.model.n_heads or 0, *(index + 1 for part in trace.layers for index in part.heads)))
-    return Chosen(trace, o.selection(layer, n_layers, "layer", where), o.selection(head, n_heads, "head", where))
+def is_large_matrix(source: str) -> bool:
+    """Whether an argument names a .npy file that is better read a part at a time."""
+    try:
+        path = Path(source)
+        return path.suffix.lower() == ".npy" and path.is_file() and path.stat().st_size > MAPPED_BYTES
+    except (OSError, ValueError):
+        return False
 
 
-def otherwise(
-    given: Asked | Given,
-    layer: str | None,
-    head: str | None,
-    *,
-    words: bool = False,
-    measure: str | None = None,
-    predictions: bool = False,
-) -> Chosen:
-    """As `chosen`, the weights read by words, or by another measure.
+def _large_matrix(path: str, tokens: str | None) -> Trace:
+    from attnctl.models.builtin.matrix import trace_of_mapped_matrix
 
-    Raises UsageError where arrays are lacking.
-    """
-    if not words and measure is None:
-        return chosen(given, layer, head, predictions=predictions)
-    from attnctl.readings.measures import by_words, measured
-
-    rolled = measure == "rollout"  # which needs every layer, whichever is shown
-    trace, layers, heads = chosen(given, None if rolled else layer, head, predictions=False)
-    if rolled:  # shown is what has come of it all, unless layers are named
-        layers = o.selection("-1" if layer is None else layer, len(trace.layers), "layer", trace.model.name)
-    trace = measured(trace, measure or "weights")
-    return Chosen(by_words(trace) if words else trace, layers, heads)
+    return trace_of_mapped_matrix(path, None if tokens is None else names_of(tokens))
 
 
 def is_file(source: str) -> bool:
@@ -209,8 +140,8 @@ def _is_table(data: bytes) -> bool:
         return False
 
 
-def _found(where: str, data: bytes, tokens: str | None) -> Trace | Overview:
-    """A trace, bare weights as one, or an overview. Raises AttnctlError for the row of one query."""
+def _computed(where: str, data: bytes, tokens: str | None) -> Any:
+    """A trace, bare weights as one, or an overview."""
     form = _form(where, data, tokens)
     if form == "npz":
         from attnctl.formats.trace_npz import trace_from_npz
@@ -226,18 +157,14 @@ def _found(where: str, data: bytes, tokens: str | None) -> Trace | Overview:
         raise UsageError(f"--tokens does not go with {where}: a trace has its own tokens")
     if data[:2] == b"PK":
         return trace_from_npz(data, where)
-    from attnctl.formats.storage import from_json
-    from attnctl.readings.overview import LongRow
-
     lines = data.count(b"\n", 0, len(data.rstrip())) + 1
     if lines > 1 and data.split(b"\n", 1)[0].rstrip().endswith(b"}"):
         raise AttnctlError(
             f"{where} holds {lines} traces, one a line; choose one: sed -n 1p {_quoted(where)} | attnctl … -"
         )
-    found = from_json(data, where)
-    if isinstance(found, LongRow):
-        raise AttnctlError(f"{where} holds the row of query {found.query} alone: there is no grid to show")
-    return found
+    from attnctl.formats.storage import from_json
+
+    return from_json(data, where)
 
 
 def _quoted(where: str) -> str:
@@ -267,8 +194,3 @@ def _refuse(options: dict[str, Any], where: str) -> None:
         if value not in (None, False) and name in invocation.typed:  # a default of the user's own just does not apply
             option = "--" + name.replace("_", "-")
             raise UsageError(f"{option} does not go with {where}: its numbers are computed already")
-
-
-def recorded(text: str, options: dict[str, Any], layer: str | None, head: str | None) -> Chosen:
-    """A text through a model, only the layers and heads asked for."""
-    return chosen(Asked(o.model_of(options), text), layer, head)

@@ -10,23 +10,25 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from attnctl.cli import long_view
 from attnctl.cli import options as o
-from attnctl.cli.long_view import long_tokens, surveyed
 from attnctl.cli.output import lines, put
-from attnctl.cli.sources import Asked, Given, Source, TokenNames, asked, is_file, otherwise
+from attnctl.cli.sources import SourceName, TokenNames, is_file, open_source
+from attnctl.cli.weights import WeightChoice, chosen_of, chosen_trace
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
     from attnctl.readings.exact_blocks import ExactBlock
     from attnctl.readings.overview import Overview
     from attnctl.readings.trace import Trace
+    from attnctl.sources import Source
 
 MOST_NUMBERS = 400_000_000  # weights in a page: beyond, no browser would open it
 
 
 @o.with_model_options
 def view(
-    source: Source = None,
+    source: SourceName = None,
     other: Annotated[
         str | None,
         typer.Argument(help="A second one, to be seen beside the first.", show_default=False, metavar="[TEXT|FILE]"),
@@ -84,7 +86,7 @@ def view(
             raise UsageError('give two sources as arguments; only one of them can be "-", and none --file')
         traces = [of_two(part, tokens, choice, options) for part in (source, other) if part]
     else:
-        shown, exact = of_one(asked(source, file, tokens, options), choice)
+        shown, exact = of_one(open_source(source, file, tokens, options), choice)
         traces = [shown]
     check_pooled(traces, look, measure)
     target = target or temporary(traces[0])
@@ -103,19 +105,31 @@ class Choice(NamedTuple):
     head: str | None = None
     measure: str | None = None
 
-    def trace(self, given: Asked | Given) -> Trace:
+    def trace(self, source: Source) -> Trace:
         """The trace of a source, narrowed to this choice."""
-        return narrowed(*otherwise(given, self.layer, self.head, measure=self.measure, predictions=True))
+        given = chosen_of(source, self.layer, self.head)
+        o.say_unknown(source.tokens, source.key_tokens)
+        return chosen_trace(WeightChoice(measure=self.measure), given)
 
 
-def of_one(given: Asked | Given, choice: Choice) -> tuple[Trace | Overview, list[ExactBlock]]:
-    """The trace of a source; of a text whose weights are too many for a page an overview, and blocks of it exactly."""
-    if isinstance(given, Given):
-        return (given.overview, []) if given.overview is not None else (choice.trace(given), [])
-    tokens = long_tokens(given.model, given.text, choice.layer, choice.head)
-    if tokens is None:
-        return choice.trace(given), []
-    return surveyed(given.model, given.text, tokens, choice.layer, choice.head)
+def of_one(source: Source, choice: Choice) -> tuple[Trace | Overview, list[ExactBlock]]:
+    """The trace of a source; where its weights are too many for a page an overview, and blocks of it exactly."""
+    if (overview := overview_in(source)) is not None:
+        return overview, []
+    given = chosen_of(source, choice.layer, choice.head)
+    if given.head_count * len(source.tokens) * len(source.key_tokens) <= long_view.MOST_WEIGHTS:
+        return choice.trace(source), []
+    return long_view.surveyed(given)
+
+
+def overview_in(source: Source) -> Overview | None:
+    """The overview that a source is; None for another. Raises AttnctlError for the row of one query."""
+    from attnctl.readings.overview import LongRow
+
+    found: Overview | LongRow | None = getattr(source, "overview", None)
+    if isinstance(found, LongRow):
+        raise AttnctlError(f"{source.name} holds the row of query {found.query} alone: there is no grid to show")
+    return found
 
 
 def check_pooled(traces: Sequence[Trace | Overview], look: dict[str, Any], measure: str | None) -> None:
@@ -152,21 +166,24 @@ def page_look(
 def of_two(source: str, tokens: str | None, choice: Choice, options: dict[str, Any]) -> Trace | Overview:
     """One of two sources. Model options are for the texts among them: a trace has its numbers already."""
     given = source == "-" or is_file(source)
-    one = asked(source, None, tokens if given else None, {} if given else options)
-    return one.overview if isinstance(one, Given) and one.overview is not None else choice.trace(one)
+    one = open_source(source, None, tokens if given else None, {} if given else options)
+    return overview_in(one) or choice.trace(one)
 
 
 def two_models(a: str, b: str, text: str, choice: Choice, options: dict[str, Any]) -> tuple[list[Trace], list[str]]:
     """The same text through two models, and their names."""
     if options.get("model") is not None:
         raise UsageError("--model does not go with a text after A and B, which are the models then")
+    from attnctl.sources import TextSource
+
     words = o.text_of(text, None)
-    return [choice.trace(Asked(o.model_of(options | {"model": name}), words)) for name in (a, b)], [a, b]
+    return [choice.trace(TextSource(o.model_of(options | {"model": name}), words)) for name in (a, b)], [a, b]
 
 
 def over_training(folder: str, text: str, choice: Choice, options: dict[str, Any]) -> tuple[list[Trace], list[str]]:
     """The text under the weights of every kept step of a run, and the steps' names."""
     from attnctl.models.builtin.weights import steps_of
+    from attnctl.sources import TextSource
     from attnctl.training.run import Run
 
     if options.get("model") is not None:
@@ -174,29 +191,9 @@ def over_training(folder: str, text: str, choice: Choice, options: dict[str, Any
     losses = {report["step"]: report["loss"] for report in Run(folder).reports() if report.get("loss") is not None}
     traces, labels = [], []
     for step, path in steps_of(folder).items():
-        traces.append(choice.trace(Asked(o.model_of(options | {"model": str(path)}), text)))
+        traces.append(choice.trace(TextSource(o.model_of(options | {"model": str(path)}), text)))
         labels.append(f"step {step:,}" + (f", loss {losses[step]:.2f}" if step in losses else ""))
     return traces, labels
-
-
-def narrowed(trace: Trace, layers: list[int] | None, heads: list[int] | None) -> Trace:
-    """The trace with the layers and heads asked for alone. Raises AttnctlError where one was not kept."""
-    from dataclasses import replace
-
-    from attnctl.readings.trace import LayerTrace
-
-    def cut(part: LayerTrace) -> LayerTrace:
-        if heads is None or tuple(heads) == part.heads:
-            return part
-        places = [part.position_of(head) for head in heads]
-        arrays: dict[str, Any] = {
-            array.name: there[places] for array, there in part.arrays() if array.level == "head" and not array.parameter
-        }
-        kv_heads = tuple(part.kv_heads[place] for place in places)
-        return replace(part, heads=tuple(heads), kv_heads=kv_heads, parameters={}, **arrays)
-
-    kept = trace.layers if layers is None else tuple(trace.layer(index) for index in layers)
-    return replace(trace, layers=tuple(cut(part) for part in kept))
 
 
 def target_of(output: str | None) -> str | None:

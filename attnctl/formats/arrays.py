@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attnctl.arrays import Floats
-from attnctl.errors import AttnctlError
+from attnctl.errors import AttnctlError, in_one_line
 from attnctl.files import decode, read_bytes
 from attnctl.formats.validation import read_npy, read_npz
 from attnctl.tokens import Token
@@ -57,6 +57,63 @@ def finite(array: npt.NDArray[Any], what: str) -> Floats:
         at = tuple(int(i) for i in np.argwhere(~np.isfinite(result))[0])
         raise AttnctlError(f"{what} holds {result[at]} at {list(at)}: every number must be finite")
     return result
+
+
+@dataclass(frozen=True)
+class MappedWeights:
+    """Weights (heads, n_q, n_k) in a .npy file: `[head, first:last]` maps those rows alone, `[[heads]]` some heads."""
+
+    path: str
+    dtype: np.dtype[Any]
+    starts: tuple[int, ...]  # bytes in the file before each head
+    n_q: int
+    n_k: int
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(heads, n_q, n_k)."""
+        return len(self.starts), self.n_q, self.n_k
+
+    def __getitem__(self, at: Any) -> Any:
+        """Rows (rows, n_k) in float32, or some heads. Raises AttnctlError for a number that is not finite."""
+        if isinstance(at, list):
+            return replace(self, starts=tuple(self.starts[head] for head in at))
+        head, rows = at
+        first, last, _ = rows.indices(self.n_q)
+        start = self.starts[head] + first * self.n_k * self.dtype.itemsize
+        block = np.memmap(self.path, self.dtype, "r", start, (last - first, self.n_k))  # (rows, n_k)
+        return finite(np.array(block), f"{self.path}, rows {first} to {last - 1}")
+
+
+def map_weights(path: str) -> list[MappedWeights]:
+    """The weights of a .npy file, one MappedWeights a layer, without reading them.
+
+    Raises AttnctlError where it is no grid of numbers in the order of C.
+    """
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, in_columns, dtype = read(file)
+            start, size = file.tell(), file.seek(0, 2)
+    except (OSError, ValueError) as error:
+        raise AttnctlError(f"{path} is not a sound .npy file: {in_one_line(error)}") from error
+    if not 2 <= len(shape) <= 4 or 0 in shape:
+        raise AttnctlError(f"{path} has shape {shape}: weights are (n, n), (heads, n, n) or (layers, heads, n, n)")
+    if dtype.kind not in "fiub":
+        raise AttnctlError(f"{path} holds {dtype}, not numbers")
+    if in_columns:
+        raise AttnctlError(f"{path} is stored column by column: write it again with numpy.ascontiguousarray")
+    layers, heads, n_q, n_k = (1,) * (4 - len(shape)) + tuple(shape)
+    grid = n_q * n_k * dtype.itemsize  # bytes
+    if size - start < layers * heads * grid:
+        raise AttnctlError(
+            f"{path} is not a sound .npy file: it ends before its {'×'.join(map(str, shape))} numbers do"
+        )
+    return [
+        MappedWeights(path, dtype, tuple(start + (layer * heads + head) * grid for head in range(heads)), n_q, n_k)
+        for layer in range(layers)
+    ]
 
 
 def read_array(path: str, names: tuple[str, ...] = (), data: bytes | None = None) -> tuple[Floats, tuple[str, ...]]:

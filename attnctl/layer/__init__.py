@@ -40,6 +40,7 @@ class Run:
     model: ModelInfo | None = None  # where a run says more than could be known before it
     notes: tuple[str, ...] = ()
     text: str = ""
+    measure: str | None = None  # what stands in place of the weights: value-norm, rollout
 
     @property
     def known_model(self) -> ModelInfo:

@@ -13,6 +13,7 @@ from attnctl import attention
 from attnctl.arrays import LONG, Bools, Floats, as_numpy
 from attnctl.attention import Array, Attended, Call
 from attnctl.layer import PER_ROW, SHARED_PARAMETERS, LayerAttention
+from attnctl.layer.stored import StoredLayer
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Facts, Ranges
@@ -233,16 +234,26 @@ class ComputedLayer(LayerAttention):
 
         return visible_counts(self.call)
 
-    def without_keys(self, keys: Sequence[int]) -> ComputedLayer:
+    def stored(self) -> StoredLayer:
+        """The weights and the mask alone, as a layer of their own. Memory grows with them."""
+        mask = attention.visible_keys(self.call)  # (n_q, n_k)
+        mask = None if mask is None else np.broadcast_to(as_numpy(mask), (self.n_q, self.n_k))
+        return StoredLayer(self.layer, self.heads, self.weights(), mask=mask, key_heads=self.kv_heads, tick=self.tick)
+
+    def without_keys(self, keys: Sequence[int]) -> LayerAttention:
         """The layer with some keys hidden, and a sink too: each row shares all its attention among the rest."""
+        if self._is_built:
+            return self.stored().without_keys(keys)
         kept: Any = np.ones(self.n_k, bool)
         kept[list(keys)] = False
         mask = as_library(np.broadcast_to(kept, (self.n_q, self.n_k)), self.call.queries)
         mask = mask if self.call.mask is None else self.call.mask & mask
         return replace(self, changed=replace(self.call, mask=mask, sinks=None, keep=None))
 
-    def times(self, factors: Any) -> ComputedLayer:
+    def times(self, factors: Any) -> LayerAttention:
         """The layer with each key's weight times a factor (heads, n_k) of 0 or more, and each row made to sum to 1 again."""
+        if self._is_built:
+            return self.stored().times(factors)
         logs = np.log(np.maximum(as_numpy(factors), 1e-30)).astype(np.float32)  # (heads, n_k)
         bias = as_library(logs[:, None] * np.float32(self.call.temperature), self.call.queries)  # (heads, 1, n_k)
         bias = bias if self.call.bias is None else self.call.bias + bias

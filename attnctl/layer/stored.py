@@ -206,7 +206,11 @@ class StoredLayer(LayerAttention):
 
     def times(self, factors: Any) -> StoredLayer:
         """The layer with each key's weight times a factor (heads, n_k) of 0 or more, and each row made to sum to 1 again."""
-        return replace(self, stored=Reweighted(self.stored, np.asarray(factors, np.float32)), known={}, matrices={})
+        factors = np.asarray(factors, np.float32)  # (heads, n_k)
+        changed: Any = Reweighted(self.stored, factors)
+        if isinstance(self.stored, np.ndarray):
+            changed = rescaled(self.stored * factors[:, None])  # (heads, rows, n_k)
+        return replace(self, stored=changed, known={}, matrices={})
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from attnctl.blockwise import effective_rank
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, Run
 from attnctl.tokens import Token
+
+if TYPE_CHECKING:
+    from attnctl.readings.overview import LongRow, Overview
 
 RANKED = 64  # cells a side of the overview whose effective rank is told
 
@@ -95,6 +98,16 @@ class HeadStatisticsReading:
     def take(self, layer: LayerAttention) -> None:
         """Take in one layer. Raises AttnctlError where its scores are NaN or infinite."""
         self._heads += head_statistics(layer, self._tokens, self._own)
+
+    def kept_in(
+        self, overview: Overview | LongRow, wanted: Callable[[int, int], bool], name: str
+    ) -> tuple[HeadStatistics, ...]:
+        """The statistics of an overview. Raises AttnctlError where it has none of these heads."""
+        known = getattr(overview, "facts", ())
+        found = tuple(head for head in known if wanted(head.layer, head.head))
+        if not found:
+            raise AttnctlError(f"{name} holds no statistics of these heads: give the text and its model")
+        return found
 
     def value(self, run: Run) -> tuple[HeadStatistics, ...]:
         """The statistics, layer by layer."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.layer.stored import rescaled
 from attnctl.readings.overview import Overview, Part
 from attnctl.readings.trace import LayerTrace, Trace
 from attnctl.text import shown
@@ -102,11 +103,20 @@ def read(
     )
 
 
-def of_overview(overview: Overview, done: tuple[str, ...] = ()) -> Reading:
-    """The pooled grids of a long text, each row and column under its name; `done` says what else was done to them."""
+def of_overview(overview: Overview, done: tuple[str, ...] = (), measure: str | None = None) -> Reading:
+    """The grids of an overview, each row and column under its name.
+
+    `done` says what else was done to them, `measure` what stands in place of the weights. Where each row and each column is
+    one token by its own name, the tokens stand beside them.
+    """
     grid = overview.grid
     assert grid is not None
     single = all(part.size == 1 for part in (*grid.rows, *grid.columns))
+    plain = single and all(
+        part.name == tokens[part.start].text
+        for parts, tokens in ((grid.rows, overview.tokens), (grid.columns, overview.keys_of))
+        for part in parts
+    )
     said = []
     if grid.pool != "mass" and not single:
         cell = f"each cell of {_tokens(grid.rows)} × {_tokens(grid.columns)}"
@@ -117,13 +127,13 @@ def of_overview(overview: Overview, done: tuple[str, ...] = ()) -> Reading:
         name=overview.model.name,
         layers=tuple(dict.fromkeys(layer for layer, _ in grid.weights)),
         heads=tuple(dict.fromkeys(head for _, head in grid.weights)),
-        queries=tuple(Token(part.name) for part in grid.rows),
-        keys=tuple(Token(part.name) for part in grid.columns),
+        queries=tuple(overview.tokens[part.start] if plain else Token(part.name) for part in grid.rows),
+        keys=tuple(overview.keys_of[part.start] if plain else Token(part.name) for part in grid.columns),
         weights=grid.weights,
         masks=grid.masks,
         said=(*said, *done),
-        measure=None if single and grid.pool != "mass" else grid.pool,
-        starts=None if grid.pool == "mass" else (_starts(grid.rows), _starts(grid.columns)),
+        measure=measure if measure is not None or (single and grid.pool != "mass") else grid.pool,
+        starts=None if plain or grid.pool == "mass" else (_starts(grid.rows), _starts(grid.columns)),
     )
 
 
@@ -165,12 +175,6 @@ def left_out(keys: Sequence[Token], drop: Sequence[str]) -> tuple[int, ...]:
     if len(out) >= len(keys):
         raise UsageError("dropping every key leaves nothing to show")
     return tuple(sorted(out))
-
-
-def rescaled(weights: Floats) -> Floats:
-    """Each row of weights (..., n_q, n_k) divided by its sum; a row of zeros stays zeros."""
-    total = weights.sum(axis=-1, keepdims=True)  # (..., n_q, 1)
-    return np.asarray(weights / np.where(total == 0, 1, total), dtype=weights.dtype)  # (..., n_q, n_k)
 
 
 def told(keys: Sequence[Token], out: Sequence[int], renormalise: bool) -> tuple[str, ...]:

@@ -8,8 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from attnctl import tokens as cutting
-from attnctl.arrays import Floats
+from attnctl.arrays import as_numpy
 from attnctl.errors import UsageError
+from attnctl.layer import LayerAttention
+from attnctl.layer.stored import rescaled
+from attnctl.readings.heatmap import told
 from attnctl.readings.trace import LayerTrace, Trace
 from attnctl.text import shown
 from attnctl.tokens import Token
@@ -28,19 +31,6 @@ ROLLOUT = (
     "Shown is attention rollout (Abnar & Zuidema 2020): the heads' mean, half of it the token itself for the residual "
     "stream, multiplied through the layers up to this one."
 )
-
-
-def measured(trace: Trace, measure: str, layers: Collection[int] | None = None) -> Trace:
-    """`trace` with its weights replaced by a measure of MEASURES, for some layers (None: all).
-
-    Raises UsageError for another measure, or where the trace lacks what it needs.
-    """
-    check_measure(measure)
-    if measure == "value-norm":
-        trace = value_norm(trace)
-    elif measure == "rollout":
-        trace = rollout(trace)
-    return replace(trace, layers=tuple(part for part in trace.layers if layers is None or part.layer in layers))
 
 
 def check_measure(measure: str | None, chosen_heads: bool = False) -> None:
@@ -130,37 +120,52 @@ def _word(pieces: Sequence[Token], text: str) -> Token:
 # --- value norms -------------------------------------------------------------------------------------------------
 
 
-def value_norm(trace: Trace) -> Trace:
-    """The length of each weighted value, ‖weight_ij · value_j‖, as a share of its row (Kobayashi et al. 2020).
+def value_norm(layer: LayerAttention) -> LayerAttention:
+    """The layer with each weight times the length of its value, ‖weight_ij · value_j‖, as a share of its row.
 
-    Where the trace has W_O, a value is first sent through its head's part of it, as in the paper. Raises UsageError where
-    there are no values.
+    Where the layer has W_O, a value is first sent through its head's part of it, as in Kobayashi et al. 2020. Raises
+    UsageError where there are no values.
     """
-    layers, projected = [], True
+    if layer.values is None:
+        raise UsageError("--measure value-norm needs the values, and this source gives none")
+    values, w_o = as_numpy(layer.values), layer.parameters.get("W_O")  # (heads, n_k, d_v), (heads · d_v, d_out)
+    if w_o is not None:
+        d_v = values.shape[-1]
+        parts = np.stack([w_o[head * d_v : (head + 1) * d_v] for head in layer.heads])  # (heads, d_v, d_out)
+        values = values @ parts  # (heads, n_k, d_out)
+    return layer.times(np.linalg.norm(values, axis=-1))
+
+
+def value_norm_note(projected: bool) -> str:
+    """What a reader must know of these numbers; `projected` where the values went through W_O."""
+    return VALUE_NORM.format(w_o="" if projected else ", without W_O, which is not recorded here")
+
+
+# --- keys left out -----------------------------------------------------------------------------------------------
+
+
+def keys_left_out(trace: Trace, out: Collection[int], renormalise: bool) -> Trace:
+    """The trace without some columns of its weights, and with `renormalise` each row summing to 1; the rest is gone."""
+    if not out and not renormalise:
+        return trace
+    kept = [j for j in range(len(trace.keys_of)) if j not in out]
+    layers = []
     for layer in trace.layers:
-        if layer.weights is None or layer.values is None:
-            raise UsageError("--measure value-norm needs the values, and this source gives none")
-        values = layer.values  # (heads, n_k, d_v)
-        w_o = layer.parameters.get("W_O")
-        projected = projected and w_o is not None
-        if w_o is not None:
-            d_v = values.shape[-1]
-            parts = np.stack([w_o[head * d_v : (head + 1) * d_v] for head in layer.heads])  # (heads, d_v, d_out)
-            values = values @ parts  # (heads, n_k, d_out)
-        length = layer.weights * np.linalg.norm(values, axis=-1)[:, None, :]  # (heads, rows, n_k)
-        layers.append(_only_weights(layer, _shares(length)))
-    note = VALUE_NORM.format(w_o="" if projected else ", without W_O, which is not recorded here")
-    return replace(trace, layers=tuple(layers), measure="value-norm", notes=(*trace.notes, note))
-
-
-def _shares(lengths: Floats) -> Floats:
-    total = lengths.sum(axis=-1, keepdims=True)  # (…, rows, 1)
-    return (lengths / np.where(total == 0, 1, total)).astype(np.float32)
-
-
-def _only_weights(layer: LayerTrace, weights: Floats) -> LayerTrace:
-    """What else the layer holds would not lead to these numbers, so it goes."""
-    return LayerTrace(layer.layer, layer.heads, layer.kv_heads, weights=weights, rows=layer.rows, mask=layer.mask)
+        weights = None if layer.weights is None else layer.weights[..., kept]  # (heads, rows, kept)
+        if weights is not None and renormalise:
+            weights = rescaled(weights)
+        mask = None if layer.mask is None else layer.mask[:, kept]  # (rows, kept)
+        layers.append(LayerTrace(layer.layer, layer.heads, layer.kv_heads, weights, layer.rows, mask=mask))
+    return replace(
+        trace,
+        layers=tuple(layers),
+        key_tokens=tuple(trace.keys_of[j] for j in kept),
+        embeddings=None,
+        notes=(
+            *trace.notes,
+            *(f"{what[0].upper()}{what[1:]}." for what in told(trace.keys_of, sorted(out), renormalise)),
+        ),
+    )
 
 
 # --- rollout -----------------------------------------------------------------------------------------------------

@@ -96,6 +96,11 @@ class LongRow:
     weights: dict[tuple[int, int], Floats]  # (layer, head) → (n_k,)
     notes: tuple[str, ...] = ()
 
+    @property
+    def keys_of(self) -> tuple[Token, ...]:
+        """The tokens of the key axis."""
+        return self.keys
+
     def save(self, path: str | Path) -> None:
         """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""
         call_named("attnctl.formats.storage:save", self, path)

@@ -38,6 +38,7 @@ class TraceReading:
             key_tokens=run.key_tokens,
             predictions=run.predictions,
             notes=run.notes,
+            measure=run.measure,
         )
         if trace.model.kind != "checkpoint":
             return trace

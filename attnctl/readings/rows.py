@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from attnctl.arrays import Floats
+from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, Run
-from attnctl.readings.overview import LongRow
+from attnctl.readings.overview import LongRow, Overview
 
 
 class RowReading:
@@ -22,6 +24,13 @@ class RowReading:
         """Take in one layer."""
         rows = layer.rows([self._query])[:, 0]  # (heads, n_k)
         self._weights |= {(layer.layer, head): row for head, row in zip(layer.heads, rows, strict=True)}
+
+    def kept_in(self, overview: Overview | LongRow, wanted: Callable[[int, int], bool], name: str) -> LongRow:
+        """The row, where it is the one that was kept. Raises AttnctlError where not."""
+        if not isinstance(overview, LongRow) or overview.query != self._query:
+            held = f"query {overview.query} alone" if isinstance(overview, LongRow) else "no single rows"
+            raise AttnctlError(f"{name} holds {held}, not query {self._query}: give the text and its model")
+        return replace(overview, weights={at: row for at, row in overview.weights.items() if wanted(*at)})
 
     def value(self, run: Run) -> LongRow:
         """The row of each layer and head."""

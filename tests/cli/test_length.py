@@ -13,9 +13,13 @@ import numpy as np
 import pytest
 
 from attnctl import models
+from attnctl.cli.zoom import Zoom, grid_of
 from attnctl.models import attend
 from attnctl.models.probe import probe
+from attnctl.readings.heatmap import of_overview
 from attnctl.readings.spans import parts_of
+from attnctl.readings.survey import OverviewReading
+from attnctl.sources import TextSource
 from attnctl.tokens import Token, words
 
 MODEL = ("--model", "random", "--d-model", "16", "--heads", "2", "--layers", "2", "--causal", "--rope", "--scale", "1")
@@ -96,11 +100,8 @@ def test_pictures_of_long_texts_say_what_a_cell_is(run, file, text, tmp_path):
     result = run("heatmap", "--file", file, *MODEL, "-o", str(path))
     assert result.code == 0 and result.out == ""
     assert "<svg" in path.read_text()[:600]
-    from attnctl.cli.lengthy import Zoom, overview
-    from attnctl.cli.sources import Asked
-
-    model = models.open_model("random", causal=True)
-    reading = overview(Asked(model, text), model.tokenize(text), Zoom(), None, None, (), False, None)
+    source = TextSource(models.open_model("random", causal=True), text)
+    reading = of_overview(source.read(OverviewReading(grid_of(source, Zoom()))))
     assert reading.said == ("each cell of 4 tokens × 4 tokens: the mean of its weights",)
     assert reading.unit == "mean weight"
 
@@ -116,16 +117,11 @@ def test_pictures_of_long_texts_say_what_a_cell_is(run, file, text, tmp_path):
         (("--spans", "documents"), "the text has no documents"),
         (("--spans", "chapters"), "--spans chapters: it is paragraphs, lines, headings, documents, or a file"),
         (("--spans", "lines", "--rows", "0:3"), "--spans goes without --rows"),
-        (("--rows", "0:3", "--measure", "rollout"), "do not go with --measure"),
+        (("--rows", "0:3", "-o", "x.html"), "do not go with .html"),
     ],
 )
 def test_a_zoom_that_is_not_there(refused, file, options, said):
     assert said in refused("heatmap", "--file", file, *MODEL, *options, code=2)
-
-
-def test_a_zoom_into_numbers_computed_already(refused, tmp_path):
-    np.save(tmp_path / "w.npy", np.eye(3, dtype=np.float32))
-    assert "shown whole" in refused("heatmap", str(tmp_path / "w.npy"), "--rows", "0:1", code=2)
 
 
 def test_what_will_not_fit_is_refused_before_the_work(refused, file, monkeypatch):

@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 
 from attnctl.cli.long_view import surveyed
+from attnctl.cli.weights import chosen_of
 from attnctl.formats.storage import save
 from attnctl.formats.trace_json import trace_to_json
 from attnctl.models import attend, open_model
 from attnctl.readings.trace import Trace
+from attnctl.sources import TextSource
 from tests.conftest import Result
 
 TEXT = "Alice will eat pizza"
@@ -165,14 +167,14 @@ def test_a_long_text_from_a_pipe_is_pooled(
 def test_an_overview_file_is_shown(run: Run, refused: Refused, tmp_path: Path) -> None:
     model = open_model("random", heads=2)
     text = "Alice will eat pizza. " * 20
-    overview, _ = surveyed(model, text, model.tokenize(text), None, None)
+    overview, _ = surveyed(chosen_of(TextSource(model, text), None, None))
     save(overview, tmp_path / "map.json")
     page = viewed(run, tmp_path, str(tmp_path / "map.json"))
     (shown,) = page["traces"]
     assert len(shown["overview"]["rows"]) == len(overview.grid.rows) and shown["layers"][0]["heads"][1]["links"]
     assert viewed(run, tmp_path, "-", stdin=(tmp_path / "map.json").read_bytes())["traces"] == page["traces"]
     assert "shown alone" in refused("view", str(tmp_path / "map.json"), TEXT, "--no-open", code=2)
-    assert "is an overview: attnctl view shows it" in refused("compare", str(tmp_path / "map.json"), TEXT, code=2)
+    assert "holds an overview of a long text" in refused("compare", str(tmp_path / "map.json"), TEXT)
 
 
 def test_a_page_begins_as_asked(run: Run, refused: Refused, tmp_path: Path) -> None:

@@ -7,10 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from attnctl.cli.weights import Chosen, WeightChoice, measured
 from attnctl.errors import UsageError
-from attnctl.models import attend
+from attnctl.layer import LayerAttention
+from attnctl.models import attend, open_model
 from attnctl.readings import measures
+from attnctl.readings.record import TraceReading, stored_layer
 from attnctl.readings.trace import LayerTrace, ModelInfo, Trace
+from attnctl.sources import TextSource, TraceSource
 from attnctl.tokens import Token
 
 # [CLS] un|believ|able , isn ' t it
@@ -72,13 +76,33 @@ def test_value_norm_by_hand() -> None:
     tokens = (Token("a"), Token("b"))
     layer = LayerTrace(0, (0,), (0,), weights=weights, values=values)
     trace = Trace("a b", tokens, ModelInfo("x", "matrix"), (layer,))
-    got = measures.value_norm(trace)
+    got = measured(WeightChoice(measure="value-norm"), Chosen(TraceSource(trace), None, None)).source.read(
+        TraceReading()
+    )
     np.testing.assert_allclose(got.layers[0].weights[0], [[0.25, 0.75]] * 2)
-    assert got.layers[0].values is None and "without W_O" in got.notes[-1]
-    sent = replace(trace, layers=(replace(layer, parameters={"W_O": np.diag([1.0, 0.0]).astype(np.float32)}),))
-    np.testing.assert_allclose(measures.value_norm(sent).layers[0].weights[0], [[1, 0]] * 2)
+    assert got.layers[0].values is None and "without W_O" in got.notes[-1] and got.measure == "value-norm"
+    sent = replace(layer, parameters={"W_O": np.diag([1.0, 0.0]).astype(np.float32)})
+    np.testing.assert_allclose(measures.value_norm(stored_layer(sent)).weights()[0], [[1, 0]] * 2)
     with pytest.raises(UsageError, match="gives none"):
-        measures.value_norm(replace(trace, layers=(replace(layer, values=None),)))
+        measures.value_norm(stored_layer(replace(layer, values=None)))
+
+
+@pytest.mark.parametrize("kind", [{"causal": True}, {"window": 60, "temperature": 1.7}, {"rope_theta": 1e4}])
+def test_value_norm_and_keys_left_out_need_no_matrix(kind: dict[str, object]) -> None:
+    text = " ".join(f"w{at % 90}" for at in range(520))
+    source = TextSource(open_model("random", d_model=16, heads=2, **kind), text)
+    layers: list[LayerAttention] = []
+
+    class Kept(TraceReading):
+        def take(self, layer: LayerAttention) -> None:
+            layers.append(layer)
+
+    source.read(Kept(predictions=False))
+    swept, stored = layers[0], layers[0].select([0, 1]).stored()  # type: ignore[attr-defined]
+    stored = replace(stored, known={"values": swept.values}, matrices=swept.parameters)
+    rows = [0, 100, 519]
+    for change in (measures.value_norm, lambda layer: layer.without_keys([0, 7])):
+        np.testing.assert_allclose(change(swept).rows(rows), change(stored).rows(rows), rtol=2e-4, atol=1e-7)
 
 
 def test_rollout_hides_what_cannot_be_reached() -> None:
@@ -117,8 +141,7 @@ def test_the_sink_is_stated() -> None:
 
 
 def test_measures_by_name() -> None:
-    trace = attend("Alice will eat", "random")
-    assert measures.measured(trace, "weights").to_json() == trace.to_json()
-    assert measures.measured(trace, "value-norm").layers[0].weights.shape == trace.layers[0].weights.shape
+    given = Chosen(TextSource(open_model("random"), "Alice will eat"), None, None)
+    assert measured(WeightChoice(measure="weights"), given) == given
     with pytest.raises(UsageError, match="it is weights, value-norm, rollout"):
-        measures.measured(trace, "mass")
+        measured(WeightChoice(measure="mass"), given)

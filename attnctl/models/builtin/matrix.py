@@ -11,7 +11,7 @@ from typing import Any
 from attnctl.arrays import Floats, place, where
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import read_bytes
-from attnctl.formats.arrays import finite, read_array
+from attnctl.formats.arrays import finite, map_weights, read_array
 from attnctl.formats.validation import read_npz
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
@@ -107,24 +107,40 @@ def trace_of_matrix(path: str, labels: Sequence[str] | None = None, data: bytes 
             f"{path} has shape {array.shape}: weights are (n, n), (heads, n, n) or (layers, heads, n, n)"
         )
     array = array.reshape((1,) * (4 - array.ndim) + array.shape)  # (layers, heads, n_q, n_k)
-    n_layers, n_heads, n_q, n_k = array.shape
-    names = list(labels) if labels is not None else list(own)
+    return _trace_of_grids(path, list(array), list(labels) if labels is not None else list(own))
+
+
+def trace_of_mapped_matrix(path: str, labels: Sequence[str] | None = None) -> Trace:
+    """As `trace_of_matrix`, of a large .npy file: its weights are read a block of rows at a time, when they are needed."""
+    return _trace_of_grids(path, map_weights(path), [] if labels is None else list(labels))
+
+
+def _trace_of_grids(path: str, grids: Sequence[Any], names: list[str]) -> Trace:
+    """Weights (heads, n_q, n_k), one a layer, as a Trace; `names` are those of the tokens, empty where there are none."""
+    n_heads, n_q, n_k = grids[0].shape
     if names and len(names) not in (n_q, n_k):
         raise AttnctlError(f"{len(names)} tokens for a grid of {n_q} × {n_k} in {path}: give one a row")
-    if not names:
-        names = [str(at) for at in range(n_q)]
-    queries = tuple(Token(name) for name in (names if len(names) == n_q else map(str, range(n_q))))
-    key_tokens = None if n_q == n_k else tuple(Token(n) for n in (names if len(names) == n_k else map(str, range(n_k))))
+    numbered = [Token(str(at)) for at in range(max(n_q, n_k))]
+    named = _named_tokens(names)
     heads = tuple(range(n_heads))
     return Trace(
-        text=" ".join(names) if labels or own else "",
-        tokens=queries,
-        key_tokens=key_tokens,
+        text=" ".join(names),
+        tokens=tuple(named if len(names) == n_q else numbered[:n_q]),
+        key_tokens=None if n_q == n_k else tuple(named if len(names) == n_k else numbered[:n_k]),
         model=ModelInfo(
             Path(path).stem if path not in ("-", "standard input") else "weights",
             "matrix",
             n_heads=n_heads,
-            n_layers=n_layers,
+            n_layers=len(grids),
         ),
-        layers=tuple(LayerTrace(layer, heads, heads, weights=array[layer]) for layer in range(n_layers)),
+        layers=tuple(LayerTrace(layer, heads, heads, weights=grid) for layer, grid in enumerate(grids)),
     )
+
+
+def _named_tokens(names: Sequence[str]) -> list[Token]:
+    """Tokens by their names, each where it stands in the names joined by spaces."""
+    tokens, start = [], 0
+    for name in names:
+        tokens.append(Token(name, start=start, end=start + len(name)))
+        start += len(name) + 1
+    return tokens

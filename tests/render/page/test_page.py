@@ -20,7 +20,7 @@ from attnctl.models import open_model
 from attnctl.readings.trace import LayerTrace, ModelInfo, Trace
 from attnctl.render.page.document import as_data, frame, page
 from attnctl.render.page.packing import coded, words_of
-from attnctl.sources import record
+from attnctl.sources import TextSource, record
 from attnctl.tokens import Token
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
@@ -562,10 +562,11 @@ def test_codes_are_as_exact_as_they_say(levels: int) -> None:
 @in_browser
 def test_a_long_text_is_an_overview_with_exact_blocks(tab: Tab) -> None:
     from attnctl.cli.long_view import surveyed
+    from attnctl.cli.weights import chosen_of
 
     model = open_model("random", causal=True, heads=2, d_model=16)
     text = " ".join(f"w{at * 7919 % 97}" for at in range(700))
-    overview, exact = surveyed(model, text, model.tokenize(text), None, None)
+    overview, exact = surveyed(chosen_of(TextSource(model, text), None, None))
     tab.open(overview, exact=exact)
     whole = record(model, text).layers[0].weights
     assert whole is not None and overview.grid is not None

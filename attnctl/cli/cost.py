@@ -1,0 +1,65 @@
+"""What a command's work will cost, told and checked before it begins, and a bar while it is done."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from attnctl import limits
+from attnctl.cli import invocation
+from attnctl.cli.output import complain, console
+
+if TYPE_CHECKING:
+    from attnctl.sources import Source
+
+PAIRS_A_SECOND = 2e8  # weights swept by one thread
+SAID = 20.0  # seconds, from which the cost is told beforehand
+SIZE = 256  # cells a side of an overview
+
+
+def check_cost(source: Source, heads: int, size: int = SIZE) -> None:
+    """Say on stderr what so many heads of a text through a model will take, where that is much.
+
+    Raises AttnctlError where memory will not do.
+    """
+    if not hasattr(source, "model"):
+        return
+    info, n = source.info, len(source.tokens)
+    threads = os.cpu_count() or 1
+    d_k, d_model = info.d_k or 64, info.d_model or 64
+    every = info.n_heads or 1
+    # queries, keys, values and their copies; the stream with its layers; each thread's masses
+    need = 4.0 * n * (8 * every * d_k + 12 * d_model + 2 * threads * size)
+    limits.check_memory(need, f"a text of {n:,} tokens", "shorten it, or cut it into parts")
+    seconds = heads * float(n) ** 2 * (0.5 if info.causal else 1.0) / (PAIRS_A_SECOND * threads)
+    if info.device == "cpu" and seconds > SAID:
+        complain(
+            f"{heads} heads over {n:,} tokens: about {_time(seconds)} and {limits.said(need)} on the CPU "
+            "(--layer and --head take fewer)"
+        )
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[float], None] | None]:
+    """A bar on stderr where that is a terminal, and nothing in a pipe."""
+    if invocation.quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns: Any = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:3.0f} %"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=1.0)
+        yield lambda share: bar.update(task, advance=share)

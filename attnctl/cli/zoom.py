@@ -1,0 +1,138 @@
+"""Which cells a grid of weights has: every token of a short text, cells of a long one, a part of it, or named spans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from attnctl.cli.options import LONG
+from attnctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from attnctl.readings.grid import GridReading
+    from attnctl.readings.overview import Part
+    from attnctl.sources import Source
+    from attnctl.tokens import Token
+
+SIZE = 256  # cells a side of an overview
+MANY = 4  # heads, beyond which each is drawn small
+
+
+class Zoom(NamedTuple):
+    """Which part of a text is looked at, and how: the options of that name."""
+
+    rows: str | None = None
+    columns: str | None = None
+    pool: str | None = None
+    spans: str | None = None
+
+
+def is_long(source: Source) -> bool:
+    """Whether a text has cells instead of every weight."""
+    return max(len(source.tokens), len(source.key_tokens)) > LONG
+
+
+def grid_of(
+    source: Source, zoom: Zoom, out: Sequence[int] = (), heads: int = 1, room: int | None = None
+) -> GridReading:
+    """The cells of a source's grid without the keys `out`: at most `room` a side where so many heads are drawn.
+
+    Raises UsageError for a zoom that is not there.
+    """
+    from attnctl.readings.grid import GridReading
+
+    _check(zoom)
+    if hasattr(source, "overview"):
+        return _kept_grid(source, zoom, out)
+    if zoom == Zoom() and not is_long(source):
+        held = range(len(source.tokens)) if source.rows is None else source.rows
+        kept = (j for j in range(len(source.key_tokens)) if j not in set(out))
+        return GridReading(_single(source.tokens, held), _single(source.key_tokens, kept))
+    if zoom.spans is not None:
+        rows, columns = _spans(source, zoom.spans)
+    else:
+        size = SIZE if heads <= MANY else SIZE // 4
+        if room is not None:
+            size = min(room, size) if heads <= MANY else 32
+        name = 18 if heads == 1 or room is not None else 13  # characters, as many as a picture writes
+        rows = cells(source.tokens, zoom.rows, "--rows", size, source.text, name)
+        columns = cells(source.key_tokens, zoom.columns, "--columns", size, source.text, name)
+    left = tuple(part for part in (without(part, out) for part in columns) if part is not None)
+    if not left:
+        raise UsageError("dropping every key leaves nothing to show")
+    return GridReading(rows, left, "mass" if zoom.spans is not None else zoom.pool or "mean")
+
+
+def _check(zoom: Zoom) -> None:
+    if zoom.pool not in (None, "mean", "max"):
+        raise UsageError(f"--pool {zoom.pool}: it is mean or max")
+    if zoom.spans is not None and zoom[:3] != (None, None, None):
+        raise UsageError("--spans goes without --rows, --columns and --pool: its cells are the parts' shares")
+
+
+def _single(tokens: Sequence[Token], indices: Iterable[int]) -> tuple[Part, ...]:
+    """Each of these tokens as a part, by its own name."""
+    from attnctl.readings.overview import Part
+
+    return tuple(Part(tokens[at].text, ((at, at + 1),)) for at in indices)
+
+
+def _spans(source: Source, spans: str) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+    from attnctl.readings.spans import parts_of
+
+    if source.key_tokens != source.tokens:
+        raise UsageError("--spans are parts of one text, and here queries and keys are of two")
+    parts = parts_of(spans, source.text, source.tokens)
+    return parts, parts
+
+
+def _kept_grid(source: Any, zoom: Zoom, out: Sequence[int]) -> GridReading:
+    """The cells that an overview holds, those within --rows and --columns."""
+    from attnctl.errors import AttnctlError
+    from attnctl.readings.grid import GridReading
+    from attnctl.selection import stretch
+
+    grid = getattr(source.overview, "grid", None)
+    if grid is None:
+        raise AttnctlError(f"{source.name} holds no grid of weights: give the text and its model")
+    if zoom.spans is not None:
+        raise UsageError(f"--spans does not go with {source.name}: its cells are pooled already")
+    kept = []
+    for parts, tokens, spec, option in (
+        (grid.rows, source.tokens, zoom.rows, "--rows"),
+        (grid.columns, source.key_tokens, zoom.columns, "--columns"),
+    ):
+        first, last = stretch(spec, len(tokens), option)
+        kept.append([part for part in parts if first <= part.start and part.ranges[-1][1] <= last])
+    gone = [part for part in kept[1] if without(part, out) != part]
+    if any(part.size > 1 for part in gone):
+        raise UsageError(f"--drop does not go with {source.name}: the key is pooled with others already")
+    columns = [part for part in kept[1] if part not in gone]
+    if not kept[0] or not columns:
+        raise UsageError(f"no whole cell of {source.name} lies in --rows and --columns")
+    return GridReading(kept[0], columns, zoom.pool or grid.pool)
+
+
+def without(part: Part, out: Sequence[int]) -> Part | None:
+    """The part with the tokens `out` left out; None where nothing is left."""
+    from attnctl.readings.overview import Part
+
+    ranges = []
+    for a, b in part.ranges:
+        edges = [a, *(at for token in out if a <= token < b for at in (token, token + 1)), b]
+        ranges += [(x, y) for x, y in zip(edges[::2], edges[1::2], strict=True) if x < y]
+    return Part(part.name, tuple(ranges)) if ranges else None
+
+
+def cells(
+    tokens: Sequence[Token], spec: str | None, option: str, size: int, text: str, name: int = 18
+) -> tuple[Part, ...]:
+    """The tokens that --rows or --columns names in at most `size` even cells, each named by where and how it begins."""
+    from attnctl.blockwise import even
+    from attnctl.readings.overview import Part, snippet
+    from attnctl.selection import stretch
+
+    first, last = stretch(spec, len(tokens), option)
+    found = [(a, b) for ((a, b),) in even(first, last, size)]
+    # tokens of no text are named by their numbers
+    return tuple(Part(snippet(tokens, a, b, text, name) if text else str(a), ((a, b),)) for a, b in found)
