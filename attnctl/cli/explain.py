@@ -66,6 +66,13 @@ def explain(
         _refuse_beside_check(form, walk, given)
     elif form in ("json", "npz"):
         _refuse("--json and -o .json, .npz", ("--precision", precision), ("--story", story))
+    if steps is not None and "contributions" in (walk.names or ()):
+        from attnctl.cli.contributions import explain_contributions
+
+        explain_contributions(
+            o.text_of(source, file), options, walk.names or [], query=query, top=top, form=form, output=output
+        )
+        return
     if steps is not None:
         from attnctl.steps import check_names
 

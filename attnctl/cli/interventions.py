@@ -12,7 +12,8 @@ from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
     from attnctl.interventions import Intervention
-    from attnctl.readings.effects import Effects, Tick
+    from attnctl.readings.ablation import Tick
+    from attnctl.readings.effects import Effects
 
 _ARROW = re.compile(r"\s*(?:→|->|>)\s*")
 
@@ -40,7 +41,7 @@ def measured(
     """The effects over a text, as the options of `attnctl ablate` ask. Raises UsageError for what does not go together."""
     from attnctl.interventions import Intervention
     from attnctl.models.watching import references, watched_text
-    from attnctl.readings.effects import Ask, measure
+    from attnctl.readings.ablation import Ask, measure
     from attnctl.tokens import checked, find
 
     _check(how, reference, edges, edge, spans, answer, approximate)

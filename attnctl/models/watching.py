@@ -7,7 +7,7 @@ from typing import Any
 
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
-from attnctl.readings.effects import Watched
+from attnctl.readings.ablation import Watched
 from attnctl.text import shown
 
 

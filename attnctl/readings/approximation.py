@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from attnctl.arrays import Floats
 from attnctl.errors import UsageError
-from attnctl.readings.effects import (
-    Ask,
-    EdgeEffect,
-    Effect,
-    Effects,
-    FirstOrder,
-    Gauge,
-    Outcome,
-    Tick,
-    Watched,
-    chosen_heads,
-    with_heads,
-)
+from attnctl.readings.ablation import Ask, FirstOrder, Gauge, Tick, Watched, chosen_heads, with_heads
+from attnctl.readings.effects import EdgeEffect, Effect, Effects, Outcome
+from attnctl.readings.rank_correlation import spearman
 
 CHECKED = 20  # heads that are ablated exactly as well
 
@@ -73,17 +60,3 @@ def _edges(found: Effects, ask: Ask, slopes: FirstOrder) -> tuple[EdgeEffect, ..
         EdgeEffect(found.query, key, _effect({name: values[key] for name, values in sums.items()}))
         for key in range(n_k)
     )
-
-
-def spearman(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Spearman's rank correlation, ties sharing their mean rank; None for fewer than two, or where one is all ties."""
-    a, b = _ranks(one), _ranks(other)  # (n,)
-    if len(a) < 2 or not a.std() or not b.std():
-        return None
-    return float(np.corrcoef(a, b)[0, 1])
-
-
-def _ranks(values: Sequence[float]) -> Any:
-    _, place, count = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)
-    ends = np.cumsum(count)  # (distinct,)
-    return (ends - (count - 1) / 2)[place]  # (n,)

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 import attnctl
 from attnctl.formats.json_schemas import SCHEMAS
-from attnctl.readings.effects import kendall_tau
+from attnctl.readings.rank_correlation import kendall_tau
 
 TEXT = "Alice will eat"
 VALID = Draft202012Validator(SCHEMAS["effects"]())
@@ -155,3 +155,20 @@ def test_kendall_tau_of_known_rankings() -> None:
     assert kendall_tau([1, 1, 2], [1, 2, 3]) == pytest.approx(2 / np.sqrt(6))  # by hand: 2 concordant, one tie
     assert kendall_tau([1, 1], [1, 2]) is None
     assert kendall_tau([1], [1]) is None
+
+
+def test_contributions_are_printed_as_a_sum_beside_the_models_own(run: Callable[..., Any]) -> None:
+    out = run("explain", TEXT, "--steps", "contributions").out
+    total, own = (line.split()[-1] for line in out.splitlines() if line.startswith(("sum ", "the model's own")))
+    assert float(total) == pytest.approx(float(own), rel=1e-4)
+    document = run("explain", TEXT, "--steps", "contributions", "--json").json
+    VALID.validate(document)
+    parts = document["contributions"]["parts"]
+    assert sum(part["value"] for part in parts) == pytest.approx(document["contributions"]["logit"], rel=1e-5)
+    written = {(h["layer"], h["head"]): h["writes"] for h in run("ablate", TEXT, "--json").json["heads"]}
+    assert written == {(p["layer"], p["head"]): pytest.approx(p["value"]) for p in parts if p["part"] == "head"}
+
+
+def test_contributions_that_cannot_be_are_one_line(refused: Callable[..., str]) -> None:
+    assert "predicts no words" in refused("explain", TEXT, "--steps", "contributions", "--model", "dot", code=2)
+    assert "by itself" in refused("explain", TEXT, "--steps", "contributions,weights", code=2)

@@ -19,7 +19,8 @@ from attnctl.models.huggingface.attention_interface import Site, attending
 from attnctl.models.huggingface.intervention import Applied, applied
 from attnctl.models.huggingface.network import running
 from attnctl.models.huggingface.replay import logits_of
-from attnctl.readings.effects import FirstOrder, Word
+from attnctl.readings.ablation import FirstOrder
+from attnctl.readings.effects import Word
 
 if TYPE_CHECKING:
     from attnctl.models.huggingface.watched import WatchedNetwork

@@ -15,7 +15,9 @@ from attnctl.models.huggingface.attention_interface import Site, follows_interfa
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.network import running
 from attnctl.models.huggingface.replay import Replay, logits_of
-from attnctl.readings.effects import FirstOrder, Word
+from attnctl.readings.ablation import FirstOrder
+from attnctl.readings.contributions import Contributions
+from attnctl.readings.effects import Word
 from attnctl.readings.trace import ModelInfo
 from attnctl.text import shown
 from attnctl.tokens import Token, find
@@ -123,6 +125,18 @@ class WatchedNetwork:
         from attnctl.models.huggingface.gradients import first_order
 
         return first_order(self, target, against)
+
+    def contributions(self, target: Word, against: Word | None) -> Contributions:
+        """The logit taken apart. Raises AttnctlError, naming the architecture, where it is no such sum."""
+        from attnctl.models.huggingface.contributions import taken_apart
+
+        name = type(self.network).__name__
+        if self.kind != "self" or not self.info.causal:
+            raise AttnctlError(f"{name} is no decoder alone: its logits are not taken apart into direct contributions")
+        other = None if against is None else against.ids[0]
+        with running(self.network, len(self.tokens), self.info.name):
+            given = self.tail, self.query, target.ids[0], other, self.base
+            return taken_apart(self.network, self.inputs(()), *given)
 
 
 def continues(kind: str, info: ModelInfo) -> bool:

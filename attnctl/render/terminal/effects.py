@@ -140,6 +140,12 @@ def sentences(found: Effects) -> Iterator[str]:
             f"Looking and mattering agree by Kendall's τ {found.kendall_tau:+.2f} over {len(found.heads)} heads (largest "
             "weight from the watched token against size of the effect; 1 is the same order, 0 none)."
         )
+    if (parts := found.contributions) is not None:
+        what = "logit difference" if found.against is not None else "logit"
+        yield (
+            f"Writes: what the head adds to the {what} directly, any final norm held at its scale on this text. All parts "
+            f"of the model together add up to {parts.sum:.4f}; the model's own is {parts.logit:.4f}."
+        )
     if found.approximation is not None:
         rank, count = found.approximation
         yield (
