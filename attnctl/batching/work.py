@@ -16,6 +16,7 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.pictures import format_names, heatmap_bytes
 from attnctl.models import Model, open_model
 from attnctl.models.arguments import arguments
+from attnctl.readings.measures import by_words, check_measure, measured
 from attnctl.readings.record import TraceReading
 from attnctl.readings.trace import Trace
 from attnctl.selection import chosen, selected
@@ -56,6 +57,8 @@ class Work:
     parameters: bool = False
     max_tokens: int | None = None
     batch_size: int = 1  # texts that share a pass through a checkpoint
+    words: bool = False  # pieces of a tokenizer merged into words
+    measure: str | None = None  # what stands in place of the weights: value-norm, rollout
 
     @property
     def predictions(self) -> bool:
@@ -104,9 +107,24 @@ class Worker:
     def traces(self, items: Sequence[Item]) -> Iterator[Done]:
         """Each item with its trace, or with what is wrong with it, and the seconds it took; in any order."""
         for item, trace, seconds in self._traces(items):
-            if isinstance(trace, Trace) and item.id is not None:
-                trace = replace(trace, id=item.id)
+            if isinstance(trace, Trace):
+                try:
+                    trace = replace(self._measured(item, trace), id=trace.id if item.id is None else item.id)
+                except AttnctlError as error:
+                    trace = str(error)
             yield item, trace, seconds
+
+    def _measured(self, item: Item, trace: Trace) -> Trace:
+        """The trace with its weights by words, or with another measure in their place, where that was asked for."""
+        work = self.work
+        if work.measure is None and not work.words:
+            return trace
+        shown: list[int] | None = None
+        if work.measure == "rollout":  # shown is what has come of all layers, unless some are named
+            spec, info = item.options.get("layer", work.layer), trace.model
+            shown = [trace.layers[-1].layer] if spec is None else _selected(spec, info.n_layers, "layer", info.name)
+        trace = measured(trace, work.measure or "weights", shown)
+        return by_words(trace) if work.words else trace
 
     def _traces(self, items: Sequence[Item]) -> Iterator[Done]:
         ready: list[tuple[Item, Pass[Trace]]] = []
@@ -141,7 +159,8 @@ class Worker:
             raise AttnctlError(f"{len(tokens):,} tokens: more than --max-tokens {work.max_tokens}")
         said, info = item.options, model.info
         query = said.get("query", work.query)
-        layers = _selected(said.get("layer", work.layer), info.n_layers, "layer", info.name)
+        rolled = work.measure == "rollout"  # which needs every layer, whichever is shown
+        layers = None if rolled else _selected(said.get("layer", work.layer), info.n_layers, "layer", info.name)
         heads = _selected(said.get("head", work.head), info.n_heads, "head", info.name)
         rows = None if query is None else [find(tokens, str(query))]
         check_room(info, len(tokens), layers, heads, rows)
@@ -263,6 +282,11 @@ class Worker:
 
 def check(work: Work) -> Model:
     """Open the model. Raises what a mistake in the options would raise for every single item."""
+    check_measure(work.measure, chosen_heads=work.head is not None)
+    if "statistics" in work.formats and (work.words or work.measure is not None):
+        raise UsageError(
+            "--words and --measure do not go with --format statistics: they are of the model's own weights"
+        )
     model = open_model(**work.options)
     for spec, count, what in ((work.layer, model.info.n_layers, "layer"), (work.head, model.info.n_heads, "head")):
         _selected(spec, count, what, model.info.name)

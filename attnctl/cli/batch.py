@@ -60,6 +60,8 @@ def batch(
     layer: o.LayerChoice = None,
     head: o.HeadChoice = None,
     query: o.Query = None,
+    words: o.Words = False,
+    measure: o.Measure = None,
     parameters: Annotated[
         bool, typer.Option("--parameters", help="Repeat the model's weight matrices in every trace.")
     ] = False,
@@ -112,7 +114,9 @@ def batch(
     from attnctl.batching.work import Work, check
     from attnctl.models.arguments import arguments
 
-    work = Work(arguments(options), asked, layer, head, query, look, parameters, max_tokens)
+    work = Work(
+        arguments(options), asked, layer, head, query, look, parameters, max_tokens, words=words, measure=measure
+    )
     model = check(work)
     if model.info.kind == "checkpoint":
         work = replace(work, batch_size=batch_size)
@@ -194,6 +198,7 @@ def _fill(work: Work, do: Do, source: Source, output: str, strict: bool) -> int:
     said: dict[str, Any] = {"formats": sorted(work.formats), "model": work.options, "look": work.look}
     said |= {"layer": work.layer, "head": work.head, "query": work.query, "parameters": work.parameters}
     said |= {"max_tokens": work.max_tokens, "batch_size": work.batch_size}
+    said |= {"words": work.words, "measure": work.measure}
     made = {"parquet": Tables, "contact-sheet": lambda: Contacts(_heading(work, source)), "statistics": Statistics}
     writers: list[Any] = [made[form]() for form in work.formats if form in made]
     together = SHARED if work.batch_size > 1 else 1

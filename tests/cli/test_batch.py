@@ -252,3 +252,25 @@ def test_an_id_comes_out_of_every_format_as_it_went_in(run: Run, tmp_path: Path,
     again = run("batch", out / "traces.jsonl")  # a trace of a batch is read with its id
     assert json.loads(again.out)["id"] == name
     assert [trace.id for trace in attnctl.batch([{"text": "Bob sleeps", "id": name}])] == [name]
+
+
+def test_words_and_measures_are_those_of_the_other_commands(run: Run, tmp_path: Path) -> None:
+    text, model = "unbelievable pizza", ("--model", "random", "--tokenizer", "chars", "--heads", "2", "--layers", "2")
+    (tmp_path / "in.txt").write_text(text + "\n")
+    for asked in (
+        ["--words"],
+        ["--measure", "value-norm"],
+        ["--measure", "rollout"],
+        ["--words", "--measure", "rollout"],
+    ):
+        ours = json.loads(run("batch", tmp_path / "in.txt", *model, *asked).out)
+        jsonschema.validate(ours, trace_schema())
+        weights = [head["weights"] for layer in ours["layers"] for head in layer["heads"]]
+        assert len(ours["tokens"]) == (3 if "--words" in asked else len(text))  # two words, and the space
+        assert len(weights) == (1 if "rollout" in asked else 4)
+        alone = run("explain", text, *model, *asked, "--json").json
+        assert weights[-1] == alone["layers"][-1]["heads"][-1]["weights"]
+    refused = run("batch", tmp_path / "in.txt", "--measure", "rollout", "--head", "1")
+    assert refused.code == 2 and "mean of every head" in refused.err
+    refused = run("batch", tmp_path / "in.txt", "-o", tmp_path / "out", "--format", "statistics", "--words")
+    assert refused.code == 2 and "--format statistics" in refused.err
