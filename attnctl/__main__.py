@@ -2,7 +2,7 @@
 
 import gc
 
-from attnctl import lean
+from attnctl import light_import
 from attnctl.cli import main as run
 
 CALM = 20_000  # objects between two looks for garbage: Python's 700 are a tenth of a start that makes none
@@ -10,7 +10,7 @@ CALM = 20_000  # objects between two looks for garbage: Python's 700 are a tenth
 
 def main() -> None:
     """Run attnctl in a process of its own, and exit with its code."""
-    lean.alone = True
+    light_import.alone = True
     gc.set_threshold(CALM)
     run()
 

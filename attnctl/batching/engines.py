@@ -16,7 +16,7 @@ from itertools import chain, islice
 from multiprocessing.connection import wait
 from typing import Any
 
-from attnctl import lean
+from attnctl import light_import
 from attnctl.batching.items import Item
 from attnctl.batching.work import Result, Work, Worker
 from attnctl.errors import AttnctlError
@@ -159,7 +159,7 @@ def _begin(work: Any, worker: Any) -> None:
     if parent is not None:
         sentinel = parent.sentinel
         threading.Thread(target=lambda: (wait([sentinel]), os._exit(1)), daemon=True).start()
-        lean.alone = True
+        light_import.alone = True
     _worker = worker(work)
 
 

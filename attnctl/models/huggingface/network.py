@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from attnctl.errors import AttnctlError, in_one_line
-from attnctl.lean import leanly
+from attnctl.light_import import import_lightly
 from attnctl.models.huggingface.hub import need
 from attnctl.models.huggingface.stored_tensors import check_stored
 from attnctl.readings.trace import ModelInfo
@@ -45,7 +45,7 @@ def load(folder: Path, settings: dict[str, Any], dtype: str, device: str, name: 
 
     with quiet():
         try:
-            network, told = leanly(built)
+            network, told = import_lightly(built)
         except (AttnctlError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # a damaged checkpoint fails in many ways

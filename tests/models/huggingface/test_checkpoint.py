@@ -269,11 +269,11 @@ def test_only_what_the_architecture_needs_is_imported(shelf: Callable[..., Path]
 
 def test_a_process_of_its_own_imports_no_compiler(shelf: Callable[..., Path]) -> None:
     code = (
-        "import sys; from attnctl import lean; from attnctl.models import attend; lean.alone = sys.argv[1] == 'alone';"
+        "import sys; from attnctl import light_import; from attnctl.models import attend; light_import.alone = sys.argv[1] == 'alone';"
         "weights = [layer.weights.tolist() for path in sys.argv[2:] for layer in attend('at', path).layers];"
         "print(weights, *(name in sys.modules for name in ('torch._dynamo', 'torch.distributed.tensor', 'scipy')))"
     )
-    paths = [str(shelf(case)) for case in ("mixtral", "t5", "llama")]
+    paths = [str(shelf(case)) for case in ("mixtral", "t5, bias", "llama")]
     lean, whole = (
         subprocess.run([sys.executable, "-c", code, how, *paths], capture_output=True, text=True, check=True)
         for how in ("alone", "in company")
@@ -282,15 +282,25 @@ def test_a_process_of_its_own_imports_no_compiler(shelf: Callable[..., Path]) ->
     assert lean.stdout.rpartition("]")[0] == whole.stdout.rpartition("]")[0]
 
 
+def test_versions_that_were_not_tested_are_imported_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+    from attnctl import light_import
+
+    monkeypatch.setattr(light_import, "version", lambda name: {"transformers": "5.23.1", "torch": "2.13.0+cpu"}[name])
+    assert light_import.are_tested()
+    for newer in ({"transformers": "5.24.0", "torch": "2.13.0"}, {"transformers": "5.23.0", "torch": "2.14.0"}):
+        monkeypatch.setattr(light_import, "version", newer.__getitem__)
+        assert not light_import.are_tested()
+
+
 def test_a_version_that_wants_the_compiler_gets_it() -> None:
     code = (
-        "import sys; from attnctl import lean; lean.alone = True; tries = []\n"
+        "import sys; from attnctl import light_import; light_import.alone = True; tries = []\n"
         "def load():\n"
         "    import torch, transformers.utils as utils\n"
         "    tries.append(utils.is_torch_distributed_available())\n"
         "    from torch._dynamo import config\n"
         "    return config.__name__\n"
-        "print(lean.leanly(load), tries)"
+        "print(light_import.import_lightly(load), tries)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "torch._dynamo.config [False, True]\n"

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.metadata import version
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -21,6 +22,10 @@ Result = TypeVar("Result")
 
 alone = False  # whether this process is attnctl's own: set where the program, or a worker of its, begins
 
+TESTED = {
+    "transformers": ("5.23.",),
+    "torch": ("2.13.",),
+}  # with others: a plain import
 ABSENT = ("is_torch_distributed_available", "is_scipy_available", "is_sklearn_available")
 
 COMPILER = "torch._dynamo"
@@ -28,12 +33,14 @@ MARKS = ("disable", "allow_in_graph", "assume_constant_result")  # decorators th
 LATE = {"_trace_wrapped_higher_order_op": ("TransformGetItemToIndex",)}  # submodule → what is imported from it
 
 
-def leanly(load: Callable[[], Result]) -> Result:
+def import_lightly(load: Callable[[], Result]) -> Result:
     """What `load`, which imports an architecture of transformers and builds it, answers; errors are its own.
 
-    In a process that is not ours alone, or where transformers or the compiler are at work already, nothing else happens.
+    In a process that is not ours alone, with versions not in TESTED, or where transformers or the compiler are at work
+    already, it is called and nothing else happens.
     """
-    if not alone or "transformers.modeling_utils" in sys.modules or COMPILER in sys.modules:
+    at_work = "transformers.modeling_utils" in sys.modules or COMPILER in sys.modules
+    if not alone or at_work or not are_tested():
         return load()
     before = set(sys.modules)
     utils = (import_module("transformers.utils.import_utils"), import_module("transformers.utils"))
@@ -45,13 +52,18 @@ def leanly(load: Callable[[], Result]) -> Result:
             return load()
     except AttnctlError:
         raise
-    except Exception:  # a version that wants more of them than it should, or what fails either way
+    except Exception:  # a machine on which they want more of it than they should, or what fails either way
         for module, name, function in real:
             setattr(module, name, function)
         for name in set(sys.modules) - before:
             if name.startswith("transformers."):
                 del sys.modules[name]
     return load()
+
+
+def are_tested() -> bool:
+    """Whether the installed versions are those that the tests hold this to."""
+    return all(version(name).split("+")[0].startswith(tested) for name, tested in TESTED.items())
 
 
 @contextmanager
