@@ -16,11 +16,11 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.pictures import format_names, heatmap_bytes
 from attnctl.models import Model, open_model
 from attnctl.models.arguments import arguments
-from attnctl.readings.measures import by_words, check_measure, measured
+from attnctl.readings.measures import by_words, check_measure, rollout, value_norm, value_norm_note
 from attnctl.readings.record import TraceReading
 from attnctl.readings.trace import Trace
 from attnctl.selection import chosen, selected
-from attnctl.sources import Pass, TextSource, check_room
+from attnctl.sources import LayerwiseSource, Pass, TextSource, TraceSource, check_room
 from attnctl.text import as_json
 from attnctl.tokens import Token, checked, find
 
@@ -119,11 +119,16 @@ class Worker:
         work = self.work
         if work.measure is None and not work.words:
             return trace
-        shown: list[int] | None = None
-        if work.measure == "rollout":  # shown is what has come of all layers, unless some are named
+        if work.measure == "value-norm":
+            note = value_norm_note(all("W_O" in layer.parameters for layer in trace.layers))
+            source = LayerwiseSource(TraceSource(trace), value_norm, "value-norm", lambda: (note,))
+            trace = replace(source.read(TraceReading(None, False)), predictions=trace.predictions)
+        elif work.measure == "rollout":  # shown is what has come of all layers, unless some are named
             spec, info = item.options.get("layer", work.layer), trace.model
             shown = [trace.layers[-1].layer] if spec is None else _selected(spec, info.n_layers, "layer", info.name)
-        trace = measured(trace, work.measure or "weights", shown)
+            rolled = rollout(trace)
+            kept = tuple(layer for layer in rolled.layers if shown is None or layer.layer in shown)
+            trace = replace(rolled, layers=kept)
         return by_words(trace) if work.words else trace
 
     def _traces(self, items: Sequence[Item]) -> Iterator[Done]:
