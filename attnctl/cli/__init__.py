@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
 from importlib import import_module
@@ -15,7 +17,7 @@ from attnctl.cli import help_text, suggestions
 from attnctl.cli.command import Command
 from attnctl.cli.output import complain, lines
 from attnctl.cli.ranges import ranged
-from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError, UsageError
+from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError, UsageError, in_one_line
 
 # each is a module of this package with a function of the same name, imported when it is called for
 COMMANDS = tuple(name for commands in help_text.COMMANDS.values() for name in commands)
@@ -75,15 +77,27 @@ class Commands(TyperGroup):
         except MemoryError as error:
             complain(f"not enough memory: {str(error) or 'ask for less'}")
             raise typer.Exit(FAILED) from error
+        except RuntimeError as error:
+            if "allocate" not in str(error) and "out of memory" not in str(error):  # as torch says it
+                raise
+            complain(f"not enough memory: {in_one_line(error)}")
+            raise typer.Exit(FAILED) from error
         except OSError as error:
-            complain(f"cannot write the output: {(error.strerror or str(error)).lower()}")
+            complain(_of_system(error))
             _write_no_more()
             raise typer.Exit(FAILED) from error
 
 
+def _of_system(error: OSError) -> str:
+    """What the system refused: to use a file that it names, or to write the output."""
+    what = "write the output" if error.filename is None else f"use {os.fsdecode(error.filename)[:200]}"
+    return f"cannot {what}: {(error.strerror or str(error)).lower()}"
+
+
 def _write_no_more() -> None:
     """Send what is still buffered nowhere, so that Python's own farewell cannot fail on it."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with contextlib.suppress(io.UnsupportedOperation):  # no file of the system: nothing is flushed at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 app = typer.Typer(
@@ -133,7 +147,7 @@ def main() -> None:
         _write_no_more()
         code = DONE
     except OSError as error:  # the help could not be written
-        complain(f"cannot write the output: {(error.strerror or str(error)).lower()}")
+        complain(_of_system(error))
         _write_no_more()
         code = FAILED
     except Exception as error:

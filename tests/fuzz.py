@@ -1,0 +1,264 @@
+"""`python -m tests.fuzz --minutes 10`: the command line fed with damaged files, odd options and hostile text, until it breaks.
+
+A command may end in 0 to 3, with at most a few lines on stderr; a traceback, a warning, a control character that gets
+through, a hang or a process that dies is a find. Finds are kept in tests/fuzz_finds.jsonl, which a test plays again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import io
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer.main
+
+FINDS = Path(__file__).with_name("fuzz_finds.jsonl")
+SECONDS = 20  # of processor time: a command that takes more hangs
+MEMORY = 6 << 30  # bytes of address space
+STEERING = {
+    *map(chr, (*range(9), *range(11, 32), *range(127, 160))),
+    *"\u200e\u200f\u202a\u202b\u202d\u202e\u2028\u2066",
+}
+
+NUMBERS = (
+    "0",
+    "-1",
+    "1",
+    "2",
+    "3",
+    "1e308",
+    "nan",
+    "-inf",
+    str(2**63),
+    str(10**23),
+    "",
+    "٣",
+    "0.5",
+    "9" * 5000,
+    "1:2",
+    "0-5",
+)
+WORDS = ("all", "first", "words", "chars", "demo", "random", "dot", "lines", "mean", "max", "rollout", "value-norm", "entropy",
+         "weights", "scores,weights", "json", "png,json", "Alice", "-", "6x4", "viridis", "cpu", "sinusoidal", "local")  # fmt: skip
+TEXTS = ("Alice will eat pizza", "a", "", " ", "\x1b]0;x\x07", "\u202eabc", "\udcff", "x" * 3000, "Zebras [MASK] ____", "日本 🍕\u200d",
+         "line\n\nline\r\n# head\n", "=1+1 @x -y", "word " * 600, "{{data}} $x^$ <b>", "a\0b")  # fmt: skip
+
+# a case: the arguments, the files beside them and standard input
+Case = dict[str, Any]
+
+
+def samples() -> dict[str, bytes]:
+    """Sound files of every kind, to be damaged."""
+    from safetensors.numpy import save
+
+    import attnctl
+    from attnctl.formats.trace_npz import write_trace_npz
+    from attnctl.models.builtin.bundled import path_of
+
+    trace: Any = attnctl.attend("Alice will eat", "random", causal=True, heads=2)
+    npz, npy = io.BytesIO(), io.BytesIO()
+    write_trace_npz(trace, npz)
+    np.save(npy, np.eye(3, dtype=np.float32))
+    small = {name: np.ones((1, 8, 4), np.float32) for name in ("W_Q", "W_K", "W_V")}
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": [],
+        "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"},
+    }
+    return {
+        "t.json": trace.to_json().encode(),
+        "t.npz": npz.getvalue(),
+        "w.npy": npy.getvalue(),
+        "w.csv": b",Alice,will\nAlice,1,0\nwill,.5,.5\n",
+        "m.safetensors": save(small, {"n_heads": "1", "scale": "0.5"}),
+        "demo.safetensors": path_of("demo").read_bytes(),
+        "tok.json": json.dumps(tokenizer).encode(),
+        "s.csv": b"name,start,end\na,0,5\nb,6,9\n",
+        "in.txt": b"Alice will eat\nBob likes tea\n",
+        "in.csv": b"id,text\n1,Alice will eat\n2,Bob\n",
+        "in.jsonl": b'{"text": "Alice", "id": 1, "options": {"seed": 2}}\n"Bob likes tea"\n',
+    }
+
+
+def damaged(rng: random.Random, data: bytes) -> bytes:
+    """The bytes cut, overwritten, doubled or with numbers exchanged."""
+    out = bytearray(data)
+    for _ in range(rng.choice((0, 1, 1, 2, 8))):
+        at = rng.randrange(len(out) + 1) if out else 0
+        match rng.randrange(6):
+            case 0:
+                del out[at:]
+            case 1:
+                out[at : at + 1] = bytes([rng.randrange(256)])
+            case 2:
+                out[at:at] = out[at : at + rng.randrange(1, 64)]
+            case 3:
+                del out[at : at + rng.randrange(1, 16)]
+            case 4:
+                out[at:at] = rng.choice(
+                    (b"\xff", b"\0" * 8, b"-1", b"1e999", b"null", b"[[[[", b"\r", b"\xed\xa0\x80", b"9" * 30)
+                )
+            case _:
+                out[at : at + 8] = rng.randbytes(8)
+    return bytes(out)
+
+
+def case_of(rng: random.Random, commands: dict[str, list[Any]], files: dict[str, bytes]) -> Case:
+    """A command with a few of its arguments and options set to anything."""
+    name = rng.choice(list(commands))
+    known = commands[name]
+    arguments: list[str] = []
+    for parameter in known:
+        if parameter.param_type_name == "argument" and (parameter.required or rng.random() < 0.7):
+            arguments.append(value_of(rng, files))
+    options = [parameter for parameter in known if parameter.param_type_name == "option" and parameter.name != "help"]
+    for parameter in rng.sample(options, min(len(options), rng.choice((0, 1, 1, 2, 3, 5)))):
+        flag = rng.choice([*parameter.opts, *parameter.secondary_opts])
+        arguments += [flag] if parameter.is_flag else [f"{parameter.opts[-1]}={value_of(rng, files)}"]
+    if name == "train":
+        arguments += ["--steps=1", "--batch-size=2"]
+    if name == "view":
+        arguments += ["--no-open"]
+    used = {part: damaged(rng, data) for part, data in files.items() if any(part in argument for argument in arguments)}
+    stdin = damaged(rng, rng.choice(list(files.values()))) if "-" in arguments else b""
+    return {
+        "arguments": [name, *arguments],
+        "files": {part: base64.b64encode(data).decode() for part, data in used.items()},
+        "stdin": base64.b64encode(stdin).decode(),
+    }
+
+
+def value_of(rng: random.Random, files: dict[str, bytes]) -> str:
+    return rng.choice(
+        rng.choice((NUMBERS, WORDS, TEXTS, tuple(files), ("out.png", "out.json", "out.svg", "out", "out.html")))
+    )
+
+
+def played(case: Case) -> str | None:
+    """What is wrong with how a case ends, or None: run in a process of its own, in a fresh folder, within limits."""
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as told:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads: what is played first has none yet
+            child = os.fork()
+        if child == 0:
+            try:
+                os.chdir(folder)
+                for name, data in case["files"].items():
+                    Path(name).write_bytes(base64.b64decode(data))
+                found = _in_process(case["arguments"], base64.b64decode(case["stdin"]))
+                told.write((found or "").encode(errors="backslashreplace"))
+                told.flush()
+            finally:
+                os._exit(0)
+        deadline = time.monotonic() + 10 * SECONDS
+        while (status := os.waitpid(child, os.WNOHANG)) == (0, 0):
+            if time.monotonic() > deadline:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                return "it hangs"
+            time.sleep(0.002)
+        if os.WIFSIGNALED(status[1]):
+            return f"it died of signal {os.WTERMSIG(status[1])}"
+        told.seek(0)
+        return told.read().decode() or None
+
+
+def _in_process(arguments: list[str], stdin: bytes) -> str | None:
+    import webbrowser
+
+    from attnctl.cli import main
+
+    webbrowser.open = lambda *_, **__: True  # type: ignore[assignment]
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))  # whose signal ends the process
+    sys.argv = ["attnctl", *arguments]
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
+    sys.stdin, sys.stdout, sys.stderr = io.TextIOWrapper(io.BytesIO(stdin), "utf-8"), out, err
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        return traceback.format_exc(limit=-4)
+    out.flush()
+    err.flush()
+    said = [stream.buffer.getvalue().decode(errors="replace") for stream in (out, err)]  # type: ignore[attr-defined]
+    if code not in (0, 1, 2, 3):
+        return f"exit code {code}: {said[1][:500]}"
+    for text in said:
+        if found := STEERING & set(text):
+            return f"control characters {ascii(found)} in {ascii(text[:300])}"
+    if "Traceback" in said[1] or "Warning" in said[1] or "a bug of attnctl" in said[1]:
+        return said[1][:1000]
+    return None
+
+
+def commands_of() -> dict[str, list[Any]]:
+    """The parameters of every command, from Typer's own lists."""
+    from attnctl.cli import COMMANDS, app
+
+    group: Any = typer.main.get_command(app)
+    return {name: group.get_command(None, name).params for name in COMMANDS}
+
+
+def kept() -> Iterator[Case]:
+    """The finds of before."""
+    for line in FINDS.read_text(encoding="utf-8").splitlines() if FINDS.exists() else []:
+        yield json.loads(line)
+
+
+def fuzz(seconds: float, seed: int, report: Callable[[Case, str], None]) -> int:
+    """Play cases for so long; `report` is called with each find. → how many were played."""
+    rng, files, commands = random.Random(seed), samples(), commands_of()
+    end, count = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        case = case_of(rng, commands, files)
+        if (found := played(case)) is not None:
+            report(case, found)
+        count += 1
+    return count
+
+
+def main() -> None:
+    """Fuzz for some minutes, tell each find once, and keep it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=None)
+    given = parser.parse_args()
+    seed = random.randrange(2**32) if given.seed is None else given.seed
+    seen: set[str] = set()
+
+    def report(case: Case, found: str) -> None:
+        key = found.strip().splitlines()[-1][:80]
+        if key in seen:
+            return
+        seen.add(key)
+        print(f"--- attnctl {ascii(case['arguments'])}\n{found}", flush=True)
+        with FINDS.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(case | {"found": key}) + "\n")
+
+    for case in kept():
+        if (found := played(case)) is not None:
+            seen.add(found.strip().splitlines()[-1][:80])
+            print(f"--- again: attnctl {ascii(case['arguments'])}\n{found}", flush=True)
+    count = fuzz(60 * given.minutes, seed, report)
+    print(f"seed {seed}: {count} cases, {len(seen)} finds")
+    sys.exit(1 if seen else 0)
+
+
+if __name__ == "__main__":
+    main()
