@@ -87,6 +87,8 @@ def check_regular(path: str | Path) -> int:
 
     A pipe that is open already (/dev/fd/63, as the shell's <(…) makes it) passes: it has a writer, and an end.
     """
+    if "\0" in str(path):
+        raise AttnctlError(f"cannot read {path}: no file has such a name")
     with said_plainly("read", path):
         found = Path(path).stat()
     if stat.S_ISREG(found.st_mode) or (stat.S_ISFIFO(found.st_mode) and str(path).startswith(OPEN_ALREADY)):

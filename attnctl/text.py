@@ -41,6 +41,15 @@ def spoken(numbers: Any) -> str:
     return ", ".join(names if len(names) <= 8 else [*names[:3], "…", names[-1]]) or "none"
 
 
+def in_a_cell(text: str) -> str:
+    """A token as a cell of a table of text: as `shown`, and a spreadsheet takes it for no formula.
+
+    A longer text that begins with =, +, - or @ has an apostrophe before it; the sign alone is none.
+    """
+    cell = shown(text)
+    return f"'{cell}" if len(cell) > 1 and cell[0] in "=+-@" else cell
+
+
 def harmless(text: str) -> str:
     """Text of any length as it may safely be written: what `shown` makes visible, but line ends, tabs and spaces stay."""
     if text.isprintable():

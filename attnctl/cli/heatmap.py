@@ -72,7 +72,8 @@ def heatmap(
 ) -> None:
     """Draw the attention weights: queries down, keys across, one head or every layer × head.
 
-    Without -o the grid is drawn in the terminal; in a pipe it is written as numbers, tab-separated. A text of more than 512
+    Without -o the grid is drawn in the terminal; in a pipe it is written as numbers, tab-separated; a
+    token that a spreadsheet would take for a formula has an apostrophe before it. A text of more than 512
     tokens is pooled to a grid of cells; --rows and --columns look closer.
     """
     zoom, choice = Zoom(rows, columns, pool, spans), weight_choice(options)
@@ -253,17 +254,17 @@ def _colours(cmap: str) -> Colour:
 
 def table(reading: Reading) -> list[str]:
     """The weights as lines of tab-separated cells: layer, head, query, then one column a key; masked cells are empty."""
-    from attnctl.text import shown
+    from attnctl.text import in_a_cell
 
     def row(cells: Sequence[Any]) -> str:
         return "\t".join(map(str, cells))
 
-    lines = [row(["layer", "head", "query", *(shown(token.text) for token in reading.keys)])]
+    lines = [row(["layer", "head", "query", *(in_a_cell(token.text) for token in reading.keys)])]
     for layer, head, weights, mask in reading.panels():
         for i, token in enumerate(reading.queries):
             cells = [
                 "" if mask is not None and not mask[i, j] else f"{weight:.6g}"
                 for j, weight in enumerate(weights[i].tolist())
             ]
-            lines.append(row([layer, head, shown(token.text), *cells]))
+            lines.append(row([layer, head, in_a_cell(token.text), *cells]))
     return lines

@@ -22,7 +22,8 @@ def check_header(path: Path) -> None:
         try:
             _Header(file, size).walk()
         except (ValueError, struct.error) as error:
-            raise AttnctlError(f"{path} is not a sound GGUF file: {error}") from error
+            what = "it is cut short" if isinstance(error, struct.error) else error
+            raise AttnctlError(f"cannot read {path}: it is no sound GGUF file: {what}") from error
 
 
 class _Header:

@@ -51,7 +51,9 @@ const saveSvg = () => download(new Blob([svgText()], { type: "image/svg+xml" }),
 /** The weights as shown, in full, one line a query; masked cells are empty. */
 function csvText() {
   const { grid } = view;
-  const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+  const safe = (text) => (/^[=+@-]./u.test(text) ? `'${text}` : text); // no formula, where a spreadsheet reads it
+  const quote = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+  const quoted = (text) => quote(safe(text));
   const lines = [["query", ...grid.cols.map((col) => quoted(col.label))].join(",")];
   for (let i = 0; i < grid.nq; i++) {
     const cells = [quoted(grid.rows[i].label)];
