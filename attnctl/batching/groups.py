@@ -68,10 +68,10 @@ class Contacts:
     def add(self, result: Result) -> Iterator[tuple[str, bytes]]:
         """Take an item in; the pages that are full."""
         if self.form in result.made:
-            from attnctl.render.figure.contact_sheet import SHAPE, unpacked
+            from attnctl.render.figure.contact_sheet import SHAPE, unpacked_tiles
 
             self._first = result.item.number if self._first is None else self._first
-            self._tiles += list(unpacked(result.made[self.form]))
+            self._tiles += list(unpacked_tiles(result.made[self.form]))
             full = SHAPE[0] * SHAPE[1]
             while len(self._tiles) >= full:
                 yield self._made(full)
@@ -83,19 +83,19 @@ class Contacts:
         self._first, self._page = None, 0
 
     def _made(self, count: int) -> tuple[str, bytes]:
-        from attnctl.render.figure.contact_sheet import page
+        from attnctl.render.figure.contact_sheet import sheet_page
 
         tiles, self._tiles = self._tiles[:count], self._tiles[count:]
         self._page += 1
-        return f"{self.prefix}{self._first:07d}-{self._page:03d}.png", page(tiles, self.heading)
+        return f"{self.prefix}{self._first:07d}-{self._page:03d}.png", sheet_page(tiles, self.heading)
 
     def finish(self, folder: Path, files: Sequence[str]) -> None:
         """All pages as one PDF."""
-        from attnctl.render.figure.contact_sheet import pdf
+        from attnctl.render.figure.contact_sheet import sheet_pdf
 
         if files:
             pages = ((folder / name).read_bytes() for name in files)
-            write_whole(folder / "contact-sheet.pdf", lambda file: pdf(pages, file))
+            write_whole(folder / "contact-sheet.pdf", lambda file: sheet_pdf(pages, file))
 
 
 class Statistics:

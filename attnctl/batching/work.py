@@ -264,10 +264,10 @@ class Worker:
 
             return packed_rows(trace, item)
         if form == "contact-sheet":
-            from attnctl.render.figure.contact_sheet import packed, tiles
+            from attnctl.render.figure.contact_sheet import head_tiles, packed_tiles
 
             name = str(item.number if item.id is None else item.id)
-            return packed(tiles(trace, name, self.work.look.get("cmap", "viridis")))
+            return packed_tiles(head_tiles(trace, name, self.work.look.get("cmap", "viridis")))
         if form == "statistics":
             from attnctl.batching.corpus_statistics import of_trace
 

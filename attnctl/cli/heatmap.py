@@ -96,9 +96,9 @@ def heatmap(
         _show(seen, colour, title=look.title, values=look.values, log=look.log)
         return
     from attnctl.files import write_whole
-    from attnctl.render.figure.heatmap import draw
+    from attnctl.render.figure.heatmap import draw_heatmap
 
-    figure, notes = draw(seen, look)
+    figure, notes = draw_heatmap(seen, look)
     write_whole(output, pictures.figure_bytes(figure, picture))
     o.say(notes)
 

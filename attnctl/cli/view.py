@@ -231,7 +231,7 @@ def write_page(
     """
     from attnctl.files import write_whole
     from attnctl.readings.trace import Trace
-    from attnctl.render.page.document import page
+    from attnctl.render.page.document import page_html
 
     layers = [layer for trace in traces if isinstance(trace, Trace) for layer in trace.layers]
     size = sum(layer.weights.size for layer in layers if layer.weights is not None)
@@ -240,7 +240,7 @@ def write_page(
             f"{size:,} weights are too many for a page: choose layers and heads with --layer and --head, or a shorter text"
         )
     first = traces[0] if len(traces) == 2 and not how.get("over_training") else traces[-1]
-    html = page(traces, start=start_of(first, query) | (look or {}), **how)
+    html = page_html(traces, start=start_of(first, query) | (look or {}), **how)
     if target == "-":
         put(html.encode())
         return

@@ -109,7 +109,7 @@ def test_a_model_without_queries_has_no_statistics(run: Run, tmp_path: Path) -> 
 
 def test_a_tile_shows_the_weights() -> None:
     trace = record(open_model("random", causal=True), "a b c d")
-    (tile,) = contact_sheet.tiles(trace, "7")
+    (tile,) = contact_sheet.head_tiles(trace, "7")
     assert tile.shape == (*contact_sheet.TILE, 3)
     weights = trace.layers[0].weights
     assert weights is not None
@@ -119,7 +119,7 @@ def test_a_tile_shows_the_weights() -> None:
         for j in range(4):
             pixel = tile[20 + int((i + 0.5) * side), int((j + 0.5) * side)]
             assert (pixel == (colours[i, j] if j <= i else 0xF3)).all()
-    assert (contact_sheet.unpacked(contact_sheet.packed([tile, tile])) == tile).all()
+    assert (contact_sheet.unpacked_tiles(contact_sheet.packed_tiles([tile, tile])) == tile).all()
 
 
 def test_pages_and_their_pdf_hold_the_same_pixels(run: Run, tmp_path: Path) -> None:

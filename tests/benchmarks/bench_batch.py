@@ -65,7 +65,7 @@ def pictures() -> None:
     from attnctl.models import open_model
     from attnctl.readings.heatmap import read
     from attnctl.render.figure.look import Look
-    from attnctl.render.figure.raster import png
+    from attnctl.render.figure.raster import heatmap_png
     from attnctl.sources import record
 
     model = open_model("random")
@@ -82,7 +82,7 @@ def pictures() -> None:
 
     for dpi in (100, 200):
         ours, seaborns = (
-            rate(lambda t, d=dpi: png(read(t), Look(dpi=d)), traces),
+            rate(lambda t, d=dpi: heatmap_png(read(t), Look(dpi=d)), traces),
             rate(lambda t, d=dpi: theirs(t, d), traces[:8], 2),
         )
         print(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from attnctl.render.page.document import page
+from attnctl.render.page.document import page_html
 from tests.render.page.test_page import FLAGS, Tab, large
 
 
@@ -25,7 +25,7 @@ def main() -> None:
     for spread in (0.5, 1.0, 2.0, 4.0):
         trace = large(512, 12, 12, spread)
         start = time.perf_counter()
-        html = page([trace])
+        html = page_html([trace])
         made = time.perf_counter() - start
         with tempfile.TemporaryDirectory() as folder:
             options = webdriver.ChromeOptions()

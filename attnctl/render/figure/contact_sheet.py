@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
+from attnctl.arrays import Bytes
 from attnctl.readings.trace import Trace
 from attnctl.render.figure.drawing import HATCHED, INK, QUIET
 from attnctl.render.figure.heatmap import colour_map
@@ -24,7 +25,7 @@ TILE = ((PAGE[0] - HEAD - MARGIN) // SHAPE[0], (PAGE[1] - 2 * MARGIN) // SHAPE[1
 GRID, GAP = 158, 28  # pixels: the longer side of a grid, and between two tiles
 
 
-def tiles(trace: Trace, name: str, cmap: str = CMAP) -> Iterator[Any]:
+def head_tiles(trace: Trace, name: str, cmap: str = CMAP) -> Iterator[Bytes]:
     """A small grid for each layer and head of a trace, what it is written beneath: (TILE height, width, 3), uint8."""
     colours = colour_map(cmap)
     labels = Labels([name, trace.text])
@@ -41,7 +42,7 @@ def tiles(trace: Trace, name: str, cmap: str = CMAP) -> Iterator[Any]:
             yield _tile(rgb, labels, f"{name}  {trace.text}", f"0 – {most:.2f}{place}")
 
 
-def _tile(rgb: Any, labels: Labels, above: str, beneath: str) -> Any:
+def _tile(rgb: Bytes, labels: Labels, above: str, beneath: str) -> Bytes:
     tile = np.full((*TILE, 3), 255, dtype=np.uint8)  # (height, width, 3)
     scale = GRID / max(rgb.shape[:2])
     high, wide = (max(1, round(side * scale)) for side in rgb.shape[:2])
@@ -53,7 +54,7 @@ def _tile(rgb: Any, labels: Labels, above: str, beneath: str) -> Any:
     return tile
 
 
-def page(tiles: Sequence[Any], heading: str) -> bytes:
+def sheet_page(tiles: Sequence[Bytes], heading: str) -> bytes:
     """The bytes of a PNG of at most SHAPE[0] × SHAPE[1] tiles, row by row."""
     canvas = np.full((*PAGE, 3), 255, dtype=np.uint8)  # (height, width, 3)
     labels = Labels([heading])
@@ -72,8 +73,8 @@ def page(tiles: Sequence[Any], heading: str) -> bytes:
 # --- PDF ---------------------------------------------------------------------------------------------------------
 
 
-def pdf(pages: Iterable[bytes], file: IO[bytes]) -> None:
-    """Write a PDF file whose pages are PNG files as `page` makes them, one pixel for each of theirs."""
+def sheet_pdf(pages: Iterable[bytes], file: IO[bytes]) -> None:
+    """Write a PDF file whose pages are PNG files as `sheet_page` makes them, one pixel for each of theirs."""
     from matplotlib.backends.backend_pdf import PdfPages
     from matplotlib.figure import Figure
     from PIL import Image
@@ -88,11 +89,11 @@ def pdf(pages: Iterable[bytes], file: IO[bytes]) -> None:
             document.savefig(figure)
 
 
-def packed(tiles: Iterable[Any]) -> bytes:
-    """Tiles as bytes, to travel between processes; `unpacked` is the way back."""
+def packed_tiles(tiles: Iterable[Bytes]) -> bytes:
+    """Tiles as bytes, to travel between processes; `unpacked_tiles` is the way back."""
     return zlib.compress(b"".join(tile.tobytes() for tile in tiles), 1)
 
 
-def unpacked(data: bytes) -> Any:
+def unpacked_tiles(data: bytes) -> Bytes:
     """→ (tiles, TILE height, TILE width, 3)."""
     return np.frombuffer(zlib.decompress(data), dtype=np.uint8).reshape(-1, *TILE, 3)

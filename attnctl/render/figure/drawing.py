@@ -7,11 +7,12 @@ a colour, their digits shaped once.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib import ticker
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import CenteredNorm, LogNorm, Normalize
@@ -25,7 +26,7 @@ from matplotlib.transforms import Bbox, TransformedBbox
 from attnctl.arrays import Bools, Bytes
 from attnctl.render.colours import DARK_INK_FROM, LINEAR_OF_BYTE, LUMINANCE
 from attnctl.render.figure import layout
-from attnctl.render.figure.grids import UNKNOWN, Grids, Panel, Scale
+from attnctl.render.figure.grids import UNKNOWN, Grids, Panel, Scale, TextSetting
 from attnctl.render.figure.labels import LONGEST, Labels
 from attnctl.render.figure.layout import ASIDE, EDGE, LINE, Ask, Axis
 from attnctl.render.figure.look import Look
@@ -111,8 +112,9 @@ class Sheet:
             return self.look.values
         return sum(panel.array.size for panel in self.grids.panels) <= MOST_VALUES
 
-    def _text(self, x: float, y: float, text: str, size: float, **how: Any) -> None:
-        p, how = self.plan, {"color": INK, "va": "center", "ha": "center"} | how
+    def _text(self, x: float, y: float, text: str, size: float, **how: Unpack[TextSetting]) -> None:
+        p = self.plan
+        setting: dict[str, Any] = {"color": INK, "va": "center", "ha": "center", **how}
         self.figure.text(
             x / p.width,
             1 - y / p.height,
@@ -120,7 +122,7 @@ class Sheet:
             fontsize=size,
             fontproperties=self._sized(size),
             parse_math=False,
-            **how,
+            **setting,
         )
 
     def _sized(self, size: float) -> FontProperties:
@@ -128,7 +130,7 @@ class Sheet:
         font.set_size(size)
         return font
 
-    def _path(self, vertices: Any, codes: Any, **how: Any) -> None:
+    def _path(self, vertices: npt.ArrayLike, codes: Bytes, **how: Any) -> None:
         """A path whose vertices (m, 2) are in inches from the top left."""
         upright = np.asarray(vertices, dtype=float) * (1, -1) + (0, self.plan.height)  # (m, 2)
         self.figure.add_artist(PathPatch(Path(upright, codes), transform=self.figure.dpi_scale_trans, **how))
@@ -142,7 +144,7 @@ class Sheet:
                 vertices, codes, facecolor="none", edgecolor=colour, linewidth=width, capstyle="butt", zorder=LINES
             )
 
-    def _image(self, left: float, top: float, width: float, height: float, rgba: Any, fine: bool = False) -> None:
+    def _image(self, left: float, top: float, width: float, height: float, rgba: Bytes, fine: bool = False) -> None:
         """Colours (rows, columns, 4), uint8, as a picture: the few cells are coloured, not its many pixels."""
         box = Bbox.from_bounds(left, self.plan.height - top - height, width, height)
         picture = BboxImage(
@@ -204,7 +206,7 @@ class Sheet:
             if self.look.values or size >= LEAST_VALUE:
                 self._values(texts, left, top, colours, size)
 
-    def _values(self, texts: Sequence[str], left: float, top: float, colours: Any, size: float) -> None:
+    def _values(self, texts: Sequence[str], left: float, top: float, colours: Bytes, size: float) -> None:
         """The weights in their cells, but where these are transparent: one path for dark ink, one for light."""
         (w, h), n_k = self.plan.cell, colours.shape[1]
         bright, shown = bright_and_shown(colours)
@@ -235,7 +237,7 @@ class Sheet:
 
     def _key_labels(self, left: float, top: float) -> Iterator[tuple[float, float, float, float]]:
         axis, w = self.plan.keys, self.plan.cell[0]
-        how: dict[int, dict[str, Any]] = {
+        how: dict[int, TextSetting] = {
             0: {"ha": "center", "va": "baseline"},
             45: {"ha": "left", "va": "baseline", "rotation": 45, "rotation_mode": "anchor"},
             90: {"ha": "left", "va": "center_baseline", "rotation": 90, "rotation_mode": "anchor"},
@@ -300,7 +302,7 @@ def _ticks(scale: Normalize, height: float) -> list[tuple[float, str]]:
     if isinstance(scale, LogNorm):
         places = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         marks = (1, 2, 5) if len(places) <= 4 else (1,)
-        at: Any = [mark * 10.0**place for place in places for mark in marks]
+        at: Iterable[float] = [mark * 10.0**place for place in places for mark in marks]
     else:
         if isinstance(scale, CenteredNorm):
             low, high = -float(scale.halfrange), float(scale.halfrange)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from attnctl.readings.heatmap import Reading, read
 from attnctl.readings.trace import Trace
 from attnctl.render.figure.grids import Drawing
-from attnctl.render.figure.heatmap import draw
+from attnctl.render.figure.heatmap import draw_heatmap
 from attnctl.render.figure.look import PLAIN, Look
 from attnctl.render.figure.saving import png
 
@@ -52,7 +52,7 @@ def strip(run: Evolution, look: Look = PLAIN) -> Drawing:
         weights={(run.layer, at): reading.weights[run.layer, run.head] for at, reading in enumerate(readings)},
         names=tuple(f"step {run.steps[at]:,}" for at in shown),
     )
-    return draw(together, _on_one_scale(look, f"{run.place}, over training"))
+    return draw_heatmap(together, _on_one_scale(look, f"{run.place}, over training"))
 
 
 def moving(run: Evolution, look: Look = PLAIN) -> tuple[bytes, tuple[str, ...]]:
@@ -65,7 +65,7 @@ def moving(run: Evolution, look: Look = PLAIN) -> tuple[bytes, tuple[str, ...]]:
     for at, step in enumerate(run.steps):
         # a title as wide in every frame, so that all have the same size
         width = len(f"{run.steps[-1]:,}")
-        drawing = draw(run.reading(at), _on_one_scale(look, f"{run.place}, step {step:>{width},}"))
+        drawing = draw_heatmap(run.reading(at), _on_one_scale(look, f"{run.place}, step {step:>{width},}"))
         notes = drawing.notes
         frames.append(Image.open(io.BytesIO(png(drawing.figure))).convert("RGB"))
     size = max(frame.width for frame in frames), max(frame.height for frame in frames)

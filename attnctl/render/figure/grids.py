@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from matplotlib.colors import CenteredNorm, Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
@@ -65,6 +65,16 @@ class Grids:
     def masked(self) -> bool:
         """Whether a cell is hatched."""
         return any(panel.mask is not None and not panel.mask.all() for panel in self.panels)
+
+
+class TextSetting(TypedDict, total=False):
+    """How a text is set, in the words of matplotlib."""
+
+    color: str
+    ha: str
+    va: str
+    rotation: float
+    rotation_mode: str
 
 
 class Drawing(NamedTuple):

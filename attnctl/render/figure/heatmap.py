@@ -39,10 +39,10 @@ def figure_of_trace(
     """
     names = (drop,) if isinstance(drop, str) else drop
     reading = read(trace, layers=layers, heads=heads, drop=names, renormalise=renormalise)
-    return draw(reading, Look(**look)).figure
+    return draw_heatmap(reading, Look(**look)).figure
 
 
-def draw(reading: Reading, look: Look = PLAIN) -> Drawing:
+def draw_heatmap(reading: Reading, look: Look = PLAIN) -> Drawing:
     """Weights as a picture: queries down, keys across. Raises AttnctlError for weights that have no such colours."""
     return drawing_of(grids_of_reading(reading, look), look)
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 
+from attnctl.arrays import Bytes
 from attnctl.render.figure.labels import BASE
 
+Doubles = npt.NDArray[np.float64]
 HEIGHT = 0.73  # of a digit at one point of size
 
 
 @lru_cache(maxsize=4096)
-def outline(text: str) -> tuple[Any, Any]:
+def outline(text: str) -> tuple[Doubles, Bytes]:
     """The outline of a number: vertices (m, 2) at one point of size, y down, centred on the origin, and path codes (m,)."""
     vertices, codes, x = [], [], 0.0
     for char in text:
@@ -27,7 +29,7 @@ def outline(text: str) -> tuple[Any, Any]:
 
 
 @lru_cache(maxsize=64)
-def _character(char: str) -> tuple[Any, Any, float]:
+def _character(char: str) -> tuple[Doubles, Bytes, float]:
     """One character's vertices (m, 2) at one point of size, its codes, and how far it moves what follows."""
     shape = _at_100(char)
     moves = (_at_100(char + "0").get_extents().x1 - _at_100("0").get_extents().x1) / 100

@@ -11,9 +11,10 @@ import struct
 import zlib
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -22,14 +23,16 @@ from matplotlib.path import Path
 from matplotlib.text import Text
 from matplotlib.transforms import IdentityTransform
 
+from attnctl.arrays import Bytes
 from attnctl.readings.heatmap import Reading
 from attnctl.render.figure.drawing import HATCHED, INK, PAPER, Sheet, bright_and_shown
-from attnctl.render.figure.heatmap import draw, grids_of_reading
+from attnctl.render.figure.grids import TextSetting
+from attnctl.render.figure.heatmap import draw_heatmap, grids_of_reading
 from attnctl.render.figure.look import Look
 from attnctl.render.figure.numerals import HEIGHT, outline
-from attnctl.render.figure.saving import plain_settings
-from attnctl.render.figure.saving import png as figure_png
+from attnctl.render.figure.saving import plain_settings, png
 
+Inks = npt.NDArray[np.uint16]  # a colour for each cell, or one for all: red, green, blue
 DIGIT, POINT = 0.637, 0.318  # widths at one point of size: of a digit, and what the point is narrower
 LEAST_CELL = 3.0  # pixels: smaller cells need the smoothing of matplotlib's own images
 
@@ -37,19 +40,19 @@ LEAST_CELL = 3.0  # pixels: smaller cells need the smoothing of matplotlib's own
 class Stamp(NamedTuple):
     """Ink on nothing: alpha (height, width) 0 to 255, and where its anchor stands from its top left corner."""
 
-    alpha: Any
+    alpha: Bytes
     x: int
     y: int
 
 
-def png(reading: Reading, look: Look) -> tuple[bytes, tuple[str, ...]]:
-    """The picture of `heatmap.draw` as the bytes of a PNG file, and its notes."""
+def heatmap_png(reading: Reading, look: Look) -> tuple[bytes, tuple[str, ...]]:
+    """The picture of `draw_heatmap` as the bytes of a PNG file, and its notes."""
     with plain_settings():
         sheet = Raster(grids_of_reading(reading, look), look)
         sheet.draw()
     if sheet.too_fine:
-        drawing = draw(reading, look)
-        return figure_png(drawing.figure), drawing.notes
+        drawing = draw_heatmap(reading, look)
+        return png(drawing.figure), drawing.notes
     return encoded(sheet.canvas, sheet.dpi), sheet.labels.notes
 
 
@@ -67,7 +70,7 @@ class Raster(Sheet):
         if not self.too_fine:
             super().draw()
 
-    def _text(self, x: float, y: float, text: str, size: float, **how: Any) -> None:
+    def _text(self, x: float, y: float, text: str, size: float, **how: Unpack[TextSetting]) -> None:
         ink = how.pop("color", INK)
         stamp = lettering(text, size, self.dpi, tuple(self.labels.family), **how)
         press(self.canvas, stamp, round(x * self.dpi), round(y * self.dpi), ink)
@@ -86,7 +89,7 @@ class Raster(Sheet):
             region = self.canvas[band, ends] if across else self.canvas[ends, band]
             region[...] = _mixed(region, ink, alpha[:, None, None] if across else alpha[None, :, None])
 
-    def _image(self, left: float, top: float, width: float, height: float, rgba: Any, fine: bool = False) -> None:
+    def _image(self, left: float, top: float, width: float, height: float, rgba: Bytes, fine: bool = False) -> None:
         x, y, w, h = (round(at * self.dpi) for at in (left, top, width, height))
         region = self.canvas[y : y + h, x : x + w]
         h, w = region.shape[:2]
@@ -106,7 +109,7 @@ class Raster(Sheet):
         times = -(-h // tile.shape[0]), -(-w // tile.shape[1]), 1
         region[...] = np.tile(tile, times)[: region.shape[0], : region.shape[1]]
 
-    def _values(self, texts: Sequence[str], left: float, top: float, colours: Any, size: float) -> None:
+    def _values(self, texts: Sequence[str], left: float, top: float, colours: Bytes, size: float) -> None:
         n_k, bright, shown = colours.shape[1], *bright_and_shown(colours)
         w, h = (side * self.dpi for side in self.plan.cell)
         x, y = left * self.dpi + w / 2, top * self.dpi + h / 2
@@ -138,11 +141,11 @@ class Raster(Sheet):
 
 
 @lru_cache(maxsize=64)
-def _bytes(colour: str) -> Any:
+def _bytes(colour: str) -> Inks:
     return np.array([round(255 * part) for part in to_rgb(colour)], dtype=np.uint16)  # (3,)
 
 
-def press(canvas: Any, stamp: Stamp, x: int, y: int, colour: str) -> None:
+def press(canvas: Bytes, stamp: Stamp, x: int, y: int, colour: str) -> None:
     """Ink of a colour on canvas (height, width, 3), through a stamp whose anchor is put on pixel (x, y)."""
     left, top = x - stamp.x, y - stamp.y
     skip_x, skip_y = max(0, -left), max(0, -top)
@@ -151,14 +154,14 @@ def press(canvas: Any, stamp: Stamp, x: int, y: int, colour: str) -> None:
     region[...] = _mixed(region, _bytes(colour), alpha[..., None])
 
 
-def _mixed(under: Any, ink: Any, alpha: Any) -> Any:
+def _mixed(under: Bytes, ink: Inks, alpha: Bytes) -> Bytes:
     """Ink over what is there, alpha 0 to 255; all broadcast → uint8."""
     share = alpha.astype(np.uint16)
     share += share >> 7  # 0 to 256: what follows is then a shift
     return ((under * (256 - share) + ink * share + 128) >> 8).astype(np.uint8)
 
 
-def _covered(low: float, high: float) -> tuple[int, Any]:
+def _covered(low: float, high: float) -> tuple[int, Bytes]:
     """The first pixel that a stretch touches, and how much of each it covers, 0 to 255."""
     first, last = int(np.floor(low)), int(np.ceil(high))
     edges = np.arange(first, last)  # (pixels,)
@@ -173,30 +176,18 @@ _renderer: Any = RendererAgg  # which has no types
 
 
 @lru_cache(maxsize=4)
-def _easel(dpi: float) -> Any:
-    figure = Figure(dpi=dpi)
-    FigureCanvasAgg(figure)
-    return figure
+def _easel(dpi: float) -> Any:  # which has no types
+    return FigureCanvasAgg(Figure(dpi=dpi))
 
 
 @lru_cache(maxsize=8192)
-def lettering(
-    text: str,
-    size: float,
-    dpi: float,
-    family: tuple[str, ...],
-    *,
-    rotation: float = 0,
-    rotation_mode: str = "default",
-    ha: str = "center",
-    va: str = "center",
-) -> Stamp:
+def lettering(text: str, size: float, dpi: float, family: tuple[str, ...], **how: Unpack[TextSetting]) -> Stamp:
     """A text as matplotlib sets it, around its anchor."""
-    figure = _easel(dpi)
-    label = Text(0, 0, text, fontsize=size, family=list(family), rotation=rotation, ha=ha, va=va, parse_math=False)
-    label.set_rotation_mode(cast(Any, rotation_mode))
-    label.set_figure(figure)
-    extent = label.get_window_extent(figure.canvas.get_renderer())
+    easel = _easel(dpi)
+    setting: dict[str, Any] = {"ha": "center", "va": "center", **how}
+    label = Text(0, 0, text, fontsize=size, family=list(family), parse_math=False, **setting)
+    label.set_figure(easel.figure)
+    extent = label.get_window_extent(easel.get_renderer())
     x, y = (2 - int(np.floor(low)) for low in (extent.x0, extent.y0))
     renderer: Any = _renderer(int(np.ceil(extent.width)) + 5, int(np.ceil(extent.height)) + 5, dpi)
     label.set_position((x, y))
@@ -220,7 +211,7 @@ def _number(text: str, size: float, dpi: float, longest: int, half_x: bool, half
 
 
 @lru_cache(maxsize=4)
-def _hatching(dpi: float) -> Any:
+def _hatching(dpi: float) -> Bytes:
     """A square inch of the pattern that says "masked" → (dpi, dpi, 3)."""
     figure = Figure(figsize=(1, 1), dpi=dpi)
     canvas: Any = FigureCanvasAgg(figure)
@@ -235,7 +226,7 @@ def _hatching(dpi: float) -> Any:
 # --- PNG ---------------------------------------------------------------------------------------------------------
 
 
-def encoded(canvas: Any, dpi: float) -> bytes:
+def encoded(canvas: Bytes, dpi: float) -> bytes:
     """The bytes of a PNG file of canvas (height, width, 3), quickly: rows as differences, lightly deflated."""
     high, wide = canvas.shape[:2]
     flat = canvas.reshape(high, -1)  # (height, 3 · width)

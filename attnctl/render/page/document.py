@@ -13,8 +13,8 @@ import json
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
+from attnctl.formats.json_documents import Document
 from attnctl.readings.alignment import aligned_tokens
 from attnctl.readings.exact_blocks import ExactBlock
 from attnctl.readings.overview import Overview
@@ -30,13 +30,13 @@ SCRIPTS = (  # in the order in which they stand in the page
 )  # fmt: skip
 
 
-def page(
+def page_html(
     traces: Sequence[Trace | Overview],
     *,
     exact: Sequence[ExactBlock] = (),
     labels: Sequence[str] | None = None,
     over_training: bool = False,
-    start: dict[str, Any] | None = None,
+    start: Document | None = None,
     title: str | None = None,
     max_bytes: int = 40_000_000,
 ) -> str:
@@ -91,7 +91,7 @@ def headline(traces: Sequence[Trace | Overview]) -> str:
     return f"{text[:80]}{'…' if len(text) > 80 else ''} · attnctl"
 
 
-def maps() -> dict[str, Any]:
+def maps() -> Document:
     """The colour maps, as stops, for a light and a dark page."""
     return {
         "heat": {"light": colours.HEAT_ON_LIGHT, "dark": colours.HEAT_ON_DARK},
@@ -100,7 +100,7 @@ def maps() -> dict[str, Any]:
     }
 
 
-def assemble(document: dict[str, Any], blobs: Blobs, title: str) -> str:
+def assemble(document: Document, blobs: Blobs, title: str) -> str:
     """The file: the template with the style, the script, the data and the policy that allows just these put in."""
     style, script = _read("page.css"), "\n".join(_read(name) for name in SCRIPTS)
     parts = {
@@ -131,7 +131,7 @@ def _digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def as_data(document: dict[str, Any]) -> str:
+def as_data(document: Document) -> str:
     """JSON that may stand inside a <script> element: pure ASCII, and no sign that HTML could read as its own."""
     text = json.dumps(document, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
@@ -155,7 +155,7 @@ def frame(trace: Trace, height: int = 760, max_bytes: int = 8_000_000) -> str:
             else "no weights"
         )
         return f"<p>{html.escape(said)}</p>"
-    inside = html.escape(page([trace], max_bytes=max_bytes), quote=True)
+    inside = html.escape(page_html([trace], max_bytes=max_bytes), quote=True)
     return (
         f'<iframe srcdoc="{inside}" sandbox="allow-scripts allow-downloads" title="attention, by attnctl" '
         f'style="width:100%;height:{height}px;border:0"></iframe>'

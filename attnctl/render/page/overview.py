@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from attnctl.errors import AttnctlError
+from attnctl.formats.json_documents import Document
 from attnctl.readings.exact_blocks import ExactBlock, strongest_links
 from attnctl.readings.overview import Grid, Overview
 from attnctl.render.page.packing import Blobs, described, pack_thumbnails, packed_tokens
@@ -23,7 +23,7 @@ POOLS = {
 }
 
 
-def pack_overview(overview: Overview, label: str, blobs: Blobs, exact: Sequence[ExactBlock] = ()) -> dict[str, Any]:
+def pack_overview(overview: Overview, label: str, blobs: Blobs, exact: Sequence[ExactBlock] = ()) -> Document:
     """What the page reads of an overview. Raises AttnctlError where it has no grid."""
     grid = overview.grid
     if grid is None or not grid.weights:
@@ -62,9 +62,7 @@ def pack_overview(overview: Overview, label: str, blobs: Blobs, exact: Sequence[
     }
 
 
-def _head(
-    overview: Overview, grid: Grid, layer: int, head: int, blobs: Blobs, exact: Sequence[ExactBlock]
-) -> dict[str, Any]:
+def _head(overview: Overview, grid: Grid, layer: int, head: int, blobs: Blobs, exact: Sequence[ExactBlock]) -> Document:
     weights = np.ascontiguousarray(grid.weights[layer, head], dtype="<f4")  # (rows, columns)
     own = [block for block in exact if (block.layer, block.head) == (layer, head)]
     links = overview.links.get((layer, head))
@@ -81,7 +79,7 @@ def _head(
     }
 
 
-def _focus(layers: Sequence[dict[str, Any]]) -> dict[str, int]:
+def _focus(layers: Sequence[Document]) -> dict[str, int]:
     """What is chosen at first: the most telling link of the first head that has one."""
     for part in layers:
         for head in part["heads"]:

@@ -7,13 +7,13 @@ import hashlib
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from attnctl import steps
+from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError
+from attnctl.formats.json_documents import Document
 from attnctl.readings import measures
 from attnctl.readings.trace import LayerTrace, ModelInfo, Trace
 from attnctl.text import shown
@@ -62,7 +62,7 @@ def squeezed(data: bytes) -> bytes:
     return zlib.compress(data, 6 if len(data) < 200_000 else 4)
 
 
-def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: Budget, walked: bool = True) -> dict[str, Any]:
+def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: Budget, walked: bool = True) -> Document:
     """What the page reads of a trace. Raises AttnctlError where it holds no weights."""
     if not trace.layers or any(layer.weights is None for layer in trace.layers):
         raise AttnctlError("this trace holds no weights to look at: write it without narrowing its steps")
@@ -86,7 +86,7 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: Budget, walked: b
     }
 
 
-def described(info: ModelInfo, default_scale: bool = False) -> dict[str, Any]:
+def described(info: ModelInfo, default_scale: bool = False) -> Document:
     """The model in a few facts."""
     names = (
         "kind",
@@ -105,7 +105,7 @@ def described(info: ModelInfo, default_scale: bool = False) -> dict[str, Any]:
     return {"name": shown(info.name), "defaultScale": default_scale} | facts
 
 
-def packed_tokens(tokens: tuple[Token, ...], text: str) -> dict[str, Any]:
+def packed_tokens(tokens: tuple[Token, ...], text: str) -> Document:
     """The tokens' labels, which are special, which follow without a space, and which word each belongs to."""
     return {
         "labels": [shown(token.text) + "†" * token.unknown for token in tokens],
@@ -129,13 +129,13 @@ def _touches(before: Token, token: Token, text: str) -> bool:
     return before.end == token.start and 0 < token.start < len(text) and not blank
 
 
-def packed_steps(trace: Trace) -> dict[str, Any]:
+def packed_steps(trace: Trace) -> Document:
     """The words of the steps, as `explain` says them: once for all heads that share them."""
-    lists: list[Any] = []
+    lists: list[list[Document]] = []
     of: dict[str, int] = {}
-    whole: list[Any] = []
+    whole: list[Document] = []
     for head in sorted({head for layer in trace.layers for head in layer.heads}):
-        of_layer: dict[int, list[Any]] = {}
+        of_layer: dict[int, list[Document]] = {}
         for step in steps.walk(trace, [head]):
             words = {"name": step.name, "title": step.title, "formula": step.formula, "sentence": step.sentence}
             if step.head is not None and step.layer is not None:
@@ -149,7 +149,7 @@ def packed_steps(trace: Trace) -> dict[str, Any]:
     return {"lists": lists, "of": of, "whole": whole}
 
 
-def weight_grids(trace: Trace) -> list[npt.NDArray[np.float32]]:
+def weight_grids(trace: Trace) -> list[Floats]:
     """The weights of every head, layer by layer: (n_q, n_k) each."""
     return [grid for layer in trace.layers if layer.weights is not None for grid in layer.weights]
 
@@ -157,7 +157,7 @@ def weight_grids(trace: Trace) -> list[npt.NDArray[np.float32]]:
 # --- arrays ------------------------------------------------------------------------------------------------------
 
 
-def pack_layer(layer: LayerTrace, blobs: Blobs, levels: int, details: tuple[str, ...]) -> dict[str, Any]:
+def pack_layer(layer: LayerTrace, blobs: Blobs, levels: int, details: tuple[str, ...]) -> Document:
     """One layer: its heads' weights, each a block of its own, its mask, and the details that fit."""
     assert layer.weights is not None
     heads = []
@@ -182,7 +182,7 @@ def pack_layer(layer: LayerTrace, blobs: Blobs, levels: int, details: tuple[str,
     }
 
 
-def pack_weights(weights: npt.NDArray[np.float32], levels: int, blobs: Blobs) -> dict[str, Any]:
+def pack_weights(weights: Floats, levels: int, blobs: Blobs) -> Document:
     """Weights (n_q, n_k) as float32 (levels 0), or as whole numbers c with weight = top · (c / levels)²."""
     if not levels:
         return {"blob": blobs.add(weights.tobytes())}
@@ -190,7 +190,7 @@ def pack_weights(weights: npt.NDArray[np.float32], levels: int, blobs: Blobs) ->
     return {"blob": blobs.add(coded(weights, levels)), "top": top}
 
 
-def coded(weights: npt.NDArray[np.float32], levels: int) -> bytes:
+def coded(weights: Floats, levels: int) -> bytes:
     """The whole numbers of `pack_weights`: one byte each up to 255, else all low bytes and then all high bytes."""
     top = float(weights.max(initial=0.0)) or 1.0
     codes = np.rint(np.sqrt(weights / np.float32(top)) * np.float32(levels))  # (n_q, n_k)
@@ -228,7 +228,7 @@ def _has(trace: Trace, name: str) -> bool:
     return any(getattr(layer, name) is not None for layer in trace.layers)
 
 
-def pack_thumbnails(grids: Iterable[npt.NDArray[Any]], blobs: Blobs) -> dict[str, Any]:
+def pack_thumbnails(grids: Iterable[Floats], blobs: Blobs) -> Document:
     """A small picture of every head's grid, in their order: square roots of pooled weights, each a share of its own top."""
     pictures = []
     for grid in grids:
@@ -240,13 +240,15 @@ def pack_thumbnails(grids: Iterable[npt.NDArray[Any]], blobs: Blobs) -> dict[str
     return {"blob": blobs.add(np.stack(pictures).tobytes()), "rows": rows, "columns": columns}
 
 
-def pooled(grid: npt.NDArray[Any], side: int = THUMBNAIL) -> npt.NDArray[Any]:
-    """`grid` (n_q, n_k) with neighbours averaged until no side is longer than `side`: (≤ side, ≤ side)."""
+def pooled(weights: Floats, side: int = THUMBNAIL) -> Floats:
+    """Weights (n_q, n_k) with neighbours averaged until no side is longer than `side`: (≤ side, ≤ side)."""
+    grid = weights
     for axis in (0, 1):
         n = grid.shape[axis]
         if n > side:
             edges = np.arange(side) * n // side  # (side,)
             counts = np.diff(np.append(edges, n))  # (side,)
             shape = (-1, 1) if axis == 0 else (1, -1)
-            grid = np.add.reduceat(grid, edges, axis=axis) / counts.reshape(shape).astype(np.float32)
+            sums = np.add.reduceat(grid, edges, axis=axis)  # (≤ side, …)
+            grid = np.asarray(sums / counts.reshape(shape), dtype=np.float32)
     return grid

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from rich.cells import cell_len
@@ -12,6 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.style import Style
 from rich.text import Text
 
+from attnctl.arrays import Bools, Floats
 from attnctl.readings.heatmap import Reading, log_span, span
 from attnctl.render.terminal.number_grid import DIM, MASKED, Grid, label, label_fit, padded, painted, viridis
 
@@ -63,17 +63,17 @@ class Blocks:
                 yield from self._panel(_seen(weights, mask), width)
         yield from self._legend()
 
-    def _shares(self, weights: Any) -> Any:
+    def _shares(self, weights: Floats) -> Floats:
         """Weights (rows, columns), NaN where masked, as places on the colour scale: 0 to 1."""
         low, high = self.low, self.high
         if self.log:
             clipped = np.clip(weights, low, high)  # (rows, columns)
-            return np.log(clipped / low) / math.log(high / low)  # (rows, columns)
+            return np.asarray(np.log(clipped / low) / math.log(high / low), np.float32)  # (rows, columns)
         return (weights - low) / (high - low)  # (rows, columns)
 
     # --- one panel, as large as it can be ------------------------------------------------------------------------
 
-    def _panel(self, weights: Any, width: int) -> Iterator[Text]:
+    def _panel(self, weights: Floats, width: int) -> Iterator[Text]:
         n_q, n_k = weights.shape
         names = [label(token, max(6, width // 5)) for token in self.reading.queries]
         left = max(cell_len(name) for name in names) + 1
@@ -88,7 +88,7 @@ class Blocks:
         else:
             yield from self._unvalued(weights, names, left, width)
 
-    def _unvalued(self, weights: Any, names: Sequence[str], left: int, width: int) -> Iterator[Text]:
+    def _unvalued(self, weights: Floats, names: Sequence[str], left: int, width: int) -> Iterator[Text]:
         """Colours alone, with the indices of the tokens."""
         n_q, n_k = weights.shape
         digits = len(str(n_q - 1)) + 1
@@ -107,7 +107,7 @@ class Blocks:
         if self.reading.keys != self.reading.queries:
             yield from self._names(width, "keys", [token.text for token in self.reading.keys])
 
-    def _valued(self, weights: Any, names: Sequence[str], left: int, cell: int) -> Iterator[Text]:
+    def _valued(self, weights: Floats, names: Sequence[str], left: int, cell: int) -> Iterator[Text]:
         shares = self._shares(weights)  # (n_q, n_k)
         header = Text(" " * left, style=DIM)
         for token in self.reading.keys:
@@ -125,7 +125,7 @@ class Blocks:
                 line.append(" " * before + text + " " * (cell - before - len(text)), style=style)
             yield line
 
-    def _squares(self, shares: Any) -> Text:
+    def _squares(self, shares: Floats) -> Text:
         """One row, each weight two cells wide: about a square."""
         line = Text()
         for share in shares.tolist():
@@ -137,7 +137,7 @@ class Blocks:
                 line.append(2 * SHADES[min(int(share * len(SHADES)), len(SHADES) - 1)])
         return line
 
-    def _halves(self, weights: Any, names: Sequence[str], width: int) -> Iterator[Text]:
+    def _halves(self, weights: Floats, names: Sequence[str], width: int) -> Iterator[Text]:
         """Two rows a line, pooled where they are still too many."""
         digits = len(str(len(names) - 1)) + 1
         left = min(max(cell_len(name) for name in names), 14) + digits + 1
@@ -154,7 +154,7 @@ class Blocks:
             name = label_fit(names[at], left - 1) if starts else f"{at:>{digits - 1}} {label_fit(names[at], 14)}"
             yield Text(padded(name, left, right=False)).append_text(line)
 
-    def _half_lines(self, shares: Any) -> Iterator[Text]:
+    def _half_lines(self, shares: Floats) -> Iterator[Text]:
         """Rows two by two: ▀ with the upper weight as its colour, the lower as its background."""
         for i in range(0, len(shares), 2):
             below = shares[i + 1] if i + 1 < len(shares) else np.full(shares.shape[1], np.nan)  # (columns,)
@@ -223,7 +223,7 @@ class Blocks:
     def _legend(self) -> Iterator[Text]:
         yield Text("")
         line = Text().append(f"weight {self.low:.2g} ", style=DIM)
-        line.append_text(self._squares((np.arange(8) + 0.5) / 8))
+        line.append_text(self._squares(np.linspace(1 / 16, 15 / 16, 8, dtype=np.float32)))
         line.append(f" {self.high:.2g}", style=DIM)
         if self.reading.masked:
             line.append(f"   {MASKED} or blank: masked", style=DIM)
@@ -233,12 +233,12 @@ class Blocks:
         return painted(self.colour(share)) if self._coloured else Style()
 
 
-def _seen(weights: Any, mask: Any) -> Any:
+def _seen(weights: Floats, mask: Bools | None) -> Floats:
     """Weights (n_q, n_k) with NaN where masked."""
     return weights if mask is None else np.where(mask, weights, np.nan)  # (n_q, n_k)
 
 
-def pool(weights: Any, factor: int) -> Any:
+def pool(weights: Floats, factor: int) -> Floats:
     """Means of factor × factor cells of weights (n_q, n_k), masked cells (NaN) not counted; NaN where all are masked."""
     if factor == 1:
         return weights

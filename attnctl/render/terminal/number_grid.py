@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from rich.cells import cell_len, set_cell_size
 from rich.style import Style
 from rich.text import Text
 
+from attnctl.arrays import Bools
 from attnctl.render.colours import takes_dark_ink
 from attnctl.text import shown
 from attnctl.tokens import Token
 
+Numbers = npt.NDArray[np.float32 | np.float64 | np.bool_]
 ACCENT = "bright_magenta"
 DIM = "dim"
 GAP = 2
@@ -117,11 +119,11 @@ def kept(count: int, room: int, must: Sequence[int] = ()) -> list[int | None]:
 class Grid:
     """A matrix with its labels, ready to be laid out: `array` (rows, columns), numbers or a boolean mask."""
 
-    array: Any
+    array: Numbers
     rows: Sequence[str]
     columns: Sequence[str]
     precision: int = 2
-    mask: Any = None  # (rows, columns), false cells are shown as ·
+    mask: Bools | None = None  # (rows, columns), false cells are shown as ·
     heat: bool = False
     change: bool = False  # numbers from -1 to 1, coloured by sign
     sums: bool = False
@@ -148,7 +150,7 @@ class Grid:
         return out + self._left_out(array, rows, columns, lead)
 
     def _columns(
-        self, array: Any, rows: Sequence[int | None], width: int
+        self, array: Numbers, rows: Sequence[int | None], width: int
     ) -> tuple[int, bool, list[int | None], list[int]]:
         """How wide a number is, whether sums fit, and which columns are shown (None: an ellipsis), how wide each."""
         seen = array[[row for row in rows if row is not None]]
@@ -188,7 +190,7 @@ class Grid:
         return line
 
     def _row(
-        self, array: Any, row: int, columns: Sequence[int | None], widths: Sequence[int], name: str, cell: int
+        self, array: Numbers, row: int, columns: Sequence[int | None], widths: Sequence[int], name: str, cell: int
     ) -> Text:
         marked = row == self.mark
         line = Text("▸ " if marked else "  ", style=ACCENT if marked else "")
@@ -212,7 +214,9 @@ class Grid:
             line.append(" " * (GAP + 1) + padded(total, cell), style=DIM)
         return line
 
-    def _left_out(self, array: Any, rows: Sequence[int | None], columns: Sequence[int | None], lead: int) -> list[Text]:
+    def _left_out(
+        self, array: Numbers, rows: Sequence[int | None], columns: Sequence[int | None], lead: int
+    ) -> list[Text]:
         parts = []
         for shown_, count, what in ((rows, array.shape[0], "row"), (columns, array.shape[1], "column")):
             missing = count - sum(at is not None for at in shown_)

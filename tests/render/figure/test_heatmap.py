@@ -58,7 +58,7 @@ def draw(trace: Trace, **how: Any) -> Drawing:
     drop = how.pop("drop", ())
     chosen = {name: how.pop(name) for name in ("layers", "heads", "renormalise") if name in how}
     reading = read(trace, drop=(drop,) if isinstance(drop, str) else drop, **chosen)
-    return drawings.draw(reading, Look(**how))
+    return drawings.draw_heatmap(reading, Look(**how))
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from PIL import Image
 from attnctl.models import open_model
 from attnctl.readings.heatmap import Reading, read
 from attnctl.readings.trace import Trace
-from attnctl.render.figure.heatmap import draw
+from attnctl.render.figure.heatmap import draw_heatmap
 from attnctl.render.figure.look import Look
-from attnctl.render.figure.raster import encoded, png
+from attnctl.render.figure.raster import encoded, heatmap_png
 from attnctl.render.figure.saving import png as figure_png
 from attnctl.sources import record
 from attnctl.tokens import Token
@@ -62,8 +62,8 @@ def apart(one: Any, other: Any) -> Any:
 )
 def test_the_picture_is_matplotlibs(how: dict[str, Any], options: dict[str, Any]) -> None:
     trace, options = trace_of(**how), {"dpi": 100} | options
-    ours = pixels(png(*asked(trace, **options))[0])
-    theirs = pixels(figure_png(draw(*asked(trace, **options)).figure))
+    ours = pixels(heatmap_png(*asked(trace, **options))[0])
+    theirs = pixels(figure_png(draw_heatmap(*asked(trace, **options)).figure))
     assert ours.shape == theirs.shape
     # a letter may stand a pixel elsewhere; edges are softened a little differently
     both = np.maximum(apart(ours, theirs), apart(theirs, ours))
@@ -76,21 +76,21 @@ def test_the_picture_is_matplotlibs(how: dict[str, Any], options: dict[str, Any]
 def test_every_script_is_set() -> None:
     text = "日本語 привет שלום 😀 $x_1$"
     trace = trace_of(text)
-    data, notes = png(*asked(trace))
-    drawing = draw(*asked(trace))
+    data, notes = heatmap_png(*asked(trace))
+    drawing = draw_heatmap(*asked(trace))
     assert notes == drawing.notes
     assert (apart(pixels(data), pixels(figure_png(drawing.figure))) > 96).mean() < 0.002
 
 
 def test_cells_of_less_than_three_pixels_are_left_to_matplotlib() -> None:
     trace = trace_of(" ".join(f"w{at}" for at in range(420)))
-    assert png(*asked(trace, dpi=50))[0] == figure_png(draw(*asked(trace, dpi=50)).figure)
+    assert heatmap_png(*asked(trace, dpi=50))[0] == figure_png(draw_heatmap(*asked(trace, dpi=50)).figure)
 
 
 def test_the_same_bytes_in_any_order() -> None:
     traces = [trace_of("a b c"), trace_of(TEXT), dataclasses.replace(trace_of("a b"), tokens=(Token("x"), Token("y")))]
-    first = [png(*asked(trace))[0] for trace in traces]
-    assert [png(*asked(trace))[0] for trace in reversed(traces)] == first[::-1]
+    first = [heatmap_png(*asked(trace))[0] for trace in traces]
+    assert [heatmap_png(*asked(trace))[0] for trace in reversed(traces)] == first[::-1]
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 7), (64, 200)])

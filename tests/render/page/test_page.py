@@ -18,7 +18,7 @@ import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.readings.trace import LayerTrace, ModelInfo, Trace
-from attnctl.render.page.document import as_data, frame, page
+from attnctl.render.page.document import as_data, frame, page_html
 from attnctl.render.page.packing import coded, words_of
 from attnctl.sources import TextSource, record
 from attnctl.tokens import Token
@@ -48,7 +48,7 @@ class Tab:
     def open(self, *traces: Trace, fragment: str = "", **options: Any) -> None:
         self.count += 1
         path = self.folder / f"page-{self.count}.html"
-        path.write_text(page(traces, **options), encoding="utf-8")
+        path.write_text(page_html(traces, **options), encoding="utf-8")
         self.go(path.as_uri() + fragment)
 
     def go(self, address: str) -> None:
@@ -469,7 +469,7 @@ def test_texts_are_never_markup(tab: Tab) -> None:
     weights = np.full((1, n, n), 1 / n, np.float32)
     info = ModelInfo("<b onclick=window.broken=1>", "matrix")
     trace = Trace("".join(HOSTILE), tokens, info, (LayerTrace(0, (0,), (0,), weights=weights),), notes=("<i>note</i>",))
-    html = page([trace], title=HOSTILE[0], labels=["<u>"])
+    html = page_html([trace], title=HOSTILE[0], labels=["<u>"])
     path = tab.folder / "hostile.html"
     path.write_bytes(html.encode())  # no half pairs are left in it
     tab.go(path.as_uri())
@@ -507,7 +507,7 @@ def test_no_request_leaves_the_page(tab: Tab) -> None:
 
 
 def test_the_file_names_no_other() -> None:
-    html = page([trace_of()])
+    html = page_html([trace_of()])
     addresses = {word for word in html.replace('"', " ").replace("'", " ").split() if "://" in word}
     assert addresses == {"http://www.w3.org/2000/svg", "xmlns=http://www.w3.org/2000/svg"} or all(
         "www.w3.org/2000/svg" in address for address in addresses
@@ -532,7 +532,7 @@ def large(n: int, layers: int, heads: int, spread: float) -> Trace:
 @in_browser
 def test_512_tokens_in_12_layers_of_12_heads_open_at_once(tab: Tab) -> None:
     trace = large(512, 12, 12, 1.0)
-    html = page([trace])
+    html = page_html([trace])
     assert len(html) < 45_000_000
     path = tab.folder / "large.html"
     path.write_text(html)
@@ -676,4 +676,4 @@ def test_a_notebook_is_not_flooded() -> None:
 
 def test_a_trace_without_weights_is_refused() -> None:
     with pytest.raises(AttnctlError, match="no weights"):
-        page([Trace("a", (Token("a"),), ModelInfo("m", "matrix"), (LayerTrace(0, (0,), (0,)),))])
+        page_html([Trace("a", (Token("a"),), ModelInfo("m", "matrix"), (LayerTrace(0, (0,), (0,)),))])
