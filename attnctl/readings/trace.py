@@ -91,6 +91,11 @@ class LayerTrace:
             if there is not None:
                 yield array, there
 
+    def __repr__(self) -> str:
+        arrays = ", ".join(f"{array.name} {there.shape}" for array, there in self.arrays())
+        rows = "" if self.rows is None else f", queries {spoken(self.rows)}"
+        return f"layer {self.layer}, heads {spoken(self.heads)}{rows}: {arrays or 'nothing kept'}"
+
     def position_of(self, head: int) -> int:
         """Where `head` stands in this layer's arrays. Raises AttnctlError where it was not kept."""
         if head not in self.heads:
@@ -120,6 +125,12 @@ class Trace:
     measure: str | None = None  # what stands in place of the weights: value-norm, rollout
     notes: tuple[str, ...] = ()  # what a reader must know about these numbers, in sentences
     id: str | int | None = None  # the text's own name, in a batch
+
+    def __repr__(self) -> str:
+        text = self.text if len(self.text) <= 60 else f"{self.text[:59]}…"
+        layers = [f"  {layer!r}" for layer in self.layers[:4]]
+        more = [f"  … {len(self.layers) - 4} more layers"] if len(self.layers) > 4 else []
+        return "\n".join([f"Trace of {text!r} by {self.model.name}: {len(self.tokens)} tokens", *layers, *more])
 
     @property
     def keys_of(self) -> tuple[Token, ...]:

@@ -151,3 +151,11 @@ def test_the_table_names_every_array_of_a_layer_trace() -> None:
     plain = {"layer", "heads", "kv_heads", "rows", "parameters"}
     assert {field.name for field in fields(LayerTrace)} - plain == {array.name for array in FIELD_ARRAYS}
     assert {array.step for array in FIELD_ARRAYS} <= set(NAMES)
+
+
+def test_a_trace_prints_in_a_few_lines() -> None:
+    trace = attend("Alice will eat pizza " * 9, "random", layers=7, heads=2, d_model=16)
+    printed = str(trace).splitlines()
+    assert len(printed) == 6 and all(len(line) < 300 for line in printed)
+    assert printed[0].startswith("Trace of 'Alice will eat") and "36 tokens" in printed[0]
+    assert "layer 0, heads 0, 1: queries (2, 36, 8)" in printed[1] and printed[5] == "  … 3 more layers"
