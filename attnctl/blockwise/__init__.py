@@ -7,8 +7,7 @@ numbers.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -16,33 +15,14 @@ import numpy as np
 
 from attnctl import attention
 from attnctl.arrays import as_numpy
-from attnctl.attention import Array, Call
+from attnctl.attention import Call
+from attnctl.blockwise.facts import Facts, Tick, Wanted, even_edges, pairs
 
-Tick = Callable[[float], None]
+__all__ = ["Facts", "Tick", "Wanted", "even_edges", "measure", "pairs", "pool"]
+
 PLAIN = 512 * 512  # weights a head, up to which the matrix is simply built
 MEMORY = 256 << 20  # bytes for blocks of whole rows
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What is known of each row, and of the whole pooled; all but `logsumexp` only where asked for."""
-
-    logsumexp: Array  # (heads, n_q), of the masked scaled scores, sinks in it; -inf where nothing is visible
-    pooled: Array | None = None  # (heads, row bins, key bins)
-    entropy: Array | None = None  # (heads, n_q), nats; what a sink takes has no term
-    distance: Array | None = None  # (heads, n_q), mean of |i - j| over what the row attends to, tokens
-    spread: Array | None = None  # (heads, n_q), standard deviation of j, tokens
-    marked: Array | None = None  # (heads, marks, n_q), mass on each set of marked keys
-
-
-def pairs(edges: Sequence[int]) -> list[tuple[int, int]]:
-    """Neighbouring edges: the bins between them."""
-    return list(zip(edges, edges[1:], strict=False))
-
-
-def even_edges(n: int, most: int) -> list[int]:
-    """Edges of at most `most` bins over n tokens: all as wide as each other, but for the last."""
-    return [*range(0, n, math.ceil(n / most)), n]
+LOGSUMEXP = Wanted()
 
 
 def is_short(call: Call) -> bool:
@@ -53,48 +33,22 @@ def is_short(call: Call) -> bool:
 # --- one pass ----------------------------------------------------------------------------------------------------
 
 
-def measure(
-    call: Call,
-    *,
-    key_edges: Sequence[int] | None = None,
-    row_edges: Sequence[int] | None = None,
-    marks: Any = None,
-    rows: bool = False,
-    peaks: bool = False,
-    plain: bool | None = None,
-    tick: Tick | None = None,
-) -> Facts:
-    """All facts asked for, in one pass over the keys.
-
-    `key_edges` 0 … n_k and `row_edges` 0 … n_q cut keys and rows into bins: `pooled` is the mass that the rows of a row bin
-    give to a key bin, on average; with `peaks` the largest weight between them instead. `rows` asks for entropy, distance,
-    spread, and the mass on each set of `marks` (marks, n_k), true where a key belongs to it. `plain` overrides `is_short`.
-    `tick` hears, from any thread, which share of the work was just done. Weights are those before dropout.
-    """
+def measure(call: Call, wanted: Wanted = LOGSUMEXP, *, plain: bool | None = None, tick: Tick | None = None) -> Facts:
+    """All that is `wanted`, in one pass over the keys; weights are those before dropout. `plain` overrides `is_short`."""
     if is_short(call) if plain is None else plain:
-        return _measure_plain(call, key_edges, row_edges, marks, rows, peaks)
+        return _measure_plain(call, wanted)
     import torch
 
     from attnctl.blockwise.sweep import sweep
     from attnctl.blockwise.tiles import as_torch
 
     with torch.inference_mode():
-        chosen = None if marks is None else torch.as_tensor(np.asarray(marks), device=as_torch(call).queries.device)
-        found = sweep(
-            as_torch(call), key_edges=key_edges, row_edges=row_edges, marks=chosen, rows=rows, peaks=peaks, tick=tick
-        )
+        found = sweep(as_torch(call), wanted, tick=tick)
     parts = {f.name: getattr(found, f.name) for f in fields(Facts)}
     return Facts(**{name: None if part is None else as_numpy(part) for name, part in parts.items()})
 
 
-def _measure_plain(
-    call: Call,
-    key_edges: Sequence[int] | None,
-    row_edges: Sequence[int] | None,
-    marks: Any,
-    rows: bool,
-    peaks: bool,
-) -> Facts:
+def _measure_plain(call: Call, wanted: Wanted) -> Facts:
     steps = attention.run(replace(call, keep=None))
     weights, scores = as_numpy(steps.weights), as_numpy(steps.scaled_scores)  # (heads, n_q, n_k)
     best = weights.argmax(-1)[..., None]  # (heads, n_q, 1)
@@ -102,11 +56,12 @@ def _measure_plain(
     with np.errstate(divide="ignore"):
         logsumexp = np.where(top > 0, score / np.float32(call.temperature) - np.log(top), -np.inf)  # (heads, n_q)
     pooled = None
-    if key_edges is not None and row_edges is not None:
-        pooled = pool_rows(pool_keys(weights, key_edges, peaks), row_edges, peaks)  # (heads, row bins, key bins)
-    if not rows:
+    if wanted.key_edges is not None and wanted.row_edges is not None:
+        by_key = pool_keys(weights, wanted.key_edges, wanted.peaks)  # (heads, n_q, key bins)
+        pooled = pool_rows(by_key, wanted.row_edges, wanted.peaks)  # (heads, row bins, key bins)
+    if not wanted.rows:
         return Facts(logsumexp, pooled)
-    return replace(row_facts(weights, positions(call), marks), logsumexp=logsumexp, pooled=pooled)
+    return replace(row_facts(weights, positions(call), wanted.marks), logsumexp=logsumexp, pooled=pooled)
 
 
 def pool_keys(weights: Any, edges: Sequence[int], peaks: bool = False) -> Any:
@@ -226,7 +181,8 @@ def pool(
             cut(replace(call, causal=False, window=None), first, last), causal=call.causal, window=call.window
         )
     edges = [at - first for at in queries.edges]
-    found = measure(call, key_edges=keys.edges, row_edges=edges, peaks=how == "max", tick=tick).pooled
+    wanted = Wanted(keys.edges, edges, peaks=how == "max")
+    found = measure(call, wanted, tick=tick).pooled  # (heads, row bins, key bins)
     return _joined(found, queries, keys, how)
 
 

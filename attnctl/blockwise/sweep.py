@@ -18,10 +18,11 @@ from dataclasses import dataclass, fields
 from threading import Event
 from typing import Any
 
+import numpy as np
 import torch
 
 from attnctl.attention import Call
-from attnctl.blockwise import Facts, pairs
+from attnctl.blockwise.facts import Facts, Tick, Wanted, pairs
 from attnctl.blockwise.tiles import FLOOR, Group, fusible, grid, open_group, row_tiles, shaped
 
 KEYS = {"cpu": 128}  # keys in a block; elsewhere 512
@@ -124,24 +125,15 @@ def block_rows(
 # --- one pass ----------------------------------------------------------------------------------------------------
 
 
-def sweep(
-    call: Call,
-    *,
-    key_edges: Sequence[int] | None = None,
-    row_edges: Sequence[int] | None = None,
-    marks: torch.Tensor | None = None,
-    rows: bool = False,
-    peaks: bool = False,
-    fused: bool | None = None,
-    tick: Callable[[float], None] | None = None,
-) -> Facts:
+def sweep(call: Call, wanted: Wanted, *, fused: bool | None = None, tick: Tick | None = None) -> Facts:
     """One pass over the keys of a call of 3-D torch arrays; what `attnctl.blockwise.measure` says, as torch arrays.
 
     `fused` None takes a fused kernel for the masses where one is there and faster (see `fusible`).
     """
     n_q, n_k = grid(call)
-    fused = (fusible(call) if fused is None else fused) and not rows and not peaks
-    edges = list(key_edges) if key_edges is not None else [0, n_k]
+    fused = (fusible(call) if fused is None else fused) and not wanted.rows and not wanted.peaks
+    edges = [0, n_k] if wanted.key_edges is None else list(wanted.key_edges)
+    marks = None if wanted.marks is None else torch.as_tensor(np.asarray(wanted.marks), device=call.queries.device)
     size = KEYS.get(call.queries.device.type, 512)
     cuts = edges if fused else [*range(0, n_k, size), n_k]
     widest = max(b - a for a, b in pairs(cuts))
@@ -151,14 +143,14 @@ def sweep(
     stop = Event()
 
     def work(heads: range) -> tuple[Any, ...]:
-        tally = Tally.nothing(open_group(call, heads, elements), edges, marks, rows, peaks)
+        tally = Tally.nothing(open_group(call, heads, elements), edges, marks, wanted.rows, wanted.peaks)
         for a, b in pairs(cuts):
             if stop.is_set():
                 break
             tally.take(a, b, fused)
             if tick is not None:
                 tick((b - a) / n_k * len(heads) / n_heads)
-        return tally.finish(row_edges if key_edges is not None else None)
+        return tally.finish(wanted.row_edges if wanted.key_edges is not None else None)
 
     found = each(work, [range(at, min(at + step, n_heads)) for at in range(0, n_heads, step)], stop)
     return Facts(*(None if parts[0] is None else torch.cat(parts) for parts in zip(*found, strict=True)))

@@ -198,10 +198,10 @@ class ComputedLayer(LayerAttention):
 
     def statistics(self, marks: Any = None, grid: int = 1) -> Facts:
         """Of each row, what `blockwise.measure` finds with `rows`; pooled to at most grid × grid even cells."""
-        from attnctl.blockwise import even_edges, measure
+        from attnctl.blockwise import Wanted, even_edges, measure
 
-        rows, keys = even_edges(self.n_q, grid), even_edges(self.n_k, grid)
-        found = measure(self.call, key_edges=keys, row_edges=rows, marks=marks, rows=True, tick=self.tick)
+        edges = even_edges(self.n_k, grid), even_edges(self.n_q, grid)
+        found = measure(self.call, Wanted(*edges, marks, rows=True), tick=self.tick)
         self.__dict__["_logsumexp"] = found.logsumexp
         return found
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from attnctl.attention import Call
-from attnctl.blockwise import even, even_edges, measure, pool
+from attnctl.blockwise import Wanted, even, even_edges, measure, pool
 
 HEADS, D = 32, 128
 RUNS = 5
@@ -50,7 +50,7 @@ def long_texts(n: int) -> None:
             q[None], k[None], v[None], is_causal=True
         ),
         "overview": lambda: pool(call, cells, cells),
-        "head statistics": lambda: measure(call, key_edges=edges, row_edges=edges, rows=True, marks=first),
+        "head statistics": lambda: measure(call, Wanted(edges, edges, first, rows=True)),
     }
     inputs = 3 * q.nbytes
     base = None

@@ -12,7 +12,7 @@ import torch
 
 from attnctl import attention, blockwise
 from attnctl.attention import Call
-from attnctl.blockwise import rows, sweep, tiles
+from attnctl.blockwise import Wanted, rows, sweep, tiles
 from attnctl.blockwise.context import fused_context
 from attnctl.layer.computed import ComputedLayer
 
@@ -112,7 +112,7 @@ def test_every_fact_equals_the_matrix(kind, heads, kv_heads, n, way, monkeypatch
     n = w.shape[-1]
     edges, rows = [0, 1, 7, n // 4, n // 2, n - 3, n], [0, n // 3, n - 10, n]
     marks = np.stack([np.arange(n) == 0, np.arange(n) % 7 == 3])
-    found = blockwise.measure(call, key_edges=edges, row_edges=rows, marks=marks, rows=True, plain=plain)
+    found = blockwise.measure(call, Wanted(edges, rows, marks, rows=True), plain=plain)
 
     pooled = np.stack(
         [
@@ -135,7 +135,7 @@ def test_every_fact_equals_the_matrix(kind, heads, kv_heads, n, way, monkeypatch
         again = np.exp(steps.scaled_scores / call.temperature - found.logsumexp[..., None])
     close(np.where(w > 0, again, 0), w)
 
-    peaks = blockwise.measure(call, key_edges=edges, row_edges=rows, peaks=True, plain=plain).pooled
+    peaks = blockwise.measure(call, Wanted(edges, rows, peaks=True), plain=plain).pooled
     close(
         peaks,
         np.stack(
@@ -153,7 +153,7 @@ def test_both_ways_agree_where_one_takes_over_from_the_other(plain):
     call = make(512, causal=True)
     assert blockwise.is_short(call)
     assert not blockwise.is_short(make(513))
-    one, other = (blockwise.measure(call, rows=True, plain=way) for way in (True, False))
+    one, other = (blockwise.measure(call, Wanted(rows=True), plain=way) for way in (True, False))
     close(one.entropy, other.entropy)
     close(one.logsumexp, other.logsumexp)
 
@@ -162,7 +162,7 @@ def test_both_ways_agree_where_one_takes_over_from_the_other(plain):
 def test_more_keys_than_queries(library):
     call = make(50, n_k=400, library=library, causal=True)
     w = exact(call).weights
-    found = blockwise.measure(call, key_edges=[0, 300, 400], row_edges=[0, 50], rows=True, plain=False)
+    found = blockwise.measure(call, Wanted([0, 300, 400], [0, 50], rows=True), plain=False)
     close(found.pooled[:, 0], np.stack([w[..., :300].sum(-1).mean(-1), w[..., 300:].sum(-1).mean(-1)], -1))
     distance = np.abs(np.arange(350, 400)[:, None] - np.arange(400))
     close(found.distance, (w * distance).sum(-1))
@@ -172,7 +172,7 @@ def test_more_keys_than_queries(library):
 def test_the_kernel_that_tells_its_logsumexp_gives_the_same_masses():
     call = tiles.as_torch(make(300, d=16, causal=True, window=100))
     edges = blockwise.even_edges(300, 7)
-    one, other = (sweep.sweep(call, key_edges=edges, row_edges=edges, fused=fused).pooled for fused in (True, False))
+    one, other = (sweep.sweep(call, Wanted(edges, edges), fused=fused).pooled for fused in (True, False))
     close(one, other)
 
 
@@ -180,7 +180,7 @@ def test_half_precision_is_widened():
     call = make(600, causal=True)
     half = replace(call, queries=call.queries.bfloat16(), keys=call.keys.bfloat16())
     wide = replace(call, queries=half.queries.float(), keys=half.keys.float())
-    one, other = (blockwise.measure(c, rows=True) for c in (half, wide))
+    one, other = (blockwise.measure(c, Wanted(rows=True)) for c in (half, wide))
     assert np.array_equal(one.entropy, other.entropy)
 
 
@@ -190,7 +190,7 @@ def test_a_previous_token_head_stands_exactly_one_token_back():
     turn = lambda x: np.concatenate([np.cos(x), np.sin(x)], -1).astype(np.float32)[None]  # noqa: E731
     call = Call(turn(angles - np.exp(-np.arange(16) / 2)), turn(angles), turn(angles), scale=60.0, causal=True)
     w = exact(call).weights[0, 1:]
-    found = blockwise.measure(call, rows=True)
+    found = blockwise.measure(call, Wanted(rows=True))
     gap = np.arange(1, n)[:, None] - np.arange(n)
     close(found.distance[0, 1:], (w * gap).sum(-1))
     assert 0.99 < found.distance[0, 1:].mean() < 1.5
@@ -307,7 +307,7 @@ def test_the_context_without_the_matrix(kind, library, monkeypatch):
 def test_random_rows_of_a_long_text_in_float64():
     n = 6000
     call = make(n, heads=2, kv_heads=1, d=32, causal=True)
-    found = blockwise.measure(call, rows=True, marks=[np.arange(n) == 0])
+    found = blockwise.measure(call, Wanted(rows=True, marks=[np.arange(n) == 0]))
     some = sorted(np.random.default_rng(3).choice(n, 20, replace=False).tolist())
     w = exact(attention.select(call, rows=some)).weights
     close(found.entropy[:, some], -(w * np.log(np.where(w > 0, w, 1))).sum(-1))

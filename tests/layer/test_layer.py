@@ -1,0 +1,104 @@
+"""A layer answers alike whether its weights are computed from queries and keys or stored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnctl import attention
+from attnctl.arrays import as_numpy
+from attnctl.errors import AttnctlError
+from attnctl.layer import LayerAttention
+from attnctl.layer.computed import ComputedLayer
+from attnctl.layer.stored import Reweighted, StoredLayer
+from tests.blockwise.test_blockwise import KINDS, close, make
+
+N = 530  # long enough for a sweep
+
+
+class Rows:
+    """Weights that are read by rows, as from a file."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array, self.shape = array, array.shape
+
+    def __getitem__(self, at: Any) -> Any:
+        return Rows(self.array[at]) if isinstance(at, list) else self.array[at]
+
+
+def layers(kind: str, n: int = N) -> list[LayerAttention]:
+    """The same layer computed, stored in memory, and stored elsewhere."""
+    call = make(n, heads=4, kv_heads=2, library=np, **KINDS[kind])
+    steps = attention.run(call)
+    mask = None if steps.mask is None else np.broadcast_to(as_numpy(steps.mask), (n, n))
+    stored = StoredLayer.of(3, as_numpy(steps.weights), mask=mask, key_heads=(0, 0, 1, 1))
+    return [ComputedLayer.of(3, call), stored, replace(stored, stored=Rows(stored.stored))]
+
+
+QUESTIONS = {
+    "rows": lambda layer: layer.rows([5, 0, 400]),
+    "block": lambda layer: layer.block(100, 110, 3, 90),
+    "cells": lambda layer: layer.cells(np.array([[5, 400], [7, 0]]), np.array([[0, 5, 2], [7, 3, 1]])),
+    "pooled": lambda layer: layer.pooled([((0, 100),), ((150, 400),)], [((0, 1), (90, 200)), ((1, 90),)], "mean"),
+    "largest": lambda layer: layer.pooled([((0, 100),), ((150, 400),)], [((0, 1), (90, 200)), ((1, 90),)], "max"),
+    "mass": lambda layer: layer.pooled([((0, 100),), ((150, 400),)], [((0, 1), (90, 200)), ((1, 90),)], "mass"),
+    "offset": lambda layer: layer.at_offset(-1),
+    "copies": lambda layer: layer.on_copies([at % 9 for at in range(N)], 1),
+    "links": lambda layer: layer.links(4)[1],
+    "weights": lambda layer: layer.weights(),
+    "some heads": lambda layer: layer.select([3, 1]).rows([200]),
+    "visible counts": lambda layer: layer.visible_counts(),
+}
+
+
+@pytest.mark.parametrize("kind", ["full", "causal", "window", "bias", "sinks", "padding", "soft cap, temperature"])
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_every_question_is_answered_alike(kind: str, question: str) -> None:
+    wanted, *found = (QUESTIONS[question](layer) for layer in layers(kind))
+    for answer in found:
+        close(answer, wanted, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["causal", "sinks", "padding"])
+def test_statistics_are_alike(kind: str) -> None:
+    marks = np.stack([np.arange(N) == 0, np.arange(N) % 7 == 3])
+    one, *others = (layer.statistics(marks, 16) for layer in layers(kind))
+    for other in others:
+        for name in ("entropy", "distance", "spread", "marked", "pooled"):
+            close(getattr(other, name), getattr(one, name), tolerance=1e-3, floor=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["causal", "sinks", "bias"])
+@pytest.mark.parametrize("n", [40, N])  # built, and swept
+def test_other_weights_over_the_same_keys_are_alike(kind: str, n: int) -> None:
+    factors = np.random.default_rng(0).random((4, n)).astype(np.float32) + 0.1
+    computed, stored, elsewhere = layers(kind, n)
+    rows = [n - 1, 20, 3]
+    for change in (lambda layer: layer.without_keys([0, 2]), lambda layer: layer.times(factors)):
+        for layer in (stored, elsewhere):
+            close(change(layer).rows(rows), change(computed).rows(rows), tolerance=1e-4)
+        sums = change(computed).rows(rows).sum(-1)
+        close(sums, np.ones_like(sums), tolerance=1e-5)
+    assert isinstance(elsewhere.times(factors).stored, Reweighted)  # type: ignore[attr-defined]
+
+
+def test_what_is_not_there_is_named() -> None:
+    stored = StoredLayer.of(2, np.eye(3, dtype=np.float32)[None], held=(1, 4, 5))
+    assert stored.rows([4]).shape == (1, 1, 3)
+    with pytest.raises(AttnctlError, match="query 0 is not in this trace: it holds 1, 4, 5"):
+        stored.rows([0])
+    with pytest.raises(AttnctlError, match="head 1 of layer 2 is not there: it has 0"):
+        stored.select([1])
+    with pytest.raises(AttnctlError, match="need every query"):
+        stored.links(2)
+
+
+def test_a_model_goes_on_with_the_steps_that_a_reading_had_computed() -> None:
+    call = make(30, library=np, causal=True)
+    layer = ComputedLayer.of(0, call)
+    assert layer.forward.context_so_far is None
+    layer.select([1]).arrays()
+    assert layer.forward.context_so_far is layer.forward.context is layer.forward.steps.context
