@@ -1,16 +1,18 @@
 """Attention as any transformers model computes it, handed over call by call.
 
-transformers lets a program register an attention function. Ours turns what the architecture gives it (queries after RoPE,
-keys, values, mask, scale, soft cap, sinks, position bias) into a `Call`, shows it to a visitor, and goes on with the
-visitor's context, or with the fused kernel's where the visitor has none.
+Every architecture that follows transformers' attention interface asks `AttentionInterface.get_interface` for the function
+that attends: its own eager one, torch's fused kernel, or any other. While a model is watched, what it gets is that very
+function with ours around it: queries (after RoPE), keys, values, mask, scale and what else changes a score become a `Call`,
+which a visitor is shown. The model keeps its configuration, its masks and its kernel, so there is nothing to put back.
 """
 
 from __future__ import annotations
 
-import re
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -18,26 +20,17 @@ import torch
 from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
+from attnctl.layer import StopForward
+from attnctl.models.huggingface import attention_sites as sites
+from attnctl.models.huggingface.attention_call import call_of, check_keywords
+from attnctl.models.huggingface.attention_sites import Names, Site
 
-NAME = "attnctl"
+Visit = Callable[[Site, Call], Array | None]
+ShowOwn = Callable[[Site, Array, Array | None], None]
 
-# keywords that reach the attention function and leave the scores as they are; a window is already in the mask
-HARMLESS = frozenset(
-    {"cache_position", "deterministic", "encoder_hidden_states", "num_items_in_batch", "output_attentions"}
-    | {"output_hidden_states", "output_router_logits", "position_embeddings", "position_ids", "return_dict"}
-    | {"sliding_window", "use_cache"}
-)
-
-_CROSS = re.compile(r"cross|encoder_attn|encdec|enc_dec", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Site:
-    """Where in the model a call of attention stands: its module's name, its kind, its layer."""
-
-    name: str
-    kind: str  # self, or for encoder-decoders: encoder, decoder, cross
-    layer: int
+CHECKED_ROWS = 8  # of each call, as attnctl computes them, are held against what the model's own function answers
+# how far apart the two may lie: weights, and context as a share of its largest number
+ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-4, torch.bfloat16: 4e-2, torch.float16: 5e-3}
 
 
 class Change(Protocol):
@@ -52,73 +45,102 @@ class Change(Protocol):
 
 @dataclass
 class Session:
-    """One model being watched: its modules' sites, who wants which, who is shown what, and what was seen."""
+    """One model being watched: the names of its modules, who wants which, who is shown what, and what was seen."""
 
     architecture: str
-    sites: dict[int, Site]
+    names: dict[int, Names]
+    visit: Visit
     wants: Callable[[Site], bool]
-    visit: Callable[[Site, Call], Array | None]
-    shares_layers: bool = False
     change: Change | None = None
+    replaces: bool = False  # the model is to go on with the visitor's context, not with its own
+    own: ShowOwn | None = None  # shown what the model's own function answers: context (batch, n_q, heads, d_v), weights
+    shares_layers: bool = False  # one module stands for several layers, as in ALBERT: its calls count them
+    thread: int = field(default_factory=threading.get_ident)
     seen: dict[Site, None] = field(default_factory=dict)
-    calls: dict[str, int] = field(default_factory=dict)  # of each kind, in this forward
-    step: int = -1  # which forward this is
+    silent: dict[Site, str] = field(default_factory=dict)  # who attends in code of its own: its class
+    done: bool = False  # the visitor has seen all it wants
+    depth: int = 0  # of the model's parts that are running now
+    forwards: int = 0
+    occurrences: dict[int, int] = field(default_factory=dict)  # of each module, in this forward
+    steps: dict[int, tuple[int, int]] = field(default_factory=dict)  # of each module: its last forward, how many before
+    layers_met: dict[str, int] = field(default_factory=dict)  # of each kind in this forward, where layers are shared
+
+    def begin(self) -> None:
+        """A forward of the whole model, or of the part of it that was called, begins."""
+        self.forwards += 1
+        self.occurrences.clear()
+        self.layers_met.clear()
 
     def site(self, module: Any) -> Site:
-        """The site of this call. Where layers share one module (ALBERT), the calls of one forward count them."""
-        site = self.sites[id(module)]
+        """The site of this call of a module."""
+        names, key = self.names[id(module)], id(module)
+        occurrence = self.occurrences.get(key, 0)
+        self.occurrences[key] = occurrence + 1
+        last, step = self.steps.get(key, (self.forwards, 0))
+        self.steps[key] = (self.forwards, step + (last != self.forwards))
+        site = names.site(occurrence)
         if self.shares_layers:
-            count = self.calls.get(site.kind, 0)
-            self.calls[site.kind] = count + 1
-            site = replace(site, layer=count)
+            layer = self.layers_met.get(site.kind, 0)
+            self.layers_met[site.kind] = layer + 1
+            site = replace(site, layer=layer, recurrence=0)
         self.seen[site] = None
         return site
+
+    def step(self, site: Site) -> int:
+        """How many forwards called the module of this site before this one: one a new token in generation."""
+        return self.steps[site.module][1]
 
     def attentions(self, model: Any) -> set[Site]:
         """The sites that are known to call in each forward: of the modules that say whether they are causal."""
         if self.shares_layers:
             return set()
         return {
-            self.sites[id(module)] for module in model.modules() if isinstance(getattr(module, "is_causal", None), bool)
+            self.names[id(module)].site(0)
+            for module in model.modules()
+            if isinstance(getattr(module, "is_causal", None), bool) and sites.follows_interface(module)
         }
 
 
 _sessions: list[Session] = []
+_lock = threading.RLock()
 
 
 @contextmanager
 def attending(
     model: Any,
-    visit: Callable[[Site, Call], Array | None],
+    visit: Visit,
     wants: Callable[[Site], bool] = lambda site: True,
     change: Change | None = None,
+    *,
+    replaces: bool = False,
+    own: ShowOwn | None = None,
 ) -> Iterator[Session]:
     """Within this context, every call of attention in `model` that `wants` accepts goes through `visit`.
 
     `visit(site, call)` sees queries (batch, heads, n_q, d_k) and the rest alike, and answers the context (batch, heads,
-    n_q, d_v), or None to have it computed by the fused kernel. `change` alters the call before any visitor sees it, and the
-    context before the model goes on. Raises AttnctlError in training mode (dropout would show as
-    weights above 1), for an architecture outside the interface, and for a keyword that may change a score unknown to us.
+    n_q, d_v), or None. With `replaces` the model goes on with what is answered; without, it goes on with its own context,
+    but where a fused kernel made that, which rounds otherwise than the weights that are shown. `change` alters the call
+    before any visitor sees it, and the context before the model goes on. `own` is shown what the model's own function
+    answers. Where every visitor that watches the model in this thread has raised StopForward, the forward is left with it.
+    A forward in a thread that watches nothing is seen by all.
+
+    Raises AttnctlError in training mode (dropout would show as weights above 1), for an architecture outside the
+    interface, for a keyword that may change a score unknown to us, and where the model's own function answers otherwise
+    than the Call says.
     """
     check_inference(model)
     if not follows_interface(model):
         raise AttnctlError(
             f"{architecture(model)} computes its attention in code of its own: only its weights can be read"
         )
-    _register()
-    shared = hasattr(model.config, "num_hidden_groups")
-    session = Session(architecture(model), _sites(model), wants, visit, shared, change)
+    shares = hasattr(model.config, "num_hidden_groups")
+    session = Session(architecture(model), sites.names_of(model), visit, wants, change, replaces, own, shares)
     with ExitStack() as stack:
-        stack.callback(model.register_forward_pre_hook(lambda *_: _start(session)).remove)
-        stack.enter_context(implementation(model, NAME))
-        _sessions.append(session)
-        stack.callback(_sessions.remove, session)
+        _enter_readable(model, stack)
+        _watch_forwards(model, session, stack)
+        _watch_silence(model, session, stack)
+        stack.enter_context(_watched(session))
         yield session
-
-
-def _start(session: Session) -> None:
-    session.calls.clear()
-    session.step += 1
 
 
 def architecture(model: Any) -> str:
@@ -135,185 +157,289 @@ def check_inference(model: Any) -> None:
 
 
 def follows_interface(model: Any) -> bool:
-    """Whether every part of `model` that attends can be given another attention function."""
-    from transformers.modeling_utils import PreTrainedModel
-
-    return all(
-        type(part)._can_set_attn_implementation() for part in model.modules() if isinstance(part, PreTrainedModel)
-    )
+    """Whether any part of `model` that attends asks transformers' interface for its function."""
+    modules = list(sites.attention_modules(model).values())
+    return any(sites.follows_interface(module) for module in modules)
 
 
-def _register() -> None:
-    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
-    from transformers.modeling_utils import AttentionInterface
-
-    AttentionInterface.register(NAME, _attend)
-    # true where a query may look; None where nothing is hidden but the future
-    AttentionMaskInterface.register(NAME, sdpa_mask)
+# --- around the function that a model attends with -----------------------------------------------------------------
 
 
 @contextmanager
-def implementation(model: Any, name: str) -> Iterator[None]:
-    """Every configuration within `model` set to attention `name`, and put back afterwards."""
-    if not follows_interface(model):  # its attention was chosen when it was built
-        yield
-        return
-    configs = {id(part.config): part.config for part in model.modules() if hasattr(part, "config")}
-    before = [(config, config._attn_implementation_internal) for config in configs.values() if _has_choice(config)]
+def _watched(session: Session) -> Iterator[None]:
+    """The session in the list; with the first of all, our function around transformers', and gone with the last."""
+    from transformers.modeling_utils import AttentionInterface
+
+    with _lock:
+        if not _sessions:
+            _originals.append(AttentionInterface.get_interface)
+            AttentionInterface.get_interface = _get_interface  # type: ignore[assignment, method-assign]
+        _sessions.append(session)
     try:
-        model.set_attn_implementation(name)
         yield
     finally:
-        for config, old in before:
-            config._attn_implementation_internal = old
+        with _lock:
+            _sessions.remove(session)
+            if not _sessions:
+                AttentionInterface.get_interface = _originals.pop()  # type: ignore[method-assign]
 
 
-def _has_choice(config: Any) -> bool:
-    return hasattr(config, "_attn_implementation_internal")
+_originals: list[Any] = []
 
 
-def _sites(model: Any) -> dict[int, Site]:
-    """The site of every module that could call: id of the module → Site."""
-    two = bool(getattr(model.config, "is_encoder_decoder", False))
-    sites = {}
-    for name, module in model.named_modules():
-        parts = name.split(".")
-        kind = "self"
-        if _CROSS.search(parts[-1]) or any(_CROSS.search(part) for part in parts[-3:-1]):
-            kind = "cross"
-        elif two:
-            kind = "decoder" if any(part.endswith("decoder") for part in parts) else "encoder"
-        index = getattr(module, "layer_idx", None)
-        if not isinstance(index, int):
-            index = next((int(part) for part in parts if part.isdigit()), 0)
-        sites[id(module)] = Site(name, kind, index)
-    return sites
-
-
-# --- the attention function --------------------------------------------------------------------------------------
+def _get_interface(interface: Any, implementation: str, default: Any) -> Any:
+    """The function that a model attends with, ours around it."""
+    originals = list(_originals)
+    if not originals:  # the last session has just ended, in another thread
+        return type(interface).get_interface(interface, implementation, default)
+    return partial(_attend, originals[0](interface, implementation, default), implementation)
 
 
 def _attend(
-    module: Any, query: Array, key: Array, value: Array, attention_mask: Array | None, **how: Any
-) -> tuple[Array, Array | None]:
-    """What transformers calls: query (batch, heads, n_q, d_k) → context (batch, n_q, heads, d_v), no weights."""
-    watching = [session for session in _sessions if id(module) in session.sites]  # none, or several, nested
-    asked = []
-    for session in watching:
-        _allowed(session.architecture, how)
-        site = session.site(module)
-        if session.wants(site):
-            asked.append((session, site))
-    given = call_of(module, query, key, value, attention_mask, **how) if asked else None
-    call = given
-    for session, site in asked:
-        if session.change is not None and call is not None:
-            call = session.change.call(site, call)
-    context = None
-    for session, site in asked:
-        answer = None if call is None else session.visit(site, call)
-        context = answer if context is None else context
-    if context is None and call is not None and call is not given:
-        context = attention.run(call).context  # (batch, heads, n_q, d_v)
-    if context is None:
-        context = fused(module, query, key, value, attention_mask, **how).transpose(1, 2)  # (batch, heads, n_q, d_v)
-    for session, site in asked:
-        if session.change is not None:
-            context = session.change.context(site, context)
-    return context.transpose(1, 2).contiguous(), None  # (batch, n_q, heads, d_v)
-
-
-KNOWN = frozenset({"scaling", "dropout", "is_causal", "softcap", "s_aux", "sinks", "position_bias", "indices"})
-
-
-def _allowed(name: str, how: dict[str, Any]) -> None:
-    """Raise AttnctlError for a keyword that is given, and that nobody here knows the meaning of."""
-    for keyword, value in how.items():
-        if value is not None and keyword not in KNOWN and keyword not in HARMLESS:
-            raise AttnctlError(
-                f"{name} hands its attention the keyword {keyword!r}, which may change a score and which attnctl does not "
-                "know: nothing is shown rather than something wrong"
-            )
-
-
-def call_of(
+    kernel: Any,
+    implementation: str,
     module: Any,
     query: Array,
     key: Array,
     value: Array,
-    attention_mask: Array | None,
-    *,
-    scaling: float | None = None,
-    is_causal: bool | None = None,
-    softcap: float | None = None,
-    s_aux: Array | None = None,
-    sinks: Array | None = None,
-    position_bias: Array | None = None,
-    indices: Array | None = None,
-    **_: Any,
-) -> Call:
-    """The Call of what an architecture hands over; batch first, shapes as `attention.Call` has them.
+    attention_mask: Array | None = None,
+    *args: Any,
+    **how: Any,
+) -> tuple[Array, Array | None]:
+    """What a module calls: query (batch, heads, n_q, d_k) → context (batch, n_q, heads, d_v), weights or None."""
+    own: tuple[Array, Array | None] = kernel(module, query, key, value, attention_mask, *args, **how)
+    sessions = _sessions_of(module)
+    if not sessions:
+        return own
+    given = dict(zip(("scaling", "dropout"), args, strict=False)) | how
+    half, whole = _joined(module, query, value, own)
+    if whole is None:
+        return own
+    value, made = whole
+    asked = [
+        (session, site) for session in sessions if session.wants(site := session.site(module)) and not session.done
+    ]
+    context = None
+    if asked:
+        call = _checked_call(*asked[0], module, (query, key, value, attention_mask), given, implementation, made)
+        context = _shown(asked, call, made, half)
+    if all(session.done and session.thread == threading.get_ident() for session in sessions):
+        for session in sessions:
+            session.depth = 0
+        raise StopForward
+    return own if context is None else (context[..., half:].transpose(1, 2).contiguous(), own[1])
 
-    With no mask, the future is hidden as torch's fused kernel hides it: where the module is causal and there are several
-    queries. Raises AttnctlError for a mask that differs from head to head.
+
+def _shown(asked: list[tuple[Session, Site]], given: Call, own: tuple[Array, Array | None], half: int) -> Array | None:
+    """The call, changed where an intervention says so, shown to each visitor; the context in place of the model's own.
+
+    (batch, heads, n_q, d_v), or None where the model goes on with its own.
     """
-    n_q, n_k = query.shape[-2], key.shape[-2]
-    mask, bias = _mask_and_bias(attention_mask, n_k)
-    if indices is not None:  # sparse attention: the keys an indexer picked for each query, (batch, n_q, picked)
-        picked = torch.zeros(indices.shape[0], n_q, n_k, dtype=torch.bool, device=query.device)  # (batch, n_q, n_k)
-        picked = picked.scatter(-1, indices.long(), True)
-        mask = picked if mask is None else mask & picked  # (batch, n_q, n_k)
-    if position_bias is not None:
-        position_bias = position_bias[..., :n_k]  # (1, heads, n_q, n_k)
-    if position_bias is not None and bool(position_bias.any()):  # T5's cross attention is given one of zeros
-        bias = position_bias if bias is None else position_bias + bias  # (batch, heads, n_q, n_k)
-    sinks = s_aux if s_aux is not None else sinks
-    if sinks is not None:
-        sinks = sinks.reshape(-1)  # (heads,)
-    if is_causal is None:
-        is_causal = getattr(module, "is_causal", True)
-    return Call(
-        query,
-        key,
-        value,
-        scale=None if scaling is None else float(scaling),
-        soft_cap=softcap,
-        bias=bias,
-        causal=bool(is_causal) and attention_mask is None and n_q > 1,
-        offset=0 if attention_mask is None and n_q > 1 else None,
-        mask=mask,
-        sinks=sinks,
-    )
-
-
-def _mask_and_bias(given: Array | None, n_k: int) -> tuple[Array | None, Array | None]:
-    """A mask as models hand it over, (batch, 1 or heads, n_q, n_k), apart: what may be seen, and what is added."""
-    if given is None:
-        return None, None
-    if given.ndim != 4:
+    if half and any(session.change is not None or session.replaces for session, _ in asked):
         raise AttnctlError(
-            f"a mask of {given.ndim} axes, {tuple(given.shape)}: attnctl reads (batch, 1, queries, keys)"
+            f"{asked[0][0].architecture} makes two calls of attention a layer, which are shown as one: its context cannot "
+            "be changed"
         )
-    given = given[..., :n_k]  # a static cache's mask is longer than its keys
-    shown, bias = given, None
-    if given.dtype != torch.bool:
-        shown = given > torch.finfo(given.dtype).min / 2  # (batch, 1 or heads, n_q, n_k)
-        bias = torch.where(shown, given, torch.zeros_like(given))  # (batch, 1 or heads, n_q, n_k)
-        bias = bias if bool(bias.any()) else None
-    if shown.shape[1] > 1 and not bool((shown == shown[:, :1]).all()):
-        raise AttnctlError(
-            "this architecture hides different keys from different heads, which attnctl does not show yet"
-        )
-    return (None if bool(shown.all()) else shown[:, 0]), bias  # (batch, n_q, n_k)
-
-
-def fused(module: Any, query: Array, key: Array, value: Array, attention_mask: Array | None, **how: Any) -> Array:
-    """The context (batch, n_q, heads, d_v) by the fastest kernel that can; nothing is kept."""
-    if any(how.get(name) is not None for name in ("softcap", "s_aux", "sinks", "indices")):
-        call = call_of(module, query, key, value, attention_mask, **how)  # no fused kernel knows these
-        return attention.run(call).context.transpose(1, 2).contiguous()  # (batch, n_q, heads, d_v)
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
-    passed = {name: how[name] for name in ("scaling", "is_causal", "position_bias") if name in how}
-    context: Array = sdpa_attention_forward(module, query, key, value, attention_mask, **passed)[0]
+    call, context = given, None
+    for session, site in asked:
+        call = call if session.change is None else session.change.call(site, call)
+    for session, site in asked:
+        if session.own is not None:
+            session.own(site, *own)
+        answer = _answer(session, site, call)
+        if context is None and (session.replaces or own[1] is None or call is not given):
+            context = answer
+    if context is None and call is not given:
+        context = attention.run(call).context  # (batch, heads, n_q, d_v)
+    for session, site in asked:
+        if session.change is not None:
+            context = session.change.context(site, own[0].transpose(1, 2) if context is None else context)
     return context
+
+
+def _joined(
+    module: Any, query: Array, value: Array, own: tuple[Array, Array | None]
+) -> tuple[int, tuple[Array, tuple[Array, Array | None]] | None]:
+    """The values of a call and what came of it; of differential attention (Ye et al. 2024), of its two calls as one.
+
+    There a module attends twice with the same queries and keys, to one half of each value at a time: nothing is shown
+    until the second (None), whose own half begins at the index that comes first.
+    """
+    if not hasattr(module, "lambda_init"):
+        return 0, (value, own)
+    place = (threading.get_ident(), id(module))
+    first = _halves.pop(place, None)
+    if first is None or first[0] is not query:
+        _halves[place] = (query, value, own[0])
+        return 0, None
+    values = torch.cat([first[1], value], dim=-1)  # (batch, kv_heads, n_k, d_v)
+    context = torch.cat([first[2], own[0]], dim=-1)  # (batch, n_q, heads, d_v)
+    return first[1].shape[-1], (values, (context, own[1]))
+
+
+_halves: dict[tuple[int, int], tuple[Array, Array, Array]] = {}
+
+
+def _sessions_of(module: Any) -> list[Session]:
+    """Who watches this module: those of this thread; where it has none, those of any."""
+    watching = [session for session in list(_sessions) if id(module) in session.names]
+    mine = [session for session in watching if session.thread == threading.get_ident()]
+    return mine or watching
+
+
+def _answer(session: Session, site: Site, call: Call) -> Array | None:
+    """What the visitor answers to a call; StopForward is kept until all have had enough."""
+    try:
+        return session.visit(site, call)
+    except StopForward:
+        session.done = True
+        return None
+
+
+def _checked_call(
+    session: Session,
+    site: Site,
+    module: Any,
+    given: tuple[Array, Array, Array, Array | None],
+    how: dict[str, Any],
+    implementation: str,
+    own: tuple[Array, Array | None],
+) -> Call:
+    """The Call of what a module hands over, if the model's own function answers what it says."""
+    if module.training:
+        check_inference(module)
+    check_keywords(session.architecture, how)
+    call = call_of(module, *given, fused=implementation != "eager", **how)
+    gap = disagreement(call, *own)
+    if gap is not None:
+        raise AttnctlError(
+            f"layer {site.layer} of {session.architecture} attends otherwise than by the softmax of its scores (off by "
+            f"{gap:.1e}): nothing is shown rather than something wrong"
+        )
+    return call
+
+
+def disagreement(call: Call, context: Array, weights: Array | None) -> float | None:
+    """By how much a model's own context (batch, n_q, heads, d_v) and weights, if any, differ from the Call's; None: not.
+
+    A few rows are compared, which costs n_k numbers each. Of half precision only weights are: fused kernels round otherwise.
+    """
+    n_q = call.queries.shape[-2]
+    rows = sorted({at * (n_q - 1) // max(1, min(n_q, CHECKED_ROWS) - 1) for at in range(min(n_q, CHECKED_ROWS))})
+    with torch.no_grad():
+        steps = attention.run(attention.select(call, rows=rows))
+    limit = ROUNDING.get(call.queries.dtype, 1e-4)
+    gaps = [0.0]
+    if isinstance(weights, torch.Tensor) and weights.ndim == 4 and weights.shape[-2] == n_q:
+        ours, theirs = steps.weights.float(), weights[:, :, rows].float()  # (batch, heads, rows, n_k)
+        if ours.shape != theirs.shape:
+            return float("inf")
+        if call.sinks is not None:  # some put out the tokens' shares without the sink's
+            theirs = torch.where(ours.sum(-1, keepdim=True) > 1e-6, theirs, torch.zeros_like(theirs))
+            ours, theirs = _of_one(ours), _of_one(theirs)
+        gaps.append(float((ours - theirs).abs().nan_to_num(0.0).max()))
+    if call.queries.dtype in (torch.float32, torch.float64):
+        ours, theirs = steps.context.transpose(1, 2), context[:, rows]  # (batch, rows, heads, d_v)
+        if ours.shape != theirs.shape:
+            return float("inf")
+        largest = call.values.abs().max().clamp(min=1e-6)
+        gaps.append(float((ours - theirs).abs().nan_to_num(0.0).max() / largest))
+    return max(gaps) if max(gaps) > limit else None
+
+
+def _of_one(weights: Array) -> Array:
+    """Rows (..., n_k) as shares of what their keys have together."""
+    return weights / weights.sum(-1, keepdim=True).clamp(min=1e-12)  # (..., n_k)
+
+
+# --- what else is seen of a forward --------------------------------------------------------------------------------
+
+
+def _watch_forwards(model: Any, session: Session, stack: ExitStack) -> None:
+    """Count the forwards: of the model, or of a part of it that is called alone, as an encoder in generation."""
+    from transformers.modeling_utils import PreTrainedModel
+
+    def enter(part: Any, *_: Any) -> None:
+        if part is model:
+            session.depth = 0
+        if session.depth == 0:
+            session.begin()
+        session.depth += 1
+
+    def leave(*_: Any) -> None:
+        session.depth = max(0, session.depth - 1)
+
+    for part in model.modules():
+        if part is model or isinstance(part, PreTrainedModel):
+            stack.callback(part.register_forward_pre_hook(enter).remove)
+            stack.callback(part.register_forward_hook(leave, always_call=True).remove)
+
+
+def _watch_silence(model: Any, session: Session, stack: ExitStack) -> None:
+    """Note the modules that attend without a call of the interface."""
+
+    def leave(module: Any, *_: Any) -> None:
+        if not session.occurrences.get(id(module)):
+            session.silent[session.names[id(module)].site(0)] = type(module).__name__
+
+    for module in sites.attention_modules(model).values():
+        stack.callback(module.register_forward_hook(leave).remove)
+
+
+# --- configurations ------------------------------------------------------------------------------------------------
+
+
+def _enter_readable(model: Any, stack: ExitStack) -> None:
+    """Flash and flex attention hide keys by other means than masks: such a model runs on torch's fused kernel here."""
+    if any(not _is_readable(name) for _, name in _configurations(model)):
+        stack.enter_context(implementation(model, "sdpa" if type(model)._supports_sdpa else "eager", _is_readable))
+
+
+def implementations(model: Any) -> list[str | None]:
+    """The attention that each configuration within `model` names."""
+    return [name for _, name in _configurations(model)]
+
+
+def _is_readable(name: str | None) -> bool:
+    return not any(other in (name or "") for other in ("flash", "flex", "paged"))
+
+
+@contextmanager
+def implementation(model: Any, name: str, spare: Callable[[str | None], bool] = lambda name: False) -> Iterator[None]:
+    """Every configuration within `model` set to attention `name`, but those `spare` is true of, and put back afterwards.
+
+    Where two threads do so at once, what was there before the first is put back with the last.
+    """
+    changed = []
+    with _lock:
+        for config, before in _configurations(model):
+            if not spare(before) or id(config) in _changed:
+                count, first = _changed.get(id(config), (0, before))
+                _changed[id(config)] = (count + 1, first)
+                config._attn_implementation_internal = name
+                changed.append(config)
+    try:
+        yield
+    finally:
+        with _lock:
+            for config in changed:
+                count, first = _changed.pop(id(config))
+                if count > 1:
+                    _changed[id(config)] = (count - 1, first)
+                else:
+                    config._attn_implementation_internal = first
+
+
+_changed: dict[int, tuple[int, str | None]] = {}  # configurations set to another attention: how often, what it was
+
+
+def _configurations(model: Any) -> list[tuple[Any, str | None]]:
+    """Every configuration within `model`, those without a module of their own too, and its attention."""
+    found: dict[int, Any] = {}
+    waiting = [part.config for part in model.modules() if hasattr(part, "config")]
+    while waiting:
+        config = waiting.pop()
+        if id(config) not in found and hasattr(config, "_attn_implementation_internal"):
+            found[id(config)] = config
+            waiting += list(vars(config).values())
+    return [(config, config._attn_implementation_internal) for config in found.values()]

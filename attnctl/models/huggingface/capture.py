@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 from attnctl import attention
@@ -13,12 +15,13 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import StopForward
 from attnctl.models.huggingface.attention_interface import (
     Session,
-    Site,
     architecture,
     attending,
     check_inference,
     follows_interface,
+    implementations,
 )
+from attnctl.models.huggingface.attention_sites import Site, attention_modules, layer_count, unseen
 from attnctl.selection import chosen
 
 
@@ -43,9 +46,10 @@ class Captured:
     scaled_scores: Array | None = None  # (batch, heads, n_q, n_k)
     mask: Array | None = None  # (n_q, n_k) or (batch, n_q, n_k); None where every query sees every key
     context: Array | None = None  # (batch, heads, n_q, d_v)
+    recurrence: int = 0  # how often the module has attended before in this forward, where a model repeats its layers
 
 
-STEPS = tuple(f.name for f in fields(Captured))[6:]
+STEPS = tuple(f.name for f in fields(Captured))[6:-1]
 
 
 @contextmanager
@@ -99,8 +103,12 @@ def capture(
         stop = stop and bool(missing)
         with suppress(StopForward):
             yield traces
-        if session.step >= 0 or session.seen:
-            wanted.check({site.layer for site in session.seen if wanted.of_kind(site.kind)}, session.architecture)
+        if session.forwards or session.seen:
+            silent = {site: name for site, name in session.silent.items() if wanted.of_kind(site.kind)}
+            met = {site.layer for site in session.seen if wanted.of_kind(site.kind)}
+            wanted.check(met, session.architecture, list(silent.values()))
+            if told := unseen({site: name for site, name in silent.items() if wanted.site(site)}):
+                warnings.warn(f"{session.architecture}: {told}", stacklevel=3)
 
 
 def _several(name: str, given: int | Sequence[int] | None) -> Sequence[int] | None:
@@ -124,22 +132,25 @@ class _Wanted:
     def of_kind(self, kind: str) -> bool:
         return self.attention is None or kind == self.attention
 
-    def layer(self, index: int) -> bool:
-        if self.layers is None:
-            return True
-        count = getattr(self.model.config.get_text_config(), "num_hidden_layers", None)
-        return index in self.layers or (count is not None and index - count in self.layers)
+    def layer(self, index: int, count: int) -> bool:
+        return self.layers is None or index in self.layers or index - count in self.layers
 
     def site(self, site: Site) -> bool:
-        return self.of_kind(site.kind) and self.layer(site.layer)
+        return self.of_kind(site.kind) and self.layer(site.layer, self.counts[site.kind])
 
-    def check(self, seen: set[int], name: str) -> None:
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """How many layers of each kind there are."""
+        return {kind: layer_count(self.model, kind) for kind in ("self", "encoder", "decoder", "cross")}
+
+    def check(self, seen: set[int], name: str, silent: Sequence[str] = ()) -> None:
         """Raise where nothing went by, or a layer asked for did not."""
         if not seen:
             kind = f"{self.attention} attention" if self.attention else "attention"
-            raise AttnctlError(
-                f"no {kind} of {name} went by: it has none, or calls it in a way that attnctl does not see"
+            why = (
+                f"{silent[0]} attends in code of its own" if silent else "it has none, or calls it in a way of its own"
             )
+            raise AttnctlError(f"no {kind} of {name} went by: {why}")
         for index in self.layers or ():
             if index >= 0 and index not in seen:
                 raise UsageError(f"no layer {index} in {name}: attention went by in layers {min(seen)} to {max(seen)}")
@@ -155,16 +166,27 @@ def _keep(wanted: _Wanted, session: Session, traces: list[Captured], site: Site,
     steps = attention.run(narrow)
     arrays = {
         "queries": narrow.queries,
-        "keys": attention.share_heads(narrow.keys, len(heads)) if "keys" in wanted.keep else None,
-        "values": attention.share_heads(narrow.values, len(heads)) if "values" in wanted.keep else None,
+        "keys": _own(narrow.keys, len(heads)) if "keys" in wanted.keep else None,
+        "values": _own(narrow.values, len(heads)) if "values" in wanted.keep else None,
         "scores": steps.scores,
         "scaled_scores": steps.scaled_scores,
         "mask": steps.mask,
         "context": steps.context,
     }
     kept = {name: array.detach() for name, array in arrays.items() if array is not None and name in wanted.keep}
-    traces.append(Captured(site.name, site.kind, site.layer, heads, session.step, steps.weights.detach(), **kept))
+    step = session.step(site)
+    traces.append(
+        Captured(
+            site.name, site.kind, site.layer, heads, step, steps.weights.detach(), recurrence=site.recurrence, **kept
+        )
+    )
     return steps.context if whole else None
+
+
+def _own(cached: Array, n_heads: int) -> Array:
+    """Keys or values for every head; a copy, since the cache they lie in is written over as a text grows."""
+    shared = attention.share_heads(cached, n_heads)  # (batch, heads, n_k, d)
+    return shared.clone() if shared is cached else shared
 
 
 # --- architectures outside the interface -------------------------------------------------------------------------
@@ -180,14 +202,23 @@ _OUTPUTS = (
 @contextmanager
 def _outputs(model: Any, wanted: _Wanted, traces: list[Captured]) -> Iterator[None]:
     """Take the weights that `model` itself puts out under eager, forward by forward."""
+    if not attention_modules(model):
+        raise AttnctlError(f"{architecture(model)} has no attention: no part of it is named so")
+    if any(name != "eager" for name in implementations(model)):
+        raise AttnctlError(
+            f"{architecture(model)} attends in code of its own, which tells its weights under eager only: load it with "
+            'attn_implementation="eager"'
+        )
     steps = iter(range(1 << 62))
+    known: dict[str, int] = {}
 
     def ask(_: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        check_inference(model)
         return args, kwargs | {"output_attentions": True, "return_dict": True}
 
-    def take(_: Any, __: Any, ___: Any, output: Any) -> None:
+    def take(_: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         step = next(steps)
-        traces.extend(weights_of(output, wanted, step, architecture(model)))
+        traces.extend(weights_of(output, wanted, step, architecture(model), known))
 
     with ExitStack() as stack:
         stack.callback(model.register_forward_pre_hook(ask, with_kwargs=True).remove)
@@ -195,18 +226,61 @@ def _outputs(model: Any, wanted: _Wanted, traces: list[Captured]) -> Iterator[No
         yield
 
 
-def weights_of(output: Any, wanted: _Wanted, step: int, name: str) -> Iterator[Captured]:
-    """The weights in a model's output. Raises AttnctlError where it has none: its kernel never builds them."""
+def weights_of(
+    output: Any, wanted: _Wanted, step: int, name: str, known: dict[str, int] | None = None
+) -> Iterator[Captured]:
+    """The weights in a model's output. Raises AttnctlError where it has none, or puts out something else.
+
+    `known` holds, for each kind, how many keys there were at the step before, and is brought up to date.
+    """
+    known = {} if known is None else known
     found = [(kind, getattr(output, key, None) or ()) for key, kind in _OUTPUTS]
     found = [(kind, weights) for kind, weights in found if wanted.of_kind(kind) and any(w is not None for w in weights)]
     if not found:
-        raise AttnctlError(f'{name} put out no attention weights: load it with attn_implementation="eager"')
+        raise AttnctlError(f"{name} puts out no attention weights: it attends in a way that tells none")
     for kind, layers in found:
         wanted.check(set(range(len(layers))), name)
+        lengths = None if kind == "cross" else key_counts(layers, known.get(kind, 0))
+        longest = max((w.shape[-1] for w in layers if getattr(w, "ndim", 0) == 4), default=0)
+        known[kind] = min(longest, max(lengths)) if lengths else longest
         for layer, weights in enumerate(layers):
-            if wanted.layer(layer):
+            if weights is not None and wanted.layer(layer, len(layers)):
+                check_weights(weights, f"{kind if kind != 'self' else ''} layer {layer} of {name}".strip(), lengths)
                 heads = chosen(wanted.heads, weights.shape[1], "head", f"layer {layer} of {name}")
-                part = (
-                    weights[:, list(heads)] if wanted.rows is None else weights[:, list(heads)][:, :, list(wanted.rows)]
-                )
+                part = weights[:, list(heads)]  # (batch, heads, n_q, n_k)
+                if wanted.rows is not None:
+                    part = part[:, :, list(chosen(wanted.rows, part.shape[2], "row", "this call"))]
                 yield Captured("", kind, layer, heads, step, part.detach())
+
+
+def key_counts(layers: Sequence[Any], cached: int = 0) -> set[int]:
+    """How many keys a layer may have that attends to the text itself: one for each query of a layer, after those cached."""
+    queries = {weights.shape[-2] for weights in layers if getattr(weights, "ndim", 0) == 4}
+    return queries | {cached + n_q for n_q in queries}
+
+
+def _fits(weights: Any, lengths: set[int]) -> bool:
+    most = max(lengths)
+    return weights.shape[-1] in lengths or (weights.shape[-1] > most and not bool(weights[..., most:].any()))
+
+
+def check_weights(weights: Any, whose: str, lengths: set[int] | None = None) -> None:
+    """Raise AttnctlError where what a model puts out as attention are no weights (batch, heads, n_q, n_k).
+
+    `lengths` are the numbers of keys that there may be (None: any); a static cache has more, of which nothing is read.
+    """
+    what = None
+    if getattr(weights, "ndim", 0) == 4 and lengths and not _fits(weights, lengths):
+        what = f"in {weights.shape[-1]} columns for {max(lengths)} keys"
+    elif getattr(weights, "ndim", 0) != 4:
+        what = f"of shape {tuple(weights.shape)}" if hasattr(weights, "shape") else f"a {type(weights).__name__}"
+    elif float(weights.min()) < -1e-3 or float(weights.max()) > 1.001:
+        what = f"from {float(weights.min()):.2g} to {float(weights.max()):.2g}"
+    else:
+        sums = weights.float().sum(-1)  # (batch, heads, n_q)
+        whole = (sums - 1).abs() < 2e-2
+        if not bool((whole | (sums < 1e-3)).all()):  # a row that may see nothing may have none
+            odd = float(sums[~whole][0])
+            what = f"whose rows sum to {odd:.2f}"
+    if what is not None:
+        raise AttnctlError(f"{whose} puts out no attention weights of each query on each key, but numbers {what}")

@@ -14,7 +14,7 @@ from attnctl.readings.trace import LayerTrace, Trace
 from attnctl.sources import record
 
 # how far two roads may lie apart: rounding, in units of what the number type resolves
-ROUNDING = {"float64": 1e-6, "float32": 1e-6, "bfloat16": 2e-2, "float16": 2e-3}
+ROUNDING = {"float64": 1e-6, "float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,11 @@ def check(
     Raises AttnctlError as `record`.
     """
     trace = record(model, text, layers=layers, heads=heads, predictions=False)
-    limit = ROUNDING.get(trace.model.dtype, 1e-6)
+    limit = ROUNDING.get(trace.model.dtype, 1e-5)
     return (
         _against_eager(model, trace, limit),
         _against_fused(trace, limit, has_sinks(model)),
+        _layer_output(model, trace, limit),
         _row_sums(trace, limit, has_sinks(model)),
         _nans(trace),
         _dropout(model, trace),
@@ -47,16 +48,20 @@ def check(
 
 def _against_eager(model: Model, trace: Trace, limit: float) -> Finding:
     what = "weights against the model's own eager path, max |Δ|"
-    if not hasattr(model, "eager_weights"):
+    if not hasattr(model, "own_weights"):
         return Finding(what, None, "a built-in model has no other path")
-    eager = model.eager_weights(trace.tokens, trace.text)
+    eager = model.own_weights(trace.tokens, trace.text)
     worst = 0.0
     for layer in trace.layers:
         if layer.weights is None or layer.layer not in eager:
             return Finding(what, None, "its eager path puts out no weights")
-        theirs = eager[layer.layer][list(layer.heads)]  # (heads, n_q, n_k)
+        ours, theirs = layer.weights, eager[layer.layer][list(layer.heads)]  # (heads, n_q, n_k)
+        if ours.shape != theirs.shape:
+            return Finding(what, False, f"layer {layer.layer}: {ours.shape} for {theirs.shape}")
+        if has_sinks(model):  # some eager paths tell the tokens' shares without the sink's
+            ours, theirs = _of_one(ours), _of_one(theirs)
         blind = np.zeros(theirs.shape[1], dtype=bool) if layer.mask is None else ~layer.mask.any(axis=-1)  # (n_q,)
-        worst = worse(worst, float(np.abs(layer.weights - theirs)[:, ~blind].max(initial=0)))
+        worst = worse(worst, float(np.abs(ours - theirs)[:, ~blind].max(initial=0)))
     return Finding(what, worst <= limit, f"{worst:.1e}" if worst else "0, equal to the last bit")
 
 
@@ -81,6 +86,26 @@ def _against_fused(trace: Trace, limit: float, sinks: bool) -> Finding:
         kernel = scaled_dot_product_attention(q, k, v, attn_mask=bias[None], scale=_scale(trace, layer))[0].numpy()
         worst = worse(worst, float(np.abs(ours - kernel).max(initial=0) / max(np.abs(ours).max(initial=0), 1e-9)))
     return Finding(what, worst <= 10 * limit, f"{worst:.1e}")
+
+
+def _of_one(weights: Any) -> Any:
+    """Rows (..., n_k) as shares of what their keys have together."""
+    return weights / np.maximum(weights.sum(axis=-1, keepdims=True), 1e-12)  # (..., n_k)
+
+
+def _layer_output(model: Model, trace: Trace, limit: float) -> Finding:
+    what = "layer output with the context recomputed against the layer's own, max |Δ| / max |output|"
+    if not hasattr(model, "layer_outputs"):
+        return Finding(what, None, "a built-in model has no other path")
+    own = model.layer_outputs(trace.tokens, trace.text, recomputed=False)
+    ours = model.layer_outputs(trace.tokens, trace.text, recomputed=True)
+    if not own:
+        return Finding(what, None, "this architecture tells its weights alone")
+    worst = 0.0
+    for layer in {part.layer for part in trace.layers} & own.keys():
+        largest = max(float(np.abs(own[layer]).max(initial=0)), 1e-9)
+        worst = worse(worst, float(np.abs(own[layer] - ours[layer]).max(initial=0)) / largest)
+    return Finding(what, worst <= 10 * limit, f"{worst:.1e}" if worst else "0, equal to the last bit")
 
 
 def _scale(trace: Trace, layer: LayerTrace) -> float:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
@@ -19,6 +21,7 @@ from attnctl.layer.stored import StoredLayer
 from attnctl.models.builtin.stack import predicted
 from attnctl.models.huggingface.hub import check_extra, find, need
 from attnctl.models.huggingface.network import info_of, load, running
+from attnctl.models.huggingface.run_notes import RunNotes
 from attnctl.models.huggingface.tokenizer import Pieces, open_pieces, read_json
 from attnctl.readings.trace import ModelInfo, Prediction
 from attnctl.text import shown
@@ -60,58 +63,122 @@ class Checkpoint:
         Where `visit` raises StopForward, the network is left, and predicts nothing.
         Raises AttnctlError where the architecture hands over what attnctl does not know.
         """
-        from attnctl.models.huggingface.attention_interface import attending, follows_interface
-
-        self._check(tokens)
+        self.check_tokens(tokens)
         source = self.pieces.tokenize(text) if self.kind in ("decoder", "cross") else None
         ran = Run(tuple(tokens), key_tokens=source if self.kind == "cross" else None)
         inputs = self._inputs(tokens, source)
-        told: list[tuple[float, bool]] = []  # each call's scale, and whether it has sinks
-        output, bare = None, False
+        told = RunNotes(type(self.network).__name__)
+
+        def seen(site: Any, call: Call) -> Array | None:
+            told.saw(site, call)
+            ran.key_tokens = _key_tokens(call.keys.shape[-2], tokens, source, ran.key_tokens)
+            layer = ComputedLayer.of(site.layer, without_batch(call))
+            visit(layer)
+            context = layer.forward.context_so_far
+            return None if context is None else context[None]
+
         with running(self.network, len(tokens) + len(source or ()), self.info.name):
-            if follows_interface(self.network):
-
-                def seen(site: Any, call: Call) -> Array | None:
-                    told.append((call.effective_scale, call.sinks is not None))
-                    layer = ComputedLayer.of(site.layer, without_batch(call))
-                    visit(layer)
-                    context = layer.forward.context_so_far
-                    return None if context is None else context[None]
-
-                with suppress(StopForward), attending(self.network, seen, lambda site: site.kind == self.kind):
-                    output = self.network(**inputs)
-            else:
-                output = self.network(**inputs, output_attentions=True)
-                bare = True
-                with suppress(StopForward):
-                    for number, weights in self._own_weights(output).items():
-                        visit(StoredLayer.of(number, weights))
+            output, silent, weights = self._forward(inputs, seen)
+            with suppress(StopForward):
+                for number, stored in weights.items():
+                    visit(StoredLayer.of(number, stored))
             if len(tokens) <= EMBEDDED:
                 ids = inputs["decoder_input_ids" if source is not None else "input_ids"]
                 ran.embeddings = as_numpy(self.network.get_input_embeddings()(ids)[0])  # (n, d_model)
-        ran.predictions = self._predictions(tokens, output)
-        ran.notes = self._notes(tokens, source, bare)
-        self._tell(ran, told)
+        self.told(ran, told, silent, output, source=source, weights=weights)
         return ran
 
-    def _tell(self, ran: Run, told: Sequence[tuple[float, bool]]) -> None:
-        """What each call's scale, and whether it has sinks, say of the run."""
-        if any(sinks for _, sinks in told):
-            ran.notes += ("A learned sink takes a part of each row and gives nothing back: rows sum to less than 1.",)
-        scales = {scale for scale, _ in told}
-        ran.model = replace(self.info, scale=scales.pop() if len(scales) == 1 else None)
+    def _forward(
+        self, inputs: dict[str, Any], seen: Callable[[Any, Call], Array | None]
+    ) -> tuple[Any, dict[Any, str], dict[int, Any]]:
+        """One forward, its calls shown to `seen`: the output, if it came to an end, who attended unseen, and the weights
+        of each layer where the network tells no more than those.
+        """
+        from attnctl.models.huggingface.attention_interface import attending, follows_interface
 
-    def eager_weights(self, tokens: Sequence[Token], text: str = "") -> dict[int, Any]:
-        """The weights by transformers' own eager path: layer → (heads, n_q, n_k). Memory grows with all of them."""
-        from attnctl.models.huggingface.attention_interface import implementation
+        if not follows_interface(self.network):
+            output = self.network(**inputs, output_attentions=True)
+            return output, {}, self._own_weights(output)
+        output = None
+        with suppress(StopForward), attending(self.network, seen, lambda site: site.kind == self.kind) as session:
+            output = self.network(**inputs)
+        silent = {site: name for site, name in session.silent.items() if site.kind == self.kind}
+        if not any(site.kind == self.kind for site in session.seen):
+            raise AttnctlError(_nothing_seen(type(self.network).__name__, self.kind, silent))
+        return output, silent, {}
+
+    def told(
+        self,
+        ran: Run,
+        told: RunNotes,
+        silent: dict[Any, str],
+        output: Any,
+        *,
+        source: Sequence[Token] | None = None,
+        weights: dict[int, Any] | None = None,
+    ) -> None:
+        """What a run tells beside its attention: the model's description, predictions, notes."""
+        ran.model = told.info(self.info)
+        if weights:
+            square = [w for w in weights.values() if w.shape[-1] == w.shape[-2] > 1]
+            ahead = any(np.triu(np.abs(w[0]), 1).any() for w in square)
+            ran.model = replace(ran.model, causal=bool(square) and not ahead)
+        ran.predictions = self._predictions(ran.tokens, output, bool(ran.model.causal))
+        ran.notes = self._notes(ran.tokens, source, bool(weights)) + told.notes(silent)
+
+    def own_weights(self, tokens: Sequence[Token], text: str = "") -> dict[int, Any]:
+        """The weights by the model's own eager functions: layer → (heads, n_q, n_k). Memory grows with all of them."""
+        from attnctl.models.huggingface.attention_interface import attending, follows_interface, implementation
 
         source = self.pieces.tokenize(text) if self.kind in ("decoder", "cross") else None
-        inputs = self._inputs(tokens, source) | {"output_attentions": True}
+        inputs, found = self._inputs(tokens, source), {}
         total = len(tokens) + len(source or ())
-        with running(self.network, total, self.info.name), implementation(self.network, "eager"):
-            return self._own_weights(self.network(**inputs))
 
-    def _check(self, tokens: Sequence[Token]) -> None:
+        def own(site: Any, _: Array, weights: Array | None) -> None:
+            if weights is not None:
+                found[site.layer] = as_numpy(weights[0])  # (heads, n_q, n_k)
+
+        with running(self.network, total, self.info.name), implementation(self.network, "eager"):
+            if not follows_interface(self.network):
+                return self._own_weights(self.network(**inputs, output_attentions=True))
+            with attending(self.network, lambda *_: None, lambda site: site.kind == self.kind, own=own):
+                self.network(**inputs)
+        return found
+
+    def layer_outputs(self, tokens: Sequence[Token], text: str, recomputed: bool) -> dict[int, Any]:
+        """What each layer's attention hands on, after its output projection: layer → (n, d_model).
+
+        `recomputed` with the context that attnctl computes in place of the model's own. Empty outside the interface.
+        """
+        from attnctl import attention
+        from attnctl.models.huggingface.attention_interface import attending, follows_interface
+        from attnctl.models.huggingface.attention_sites import attention_modules, names_of
+
+        halved = any(hasattr(module, "lambda_init") for module in self.network.modules())  # differential attention
+        if halved or not follows_interface(self.network):
+            return {}
+        source = self.pieces.tokenize(text) if self.kind in ("decoder", "cross") else None
+        names, outputs = names_of(self.network), {}
+
+        def kept(module: Any, _: Any, output: Any) -> None:
+            site = names[id(module)].site(0)
+            if site.kind == self.kind:
+                first = output[0] if isinstance(output, tuple) else output
+                outputs[site.layer] = as_numpy(first[0])  # (n, d_model)
+
+        def visit(_: Any, call: Call) -> Array | None:
+            return attention.run(call).context if recomputed else None
+
+        with ExitStack() as stack:
+            stack.enter_context(running(self.network, len(tokens) + len(source or ()), self.info.name))
+            stack.enter_context(attending(self.network, visit, lambda site: site.kind == self.kind, replaces=True))
+            for module in attention_modules(self.network).values():
+                stack.callback(module.register_forward_hook(kept).remove)
+            self.network(**self._inputs(tokens, source))
+        return outputs
+
+    def check_tokens(self, tokens: Sequence[Token]) -> None:
+        """Raise AttnctlError for no tokens, more than the network reads, or ids that it has no embeddings for."""
         if not tokens:
             raise AttnctlError("the text has no tokens: give at least one word")
         limit = self.pieces.limit
@@ -132,14 +199,15 @@ class Checkpoint:
             inputs["decoder_input_ids"] = self._ids(tokens)
         elif self.kind == "encoder":  # the decoder must be given something; its attention is not read
             inputs["decoder_input_ids"] = self._ids(self._start())
-        if "logits_to_keep" in self._takes and self.predict is None and not self._blanks(tokens):
+        if "logits_to_keep" in self.takes and self.predict is None and not self.blanks(tokens):
             inputs["logits_to_keep"] = 1
-        if "use_cache" in self._takes:
+        if "use_cache" in self.takes:
             inputs["use_cache"] = False
         return inputs
 
     @cached_property
-    def _takes(self) -> frozenset[str]:
+    def takes(self) -> frozenset[str]:
+        """The keywords of the network's forward."""
         import inspect
 
         return frozenset(inspect.signature(self.network.forward).parameters)
@@ -189,21 +257,26 @@ class Checkpoint:
         return self.pieces.continued(before, made[known:])
 
     def _own_weights(self, output: Any) -> dict[int, Any]:
+        from attnctl.models.huggingface.capture import check_weights, key_counts
+
         key = {"self": "attentions", "cross": "cross_attentions"}.get(self.kind, f"{self.kind}_attentions")
         weights = getattr(output, key, None) or ()
         if not any(part is not None for part in weights):
-            raise AttnctlError(
-                f"{type(self.network).__name__} puts out no attention weights, and cannot be asked otherwise"
-            )
-        return {layer: as_numpy(part[0]) for layer, part in enumerate(weights) if part is not None}  # (heads, n, n)
+            raise AttnctlError(_nothing_seen(type(self.network).__name__, self.kind, {}))
+        found, lengths = {}, None if self.kind == "cross" else key_counts(weights)
+        for layer, part in enumerate(weights):
+            if part is not None:
+                check_weights(part, f"layer {layer} of {self.info.name}", lengths)
+                found[layer] = as_numpy(part[0])  # (heads, n, n)
+        return found
 
-    def _blanks(self, tokens: Sequence[Token]) -> list[int]:
+    def blanks(self, tokens: Sequence[Token]) -> list[int]:
         """Where the model is asked to fill in: its mask tokens."""
         mask = self.pieces.settings.get("mask_token")
         mask = mask.get("content") if isinstance(mask, dict) else mask
         return [at for at, token in enumerate(tokens) if mask and token.special and token.text == mask]
 
-    def _predictions(self, tokens: Sequence[Token], output: Any, top: int = 5) -> tuple[Prediction, ...]:
+    def _predictions(self, tokens: Sequence[Token], output: Any, causal: bool, top: int = 5) -> tuple[Prediction, ...]:
         """The likeliest tokens after the last one of a decoder, or at the blanks of an encoder."""
         import torch
 
@@ -211,11 +284,11 @@ class Checkpoint:
         vocabulary = self.network.config.get_text_config().vocab_size
         if logits is None or logits.ndim != 3 or logits.shape[-1] < vocabulary or self.kind in ("encoder", "cross"):
             return ()
-        causal = self.kind == "decoder" or bool(self.info.causal)
+        causal = self.kind == "decoder" or causal
         if getattr(self.network, "attnctl_headless", False) or not bool(torch.isfinite(logits).all()):
             return ()  # of weights that are not in the file, or are no numbers
         found = []
-        for at in predicted(tokens, self.predict, self._blanks(tokens), causal):
+        for at in predicted(tokens, self.predict, self.blanks(tokens), causal):
             share = torch.softmax(logits[0, at - len(tokens)].float(), -1)  # (vocabulary,)
             values, ids = share.topk(top)
             for value, number in zip(values.tolist(), ids.tolist(), strict=True):
@@ -245,6 +318,27 @@ class Checkpoint:
                 "not the queries, keys, values and scores."
             )
         return tuple(notes)
+
+
+def _nothing_seen(name: str, kind: str, silent: dict[Any, str]) -> str:
+    """Why nothing of a kind of attention was seen."""
+    what = "attention" if kind == "self" else f"{kind} attention"
+    if silent:
+        return f"{name} has no {what} that can be shown: {next(iter(silent.values()))} attends in code of its own"
+    return f"{name} has no softmax {what} that it tells of: there are no weights to show"
+
+
+def _key_tokens(
+    n_k: int, tokens: Sequence[Token], source: Sequence[Token] | None, known: tuple[Token, ...] | None
+) -> tuple[Token, ...] | None:
+    """The tokens that n_k keys stand for; None: the queries' own. Raises AttnctlError where they stand for others."""
+    if n_k == len(tokens if known is None else known):
+        return known
+    if source is not None and n_k == len(tokens) + len(source):  # decoder and cross attention in one
+        return (*tokens, *source)
+    raise AttnctlError(
+        f"{n_k} keys for {len(tokens)} tokens: this architecture makes keys of its own, which have no tokens to stand for"
+    )
 
 
 def without_batch(call: Call) -> Call:

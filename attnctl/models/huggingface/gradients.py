@@ -15,7 +15,8 @@ from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 from attnctl.interventions import Intervention
-from attnctl.models.huggingface.attention_interface import Site, attending
+from attnctl.models.huggingface.attention_interface import attending
+from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.intervention import Applied, applied
 from attnctl.models.huggingface.network import running
 from attnctl.models.huggingface.replay import logits_of
@@ -76,7 +77,7 @@ def _said(watched: WatchedNetwork, target: Word, kept: _Kept) -> Array:
     more = len(target.ids) - 1
     with (
         applied(watched.network, [watched.base], watched.kind),
-        attending(watched.network, visit, lambda site: site.kind == watched.kind),
+        attending(watched.network, visit, lambda site: site.kind == watched.kind, replaces=True),
     ):
         logits = logits_of(watched.network(**watched.inputs(target.ids[:-1])))[0]  # (positions, vocabulary)
     first = logits.shape[0] - more - watched.tail

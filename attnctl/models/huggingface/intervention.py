@@ -13,7 +13,8 @@ from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.errors import UsageError
 from attnctl.interventions import Cut, Intervention, checked_heads
-from attnctl.models.huggingface.attention_interface import Site, architecture, attending
+from attnctl.models.huggingface.attention_interface import architecture, attending
+from attnctl.models.huggingface.attention_sites import Site
 
 HIDDEN = -1e30  # added to a scaled score: its weight is then exactly 0, and a softmax over it never NaN
 

@@ -15,6 +15,7 @@ from attnctl.attention import Array, Call
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.run_notes import RunNotes
 from attnctl.readings.trace import Trace
 from attnctl.sources import Pass
 from attnctl.tokens import Token
@@ -61,13 +62,13 @@ def _run(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence
     from attnctl.models.huggingface.network import running
 
     for tokens in texts:
-        model._check(tokens)
+        model.check_tokens(tokens)
     inputs, at = _inputs(model, texts)
-    told: list[tuple[float, bool]] = []
+    told = RunNotes(type(model.network).__name__, padded=True)
     over: set[int] = set()  # the texts of which all is seen
 
     def seen(site: Any, call: Call) -> Array | None:
-        told.append((call.effective_scale, call.sinks is not None))
+        told.saw(site, call)
         contexts: list[Array | None] = []
         for b, visit in enumerate(visits):
             layer = ComputedLayer.of(site.layer, _part(call, b, len(texts[b])))
@@ -87,15 +88,14 @@ def _run(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence
 
     output = None
     with running(model.network, sum(map(len, texts)), model.info.name):
-        with suppress(StopForward), attending(model.network, seen, lambda site: site.kind == model.kind):
+        with suppress(StopForward), attending(model.network, seen, lambda site: site.kind == model.kind) as session:
             output = model.network(**inputs)
         embeddings = as_numpy(model.network.get_input_embeddings()(inputs["input_ids"]))  # (batch, n, d_model)
     runs = []
     for b, tokens in enumerate(texts):
         own = SimpleNamespace(logits=_logits(output, b, len(tokens), at))
-        ran = Run(tokens, embeddings[b, : len(tokens)], predictions=model._predictions(tokens, own))
-        ran.notes = model._notes(tokens, None, False)
-        model._tell(ran, told)
+        ran = Run(tokens, embeddings[b, : len(tokens)])
+        model.told(ran, told, session.silent, own)
         runs.append(ran)
     return runs
 
@@ -111,9 +111,9 @@ def _inputs(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> tuple[dict
     if any(len(tokens) < n for tokens in texts):
         there = [[1] * len(tokens) + [0] * (n - len(tokens)) for tokens in texts]
         inputs["attention_mask"] = torch.tensor(there, device=device)  # (batch, n)
-    if "use_cache" in model._takes:
+    if "use_cache" in model.takes:
         inputs["use_cache"] = False
-    if "logits_to_keep" not in model._takes or any(model._blanks(tokens) for tokens in texts):
+    if "logits_to_keep" not in model.takes or any(model.blanks(tokens) for tokens in texts):
         return inputs, None
     at = sorted({len(tokens) - 1 for tokens in texts})  # only what follows the last token is told
     return inputs | {"logits_to_keep": torch.tensor(at, device=device)}, at
@@ -143,6 +143,8 @@ def _part(call: Call, b: int, n: int) -> Call:
         mask = None
     queries, keys, values = (part[b, :, :n] for part in (call.queries, call.keys, call.values))
     bias = own(call.bias) if call.bias is not None and call.bias.ndim == 4 else call.bias
+    if bias is not None and not bool(bias.any()):
+        bias = None  # it was of padding alone
     return replace(
         call,
         queries=queries,

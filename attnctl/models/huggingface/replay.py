@@ -11,7 +11,8 @@ import torch
 
 from attnctl.attention import Array, Call
 from attnctl.interventions import Intervention
-from attnctl.models.huggingface.attention_interface import Site, attending
+from attnctl.models.huggingface.attention_interface import attending
+from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.intervention import applied
 
 CLOSE = 1e-4  # how near a resumed forward must come to the whole one, of the largest logit

@@ -11,7 +11,8 @@ from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
-from attnctl.models.huggingface.attention_interface import Site, follows_interface
+from attnctl.models.huggingface.attention_interface import follows_interface
+from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.network import running
 from attnctl.models.huggingface.replay import Replay, logits_of
@@ -176,7 +177,7 @@ def watch(model: Checkpoint, text: str, query: str | None = None, base: Interven
     source = model.pieces.tokenize(text)
     decoder = () if model.kind == "self" else model._start()
     tokens = decoder if model.kind in ("decoder", "cross") else source
-    model._check(tokens)
+    model.check_tokens(tokens)
     at = _position(model, tokens, query)
     return WatchedNetwork(
         network=model.network,
@@ -198,7 +199,7 @@ def watch(model: Checkpoint, text: str, query: str | None = None, base: Interven
 def _position(model: Checkpoint, tokens: Sequence[Token], query: str | None) -> int:
     if query is not None:
         return find(tokens, query)
-    blanks = [] if model.info.causal or model.kind != "self" else model._blanks(tokens)
+    blanks = [] if model.info.causal or model.kind != "self" else model.blanks(tokens)
     if len(blanks) > 1:
         raise UsageError(f"the text has {len(blanks)} masks: name one with --query ({', '.join(map(str, blanks))})")
     return blanks[0] if blanks else len(tokens) - 1
@@ -212,11 +213,11 @@ def _inputs(
     if decoder:
         inputs = {"input_ids": model._ids(source), "decoder_input_ids": model._ids((*decoder, *more))}
     else:
-        model._check((*source, *more))
+        model.check_tokens((*source, *more))
         inputs = {"input_ids": model._ids((*source, *more))}
-        if "logits_to_keep" in model._takes:
+        if "logits_to_keep" in model.takes:
             inputs["logits_to_keep"] = len(source) + len(more) - at
-    return inputs | ({"use_cache": False} if "use_cache" in model._takes else {})
+    return inputs | ({"use_cache": False} if "use_cache" in model.takes else {})
 
 
 def spelled(tokenizer: Any, number: int) -> str:

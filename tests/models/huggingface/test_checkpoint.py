@@ -19,7 +19,7 @@ import torch
 
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models import attend, open_model
-from attnctl.models.huggingface import hub
+from attnctl.models.huggingface import attention_interface, hub
 from attnctl.models.huggingface.check import check
 from attnctl.sources import record
 from tests.models.huggingface import architectures as zoo
@@ -417,7 +417,7 @@ def test_a_gguf_file_is_dequantised_once(tmp_path: Path, monkeypatch: pytest.Mon
         ("gpt_oss, sinks", {}, 1),
         ("t5, bias", {"attention": "cross", "target": "ta"}, 0),
         ("t5, bias", {"attention": "decoder", "target": "ta"}, 0),
-        ("bloom, ALiBi", {}, 1),
+        ("bloom, ALiBi", {}, 2),
         ("llama", {"dtype": "bfloat16"}, 0),
     ],
 )
@@ -433,8 +433,12 @@ def test_check_finds_dropout_and_wrong_weights(shelf: Callable[..., Path], monke
     model = open_model(str(shelf("llama")))
     plain = attention.softmax
     monkeypatch.setattr(attention, "softmax", lambda x, *more: plain(x * 1.01, *more))
+    with pytest.raises(AttnctlError, match=r"layer 0 of LlamaForCausalLM attends otherwise than by the softmax"):
+        record(model, "at ate e")  # found while it runs
+    monkeypatch.setattr(attention_interface, "disagreement", lambda *_: None)
     marks = {finding.what.split()[0]: finding.holds for finding in check(model, "at ate e")}
     assert marks["weights"] is False and marks["context"] is False and marks["row"] is True
+    assert marks["layer"] is False
 
 
 def test_a_missing_extra_is_named_before_any_network(monkeypatch: pytest.MonkeyPatch) -> None:

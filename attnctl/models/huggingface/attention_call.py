@@ -1,0 +1,130 @@
+"""What an architecture hands to its attention function, as an `attention.Call`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from attnctl.attention import Array, Call
+from attnctl.errors import AttnctlError
+
+# keywords that change a score, each read by `call_of`
+KNOWN = frozenset({"scaling", "dropout", "is_causal", "softcap", "s_aux", "sinks", "position_bias"})
+# keywords that reach the attention function and leave the scores as they are, by what they mean
+HARMLESS = frozenset(
+    # the model's inputs, passed through
+    {"input_ids", "inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds", "token_type_ids", "mm_token_type_ids"}
+    | {
+        "position_ids",
+        "cache_position",
+        "position_embeddings",
+        "encoder_hidden_states",
+        "pixel_values",
+        "input_features",
+    }
+    | {"use_cache", "past_key_values", "num_items_in_batch", "labels", "logits_to_keep"}
+    # what the model is to put out
+    | {"output_attentions", "output_hidden_states", "output_router_logits", "return_dict"}
+    # hints to other kernels: what they say is in the mask already
+    | {"sliding_window", "deterministic", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx"}
+    | {"indices", "block_indices"}
+)
+
+
+def check_keywords(architecture: str, how: dict[str, Any]) -> None:
+    """Raise AttnctlError for a keyword that is given, and that nobody here knows the meaning of."""
+    for keyword, value in how.items():
+        if value is not None and keyword not in KNOWN and keyword not in HARMLESS:
+            raise AttnctlError(
+                f"{architecture} hands its attention the keyword {keyword!r}, which may change a score and which attnctl "
+                "does not know: nothing is shown rather than something wrong"
+            )
+
+
+def call_of(
+    module: Any,
+    query: Array,
+    key: Array,
+    value: Array,
+    attention_mask: Array | None,
+    *,
+    fused: bool,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    softcap: float | None = None,
+    s_aux: Array | None = None,
+    sinks: Array | None = None,
+    position_bias: Array | None = None,
+    **_: Any,
+) -> Call:
+    """The Call of what an architecture hands over; batch first, shapes as `attention.Call` has them.
+
+    Without a mask, transformers' eager functions hide nothing; torch's fused kernel (`fused`) hides the future where the
+    module is causal and there are several queries. Raises AttnctlError for masks and sinks of shapes it does not read.
+    """
+    n_q, n_k = query.shape[-2], key.shape[-2]
+    mask, bias = mask_and_bias(attention_mask, n_q, n_k)
+    if position_bias is not None:
+        position_bias = position_bias[..., :n_k]  # (1, heads, n_q, n_k)
+        if bool(position_bias.any()):  # T5's cross attention is given one of zeros
+            bias = position_bias if bias is None else position_bias + bias  # (batch, heads, n_q, n_k)
+    if is_causal is None:
+        is_causal = getattr(module, "is_causal", True)
+    causal = fused and bool(is_causal) and attention_mask is None and n_q > 1
+    return Call(
+        query,
+        key,
+        value,
+        scale=_scale(module, scaling),
+        soft_cap=softcap,
+        bias=bias,
+        causal=causal,
+        offset=0 if causal else None,
+        mask=mask,
+        sinks=_sinks(s_aux if s_aux is not None else sinks, query.shape[-3]),
+    )
+
+
+def _scale(module: Any, scaling: float | None) -> float | None:
+    """The factor on the scores; None for 1/√d_k."""
+    return None if scaling is None else float(scaling)
+
+
+def _sinks(sinks: Array | None, n_heads: int) -> Array | None:
+    """A learned sink for each head (heads,)."""
+    if sinks is not None and sinks.numel() != n_heads:
+        raise AttnctlError(f"a learned sink for each query, {tuple(sinks.shape)}: attnctl reads one for each head")
+    return None if sinks is None else sinks.reshape(-1)  # (heads,)
+
+
+def mask_and_bias(given: Array | None, n_q: int, n_k: int) -> tuple[Array | None, Array | None]:
+    """A mask as models hand it over, (batch, 1 or heads, n_q, n_k), apart: what may be seen, and what is added.
+
+    Of a boolean mask nothing is added, and a row that sees nothing has no weights. A mask of numbers is added to the
+    scores: a row of which every number is the lowest sees everything alike, as the model computes it.
+    """
+    if given is None:
+        return None, None
+    if given.ndim != 4 or given.shape[-2] not in (1, n_q) or given.shape[-1] < n_k:
+        raise AttnctlError(
+            f"a mask of shape {tuple(given.shape)} for {n_q} queries and {n_k} keys: attnctl reads "
+            "(batch, 1, queries, keys)"
+        )
+    given = given[..., :n_k]  # a static cache's mask may be longer than its keys
+    if given.dtype == torch.bool:
+        shown, bias = given, None
+    else:
+        lowest = torch.finfo(given.dtype).min
+        shown = given > lowest / 2  # (batch, 1 or heads, n_q, n_k)
+        shown = shown | (~shown.any(-1, keepdim=True) & given.isfinite())
+        bias = torch.where(shown, given, torch.zeros_like(given))  # (batch, 1 or heads, n_q, n_k)
+        bias = bias if bool(bias.any()) else None
+    if shown.shape[1] > 1:  # some hide other keys from each head: what one head sees is shown, the others' share is 0
+        union = shown.any(1, keepdim=True)  # (batch, 1, n_q, n_k)
+        if not bool((shown == union).all()):
+            bias = torch.zeros(shown.shape, device=given.device) if bias is None else bias
+            bias = bias.masked_fill(~shown & union, torch.finfo(bias.dtype).min)  # (batch, heads, n_q, n_k)
+        shown = union
+    shown = shown[:, 0]  # (batch, n_q, n_k)
+    return (None if bool(shown.all()) else shown), bias

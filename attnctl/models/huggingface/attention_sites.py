@@ -1,0 +1,119 @@
+"""Where in a model attention stands: the names, kinds and layer numbers of the modules that attend."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+_CROSS = re.compile(r"cross|encoder_attn|encdec|enc_dec", re.IGNORECASE)
+_ATTENTION = re.compile(r"Attention|Attn")
+_NO_ATTENTION = re.compile(r"(Output|Norm|Pool|Pooling|PoolingHead|Embedding|Mask|Gate|Bias)$")
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where in the model a call of attention stands: its module's name, its kind, its layer."""
+
+    name: str
+    kind: str  # self, or for encoder-decoders: encoder, decoder, cross
+    layer: int
+    recurrence: int = 0  # how often the module has attended before in this forward, where a model repeats its layers
+    module: int = field(default=0, compare=False, repr=False)  # id of the module
+
+
+@dataclass(frozen=True)
+class Names:
+    """A module's names and, name by name, the layers they stand for: several where layers share the module."""
+
+    module: int
+    kind: str
+    names: tuple[str, ...]
+    layers: tuple[int, ...]
+
+    def site(self, occurrence: int) -> Site:
+        """The site of the module's call, the how-manieth in this forward."""
+        at, recurrence = occurrence % len(self.layers), occurrence // len(self.layers)
+        return Site(self.names[at], self.kind, self.layers[at], recurrence, self.module)
+
+
+def attention_modules(model: Any) -> dict[str, Any]:
+    """The innermost modules that attend, by the names of their classes: name → module."""
+    found = {name: module for name, module in model.named_modules() if _attends(module)}
+    return {
+        name: module
+        for name, module in found.items()
+        if not any(part is not module and _attends(part) for part in module.modules())
+    }
+
+
+def _attends(module: Any) -> bool:
+    name = type(module).__name__
+    named = bool(_ATTENTION.search(name)) or hasattr(module, "num_key_value_groups")
+    return named and not _NO_ATTENTION.search(name)
+
+
+def follows_interface(module: Any) -> bool:
+    """Whether a module's code calls transformers' attention interface, so that another function can take its place."""
+    files = (sys.modules.get(kind.__module__) for kind in type(module).__mro__)
+    return any(hasattr(file, "ALL_ATTENTION_FUNCTIONS") for file in files)
+
+
+def names_of(model: Any) -> dict[int, Names]:
+    """The names of every module that could call attention: id of the module → Names."""
+    two = bool(getattr(model.config, "is_encoder_decoder", False))
+    found: dict[int, list[tuple[str, str, int]]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        entry = (name, _kind(name.split("."), two), _layer(name, module))
+        found.setdefault(id(module), []).append(entry)
+    return {key: _names(key, entries) for key, entries in found.items()}
+
+
+def _names(module: int, entries: list[tuple[str, str, int]]) -> Names:
+    by_layer = {layer: name for name, _, layer in reversed(entries)}  # aliases of one layer count once
+    layers = tuple(dict.fromkeys(layer for *_, layer in entries))
+    return Names(module, entries[0][1], tuple(by_layer[layer] for layer in layers), layers)
+
+
+def _kind(parts: list[str], two: bool) -> str:
+    if _CROSS.search(parts[-1]) or any(_CROSS.search(part) for part in parts[-3:-1]):
+        return "cross"
+    if not two:
+        return "self"
+    return "decoder" if any(part.endswith("decoder") for part in parts) else "encoder"
+
+
+def _layer(name: str, module: Any) -> int:
+    """The layer as the model counts it: the number in the name, or what the module says itself."""
+    numbers = [int(part) for part in name.split(".") if part.isdigit()]
+    said = getattr(module, "layer_idx", None)
+    if isinstance(said, int) and said in numbers:
+        return said
+    return numbers[0] if numbers else said if isinstance(said, int) and said >= 0 else 0
+
+
+def layer_count(model: Any, kind: str) -> int:
+    """How many layers of a kind of attention a model has, as it counts them; those that do not attend count too."""
+    if hasattr(model.config, "num_hidden_groups"):  # a few modules stand for all layers
+        return int(model.config.num_hidden_layers)
+    names = names_of(model)
+    layers = [
+        layer
+        for module in attention_modules(model).values()
+        if names[id(module)].kind == kind
+        for layer in names[id(module)].layers
+    ]
+    return max(layers, default=-1) + 1
+
+
+def unseen(silent: dict[Site, str]) -> str:
+    """Who attends in code of its own, and is not shown, as a sentence; empty where nobody does."""
+    parts = []
+    for name in dict.fromkeys(silent.values()):
+        there = [site for site in silent if silent[site] == name]
+        kind = "" if there[0].kind == "self" else f"{there[0].kind} "
+        layers = sorted({site.layer for site in there})
+        parts.append(f"{kind}layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))} ({name})")
+    several = "attend in code of their own" if len(silent) > 1 else "attends in code of its own"
+    return f"{' and '.join(parts)} {several}, and what they attend to is not shown" if parts else ""

@@ -1,0 +1,71 @@
+"""What the calls of one run tell of the model beside its weights: sizes, scale, direction, and what a reader must know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from attnctl.attention import Call
+from attnctl.errors import AttnctlError
+from attnctl.models.huggingface.attention_sites import Site, unseen
+from attnctl.readings.trace import ModelInfo
+
+
+@dataclass
+class RunNotes:
+    """Collects what each call of one run tells; `info` and `notes` say it at the end."""
+
+    architecture: str
+    padded: bool = False  # the masks hide padding too, and do not tell who looks ahead
+    layers: set[int] = field(default_factory=set)
+    sizes: set[tuple[int, int, int, int]] = field(default_factory=set)  # heads, key/value heads, d_k, d_v
+    scales: set[float] = field(default_factory=set)
+    sinks: bool = False
+    causal: bool | None = None
+
+    def saw(self, site: Site, call: Call) -> None:
+        """Note one call. Raises AttnctlError for a layer that attends a second time in one forward."""
+        if site.layer in self.layers:
+            raise AttnctlError(
+                f"{self.architecture} attends several times in what it calls layer {site.layer}, and a trace holds one "
+                "attention a layer: attnctl.capture keeps them all"
+            )
+        if self.causal is None and not self.padded:
+            self.causal = hides_future(call)
+        self.layers.add(site.layer)
+        self.sizes.add((call.queries.shape[-3], call.keys.shape[-3], call.queries.shape[-1], call.values.shape[-1]))
+        self.scales.add(call.effective_scale)
+        self.sinks |= call.sinks is not None
+
+    def info(self, info: ModelInfo) -> ModelInfo:
+        """The model's description, with what the calls said; what differs from layer to layer is not given."""
+        if not self.sizes:
+            return replace(info, scale=None)
+        heads, kv_heads, d_k, d_v = (set(column) for column in zip(*self.sizes, strict=True))
+        return replace(
+            info,
+            n_heads=info.n_heads if len(heads) > 1 else heads.pop(),
+            n_kv_heads=None if len(kv_heads) > 1 else kv_heads.pop(),
+            d_k=None if len(d_k) > 1 else d_k.pop(),
+            d_v=None if len(d_v) > 1 else d_v.pop(),
+            scale=next(iter(self.scales)) if len(self.scales) == 1 else None,
+            causal=info.causal if self.causal is None else self.causal,
+        )
+
+    def notes(self, silent: dict[Site, str]) -> tuple[str, ...]:
+        """What a reader must know of the run, `silent` being who attended in code of its own."""
+        notes = [f"{unseen(silent)}.".capitalize()] if silent else []
+        if self.sinks:
+            notes.append("A learned sink takes a part of each row and gives nothing back: rows sum to less than 1.")
+        return tuple(notes)
+
+
+def hides_future(call: Call) -> bool | None:
+    """Whether no query of a call may look at a later key; None where its only query cannot tell."""
+    n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
+    if n_q == 1 or n_q != n_k:
+        return None
+    if call.causal or call.mask is None:
+        return call.causal
+    mask: Any = call.mask[0] if call.mask.ndim == 3 else call.mask  # (n_q, n_k)
+    return not bool(mask.triu(1).any())
