@@ -1,0 +1,61 @@
+"""A fast part of the sweep (python -m tests.sweep): the families that were shown wrongly once, and one of each usual kind."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+
+import torch
+
+from tests.sweep.families import Family
+from tests.sweep.modes import MODES
+from tests.sweep.verdict import EXACT, REFUSED, UNBUILT, verdicts
+
+EXACTLY = {
+    "albert masked": "one module for all layers",
+    "bert causal": "a static cache, which the two kernels read differently",
+    "bigbird_pegasus seq2seq": "an encoder outside the interface, a decoder inside",
+    "deepseek_v4 causal": "arithmetic on the mask, compressed slots",
+    "diffllama causal": "two calls a layer",
+    "doge causal": "a mask of numbers with blind rows",
+    "falcon causal": "outside the interface",
+    "gemma2 causal": "soft cap, window, no fused kernel",
+    "gemma4_text causal": "sizes that differ from layer to layer, shared keys",
+    "glm_moe_dsa causal": "keys picked by an indexer",
+    "gpt2 causal": "learned positions",
+    "gpt_oss causal": "sinks",
+    "granite_swa causal": "sinks after the context",
+    "jamba causal": "attention in some layers only",
+    "longcat_flash causal": "two attentions a layer",
+    "nllb-moe seq2seq": "no fused kernel",
+    "recurrent_gemma causal": "a recurrence over padding",
+    "roformer masked": "outside the interface, looks ahead",
+    "t5 seq2seq": "a bias by position",
+    "t5gemma2 seq2seq": "decoder and cross attention in one",
+}
+REFUSES = {
+    "longformer masked": "banded columns",
+    "mamba causal": "no attention",
+    "prophetnet seq2seq": "scores put out as weights",
+    "squeezebert masked": "scores put out as weights",
+    "yoso masked": "hidden states put out as weights",
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> object:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("name", [*EXACTLY, *REFUSES])
+def test_what_is_shown_is_what_the_model_does(name: str) -> None:
+    found = list(verdicts(Family(*name.rsplit(" ", 1)), MODES))
+    assert [verdict for verdict in found if verdict.outcome not in (EXACT, REFUSED, UNBUILT)] == []
+    plain = [verdict.outcome for verdict in found if verdict.mode == "plain"]
+    assert set(plain) == {EXACT if name in EXACTLY else REFUSED}
+    if name in EXACTLY:
+        assert [verdict for verdict in found if verdict.outcome == REFUSED] == []
