@@ -27,7 +27,7 @@ def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take
 
     whole = [tuple(tokens) for tokens in texts]
     for tokens in whole:
-        model._check(tokens)
+        model.check_tokens(tokens)
     inputs, _ = _inputs(model, whole)
     last = (model.info.n_layers or 0) - 1
 
