@@ -20,7 +20,8 @@ from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.interventions import Intervention
-from attnctl.models.huggingface.attention_interface import Site, architecture, attending
+from attnctl.models.huggingface.attention_interface import architecture, attending
+from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.intervention import applied
 from attnctl.models.huggingface.replay import blocks_of
 from attnctl.readings.contributions import Contributions, Part
