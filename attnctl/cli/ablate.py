@@ -14,7 +14,7 @@ from attnctl.errors import UsageError
 if TYPE_CHECKING:
     from attnctl.readings.effects import Effects
 
-OWN = ("target", "predict", "generate", "layers", "heads")  # words that mean something of their own here
+OWN = ("off", "target", "predict", "generate", "layers", "heads")  # words that mean something of their own here
 
 
 @o.with_options({name: option for name, option in o.MODEL_OPTIONS.items() if name not in OWN})

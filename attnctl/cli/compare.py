@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ from attnctl.formats.pictures import figure_bytes, format_names, suffixes_listed
 
 if TYPE_CHECKING:
     from attnctl.readings.comparison import Comparison
+    from attnctl.readings.trace import Trace
     from attnctl.sources import Source
 
 
@@ -103,13 +105,25 @@ def _pair(
         if options.get("model") is not None:
             raise UsageError("--model does not go with a text after A and B, which are the models then")
         words = o.text_of(text, file)
-        sources = [TextSource(o.model_of(options | {"model": name}), words) for name in (a, b)]
+        one, other = options | {"model": a, "off": None}, options | {"model": b}  # with --off: without and with it
+        sources = [TextSource(o.model_of(given), words) for given in (one, other)]
     traces = []
     o.say_unknown(*(source.tokens for source in sources))
     for source in sources:
         every = list(range(source.counts[0])) if choice.measure == "rollout" else None
         traces.append(chosen_trace(choice, Chosen(source, every, None)))
+    if options.get("off") is not None and text is not None:
+        b = sources[1].info.name
+        o.say(_predicted(traces, (a, b)))
     return paired(traces[0], traces[1], (a, b))
+
+
+def _predicted(traces: Sequence[Trace], names: tuple[str, str]) -> list[str]:
+    """What each of two models predicts, where that is what was changed."""
+    from attnctl.text import shown
+
+    said = [[f"{shown(one.text)} {100 * one.probability:.0f} %" for one in trace.predictions[:3]] for trace in traces]
+    return [f"{name} goes on with {', '.join(words)}" for name, words in zip(names, said, strict=True) if words]
 
 
 def _side(source: str, options: dict[str, Any]) -> Source:

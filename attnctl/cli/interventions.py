@@ -70,7 +70,6 @@ def measured(
         target=target,
         against=against,
         how=how,
-        base=base,
         sweep_heads=not (edges or edge or spans),
         layers=layers,
         heads=heads,
@@ -115,15 +114,11 @@ def _check(
 
 def switched_off(info: Any, off: str | None, how: Intervention | None = None) -> Intervention:
     """The heads of --off as an intervention; nothing where it is not given. Raises UsageError for one not there."""
-    from attnctl.interventions import Intervention, checked_heads, heads_off
+    from attnctl.interventions import Intervention
+    from attnctl.models.switched_off import off_heads
 
     how = Intervention() if how is None else how
-    if off is None:
-        return how
-    heads = checked_heads(heads_off(off), info.n_layers or 1, info.n_heads or 1, info.name, every_is_empty=True)
-    if sum(map(len, heads.values())) >= (info.n_layers or 1) * (info.n_heads or 1):
-        raise UsageError(f"--off {off}: that is every head of {info.name}, and nothing is left to look at")
-    return Intervention(heads, how.cuts, how.how, how.reference)
+    return how if off is None else Intervention(off_heads(info, off), how.cuts, how.how, how.reference)
 
 
 def _edge(spec: str, watched: Any) -> tuple[int, int]:

@@ -72,6 +72,7 @@ MODEL_OPTIONS: dict[str, Any] = {
         bool, "--output-projection/--no-output-projection", help="With or without W_O (random)."
     ),
     "predict": _option(str, "--predict", help="The words expected after a token (masked models: at it), or all."),
+    "off": _option(str, "--off", help="Heads switched off, layer.head: 23.3,0.5 (see attnctl ablate)."),
     "seed": _option(int, "--seed", help="Seed of everything random; 0 unless told otherwise."),
     "causal": _option(bool, "--causal/--no-causal", help="Hide the future from every query."),
     "window": _option(int, "--window", help="Sliding window: hide keys this many tokens away, and more."),

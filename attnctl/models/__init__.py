@@ -39,7 +39,7 @@ def open_model(name: str = DEFAULT, **options: Any) -> Model:
     Raises UsageError where there is no such model, or an option does not belong to it.
     """
     given = {key: value for key, value in options.items() if value is not None}
-    predict = given.pop("predict", None)
+    predict, off = given.pop("predict", None), given.pop("off", None)
     if len(os.fsencode(name.rpartition("/")[2])) > LONGEST_NAME:
         raise UsageError(f"no model {name[:40]!r}…: no file has so long a name")
     if given.get("qkv") is not None:
@@ -66,7 +66,12 @@ def open_model(name: str = DEFAULT, **options: Any) -> Model:
         if option in foreign:
             raise UsageError(f"--{option.replace('_', '-')} does not go with --model {name}")
     model: Model = opener(**given)
-    return model if predict is None else _predicting(model, predict)
+    model = model if predict is None else _predicting(model, predict)
+    if off is None:
+        return model
+    from attnctl.models.switched_off import switched_off
+
+    return switched_off(model, off)
 
 
 def _predicting(model: Any, predict: str) -> Any:

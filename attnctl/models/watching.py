@@ -7,12 +7,15 @@ from typing import Any
 
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
+from attnctl.models.switched_off import SwitchedOff
 from attnctl.readings.ablation import Watched
 from attnctl.text import shown
 
 
 def watched_text(model: Any, text: str, query: str | None = None, base: Intervention | None = None) -> Watched:
     """The text in a model, the prediction at `query` watched. Raises AttnctlError for a model with no heads to switch."""
+    if isinstance(model, SwitchedOff):
+        model, base = model.model, model.intervention
     if model.info.kind == "checkpoint":
         from attnctl.models.huggingface.watched import watch
 

@@ -33,6 +33,7 @@ class Watched(Protocol):
     tokens: tuple[Token, ...]
     key_tokens: tuple[Token, ...] | None
     query: int
+    base: Intervention  # what is changed throughout
 
     @property
     def info(self) -> ModelInfo:
@@ -80,7 +81,6 @@ class Ask:
     target: str | None = None
     against: str | None = None
     how: str = "zero"
-    base: Intervention = field(default_factory=Intervention)
     sweep_heads: bool = True
     layers: Sequence[int] | None = None
     heads: Sequence[int] | None = None
@@ -106,7 +106,11 @@ def measure(watched: Watched, ask: Ask, tick: Tick = lambda done, of: None) -> E
         return approximated(found, watched, ask, gauge, tick)
     jobs = chosen_heads(watched, ask) if ask.sweep_heads else []
     edges, spans = _edges(watched, ask), _spans(watched, ask)
-    changes = [*(ask.base.with_head(*place) for place in jobs), *(cuts for *_, cuts in edges), *(c for *_, c in spans)]
+    changes = [
+        *(watched.base.with_head(*place) for place in jobs),
+        *(cuts for *_, cuts in edges),
+        *(c for *_, c in spans),
+    ]
     effects: list[Effect] = []
     for effect in gauge.effects(changes):
         effects.append(effect)
@@ -195,17 +199,18 @@ def _edges(watched: Watched, ask: Ask) -> list[tuple[int, int | None, Interventi
             one, other = watched.tokens[query].text, watched.tokens[key].text
             raise UsageError(f"no edge {one!r} → {other!r}: it looks into the future, which {watched.info.name} hides")
     cuts = [(query, key, _cut(ask, (key,), (query,))) for query, key in pairs]
-    found: list[tuple[int, int | None, Intervention]] = [(q, k, ask.base.with_cuts(cut)) for q, k, cut in cuts]
+    found: list[tuple[int, int | None, Intervention]] = [(q, k, watched.base.with_cuts(cut)) for q, k, cut in cuts]
     if len(ask.edges) > 1:
         together = [cut for *_, cut in cuts[: len(ask.edges)]]
-        found.append((ask.edges[0][0], None, ask.base.with_cuts(*together)))
+        found.append((ask.edges[0][0], None, watched.base.with_cuts(*together)))
     return found
 
 
 def _spans(watched: Watched, ask: Ask) -> list[tuple[str, int, int, Intervention]]:
     queries = (watched.query,) if ask.only_answer or watched.key_tokens is not None else None
     return [
-        (name, tokens[0], tokens[-1] + 1, ask.base.with_cuts(_cut(ask, tokens, queries))) for name, tokens in ask.spans
+        (name, tokens[0], tokens[-1] + 1, watched.base.with_cuts(_cut(ask, tokens, queries)))
+        for name, tokens in ask.spans
     ]
 
 
@@ -235,11 +240,11 @@ class Gauge:
         if not watched.predicts:
             if ask.target is not None or ask.against is not None:
                 raise UsageError(f"--target: {watched.info.name} predicts no words; its final states are compared")
-            states = next(watched.outcomes([ask.base]))[0]  # (n, d_model)
+            states = next(watched.outcomes([watched.base]))[0]  # (n, d_model)
             over = "their mean over positions" if ask.pooled else "position by position, averaged"
             note = f"{watched.info.name} predicts no words: measured is 1 - cosine of its final states, {over}."
             return cls(watched, ask, None, None, Outcome(distance=0.0), states, (note,))
-        first = next(watched.outcomes([ask.base]))[0, 0]  # (vocabulary,)
+        first = next(watched.outcomes([watched.base]))[0, 0]  # (vocabulary,)
         best = int(first.argmax())
         target = Word(watched.named(best), (best,)) if ask.target is None else watched.word(ask.target)
         against = None if ask.against is None else watched.word(ask.against)
@@ -251,7 +256,7 @@ class Gauge:
                     f"The {name} {word.text!r} is {len(word.ids)} tokens ({pieces}): numbers are sums over them."
                 )
         gauge = cls(watched, ask, target, against, Outcome(), None, tuple(notes))
-        return replace(gauge, baseline=next(gauge.outcomes([ask.base])))
+        return replace(gauge, baseline=next(gauge.outcomes([watched.base])))
 
     def effects(self, interventions: Sequence[Intervention]) -> Iterator[Effect]:
         """What each intervention does, in their order."""

@@ -30,7 +30,7 @@ def approximated(found: Effects, watched: Watched, ask: Ask, gauge: Gauge, tick:
     found = replace(found, edges=_edges(found, ask, slopes))
     first = found.strongest(CHECKED)
     exact = []
-    for effect in gauge.effects([ask.base.with_head(one.layer, one.head) for one in sorted(first, key=_place)]):
+    for effect in gauge.effects([watched.base.with_head(one.layer, one.head) for one in sorted(first, key=_place)]):
         exact.append(effect.value)
         tick(len(exact), len(first))
     rank = spearman([one.effect.value for one in sorted(first, key=_place)], exact)

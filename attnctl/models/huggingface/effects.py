@@ -55,7 +55,6 @@ def effects(
         target=_as_text(watched, target),
         against=_as_text(watched, against),
         how=how,
-        base=base,
         sweep_heads=not edges,
         layers=None if layers is None else chosen(layers, info.n_layers or 1, "layer", info.name),
         heads=None if heads is None else chosen(heads, info.n_heads or 1, "head", info.name),

@@ -1,0 +1,75 @@
+"""A model with some of its heads off in everything that it does: traces, heatmaps, predictions, generation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from attnctl.errors import UsageError
+from attnctl.interventions import Intervention, checked_heads, heads_off, spoken_heads
+from attnctl.layer import LayerAttention, Run
+from attnctl.readings.trace import ModelInfo
+from attnctl.tokens import Token
+
+
+class SwitchedOff:
+    """Another model under an intervention; whatever else is asked of it is asked of that model."""
+
+    def __init__(self, model: Any, intervention: Intervention) -> None:
+        self.model, self.intervention = model, intervention
+        self.info: ModelInfo = self._named(model.info)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # copying and pickling ask before there is a model
+            raise AttributeError(name)
+        return getattr(self.model, name)
+
+    def tokenize(self, text: str) -> tuple[Token, ...]:
+        """The tokens of a text; what is generated is generated with the heads off."""
+        if self.info.kind != "checkpoint":
+            return self.model.tokenize(text)  # type: ignore[no-any-return]
+        from attnctl.models.huggingface.intervention import applied
+
+        with applied(self.model.network, [self.intervention], self.model.kind):
+            return self.model.tokenize(text)  # type: ignore[no-any-return]
+
+    def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
+        """The text through every layer, the heads off; `visit` sees what each head computes, which then goes nowhere."""
+        if self.info.kind == "checkpoint":
+            from attnctl.models.huggingface.intervention import applied
+
+            with applied(self.model.network, [self.intervention], self.model.kind):
+                ran: Run = self.model.run(tokens, visit, text)
+        else:
+            from attnctl.models.builtin.intervention import changed
+
+            ran = self.model.run(tokens, changed(visit, self.intervention), text)
+        off = spoken_heads(self.intervention.heads)
+        ran.model = None if ran.model is None else self._named(ran.model)
+        ran.notes = (*ran.notes, f"Off (layer.head): {off}. What these heads compute is shown, and goes nowhere.")
+        return ran
+
+    def _named(self, info: ModelInfo) -> ModelInfo:
+        return replace(info, name=f"{info.name} without {spoken_heads(self.intervention.heads)}")
+
+
+def switched_off(model: Any, off: str) -> SwitchedOff:
+    """The model with the heads of `23.3,0.5` off. Raises UsageError for heads that are not there, or cannot be switched."""
+    info = model.info
+    if info.kind == "matrix":
+        raise UsageError(f"--off: {info.name} has no heads to switch off: its numbers are given, not computed")
+    if info.kind == "checkpoint":
+        from attnctl.models.huggingface.watched import check_switchable
+
+        check_switchable(model.network)
+    return SwitchedOff(model, Intervention(off_heads(info, off)))
+
+
+def off_heads(info: ModelInfo, off: str) -> dict[int, tuple[int, ...]]:
+    """Layer → heads that `off` names. Raises UsageError for one that is not there, and where nothing would be left."""
+    n_layers, n_heads = info.n_layers or 1, info.n_heads or 1
+    heads = checked_heads(heads_off(off), n_layers, n_heads, info.name, every_is_empty=True)
+    if sum(map(len, heads.values())) >= n_layers * n_heads:
+        raise UsageError(f"--off {off}: that is every head of {info.name}, and nothing is left to look at")
+    return heads

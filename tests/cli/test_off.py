@@ -1,0 +1,76 @@
+"""`--off`: a model with some of its heads off, in every command that runs one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnctl
+from attnctl.errors import UsageError
+
+TEXT = "Alice will eat"
+
+
+@pytest.fixture
+def off(run: Callable[..., Any]) -> str:
+    """The head of the demo whose absence does most to the prediction."""
+    best = run("ablate", TEXT, "--json").json["heads"][0]
+    return f"{best['layer']}.{best['head']}"
+
+
+def test_the_prediction_is_that_of_ablate(run: Callable[..., Any], off: str) -> None:
+    best = run("ablate", TEXT, "--json").json["heads"][0]["best"]
+    trace = run("explain", TEXT, "--json", "--off", off).json
+    assert trace["predictions"][0]["text"] == best["text"]
+    assert trace["predictions"][0]["probability"] == pytest.approx(best["probability"], rel=1e-5)
+    assert trace["model"]["name"] == f"demo without {off}"
+    assert f"Off (layer.head): {off}." in trace["notes"][-1]
+
+
+@pytest.mark.parametrize("command", ["explain", "heatmap", "heads", "quiz"])
+def test_every_command_that_runs_a_model_takes_it(run: Callable[..., Any], command: str, off: str) -> None:
+    result = run(command, TEXT, "--off", off)
+    assert result.code == 0, result.err
+    assert result.out
+
+
+def test_compare_of_without_and_with(run: Callable[..., Any], off: str) -> None:
+    result = run("compare", "demo", "demo", TEXT, "--off", off)
+    assert result.code == 0
+    assert f"B  demo without {off}" in result.out
+    first, second = result.err.splitlines()[:2]
+    assert first.startswith("attnctl: note: demo goes on with")
+    assert second.startswith(f"attnctl: note: demo without {off} goes on with")
+
+
+def test_view_and_batch(run: Callable[..., Any], off: str, tmp_path: Any) -> None:
+    page = tmp_path / "page.html"
+    assert run("view", TEXT, "--off", off, "-o", str(page)).code == 0
+    assert f"demo without {off}" in page.read_text()
+    texts = tmp_path / "texts.txt"
+    texts.write_text("Alice will eat\n")
+    batch = run("batch", str(texts), "--off", off)
+    assert batch.json["model"]["name"] == f"demo without {off}"
+
+
+def test_in_python_the_residual_stream_lacks_what_the_head_wrote() -> None:
+    whole, without = attnctl.attend(TEXT), attnctl.attend(TEXT, off="0.1")
+    layer, other = whole.layers[0], without.layers[0]
+    width = layer.context.shape[-1]
+    lost = layer.context[1] @ layer.parameters["W_O"][width : 2 * width]
+    np.testing.assert_allclose(other.output, layer.output - lost, atol=1e-5)
+    np.testing.assert_array_equal(other.context, layer.context)
+
+
+def test_what_cannot_be_off_is_one_line(refused: Callable[..., str], tmp_path: Any) -> None:
+    assert "no head 9 in layer 0" in refused("explain", TEXT, "--off", "0.9", code=2)
+    assert "LAYER.HEAD" in refused("heatmap", TEXT, "--off", "x", code=2)
+    assert "every head" in refused("explain", TEXT, "--model", "random", "--off", "0.0", code=2)
+    matrix = tmp_path / "weights.npy"
+    np.save(matrix, np.eye(3, dtype=np.float32))
+    assert "--off does not go with" in refused("heatmap", str(matrix), "--off", "0.0", code=2)
+    with pytest.raises(UsageError, match="no layer 7"):
+        attnctl.open_model("demo", off="7.0")
