@@ -52,7 +52,7 @@ function boxOf(panel, left, top, room, titled) {
   const rowLabels = grid.rows.slice(seen.r0, seen.r1).map((row) => row.label);
   const widest = Math.min(
     most,
-    Math.max(46, ...sampled(rowLabels).map((label) => textWidth(label, rowSize, true) + 12)),
+    Math.max(54, ...sampled(rowLabels).map((label) => textWidth(label, rowSize, true) + 12)),
   );
   const cell = cellFor(widest);
   const cellH = nq > 0 ? Math.max(cell, Math.min(26, 260 / nq)) : cell;
