@@ -30,7 +30,7 @@ def grammar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from attnctl.training.treebank import treebank_text
 
     path = tmp_path_factory.mktemp("corpus") / "grammar.conllu"
-    path.write_text(treebank_text(250), encoding="utf-8")
+    path.write_text(treebank_text(200), encoding="utf-8")
     return path
 
 
@@ -40,7 +40,7 @@ def rows(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
 
 def test_the_grammar_as_a_corpus_gives_the_numbers_of_the_built_in_table(run: Run, grammar: Path) -> None:
     built_in = {
-        r["relation"]: r for r in map(json.loads, run("evaluate", "--sentences", "250", "--json").out.splitlines())
+        r["relation"]: r for r in map(json.loads, run("evaluate", "--sentences", "200", "--json").out.splitlines())
     }
     result = run("evaluate", grammar, "--untrained", "--json")
     assert (result.code, result.err) == (0, "")
@@ -200,3 +200,12 @@ def test_gold_treebanks_are_read_whole(run: Run, name: str) -> None:
     result = run("evaluate", found, "--model", "random", "--json")
     assert result.code == 0 and result.json["sentences"]["used"] == {"cs_pud-gold.conllu": 1000}.get(name, 2541)
     assert result.json["sentences"]["skipped"] == {}
+
+
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_a_ray_cluster_counts_the_same(run: Run, grammar: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="attnctl[ray] is not installed")
+    args = ("evaluate", grammar, "--json")
+    result = run(*args, "--engine", "ray", "--jobs", "2", "-o", tmp_path / "out")
+    assert (result.code, result.out) == (0, run(*args).out)
+    assert run(*args, "-o", tmp_path / "out").out == result.out  # and the folder goes on anywhere

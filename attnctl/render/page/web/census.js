@@ -204,3 +204,5 @@ state.row = shown()[0] || data.relations[0] || null;
 drawTable();
 drawMap();
 drawRest();
+
+document.documentElement.dataset.ready = "true";

@@ -1,0 +1,73 @@
+"""The page of a census, in a real browser: its table sorts and filters, its map says what each head does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnctl.batching.census_run import Tallies, results
+from attnctl.batching.census_work import CensusWork
+from attnctl.batching.treebank import Treebank
+from attnctl.readings.census_table import CensusTable, table
+from tests.conftest import SAMPLES
+from tests.render.page.test_page import Tab, browser, in_browser, keys, tab  # noqa: F401
+
+HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m"
+
+
+@pytest.fixture(scope="module")
+def census() -> CensusTable:
+    tallies = Tallies((2, 3))
+    work = CensusWork({"name": "random", "heads": 3, "d_k": 4, "layers": 2})
+    for chunk in results(work, Treebank([str(SAMPLES / "sentences.conllu")]), 1):
+        for result in chunk:
+            list(tallies.add(result))
+    return table(tallies.in_memory(), "random", HOSTILE)
+
+
+@pytest.fixture
+def opened(tab: Tab, census: CensusTable, tmp_path: Path) -> Tab:  # noqa: F811
+    from attnctl.render.page.census import census_page
+
+    first = replace(census.relations[0], relation=HOSTILE)
+    path = tmp_path / "census.html"
+    path.write_text(census_page(replace(census, relations=(first, *census.relations[1:]))), encoding="utf-8")
+    tab.go(path.as_uri())
+    tab.js("document.getElementById('least').value = 1; drawTable()")
+    return tab
+
+
+@in_browser
+def test_every_head_stands_in_the_map_of_the_chosen_relation(opened: Any, census: CensusTable) -> None:
+    found = [relation for relation in census.relations if relation.best is not None and not relation.subtype]
+    assert len(opened.texts("#relations tbody tr")) == len(found)
+    second = found[1]
+    opened.js("document.querySelectorAll('#relations tbody tr')[1].click()")
+    shares = [str(round(100 * int(count) / second.cases)) for count in second.correct.ravel()]
+    assert opened.texts("#map .cell") == shares
+    assert second.best is not None
+    assert opened.text("#readout").startswith(f"Head {second.best.layer}.{second.best.head} finds ")
+    opened.press("#map", keys().ARROW_RIGHT)
+    assert opened.text("#readout").startswith(f"Head {second.best.layer}.{(second.best.head + 1) % 3} finds ")
+
+
+@in_browser
+def test_the_table_sorts_and_filters(opened: Any) -> None:
+    opened.js("[...document.querySelectorAll('#relations th')].find((th) => th.textContent === 'cases').click()")
+    cases = [int(text.replace(",", "")) for text in opened.texts("#relations tbody td:last-child")]
+    assert cases == sorted(cases, reverse=True)
+    opened.press("#filter", "nsubj")
+    assert set(opened.texts("#relations tbody td:first-child")) == {"nsubj"}
+    opened.js("document.getElementById('subtypes').click()")
+    opened.js("document.getElementById('filter').value = ''; drawTable()")
+    assert len(opened.texts("#relations tbody tr")) > 20
+
+
+@in_browser
+def test_what_a_corpus_is_called_is_text(opened: Any) -> None:
+    assert "</script><img src=x" in opened.text("#facts") and "\x1b" not in opened.text("#facts")
+    assert opened.js("return document.images.length") == 0
+    assert "</script><img" in opened.texts("#relations tbody td:first-child")[0]
