@@ -112,6 +112,8 @@ RANGES: dict[str, Range] = {
     "generate": Range(1, 100_000, "tokens", "each is a pass through the model"),
     "precision": _PRECISION,
     "top": Range(1, 10**9, "", "more than there are shows all of them"),
+    "switch_off": Range(0, 10_000, "heads", "more than the largest models have"),
+    "budget": Range(2, 10**6, "forwards", "one measures nothing beside it"),
     "count": Range(1, 100, "questions", "nobody answers more"),
     "font_size": Range(3, 40, "points", "below nothing can be read, above nothing else fits"),
     "vmin": Range(-1e6, 1e6, "weight", "the end of a colour scale"),

@@ -22,10 +22,12 @@ from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError, Usage
 # each is a module of this package with a function of the same name, imported when it is called for
 COMMANDS = tuple(name for commands in help_text.COMMANDS.values() for name in commands)
 
+MODULES = {"sources": "answer_sources"}  # where a command's module has another name
+
 
 def command_named(name: str) -> Any:
     """The command `name`, its module imported now."""
-    module = import_module(f"attnctl.cli.{name}")
+    module = import_module(f"attnctl.cli.{MODULES.get(name, name)}")
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     alone.command(name, cls=Command, context_settings=getattr(module, "CONTEXT", None))(getattr(module, name))
     return ranged(typer.main.get_command(alone), name)

@@ -11,23 +11,36 @@ GROUPS: dict[str, tuple[str, ...]] = {
     LOOK: (
         "layer", "head", "query", "steps", "top", "by", "spans", "rows", "columns", "pool", "drop", "renormalise",
         "words", "measure", "probe", "check", "story", "watch", "kind", "questions", "count", "sentences", "explain",
-        "against", "how", "reference", "edges", "edge", "answer", "off", "pooled", "approximate",
-        "census", "relations", "subtypes", "least", "untrained",
+        "against", "how", "reference", "edges", "edge", "answer", "off", "pooled", "approximate", "census",
+        "relations", "subtypes", "least", "untrained", "remove",
     ),
-    INPUT: ("input", "input_form", "column", "id_column", "max_tokens", "objective", "resume", "lr"),
+    INPUT: (
+        "input", "input_form", "column", "id_column", "max_tokens", "objective", "resume", "lr", "needle",
+        "question", "expect", "haystack", "lengths", "depths",
+    ),
     SHOW: (
-        "precision", "cmap", "size", "dpi", "title", "values", "log", "font_size", "vmin", "vmax", "no_colorbar", "numbers",
+        "precision", "cmap", "size", "dpi", "title", "values", "log", "font_size", "vmin", "vmax", "no_colorbar",
+        "numbers",
     ),
-    MODEL: ("file", "tokens", "model", "run", "tokenizer", "embeddings", "qkv", "predict", "seed", "device"),
+    MODEL: (
+        "file", "tokens", "model", "run", "tokenizer", "embeddings", "qkv", "predict", "seed", "device", "chat",
+    ),
     MATHEMATICS: (
-        "causal", "window", "scale", "no_scale", "temperature", "positions", "rope", "rope_theta", "rope_pairs", "dropout",
+        "causal", "window", "scale", "no_scale", "temperature", "positions", "rope", "rope_theta", "rope_pairs",
+        "dropout",
     ),
-    MADE: ("d_model", "d_k", "heads", "kv_heads", "layers", "output_projection"),
-    CHECKPOINT: ("attention", "target", "generate", "bos", "truncate", "dtype"),
-    WORK: ("jobs", "batch_size", "engine", "address", "gpus_per_worker", "strict"),
+    MADE: (
+        "d_model", "d_k", "heads", "kv_heads", "layers", "output_projection",
+    ),
+    CHECKPOINT: (
+        "attention", "target", "generate", "bos", "truncate", "dtype",
+    ),
+    WORK: (
+        "jobs", "batch_size", "engine", "address", "gpus_per_worker", "strict", "budget", "switch_off",
+    ),
     OUTPUT: (
-        "json", "csv", "output", "format", "formats", "parameters", "no_open", "setting", "unset", "show", "path", "quiet",
-        "write_corpus", "help",
+        "json", "csv", "output", "format", "formats", "parameters", "no_open", "setting", "unset", "show", "path",
+        "quiet", "write_corpus", "help",
     ),
 }  # fmt: skip
 
@@ -39,6 +52,8 @@ COMMANDS: dict[str, dict[str, str]] = {
         "heads": "what each head does over a text, and what kind it is",
         "ablate": "what each head, edge or part of a text does for a prediction",
         "compare": "two models, traces or texts, and their difference",
+        "sources": "which part of a prompt an answer came from",
+        "needle": "whether a planted fact is found, and by which heads",
         "view": "one HTML page to explore attention in a browser",
     },
     "Many texts": {
@@ -62,15 +77,15 @@ COMMANDS: dict[str, dict[str, str]] = {
 
 # what an option's value is called in --help, by its name in Python; others are named by their type
 METAVARS = {
-    "layer": "LAYERS", "head": "HEADS", "query": "TOKEN", "steps": "STEPS", "by": "STATISTIC", "spans": "KIND|FILE",
-    "rows": "A:B", "columns": "A:B", "pool": "mean|max", "drop": "KEY", "measure": "MEASURE", "cmap": "MAP",
-    "size": "WxH", "file": "FILE", "tokens": "TOKENS", "model": "MODEL", "run": "FOLDER",
+    "chat": "FILE", "layer": "LAYERS", "head": "HEADS", "query": "TOKEN", "steps": "STEPS", "by": "STATISTIC",
+    "spans": "KIND|FILE", "rows": "A:B", "columns": "A:B", "pool": "mean|max", "drop": "KEY", "measure": "MEASURE",
+    "cmap": "MAP", "size": "WxH", "file": "FILE", "tokens": "TOKENS", "model": "MODEL", "run": "FOLDER",
     "tokenizer": "words|chars|FILE", "embeddings": "FILE", "qkv": "FILE", "predict": "TOKEN|all", "device": "DEVICE",
     "scale": "auto|none|X", "positions": "KIND", "rope_pairs": "half|interleaved", "attention": "KIND",
     "dtype": "TYPE", "output": "FILE", "format": "FORMATS", "formats": "FORMATS", "input_form": "FORMAT",
     "setting": "NAME=VALUE", "unset": "NAME", "input": "FORMAT", "column": "NAME", "id_column": "NAME",
-    "engine": "local|ray", "census": "FILE", "relations": "FILE", "write_corpus": "FILE",
-    "address": "ADDRESS", "objective": "OBJECTIVE",
+    "engine": "local|ray", "census": "FILE", "relations": "FILE", "write_corpus": "FILE", "address": "ADDRESS",
+    "objective": "OBJECTIVE",
 }  # fmt: skip
 TYPES = {"int": "N", "int range": "N", "float": "X", "float range": "X"}
 
@@ -89,6 +104,8 @@ EXAMPLES = {
     "quiz": 'attnctl quiz "Alice will eat pizza"',
     "schema": "attnctl schema trace",
     "config": "attnctl config --set model=smollm2",
+    "sources": "attnctl sources --chat messages.json --model smollm2",
+    "needle": "attnctl needle --model smollm2 --lengths 512,1024",
     "help": "attnctl help explain",
 }
 

@@ -25,15 +25,16 @@ def document_opening(
     document: Document = {
         "schema": schema,
         "text": text,
-        "tokens": [_token_document(index, token) for index, token in enumerate(tokens)],
-        "model": _model_document(model),
+        "tokens": [token_document(index, token) for index, token in enumerate(tokens)],
+        "model": model_document(model),
     }
     if key_tokens is not None:
-        document["key_tokens"] = [_token_document(index, token) for index, token in enumerate(key_tokens)]
+        document["key_tokens"] = [token_document(index, token) for index, token in enumerate(key_tokens)]
     return document
 
 
-def _token_document(index: int, token: Token) -> Document:
+def token_document(index: int, token: Token) -> Document:
+    """A token as it stands in JSON."""
     entry: Document = {"index": index, "text": token.text}
     if token.id is not None:
         entry["id"] = token.id
@@ -48,7 +49,8 @@ def _token_document(index: int, token: Token) -> Document:
 _INFO_FIELDS = tuple(field.name for field in fields(ModelInfo))
 
 
-def _model_document(info: ModelInfo) -> Document:
+def model_document(info: ModelInfo) -> Document:
+    """A model as it stands in JSON."""
     # the seed is always said: null is an answer ("none was used")
     return {name: value for name in _INFO_FIELDS if (value := getattr(info, name)) is not None or name == "seed"}
 

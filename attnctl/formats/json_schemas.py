@@ -172,11 +172,62 @@ def census_schema() -> Schema:
     return census_schema()
 
 
+def sources_schema() -> Schema:
+    """The schema of where an answer came from, `attnctl.sources/1`."""
+    change: Schema = {
+        "type": "number",
+        "description": "Change of the answer's log-probability, after minus before, nats.",
+    }
+    part = {
+        "name": TEXT,
+        "start": {**INDEX, "description": "First character of the rendered prompt."},
+        "end": {**INDEX, "description": "One past the last."},
+        "looks": {**SHARE, "description": "Share of the answer's attention, over all heads and layers."},
+        "writes": {"type": "number", "description": "Direct contribution to the answer's log-probability, nats."},
+        "matters": {**change, "description": f"{change['description']} Nothing behind the part can see it."},
+        "removed": {**change, "description": f"{change['description']} The prompt is rendered without the part."},
+        "alone": {
+            "type": "boolean",
+            "description": "False: measured with its neighbours, together they do not matter.",
+        },
+    }
+    token = {**_token_schema()["properties"], "log_probability": {"type": "number"}}
+    token["source"] = {**INDEX, "description": "The part, by its place in parts, whose loss costs this token most."}
+    answer = {
+        "text": TEXT,
+        "given": {"type": "boolean", "description": "False: the model's own, the likeliest token each time."},
+        "tokens": _list_of(_object(token, ["index", "text", "special", "log_probability"])),
+        "log_probability": {"type": "number", "description": "Of the whole answer, nats."},
+    }
+    tau = {"type": "number", "minimum": -1, "maximum": 1}
+    properties: dict[str, Schema] = {
+        "schema": {"const": "attnctl.sources/1"},
+        "id": {"type": ["string", "integer"], "description": "The item's own name, in a batch."},
+        "prompt": {**TEXT, "description": "The prompt as the model read it."},
+        "model": {"$ref": "#/$defs/model"},
+        "answer": _object(answer, list(answer)),
+        "parts": _list_of(
+            _object(part, ["name", "start", "end", "looks", "matters", "alone"]), "What matters most first."
+        ),
+        "apart": {
+            "type": "object",
+            "additionalProperties": SHARE,
+            "description": "Attention that no part has, by name.",
+        },
+        "agreement": {"type": "object", "additionalProperties": tau, "description": "Kendall's τ between two columns."},
+        "forwards": {**INDEX, "description": "Passes through the network beside the first."},
+        "notes": _list_of(TEXT),
+    }
+    said = "Which part of a prompt an answer came from: what is looked at, what writes, what matters."
+    return _document("sources", said, _object(properties, [name for name in properties if name != "id"]), {})
+
+
 SCHEMAS: dict[str, Callable[[], Schema]] = {
     "trace": trace_schema,
     "overview": overview_schema,
     "effects": effects_schema,
     "census": census_schema,
+    "sources": sources_schema,
 }
 
 

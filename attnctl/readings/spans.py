@@ -29,13 +29,13 @@ def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[Part, ...]:
     A token belongs to the part that its last character stands in. Raises AttnctlError where spans overlap, are not in the
     text, or cannot be read, UsageError where the text has no such parts.
     """
-    spans = sorted(_spans(kind, text), key=lambda span: span[1:])
+    spans = sorted(spans_of(kind, text), key=lambda span: span[1:])
     for (one, _, end), (other, start, _) in pairwise(spans):
         if start < end:
             raise AttnctlError(
                 f"the spans {one!r} and {other!r} overlap at character {start}: each character has one part"
             )
-    owner = list(_owners(spans, tokens))
+    owner = list(owners(spans, tokens))
     held = set(owner)
     for at, (name, start, end) in enumerate(spans):
         if at not in held and kind not in KINDS:
@@ -53,7 +53,7 @@ def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[Part, ...]:
     return tuple(Part(names[at], tuple(ranges[at])) for at in names)
 
 
-def _owners(spans: Sequence[Span], tokens: Sequence[Token]) -> Iterator[int]:
+def owners(spans: Sequence[Span], tokens: Sequence[Token]) -> Iterator[int]:
     """Of each token, the index of the span that holds it, or -1."""
     at = 0
     for token in tokens:
@@ -67,7 +67,8 @@ def _owners(spans: Sequence[Span], tokens: Sequence[Token]) -> Iterator[int]:
         yield at if at < len(spans) and spans[at][1] <= place else -1
 
 
-def _spans(kind: str, text: str) -> list[Span]:
+def spans_of(kind: str, text: str) -> list[Span]:
+    """The spans that `kind` names, in characters; errors as of `parts_of`."""
     if kind == "paragraphs":
         found = [m.span() for m in re.finditer(r"\S(?:.|\n(?![ \t\r]*\n))*", text)]
         return [(f"{at} {_first_words(text[a:b])}", a, b) for at, (a, b) in enumerate(found)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -51,6 +50,8 @@ ARGUMENTS = {
     "softmax": ("1", "2"),
     "quiz": ("Alice will eat",),
     "schema": (),
+    "sources": ("Alice will eat",),
+    "needle": (),
 }
 
 
@@ -65,18 +66,19 @@ def options() -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize(("name", "parameter"), list(options()), ids=lambda x: x if isinstance(x, str) else x.name)
-def test_a_number_outside_its_range_is_refused_before_any_work(name: str, parameter: Any, refused: Run) -> None:
+def test_a_number_outside_its_range_is_refused_before_any_work(
+    name: str, parameter: Any, refused: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnctl.models.open_model", lambda *_, **__: pytest.fail("a model was opened"))
     allowed = limits.range_of(parameter.name, name)
     assert allowed.least <= allowed.most and allowed.reason
     outside = [str(n) for n in (0, -1) if not allowed.holds(n)]
     whole = WHOLE if parameter.type.name.startswith("int") else ()
     flag = parameter.opts[-1]
-    start = time.monotonic()
     large = [value for value in NEVER if whole or LARGE.get(value, math.inf) > allowed.most]
     for value in (*large, *whole, *outside):
         said = refused(name, *ARGUMENTS[name], f"{flag}={value}", code=2)
         assert said.startswith(flag) and len(said) < 200, said
-    assert time.monotonic() - start < 1
 
 
 @pytest.mark.parametrize("option", limits.RANGES)

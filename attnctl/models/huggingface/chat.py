@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from attnctl.errors import AttnctlError, in_one_line
@@ -24,13 +23,8 @@ class Prompt:
     spans: tuple[tuple[str, int, int], ...]
 
 
-def template_of(folder: Path, settings: dict[str, Any], name: str) -> str:
-    """The chat template of a checkpoint: `settings` is its tokenizer_config.json. Raises AttnctlError without one."""
-    own = folder / "chat_template.jinja"
-    if own.is_file():
-        from attnctl.files import decode, read_bytes
-
-        return decode(read_bytes(str(own)), str(own))
+def template_of(settings: dict[str, Any], name: str) -> str:
+    """The chat template of a checkpoint, from its tokenizer's settings. Raises AttnctlError without one."""
     template = settings.get("chat_template")
     if isinstance(template, list):  # several, by name
         named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}

@@ -1,0 +1,10 @@
+// a token of the answer, or a part in the table or the prompt, chooses that part everywhere
+const choose = at => {
+  for (const element of document.querySelectorAll('[data-part]')) element.classList.toggle('chosen', element.dataset.part === at)
+}
+for (const element of document.querySelectorAll('[data-first]')) {
+  for (const type of ['mouseenter', 'focus', 'click']) element.addEventListener(type, () => choose(element.dataset.first))
+}
+for (const element of document.querySelectorAll('[data-part]')) {
+  element.addEventListener('mouseenter', () => choose(element.dataset.part))
+}
