@@ -66,7 +66,7 @@ def sources(
 
 def _measure(search: Any, conversation: Any, remove: bool) -> bool:
     """Measure part after part, the cost told beforehand; whether Ctrl-C ended it early."""
-    from attnctl.cli.lengthy import progress
+    from attnctl.cli.cost import progress
 
     parts, forwards = len(search.parts), search.forwards
     seconds = forwards * search.seconds

@@ -79,7 +79,7 @@ class AnswerSources:
 
     def agreement(self) -> dict[str, float]:
         """Kendall's τ over parts between what is looked at, what writes, and what matters; only where it is defined."""
-        from attnctl.readings.effects import kendall_tau
+        from attnctl.readings.rank_correlation import kendall_tau
 
         columns: dict[str, list[float]] = {
             "looks": [part.looks for part in self.parts],

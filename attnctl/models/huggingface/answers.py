@@ -18,7 +18,8 @@ from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Cut, Intervention
-from attnctl.models.huggingface.attention_interface import Site, attending
+from attnctl.models.huggingface.attention_interface import attending
+from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.intervention import applied
 from attnctl.models.huggingface.network import running

@@ -163,10 +163,8 @@ def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
     """The tokenizer in a checkpoint's folder. Raises AttnctlError where there is none that can be read."""
     settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
     if (folder / "chat_template.jinja").exists():
-        from attnctl.files import decode, read_bytes
-
         template = str(folder / "chat_template.jinja")
-        settings = settings | {"chat_template": decode(read_bytes(template), template)}
+        settings = settings | {"chat_template": decode(read_bytes(template, limits.SETTINGS_BYTES), template)}
     with telling(f"{name} has no tokenizer that can be read"):
         path = folder / "tokenizer.json"
         if path.exists():
