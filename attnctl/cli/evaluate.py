@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -93,7 +94,7 @@ def _model_named_first(corpus: list[str], options: dict[str, Any]) -> tuple[list
 
     name = corpus[0]
     path = Path(name)
-    if len(path.name.encode()) > 255:
+    if len(os.fsencode(path.name)) > 255:
         raise UsageError("no model and no corpus has so long a name")
     is_model = name in REGISTRY or path.suffix in (".safetensors", ".npz") or (path / "weights.safetensors").is_file()
     if not is_model and not path.exists():

@@ -34,6 +34,8 @@ TEXTS = (
     "$\\frac{$ [bold] {{data}} <b>",
 )
 
+HOSTILE = "\x1b]0;x\x07\u202e\x9b2J\r\x7f\u2028 {{data}} [bold]"
+
 # what each command works with, where nothing is wrong
 ARGUMENTS: dict[str, list[str]] = {
     "explain": ["Alice will eat"],
@@ -48,6 +50,9 @@ ARGUMENTS: dict[str, list[str]] = {
     "softmax": ["1", "2"],
     "quiz": ["Alice will eat"],
     "schema": ["trace"],
+    "ablate": ["Alice will eat"],
+    "config": [],
+    "help": [],
 }
 NEEDED = {"view": ["-o", "-"], "train": ["--explain"]}
 
@@ -56,7 +61,7 @@ def texts_of_commands() -> Iterator[tuple[str, Any]]:
     group: Any = typer.main.get_command(app)
     for name in COMMANDS:
         for parameter in group.get_command(None, name).params:
-            if parameter.type.name == "text":
+            if parameter.type.name == "str":
                 yield name, parameter
 
 
@@ -75,7 +80,7 @@ def test_no_argument_of_any_command_steers(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("attnctl.cli.view.opened", lambda target: True)
     Path("in.txt").write_text("Alice will eat\n")
-    for text in TEXTS:
+    for text in (HOSTILE, "\udcff\u2066", "", "x" * 5000):
         arguments = list(ARGUMENTS[name])
         if parameter.param_type_name == "argument":
             own = [part.name for part in typer_arguments(name)]
