@@ -34,7 +34,9 @@ def compare(
     file: o.File = None,
     layer: o.LayerChoice = None,
     head: o.HeadChoice = None,
-    precision: Annotated[int, typer.Option("--precision", help="Decimals.")] = 2,
+    precision: Annotated[
+        int | None, typer.Option("--precision", help="Decimals [default: 2].", show_default=False)
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Write the comparison as one line of JSON.")] = False,
     output: o.Output = None,
     **options: Any,
@@ -46,7 +48,11 @@ def compare(
     --head say otherwise.
     """
     form = _form(output, json)
-    look = o.look_of(options, picture=form in format_names())
+    look = o.look_of(options, picture=form in format_names(), picture_only=o.LOOK_OPTIONS)
+    if look.log:
+        raise UsageError("--log does not go with compare: a difference has both signs")
+    if precision is not None and form in ("json", *format_names()):
+        raise UsageError("--precision is for the tables: JSON has every decimal, a picture as many as fit")
     choice = weight_choice(options)
     if choice.measure is not None:
         from attnctl.readings.measures import check_measure
@@ -68,7 +74,7 @@ def compare(
         return
     from attnctl.render.terminal.comparison import ComparisonTables
 
-    tables = ComparisonTables(pair, places, precision)
+    tables = ComparisonTables(pair, places, 2 if precision is None else precision)
     if form == "txt":
         from attnctl.render.terminal.console import as_text
 

@@ -63,11 +63,11 @@ def heads(
     duplicate-token, sink or broad head where it passes the usual threshold.
     """
     form = _form(output, json, csv)
-    look = o.look_of(options, picture=form in format_names())
+    look = o.look_of(options, picture=form in format_names(), picture_only=o.LOOK_OPTIONS)
     _check(by)
     known = None if census is None else _census_in(census)
-    if look.log and form not in format_names():
-        raise UsageError("--log is for colours: name a picture with -o")
+    if look.log:
+        raise UsageError("--log does not go with heads: shares have a scale from 0 to 1 (see --vmin and --vmax)")
     choice = weight_choice(options)
     found = _facts(chosen_of(open_source(source, file, tokens, options), layer, head), choice, probe)
     if known is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -147,12 +147,17 @@ with_look_options = with_options(LOOK_OPTIONS)
 with_weight_options = with_options(WEIGHT_OPTIONS)
 
 
-def look_of(options: dict[str, Any], dpi: int = 200, picture: bool = True) -> Look:
+def look_of(
+    options: dict[str, Any], dpi: int = 200, picture: bool = True, picture_only: Collection[str] = PICTURE_ONLY
+) -> Look:
     """Take LOOK_OPTIONS out of `options`. Raises UsageError for one that cannot be, or means nothing without a picture."""
+    from attnctl.cli import invocation
     from attnctl.render.figure.look import Look
 
     chosen = {name: options.pop(name, None) for name in LOOK_OPTIONS}
-    lost = [f"--{name.replace('_', '-')}" for name in PICTURE_ONLY if chosen[name] not in (None, False)]
+    # a default of the user's own just does not apply
+    typed = [name for name in picture_only if chosen[name] is not None and name in invocation.typed]
+    lost = [f"--{name.replace('_', '-')}" for name in typed if chosen[name] is not False or name == "values"]
     if lost and not picture:
         raise UsageError(f"{lost[0]} is for a picture: name its file with -o")
     bar = not chosen.pop("no_colorbar")

@@ -118,7 +118,11 @@ def test_an_overview_gives_what_it_holds(run: Run, refused: Refused, tmp_path: P
     ("command", "options", "says"),
     [
         ("heads", ("--drop", "first"), "--drop goes with --renormalise here"),
-        ("heads", ("--log",), "--log is for colours"),
+        ("heads", ("-o", "x.png", "--log"), "--log does not go with heads"),
+        ("heads", ("--title", "T"), "--title is for a picture"),
+        ("compare", ("random", "--cmap", "magma"), "--cmap is for a picture"),
+        ("compare", ("random", "-o", "x.png", "--log"), "--log does not go with compare"),
+        ("compare", ("random", "--json", "--precision", "3"), "--precision is for the tables"),
         ("heads", ("run.json", "--probe"), "--probe runs a model"),
         ("explain", ("--check", "--json"), "do not go with --check"),
         ("explain", ("--check", "--words"), "--words does not go with --check"),
