@@ -319,6 +319,7 @@ def _checked_call(
     return call
 
 
+@torch.no_grad()
 def disagreement(call: Call, context: Array, weights: Array | None) -> float | None:
     """By how much a model's own context (batch, n_q, heads, d_v) and weights, if any, differ from the Call's; None: not.
 

@@ -14,6 +14,7 @@ from attnctl.interventions import Intervention
 from attnctl.models.huggingface.attention_interface import attending
 from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.intervention import applied
+from attnctl.models.huggingface.packed_linear import PackedLinear, packed, packing
 
 CLOSE = 1e-4  # how near a resumed forward must come to the whole one, of the largest logit
 
@@ -33,6 +34,7 @@ class Replay:
     outputs: list[tuple[Any, Any]] = field(default_factory=list)  # (block, what it put out), in order of their calls
     starts: dict[int, int] = field(default_factory=dict)  # layer → the first block call in which it attends
     sound: bool = True  # whether a forward from the middle comes to the same
+    kernels: PackedLinear | None = None
     result: Any = None  # what the network put out, nothing changed but `base`
 
     @classmethod
@@ -46,6 +48,7 @@ class Replay:
     ) -> Replay:
         """Run the text once under `base`, `visit` shown each call of attention of this kind; then try the replay itself."""
         replay = cls(network, inputs, kind, Intervention() if base is None else base, blocks_of(network))
+        replay.kernels = packing(network)
         replay._record(visit)
         replay._try()
         return replay
@@ -67,6 +70,7 @@ class Replay:
                 stack.callback(block.register_forward_hook(self._keep).remove)
             stack.enter_context(applied(self.network, [self.base], self.kind))
             stack.enter_context(attending(self.network, seen, lambda site: site.kind == self.kind))
+            stack.enter_context(packed(self.kernels))
             self.result = self.network(**self.inputs)
 
     def _keep(self, block: Any, _: Any, output: Any) -> None:
@@ -102,7 +106,7 @@ class Replay:
 
     def _from(self, at: int, interventions: Sequence[Intervention]) -> Any:
         rows = len(interventions)
-        with self._skipping(at, rows), applied(self.network, interventions, self.kind):
+        with self._skipping(at, rows), applied(self.network, interventions, self.kind), packed(self.kernels):
             return self.network(**{name: expanded(value, rows) for name, value in self.inputs.items()})
 
     @contextmanager
