@@ -22,7 +22,7 @@ import attnctl
 from attnctl.attention import Call
 from attnctl.blockwise import even, pool
 from attnctl.blockwise.context import fused_context
-from tests.conftest import Result
+from tests.conftest import SAMPLES, Result
 from tests.models.huggingface import architectures, folders
 from tests.pretend_cuda import PretendCuda, pretend_cuda
 
@@ -222,3 +222,12 @@ def test_the_pretended_device_refuses_what_a_gpu_refuses() -> None:
             with pytest.raises(TypeError, match="cpu"):
                 read()
     assert not torch.cuda.is_available() or torch.cuda.device_count() > 0
+
+
+def test_a_census(cuda: Device, run: Run, llama: Path) -> None:
+    for model in (llama, "demo"):
+        on_cpu, on_gpu = both(cuda, run, "evaluate", SAMPLES / "sentences.conllu", "--json", "--model", model)
+        same(on_cpu.json["heads"], on_gpu.json["heads"], 1e-4)
+        assert [row["correct"] for row in on_gpu.json["relations"]] == [
+            row["correct"] for row in on_cpu.json["relations"]
+        ]

@@ -13,6 +13,9 @@ from attnctl.readings.trees import edges_found, right_branching
 from attnctl.readings.words import FARTHEST, AlignedSentence, Question
 
 Key = tuple[str, str]  # relation as the corpus labels it, direction
+MOST_LABELS = 2000  # relations in both directions: a column of something else has more, and the memory ends
+MOST_TAGS = 500  # of the targets of one relation
+OTHER = "(other labels)"
 
 
 @dataclass(eq=False)
@@ -63,7 +66,7 @@ class Tally:
         """Take in a sentence."""
         half = record.scored
         for at, question in enumerate(record.questions):
-            cases = self._cases((question.relation, question.direction))
+            cases = self._known_cases(question.relation, question.direction)
             cases.right[half] += record.right[at]
             if record.untrained is not None:
                 cases.untrained[half] += record.untrained[at]
@@ -71,7 +74,8 @@ class Tally:
             cases.plain[half] += (1, question.first, question.by_form, off < 0)
             if abs(off) <= FARTHEST:
                 cases.offsets[half, off + FARTHEST] += 1
-            cases.tags.setdefault(question.tag, np.zeros((2, 4), np.int64))[half] += (1, *question.nearest)
+            tag = question.tag if question.tag in cases.tags or len(cases.tags) < MOST_TAGS else ""
+            cases.tags.setdefault(tag, np.zeros((2, 4), np.int64))[half] += (1, *question.nearest)
         self.counts[half] += (1, record.units, record.within, record.edges)
         self.right_branching[half] += record.right_branching
         for name, sums in record.sums.items():
@@ -80,6 +84,11 @@ class Tally:
             self.sums[name][half] += sums
         self.offsets = self.offsets + record.offsets
         self.layer_edges = self.layer_edges + np.stack([record.layer_edges * (half == at) for at in (0, 1)])
+
+    def _known_cases(self, relation: str, direction: str) -> Cases:
+        """The cases of a label; of very many, those that come late are one."""
+        known = (relation, direction) in self.cases or len(self.cases) < MOST_LABELS
+        return self._cases((relation if known else OTHER, direction))
 
     def _cases(self, key: Key) -> Cases:
         if key not in self.cases:
@@ -92,8 +101,8 @@ class Tally:
 
     def merge(self, other: Tally) -> None:
         """Take in everything that another counted."""
-        for key, cases in other.cases.items():
-            self._cases(key).add(cases)
+        for (relation, direction), cases in other.cases.items():
+            self._known_cases(relation, direction).add(cases)
         for reason, count in other.skipped.items():
             self.skipped[reason] = self.skipped.get(reason, 0) + count
         self.counts = self.counts + other.counts

@@ -187,6 +187,23 @@ def test_every_count_of_a_checkpoint_is_that_of_eager_weights(run: Run, tmp_path
     assert not differences(result.json, right, cases)
 
 
+@pytest.mark.parametrize(("case", "causal"), [("llama", True), ("bert", False)])
+def test_a_checkpoint_counts_the_same_alone_and_in_company(run: Run, tmp_path: Path, case: str, causal: bool) -> None:
+    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+    from tests.models.huggingface import folders
+
+    folder = folders.write(tmp_path / case, case)
+    args = ("evaluate", SENTENCES, "--model", folder, "--json")
+    together, again, alone = run(*args), run(*args, "--untrained"), run(*args, "--batch-size", "1")
+    assert [result.code for result in (together, again, alone)] == [0, 0, 0]
+    assert together.json["causal"] is causal and together.json["sentences"]["used"] == 12
+    for row, other in zip(together.json["relations"], alone.json["relations"], strict=True):
+        assert row["correct"] == other["correct"]
+    untrained = {key: row.get("untrained") for key, row in rows(again.json).items()}
+    assert untrained["all", "dependent"] and again.json["uuas"]["untrained"]
+    assert run(*args, "--untrained").out == again.out  # its parameters are seeded
+
+
 TREEBANKS = Path(os.environ.get("ATTNCTL_TREEBANKS", "/nonexistent"))
 
 

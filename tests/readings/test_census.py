@@ -226,6 +226,19 @@ def test_tallies_add_up_and_travel() -> None:
     assert written(one) == written(other) and one.skipped == {"cycle": 1} and one.read == 21
 
 
+def test_a_column_of_something_else_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    from attnctl.readings import census_tally
+
+    monkeypatch.setattr(census_tally, "MOST_LABELS", 6)
+    draw = np.random.default_rng(6)
+    sentences = [replace(sentence(draw, 5), relations=tuple(f"word{at}-{n}" for n in range(5))) for at in range(20)]
+    tally = counted(sentences, planted)
+    assert len(tally.cases) <= 8 and tally.cases["(other labels)", UP].count.sum() > 40
+    other = counted(sentences[::-1], planted)
+    other.merge(tally)
+    assert len(other.cases) <= 14 and sum(own.count.sum() for own in other.cases.values()) == 2 * 20 * 4 * 2
+
+
 def written(said: CensusTable) -> bytes:
     from attnctl.formats.census_json import census_to_json
 
