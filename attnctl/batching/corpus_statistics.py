@@ -27,10 +27,10 @@ def of_trace(trace: Trace) -> list[list[Any]]:
     return rows
 
 
-def added(tally: Tally, rows: Iterable[list[Any]]) -> None:
-    """Take the facts of one text into a tally (Welford 1962)."""
+def added(tally: Tally, rows: Iterable[list[Any]], names: Iterable[str] = tuple(STATISTICS)) -> None:
+    """Take the facts of one text into a tally (Welford 1962); `names` are those of a row's numbers."""
     for layer, head, *values in rows:
-        for name, value in zip(STATISTICS, values, strict=True):
+        for name, value in zip(names, values, strict=True):
             if value is not None:
                 n, mean, squares = tally.get((layer, head, name), (0, 0.0, 0.0))
                 off = value - mean

@@ -7,7 +7,7 @@ files are the same however often a run was interrupted.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,7 @@ class Statistics:
             from attnctl.batching.corpus_statistics import added
 
             self._first = result.item.number if self._first is None else self._first
-            added(self._tally, orjson.loads(result.made[self.form]))
+            added(self._tally, orjson.loads(result.made[self.form]), self._names())
         yield from ()
 
     def end(self) -> Iterator[tuple[str, bytes]]:
@@ -129,10 +129,36 @@ class Statistics:
         """All tallies as one table."""
         import orjson
 
-        from attnctl.batching.corpus_statistics import merged, table
+        from attnctl.batching.corpus_statistics import merged
 
         tally: Any = {}
         for name in files:
             rows = orjson.loads((folder / name).read_bytes())
             tally = merged(tally, {tuple(row[:3]): tuple(row[3:]) for row in rows})
-        write_whole(folder / "statistics.csv", table(tally).encode())
+        write_whole(folder / f"{self.form}.csv", self._table(tally).encode())
+
+    def _names(self) -> Iterable[str]:
+        from attnctl.readings.head_statistics import STATISTICS
+
+        return STATISTICS
+
+    def _table(self, tally: Any) -> str:
+        from attnctl.batching.corpus_statistics import table
+
+        return table(tally)
+
+
+class EffectMeans(Statistics):
+    """`effects.csv`: mean, standard error and number of what each head's removal does; tallies as of statistics."""
+
+    form, prefix = "effects", ".effects/"
+
+    def _names(self) -> Iterable[str]:
+        from attnctl.batching.corpus_effects import MEASURES
+
+        return MEASURES
+
+    def _table(self, tally: Any) -> str:
+        from attnctl.batching.corpus_effects import table
+
+        return table(tally)

@@ -30,6 +30,7 @@ NONE = "[]"  # no options of its own
 OPENED = 8  # models kept open, where items have options of their own
 NUMBER = (int, float)
 CHOICES = {"layer": (str, int, list), "head": (str, int, list), "query": (str, int), "title": (str,)}
+WORDS = {"word": (str,), "against": (str,)}  # what --format effects watches
 # what an item may say for itself of a model: how it attends, but not where numbers are read from
 OWN: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("d_model", "d_k", "heads", "kv_heads", "layers", "seed", "window"), (int,)),
@@ -68,7 +69,7 @@ class Work:
     @property
     def slow(self) -> bool:
         """Whether pictures are drawn, which takes longer than everything else together."""
-        return any(form in (*PICTURES, "contact-sheet", "statistics") for form in self.formats)
+        return any(form in (*PICTURES, "contact-sheet", "statistics", "effects") for form in self.formats)
 
 
 @dataclass(frozen=True)
@@ -272,7 +273,17 @@ class Worker:
             from attnctl.batching.corpus_statistics import of_trace
 
             return as_json(of_trace(trace))
+        if form == "effects":
+            return self._effects(item, trace)
         raise ValueError(form)
+
+    def _effects(self, item: Item, trace: Trace) -> bytes:
+        from attnctl.batching.corpus_effects import of_item
+
+        info, said = trace.model, item.options
+        layers = _selected(said.get("layer", self.work.layer), info.n_layers, "layer", info.name)
+        heads = _selected(said.get("head", self.work.head), info.n_heads, "head", info.name)
+        return as_json(of_item(self.model(item), item, layers, heads))
 
     def _picture(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
         from attnctl.readings.heatmap import read
@@ -288,6 +299,10 @@ class Worker:
 def check(work: Work) -> Model:
     """Open the model. Raises what a mistake in the options would raise for every single item."""
     check_measure(work.measure, chosen_heads=work.head is not None)
+    if "effects" in work.formats and (work.words or work.measure is not None):
+        raise UsageError(
+            "--words and --measure do not go with --format effects: heads are ablated, not weights measured"
+        )
     if "statistics" in work.formats and (work.words or work.measure is not None):
         raise UsageError(
             "--words and --measure do not go with --format statistics: they are of the model's own weights"
@@ -331,9 +346,9 @@ def own_options(item: Item) -> dict[str, Any]:
     own = {}
     for name, value in item.options.items():
         known = name.replace("-", "_")
-        kinds = OWN.get(known) or CHOICES.get(known)
+        kinds = OWN.get(known) or CHOICES.get(known) or WORDS.get(known)
         if kinds is None:
-            raise UsageError(f"one text has no option {name!r}: it is {', '.join((*CHOICES, *OWN))}")
+            raise UsageError(f"one text has no option {name!r}: it is {', '.join((*CHOICES, *WORDS, *OWN))}")
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise UsageError(f"option {name!r} cannot be {str(value)[:40]!r}")
         if known in OWN:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Do = Callable[..., Iterator[list[Result]]]  # called with items and flowing=, answers results in their order
 
-FORMATS = ("json", "npz", "parquet", *format_names(), "contact-sheet", "statistics")
+FORMATS = ("json", "npz", "parquet", *format_names(), "contact-sheet", "statistics", "effects")
 
 
 @o.with_model_options
@@ -192,7 +192,7 @@ def _fill(work: Work, do: Do, source: Source, output: str, strict: bool) -> int:
     """A folder of files and their manifest. → how many failed, now or before."""
     from attnctl.batching.engines import SHARED
     from attnctl.batching.folder import Folder
-    from attnctl.batching.groups import Contacts, Statistics, Tables
+    from attnctl.batching.groups import Contacts, EffectMeans, Statistics, Tables
     from attnctl.cli.progress import progress
 
     said: dict[str, Any] = {"formats": sorted(work.formats), "model": work.options, "look": work.look}
@@ -200,6 +200,7 @@ def _fill(work: Work, do: Do, source: Source, output: str, strict: bool) -> int:
     said |= {"max_tokens": work.max_tokens, "batch_size": work.batch_size}
     said |= {"words": work.words, "measure": work.measure}
     made = {"parquet": Tables, "contact-sheet": lambda: Contacts(_heading(work, source)), "statistics": Statistics}
+    made["effects"] = EffectMeans
     writers: list[Any] = [made[form]() for form in work.formats if form in made]
     together = SHARED if work.batch_size > 1 else 1
     flowing = source.path == "-" and together == 1  # texts that share a pass are the same in every run
