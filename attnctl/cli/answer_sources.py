@@ -23,7 +23,6 @@ def sources(
     text: o.Text = None,
     *,
     file: o.File = None,
-    chat: o.Chat = None,
     spans: o.Spans = None,
     answer: Annotated[
         str | None,
@@ -54,7 +53,7 @@ def sources(
     most = options.pop("generate", None)
     if most is not None and answer is not None:
         raise UsageError("--answer and --generate exclude each other: the one gives the answer, the other makes it")
-    model, prompt, conversation = prompt_of(text, file, chat, options)
+    model, prompt, conversation = prompt_of(text, file, options.pop("chat", None), options)
     search = SourceSearch(model, prompt, spans, answer, most or ANSWER, budget)
     interrupted = _measure(search, conversation, remove)
     found = search.result()

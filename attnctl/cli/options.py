@@ -63,6 +63,7 @@ def _option(kind: Any, *names: str, **more: Any) -> Any:
 
 # every option that says which numbers a text is run through; None means: as the model has it
 MODEL_OPTIONS: dict[str, Any] = {
+    "chat": _option(str, "--chat", help="Instead of a text a conversation: JSON, a list of role and content."),
     "model": _option(
         str, "--model", "-m", help="random, dot, a weights file, or a checkpoint: folder, .gguf, Hugging Face id."
     ),
@@ -172,7 +173,10 @@ def model_of(options: dict[str, Any]) -> Any:
     from attnctl.models import open_model
     from attnctl.models.arguments import arguments
 
-    return open_model(**arguments(options))
+    rest = {name: value for name, value in options.items() if name != "chat"}
+    if options.get("chat") is not None:
+        raise UsageError("--chat is read by explain, heatmap, heads, view and sources")
+    return open_model(**arguments(rest))
 
 
 def text_of(text: str | None, file: str | None) -> str:

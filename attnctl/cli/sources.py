@@ -44,6 +44,8 @@ def open_source(
     """
     from attnctl.sources import OverviewSource, TextSource, TraceSource
 
+    if options.get("chat") is not None:
+        return _conversation(source, file, tokens, options)
     if file is None and source is not None and is_large_matrix(source):
         _refuse(options, source)
         return TraceSource(_large_matrix(source, tokens), source)
@@ -63,6 +65,21 @@ def open_source(
     _refuse(options, where)
     found = _computed(where, data, tokens)
     return TraceSource(found, where) if hasattr(found, "layers") else OverviewSource(found, where)
+
+
+def _conversation(source: str | None, file: str | None, tokens: str | None, options: dict[str, Any]) -> TextSource:
+    """A conversation as its checkpoint reads it."""
+    from attnctl.cli.prompts import prompt_of
+    from attnctl.sources import TextSource
+
+    if tokens is not None:
+        raise UsageError("--tokens names the tokens of bare weights; a conversation is split by its checkpoint")
+    rest = {name: value for name, value in options.items() if name != "chat"}
+    opened, prompt, _ = prompt_of(source, file, options["chat"], rest)
+    model: Any = opened
+    from attnctl.models.huggingface.prompts import prompt_tokens
+
+    return TextSource(model, prompt.text, prompt_tokens(opened, prompt.text))
 
 
 def is_large_matrix(source: str) -> bool:

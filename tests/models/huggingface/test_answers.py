@@ -287,3 +287,17 @@ def test_nothing_is_n_by_n(tmp_path: Path) -> None:
         [sys.executable, "-c", MEMORY.replace("FOLDER", str(made))], capture_output=True, text=True, check=True
     )
     assert float(ran.stdout) < 200
+
+
+@pytest.mark.parametrize("command", ["heatmap", "heads", "explain", "view"])
+def test_a_conversation_in_every_command(run: Run, folder: Path, chat: Path, tmp_path: Path, command: str) -> None:
+    more = ("-o", tmp_path / "v.html", "--no-open") if command == "view" else ("--layer", "0")
+    made = run(command, "--chat", chat, "--model", folder, *more)
+    assert made.code == 0, made.err
+    assert "--chat" in run("help", command).out
+
+
+def test_what_reads_no_conversation(refused: Refused, chat: Path) -> None:
+    assert "answers no prompts" in refused("explain", "--chat", chat, code=2)
+    assert "one of them" in refused("explain", "x", "--chat", chat, code=2)
+    assert "--chat is read by" in refused("quiz", "a b c", "--chat", chat, code=2)
