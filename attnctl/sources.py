@@ -101,7 +101,7 @@ class Pass(Generic[Result]):
         self.source, self.tokens, self._reading = source, source.tokens, reading
         self._named = layers is not None
         self._layers = set(chosen(layers, info.n_layers or 1, "layer", info.name))
-        self._heads = chosen(heads, info.n_heads or 1, "head", info.name)
+        self._heads = None if heads is None else chosen(heads, info.n_heads or 1, "head", info.name)
         self._last = None if reading.predicts else max(self._layers)
         self._tick: Tick | None = None
         if tick is not None:
@@ -111,8 +111,8 @@ class Pass(Generic[Result]):
     def visit(self, layer: LayerAttention) -> None:
         """Hand a layer on, if it was asked for. Raises StopForward where nothing that follows is wanted."""
         self._met.append(layer.layer)
-        if layer.layer in self._layers:
-            part = layer.select(self._heads)
+        if layer.layer in self._layers or not self._named:
+            part = layer if self._heads is None else layer.select(self._heads)  # of all, each layer has its own number
             part.tick = self._tick
             self._reading.take(part)
         if layer.layer == self._last:

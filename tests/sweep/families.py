@@ -79,6 +79,7 @@ SPECIAL |= {"sep_token_id": 2, "mask_token_id": 3}
 HYBRID = {"num_hidden_layers": 4}
 NEEDS: dict[str, dict[str, Any]] = {
     "bamba": HYBRID | {"attn_layer_indices": [1, 3]},
+    "deepseek_v2": {"num_experts_per_tok": 2, "n_group": 1, "topk_group": 1},
     "dots1": {"layer_types": ["full_attention", "sliding_attention"], "n_routed_experts": 4},
     "granitemoehybrid": {"layer_types": ["mamba", "attention"]},
     "hunyuan_v1_dense": {"head_dim": 8},

@@ -27,6 +27,7 @@ class Mode:
     dtype: str = "float32"
     narrow: bool = False  # one head of one layer is looked at, not all
     stop: bool = False  # and the forward left early
+    commands: bool = False  # looked at as by a command: a trace of a text, and --check
 
 
 def ids(batch: int = 1, n: int = N, seed: int = 1) -> torch.Tensor:
@@ -116,4 +117,5 @@ MODES = (
     Mode("static cache", generated(cache_implementation="static")),
     Mode("one head", plain, narrow=True),
     Mode("stop", plain, narrow=True, stop=True),
+    Mode("commands", plain, commands=True),
 )

@@ -13,6 +13,7 @@ import torch
 
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.huggingface.capture import Captured, capture
+from tests.sweep.checkpoints import trace_of
 from tests.sweep.families import Family, build
 from tests.sweep.modes import Mode, NotMeantError
 from tests.sweep.reference import Reference, recorded
@@ -56,7 +57,10 @@ def verdicts(family: Family, modes: Sequence[Mode], seconds: int = 60) -> Iterat
         for kernel in kernels:
             try:
                 with calm(seconds):
-                    compare(family, mode, kernel, reference)
+                    if mode.commands:
+                        traced(family, kernel)
+                    else:
+                        compare(family, mode, kernel, reference)
                 yield Verdict(family, mode.name, kernel, EXACT)
             except (AttnctlError, UsageError) as error:
                 yield Verdict(family, mode.name, kernel, REFUSED, str(error))
@@ -182,6 +186,12 @@ def compare(family: Family, mode: Mode, kernel: str, reference: Own) -> None:
         called(traces, reference.calls, alone, limit, kernel == "sdpa" and mode.dtype != "float32")
     else:
         outputs(traces, reference.put_out, limit)
+
+
+def traced(family: Family, kernel: str) -> None:
+    """Raise DiffersError where a trace, as the commands make it, is not what the model does, or --check is not content."""
+    if (what := trace_of(family, build(family, kernel))) is not None:
+        raise DiffersError(what)
 
 
 def near(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor], limit: float) -> str | None:

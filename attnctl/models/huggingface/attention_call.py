@@ -64,6 +64,9 @@ def call_of(
     module is causal and there are several queries. Raises AttnctlError for masks and sinks of shapes it does not read.
     """
     n_q, n_k = query.shape[-2], key.shape[-2]
+    if fused and position_bias is not None and attention_mask is not None and attention_mask.dtype == torch.bool:
+        dark = torch.finfo(query.dtype).min  # with a bias transformers hands the fused kernel numbers, not truths
+        attention_mask = torch.zeros_like(attention_mask, dtype=query.dtype).masked_fill(~attention_mask, dark)
     mask, bias = mask_and_bias(attention_mask, n_q, n_k)
     if position_bias is not None:
         position_bias = position_bias[..., :n_k]  # (1, heads, n_q, n_k)

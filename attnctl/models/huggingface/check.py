@@ -115,7 +115,10 @@ def _scale(trace: Trace, layer: LayerTrace) -> float:
         return trace.model.scale or default_scale(layer.queries.shape[-1])
     scaled = layer.scaled_scores if layer.bias is None else layer.scaled_scores - layer.bias
     at = int(np.abs(layer.scores).argmax())
-    return float(scaled.flat[at]) / float(layer.scores.flat[at])
+    largest = float(layer.scores.flat[at])
+    if not largest:  # every score is 0
+        return trace.model.scale or default_scale(layer.queries.shape[-1])
+    return float(scaled.flat[at]) / largest
 
 
 def has_sinks(model: Any) -> bool:

@@ -71,6 +71,11 @@ class Checkpoint:
 
         def seen(site: Any, call: Call) -> Array | None:
             told.saw(site, call)
+            if call.queries.shape[-2] != len(tokens):
+                raise AttnctlError(
+                    f"layer {site.layer} of {self.info.name} has {call.queries.shape[-2]} queries for {len(tokens)} "
+                    "tokens: this architecture has queries of its own, which have no tokens to stand for"
+                )
             ran.key_tokens = _key_tokens(call.keys.shape[-2], tokens, source, ran.key_tokens)
             layer = ComputedLayer.of(site.layer, without_batch(call))
             visit(layer)
@@ -81,10 +86,17 @@ class Checkpoint:
             output, silent, weights = self._forward(inputs, seen)
             with suppress(StopForward):
                 for number, stored in weights.items():
+                    if stored.shape[1] != len(tokens):
+                        raise AttnctlError(
+                            f"layer {number} of {self.info.name} has {stored.shape[1]} queries for {len(tokens)} tokens: "
+                            "this architecture pools them, and they have no tokens to stand for"
+                        )
+                    ran.key_tokens = _key_tokens(stored.shape[2], tokens, source, ran.key_tokens)
                     visit(StoredLayer.of(number, stored))
-            if len(tokens) <= EMBEDDED:
+            table = self.network.get_input_embeddings()
+            if len(tokens) <= EMBEDDED and callable(table):
                 ids = inputs["decoder_input_ids" if source is not None else "input_ids"]
-                ran.embeddings = as_numpy(self.network.get_input_embeddings()(ids)[0])  # (n, d_model)
+                ran.embeddings = as_numpy(table(ids)[0])  # (n, d_model)
         self.told(ran, told, silent, output, source=source, weights=weights)
         return ran
 
@@ -207,10 +219,12 @@ class Checkpoint:
 
     @cached_property
     def takes(self) -> frozenset[str]:
-        """The keywords of the network's forward."""
+        """The keywords of the network's forward; without logits_to_keep where layers then leave out other queries."""
         import inspect
 
-        return frozenset(inspect.signature(self.network.forward).parameters)
+        names = frozenset(inspect.signature(self.network.forward).parameters)
+        shares = getattr(self.network.config.get_text_config(), "num_kv_shared_layers", None)
+        return names - {"logits_to_keep"} if shares else names
 
     def _ids(self, tokens: Sequence[Token]) -> Array:
         import torch
@@ -227,7 +241,7 @@ class Checkpoint:
         """The decoder's tokens: its start, and the target, or what the model itself says of the text."""
         if self.target is not None:
             tokens = self.pieces.tokenize(self.target)
-            end = self.network.config.eos_token_id
+            end = getattr(self.network.config, "eos_token_id", None)
             return (*self._start(), *(tokens[:-1] if tokens and tokens[-1].id == end else tokens))
         return (*self._start(), *self._generated(source, 1))
 

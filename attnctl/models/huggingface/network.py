@@ -96,12 +96,13 @@ def class_of(transformers: Any, settings: dict[str, Any], name: str) -> Any:
 def info_of(network: Any, name: str, kind: str) -> ModelInfo:
     """What is known of the attention before anything ran."""
     decoder = kind in ("decoder", "cross")
-    config = network.config if kind != "self" else network.config.get_text_config()
+    config = network.config
     if kind != "self":  # some keep a configuration for each half
         config = getattr(config, "decoder" if decoder else "encoder", config)
-    heads = _first(
-        config, "decoder_attention_heads" if decoder else "encoder_attention_heads", "num_attention_heads", "num_heads"
-    )
+    if kind == "self" or config is not network.config:
+        config = config.get_text_config()
+    own = "decoder_attention_heads" if decoder else "encoder_attention_heads"
+    heads = _first(config, own, "num_attention_heads", "num_heads") or _of_layers(config, "num_attention_heads")
     layers = _first(config, "decoder_layers" if decoder else "encoder_layers", "num_hidden_layers", "num_layers")
     if decoder and hasattr(config, "num_decoder_layers"):
         layers = config.num_decoder_layers
@@ -111,7 +112,7 @@ def info_of(network: Any, name: str, kind: str) -> ModelInfo:
     )
     causal = kind == "decoder" if kind != "self" else bool(module.is_causal) if module else network.can_generate()
     scaling = getattr(module, "scaling", None) if kind == "self" else None
-    d_k = _first(config, "head_dim", "d_kv", "qk_head_dim") or (d_model // heads if d_model and heads else None)
+    d_k = _first(config, "qk_head_dim", "head_dim", "d_kv") or (d_model // heads if d_model and heads else None)
     return ModelInfo(
         name,
         "checkpoint",
@@ -136,8 +137,25 @@ def _reads(name: str) -> bool:
 
 
 def _first(config: Any, *names: str) -> Any:
-    """The first of these settings that is there and says something."""
-    return next((value for name in names if (value := getattr(config, name, None)) is not None), None)
+    """The first of these settings that is there and says something; one that differs from layer to layer says nothing."""
+    for name in names:
+        try:
+            value = getattr(config, name, None)
+        except Exception:  # of transformers' own: "is a per-layer attribute"
+            continue
+        if value is not None:
+            return value
+    return None
+
+
+def _of_layers(config: Any, name: str) -> int | None:
+    """The largest value of a setting that differs from layer to layer."""
+    try:
+        parts = getattr(config, "per_layer_config", None) or {}
+        several = list(parts.values() if isinstance(parts, dict) else parts)
+    except Exception:  # of transformers' own, where a configuration has no layers to count
+        return None
+    return max((value for part in several if (value := _first(part, name)) is not None), default=None)
 
 
 # --- manners -----------------------------------------------------------------------------------------------------

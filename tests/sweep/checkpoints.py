@@ -1,0 +1,72 @@
+"""A family as attnctl's commands see it: a checkpoint with a tokenizer, recorded as a trace, and checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tokenizers
+
+from attnctl.errors import AttnctlError
+from attnctl.models.huggingface.check import check
+from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.network import info_of
+from attnctl.models.huggingface.tokenizer import Pieces
+from attnctl.sources import record
+from tests.sweep.families import Family
+from tests.sweep.modes import N, ids
+
+WORDS = {f"w{number}": number for number in range(128)}
+TEXT = " ".join(f"w{number}" for number in ids(1, N)[0].tolist())
+
+
+def opened(family: Family, network: Any, kind: str) -> Checkpoint:
+    """The network as a checkpoint that reads words of a tiny vocabulary."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(WORDS, unk_token="w4"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    target = "w5 w6 w7" if kind in ("decoder", "cross") else None
+    name = family.kind
+    return Checkpoint(info_of(network, name, kind), network, Pieces(name, tokenizer, {}), kind, target)
+
+
+def recorded_and_checked(family: Family, network: Any, kind: str) -> str | None:
+    """What is wrong with the trace of one kind of attention, or None. Raises AttnctlError where it is refused."""
+    model = opened(family, network, kind)
+    trace = record(model, TEXT)
+    if not trace.layers:
+        return f"an empty {kind} trace"
+    own = model.own_weights(trace.tokens, trace.text)
+    for layer in trace.layers:
+        if layer.weights is None or layer.layer not in own:
+            return f"{kind} layer {layer.layer}: eager tells of no such layer"
+        ours, theirs = layer.weights, own[layer.layer]
+        if ours.shape != theirs.shape:
+            return f"{kind} layer {layer.layer}: {ours.shape} for {theirs.shape}"
+        if (ours.sum(-1) < theirs.sum(-1) - 0.01).any():  # without a sink's share
+            ours, theirs = (w / np.maximum(w.sum(-1, keepdims=True), 1e-12) for w in (ours, theirs))
+        if (gap := float(np.abs(ours - theirs).max())) > 1e-4:
+            return f"{kind} layer {layer.layer}: weights off by {gap:.1e}"
+    false = [finding for finding in check(model, TEXT) if finding.holds is False]
+    if false:
+        return f"--check finds {kind} {false[0].what}: {false[0].found}"
+    return None
+
+
+def kinds_of(network: Any) -> tuple[str, ...]:
+    """The kinds of attention that a checkpoint of this network can be asked for."""
+    return ("encoder", "decoder", "cross") if network.config.is_encoder_decoder else ("self",)
+
+
+def trace_of(family: Family, network: Any) -> str | None:
+    """The same for every kind. Raises AttnctlError where all of them are refused."""
+    refused: list[AttnctlError] = []
+    kinds = kinds_of(network)
+    for kind in kinds:
+        try:
+            if (what := recorded_and_checked(family, network, kind)) is not None:
+                return what
+        except AttnctlError as error:
+            refused.append(error)
+    if len(refused) == len(kinds):
+        raise refused[0]
+    return None
