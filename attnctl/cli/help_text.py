@@ -11,7 +11,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     LOOK: (
         "layer", "head", "query", "steps", "top", "by", "spans", "rows", "columns", "pool", "drop", "renormalise",
         "words", "measure", "probe", "check", "story", "watch", "kind", "questions", "count", "sentences", "explain",
-        "against", "how", "reference", "edges", "edge", "answer", "off", "pooled", "approximate", "census",
+        "against", "how", "reference", "edges", "edge", "answer", "off", "pooled", "approximate", "effects", "census",
         "relations", "subtypes", "least", "untrained", "remove",
     ),
     INPUT: (

@@ -58,6 +58,9 @@ def view(
     renormalise: o.Renormalise = False,
     words: o.Words = False,
     measure: o.Measure = None,
+    effects: Annotated[
+        bool, typer.Option("--effects", help="Shade the tokens by what they do for the prediction, too.")
+    ] = False,
     **options: Any,
 ) -> None:
     """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install.
@@ -74,6 +77,7 @@ def view(
         check_measure(measure, head is not None)
     labels: list[str] | None = None
     exact: list[ExactBlock] = []
+    matters: dict[str, Any] | None = None
     traces: Sequence[Trace | Overview]
     if run is not None:
         if other is not None:
@@ -86,16 +90,51 @@ def view(
             raise UsageError('give two sources as arguments; only one of them can be "-", and none --file')
         traces = [of_two(part, tokens, choice, options) for part in (source, other) if part]
     else:
-        shown, exact = of_one(open_source(source, file, tokens, options), choice)
+        opened_source = open_source(source, file, tokens, options)
+        shown, exact = of_one(opened_source, choice)
         traces = [shown]
+        if effects:
+            matters = effects_of(opened_source, shown, query)
+            query = str(matters["query"])
+    if effects and matters is None:
+        raise UsageError("--effects is of one text and its model")
     check_pooled(traces, look, measure)
     target = target or temporary(traces[0])
-    write_page(traces, target, query=query, look=look, labels=labels, over_training=run is not None, exact=exact)
+    write_page(
+        traces,
+        target,
+        query=query,
+        look=look,
+        labels=labels,
+        over_training=run is not None,
+        exact=exact,
+        effects=matters,
+    )
     if target == "-":
         return
     lines(target)
     if not no_open and not opened(target):
         o.say([f"no browser was found here: open {target} in one"])
+
+
+def effects_of(source: Source, shown: Trace | Overview, query: str | None) -> dict[str, Any]:
+    """What each head and each edge of the watched token does, as a document of attnctl.effects/1.
+
+    Raises UsageError where nothing is predicted, or the text is too long for a page of single tokens.
+    """
+    from attnctl.formats.effects_json import effects_document
+    from attnctl.models.watching import watched_text
+    from attnctl.readings.ablation import Ask, measure
+    from attnctl.readings.trace import Trace
+    from attnctl.sources import TextSource
+
+    if not isinstance(source, TextSource) or not isinstance(shown, Trace):
+        raise UsageError("--effects needs a text and its model, short enough that the page shows its single tokens")
+    watched = watched_text(source.model, source.text, query)
+    if not watched.predicts or watched.key_tokens is not None:
+        raise UsageError(f"--effects follows a prediction, and {watched.info.name} makes none here")
+    found = measure(watched, Ask(every_edge=True))
+    return effects_document(found)
 
 
 class Choice(NamedTuple):

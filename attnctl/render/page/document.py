@@ -26,7 +26,7 @@ from attnctl.text import every_string, harmless, shown
 
 SCRIPTS = (  # in the order in which they stand in the page
     "dom.js", "data.js", "colour.js", "state.js", "overview.js", "pen.js", "figure.js", "pointing.js", "heads.js",
-    "sentence.js", "row.js", "arithmetic.js", "softmax.js", "save.js", "main.js",
+    "sentence.js", "row.js", "arithmetic.js", "softmax.js", "matters.js", "save.js", "main.js",
 )  # fmt: skip
 
 
@@ -37,12 +37,14 @@ def page_html(
     labels: Sequence[str] | None = None,
     over_training: bool = False,
     start: Document | None = None,
+    effects: Document | None = None,
     title: str | None = None,
     max_bytes: int = 40_000_000,
 ) -> str:
     """The HTML of one trace, of two side by side with their difference, of a run `over_training`, or of one overview.
 
-    `labels` name the traces; `start` says what is chosen at first (`layer`, `head`, `query`, `key`: numbers). Exact float32
+    `labels` name the traces; `start` says what is chosen at first (`layer`, `head`, `query`, `key`: numbers);
+    `effects`, a document of attnctl.effects/1, shades the tokens by what they do for a prediction. Exact float32
     where that stays small, otherwise as fine as `max_bytes` of HTML allow; the page says which.
     """
     blobs = Blobs()
@@ -59,6 +61,7 @@ def page_html(
         ],
         "aligned": aligned(traces) if len(traces) == 2 and not over_training else None,
         "start": start or {},
+        "effects": effects,
         "maps": maps(),
         "ink": {"luminance": colours.LUMINANCE, "darkFrom": colours.DARK_INK_FROM},
     }

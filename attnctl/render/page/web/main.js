@@ -196,10 +196,11 @@ function paper(printing) {
 function start() {
   startControls();
   startRun();
+  startMatters();
   startSaves();
   startFigure();
   writeFacts();
-  drawers.push(drawControls, drawRun, drawChoice, drawSentences, drawLead, drawGrid, drawHeads, drawRow, drawLinks);
+  drawers.push(drawControls, drawRun, drawChoice, drawSentences, drawMatters, drawLead, drawGrid, drawHeads, drawRow, drawLinks);
   if (TRACES.some((trace) => trace.overview))
     for (const name of ["arithmetic", "explorer"]) document.querySelector(`section.${name}`).hidden = true;
   else drawers.push(drawArithmetic, drawExplorer);
