@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 FILES = (".json", ".csv", ".parquet", ".html", *(f".{name}" for name in format_names()))
 NAMED = 20  # sentences whose errors are printed; the rest is counted
+MEASURED_SECONDS = 15  # from where on a rate is worth telling
 LONG_SECONDS = 600  # from where on a run says how long it will take
 
 
@@ -164,7 +165,7 @@ class _Told:
             return
         if self.start is None:
             self.start, self.done = (time.monotonic(), share), 0
-        elif (elapsed := time.monotonic() - self.start[0]) > 5 and share > self.start[1]:
+        elif (elapsed := time.monotonic() - self.start[0]) > MEASURED_SECONDS and share > self.start[1]:
             self.said = True
             left = elapsed * (1 - share) / (share - self.start[1])
             if left > LONG_SECONDS:
