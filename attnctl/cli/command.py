@@ -48,7 +48,8 @@ class Command(TyperCommand):
             name = getattr(error, "option_name", None)
             if name is None or type(error).__name__ != "NoSuchOption":
                 raise
-            raise UsageError(suggestions.option(self, name)) from error
+            group = ctx.parent.command if ctx.parent is not None else None
+            raise UsageError(suggestions.option(self, name, group)) from error
         if rest and joins:
             self._join(ctx, rest)
         invocation.begin(self, ctx)

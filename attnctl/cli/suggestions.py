@@ -45,15 +45,15 @@ def command(name: str, commands: Sequence[str]) -> str:
     return f"no command {name!r}: did you mean attnctl {meant}?"
 
 
-def option(asked: Any, name: str) -> str:
-    """One line about an option that the command `asked` lacks."""
+def option(asked: Any, name: str, group: Any = None) -> str:
+    """One line about an option that the command `asked` lacks; `group` is the group that knows the other commands."""
     own = [opt for p in asked.params if p.param_type_name == "option" for opt in (*p.opts, *p.secondary_opts)]
     plain = name.split("=")[0]
     for meant in OPTIONS_BY_MEANING.get(plain.casefold(), ()):
         flag = meant.split()[0]
         if flag in own and (flag != "-o" or _writes(asked, meant)):
             return f"{asked.name} has no {plain}: did you mean {meant}?"
-    others = [other for other in _commands_with(plain) if other != asked.name]
+    others = [other for other in _commands_with(plain, group) if other != asked.name]
     if others:
         return f"{asked.name} has no {plain}: it belongs to {_and(others)} (see attnctl {asked.name} --help)"
     if near := get_close_matches(plain, own, 2, 0.65):
@@ -74,10 +74,11 @@ def _writes(asked: Any, meant: str) -> bool:
     return suffix in said or "." not in said
 
 
-def _commands_with(flag: str) -> list[str]:
-    from attnctl.cli import COMMANDS, command_named
-
-    return [name for name in COMMANDS if flag in {opt for p in command_named(name).params for opt in p.opts}]
+def _commands_with(flag: str, group: Any) -> list[str]:
+    if group is None:
+        return []
+    commands = {name: group.get_command(None, name) for name in group.list_commands(None)}
+    return [name for name, one in commands.items() if flag in {opt for p in one.params for opt in p.opts}]
 
 
 def _and(names: Sequence[str]) -> str:

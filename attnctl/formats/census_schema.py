@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from attnctl.formats.json_schemas import COUNT, INDEX, SHARE, TEXT, Schema, _list_of, _object, _tuple_of
+from attnctl.formats.schema_parts import COUNT, INDEX, SHARE, TEXT, Schema, list_schema, object_schema, tuple_schema
 
 
 def census_schema() -> Schema:
     """The schema of a census, `attnctl.census/1`."""
     place = {"layer": INDEX, "head": INDEX}
     share = {**SHARE, "maximum": 1}
-    best = {**place, "chosen_on": COUNT, "scored_on": COUNT, "accuracy": share, "interval": _tuple_of(share, share)}
-    found = _list_of(
-        _object({"relation": TEXT, "direction": TEXT, "accuracy": share}, ["relation", "direction", "accuracy"]),
+    best = {**place, "chosen_on": COUNT, "scored_on": COUNT, "accuracy": share, "interval": tuple_schema(share, share)}
+    found = list_schema(
+        object_schema({"relation": TEXT, "direction": TEXT, "accuracy": share}, ["relation", "direction", "accuracy"]),
         "Relations of which its accuracy is 10 points above the best fixed offset (Voita et al. 2019).",
     )
-    counts = _list_of(_list_of(INDEX), "Cases in which a head finds the word: [[count a head] a layer].")
+    counts = list_schema(list_schema(INDEX), "Cases in which a head finds the word: [[count a head] a layer].")
     rule = {
         "accuracy": share,
         "offset": {"type": "integer"},
@@ -28,11 +28,11 @@ def census_schema() -> Schema:
         "cases": INDEX,
         "ahead": {**INDEX, "description": "Cases whose word stands ahead, where no head of a causal model looks."},
         "correct": counts,
-        "best": _object({**best, "beats_rules": {"type": "boolean"}}, [*best, "beats_rules"]),
+        "best": object_schema({**best, "beats_rules": {"type": "boolean"}}, [*best, "beats_rules"]),
         "rules": {
             "type": "object",
             "propertyNames": {"enum": ["offset", "nearest", "form", "first"]},
-            "additionalProperties": _object(rule, ["accuracy"]),
+            "additionalProperties": object_schema(rule, ["accuracy"]),
         },
         "untrained": {"$ref": "#/$defs/best"},
     }
@@ -41,7 +41,7 @@ def census_schema() -> Schema:
         "right_branching": share,
         "correct": counts,
         "best_head": {"$ref": "#/$defs/best"},
-        "best_layer": _object({"layer": INDEX, "accuracy": share}, ["layer", "accuracy"]),
+        "best_layer": object_schema({"layer": INDEX, "accuracy": share}, ["layer", "accuracy"]),
         "untrained": {"$ref": "#/$defs/best"},
     }
     amount = {"type": "number", "minimum": 0}
@@ -56,7 +56,7 @@ def census_schema() -> Schema:
             "description": "Of the mass on other words, that on words joined by a dependency.",
         },
         "uuas": share,
-        "positional": _object({"offset": {"type": "integer"}, "share": share}, ["offset", "share"]),
+        "positional": object_schema({"offset": {"type": "integer"}, "share": share}, ["offset", "share"]),
         "syntactic": found,
     }
     sentences = {"read": INDEX, "used": INDEX, "skipped": {"type": "object", "additionalProperties": COUNT}}
@@ -66,12 +66,14 @@ def census_schema() -> Schema:
         "model": TEXT,
         "corpus": TEXT,
         "causal": {"type": "boolean"},
-        "sentences": _object(sentences, list(sentences)),
-        "words": _object({"used": INDEX, "dependencies_within": INDEX}, ["used", "dependencies_within"]),
-        "relations": _list_of(_object(relation, ["relation", "direction", "cases", "ahead", "correct", "rules"])),
-        "uuas": _object(trees, ["edges", "right_branching", "correct"]),
-        "layers": _list_of(_object(layer, list(layer))),
-        "heads": _list_of(_object(head, [*(name for name in head if name not in ("uuas", "positional"))])),
+        "sentences": object_schema(sentences, list(sentences)),
+        "words": object_schema({"used": INDEX, "dependencies_within": INDEX}, ["used", "dependencies_within"]),
+        "relations": list_schema(
+            object_schema(relation, ["relation", "direction", "cases", "ahead", "correct", "rules"])
+        ),
+        "uuas": object_schema(trees, ["edges", "right_branching", "correct"]),
+        "layers": list_schema(object_schema(layer, list(layer))),
+        "heads": list_schema(object_schema(head, [*(name for name in head if name not in ("uuas", "positional"))])),
         "compared_with_untrained": {"type": "boolean"},
     }
     return {
@@ -80,6 +82,6 @@ def census_schema() -> Schema:
         "title": "attnctl census",
         "description": "Which words each head finds in a corpus of parsed sentences, for every relation and direction. The "
         "best head is chosen on one half of the sentences, and scored on the other as the rules beside it are.",
-        **_object(properties, list(properties)),
-        "$defs": {"best": _object(best, list(best))},
+        **object_schema(properties, list(properties)),
+        "$defs": {"best": object_schema(best, list(best))},
     }
