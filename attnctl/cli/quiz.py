@@ -47,10 +47,26 @@ def quiz(
     trace = record(model, text, layers=layers, heads=heads, predictions=False)
     o.say_unknown(trace.tokens)
     asked = questions(trace, count, options.get("seed") or 0, None if query is None else find(trace.tokens, query))
+    if layer is None and head is None and len(asked) > 2:
+        asked = with_removal(asked, model, text, options.get("seed") or 0)
     if json:
         put_json({"text": text, "questions": [q.document() for q in asked]})
         return
     score(console(), asked)
+
+
+def with_removal(asked: list[Question], model: Any, text: str, seed: int) -> list[Question]:
+    """The last question made one on what matters, where a built-in model makes a prediction that one head carries."""
+    import random
+
+    from attnctl.models.watching import watched_text
+    from attnctl.readings.ablation import Ask, measure
+    from attnctl.readings.removal_question import removal_question
+
+    if model.info.kind in ("checkpoint", "matrix") or getattr(model, "unembedding", None) is None:
+        return asked
+    found = removal_question(measure(watched_text(model, text), Ask()), random.Random(seed))
+    return asked if found is None else [*asked[:-1], found]
 
 
 def score(page: Console, asked: list[Question]) -> None:
