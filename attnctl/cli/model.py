@@ -106,6 +106,7 @@ def _write(found: object, n: int) -> None:
         "embedding": found.embedding(),
         "cache_bytes_per_token": found.cache_per_token(),
         "tokens": n,
+        "cache_bytes": found.cache(n),
         "grid_bytes": found.grid(n),
         "grids_bytes": found.grids(n),
         "unfactored_bytes": found.unfactored(n),

@@ -112,6 +112,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     "longformer": {"attention_window": 4},
     "led": {"attention_window": 4},
 }  # fmt: skip
+TOO_LARGE = {"vibevoice_asr"}  # its audio half stays at 690 million parameters
 HEADS = {
     "causal": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "masked": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
@@ -140,7 +141,8 @@ def families() -> Iterator[Family]:
         kinds = getattr(modeling_auto, mapping)
         if head != "base":
             text |= set(kinds)
-        yield from (Family(kind, head) for kind in sorted(kinds) if head != "base" or kind in text)
+        wanted = sorted(set(kinds) - TOO_LARGE)
+        yield from (Family(kind, head) for kind in wanted if head != "base" or kind in text)
 
 
 def configuration(kind: str) -> Any:

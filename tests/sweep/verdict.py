@@ -153,8 +153,8 @@ def own(family: Family, mode: Mode) -> Own:
 
 def compare(family: Family, mode: Mode, kernel: str, reference: Own) -> None:
     """Raise DiffersError where what is captured is not what the model does; AttnctlError where attnctl refuses."""
-    model = build(family, kernel, mode.dtype)
     try:
+        model = build(family, kernel, mode.dtype)
         with recorded(model) as alone:
             before = mode.run(family, model)
     except Exception as error:

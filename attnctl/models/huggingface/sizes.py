@@ -55,11 +55,18 @@ class Sizes:
         None  # numbers a token and layer that the cache keeps instead of keys and values (DeepSeek's MLA)
     )
     source: str = ""
+    windowed_layers: int = 0  # of the cached ones, those that keep a window of keys and values alone
+    gated: bool = False  # queries come with a gate of the same size, which closes the context
 
     def per_head(self) -> dict[str, int]:
         """Parameters of one head: W_Q, W_K, W_V (d_model × d), W_O (d_v × d_model)."""
         d = self.d_model
-        return {"W_Q": d * self.d_k, "W_K": d * self.d_k, "W_V": d * self.d_v, "W_O": d * self.d_v}
+        return {
+            "W_Q": d * self.d_k * (2 if self.gated else 1),
+            "W_K": d * self.d_k,
+            "W_V": d * self.d_v,
+            "W_O": d * self.d_v,
+        }
 
     def per_layer(self) -> dict[str, int]:
         """Parameters of one layer: query heads have their own W_Q and W_O, key/value heads share W_K and W_V."""
@@ -78,6 +85,14 @@ class Sizes:
         """Bytes that the key/value cache grows by with each token, 16 bits a number."""
         kept = self.latent if self.latent is not None else self.kv_heads * (self.d_k + self.d_v)
         return 2 * self.cached_layers * kept
+
+    def cache(self, n: int) -> int:
+        """Bytes of the key/value cache of n tokens: layers with a window keep no more than that."""
+        if not self.cached_layers:
+            return 0
+        once = self.cache_per_token() // self.cached_layers
+        short = min(n, self.window) if self.window is not None else n
+        return once * ((self.cached_layers - self.windowed_layers) * n + self.windowed_layers * short)
 
     def grid(self, n: int) -> int:
         """Bytes of one n × n, 32 bits a number."""
@@ -160,11 +175,15 @@ def _of_configuration(settings: dict[str, Any], name: str, source: str) -> Sizes
         raise ValueError(f"{heads} heads cannot share {kv_heads} key/value heads evenly")
     d_k = d_k or d_model // heads
     kind = settings.get("model_type", "unknown")
+    window = _unless_0(settings, "sliding_window") if settings.get("use_sliding_window", True) else None
+    types = layer_types(settings, layers)
+    layers = sum(1 for said in types if said != OTHER)
+    if not layers:
+        raise AttnctlError(f"{name} has no layers of softmax attention, by its configuration")
     cached = 0 if kind in ENCODERS and not settings.get("is_decoder") else layers
     if settings.get("is_encoder_decoder"):
         cached = _said(settings, "decoder_layers") or layers
         layers += 2 * cached
-    window = _unless_0(settings, "sliding_window") if settings.get("use_sliding_window", True) else None
     return Sizes(
         name,
         kind,
@@ -180,7 +199,46 @@ def _of_configuration(settings: dict[str, Any], name: str, source: str) -> Sizes
         window,
         latent,
         source,
+        types.count(WINDOWED) if window is not None and cached else 0,
+        bool(settings.get("attn_output_gate", kind in GATED)),
     )
+
+
+WINDOWED, FULL, OTHER = "window", "full", "other"
+# families whose queries come with a gate, and those whose layers with a window follow a pattern that older files do not say
+GATED = frozenset(
+    {"qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen4_exp", "qwen4_exp_text"}
+)
+PATTERNS = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "cohere2": 4}
+
+
+def layer_types(settings: dict[str, Any], layers: int) -> list[str]:
+    """What each layer is: attention to a window, to all, or something else (convolution, recurrence, linear attention)."""
+    for name in ("layer_types", "layers_block_type"):
+        said = settings.get(name)
+        if isinstance(said, list) and said:
+            return [_type(str(kind)) for kind in said]
+    if isinstance(period := settings.get("attn_layer_period"), int) and period > 0:
+        offset = settings.get("attn_layer_offset", 0)
+        return [FULL if at % period == offset else OTHER for at in range(layers)]
+    if isinstance(blocks := settings.get("block_types"), list) and blocks:
+        return [_type(str(blocks[at % len(blocks)])) for at in range(layers)]
+    if isinstance(places := settings.get("attn_layer_indices"), list) and places:
+        return [FULL if at in places else OTHER for at in range(layers)]
+    if _unless_0(settings, "sliding_window") is None or not settings.get("use_sliding_window", True):
+        return [FULL] * layers
+    pattern = settings.get("sliding_window_pattern") or PATTERNS.get(str(settings.get("model_type")))
+    if isinstance(pattern, int) and pattern > 0:
+        return [FULL if (at + 1) % pattern == 0 else WINDOWED for at in range(layers)]
+    first = settings.get("max_window_layers") or 0  # Qwen 2: the layers below have none
+    return [WINDOWED if at >= first else FULL for at in range(layers)]
+
+
+def _type(kind: str) -> str:
+    """A layer's type as configurations name it, as one of three."""
+    if any(word in kind for word in ("linear", "conv", "mamba", "recurrent", "mlp", "moe")):
+        return OTHER
+    return WINDOWED if "sliding" in kind else FULL
 
 
 def _text(settings: dict[str, Any]) -> dict[str, Any]:

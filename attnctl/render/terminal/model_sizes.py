@@ -103,5 +103,5 @@ def _memory(sizes: Sizes, n: int, wide: int) -> list[str]:
         *told,
         "  KV cache, 16 bits a number",
         *_beside(f"{'one token':14}{bytes_said(once):>9}   ", f"{sizes.cached_layers} layers × {kept}", wide),
-        f"  {f'{n:,} tokens':14}{bytes_said(n * once):>9}",
+        f"  {f'{n:,} tokens':14}{bytes_said(sizes.cache(n)):>9}",
     ]

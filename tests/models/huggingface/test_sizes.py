@@ -142,3 +142,18 @@ def test_what_explains_is_as_wide_as_the_window(run: Callable[..., Any], name: s
     table = ("  parameters", "  W_", "  together", "  embedding")
     assert max(len(line) for line in narrow.splitlines() if not line.startswith(table)) <= 60
     assert narrow.split() == run("model", name, columns=200).out.split()
+
+
+def test_layers_with_a_window_keep_a_window_and_linear_ones_nothing() -> None:
+    """Gemma 3 270M: 15 of 18 layers keep 512 tokens; Qwen3-Next: 12 of 48 layers attend, their queries with a gate."""
+    sizes = {"num_attention_heads": 4, "num_key_value_heads": 1, "hidden_size": 640, "head_dim": 256}
+    gemma = {"model_type": "gemma3_text", "num_hidden_layers": 18, "sliding_window": 512, **sizes}
+    found = of_configuration(gemma, "gemma", "")
+    assert (found.layers, found.windowed_layers) == (18, 15)
+    assert found.cache(32768) == 2 * 512 * (3 * 32768 + 15 * 512)
+    assert found.cache(100) == 100 * found.cache_per_token()
+    kinds = (["linear_attention"] * 3 + ["full_attention"]) * 12
+    qwen = {"model_type": "qwen3_next", "num_hidden_layers": 48, "layer_types": kinds, **sizes}
+    found = of_configuration(qwen, "qwen", "")
+    assert (found.layers, found.cached_layers) == (12, 12)
+    assert found.per_head()["W_Q"] == 2 * 640 * 256
