@@ -287,6 +287,11 @@ def _sessions_of(module: Any) -> list[Session]:
     return mine or watching
 
 
+def _sees(session: Session, module: Any) -> bool:
+    """Whether a forward of this module, in this thread, is one that the session watches."""
+    return any(session is other for other in _sessions_of(module))
+
+
 def _answer(session: Session, site: Site, call: Call) -> Array | None:
     """What the visitor answers to a call; StopForward is kept until all have had enough."""
     try:
@@ -361,14 +366,17 @@ def _watch_forwards(model: Any, session: Session, stack: ExitStack) -> None:
     from transformers.modeling_utils import PreTrainedModel
 
     def enter(part: Any, *_: Any) -> None:
+        if not _sees(session, part):
+            return
         if part is model:
             session.depth = 0
         if session.depth == 0:
             session.begin()
         session.depth += 1
 
-    def leave(*_: Any) -> None:
-        session.depth = max(0, session.depth - 1)
+    def leave(part: Any, *_: Any) -> None:
+        if _sees(session, part):
+            session.depth = max(0, session.depth - 1)
 
     for part in model.modules():
         if part is model or isinstance(part, PreTrainedModel):
@@ -380,7 +388,7 @@ def _watch_silence(model: Any, session: Session, stack: ExitStack) -> None:
     """Note the modules that attend without a call of the interface."""
 
     def leave(module: Any, *_: Any) -> None:
-        if not session.occurrences.get(id(module)):
+        if _sees(session, module) and not session.occurrences.get(id(module)):
             session.silent[session.names[id(module)].site(0)] = type(module).__name__
 
     for module in sites.attention_modules(model).values():
