@@ -40,12 +40,14 @@ def measured(
 ) -> Effects:
     """The effects over a text, as the options of `attnctl ablate` ask. Raises UsageError for what does not go together."""
     from attnctl.interventions import Intervention
-    from attnctl.models.watching import references, watched_text
+    from attnctl.models.watching import by_cross_attention, references, watched_text
     from attnctl.readings.ablation import Ask, measure
-    from attnctl.tokens import checked, find
+    from attnctl.tokens import checked
 
     _check(how, reference, edges, edge, spans, answer, approximate)
-    model = _model(options, target)
+    model = o.model_of(options)
+    if options.get("attention") is None:
+        model = by_cross_attention(model)
     info = model.info
     layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
     heads = o.selection(head, info.n_heads or 1, "head", info.name)
@@ -56,16 +58,15 @@ def measured(
     pairs = [_edge(one, watched) for one in edge]
     parts = []
     if spans is not None:
-        from attnctl.readings.spans import SPECIAL, parts_of
+        from attnctl.readings.spans import REST, SPECIAL, parts_of
 
         keys = watched.tokens if watched.key_tokens is None else watched.key_tokens
         found = parts_of(spans, text, keys)
         parts = [
             (part.name, tuple(at for a, b in part.ranges for at in range(a, b)))
             for part in found
-            if part.name != SPECIAL
+            if part.name not in (REST, SPECIAL)  # what no span holds
         ]
-    del find
     ask = Ask(
         target=target,
         against=against,
@@ -83,10 +84,6 @@ def measured(
     )
     with _bar() as tick:
         return measure(watched, ask, tick)
-
-
-def _model(options: dict[str, Any], target: str | None) -> Any:
-    return o.model_of(options)
 
 
 def _check(

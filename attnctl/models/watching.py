@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from attnctl.errors import AttnctlError, UsageError
@@ -23,6 +24,15 @@ def watched_text(model: Any, text: str, query: str | None = None, base: Interven
     from attnctl.models.builtin.watched import watch as watch_stack
 
     return watch_stack(model, text, query, base)
+
+
+def by_cross_attention(model: Any) -> Any:
+    """An encoder-decoder looked into by its cross attention; any other model as it is."""
+    if getattr(model, "kind", None) != "encoder":
+        return model
+    from attnctl.models.huggingface.network import info_of
+
+    return replace(model, kind="cross", info=info_of(model.network, model.info.name, "cross"))
 
 
 def references(model: Any, text: str, how: str, file: str | None) -> Mapping[int, Any] | None:
