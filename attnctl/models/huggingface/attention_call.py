@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 
@@ -131,3 +132,23 @@ def mask_and_bias(given: Array | None, n_q: int, n_k: int) -> tuple[Array | None
         shown = union
     shown = shown[:, 0]  # (batch, n_q, n_k)
     return (None if bool(shown.all()) else shown), bias
+
+
+FUSED_KEYS = 512  # from which a changed call goes by a fused kernel, which keeps no n × n weights
+
+
+def changed_context(call: Call) -> Array:
+    """The context of a changed call, (batch, heads, n_q, d_v); of a long text by the kernel that builds no weights."""
+    plain = call.bias is None and call.soft_cap is None and call.sinks is None and call.window is None
+    plain = plain and call.temperature == 1.0 and not call.causal and call.mask is not None
+    if call.n_k < FUSED_KEYS or not plain:
+        return attention.run(call).context
+    mask: Any = call.mask
+    return torch.nn.functional.scaled_dot_product_attention(
+        call.queries,
+        call.keys,
+        call.values,
+        attn_mask=mask[:, None] if mask.ndim == 3 else mask,
+        scale=call.effective_scale,
+        enable_gqa=call.queries.shape[-3] != call.keys.shape[-3],
+    )

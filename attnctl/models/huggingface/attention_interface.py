@@ -22,7 +22,7 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.layer import StopForward
 from attnctl.models.huggingface import attention_sites as sites
-from attnctl.models.huggingface.attention_call import call_of, check_keywords
+from attnctl.models.huggingface.attention_call import call_of, changed_context, check_keywords
 from attnctl.models.huggingface.attention_sites import Names, Site
 
 Visit = Callable[[Site, Call], Array | None]
@@ -250,7 +250,7 @@ def _shown(asked: list[tuple[Session, Site]], given: Call, own: tuple[Array, Arr
         if context is None and (session.replaces or own[1] is None or call is not given):
             context = answer
     if context is None and call is not given:
-        context = attention.run(call).context  # (batch, heads, n_q, d_v)
+        context = changed_context(call)  # (batch, heads, n_q, d_v)
     for session, site in asked:
         if session.change is not None:
             context = session.change.context(site, own[0].transpose(1, 2) if context is None else context)

@@ -319,3 +319,14 @@ def test_bad_heads_layers_and_models_are_refused_in_one_line() -> None:
         pytest.raises(UsageError, match="5 tokens, this text 9"),
     ):
         model(**zoo.inputs("llama"))
+
+
+@pytest.mark.parametrize("case", ["llama", "gemma2, soft cap and window", "t5, bias"])
+def test_long_texts_by_the_fused_kernel_as_short_ones(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from attnctl.models.huggingface import attention_call
+
+    model, given = zoo.build(case), zoo.inputs(case)
+    with intervene(model, edges=[(-1, 1), (3, 2)]):
+        plain = run(model, given)
+        monkeypatch.setattr(attention_call, "FUSED_KEYS", 1)
+        torch.testing.assert_close(run(model, given), plain, atol=1e-5, rtol=1e-5)
