@@ -255,6 +255,7 @@ class Gauge:
                 notes.append(
                     f"The {name} {word.text!r} is {len(word.ids)} tokens ({pieces}): numbers are sums over them."
                 )
+        notes += [note for word in (target, against) if word is not None for note in _spaced(watched, word, first)]
         gauge = cls(watched, ask, target, against, Outcome(), None, tuple(notes))
         return replace(gauge, baseline=next(gauge.outcomes([watched.base])))
 
@@ -299,6 +300,18 @@ class Gauge:
         best = int(row[0].argmax())
         share = float(np.exp(log_softmax(row[0])[best]))
         return Outcome(float(said), float(np.exp(said)), logit, difference, None, (self.watched.named(best), share))
+
+
+def _spaced(watched: Watched, word: Word, logits: Floats) -> Iterator[str]:
+    """A note where the word with a space before it is another token, and likelier: logits (vocabulary,)."""
+    if word.text[:1].isspace() or len(word.ids) > 1:
+        return
+    try:
+        other = watched.word(f" {word.text}")
+    except AttnctlError:
+        return
+    if len(other.ids) == 1 and other.ids != word.ids and logits[other.ids[0]] > logits[word.ids[0]]:
+        yield f"{other.text!r}, with the space before it, is another token than {word.text!r}, and likelier here."
 
 
 def _gap(after: float | None, before: float | None) -> float | None:

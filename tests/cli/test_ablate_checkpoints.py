@@ -88,3 +88,11 @@ def test_references(run: Callable[..., Any], tmp_path: Path, how: str) -> None:
     other = measured(run, TEXT, "--model", folder)
     assert one["how"] == how
     assert one["heads"] != other["heads"]
+
+
+def test_a_word_without_its_space_is_noted_where_the_other_is_likelier(run: Callable[..., Any], tmp_path: Path) -> None:
+    folder = str(folders.write(tmp_path / "model", "llama"))
+    said = [run("ablate", TEXT, "--model", folder, "--target", word, "--layer", "0", "--json") for word in ("e", " e")]
+    plain, spaced = (result.json["baseline"]["logit"] for result in said)
+    assert ("with the space before it" in said[0].err) == (spaced > plain)
+    assert "with the space before it" not in said[1].err
