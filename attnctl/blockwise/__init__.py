@@ -80,8 +80,8 @@ def row_facts(weights: Any, positions: Any, marks: Any) -> Facts:
 
     `positions` (rows,) are the queries' places among the keys, `marks` (marks, n_k) as of `measure`.
     """
-    total = weights.sum(-1)  # (heads, rows)
-    total[total == 0] = 1
+    kept = weights.sum(-1)  # (heads, rows)
+    total = np.where(kept == 0, 1, kept)  # (heads, rows)
     j = np.arange(weights.shape[-1])  # (n_k,)
     gap = np.abs(positions[:, None] - j)  # (rows, n_k)
     logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)  # (heads, rows, n_k)
@@ -93,6 +93,8 @@ def row_facts(weights: Any, positions: Any, marks: Any) -> Facts:
         distance=(weights * gap).sum(-1) / total,
         spread=np.sqrt((weights * (j - mean) ** 2).sum(-1) / total),
         marked=np.swapaxes(weights @ marked.T, -1, -2),
+        largest=weights.max(-1),
+        kept=kept,
     )
 
 

@@ -38,6 +38,8 @@ class Facts:
     distance: Array | None = None  # (heads, n_q), mean of |i - j| over what the row attends to, tokens
     spread: Array | None = None  # (heads, n_q), standard deviation of j, tokens
     marked: Array | None = None  # (heads, marks, n_q), mass on each set of marked keys
+    largest: Array | None = None  # (heads, n_q), the largest weight
+    kept: Array | None = None  # (heads, n_q), mass on all keys: below 1 where a learned sink takes the rest
 
 
 def pairs(edges: Sequence[int]) -> list[tuple[int, int]]:

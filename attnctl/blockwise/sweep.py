@@ -67,12 +67,14 @@ class Rows:
     position: torch.Tensor
     variance: torch.Tensor
     marked: torch.Tensor  # (heads, marks, n_q)
+    top: torch.Tensor  # the largest score
 
     @classmethod
     def nothing(cls, like: torch.Tensor, heads: int, n_q: int, marks: int) -> Rows:
         """Rows that have seen no key yet."""
         a, b, c, d = like.new_zeros(4, heads, n_q)
-        return cls(like.new_full((heads, n_q), FLOOR), a, b, c, d, like.new_zeros(heads, marks, n_q))
+        unseen, top = like.new_full((2, heads, n_q), FLOOR)
+        return cls(unseen, a, b, c, d, like.new_zeros(heads, marks, n_q), top)
 
     def add(self, lo: int, hi: int, block: Rows) -> None:
         """Take in what a block of keys says of rows [lo, hi): each side by its share of the two together."""
@@ -91,6 +93,7 @@ class Rows:
             combined = getattr(mine, name).mul_(p).addcmul_(q, getattr(block, name))  # (heads, rows)
             if more is not None:
                 combined.add_(more)
+        torch.maximum(mine.top, block.top, out=mine.top)
         mine.marked.mul_(p[:, None]).addcmul_(q[:, None], block.marked)
         mine.logsumexp.copy_(both)
 
@@ -119,7 +122,7 @@ def block_rows(
         distance = torch.mul(e, gaps, out=shifted).sum(1) / total  # (heads, rows)
     else:
         distance = (at - mean).abs()  # (heads, rows)
-    return Rows(top + total.log(), entropy, distance, mean + middle, variance, columns[:, 1:] / total[:, None])
+    return Rows(top + total.log(), entropy, distance, mean + middle, variance, columns[:, 1:] / total[:, None], top)
 
 
 # --- one pass ----------------------------------------------------------------------------------------------------
@@ -230,8 +233,10 @@ class Tally:
             weights.sub_(lse[:, None]).clamp_(max=0).exp_().mul_(seen[:, None])  # above 0 only by rounding
             parts = [weights[:, :, lo:hi] for lo, hi in pairs(row_edges)]
             pooled = torch.stack([p.mean(-1) if self.peaks is None else p.amax(-1) for p in parts], 1)
-        known: tuple[Any, ...] = (None,) * 4
+        known: tuple[Any, ...] = (None,) * 6
         if (rows := self.rows) is not None:
             entropy = (rows.entropy - log_share) * share  # (heads, n_q)
-            known = (entropy, rows.distance * seen, rows.variance.sqrt() * seen, rows.marked * share[:, None])
+            largest = (rows.top - lse).clamp(max=0).exp() * seen  # (heads, n_q), above 1 only by rounding
+            moments = rows.distance * seen, rows.variance.sqrt() * seen
+            known = (entropy, *moments, rows.marked * share[:, None], largest, share)
         return lse.masked_fill(~seen, -math.inf), pooled, *known

@@ -173,10 +173,7 @@ def model_of(options: dict[str, Any]) -> Any:
     from attnctl.models import open_model
     from attnctl.models.arguments import arguments
 
-    rest = {name: value for name, value in options.items() if name != "chat"}
-    if options.get("chat") is not None:
-        raise UsageError("--chat is read by explain, heatmap, heads, view and sources")
-    return open_model(**arguments(rest))
+    return open_model(**arguments(options))
 
 
 def text_of(text: str | None, file: str | None) -> str:

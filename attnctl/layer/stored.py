@@ -157,7 +157,7 @@ class StoredLayer(LayerAttention):
         blocks = [row_facts(block, self.positions[lo:hi], marks) for lo, hi, block in self._blocks()]
         known = {
             name: np.concatenate([getattr(block, name) for block in blocks], axis=-1)
-            for name in ("entropy", "distance", "spread", "marked")
+            for name in ("entropy", "distance", "spread", "marked", "largest", "kept")
         }
         return Facts(None, self.pooled(even(0, self.n_q, grid), even(0, self.n_k, grid), "mass"), **known)
 

@@ -17,6 +17,7 @@ from attnctl.tokens import Token
 if TYPE_CHECKING:
     from attnctl.readings.overview import LongRow, Overview
 
+SINKS = 1e-3  # mass that is lacking in a row, from which it is no rounding
 RANKED = 64  # cells a side of the overview whose effective rank is told
 
 
@@ -51,6 +52,8 @@ STATISTICS: dict[str, Statistic] = {
         Statistic("entropy", "entropy", "entropy", "nats", 4),
         Statistic("entropy_share", "of max", "entropy, as a share of the most there can be", "share", 13,
                   "broad", 0.8, USUAL),
+        Statistic("confidence", "confid", "largest weight of a query", "share", 5, source="Voita et al. 2019"),
+        Statistic("sink", "sink", "mass that a learned sink takes", "share", 8),
         Statistic("first", "first", "mass on the first token", "share", 12, "sink", 0.3, "Gu et al. 2025"),
         Statistic("special", "special", "mass on special tokens", "share", 5),
         Statistic("self", "self", "mass on the token itself", "share", 9, "own token", 0.4, USUAL),
@@ -132,6 +135,8 @@ def head_statistics(layer: LayerAttention, tokens: Sequence[Token], own: bool = 
     means: dict[str, Any] = {
         "entropy": found.entropy.mean(-1),
         "entropy_share": (found.entropy[:, most > 0] / most[most > 0]).mean(-1) if (most > 0).any() else None,
+        "confidence": found.largest.mean(-1),
+        "sink": _taken(found.kept),
         "first": found.marked[:, 0].mean(-1),
         "special": found.marked[:, 1].mean(-1) if marks[1].any() else None,
         "punctuation": found.marked[:, 2].mean(-1) if marks[2].any() else None,
@@ -147,6 +152,12 @@ def head_statistics(layer: LayerAttention, tokens: Sequence[Token], own: bool = 
     for name, shift in (("induction", 1), ("duplicate", 0)):
         means[name] = _mean(layer.on_copies([names[at] for at in ids], shift)) if own else None
     return [named(HeadStatistics(layer.layer, head, _of_head(means, at))) for at, head in enumerate(layer.heads)]
+
+
+def _taken(kept: Any) -> Any:
+    """The mass that learned sinks take, of the mass on all keys (heads, n_q) → (heads,); None where there are none."""
+    taken = np.where(kept > 0, 1 - kept, 0)  # (heads, n_q); a row that sees nothing has no sink either
+    return taken.mean(-1) if (taken > SINKS).any() else None
 
 
 def _of_head(means: dict[str, Any], at: int) -> dict[str, float | None]:

@@ -44,7 +44,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "compare": ["Alice will eat", "Bob will eat"],
     "batch": ["in.txt"],
     "view": ["Alice will eat"],
-    "train": [],
+    "train": ["in.txt"],
     "evaluate": ["random"],
     "model": ["demo"],
     "softmax": ["1", "2"],
@@ -53,8 +53,10 @@ ARGUMENTS: dict[str, list[str]] = {
     "ablate": ["Alice will eat"],
     "config": [],
     "help": [],
+    "sources": ["Alice will eat"],
+    "needle": [],
 }
-NEEDED = {"view": ["-o", "-"], "train": ["--explain"]}
+NEEDED = {"view": ["-o", "-"], "train": ["--explain", "--steps", "1"]}
 
 
 def texts_of_commands() -> Iterator[tuple[str, Any]]:
@@ -79,7 +81,7 @@ def test_no_argument_of_any_command_steers(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("attnctl.cli.view.opened", lambda target: True)
-    Path("in.txt").write_text("Alice will eat\n")
+    Path("in.txt").write_text("Alice will eat\nBob will eat\n")
     for text in (HOSTILE, "\udcff\u2066", "", "x" * 5000):
         arguments = list(ARGUMENTS[name])
         if parameter.param_type_name == "argument":
@@ -88,7 +90,8 @@ def test_no_argument_of_any_command_steers(
             arguments[own.index(parameter.name)] = text
         else:
             arguments.append(f"{parameter.opts[-1]}={text}")
-        result = run(name, *(NEEDED.get(name, []) if parameter.name != "output" else []), *arguments)
+        needed = NEEDED.get(name, []) if parameter.name != "output" or name == "train" else []
+        result = run(name, *needed, *arguments)
         assert result.code in (0, 1, 2, 3), result
         clean(result.out, result.err)
         assert all(len(line) < 1200 for line in result.err.splitlines())

@@ -138,3 +138,19 @@ def test_rows_that_see_nothing_are_no_error(n: int) -> None:
     q[1, n - 1] = np.nan
     with pytest.raises(AttnctlError, match="the scores of layer 3 are no finite numbers"):
         head_statistics(ComputedLayer.of(3, Call(q, k, v, mask=mask)), tokens)
+
+
+def test_what_a_learned_sink_takes() -> None:
+    """The column is there only where a model has sinks; confidence is the mean of the row maxima (Voita et al. 2019)."""
+    rng = np.random.default_rng(0)
+    q, k = rng.standard_normal((2, 2, 5, 4), dtype=np.float32)  # (heads, n, d)
+    tokens = [Token(str(at), at) for at in range(5)]
+    for sinks in (None, np.array([0.0, 3.0], np.float32)):
+        layer = ComputedLayer.of(0, Call(q, k, k, causal=True, sinks=sinks))
+        weights = layer.weights()
+        for head, found in enumerate(head_statistics(layer, tokens)):
+            assert found["confidence"] == pytest.approx(weights[head].max(-1).mean(), abs=1e-6)
+            if sinks is None:
+                assert found["sink"] is None
+            else:
+                assert found["sink"] == pytest.approx(1 - weights[head].sum(-1).mean(), abs=1e-6)

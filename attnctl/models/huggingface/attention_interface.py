@@ -343,13 +343,13 @@ def disagreement(call: Call, context: Array, weights: Array | None) -> float | N
         if call.sinks is not None:  # some put out the tokens' shares without the sink's
             theirs = torch.where(ours.sum(-1, keepdim=True) > 1e-6, theirs, torch.zeros_like(theirs))
             ours, theirs = _of_one(ours), _of_one(theirs)
-        gaps.append(float((ours - theirs).abs().nan_to_num(0.0).max()))
+        gaps.append(float((ours - theirs).detach().abs().nan_to_num(0.0).max()))
     if call.queries.dtype in (torch.float32, torch.float64):
         ours, theirs = steps.context.transpose(1, 2), context[:, rows]  # (batch, rows, heads, d_v)
         if ours.shape != theirs.shape:
             return float("inf")
         largest = call.values.abs().max().clamp(min=1e-6)
-        gaps.append(float((ours - theirs).abs().nan_to_num(0.0).max() / largest))
+        gaps.append(float((ours - theirs).detach().abs().nan_to_num(0.0).max() / largest.detach()))
     return max(gaps) if max(gaps) > limit else None
 
 
