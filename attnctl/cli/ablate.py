@@ -49,7 +49,7 @@ def ablate(
         typer.Option("--edge", help='Cut this edge, "gave→Mary" or "11>2"; several: also all at once.'),
     ] = None,
     spans: o.Spans = None,
-    answer: Annotated[bool, typer.Option("--answer", help="Cut --spans from the watched token alone.")] = False,
+    last_only: Annotated[bool, typer.Option("--last-only", help="Cut --spans from the watched token alone.")] = False,
     off: Annotated[
         str | None, typer.Option("--off", help="Heads that are off throughout: 23.3,0.5.", show_default=False)
     ] = None,
@@ -90,7 +90,7 @@ def ablate(
         edges=edges,
         edge=edge or [],
         spans=spans,
-        answer=answer,
+        answer=last_only,
         off=off,
         pooled=pooled,
         approximate=approximate,

@@ -11,7 +11,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     LOOK: (
         "layer", "head", "query", "steps", "top", "by", "spans", "rows", "columns", "pool", "drop", "renormalise",
         "words", "measure", "probe", "check", "story", "watch", "kind", "questions", "count", "sentences", "explain",
-        "against", "how", "reference", "edges", "edge", "answer", "off", "pooled", "approximate", "effects", "census",
+        "against", "how", "reference", "edges", "edge", "last_only", "off", "pooled", "approximate", "effects", "census",
         "relations", "subtypes", "least", "untrained", "remove",
     ),
     INPUT: (
@@ -23,7 +23,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "numbers",
     ),
     MODEL: (
-        "file", "tokens", "model", "run", "tokenizer", "embeddings", "qkv", "predict", "seed", "device", "chat",
+        "file", "tokens", "model", "run", "tokenizer", "embeddings", "qkv", "predict", "seed", "device", "chat", "answer",
     ),
     MATHEMATICS: (
         "causal", "window", "scale", "no_scale", "temperature", "positions", "rope", "rope_theta", "rope_pairs",

@@ -104,7 +104,7 @@ def _check(
     if reference is not None and how == "zero":
         raise UsageError("--reference is for --how mean or --how resample; zero needs no other text")
     if answer and spans is None:
-        raise UsageError("--answer says what --spans are cut from: give --spans")
+        raise UsageError("--last-only says what --spans are cut from: give --spans")
     if approximate and (edge or spans is not None):
         raise UsageError("--approximate is of every head and every edge: give no --edge and no --spans")
 
