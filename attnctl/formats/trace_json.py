@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from orjson import Fragment
 
 from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError
@@ -22,6 +25,7 @@ from attnctl.formats.json_documents import (
 from attnctl.formats.validation import check_trace, finite_floats, read_fields
 from attnctl.readings.trace import LayerTrace, ModelInfo, Prediction, Trace
 from attnctl.readings.trace_arrays import LAYER_TRACE_ARRAYS, TraceArray
+from attnctl.text import as_json
 
 SCHEMA = "attnctl.trace/1"
 
@@ -56,17 +60,37 @@ def _layer_document(layer: LayerTrace) -> Document:
     document: Document = {"layer": layer.layer}
     if layer.rows is not None:
         document["rows"] = list(layer.rows)
-    before: list[tuple[str, npt.NDArray[np.generic]]] = []
-    of_heads: list[tuple[str, npt.NDArray[np.generic]]] = []
-    after: list[tuple[str, npt.NDArray[np.generic]]] = []
+    before: list[tuple[str, Any]] = []
+    of_heads: list[tuple[str, Any]] = []
+    after: list[tuple[str, Any]] = []
     for array, there in layer.arrays():
         group = of_heads if array.level == "head" else before if array.name in _BEFORE_HEADS else after
-        group.append((array.name, _writable(there, f"layer {layer.layer}: {array.name}")))
+        where = f"layer {layer.layer}: {array.name}"
+        group.append((array.name, _written(there, array, where) if array.parameter else _writable(there, where)))
     heads = [
         {"head": head, "kv_head": layer.kv_heads[at]} | {name: there[at] for name, there in of_heads}
         for at, head in enumerate(layer.heads)
     ]
     return document | dict(before) | {"heads": heads} | dict(after)
+
+
+_WRITTEN: OrderedDict[tuple[int, str], tuple[Floats | Bools, Any]] = (
+    OrderedDict()
+)  # by (id, name): the array, and its text
+MOST_WRITTEN = 256
+
+
+def _written(array: Floats | Bools, of: TraceArray, where: str) -> Any:
+    """A model's own numbers as JSON text, one text a head: they are the same in every trace, so they are written once."""
+    key = (id(array), of.name)
+    known = _WRITTEN.get(key)
+    if known is None or known[0] is not array:
+        floats = _writable(array, where)
+        texts = [Fragment(as_json(part)) for part in floats] if of.level == "head" else Fragment(as_json(floats))
+        known = _WRITTEN[key] = (array, texts)
+        if len(_WRITTEN) > MOST_WRITTEN:
+            _WRITTEN.popitem(last=False)
+    return known[1]
 
 
 _LEVELS = [array.level for array in LAYER_TRACE_ARRAYS]

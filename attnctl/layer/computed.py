@@ -72,7 +72,7 @@ class ComputedLayer(LayerAttention):
         """All heads of a call; `beside` are the other fields of Forward."""
         return cls(layer, tuple(range(call.queries.shape[-3])), Forward(call, **beside))
 
-    @property
+    @cached_property
     def kv_heads(self) -> tuple[int, ...]:
         """The key/value head that each head reads."""
         group = self.forward.call.queries.shape[-3] // self.forward.call.keys.shape[-3]
@@ -141,10 +141,13 @@ class ComputedLayer(LayerAttention):
         """The matrices that made queries, keys, values and output, where they are known, for these heads."""
         if self.changed is not None:
             return {}
+        whole = dict(self.forward.parameters)  # of all heads the very same arrays: who writes them often may know them
+        if self._all_heads and self.kv_heads == self.heads:
+            return whole
         heads = {"Q": list(self.heads)}
         return {
             name: array if name in SHARED_PARAMETERS else array[heads.get(name[-1], list(self.kv_heads))]
-            for name, array in self.forward.parameters.items()
+            for name, array in whole.items()
         }
 
     @property
