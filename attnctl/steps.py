@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attnctl.errors import UsageError
+from attnctl.readings.roles import of_pronoun, roles
 from attnctl.readings.trace import LayerTrace, Trace
 from attnctl.readings.trace_arrays import FIELD_ARRAYS
 
@@ -383,18 +384,39 @@ def focus(trace: Trace, layer: int | None = None, head: int | None = None, query
     It is the largest weight on another token, the more so the farther it is, in rows that have three or more to choose
     from; special tokens, and the first token of a checkpoint (where unused attention is parked), do not count.
     """
-    best: Focus | None = None
+    best = _of_pronoun(trace, query) if layer is None and head is None else None
+    if best is not None:
+        return best
     highest = -1.0
+    known = _telling(trace) if layer is None and head is None else ()
     for part in trace.layers:
         if part.weights is None or layer not in (None, part.layer):
             continue
         for at, number in enumerate(part.heads):
-            if head not in (None, number):
+            if head not in (None, number) or (known and (part.layer, number) not in known):
                 continue
             link = _strongest(trace, part, at, query)
             if link is not None and link[0] > highest:
                 highest, best = link[0], Focus(part.layer, number, *link[2:], link[1])
     return best
+
+
+def _telling(trace: Trace) -> set[tuple[int, int]]:
+    """The heads, (layer, head), that are known to find who does what to whom; none where no head here is known to."""
+    there = {(part.layer, head) for part in trace.layers if part.weights is not None for head in part.heads}
+    return {at for at, finds in roles(trace.model).items() if at in there and any("verb" in one for one in finds)}
+
+
+def _of_pronoun(trace: Trace, query: int | None) -> Focus | None:
+    """What a pronoun's own head finds, where the model is known to have one, and the text a pronoun."""
+    asked = of_pronoun(trace.model, trace.tokens, query)
+    part = next((part for part in trace.layers if asked and part.layer == asked[0]), None)
+    if asked is None or part is None or part.weights is None or asked[1] not in part.heads or part.rows is not None:
+        return None
+    row = part.weights[part.position_of(asked[1]), asked[2]].copy()  # (n_k,)
+    row[asked[2]] = -1  # a word does not stand for itself
+    key = int(np.argmax(row))
+    return Focus(*asked, key, float(row[key]))
 
 
 def _strongest(trace: Trace, layer: LayerTrace, at: int, query: int | None) -> tuple[float, float, int, int] | None:

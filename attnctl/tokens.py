@@ -186,7 +186,7 @@ def unknown_words(tokens: Sequence[Token]) -> tuple[str, ...]:
     if not words:
         return ()
     named = ", ".join(words[:6]) + (f" and {len(words) - 6} more" if len(words) > 6 else "")
-    return (f"not among the words the model knows, read as its unknown word (†): {named}",)
+    return (f"not among the words the model knows, read by their shape or as its unknown word (†): {named}",)
 
 
 def checked(text: str) -> str:

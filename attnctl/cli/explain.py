@@ -209,7 +209,8 @@ def _write_walk(trace: Trace, heads: list[int] | None, walk: Walk, asked: Asked,
         if not asked.any_head:
             shown[part.layer] = part.heads if heads is None else tuple(heads)
         else:
-            own = focus(trace, layer=part.layer, query=best.query if best else None)
+            here = best is not None and best.layer == part.layer
+            own = best if here else focus(trace, layer=part.layer, query=best.query if best else None)
             shown[part.layer] = (own.head,) if own else part.heads[:1]
     precision = 2 if walk.precision is None else walk.precision
     page = Explanation(trace, best, heads=shown, only=names, precision=precision, story=walk.story)

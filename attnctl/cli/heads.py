@@ -70,8 +70,7 @@ def heads(
         raise UsageError("--log does not go with heads: shares have a scale from 0 to 1 (see --vmin and --vmax)")
     choice = weight_choice(options)
     found = _facts(chosen_of(open_source(source, file, tokens, options), layer, head), choice, probe)
-    if known is not None:
-        found = replace(found, facts=_named_by(known, found))
+    found = _by_role(found) if known is None else replace(found, facts=_named_by(known, found))
     facts = found.facts
     from attnctl.render.terminal.head_statistics import HeadTable, heads_csv, ranked_by
 
@@ -159,6 +158,15 @@ def _named_by(census: CensusTable, found: Overview) -> tuple[HeadStatistics, ...
         )
     names = head_names(census)
     return tuple(replace(fact, names=(*fact.names, *names.get((fact.layer, fact.head), ()))) for fact in found.facts)
+
+
+def _by_role(found: Overview) -> Overview:
+    """The facts, each head named first by what its model's own evaluation measured it to find."""
+    from attnctl.readings.roles import roles
+
+    known = roles(found.model)
+    facts = (replace(fact, names=(*known.get((fact.layer, fact.head), ()), *fact.names)) for fact in found.facts)
+    return replace(found, facts=tuple(facts)) if known else found
 
 
 def _probed(fact: HeadStatistics, induction: float, duplicate: float) -> HeadStatistics:

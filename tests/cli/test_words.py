@@ -13,7 +13,7 @@ from attnctl.readings.comparison import compare
 from tests.conftest import Result, attend
 
 Run = Callable[..., Result]
-UNKNOWN = "not among the words the model knows, read as its unknown word (†): Zebras"
+UNKNOWN = "not among the words the model knows, read by their shape or as its unknown word (†): Zebras"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,11 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
+from attnctl.models.builtin import block
 from attnctl.readings.trace import ModelInfo, Prediction
 from attnctl.tokens import BLANKS, Token, Tokenize, find, words
 
-PROJECTIONS = ("W_Q", "W_K", "W_V")
+READABLE = 128  # tokens that any trained model reads without a word of warning
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Settings:
     scale: float | None = None  # None: 1/√d_k
     temperature: float = 1.0
     window: int | None = None
+    first_window: int | None = None  # of the first layer, where no window is given for all
     positions: str | None = None  # sinusoidal, or None
     rope_theta: float | None = None
     rope_pairs: str = "half"
@@ -37,9 +40,9 @@ class Settings:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("dropout", "temperature", "scale", "window", "rope_theta"):
+        for name in ("dropout", "temperature", "scale", "window", "first_window", "rope_theta"):
             if (value := getattr(self, name)) is not None:
-                limits.check(name, value)
+                limits.check(name.removeprefix("first_"), value)
         if self.positions not in (None, "sinusoidal"):
             raise UsageError(f"--positions {self.positions}: the only kind to add is sinusoidal")
         if self.rope_pairs not in ("half", "interleaved"):
@@ -58,7 +61,7 @@ class Settings:
             values,
             scale=self.scale,
             causal=self.causal,
-            window=self.window,
+            window=self.first_window if self.window is None and not layer else self.window,
             temperature=self.temperature,
             keep=keep,
             dropout=self.dropout,
@@ -82,14 +85,16 @@ class Stack:
     residual: bool = False
     positions: Floats | None = None  # (max_length, d_model)
     unembedding: Floats | None = None  # (d_model, vocabulary)
+    tied: bool = False  # the unembedding is the embedding's own table
     vocabulary: Sequence[str] = ()
     predict: str | None = None  # the token after which, or at which, words are predicted; "all" for every one
+    longest: int | None = None  # tokens of the longest sentence that it was trained on
     notes: tuple[str, ...] = field(default=())
 
     def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
         """The tokens through every layer; `visit` sees each layer's attention, and may raise StopForward."""
         embeddings = self._input(tokens)
-        ran = Run(tuple(tokens), embeddings, notes=self.notes)
+        ran = Run(tuple(tokens), embeddings, notes=(*self.notes, *self._too_long(len(tokens))))
         device = where(self.settings.device, len(tokens))
         x = place(embeddings, device)  # (n, d_model)
         for number, parameters in enumerate(self.layers):
@@ -103,6 +108,13 @@ class Stack:
         if self.unembedding is not None:
             ran.predictions = self._predictions(tokens, as_numpy(x))
         return ran
+
+    def _too_long(self, n: int) -> tuple[str, ...]:
+        """What is to be said of a text far longer than any that the model was trained on."""
+        if self.longest is None or n <= max(self.longest, READABLE):
+            return ()
+        known = f"{self.info.name} was trained on sentences of up to {self.longest} words"
+        return (f"{known}: what it finds in {n:,} is a guess",)
 
     def _input(self, tokens: Sequence[Token]) -> Floats:
         x = self.embed(tokens)  # (n, d_model)
@@ -119,30 +131,28 @@ class Stack:
 
     def _layer(self, number: int, x: Array, parameters: dict[str, Floats], placed: dict[str, Array]) -> ComputedLayer:
         """One layer's attention over x (n, d_model); `placed` are its parameters where x is."""
-        settings, n_heads = self.settings, self.info.n_heads or 1
-        if "W_Q" in placed:
-            q, k, v = (
-                attention.project(x, placed[name], placed.get(f"b_{name[-1]}")) for name in PROJECTIONS
-            )  # (heads, n, d_k), (kv_heads, n, d_k), (kv_heads, n, d_v)
-        else:
-            q = k = v = attention.split_heads(x, n_heads)  # (heads, n, d_model / heads)
+        settings = self.settings
+        q, k, v = block.projected(x, placed, self.info.n_heads or 1)  # (heads, n, d_k), (kv_heads, n, d_k | d_v)
         beside: dict[str, Any] = {"input": x} if number else {}
         if settings.rope_theta is not None:
-            at = place(np.arange(x.shape[0], dtype=np.float32), x)  # (n,)
-            angles = attention.rope_angles(at, q.shape[-1], settings.rope_theta)  # (n, d_k / 2)
+            angles = block.angles(x, q.shape[-1], settings.rope_theta)  # (n, d_k / 2)
             beside |= {"queries_before_rope": q, "keys_before_rope": k, "rope_angles": angles}
             q, k = (attention.rope(part, angles, settings.rope_pairs) for part in (q, k))  # (heads, n, d_k)
 
         def after(context: Array) -> tuple[Array, Array | None]:
-            side_by_side = attention.concatenate(context)  # (n, heads · d_v)
-            output = attention.output(side_by_side, placed.get("W_O"), placed.get("b_O"))  # (n, d_out)
+            output = block.mixed(context, placed)  # (n, d_out)
             return output, x + output if self.residual else None  # (n, d_model) each
 
         return ComputedLayer.of(number, settings.call(number, q, k, v), parameters=parameters, after=after, **beside)
 
+    @cached_property
+    def _table(self) -> dict[str, Floats]:
+        """The unembedding, read once: whoever predicts one word needs all of it."""
+        assert self.unembedding is not None
+        return {"unembedding": np.asarray(self.unembedding, dtype=np.float32)}  # (d_model, vocabulary)
+
     def _predictions(self, tokens: Sequence[Token], final: Floats, top: int = 5) -> tuple[Prediction, ...]:
         """The most probable words where they are asked for, at each blank, or after the last: final (n, d_model)."""
-        assert self.unembedding is not None
         blanks = [at for at, token in enumerate(tokens) if token.text in BLANKS]
         found = []
         for at in predicted(tokens, self.predict, blanks, bool(self.info.causal)):
@@ -150,7 +160,7 @@ class Stack:
             source = at - 1 if self.info.causal and tokens[at].text in BLANKS else at
             if source < 0:
                 continue
-            probability = attention.softmax(final[source] @ self.unembedding)  # (vocabulary,)
+            probability = attention.softmax(block.unembedded(final[source], self._table))  # (vocabulary,)
             best = np.argsort(-probability, kind="stable")[:top]
             found += [Prediction(at, self.vocabulary[i], int(i), float(probability[i])) for i in best]
         return tuple(found)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,17 @@ from attnctl.files import open_regular, read_bytes
 from attnctl.formats.arrays import finite, given_rows
 from attnctl.formats.safetensors_header import check_readable_tensors
 from attnctl.formats.validation import read_npz
+from attnctl.models.builtin.block import PROJECTIONS
 from attnctl.models.builtin.random import random_rows
-from attnctl.models.builtin.stack import PROJECTIONS, Settings, Stack, info_of
+from attnctl.models.builtin.stack import Settings, Stack, info_of
+from attnctl.readings.roles import told
+from attnctl.shapes import NUMBER, SHAPES, in_parts, shape_of, spellings
 from attnctl.tokens import BLANKS, Token, Tokenize, open_tokenizer
 
+ENDS = (".", "?", "!", ":", "“", '"', "(", "[")  # a word after one of these may have a capital that is no name's
 LAYER_TENSORS = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O")
 MODEL_TENSORS = ("embedding", "positions", "unembedding")
+TABLES = ("embedding", "unembedding")  # one row, or column, a word: of thousands, a text needs a few
 
 
 @dataclass(frozen=True)
@@ -60,12 +65,28 @@ def read_weights(path: str | Path) -> WeightFile:
     elif Path(path).suffix.lower() == ".npz":
         raise AttnctlError(f"{path} is not a sound .npz file (nothing is ever unpickled)")
     else:
-        tensors, metadata = read_safetensors(path)
-    return WeightFile(path, {name: finite(t, f"{path}: {name}") for name, t in tensors.items()}, metadata)
+        tensors, metadata = read_safetensors(path, TABLES)
+    return WeightFile(path, {name: _read(name, t, path) for name, t in tensors.items()}, metadata)
 
 
-def read_safetensors(path: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Tensors and metadata of a .safetensors file. Raises AttnctlError where it is damaged."""
+def _read(name: str, tensor: Any, path: str) -> Any:
+    """A tensor checked, half precision widened; a table stays on disk, its rows checked as they are looked up."""
+    if name in TABLES and isinstance(tensor, np.memmap):
+        return tensor
+    return finite(tensor.astype(np.float32) if tensor.dtype == np.float16 else tensor, f"{path}: {name}")
+
+
+def looked_up(table: Any, rows: Any, what: str) -> Floats:
+    """These rows of a table of numbers in float32 → (len(rows), width). Raises AttnctlError where one is NaN or infinite."""
+    found: Floats = np.asarray(table[rows])  # (rows, width)
+    return finite(found.astype(np.float32) if found.dtype == np.float16 else found, what)
+
+
+def read_safetensors(path: str, mapped: Sequence[str] = ()) -> tuple[dict[str, Any], dict[str, str]]:
+    """Tensors and metadata of a .safetensors file; the `mapped` ones stay on disk where they can, and are read row by row.
+
+    Raises AttnctlError where it is damaged.
+    """
     from safetensors import SafetensorError, safe_open
 
     check_readable_tensors(path)
@@ -76,11 +97,32 @@ def read_safetensors(path: str) -> tuple[dict[str, Any], dict[str, str]]:
             if any(file.get_slice(name).get_dtype() in ("BF16", "F8_E4M3", "F8_E5M2") for name in names):
                 with safe_open(path, framework="pt") as wide:  # NumPy lacks these types
                     return {name: wide.get_tensor(name).float().numpy() for name in names}, metadata
-            return {name: file.get_tensor(name) for name in names}, metadata
+            tables = {name for name in mapped if name in names and file.get_slice(name).get_dtype() in _MAPPED}
+            found = {name: file.get_tensor(name) for name in names if name not in tables}
+        return found | _map(path, tables), metadata
     except SafetensorError as error:
         raise AttnctlError(f"{path} is not a sound .safetensors file: {in_one_line(error)}") from error
     except (TypeError, MemoryError) as error:
         raise AttnctlError(f"{path} cannot be read: {error}") from error
+
+
+_MAPPED = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4")}
+
+
+def _map(path: str, names: Collection[str]) -> dict[str, Any]:
+    """These tensors of a sound .safetensors file, mapped from disk: its header tells where each begins."""
+    if not names:
+        return {}
+    with Path(path).open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+    found: dict[str, Any] = {}
+    for name in names:
+        one: dict[str, Any] = header[name]
+        shape, at = tuple(one["shape"]), 8 + length + one["data_offsets"][0]
+        dtype: Any = _MAPPED[one["dtype"]]
+        found[name] = np.memmap(path, dtype, "r", at, shape) if 0 not in shape else np.zeros(shape, np.float32)
+    return found
 
 
 def _tensor_name(name: str) -> bool:
@@ -122,11 +164,13 @@ def open_weights(
     for tensor, at in (("positions", 1), ("unembedding", 0)):
         if tensor in file.tensors and (file.tensors[tensor].ndim != 2 or file.tensors[tensor].shape[at] != d_model):
             raise AttnctlError(f"{path}: {tensor} has shape {file.tensors[tensor].shape}, but d_model is {d_model}")
-    predicts = "unembedding" in file.tensors and len(vocabulary) == file.tensors["unembedding"].shape[1]
+    unembedding = _unembedding(file)
+    predicts = unembedding is not None and len(vocabulary) == unembedding.shape[1]
     residual = len(layers) > 1 or file.metadata.get("residual", "") == "true" or predicts
     if residual:
         _check_residual(file, layers)
-    learned = {"positions": "learned"} if "positions" in file.tensors else {}
+    learned: dict[str, Any] = {"positions": "learned"} if "positions" in file.tensors else {}
+    learned["finds"] = _finds(file)
     shown_name = name or _name_of(path)
     from_random = isinstance(embed, partial)
     return Stack(
@@ -137,8 +181,10 @@ def open_weights(
         tokenize=_tokenize(tokenizer, vocabulary, file),
         residual=residual,
         positions=file.tensors.get("positions"),
-        unembedding=file.tensors["unembedding"] if predicts else None,
+        unembedding=unembedding if predicts else None,
+        tied=predicts and "unembedding" not in file.tensors,
         vocabulary=vocabulary,
+        longest=file.number("longest"),
         notes=notes,
     )
 
@@ -177,7 +223,7 @@ def _file_settings(file: WeightFile) -> dict[str, Any]:
     scale = file.metadata.get("scale", "auto")
     if scale != "auto":
         known["scale"] = 1.0 if scale == "none" else file.number("scale", float)
-    for name, kind in (("rope_theta", float), ("window", int), ("temperature", float)):
+    for name, kind in (("rope_theta", float), ("window", int), ("first_window", int), ("temperature", float)):
         if name in file.metadata:
             known[name] = file.number(name, kind)
     for name in ("rope_pairs", "positions"):
@@ -303,9 +349,24 @@ def _embedding(
         worst = max(ids, default=0)
         if worst >= len(table):
             raise AttnctlError(f"token id {worst} has no row in {file.path}: its embedding has {len(table)}")
-        return table[ids]  # (n, d_model)
+        return looked_up(table, ids, f"{file.path}: embedding")  # (n, d_model)
 
     return embed, vocabulary, ()
+
+
+def _finds(file: WeightFile) -> str | None:
+    """What its heads were measured to find, as the file says. Raises AttnctlError where that is damaged."""
+    try:
+        return told(json.loads(file.metadata.get("figures", "{}")))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise AttnctlError(f"{file.path}: metadata figures is damaged: {in_one_line(error)}") from error
+
+
+def _unembedding(file: WeightFile) -> Any:
+    """What turns rows into scores of words (d_model, vocabulary): a tensor of its own, or the embedding; or None."""
+    if file.metadata.get("tied", "") == "true" and "embedding" in file.tensors:
+        return file.tensors["embedding"].T
+    return file.tensors.get("unembedding")
 
 
 def _vocabulary(file: WeightFile) -> list[str]:
@@ -328,19 +389,29 @@ def _tokenize(tokenizer: str | None, vocabulary: list[str], file: WeightFile) ->
     ids = {word: at for at, word in reversed(list(enumerate(vocabulary)))}
     unknown = ids.get(file.metadata.get("unknown", ""))
     blank = next((ids[mark] for mark in BLANKS if mark in ids), unknown)
+    shaped = any(shape in ids for shape in SHAPES)
 
     def look_up(text: str) -> tuple[Token, ...]:
-        return tuple(_known(token, ids, unknown, blank, file.path) for token in split(text))
+        first, found = True, []
+        for token in in_parts(split(text), ids):
+            if token.text in BLANKS and blank is not None:
+                found.append(replace(token, id=blank, special=True))
+            else:
+                found.append(
+                    _known(token, ids, unknown, shape_of(token.text, first=first) if shaped else None, file.path)
+                )
+            first = token.text in ENDS
+        return tuple(found)
 
     return look_up
 
 
-def _known(token: Token, ids: dict[str, int], unknown: int | None, blank: int | None, path: str) -> Token:
-    if token.text in BLANKS and blank is not None:
-        return Token(token.text, blank, token.start, token.end, special=True)
-    for word in (token.text, token.text.lower(), token.text.capitalize()):
+def _known(token: Token, ids: dict[str, int], unknown: int | None, shape: str | None, path: str) -> Token:
+    """The token with its id in the vocabulary: of the word, else of its shape, else of the unknown word."""
+    for word in spellings(token.text):
         if word in ids:
-            return Token(token.text, ids[word], token.start, token.end, token.special)
-    if unknown is None:
+            return replace(token, id=ids[word])
+    read_as = ids.get(shape, unknown) if shape is not None else unknown
+    if read_as is None:
         raise AttnctlError(f"{token.text!r} is not in the vocabulary of {path}, and it names no unknown token")
-    return Token(token.text, unknown, token.start, token.end, token.special, unknown=True)
+    return replace(token, id=read_as, unknown=shape != NUMBER or read_as == unknown)

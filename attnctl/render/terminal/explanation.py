@@ -9,7 +9,8 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from attnctl.readings.trace import Trace
+from attnctl.readings.roles import PRONOUNS, roles
+from attnctl.readings.trace import LayerTrace, Trace
 from attnctl.render.terminal.number_grid import ACCENT, DIM, Grid, bar, cropped, label, label_fit, padded
 from attnctl.render.terminal.worked_example import Blackboard, summary_line
 from attnctl.steps import Focus, Part, Step, walk
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.check import Finding
 
 INDENT = 5
+PARKED = 0.5  # mean weight on the first token from which on it is called a place to park
 
 
 class Explanation:
@@ -79,7 +81,9 @@ class Explanation:
         for note in self.trace.notes:
             yield from self._prose(note, indent=2)
         if any(token.unknown for token in self.trace.tokens):
-            yield from self._prose("† not among the words the model knows: read as its unknown word", indent=2)
+            yield from self._prose(
+                "† not among the words the model knows: read by its shape, or as its unknown word", indent=2
+            )
 
     def _model_line(self) -> str:
         m = self.trace.model
@@ -100,6 +104,8 @@ class Explanation:
         line = self._where(layer, head)
         left = {"head": (model.n_heads or 1) - len(self.heads.get(layer, ()))}
         left["layer"] = (model.n_layers or 1) - len(self.heads)
+        finds = ", ".join(roles(model).get((layer, head), ()))
+        line += f": {finds}" if finds else ""
         others = [f"{n} more {what}{'s' * (n != 1)}: --{what} all" for what, n in left.items() if n > 0]
         more = "   " + ", ".join(others) if others else ""
         yield Text("")
@@ -229,6 +235,11 @@ class Explanation:
             return
         layer = self.trace.layer(self.focus.layer)
         where = self._where(self.focus.layer, self.focus.head)
+        if (guess := self._guess()) is not None:
+            yield Text("")
+            for part in Text(guess).wrap(self._console, width):
+                yield Text(part.plain.rstrip(), style=f"bold {ACCENT}")
+            return
         place = f"In {where}, " if where else ""
         room = width - len(place) - 1
         about = self.trace, layer, self.focus.head, self.focus.query
@@ -238,6 +249,42 @@ class Explanation:
         yield Text("")
         for part in Text(f"{place}{line}.").wrap(self._console, width):
             yield Text(part.plain.rstrip(), style=f"bold {ACCENT}")
+
+        for part in Text(self._conclusion(layer)).wrap(self._console, width):
+            yield Text(part.plain.rstrip(), style=DIM)
+
+    def _guess(self) -> str | None:
+        """What is said instead of shares where the model knows too few of the words to read the sentence; else None."""
+        strange = [label(token, 16) for token in self.trace.tokens if token.unknown]
+        if self.trace.model.kind not in ("demo", "weights") or len(strange) < max(2, 0.3 * len(self.trace.tokens)):
+            return None
+        named = ", ".join(strange[:3]) + (", …" if len(strange) > 3 else "")
+        known = (
+            f"{self.trace.model.name} does not know {len(strange)} of these {len(self.trace.tokens)} words ({named})"
+        )
+        return f"{known}: what its heads find here is a guess."
+
+    def _conclusion(self, layer: LayerTrace) -> str:
+        """What a reader may conclude of the strongest link, in a sentence; empty where it speaks for itself."""
+        assert self.focus is not None
+        model, finds = self.trace.model, roles(self.trace.model).get((self.focus.layer, self.focus.head), ())
+        if self.trace.key_tokens is None and self.focus.key == self.focus.query:
+            return "What it keeps for itself is parked there: nothing better to look at was found."
+        if self.focus.key == 0 and self.focus.query > 3 and self._mean_first(layer) > PARKED:
+            return "Most words look at the first token here: attention is parked there, and says little about it."
+        if finds and finds[0].startswith(("it →", "pronoun →")) and self._asks_as_pronoun():
+            return f"This head was measured to find {finds[0]}: see attnctl model {model.name}."
+        return ""
+
+    def _asks_as_pronoun(self) -> bool:
+        assert self.focus is not None
+        return self.trace.tokens[self.focus.query].text.lower() in PRONOUNS
+
+    def _mean_first(self, layer: LayerTrace) -> float:
+        """How much of their attention the words from the fourth on give to the first token, on average."""
+        assert self.focus is not None and layer.weights is not None
+        rows = layer.weights[layer.position_of(self.focus.head)][3:]  # (n - 3, n_k)
+        return float(rows[:, 0].mean()) if len(rows) else 0.0
 
     def _where(self, layer: int, head: int) -> str:
         model = self.trace.model

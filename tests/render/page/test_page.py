@@ -403,7 +403,9 @@ def test_two_long_captions_stay_within_the_page(tab: Tab) -> None:
 def test_unknown_words_are_marked_and_explained(tab: Tab) -> None:
     tab.open(record(open_model("demo"), "Alice will eat quinoa"))
     assert tab.texts(".token")[3] == "quinoa†"
-    assert tab.texts("#finding .legend") == ["† not among the words the model knows: read as its unknown word"]
+    assert tab.texts("#finding .legend") == [
+        "† not among the words the model knows: read by its shape, or as its unknown word"
+    ]
 
 
 @in_browser

@@ -184,7 +184,7 @@ function writeFinding() {
   const own = view.panels.filter((panel) => panel.head);
   const lines = own.map((panel) => el("span", { class: "line" }, ...findingOf(panel, own.length > 1)));
   const unknown = own.some(({ head }) => [head.trace.tokens, keyTokens(head.trace)].some((t) => t.unknown.length));
-  const legend = "† not among the words the model knows: read as its unknown word";
+  const legend = "† not among the words the model knows: read by its shape, or as its unknown word";
   byId("finding").replaceChildren(...lines, unknown ? el("span", { class: "line legend" }, legend) : "");
 }
 

@@ -1,0 +1,54 @@
+"""How words outside a vocabulary are read."""
+
+from __future__ import annotations
+
+import pytest
+
+from attnctl.shapes import SHAPES, in_parts, parted, shape_of, spellings
+from attnctl.tokens import words
+
+
+@pytest.mark.parametrize(
+    ("word", "first", "shape"),
+    [
+        ("Zara", False, "[Name]"),
+        ("Zara", True, "[Name]"),
+        ("Wugs", True, "[-s]"),
+        ("Wugs", False, "[Name]"),
+        ("blicking", False, "[-ing]"),
+        ("blicked", False, "[-ed]"),
+        ("wugs", False, "[-s]"),
+        ("glass", False, "[word]"),
+        ("blickly", False, "[-ly]"),
+        ("blickness", False, "[-ness]"),
+        ("blickful", False, "[-ful]"),
+        ("blicker", False, "[-er]"),
+        ("42", False, "[0]"),
+        ("3.14", False, "[0]"),
+        ("wug", False, "[word]"),
+        ("→", False, None),
+        ("a_b", False, None),
+        ("naïve-ish", False, "[-ful]"),
+    ],
+)
+def test_shapes(word: str, first: bool, shape: str | None) -> None:
+    assert shape_of(word, first=first) == shape
+    assert shape is None or shape in SHAPES
+
+
+def test_spellings() -> None:
+    assert spellings("It")[:2] == ("It", "it") and "don't" in spellings("Don’t") and "UK" in spellings("uk")
+
+
+def test_a_clitic_is_a_word_of_its_own_where_the_vocabulary_has_it() -> None:
+    known = {"'s", "'ll", "don't", "Alice"}
+    assert parted("Alice's", known) == ("Alice", "'s") and parted("Alice’s", known) == ("Alice", "’s")
+    assert parted("don't", known) is None and parted("o'clock", known) is None and parted("Alice's", {"Alice"}) is None
+    text = "Alice’s cat, they'll say, don't bite."
+    tokens = list(in_parts(words(text), known))
+    assert [t.text for t in tokens] == ["Alice", "’s", "cat", ",", "they", "'ll", "say", ",", "don't", "bite", "."]
+    assert all(text[t.start : t.end] == t.text for t in tokens)
+    apart = "Alice 's cat says 'so ' s"
+    tokens = list(in_parts(words(apart), known))
+    assert [t.text for t in tokens] == ["Alice", "'s", "cat", "says", "'", "so", "'", "s"]
+    assert all(apart[t.start : t.end] == t.text for t in tokens)
