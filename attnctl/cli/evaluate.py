@@ -87,7 +87,7 @@ def evaluate(
 
 
 def _model_named_first(corpus: list[str], options: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """A model's name where a corpus could stand: `attnctl evaluate demo-masked`, `attnctl evaluate run/`."""
+    """A model's name where a corpus could stand: `attnctl evaluate demo-causal`, `attnctl evaluate run/`."""
     if len(corpus) != 1 or corpus[0] == "-" or options.get("model") is not None:
         return corpus, options
     from attnctl.models import REGISTRY
@@ -113,7 +113,7 @@ def _write_corpus(path: str, sentences: int, corpus: list[str], options: dict[st
         raise UsageError("--write-corpus writes the built-in grammar's sentences: it reads no corpus")
     from attnctl.training.treebank import treebank_text
 
-    causal = True if options.get("model") is None else bool(o.model_of(options).info.causal)
+    causal = bool(o.model_of(options).info.causal)
     put(treebank_text(sentences, causal).encode(), path)
 
 

@@ -31,12 +31,14 @@ def _option(kind: Any, *names: str, help: str) -> Any:  # noqa: A002
 
 
 RECIPE_OPTIONS: dict[str, Any] = {
-    "objective": _option(str, "--objective", help="next-word (the default) or masked-word."),
-    "layers": _option(int, "--layers", help="Layers: 1 unless told otherwise."),
-    "heads": _option(int, "--heads", help="Heads a layer: 4 unless told otherwise."),
-    "d_model": _option(int, "--d-model", help="Length of an embedding: 32, for masked-word 64, unless told otherwise."),
-    "steps": _option(int, "--steps", help="Steps: 8000, for masked-word 4000, unless told otherwise."),
-    "batch_size": _option(int, "--batch-size", help="Sentences a step: 128 unless told otherwise."),
+    "objective": _option(
+        str, "--objective", help="masked-word (for the grammar the default), next-word (for your text)."
+    ),
+    "layers": _option(int, "--layers", help="Layers: 2 for the grammar, 1 for your text, unless told otherwise."),
+    "heads": _option(int, "--heads", help="Heads a layer: 6 for the grammar, 4 for your text, unless told otherwise."),
+    "d_model": _option(int, "--d-model", help="Length of an embedding: 64, for the next words of your text 32."),
+    "steps": _option(int, "--steps", help="Steps: as the bundled models for the grammar; 8000 for your text."),
+    "batch_size": _option(int, "--batch-size", help="Sentences a step: 112 for the grammar, 128 for your text."),
     "lr": _option(float, "--lr", help="Learning rate at its highest: 0.005 unless told otherwise."),
     "seed": _option(int, "--seed", help="Seed of everything random; 0 unless told otherwise."),
     "device": _option(str, "--device", help="auto (the CPU for a network this small), cpu, cuda, cuda:1 or mps."),
@@ -97,10 +99,10 @@ def train(
 
 def _recipe(corpus: str | None, given: dict[str, Any]) -> tuple[Recipe, list[str] | None]:
     from attnctl.training.corpus import read_lines
-    from attnctl.training.run import DEFAULTS, check
+    from attnctl.training.run import DEFAULTS, OWN_TEXT, check
 
-    objective = given.get("objective", "next-word")
-    base = DEFAULTS.get(objective, DEFAULTS["next-word"])
+    objective = given.get("objective", "next-word" if corpus else "masked-word")
+    base = (OWN_TEXT if corpus else DEFAULTS).get(objective, OWN_TEXT["next-word"])
     recipe = check(replace(base, corpus=_source(corpus), **given))
     return recipe, None if corpus is None else read_lines(corpus)
 
@@ -161,7 +163,9 @@ def _watch(training: Training, sentence: str | None, query: str | None) -> Watch
     from attnctl.training.run import initial_arrays
     from attnctl.training.watch import Watch
 
-    eye = Watch(_watched(training, sentence), training.corpus.vocabulary, training.causal, query)
+    eye = Watch(
+        _watched(training, sentence), training.corpus.vocabulary, training.causal, query, training.recipe.rope_theta
+    )
     eye.start(initial_arrays(training.recipe, training.corpus))
     return eye
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 from attnctl import limits
 from attnctl.errors import AttnctlError
 from attnctl.files import decode, read_bytes, said_plainly
+from attnctl.shapes import SHAPES, shape_of
 from attnctl.tokens import words
 
 UNKNOWN, MASK = "[UNK]", "[MASK]"
@@ -34,6 +35,13 @@ class Corpus:
     ids: Ids  # (sentences, length), -1 after a sentence's end
     vocabulary: tuple[str, ...]
     open: Floats  # (vocabulary,) from 0 to 1: how readily a new word comes in this one's place
+    shapes: Ids  # (vocabulary,) what a word is read as where it is not known: the id of its shape
+    stands_for: Ids | None = None  # (sentences, length), the word that a pronoun stands for, else -1
+    settled: Ids | None = (
+        None  # (sentences, length) 1 where a neighbour settles a word's form: asked for by [MASK] alone
+    )
+    asked: Floats | None = None  # (vocabulary,) how often a word is to be predicted where words are masked
+    twins: Ids | None = None  # (vocabulary, n) words that are easily taken for this one: its other forms; -1 for none
 
     @property
     def length(self) -> int:
@@ -47,8 +55,8 @@ class Corpus:
         return " ".join(self.vocabulary[at] for at in row if at >= 0)
 
 
-def encoded(sentences: Iterable[Sequence[str]], openness: Callable[[str], float] | None = None) -> Corpus:
-    """Sentences of words as a Corpus; without an `openness`, a rare word is an open one.
+def encoded(sentences: Iterable[Sequence[str]]) -> Corpus:
+    """Sentences of words as a Corpus, of which a rare word is an open one.
 
     Raises AttnctlError where there is nothing to learn from them.
     """
@@ -60,18 +68,27 @@ def encoded(sentences: Iterable[Sequence[str]], openness: Callable[[str], float]
     if len(counts) < 2:
         found = f"only one word ({next(iter(counts))!r})" if counts else "no sentence of two words or more"
         raise AttnctlError(f"the corpus has {found}: there is nothing to predict. Give it one sentence a line")
-    common = sorted(word for word, _ in counts.most_common(MAX_WORDS))
-    vocabulary = (UNKNOWN, MASK, *common)
+    common = sorted(word for word, _ in counts.most_common(MAX_WORDS) if word not in SHAPES)
+    total = counts.total()
+    share = {word: min(1.0, COMMON * total / counts[word]) for word in common}
+    return table_of(pieces, common, share)
+
+
+def table_of(pieces: Sequence[Sequence[str]], words_of: Sequence[str], openness: Mapping[str, float]) -> Corpus:
+    """Pieces of text as a Corpus over a vocabulary of these words, the special ones before them."""
+    vocabulary = (UNKNOWN, MASK, *SHAPES, *words_of)
     ids = {word: at for at, word in enumerate(vocabulary)}
     table = np.full((len(pieces), max(map(len, pieces))), -1, dtype=np.int64)  # (sentences, length)
     for row, piece in zip(table, pieces, strict=True):
         row[: len(piece)] = [ids.get(word, 0) for word in piece]
-    if openness is None:
-        total = counts.total()
-        share = [min(1.0, COMMON * total / counts[word]) for word in common]
-    else:
-        share = [openness(word) for word in common]
-    return Corpus(table, vocabulary, np.array([0.0, 0.0, *share], dtype=np.float32))
+    shapes = [ids.get(shape_of(word) or UNKNOWN, 0) for word in words_of]
+    special = len(vocabulary) - len(words_of)
+    return Corpus(
+        table,
+        vocabulary,
+        np.array([0.0] * special + [openness.get(word, 0.0) for word in words_of], dtype=np.float32),
+        np.array([0] * special + shapes, dtype=np.int64),
+    )
 
 
 def split(lines: Iterable[str]) -> list[list[str]]:

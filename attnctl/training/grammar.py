@@ -1,289 +1,267 @@
 """A grammar of English sentences in which a word depends on words far away.
 
-What a head learns is what the words make worth knowing: attention goes where the information is. So what someone eats
-depends on who they are, how a sentence ends on its verb, where the cat ran on the cat and not on the dog it chased, and what
-"he" likes on whether he is Alice's friend or the one she thanked. Openings, adverbs, auxiliaries, articles and relative
-clauses move every word about, so that no fixed offset finds it.
+What a head learns is what the words make worth knowing: attention goes where the information is. So what someone does
+depends on who they are, an object on its verb, a preposition on what it belongs to, an adjective on its noun; and where a
+pronoun stands, the word that it stands for is to be found again.
 """
 
 from __future__ import annotations
 
-import random
-import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
 
-from attnctl.training import lexicon as lex
-from attnctl.training.lexicon import Agent, Forms, Verb
+from attnctl.training import clauses
+from attnctl.training.lexicon import HABITS, lexicon, number_of
+from attnctl.training.marked import content, kept_out
+from attnctl.training.meaning import by_meaning
+from attnctl.training.patterns import bracketed, ended, quoted, repeated
+from attnctl.training.phrases import (
+    ANYONE,
+    OBJECT_VERB,
+    Agent,
+    Draw,
+    Fact,
+    Sentence,
+    finite,
+    name,
+    noun_phrase,
+    said_again,
+    subject,
+    verb_for,
+    verb_group,
+)  # fmt: skip
+from attnctl.training.tables import words_of
 
-Item = TypeVar("Item")
-Fact = tuple[str, str, str]  # subject, verb, object
-
-VERB_SUBJECT, OBJECT_VERB = "verb → subject", "object → verb"
-PAST_DISTRACTOR, PRONOUN = "verb → subject past a distractor", "pronoun → antecedent"
-INNER_SUBJECT, MEANING = "verb → subject inside a relative clause", "it → its noun, by meaning"
-
-
-class Link(NamedTuple):
-    """In this sentence the word at `query` belongs to the word at `key`."""
-
-    relation: str
-    query: int
-    key: int
-
-
-@dataclass
-class Sentence:
-    """The words of a sentence, what belongs to what, and who did what to whom."""
-
-    words: list[str] = field(default_factory=list)
-    links: list[Link] = field(default_factory=list)
-    facts: list[Fact] = field(default_factory=list)
-
-    def add(self, *words: str) -> int:
-        """Append words. → the index of the last of them."""
-        self.words.extend(words)
-        return len(self.words) - 1
-
-    @property
-    def text(self) -> str:
-        """The sentence as it is written."""
-        return " ".join(self.words).replace(" .", ".")
-
-
-@dataclass(frozen=True)
-class Habits:
-    """How often each kind of sentence comes, and how strongly its words depend on each other: all probabilities."""
-
-    pronouns: float
-    meanings: float
-    distractors: float
-    taste: float  # the object is one that the subject likes
-    habit: float  # the verb is the subject's own
-    friends: float  # who meets whom depends on who they are
-    manner: float  # the object is followed by the words that go with the verb
-
-
-# A causal model sees a verb before its object: the subject's taste and the verb's manner make both worth looking back for.
-NEXT_WORD = Habits(0.3, 0.0, 0.3, taste=0.95, habit=0.0, friends=0.8, manner=0.85)
-# A model that sees both sides would read the verb off its object or its manner; here subject and verb give each other away.
-MASKED_WORD = Habits(0.12, 0.12, 0.3, taste=1 / lex.TASTES, habit=0.95, friends=0.0, manner=0.15)
-
+LONGEST = 40  # words of a sentence
 HELD_OUT = ("Alice", "eat", "pizza")
 
 
 def held_out(fact: Fact) -> bool:
     """Whether this combination of subject, verb and object is kept out of training: one in eight, and the famous one."""
-    return fact == HELD_OUT or zlib.crc32(" ".join(fact).encode()) % 8 == 0
+    return fact == HELD_OUT or number_of(" ".join(fact), "held", 8) == 0
 
 
-def sentences(count: int, seed: int, habits: Habits = NEXT_WORD, *, held: bool = False) -> list[Sentence]:
-    """`count` sentences, the same for the same seed; `held`: every fact of theirs is one that training never meets."""
-    grammar = Grammar(seed, habits)
+def sentences(count: int, seed: int, *, held: bool = False, causal: bool = False) -> list[Sentence]:
+    """`count` sentences, the same for the same seed; `held`: every fact of theirs is one that training never meets.
+
+    `causal`: in the proportions for a model that sees what came before alone.
+    """
+    d = Draw(seed)
 
     def wanted(facts: Sequence[Fact]) -> bool:
         return all(map(held_out, facts)) if held else not any(map(held_out, facts))
 
-    return [grammar.sentence(wanted) for _ in range(count)]
+    return [_sentence(d, wanted, KINDS_CAUSAL if causal else KINDS) for _ in range(count)]
 
 
-def openness(word: str) -> float:
-    """How readily a new word comes in the place of this one: names and nouns first, verbs less, little words never."""
-    if word in lex.AGENT_WORDS | lex.THING_WORDS | lex.PLACE_WORDS:
-        return 1.0
-    return 0.35 if word in lex.VERB_WORDS else 0.0
+def _sentence(d: Draw, wanted: Callable[[Sequence[Fact]], bool], kinds: Kinds) -> Sentence:
+    """One sentence whose facts are wanted. Its kind is drawn first, so that wanting changes no proportions."""
+    draw = d.random()
+    for make, share in kinds:  # noqa: B007 - the one at which it stops
+        draw -= share
+        if draw < 0:
+            break
+    while True:
+        s = Sentence()
+        make(d, s)
+        if 1 < len(s.words) <= LONGEST and wanted(s.facts) and content(s.words) not in kept_out():
+            return s
 
 
-class Grammar:
-    """Sentences at random."""
+OPENINGS = {
+    "any": [
+        "today",
+        "in the morning",
+        "on monday",
+        "after lunch",
+        "at night",
+        "now and then",
+        "every day",
+        "on sunday",
+        "in may",
+    ],
+    "past": ["yesterday", "last week", "long ago", "last year", "one day", "in june"],
+    "future": ["tomorrow", "next week", "soon", "next year"],
+}
+INTERJECTIONS = words_of("interjections")
 
-    def __init__(self, seed: int, habits: Habits) -> None:
-        self.random = random.Random(seed)
-        self.habits = habits
 
-    def sentence(self, wanted: Callable[[Sequence[Fact]], bool]) -> Sentence:
-        """One sentence whose facts are wanted. Its kind is drawn first, so that wanting changes no proportions."""
-        h, draw = self.habits, self.random.random()
-        distracted = self.chance(h.distractors)
-        rest = 1 - h.pronouns - h.meanings
-        if draw < h.pronouns:
-            shape = self._pronoun
-        elif draw < h.pronouns + h.meanings:
-            shape = self._meaning
-        elif draw < h.pronouns + h.meanings + 0.25 * rest:
-            shape = self._move
-        elif draw < h.pronouns + h.meanings + 0.3 * rest:
-            shape = self._chase
-        else:
-            shape = self._transitive
-        while True:
-            s, tense = Sentence(), "any"
-            if self.chance(0.35):
-                tense = self.one(["any", "any", "past", "future"])
-                s.add(*self.one(lex.OPENINGS[tense]).split())
-            shape(s, tense, distracted)
-            if wanted(s.facts):
-                break
-        if self.chance(0.9):
-            s.add(".")
-        return s
+def plain(d: Draw, s: Sentence) -> None:
+    """A main clause, with an opening now and then."""
+    tense = opened(d, s)
+    clauses.simple(d, s, tense=tense)
+    ended(d, s)
 
-    def chance(self, p: float) -> bool:
-        """True with probability p."""
-        return self.random.random() < p
 
-    def one(self, items: Sequence[Item]) -> Item:
-        """One of the items."""
-        return items[int(self.random.random() * len(items))]
+def opened(d: Draw, s: Sentence) -> str:
+    """Begin with a time, an adverb or a word of surprise, or with nothing. → the tense that it asks for."""
+    kind = d.random()
+    tense = "any"
+    if kind < 0.16:
+        tense = d.one(["any", "any", "past", "future"])
+        s.add(*d.one(OPENINGS[tense]).split())
+        if d.chance(0.4):
+            s.add(",")
+    elif kind < 0.2:
+        s.add(d.early(lexicon().adverbs), ",")
+    elif kind < 0.23:
+        s.add(d.one(INTERJECTIONS) if d.chance(0.5) else d.one(lexicon().other), ",")
+    return tense if tense == "future" else "any"
 
-    # --- whole sentences ---------------------------------------------------------------------------------------------
 
-    def _transitive(self, s: Sentence, tense: str, distracted: bool) -> None:
-        agent, at, other = self._subject(s, distracted)
-        verb = self._deed(agent, liking=0.2)
-        v = self._verb(s, verb.forms, agent.plural, tense)
-        o = self._thing(s, verb.takes, agent.taste)
-        s.links += [Link(PAST_DISTRACTOR if other else VERB_SUBJECT, v, at), Link(OBJECT_VERB, o, v)]
-        s.facts.append((agent.lemma, verb.forms[0], s.words[o]))
-        if self.chance(self.habits.manner):
-            s.add(*verb.then)
+def passive(d: Draw, s: Sentence) -> None:
+    """Something is done."""
+    clauses.passive(d, s, opened(d, s))
+    ended(d, s)
 
-    def _move(self, s: Sentence, tense: str, distracted: bool) -> None:
-        agent, at, other = self._subject(s, distracted)
-        forms = lex.MOVES[agent.taste] if self.chance(self.habits.habit) else self.one(lex.MOVES)
-        v = self._verb(s, forms, agent.plural, tense)
-        s.add(lex.WHERE[agent.taste] if self.chance(self.habits.taste) else self.one(lex.WHERE))
-        s.links.append(Link(PAST_DISTRACTOR if other else VERB_SUBJECT, v, at))
-        s.facts.append((agent.lemma, forms[0], other.lemma if other else "-"))
 
-    def _chase(self, s: Sentence, tense: str, distracted: bool) -> None:
-        agent = self.one(lex.AGENTS)
-        close = self.chance(self.habits.friends)
-        prey = [a for a in lex.AGENTS if a.lemma != agent.lemma]
-        other = self.one([a for a in prey if not close or a.taste == (agent.taste + 1) % lex.TASTES])
-        verb = lex.CHASES[agent.habit % 4] if self.chance(self.habits.habit) else self.one(lex.CHASES)
-        at = s.add(*agent.words)
-        v = self._verb(s, verb.forms, agent.plural, tense)
-        o = s.add(*other.words)
-        s.links += [Link(VERB_SUBJECT, v, at), Link(OBJECT_VERB, o, v)]
-        s.facts.append((agent.lemma, verb.forms[0], other.lemma))
-        if self.chance(self.habits.manner):
-            s.add(*verb.then)
+def asked(d: Draw, s: Sentence) -> None:
+    """A question."""
+    clauses.question(d, s)
+    ended(d, s, "?")
 
-    def _pronoun(self, s: Sentence, tense: str, distracted: bool) -> None:
-        """Alice thanked Bob because he likes tea: one of each gender, so that the pronoun tells who is meant."""
-        first = self.one(lex.PEOPLE)
-        close = self.chance(self.habits.friends)
-        others = [a for a in lex.PEOPLE if a.gender != first.gender]
-        second = self.one([a for a in others if not close or a.taste == (first.taste + 3) % lex.TASTES])
-        verb = lex.SOCIAL[first.habit % 5] if self.chance(self.habits.habit) else self.one(lex.SOCIAL)
-        at = s.add(*first.words)
-        v = self._verb(s, verb.forms, False, tense)
-        o = s.add(*second.words)
-        s.links += [Link(VERB_SUBJECT, v, at), Link(OBJECT_VERB, o, v)]
-        s.facts.append((first.lemma, verb.forms[0], second.lemma))
-        s.add(*(verb.then if self.chance(0.7) else self.one(lex.SOCIAL).then))
-        who, where = (first, at) if self.chance(0.5) else (second, o)
-        pronoun = s.add("she" if who.gender == "f" else "he")
-        deed = self._deed(who, liking=0.7)
-        v = s.add(deed.forms[1] if self.chance(0.6) else deed.forms[2])
-        o = self._thing(s, deed.takes, who.taste)
-        s.links += [Link(PRONOUN, pronoun, where), Link(OBJECT_VERB, o, v)]
-        s.facts.append((who.lemma, deed.forms[0], s.words[o]))
-        if self.chance(0.6 * self.habits.manner):
-            s.add(*deed.then)
 
-    def _meaning(self, s: Sentence, tense: str, distracted: bool) -> None:
-        """The cat sat on the mat because it was warm: what is said of "it" tells which of the two is meant."""
-        agent = self.one(lex.BEASTS)
-        place, plural, quality = self.one(lex.PLACES)
-        many = plural is not None and self.chance(0.5)
-        at = s.add(*agent.words)
-        forms = lex.SITS[agent.taste % len(lex.SITS)] if self.chance(self.habits.habit) else self.one(lex.SITS)
-        s.links.append(Link(VERB_SUBJECT, self._verb(s, forms, agent.plural, tense), at))
-        there = s.add("on", "the", plural if many and plural else place)
-        s.facts.append((agent.lemma, forms[0], place))
-        s.add("because")
-        of_place = self.chance(0.5)
-        they = many if of_place else agent.plural
-        it = s.add("they" if they else "it")
-        # "looked" goes with both, so that the noun alone tells it from they
-        s.add(
-            self.one(["looked", "felt"]) if self.chance(0.6) else self.one(["are", "were"] if they else ["is", "was"])
+def ordered(d: Draw, s: Sentence) -> None:
+    """An order or a request."""
+    clauses.order(d, s)
+    ended(d, s)
+
+
+def there(d: Draw, s: Sentence) -> None:
+    """There is something somewhere."""
+    clauses.there_is(d, s)
+    ended(d, s)
+
+
+def said(d: Draw, s: Sentence) -> None:
+    """Someone says or thinks something."""
+    clauses.saying(d, s)
+    ended(d, s)
+
+
+JOINTS = words_of("joints")
+
+
+def joined(d: Draw, s: Sentence) -> None:
+    """Two clauses; the second speaks of someone or something in the first."""
+    front = d.chance(0.2)
+    if front:
+        s.add(d.one(["when", "if", "because", "although", "before", "after", "while", "since"]))
+    told = clauses.simple(d, s)
+    s.add(*([","] if front else [","] * d.chance(0.3) + [d.one(JOINTS)]))
+    known = [
+        agent for agent in told if agent.word not in ANYONE and agent.person == 3 and agent.word != agent.pronoun(0)
+    ]
+    if known and d.chance(0.75):
+        who = d.one(known)
+        alone = all(agent.pronoun(0) != who.pronoun(0) for agent in known if agent is not who)
+        again = said_again(s, who, meant=alone and len(known) > 1)
+        clauses.simple(d, s, again)
+    else:
+        clauses.simple(d, s)
+    ended(d, s)
+
+
+REASONS = words_of("reasons")
+
+
+def two_people(d: Draw, s: Sentence) -> None:
+    """Mary thanked Tom because he likes tea: one of each gender, so that the pronoun tells who is meant."""
+    opened(d, s)
+    sex = d.one("mf")
+
+    def person(gender: str) -> Agent:
+        lex = lexicon()
+        if d.chance(0.66):
+            head = d.early(lex.names[gender])
+            return Agent(s.add(head), head, "person", gender, habit=number_of(head, "habit", HABITS))
+        nouns = [noun for noun in lex.nouns["person"] if noun.gender == gender]
+        return noun_phrase(
+            d, s, d.one(nouns), plural=False, determiner=d.one(["the", "the", "my", "a"]), adjectives=0.1
         )
-        s.add(quality if of_place else lex.MOODS[agent.taste])
-        s.links.append(Link(MEANING, it, there if of_place else at))
 
-    # --- their parts -------------------------------------------------------------------------------------------------
+    front = d.chance(0.12)
+    if front:
+        s.add(d.one(["when", "after", "before", "because"]))
+    first = person(sex)
+    verb = verb_for(d, first, "p")
+    at = verb_group(d, s, verb, first) if d.chance(0.4) else finite(d, s, verb, first)
+    second = person("f" if sex == "m" else "m")
+    s.link(OBJECT_VERB, second.head, at)
+    s.facts.append((first.word, verb.forms[0], second.word))
+    s.add("," if front else d.one(REASONS))
+    who = first if d.chance(0.5) else second
+    kind = d.random()
+    if kind < 0.85:
+        clauses.simple(d, s, said_again(s, who, meant=True))
+    else:  # … saw her, … loves his dog
+        doer = name(d, s) if kind < 0.93 else noun_phrase(d, s, d.early(lexicon().nouns["animal"]), determiner="the")
+        verb = verb_for(d, doer, "t")
+        at = finite(d, s, verb, doer)
+        it = said_again(s, who, 1, meant=doer.group == "animal")
+        s.link(OBJECT_VERB, it.head, at)
+    ended(d, s)
 
-    def _subject(self, s: Sentence, distracted: bool) -> tuple[Agent, int, Agent | None]:
-        """The subject, with another agent between it and its verb where `distracted`. → (agent, index, the other)."""
-        agent = self.one(lex.NAMED if self.chance(0.5) else lex.NOUNS)
-        at = s.add(*agent.words)
-        if not distracted:
-            return agent, at, None
-        other = agent
-        while other.lemma == agent.lemma:
-            other = self.one(lex.NAMED if self.chance(0.5) else lex.NOUNS)
-        kind = self.random.random()
-        if kind < 0.25:  # the cat near the dog
-            s.add(self.one(lex.BESIDE), *other.words)
-            return agent, at, other
-        verb = self.one(lex.CHASES).forms
-        s.add("who" if len(agent.words) == 1 else "that")
-        if kind < 0.8:  # the cat that chased the dog
-            doer, whom, v = agent, other, self._finite(s, verb, agent.plural)
-            s.add(*other.words)
-            s.links.append(Link(INNER_SUBJECT, v, at))
-        else:  # the cat that the dog chased
-            doer, whom, there = other, agent, s.add(*other.words)
-            s.links.append(Link(INNER_SUBJECT, self._finite(s, verb, other.plural), there))
-        s.facts.append((doer.lemma, verb[0], whom.lemma))
-        return agent, at, other
 
-    def _deed(self, agent: Agent, liking: float) -> Verb:
-        """What the agent does to a thing; with probability `liking`, likes it in their own way."""
-        if self.chance(liking):
-            forms = lex.LIKINGS[agent.taste] if self.chance(0.85) else self.one(lex.LIKINGS)
-            return Verb(forms, self.one(list(lex.THINGS)))
-        return lex.VERBS[agent.habit] if self.chance(self.habits.habit) else self.one(lex.VERBS)
+def meant(d: Draw, s: Sentence) -> None:
+    """What "it" is, only the meaning tells."""
+    by_meaning(d, s)
+    ended(d, s)
 
-    def _verb(self, s: Sentence, forms: Forms, plural: bool, tense: str) -> int:
-        """A verb with its auxiliaries and now and then an adverb. → its index."""
-        base, third, past, ing, participle = forms
-        kind = self.random.random()
-        before: list[str] = []
-        word = past
-        if tense == "future":
-            before, word = ["will"], base
-        elif tense == "past":
-            if 0.7 <= kind < 0.85:
-                before, word = ["did", "not"], base
-            elif kind >= 0.85:
-                before, word = ["were" if plural else "was"], ing
-        elif kind < 0.3:
-            before, word = self.one(lex.MODALS), base
-        elif kind < 0.4:
-            before, word = ["do" if plural else "does", "not"], base
-        elif kind < 0.6:
-            word = base if plural else third
-        elif kind >= 0.9:
-            before, word = ["have" if plural else "has"], participle
-        elif kind >= 0.8:
-            before, word = ["are" if plural else "is"], ing
-        adverb = [self.one(lex.ADVERBS)] if self.chance(0.2) else []
-        return s.add(*before, *adverb, word)
 
-    def _finite(self, s: Sentence, forms: Forms, plural: bool) -> int:
-        return s.add(forms[2] if self.chance(0.6) else forms[0] if plural else forms[1])
+def listed(d: Draw, s: Sentence) -> None:
+    """Alice, Bob and Tom …; bread, milk and eggs."""
+    lex = lexicon()
+    if d.chance(0.5):
+        names = [d.early(lex.names[d.one("fm")]) for _ in range(d.one([2, 2, 3]))]
+        s.add(*" , ".join(names[:-1]).split())
+        last = s.add("and", names[-1])
+        agent = Agent(last, names[-1], "person", "x", plural=True, habit=number_of(names[-1], "habit", HABITS))
+        clauses.simple(d, s, agent)
+        s.links = [link for link in s.links if link.key != last]  # there is no one noun to look at
+    else:
+        told = clauses.transitive(d, s, after=False)
+        group = told[-1].group if told[-1].group in lex.nouns else "thing"
+        for _ in range(d.one([1, 1, 2])):
+            s.add(",")
+            noun_phrase(d, s, d.early(lex.nouns[group]))
+        s.add("and")
+        noun_phrase(d, s, d.early(lex.nouns[group]))
+    ended(d, s)
 
-    def _thing(self, s: Sentence, kind: str, taste: int) -> int:
-        """A thing of this kind that fits the taste, with article and adjective. → the index of its noun."""
-        theirs = taste if self.chance(self.habits.taste) else int(self.random.random() * lex.TASTES)
-        *article, noun = self.one(lex.THINGS[kind][theirs]).split()
-        if self.chance(0.3 if article else 0.15):
-            article = ["the"]
-        if self.chance(0.15):
-            article = ["a" if word == "an" else word for word in article] + [self.one(lex.ADJECTIVES)]
-        return s.add(*article, noun)
+
+def answered(d: Draw, s: Sentence) -> None:
+    """Tom slept and Mary sang . Who sang ? Mary: the same is said, asked and answered."""
+    told: list[tuple[Agent, list[str], str]] = []
+    for at in range(2 + d.chance(0.3)):
+        if at:
+            s.add(d.one(["and", "and", ",", "but", "."]))
+        who = subject(d, s, things=0.1, clauses=0.15)
+        verb = verb_for(d, who, d.one("tti"))
+        place = finite(d, s, verb, who)
+        rest: list[str] = []
+        if "t" in verb.frames and d.chance(0.7):
+            what = clauses.thing_done_to(d, s, verb, who, place)
+            rest = s.words[place + 1 :]
+            if what is who:
+                rest = []
+        told.append((who, rest, s.words[place]))
+    s.add(".")
+    who, rest, word = d.one(told)
+    if who.person != 3 or who.word == who.pronoun(0) or who.word in ANYONE:
+        return
+    if rest and d.chance(0.4):  # … what did Mary eat? the pizza
+        s.add("what", "did", who.word, word, "?", rest[-1])
+    else:
+        s.add("who", word, *(rest if d.chance(0.5) else []), "?", who.word)
+
+
+Kinds = tuple[tuple[Callable[[Draw, Sentence], None], float], ...]
+KINDS: Kinds = (
+    (plain, 0.2), (joined, 0.1), (two_people, 0.12), (meant, 0.25), (passive, 0.04), (asked, 0.04), (ordered, 0.03),
+    (there, 0.02), (said, 0.04), (listed, 0.015), (bracketed, 0.06), (quoted, 0.02), (answered, 0.05), (repeated, 1.0),
+)  # fmt: skip
+# a model that reads from left to right cannot know what "it" is before it is told, but can go on with what was said
+KINDS_CAUSAL: Kinds = (
+    (plain, 0.22), (joined, 0.12), (two_people, 0.16), (meant, 0.04), (passive, 0.04), (asked, 0.04), (ordered, 0.03),
+    (there, 0.02), (said, 0.04), (listed, 0.015), (bracketed, 0.06), (quoted, 0.02), (answered, 0.05), (repeated, 1.0),
+)  # fmt: skip

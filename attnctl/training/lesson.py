@@ -37,7 +37,14 @@ class Lesson:
 
 def one_step(training: Training, sentence: str, query: str | None = None, lr: float | None = None) -> Lesson:
     """One step of plain gradient descent on the words of `sentence`: next words, or each word masked in turn."""
-    watch = Watch(sentence, training.corpus.vocabulary, training.causal, query)
+    watch = Watch(
+        sentence,
+        training.corpus.vocabulary,
+        training.causal,
+        query,
+        training.recipe.rope_theta,
+        training.recipe.first_window,
+    )
     rate = LESSON_RATE if lr is None else lr
     before = {name: array.copy() for name, array in training.arrays().items()}
     watch.start(before)
@@ -85,7 +92,8 @@ def _loss(training: Training, watch: Watch, names: list[str]) -> tuple[torch.Ten
         )  # (n, n), row i hides word i
         seen, targets, at = masked, ids, torch.arange(n, device=device)
     rows = torch.nn.functional.embedding(seen, p["embedding"])  # (batch, n, d_model)
-    logits = network.forward(p, rows, causal=training.causal)[0]  # (batch, n, vocabulary)
+    theta, window = training.recipe.rope_theta, training.recipe.first_window
+    logits = network.forward(p, rows, causal=training.causal, theta=theta, window=window)[0]  # (batch, n, vocabulary)
     chosen = logits[0] if training.causal else logits[at, at]  # (words, vocabulary)
     logs = torch.log_softmax(chosen, dim=-1)[torch.arange(len(targets), device=device), targets]  # (words,)
     counted = targets >= FIRST_WORD if bool((targets >= FIRST_WORD).any()) else targets >= 0  # (words,)

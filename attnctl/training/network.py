@@ -1,4 +1,4 @@
-"""The network that is trained: embeddings, layers of `attnctl.attention`, a residual stream, and an unembedding.
+"""The network that is trained: embeddings, the layers of `attnctl.models.builtin.block`, a residual stream, an unembedding.
 
 The arrays decide the library: NumPy to look at it, torch to train it. Nothing about attention is written here.
 """
@@ -15,17 +15,15 @@ import numpy as np
 
 from attnctl import attention
 from attnctl.attention import Array, Attended
+from attnctl.models.builtin import block
 from attnctl.training.corpus import UNKNOWN
 
 Parameters = Mapping[str, Array]
 
 
-NAMES = (("W_Q", "b_Q"), ("W_K", "b_K"), ("W_V", "b_V"))
-
-
 @dataclass(frozen=True)
 class Sizes:
-    """How large the network is."""
+    """How large the network is, and of what kind."""
 
     vocabulary: int
     length: int  # positions, the most words a text may have
@@ -33,45 +31,86 @@ class Sizes:
     heads: int
     layers: int
     bias: bool = False  # b_Q, which lets a head prefer some words whoever asks
+    rope: bool = False  # positions turn queries and keys; else each has a row of its own that is learned
+    tied: bool = False  # words are predicted with the embedding itself
+    d_k: int | None = None  # of a head; None: d_model / heads
 
 
 def initial(sizes: Sizes, seed: int) -> dict[str, Any]:
     """Random parameters before training, float32 in NumPy: the same for the same seed on every machine."""
     random = np.random.default_rng(seed)
-    d, d_k = sizes.d_model, sizes.d_model // sizes.heads
+    d, d_k = sizes.d_model, sizes.d_k or sizes.d_model // sizes.heads
 
     def normal(*shape: int, spread: float) -> Any:
         return (random.standard_normal(shape) * spread).astype(np.float32)
 
-    parameters = {
-        "embedding": normal(sizes.vocabulary, d, spread=0.3),  # (vocabulary, d_model)
-        "positions": normal(sizes.length, d, spread=0.1),  # (length, d_model)
-        "unembedding": normal(d, sizes.vocabulary, spread=1 / math.sqrt(d)),  # (d_model, vocabulary)
-    }
-    for layer in range(sizes.layers):
-        for name in ("W_Q", "W_K", "W_V"):
-            parameters[f"layers.{layer}.{name}"] = normal(sizes.heads, d, d_k, spread=1 / math.sqrt(d))
+    parameters = {"embedding": normal(sizes.vocabulary, d, spread=0.3)}  # (vocabulary, d_model)
+    if not sizes.rope:
+        parameters["positions"] = normal(sizes.length, d, spread=0.1)  # (length, d_model)
+    if not sizes.tied:
+        parameters["unembedding"] = normal(d, sizes.vocabulary, spread=1 / math.sqrt(d))  # (d_model, vocabulary)
+    for at in range(sizes.layers):
+        for name in block.PROJECTIONS:
+            parameters[f"layers.{at}.{name}"] = normal(sizes.heads, d, d_k, spread=1 / math.sqrt(d))
         if sizes.bias:
-            parameters[f"layers.{layer}.b_Q"] = np.zeros((sizes.heads, d_k), dtype=np.float32)
-        parameters[f"layers.{layer}.W_O"] = normal(d, d, spread=1 / math.sqrt(d))  # (heads · d_v, d_model)
+            parameters[f"layers.{at}.b_Q"] = np.zeros((sizes.heads, d_k), dtype=np.float32)
+        parameters[f"layers.{at}.W_O"] = normal(
+            sizes.heads * d_k, d, spread=1 / math.sqrt(sizes.heads * d_k)
+        )  # (heads · d_v, d_model)
     return parameters
 
 
-def forward(p: Parameters, rows: Array, *, causal: bool, real: Array | None = None) -> tuple[Array, list[Attended]]:
-    """Scores of every word at every place, and each layer's attention.
+def layers_of(p: Parameters) -> list[dict[str, Array]]:
+    """Each layer's parameters by their short names."""
+    found: list[dict[str, Array]] = []
+    while f"layers.{len(found)}.W_Q" in p:
+        start = f"layers.{len(found)}."
+        found.append({name.removeprefix(start): array for name, array in p.items() if name.startswith(start)})
+    return found
 
-    `rows` (..., n, d_model) are the words' embeddings, `real` (..., n) is false at padding. → (..., n, vocabulary).
+
+def residual(
+    p: Parameters,
+    rows: Array,
+    *,
+    causal: bool,
+    real: Array | None = None,
+    theta: float | None = None,
+    depth: int | None = None,
+    window: int | None = None,
+) -> tuple[Array, list[Attended]]:
+    """The residual stream after the last layer (..., n, d_model), and each layer's attention.
+
+    `rows` (..., n, d_model) are the words' embeddings, `real` (..., n) is false at padding, `theta` is RoPE's; of `depth`
+    layers, None for all. The first of several layers sees fewer than `window` words to either side, where it is given.
     """
-    x = rows + p["positions"][: rows.shape[-2]]  # (..., n, d_model)
+    x = rows + p["positions"][: rows.shape[-2]] if "positions" in p else rows  # (..., n, d_model)
     mask = None if real is None else real[..., None, :]  # (..., 1, n)
-    layers: list[Attended] = []
-    while f"layers.{len(layers)}.W_Q" in p:
-        at = f"layers.{len(layers)}."
-        q, k, v = (attention.project(x, p[at + w], p.get(at + b)) for w, b in NAMES)  # (..., heads, n, d_k)
-        steps = attention.attend(q, k, v, causal=causal, mask=mask)
-        x = x + attention.output(attention.concatenate(steps.context), p[at + "W_O"])  # (..., n, d_model)
-        layers.append(steps)
-    return x @ p["unembedding"], layers
+    angles: Array | None = None
+    steps: list[Attended] = []
+    for parameters in layers_of(p)[:depth]:
+        q, k, v = block.projected(x, parameters, 1)  # (..., heads, n, d_k)
+        if theta is not None:
+            angles = block.angles(x, q.shape[-1], theta) if angles is None else angles  # (n, d_k / 2)
+            q, k = attention.rope(q, angles), attention.rope(k, angles)  # (..., heads, n, d_k)
+        near = window if not steps else None
+        steps.append(attention.attend(q, k, v, causal=causal, mask=mask, window=near))
+        x = x + block.mixed(steps[-1].context, parameters)  # (..., n, d_model)
+    return x, steps
+
+
+def forward(
+    p: Parameters,
+    rows: Array,
+    *,
+    causal: bool,
+    real: Array | None = None,
+    theta: float | None = None,
+    window: int | None = None,
+) -> tuple[Array, list[Attended]]:
+    """Scores of every word at every place (..., n, vocabulary), and each layer's attention; arguments as of `residual`."""
+    x, steps = residual(p, rows, causal=causal, real=real, theta=theta, window=window)
+    return block.unembedded(x, p), steps
 
 
 def metadata(vocabulary: tuple[str, ...], heads: int, causal: bool, **provenance: Any) -> dict[str, str]:
@@ -87,4 +126,5 @@ def metadata(vocabulary: tuple[str, ...], heads: int, causal: bool, **provenance
     return said | {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for name, value in provenance.items()
+        if value is not None
     }

@@ -8,9 +8,10 @@ is fixed beforehand on other sentences. Beside it stand an untrained model, and 
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,25 +19,29 @@ import numpy as np
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
 from attnctl.models.builtin.stack import Stack
-from attnctl.training import grammar, lexicon, network
-from attnctl.training.grammar import Habits, Link, Sentence
+from attnctl.training import grammar, network, phrases, rules
+from attnctl.training.language import openness, vocabulary
+from attnctl.training.marked import marked_sentences
+from attnctl.training.phrases import Link, Sentence
+from attnctl.training.tables import words_of
 
 SEEDS = {"validation": 991, "held_out": 992, "unseen": 993}
-GOALS = {
-    grammar.VERB_SUBJECT: 0.95,
-    grammar.OBJECT_VERB: 0.95,
-    grammar.PAST_DISTRACTOR: 0.90,
-    grammar.PRONOUN: 0.85,
-}
-BOTH_WAYS = {grammar.VERB_SUBJECT: "subject → verb", grammar.OBJECT_VERB: "verb → object"}
-GOALS_BOTH_WAYS = {grammar.VERB_SUBJECT: 0.85, BOTH_WAYS[grammar.VERB_SUBJECT]: 0.85}
+BY_HAND = "by_hand"
+LEAST_LINKS = 5  # of a relation in the validation sentences: of fewer no head can be chosen
 
-_WHO = lexicon.AGENT_WORDS
-_NOUNS = lexicon.AGENT_WORDS | lexicon.THING_WORDS | lexicon.PLACE_WORDS
+GOALS = {
+    phrases.VERB_SUBJECT: 0.95, phrases.PAST_OTHERS: 0.95, phrases.OBJECT_VERB: 0.95, phrases.PRONOUN: 0.95,
+    phrases.MEANING: 0.85, phrases.ADJECTIVE: 0.85, phrases.DETERMINER: 0.85, phrases.PREPOSITION: 0.85,
+    phrases.CLOSING: 0.95, phrases.INDUCTION: 0.9,
+}  # fmt: skip
+
+# names and nouns that the grammar never makes: what a trained model has not seen
+UNSEEN_NAMES = words_of("unseen names")
+UNSEEN_NOUNS = words_of("unseen nouns")
 
 
 class Measured(NamedTuple):
-    """One relation: shares of sentences, from 0 to 1, where the word found is the right one."""
+    """One relation: shares of its links, from 0 to 1, where the word found is the right one."""
 
     relation: str
     layer: int  # of the head that did best on the validation sentences
@@ -44,13 +49,15 @@ class Measured(NamedTuple):
     validation: float
     held_out: float  # no subject-verb-object combination occurred in training
     unseen: float  # nor did the names and nouns
+    by_hand: float | None  # on the sentences that were marked by hand before training
     weight: float  # mean weight on the right word, held-out sentences
     untrained: float | None  # the best head of the same network before training
     offset: int  # the fixed offset that fits the validation sentences best
     by_offset: float
-    by_nearest: float  # the nearest name, noun or verb, as the relation wants
+    by_nearest: float  # the nearest word of the right kind
     by_first: float
-    links: int  # held-out sentences that have it
+    links: int  # in the held-out sentences
+    links_by_hand: int
     goal: float | None
 
 
@@ -72,102 +79,129 @@ class Sample:
 def evaluate(model: Any, *, count: int = 1000, untrained_seed: int = 0) -> list[Measured]:
     """Measure every relation on `count` sentences a set. Raises AttnctlError where the model splits words of the grammar."""
     causal = bool(model.info.causal)
-    habits = grammar.NEXT_WORD if causal else grammar.MASKED_WORD
-    samples = {name: _sample(name, count, habits, causal) for name in SEEDS}
-    looked = {name: look(model, sample) for name, sample in samples.items()}
+    samples = {name: sample(name, count, causal) for name in SEEDS} | {BY_HAND: _linked(marked_sentences(), causal)}
+    looked = {name: look(model, one) for name, one in samples.items()}
     fresh = before_training(model, untrained_seed)
-    fresh_looked = {name: look(fresh, samples[name]) for name in ("validation", "held_out")} if fresh else {}
-    goals = GOALS if causal else GOALS_BOTH_WAYS
-    table = []
-    seen_by_all = [r for r in samples["validation"].links if all(r in sample.links for sample in samples.values())]
-    for relation in seen_by_all:  # a rare one may be missing from a small sample
-        shares = {name: looked[name][relation].right.mean(axis=0) for name in looked}  # (layers, heads)
-        at = _best(shares["validation"])
-        untrained = None
-        if fresh_looked:
-            before = {name: fresh_looked[name][relation].right.mean(axis=0) for name in fresh_looked}
-            untrained = float(before["held_out"][_best(before["validation"])])
-        offset = _best_offset(link for _, link in samples["validation"].links[relation])
-        held = samples["held_out"]
-        table.append(
-            Measured(
-                relation,
-                layer=at[0],
-                head=at[1],
-                validation=float(shares["validation"][at]),
-                held_out=float(shares["held_out"][at]),
-                unseen=float(shares["unseen"][at]),
-                weight=float(looked["held_out"][relation].weight.mean(axis=0)[at]),
-                untrained=untrained,
-                offset=offset,
-                by_offset=_share(held, relation, lambda s, q, o=offset: q + o),  # type: ignore[misc]
-                by_nearest=_share(held, relation, _nearest(relation)),
-                by_first=_share(held, relation, _first(relation)),
-                links=len(held.links[relation]),
-                goal=goals.get(relation),
-            )
-        )
-    order = [*GOALS, *BOTH_WAYS.values(), grammar.INNER_SUBJECT, grammar.MEANING]
-    return sorted(table, key=lambda m: order.index(m.relation))
+    before = {name: look(fresh, samples[name]) for name in ("validation", "held_out")} if fresh else {}
+    found = [r for r in GOALS if all(len(samples[name].links.get(r, ())) >= LEAST_LINKS for name in SEEDS)]
+    return [_measured(relation, samples, looked, before) for relation in found]
 
 
-def _sample(name: str, count: int, habits: Habits, causal: bool) -> Sample:
-    chosen = grammar.sentences(count, SEEDS[name], habits, held=name != "validation")
+def _measured(
+    relation: str,
+    samples: dict[str, Sample],
+    looked: dict[str, dict[str, Looked]],
+    before: dict[str, dict[str, Looked]],
+) -> Measured:
+    """One relation's row: the head is chosen on the validation sentences, and measured on the others."""
+    shares = {
+        name: one[relation].right.mean(axis=0) for name, one in looked.items() if relation in one
+    }  # (layers, heads)
+    at = _best(shares["validation"])
+    untrained = None
+    if before:
+        own = {name: before[name][relation].right.mean(axis=0) for name in before}  # (layers, heads)
+        untrained = float(own["held_out"][_best(own["validation"])])
+    offset = rules.best_offset(link for _, link in samples["validation"].links[relation])
+    held, hand = samples["held_out"], samples[BY_HAND].links.get(relation, [])
+    return Measured(
+        relation,
+        layer=at[0],
+        head=at[1],
+        validation=float(shares["validation"][at]),
+        held_out=float(shares["held_out"][at]),
+        unseen=float(shares["unseen"][at]),
+        by_hand=float(shares[BY_HAND][at]) if BY_HAND in shares else None,
+        weight=float(looked["held_out"][relation].weight.mean(axis=0)[at]),
+        untrained=untrained,
+        offset=offset,
+        by_offset=_share(held, relation, lambda _, query: query + offset),
+        by_nearest=_share(held, relation, rules.nearest(relation)),
+        by_first=_share(held, relation, rules.first(relation)),
+        links=len(held.links[relation]),
+        links_by_hand=len(hand),
+        goal=GOALS[relation],
+    )
+
+
+def sample(name: str, count: int, causal: bool) -> Sample:
+    """One of the three sets of sentences, the same each time; of a causal model, links to earlier words alone."""
+    chosen = grammar.sentences(count, SEEDS[name], held=name != "validation", causal=causal)
     if name == "unseen":
         draw = random.Random(SEEDS[name])
         chosen = [with_unseen_words(sentence, draw) for sentence in chosen]
+    return _linked(chosen, causal)
+
+
+def _linked(sentences: Sequence[Sentence], causal: bool) -> Sample:
     links: dict[str, list[tuple[int, Link]]] = defaultdict(list)
-    for at, sentence in enumerate(chosen):
+    for at, sentence in enumerate(sentences):
         for link in sentence.links:
-            links[link.relation].append((at, link))
-            if not causal and link.relation in BOTH_WAYS:
-                back = Link(BOTH_WAYS[link.relation], link.key, link.query)
-                links[back.relation].append((at, back))
-    return Sample(chosen, links)
+            if not causal or (link.key < link.query and link.relation != phrases.MEANING):  # it comes before what tells
+                links[link.relation].append((at, link))
+    return Sample(list(sentences), links)
+
+
+@cache
+def _plurals() -> frozenset[str]:
+    """Every plural of the grammar's nouns."""
+    from attnctl.training.lexicon import lexicon
+
+    return frozenset(noun.plural for some in lexicon().nouns.values() for noun in some if noun.plural)
 
 
 def with_unseen_words(sentence: Sentence, draw: random.Random) -> Sentence:
     """The sentence with names and nouns that training never meets.
 
-    Where a pronoun has to find its antecedent by gender, one of the two people keeps their name: of two strangers nobody
-    could tell which is "she".
+    Where a pronoun has to find its noun by gender or by meaning, that noun or the other keeps its word: of two strangers
+    nobody could tell which is "she", or which is hungry. What is repeated stays the same word.
     """
-    spared: set[int] = set()
+    spared: set[str] = set()
+    known = frozenset(vocabulary())
+    words = sentence.words
     for link in sentence.links:
-        if link.relation == grammar.PRONOUN:
-            people = [at for at in range(link.query) if sentence.words[at] in _WHO]
-            spared.add(draw.choice(people))
-    names, nouns = lexicon.UNSEEN_NAMES[:], lexicon.UNSEEN_NOUNS[:]
+        if link.relation in (phrases.PRONOUN, phrases.MEANING):
+            both = [at for at in range(link.query) if openness().get(words[at]) == 1 and words[at] not in spared]
+            spared.add(words[draw.choice(both)] if both else words[link.key])
+    names = [name for name in UNSEEN_NAMES if name not in known]
+    nouns = [noun for noun in UNSEEN_NOUNS if noun not in known]
     draw.shuffle(names)
     draw.shuffle(nouns)
-    words = [
-        word if at in spared or word not in _NOUNS else names.pop() if word[0].isupper() else nouns.pop()
-        for at, word in enumerate(sentence.words)
-    ]
-    return Sentence(words, sentence.links, sentence.facts)
+    new: dict[str, str] = {}
+    for word in words:
+        if (
+            word not in spared
+            and word not in new
+            and openness().get(word) == 1
+            and (names if word[0].isupper() else nouns)
+        ):
+            new[word] = names.pop() if word[0].isupper() else nouns.pop() + "s" * (word in _plurals())
+    return Sentence([new.get(word, word) for word in words], sentence.links, sentence.facts)
 
 
 def before_training(model: Any, seed: int) -> Stack | None:
     """The same network with the random parameters that training starts from; None where the model is no such network."""
-    if not isinstance(model, Stack) or model.unembedding is None or model.positions is None:
+    if not isinstance(model, Stack) or model.unembedding is None:
         return None
     info = model.info
     sizes = network.Sizes(
         len(model.vocabulary),
-        len(model.positions),
+        0 if model.positions is None else len(model.positions),
         info.d_model or 1,
         info.n_heads or 1,
         len(model.layers),
         "b_Q" in model.layers[0],
+        rope=model.positions is None,
+        tied=model.tied,
+        d_k=info.d_k,
     )
     parameters = network.initial(sizes, seed)
-    layers = tuple({name: parameters[f"layers.{at}.{name}"] for name in model.layers[at]} for at in range(sizes.layers))
     table = parameters["embedding"]
     return replace(
         model,
-        layers=layers,
+        layers=tuple(network.layers_of(parameters)),
         embed=lambda tokens: table[[token.id or 0 for token in tokens]],
-        positions=parameters["positions"],
+        positions=parameters.get("positions"),
         unembedding=None,
     )
 
@@ -196,8 +230,8 @@ def word_weights(model: Any, sentence: Sentence) -> Any:
     A word that the model splits looks as its last piece does, and is looked at by the sum of what its pieces get.
     """
     text = " ".join(sentence.words)
+    starts = np.cumsum([0] + [len(word) + 1 for word in sentence.words])[:-1]  # (words,)
     tokens = model.tokenize(text)
-    starts = np.cumsum([0] + [len(word) + 1 for word in sentence.words])
     word_of = np.full(len(tokens), -1)  # (n,), -1 for tokens that are no word's
     for at, token in enumerate(tokens):
         if not token.special and token.end > token.start:
@@ -220,37 +254,7 @@ def _best(shares: Any) -> tuple[int, int]:
     return int(layer), int(head)
 
 
-# --- rules that need no learning ---------------------------------------------------------------------------------
-
-Rule = Callable[[Sentence, int], int]
-
-
-def _share(sample: Sample, relation: str, rule: Rule) -> float:
-    links = sample.links[relation]
-    return sum(rule(sample.sentences[at], link.query) == link.key for at, link in links) / len(links)
-
-
-def _best_offset(links: Iterable[Link]) -> int:
-    return Counter(link.key - link.query for link in links).most_common(1)[0][0]
-
-
-def _kind(relation: str) -> set[str]:
-    """The words that a relation's key can be."""
-    if relation in (grammar.OBJECT_VERB, BOTH_WAYS[grammar.VERB_SUBJECT]):
-        return lexicon.VERB_WORDS
-    return _NOUNS if relation in (grammar.MEANING, BOTH_WAYS[grammar.OBJECT_VERB]) else _WHO
-
-
-def _places(relation: str, sentence: Sentence, query: int) -> Sequence[int]:
-    """Where such words stand on the side that the relation looks to."""
-    kind = _kind(relation)
-    side = range(query + 1, len(sentence.words)) if relation in BOTH_WAYS.values() else range(query - 1, -1, -1)
-    return [at for at in side if sentence.words[at] in kind] or [-1]
-
-
-def _nearest(relation: str) -> Rule:
-    return lambda sentence, query: _places(relation, sentence, query)[0]
-
-
-def _first(relation: str) -> Rule:
-    return lambda sentence, query: min(_places(relation, sentence, query))
+def _share(of: Sample, relation: str, rule: rules.Rule) -> float:
+    """How often a rule finds the right word."""
+    links = of.links[relation]
+    return sum(rule(of.sentences[at], link.query) == link.key for at, link in links) / len(links)

@@ -12,38 +12,51 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from attnctl import __version__, limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.files import read_bytes, said_plainly, write_whole
 from attnctl.formats.validation import read_fields
 from attnctl.text import as_json
 from attnctl.training import corpus, network
-from attnctl.training.grammar import MASKED_WORD, NEXT_WORD, openness, sentences
+from attnctl.training.grammar import sentences
+from attnctl.training.language import corpus_of
 
 if TYPE_CHECKING:
     from attnctl.training.relations import Measured
     from attnctl.training.train import Training
 
 GRAMMAR = "grammar"
+# of a vocabulary of more words than this, the tables are kept in half precision, and the matrices, which every trace
+# repeats, to so many decimals
+HALVED, DECIMALS = 4096, 3
+TABLES = ("embedding", "unembedding")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that a run depends on beside its corpus; None where the objective decides."""
+    """All that a run depends on beside its corpus."""
 
-    objective: str = "next-word"
+    objective: str = "masked-word"
     corpus: str = GRAMMAR
     layers: int = 1
     heads: int = 4
     d_model: int = 32
+    d_k: int | None = None  # of a head; None: d_model / heads
     bias: bool = False
+    rope_theta: float | None = None  # None: learned positions
+    tied: bool = False
     steps: int = 8000
     batch_size: int = 128
     lr: float = 5e-3
     seed: int = 0
     device: str = "auto"
-    sentences: int = 60000  # of the grammar
-    min_length: int = 32  # positions, even where every sentence of the corpus is shorter
+    sentences: int = 120_000  # of the grammar
+    candidates: int | None = None  # words drawn beside the true ones to tell them from; None: all words
+    first_window: int | None = None  # the first layer sees fewer words than this to either side; None: all
+    shallow: float = 0.0  # the share of the steps that predict from the first layer alone
+    min_length: int = 32  # learned positions, even where every sentence of the corpus is shorter
 
     @cached_property
     def checkpoints(self) -> frozenset[int]:
@@ -58,10 +71,27 @@ class Recipe:
         return max(1, self.steps // 100)
 
 
-# what each objective is trained with unless told otherwise: the recipes of the two bundled models
+# the recipes of the two bundled models
+_SAME = Recipe(
+    layers=2,
+    heads=6,
+    d_model=64,
+    d_k=16,
+    rope_theta=100.0,
+    batch_size=112,
+    lr=5e-3,
+    sentences=120_000,
+    candidates=1024,
+    shallow=0.3,
+)
 DEFAULTS = {
-    "next-word": Recipe(),
-    "masked-word": Recipe(objective="masked-word", d_model=64, bias=True, steps=4000),
+    "masked-word": replace(_SAME, bias=True, tied=True, first_window=4, steps=7000),
+    "next-word": replace(_SAME, objective="next-word", steps=5000),
+}
+# what the user's own text is trained with: a small network, in a few minutes
+OWN_TEXT = {
+    "masked-word": Recipe("masked-word", "text", d_model=64, bias=True, steps=4000),
+    "next-word": Recipe("next-word", "text"),
 }
 
 
@@ -69,16 +99,21 @@ def read_corpus(recipe: Recipe, lines: list[str] | None) -> corpus.Corpus:
     """The sentences of a recipe: `lines`, or those of the grammar."""
     if lines is not None:
         return corpus.encoded(corpus.split(lines))
-    habits = NEXT_WORD if recipe.objective == "next-word" else MASKED_WORD
-    return corpus.encoded((s.words for s in sentences(recipe.sentences, recipe.seed + 1, habits)), openness)
+    return corpus_of(sentences(recipe.sentences, recipe.seed + 1, causal=recipe.objective == "next-word"))
+
+
+def sizes_of(recipe: Recipe, of: corpus.Corpus) -> network.Sizes:
+    """How large the network of this recipe is."""
+    length = max(of.length, recipe.min_length)
+    rope, tied = recipe.rope_theta is not None, recipe.tied
+    return network.Sizes(
+        len(of.vocabulary), length, recipe.d_model, recipe.heads, recipe.layers, recipe.bias, rope, tied, recipe.d_k
+    )
 
 
 def initial_arrays(recipe: Recipe, of: corpus.Corpus) -> dict[str, Any]:
     """The parameters that this recipe starts from."""
-    length = max(of.length, recipe.min_length)
-    return network.initial(
-        network.Sizes(len(of.vocabulary), length, recipe.d_model, recipe.heads, recipe.layers, recipe.bias), recipe.seed
-    )
+    return network.initial(sizes_of(recipe, of), recipe.seed)
 
 
 class Run:
@@ -202,9 +237,19 @@ def weights_of(training: Training, **more: Any) -> bytes:
         step=training.step,
         recipe=asdict(replace(recipe, corpus=recipe.corpus if recipe.corpus == GRAMMAR else "text")),
         made_by=f"attnctl {__version__}",
+        longest=str(training.corpus.length),
+        rope_theta=recipe.rope_theta,
+        tied="true" if recipe.tied else None,
+        first_window=None if recipe.first_window is None else str(recipe.first_window),
         **more,
     )
-    data: bytes = save(training.arrays(), about)
+    arrays = {name: np.ascontiguousarray(array) for name, array in training.arrays().items()}
+    if len(training.corpus.vocabulary) > HALVED:
+        arrays = {
+            name: array.astype(np.float16) if name in TABLES else np.round(array, DECIMALS)
+            for name, array in arrays.items()
+        }
+    data: bytes = save(arrays, about)
     return data
 
 
@@ -216,7 +261,15 @@ def check(recipe: Recipe) -> Recipe:
         raise UsageError(f"--objective {recipe.objective!r}: it is {' or '.join(OBJECTIVES)}")
     for name in ("layers", "heads", "d_model", "steps", "batch_size", "lr", "seed", "sentences", "min_length"):
         limits.check(name, getattr(recipe, name), "train")
-    numbers = 4 * recipe.layers * recipe.d_model**2
+    if recipe.first_window is not None:
+        limits.check("window", recipe.first_window, "train")
+    if recipe.d_k is not None:
+        limits.check("d_k", recipe.d_k, "train")
+    if recipe.rope_theta is not None:
+        limits.check("rope_theta", recipe.rope_theta, "train")
+        if (recipe.d_k or recipe.d_model // recipe.heads) % 2:
+            raise UsageError(f"--heads {recipe.heads}: RoPE turns pairs of dimensions, so d_model / heads must be even")
+    numbers = 4 * recipe.layers * recipe.d_model * max(recipe.d_model, recipe.heads * (recipe.d_k or 0))
     limits.check_memory(
         16 * numbers, f"a network of {numbers:,} weights", "ask for less with --d-model or --layers"
     )  # each with its gradient and the two means of the optimiser

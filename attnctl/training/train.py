@@ -9,13 +9,14 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.training import network
 from attnctl.training.corpus import Corpus
-from attnctl.training.objectives import Batches, batch_to, loss_of
+from attnctl.training.objectives import Batch, Batches, batch_to
 from attnctl.training.run import Recipe, Run, initial_arrays
 from attnctl.training.watch import Watch
 
@@ -47,17 +48,22 @@ class Training:
 
 def begin(recipe: Recipe, corpus: Corpus) -> Training:
     """A network before its first step. Raises AttnctlError where the recipe's sizes do not fit."""
-    if recipe.d_model % recipe.heads:
+    if recipe.d_k is None and recipe.d_model % recipe.heads:
         raise UsageError(f"--d-model {recipe.d_model} does not divide into {recipe.heads} heads")
     device = device_of(recipe.device)
     parameters = {
-        name: torch.tensor(array, device=device, requires_grad=True)
+        name: torch.from_numpy(_by_word(name, array)).to(device).requires_grad_()
         for name, array in initial_arrays(recipe, corpus).items()
     }
     optimizer = torch.optim.AdamW(parameters.values(), lr=recipe.lr, betas=BETAS, weight_decay=WEIGHT_DECAY)
     return Training(
         recipe, corpus, parameters, optimizer, Batches(corpus, recipe.objective, recipe.batch_size, recipe.seed)
     )
+
+
+def _by_word(name: str, array: Any) -> Any:
+    """The array laid out so that what belongs to one word lies side by side: few words are looked up at a time."""
+    return np.asfortranarray(array) if name == "unembedding" else array
 
 
 def device_of(name: str) -> str:
@@ -79,12 +85,52 @@ def learning_rate(step: int, recipe: Recipe) -> float:
     return recipe.lr * rise * fall
 
 
-def forward(training: Training, ids: Tensor, real: Tensor | None) -> Tensor:
-    """Scores of every word at every place: ids (batch, n) → (batch, n, vocabulary)."""
-    rows = torch.nn.functional.embedding(ids, training.parameters["embedding"])  # (batch, n, d_model)
-    padding = None if training.causal else real  # padding stands after the words: a causal network never sees it
-    logits: Tensor = network.forward(training.parameters, rows, causal=training.causal, real=padding)[0]
-    return logits
+def residual(training: Training, batch: Batch, depth: int | None) -> Tensor:
+    """The rows after `depth` layers, None for all: → (batch, n, d_model)."""
+    rows = torch.nn.functional.embedding(batch.ids, training.parameters["embedding"])  # (batch, n, d_model)
+    padding = None if training.causal else batch.real  # it stands after the words: a causal network never sees it
+    recipe = training.recipe
+    x: Tensor = network.residual(
+        training.parameters,
+        rows,
+        causal=training.causal,
+        real=padding,
+        theta=recipe.rope_theta,
+        depth=depth,
+        window=recipe.first_window,
+    )[0]
+    return x
+
+
+def depth_of(training: Training) -> int | None:
+    """How many layers predict at this step: all (None), or by the recipe's share the first alone.
+
+    A word that is predicted from the first layer has to look where the information is; from the last it may look at its
+    neighbours, which have gathered it before.
+    """
+    if training.recipe.layers == 1 or not training.recipe.shallow:
+        return None
+    random = torch.Generator().manual_seed((training.recipe.seed << 33) + training.step)
+    return 1 if float(torch.rand((), generator=random)) < training.recipe.shallow else None
+
+
+def loss_of(training: Training, batch: Batch) -> Tensor:
+    """Mean cross-entropy of the words that count, among all words, or among as many as the recipe has candidates → ().
+
+    From the first layer alone it is not asked what a pronoun stands for: that takes two.
+    """
+    depth, counted = depth_of(training), batch.counted
+    if depth is not None and batch.meant is not None and bool((counted & ~batch.meant).any()):
+        counted = counted & ~batch.meant  # (batch, n)
+    x, targets = residual(training, batch, depth)[counted], batch.targets[counted]  # (counted, d_model), (counted,)
+    p = training.parameters
+    table = p["embedding"] if "unembedding" not in p else p["unembedding"].T  # (vocabulary, d_model)
+    if training.recipe.candidates is not None:
+        random = torch.Generator().manual_seed((training.recipe.seed << 32) + training.step)
+        drawn = torch.randint(len(table), (training.recipe.candidates,), generator=random)  # (candidates,)
+        some = torch.unique(torch.cat([targets.cpu(), drawn])).to(table.device)  # (words,), sorted
+        targets, table = torch.searchsorted(some, targets), torch.nn.functional.embedding(some, table)
+    return torch.nn.functional.cross_entropy(x @ table.T, targets)
 
 
 def advance(training: Training) -> float:
@@ -97,7 +143,7 @@ def advance(training: Training) -> float:
     if not bool(batch.counted.any()):  # a tiny corpus, and nothing chosen to predict
         training.step += 1
         return math.nan
-    loss = loss_of(forward(training, batch.ids, batch.real), batch)
+    loss = loss_of(training, batch)
     value = float(loss.detach())
     if not math.isfinite(value):
         raise AttnctlError(f"the loss is {value} at step {training.step}: try a smaller --lr than {recipe.lr:g}")

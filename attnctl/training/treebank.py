@@ -2,41 +2,38 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from attnctl.formats.conllu import line_of
 from attnctl.readings.parsed_sentence import HALVES
-from attnctl.training import grammar, lexicon
-from attnctl.training.grammar import Sentence
+from attnctl.training import phrases, rules
+from attnctl.training.grammar import sentences
+from attnctl.training.phrases import Sentence
 
 SEEDS = {"choose": 991, "score": 992}  # of relations.SEEDS: validation and held out
-# link → relation, and whether the word at its key depends on the one at its query
+# link → relation, and whether the word at its key depends on the one at its query; what comes first has the first claim
 LABELS = {
-    grammar.VERB_SUBJECT: ("nsubj", True),
-    grammar.PAST_DISTRACTOR: ("nsubj:past", True),
-    grammar.INNER_SUBJECT: ("nsubj:inner", True),
-    grammar.OBJECT_VERB: ("obj", False),
-    grammar.PRONOUN: ("dep:antecedent", False),
-    grammar.MEANING: ("dep:meaning", False),
-}
-TAGS = {
-    "NOUN": lexicon.AGENT_WORDS | lexicon.THING_WORDS | lexicon.PLACE_WORDS,
-    "VERB": lexicon.VERB_WORDS,
-    "PRON": {"he", "she", "it", "they"},
-    "PUNCT": {".", ","},
+    phrases.PAST_OTHERS: ("nsubj:past", True),
+    phrases.OBJECT_VERB: ("obj", False),
+    phrases.PRONOUN: ("dep:antecedent", False),
+    phrases.MEANING: ("dep:meaning", False),
+    phrases.VERB_SUBJECT: ("nsubj", True),
+    phrases.ADJECTIVE: ("amod", False),
+    phrases.DETERMINER: ("det", False),
+    phrases.PREPOSITION: ("dep:preposition", False),
+    phrases.CLOSING: ("dep:closing", False),
+    phrases.INDUCTION: ("dep:induction", False),
 }
 
 
-def treebank_text(count: int, causal: bool = True) -> str:
+def treebank_text(count: int, causal: bool = False) -> str:
     """`count` sentences to choose heads on and `count`, held out of training, to score them on, as CoNLL-U.
 
-    They are those of `attnctl evaluate`'s own table, for a model that sees what came before (`causal`) or both sides.
+    They are those of `attnctl evaluate`'s own table, for a model that sees both sides or what came before (`causal`).
     """
-    habits = grammar.NEXT_WORD if causal else grammar.MASKED_WORD
     parts = []
     for half in HALVES:
-        for number, sentence in enumerate(grammar.sentences(count, SEEDS[half], habits, held=half == "score")):
+        for number, sentence in enumerate(sentences(count, SEEDS[half], held=half == "score", causal=causal)):
             parts.append(f"# sent_id = {half}-{number}\n# census = {half}\n{sentence_text(sentence)}\n")
     return "".join(parts)
 
@@ -54,11 +51,11 @@ def dependencies(sentence: Sentence) -> list[tuple[int, str]]:
     """Each word's head (from 0, -1 for the root) and relation: its links, and `dep` to the root where it has none.
 
     Where a word would get a second head, the link is turned round (`acl:`: a verb depends on the noun it says more of);
-    where that would not do either, it is left out. Main clauses come first.
+    where that would not do either, it is left out. What LABELS has first has the first claim.
     """
     heads: dict[int, tuple[int, str]] = {}
-    for link in sorted(sentence.links, key=lambda link: link.relation == grammar.INNER_SUBJECT):
-        name, key_depends = LABELS.get(link.relation, (f"dep:{_slug(link.relation)}", False))
+    for link in sorted(sentence.links, key=lambda link: list(LABELS).index(link.relation)):
+        name, key_depends = LABELS[link.relation]
         ends = (link.key, link.query) if key_depends else (link.query, link.key)
         for (word, head), label in ((ends, name), (ends[::-1], f"acl:{name.replace(':', '-')}")):
             if word not in heads and word not in _above(head, heads):
@@ -79,11 +76,10 @@ def _above(word: int, heads: dict[int, tuple[int, str]]) -> Iterator[int]:
         yield word
 
 
-def _slug(relation: str) -> str:
-    return re.sub(r"[^a-z]+", "-", relation.lower()).strip("-")
-
-
 def tag_of(word: str) -> str:
     """The tag of a word of the grammar, X for the little ones."""
-    tags: Sequence[str] = [tag for tag, words in TAGS.items() if word in words]
-    return tags[0] if tags else "X"
+    if not word[0].isalnum():
+        return "X" if word[0] == "'" and len(word) > 1 else "PUNCT"
+    if word in rules.PRONOUNS:
+        return "PRON"
+    return "VERB" if word in rules.verbs() else "NOUN" if rules.is_noun(word) else "X"

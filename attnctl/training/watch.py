@@ -8,8 +8,16 @@ from typing import Any
 import numpy as np
 
 from attnctl.errors import AttnctlError
+from attnctl.shapes import in_parts, shape_of, spellings
 from attnctl.tokens import find, words
 from attnctl.training import network
+from attnctl.training.corpus import UNKNOWN
+
+
+def _id(word: str, known: dict[str, int], *, first: bool) -> int:
+    """The id of a word, else of its shape."""
+    own = next((known[spelling] for spelling in spellings(word) if spelling in known), None)
+    return known.get(shape_of(word, first=first) or UNKNOWN, 0) if own is None else own
 
 
 @dataclass
@@ -20,6 +28,8 @@ class Watch:
     vocabulary: tuple[str, ...]
     causal: bool
     query: str | None = None
+    theta: float | None = None  # RoPE's
+    window: int | None = None  # of the first layer
     _before: Any = field(default=None, repr=False)  # (layers, heads, n, n) at the first look
 
     def __post_init__(self) -> None:
@@ -27,16 +37,18 @@ class Watch:
         if len(self.tokens) < 2:
             raise AttnctlError(f"--watch {self.sentence!r}: a sentence of two words or more")
         known = {word: at for at, word in enumerate(self.vocabulary)}
-        self.ids = [known.get(token.text, known.get(token.text.lower(), 0)) for token in self.tokens]
+        self.tokens = tuple(in_parts(self.tokens, known))
+        self.ids = [_id(token.text, known, first=at == 0) for at, token in enumerate(self.tokens)]
         self.row = None if self.query is None else find(self.tokens, self.query)
 
     def weights(self, parameters: dict[str, Any]) -> Any:
         """Attention over the sentence under these parameters: (layers, heads, n, n)."""
-        if len(self.ids) > len(parameters["positions"]):
+        if "positions" in parameters and len(self.ids) > len(parameters["positions"]):
             raise AttnctlError(
                 f"--watch: the sentence has {len(self.ids)} words, the network {len(parameters['positions'])} positions"
             )
-        _, layers = network.forward(parameters, parameters["embedding"][self.ids], causal=self.causal)
+        rows = parameters["embedding"][self.ids]  # (n, d_model)
+        _, layers = network.residual(parameters, rows, causal=self.causal, theta=self.theta, window=self.window)
         return np.stack([steps.weights for steps in layers])  # (layers, heads, n, n)
 
     def start(self, parameters: dict[str, Any]) -> None:

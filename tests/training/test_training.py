@@ -14,13 +14,13 @@ from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.training import network
 from attnctl.training.corpus import encoded, split
-from attnctl.training.objectives import MASK_ID, UNKNOWN_ID, Batches
+from attnctl.training.objectives import FIRST_WORD, MASK_ID, UNKNOWN_ID, Batches
 from attnctl.training.run import Recipe, Run, read_corpus
 from attnctl.training.train import Training, begin, learning_rate, train
 from attnctl.training.watch import Watch
 
 LINES = ["the cat sat on the mat", "the dog ran home", "a bird sang", "the cat ran on the mat today"]
-RECIPE = Recipe(corpus="text", steps=30, batch_size=8, d_model=8, heads=2, layers=2)
+RECIPE = Recipe("next-word", corpus="text", steps=30, batch_size=8, d_model=8, heads=2, layers=2)
 
 
 def run_of(path: Path, recipe: Recipe = RECIPE, stop_at: int | None = None) -> tuple[Training, Run]:
@@ -135,7 +135,7 @@ def test_batches_hide_what_is_predicted(objective: str) -> None:
     assert not (batch.targets[batch.counted] == UNKNOWN_ID).any()
     if objective == "next-word":
         same = batch.ids[:, 1:] == batch.targets[:, :-1]
-        assert same[batch.ids[:, 1:] > MASK_ID].all()  # shown, but for words made unknown
+        assert same[batch.ids[:, 1:] >= FIRST_WORD].all()  # shown, but for words made unknown
     else:
         shown = batch.ids[batch.counted] == batch.targets[batch.counted]
         assert 0.2 < shown.float().mean() < 0.8

@@ -11,8 +11,20 @@ from attnctl.render.terminal.tables import Column, fitting_columns, table_lines
 
 HOW = {
     "next-word": "predict the next word; each word sees those before it (as GPT)",
-    "masked-word": "predict masked words; each word sees all others (as BERT)",
+    "masked-word": "predict masked and replaced words, from both sides (as BERT)",
 }
+
+
+LIMITS = (
+    "Words: chosen by the frequency list of wordfreq (Robyn Speer; CC BY-SA 4.0),",
+    "their forms by LemmInflect (MIT), their classes by WordNet 3.1 (Princeton",
+    "University; the WordNet licence), names by the United States census of 1990",
+    "(public domain).",
+    "",
+    "A teaching model of everyday English sentences of up to 40 words. It has read",
+    "no text but its grammar's: it knows how words stand together, not facts about",
+    "the world. Who does, likes or owns what was drawn by chance.",
+)
 
 
 def card(
@@ -49,11 +61,7 @@ def _card(name: str, metadata: dict[str, str], shapes: Mapping[str, Sequence[int
         lines += ["", "  How often a word's largest weight on another is on the right one:", ""]
         lines += [f"  {line}" for line in relations_lines(list(figures.values()), width - 2)]
     if recipe.get("corpus") == "grammar":
-        lines += [
-            "",
-            "  A teaching model: it knows a few hundred words and the grammar they were drawn",
-            "  from, and nothing else.",
-        ]
+        lines += ["", *(f"  {line}".rstrip() for line in LIMITS)]
     return lines
 
 
@@ -90,6 +98,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "head": lambda row: f"{row['layer']}.{row['head']}",
     "held out": lambda row: _percent(row["held_out"]),
     "unseen": lambda row: _percent(row["unseen"]),
+    "by hand": lambda row: _percent(row.get("by_hand")),
     "goal": lambda row: "" if row["goal"] is None else f"{100 * row['goal']:.0f}%",
     "untrained": lambda row: _percent(row["untrained"]),
     "offset": lambda row: f"{_percent(row['by_offset'])} ({row['offset']:+d})",
@@ -101,8 +110,8 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
 NOTE = (
     "How often a word's largest weight on another word is on the right one, in the one head (layer.head) that does "
     "best on other sentences. held out: no subject-verb-object combination was in training; unseen: nor were the "
-    "names and nouns. Beside it: the network before training, the best fixed offset, the nearest and the first word"
-    " of the right kind."
+    "names and nouns; by hand: sentences marked by hand before training, and kept out of it. Beside it: the network "
+    "before training, the best fixed offset, the nearest and the first word of the right kind."
 )
 
 
@@ -112,7 +121,7 @@ def relations_lines(rows: Sequence[Row], width: int) -> list[str]:
     Where there is no room for all, each relation has a line to itself above its numbers; where these alone are too wide, the
     rules go, and a last line says so.
     """
-    ranks = {"n": 1, "first": 2, "offset": 3, "nearest": 4, "goal": 5, "untrained": 6}
+    ranks = {"n": 1, "first": 2, "offset": 3, "nearest": 4, "goal": 5, "untrained": 6, "by hand": 7}
     numbers = [Column(name, [cell(row) for row in rows], ranks.get(name)) for name, cell in COLUMNS.items()]
     names = Column("relation", [str(row["relation"]) for row in rows], left=True)
     if len(fitting_columns([names, *numbers], width)) == 1 + len(numbers):

@@ -1,0 +1,60 @@
+"""Sentences marked by hand, and how they, and near copies of them, are kept out of training."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+
+from attnctl.training import phrases
+from attnctl.training.language import function_words
+from attnctl.training.phrases import Link, Sentence
+
+RELATIONS = {
+    "vs": phrases.VERB_SUBJECT, "vp": phrases.PAST_OTHERS, "ov": phrases.OBJECT_VERB, "pn": phrases.PRONOUN,
+    "it": phrases.MEANING, "an": phrases.ADJECTIVE, "dn": phrases.DETERMINER, "pp": phrases.PREPOSITION,
+    "cl": phrases.CLOSING, "in": phrases.INDUCTION,
+}  # fmt: skip
+
+
+@cache
+def marked_sentences() -> tuple[Sentence, ...]:
+    """The sentences of `marked.txt` with their links. Raises ValueError for a line that names a word it does not have."""
+    text = files("attnctl.training").joinpath("marked.txt").read_text(encoding="utf-8")
+    return tuple(_read(line) for line in text.splitlines() if line and not line.startswith("#"))
+
+
+def _read(line: str) -> Sentence:
+    """`the words | relation query>key … ; relation …`; word#2 is the second that is written so."""
+    text, _, marks = line.partition(" | ")
+    words = text.split()
+    links = []
+    for mark in marks.split(" ; "):
+        code, *pairs = mark.split()
+        for pair in pairs:
+            query, key = pair.rsplit(">", 1)
+            links.append(Link(RELATIONS[code], _place(words, query), _place(words, key)))
+    return Sentence(words, links)
+
+
+def _place(words: Sequence[str], name: str) -> int:
+    match = re.fullmatch(r"(.+)#(\d)", name)
+    word, count = (match[1], int(match[2])) if match else (name, 1)
+    places = [at for at, other in enumerate(words) if other == word]
+    if len(places) < count:
+        raise ValueError(f"{' '.join(words)!r} has no {name!r}")
+    return places[count - 1]
+
+
+def content(words: Sequence[str]) -> tuple[str, ...]:
+    """The content words of a sentence in their order, small; of one that has fewer than two, all its words."""
+    small = tuple(word.lower() for word in words)
+    found = tuple(word for word in small if word not in function_words() and word[0].isalpha())
+    return found if len(found) > 1 else small
+
+
+@cache
+def kept_out() -> frozenset[tuple[str, ...]]:
+    """The content words of every sentence that training may not meet."""
+    return frozenset(content(s.words) for s in marked_sentences())

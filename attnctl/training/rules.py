@@ -1,0 +1,90 @@
+"""Rules that need no learning: the best fixed offset, the nearest word of the right kind, the first one.
+
+A head that "finds subjects" may only count positions, so each of its figures stands beside theirs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+
+from attnctl.training import phrases
+from attnctl.training.language import function_words
+from attnctl.training.lexicon import lexicon
+from attnctl.training.phrases import Link, Sentence
+from attnctl.training.tables import words_of
+
+Rule = Callable[[Sentence, int], int]
+
+OPENING = frozenset('([{“‘"')
+PRONOUNS = frozenset(words_of("pronouns"))
+
+
+@cache
+def nouns() -> frozenset[str]:
+    """Nouns, names and pronouns: what a verb's subject, or what a pronoun stands for, can be."""
+    lex = lexicon()
+    found = {form for some in lex.nouns.values() for noun in some for form in (noun.singular, noun.plural) if form}
+    found |= {*lex.names["f"], *lex.names["m"], *lex.surnames, *lex.places, *lex.proper}
+    return frozenset(found - verbs_only() - function_words() | PRONOUNS)
+
+
+@cache
+def verbs_only() -> frozenset[str]:
+    """Verb forms that are no plural or singular of a common noun: those in -ed and -ing, and what is mostly a verb."""
+    lex = lexicon()
+    named = {form for some in lex.nouns.values() for noun in some[:60] for form in (noun.singular, noun.plural) if form}
+    return frozenset({form for verb in lex.verbs for form in verb.forms} - named)
+
+
+@cache
+def verbs() -> frozenset[str]:
+    """Verb forms, the forms of be among them."""
+    return verbs_only() | {"is", "are", "was", "were", "am", "be", "been"}
+
+
+def kind(relation: str) -> Callable[[str], bool]:
+    """Whether a word can be what this relation looks for."""
+    if relation == phrases.OBJECT_VERB:
+        return verbs().__contains__
+    if relation == phrases.PREPOSITION:
+        return lambda word: word in verbs() or is_noun(word)
+    if relation == phrases.CLOSING:
+        return OPENING.__contains__
+    if relation == phrases.INDUCTION:
+        return lambda word: True
+    return is_noun
+
+
+def is_noun(word: str) -> bool:
+    """Whether a word is a noun, a name or a pronoun; a capital makes a name of what is not known."""
+    return word in nouns() or word.lower() in nouns() or (word[:1].isupper() and word.lower() not in function_words())
+
+
+def places(relation: str, sentence: Sentence, query: int) -> Sequence[int]:
+    """Where such words stand on the side that the relation looks to, the nearest first; [-1] where there is none."""
+    wanted, n = kind(relation), len(sentence.words)
+    after, before = range(query + 1, n), range(query - 1, -1, -1)
+    if relation == phrases.DETERMINER:
+        sides = [*after]
+    elif relation == phrases.ADJECTIVE:
+        sides = sorted([*before, *after], key=lambda at: (abs(at - query), at < query))
+    else:
+        sides = [*before]
+    return [at for at in sides if wanted(sentence.words[at])] or [-1]
+
+
+def nearest(relation: str) -> Rule:
+    """The nearest word of the right kind."""
+    return lambda sentence, query: places(relation, sentence, query)[0]
+
+
+def first(relation: str) -> Rule:
+    """The first word of the right kind."""
+    return lambda sentence, query: min(places(relation, sentence, query))
+
+
+def best_offset(links: Iterable[Link]) -> int:
+    """The distance that fits these links most often."""
+    return Counter(link.key - link.query for link in links).most_common(1)[0][0]
