@@ -55,9 +55,9 @@ def model(
 
 def _trained(name: str) -> Path | None:
     """The file of a bundled model, of a run, or of weights; None for anything else."""
-    if name in ("demo", "demo-masked"):
-        from attnctl.models.builtin.bundled import path_of
+    from attnctl.models.builtin.bundled import BUNDLED, path_of
 
+    if name in BUNDLED:
         return path_of(name)
     path = Path(name) / "weights.safetensors" if Path(name).is_dir() else Path(name)
     return path if path.suffix == ".safetensors" and path.is_file() else None

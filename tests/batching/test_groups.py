@@ -61,7 +61,7 @@ def test_other_libraries_read_the_table(run: Run, tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     run("batch", sentences(tmp_path / "in.txt", 9), "-o", tmp_path / "out", "--format", "parquet", "--jobs", "1")
     frame = pandas.read_parquet(tmp_path / "out" / "traces.parquet")
-    assert len(frame) == 8 * 4 and np.stack(frame["weights"][0]).sum(-1) == pytest.approx(1)
+    assert len(frame) == 8 * 12 and np.stack(frame["weights"][0]).sum(-1) == pytest.approx(1)
 
 
 def test_statistics_are_those_of_the_texts_one_by_one(run: Run, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_statistics_are_those_of_the_texts_one_by_one(run: Run, tmp_path: Path) 
         found = list(csv.DictReader(table))
     assert {row["measure"] for row in found} >= {"entropy", "previous", "distance", "rank"}
     for row in found:
-        values = [facts[int(row["head"])][row["measure"]] for facts in known]
+        values = [facts[6 * int(row["layer"]) + int(row["head"])][row["measure"]] for facts in known]
         values = [value for value in values if value is not None]
         assert int(row["n"]) == len(values)
         assert float(row["mean"]) == pytest.approx(statistics.fmean(values), rel=1e-5)
@@ -124,7 +124,7 @@ def test_a_tile_shows_the_weights() -> None:
 
 def test_pages_and_their_pdf_hold_the_same_pixels(run: Run, tmp_path: Path) -> None:
     file = sentences(tmp_path / "in.txt", 60)
-    args = ("--format", "contact-sheet", "--head", "1", "--jobs", "1")
+    args = ("--format", "contact-sheet", "--layer", "1", "--head", "1", "--jobs", "1")
     assert run("batch", file, "-o", tmp_path / "out", *args).code == 3
     pages = sorted((tmp_path / "out" / "contact-sheet").iterdir())
     assert [page.name for page in pages] == ["0000000-001.png", "0000000-002.png"]  # 59 grids, 40 a page

@@ -110,7 +110,7 @@ def test_edges_of_the_watched_query_and_what_it_loses(run: Callable[..., Any]) -
         ((TEXT, "--target", "quux"), 2, "the vocabulary of demo has no such word"),
         ((TEXT, "--target", ""), 2, "one word"),
         ((TEXT, "--against", "quux"), 2, "has no such word"),
-        ((TEXT, "--edge", "Alice→eat"), 2, "looks into the future"),
+        ((TEXT, "--edge", "Alice→eat", "--model", "demo-causal"), 2, "looks into the future"),
         ((TEXT, "--edge", "eat"), 2, "it reads QUERY→KEY"),
         ((TEXT, "--edge", "eat→pizza"), 2, "no token"),
         ((TEXT, "--how", "half"), 2, "it is zero, mean, resample"),

@@ -9,17 +9,23 @@ from typing import Any
 from attnctl.models.builtin.stack import Stack
 from attnctl.models.builtin.weights import open_weights
 
+BUNDLED = {
+    "demo": "demo",
+    "demo-causal": "demo-causal",
+    "demo-masked": "demo",
+}  # name → file; demo-masked is its old name
+
 
 def path_of(name: str) -> Path:
     """Where the bundled weights of `name` lie."""
-    return Path(str(files("attnctl.models.builtin"))) / f"{name}.safetensors"
+    return Path(str(files("attnctl.models.builtin"))) / f"{BUNDLED[name]}.safetensors"
 
 
 def open_demo(**options: Any) -> Stack:
-    """`demo`: the next word, each word seeing those before it."""
+    """`demo`: masked words, each word seeing all others."""
     return open_weights(path=str(path_of("demo")), name="demo", kind="demo", **options)
 
 
-def open_demo_masked(**options: Any) -> Stack:
-    """`demo-masked`: a masked word, each word seeing all others."""
-    return open_weights(path=str(path_of("demo-masked")), name="demo-masked", kind="demo", **options)
+def open_demo_causal(**options: Any) -> Stack:
+    """`demo-causal`: the next word, each word seeing those before it."""
+    return open_weights(path=str(path_of("demo-causal")), name="demo-causal", kind="demo", **options)

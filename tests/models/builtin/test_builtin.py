@@ -247,16 +247,18 @@ def test_the_journey_sample() -> None:
 
 
 def test_predictions_where_they_are_asked_for() -> None:
-    trace = attend("Alice will eat pizza", "demo")
+    trace = attend("Alice will eat pizza", "demo-causal")
     assert {p.position for p in trace.predictions} == {3}
-    after_eat = attend("Alice will eat pizza", "demo", predict="eat").predictions
-    assert {p.position for p in after_eat} == {2} and "pizza" in [p.text for p in after_eat]
+    after_eat = attend("Alice will eat pizza", "demo-causal", predict="eat").predictions
+    assert {p.position for p in after_eat} == {2}
     # a causal model has not seen what follows: the same words, whether or not they are there
-    blank = attend("Alice will eat ____", "demo").predictions
+    blank = attend("Alice will eat ____", "demo-causal").predictions
     assert [p.text for p in blank] == [p.text for p in after_eat]
     np.testing.assert_allclose([p.probability for p in blank], [p.probability for p in after_eat], atol=1e-6)
-    assert {p.position for p in attend("Alice will eat pizza", "demo", predict="all").predictions} == {0, 1, 2, 3}
-    filled = attend("Alice will ____ pizza", "demo-masked").predictions
-    assert {p.position for p in filled} == {2} and filled[0].text == "eat"
+    everywhere = attend("Alice will eat pizza", "demo-causal", predict="all").predictions
+    assert {p.position for p in everywhere} == {0, 1, 2, 3}
+    assert not attend("Alice will eat pizza", "demo").predictions  # nothing is left out that it could fill in
+    assert {p.position for p in attend("she drinks hot ____", "demo").predictions} == {3}
+    assert attend("Alice eats", "demo-masked").model.name == "demo"
     with pytest.raises(UsageError, match="no unembedding"):
         attend("a b", predict="a")
