@@ -175,7 +175,7 @@ def test_a_file_that_went_missing_is_made_again(run: Run, three: str, tmp_path: 
         (("{three}", "--format", "gif", "-o", "{dir}/o"), 2, "json, npz, parquet, png"),
         (("{three}", "--input", "xml"), 2, "text, jsonl, csv"),
         (("{three}", "--model", "nowhere"), 2, "no model 'nowhere'"),
-        (("{three}", "--head", "4"), 2, "no head 4 in demo"),
+        (("{three}", "--head", "6"), 2, "no head 6 in demo"),
         (("{three}", "--cmap", "virids", "--format", "png", "-o", "{dir}/o"), 2, "did you mean viridis"),
         (("{three}", "--size", "big", "--format", "png", "-o", "{dir}/o"), 2, "WIDTHxHEIGHT"),
         (("{three}", "-o", "{dir}/traces.jsonl"), 2, "a batch writes a folder"),

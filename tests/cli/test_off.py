@@ -23,7 +23,7 @@ def off(run: Callable[..., Any]) -> str:
 
 def test_the_prediction_is_that_of_ablate(run: Callable[..., Any], off: str) -> None:
     best = run("ablate", TEXT, "--json").json["heads"][0]["best"]
-    trace = run("explain", TEXT, "--json", "--off", off).json
+    trace = run("explain", TEXT, "--json", "--off", off, "--predict", "eat").json
     assert trace["predictions"][0]["text"] == best["text"]
     assert trace["predictions"][0]["probability"] == pytest.approx(best["probability"], rel=1e-5)
     assert trace["model"]["name"] == f"demo without {off}"
@@ -38,12 +38,12 @@ def test_every_command_that_runs_a_model_takes_it(run: Callable[..., Any], comma
 
 
 def test_compare_of_without_and_with(run: Callable[..., Any], off: str) -> None:
-    result = run("compare", "demo", "demo", TEXT, "--off", off)
+    result = run("compare", "demo-causal", "demo-causal", TEXT, "--off", off)
     assert result.code == 0
-    assert f"B  demo without {off}" in result.out
+    assert f"B  demo-causal without {off}" in result.out
     first, second = result.err.splitlines()[:2]
-    assert first.startswith("attnctl: note: demo goes on with")
-    assert second.startswith(f"attnctl: note: demo without {off} goes on with")
+    assert first.startswith("attnctl: note: demo-causal goes on with")
+    assert second.startswith(f"attnctl: note: demo-causal without {off} goes on with")
 
 
 def test_view_and_batch(run: Callable[..., Any], off: str, tmp_path: Any) -> None:
