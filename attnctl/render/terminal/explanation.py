@@ -250,8 +250,9 @@ class Explanation:
         for part in Text(f"{place}{line}.").wrap(self._console, width):
             yield Text(part.plain.rstrip(), style=f"bold {ACCENT}")
 
-        for part in Text(self._conclusion(layer)).wrap(self._console, width):
-            yield Text(part.plain.rstrip(), style=DIM)
+        if conclusion := self._conclusion(layer):
+            for part in Text(conclusion).wrap(self._console, width):
+                yield Text(part.plain.rstrip(), style=DIM)
 
     def _guess(self) -> str | None:
         """What is said instead of shares where the model knows too few of the words to read the sentence; else None."""
