@@ -119,6 +119,14 @@ RUDE = set(
 )
 
 
+HEADER = """\
+# The words of the grammar, their forms and classes: made by tools/build_lexicon.py.
+# Which words: by the frequency list of wordfreq (Robyn Speer and others), CC BY-SA 4.0; this list of words is under that licence.
+# Forms: LemmInflect (Brad Jascob), MIT. First and last names: United States census of 1990, public domain.
+# Classes: WordNet 3.1, Copyright 2011 by Princeton University, all rights reserved. THIS SOFTWARE AND DATABASE IS PROVIDED
+# \"AS IS\" AND PRINCETON UNIVERSITY MAKES NO REPRESENTATIONS OR WARRANTIES, EXPRESS OR IMPLIED.
+"""
+
 PLURAL_ONLY = ("scissors", "trousers", "pants", "jeans", "shorts", "stairs", "thanks", "clothes")
 
 
@@ -356,7 +364,7 @@ def main(dictionary: str, people: str) -> None:
         covered |= {w.lower() for w in row.split()[1:6]}
     rest = [w for w in wordfreq.top_n_list("en", 5200) if w not in covered | RUDE and re.fullmatch(r"[a-z]+", w)]
     out += [f"other {w}" for w in rest]
-    print("\n".join(out))
+    print(HEADER + "\n".join(out))
 
 
 if __name__ == "__main__":
