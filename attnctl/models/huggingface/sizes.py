@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -176,8 +177,8 @@ def _of_configuration(settings: dict[str, Any], name: str, source: str) -> Sizes
     d_k = d_k or d_model // heads
     kind = settings.get("model_type", "unknown")
     window = _unless_0(settings, "sliding_window") if settings.get("use_sliding_window", True) else None
-    types = layer_types(settings, layers)
-    layers = sum(1 for said in types if said != OTHER)
+    counts = layer_counts(settings, layers)
+    layers = counts[FULL] + counts[WINDOWED]
     if not layers:
         raise AttnctlError(f"{name} has no layers of softmax attention, by its configuration")
     cached = 0 if kind in ENCODERS and not settings.get("is_decoder") else layers
@@ -199,7 +200,7 @@ def _of_configuration(settings: dict[str, Any], name: str, source: str) -> Sizes
         window,
         latent,
         source,
-        types.count(WINDOWED) if window is not None and cached else 0,
+        counts[WINDOWED] if window is not None and cached else 0,
         bool(settings.get("attn_output_gate", kind in GATED)),
     )
 
@@ -212,26 +213,30 @@ GATED = frozenset(
 PATTERNS = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "cohere2": 4}
 
 
-def layer_types(settings: dict[str, Any], layers: int) -> list[str]:
-    """What each layer is: attention to a window, to all, or something else (convolution, recurrence, linear attention)."""
+def layer_counts(settings: dict[str, Any], layers: int) -> Counter[str]:
+    """How many layers attend to a window, to all, or do something else (convolution, recurrence, linear attention)."""
     for name in ("layer_types", "layers_block_type"):
         said = settings.get(name)
         if isinstance(said, list) and said:
-            return [_type(str(kind)) for kind in said]
+            return Counter(_type(str(kind)) for kind in said)
     if isinstance(period := settings.get("attn_layer_period"), int) and period > 0:
         offset = settings.get("attn_layer_offset", 0)
-        return [FULL if at % period == offset else OTHER for at in range(layers)]
+        full = len(range(offset, layers, period)) if 0 <= offset < period else 0
+        return Counter({FULL: full, OTHER: layers - full})
     if isinstance(blocks := settings.get("block_types"), list) and blocks:
-        return [_type(str(blocks[at % len(blocks)])) for at in range(layers)]
+        whole, rest = divmod(layers, len(blocks))
+        kinds = Counter({kind: whole * count for kind, count in Counter(map(_type, map(str, blocks))).items()})
+        return kinds + Counter(_type(str(kind)) for kind in blocks[:rest])
     if isinstance(places := settings.get("attn_layer_indices"), list) and places:
-        return [FULL if at in places else OTHER for at in range(layers)]
+        full = sum(1 for at in set(places) if 0 <= at < layers)
+        return Counter({FULL: full, OTHER: layers - full})
     if _unless_0(settings, "sliding_window") is None or not settings.get("use_sliding_window", True):
-        return [FULL] * layers
+        return Counter({FULL: layers})
     pattern = settings.get("sliding_window_pattern") or PATTERNS.get(str(settings.get("model_type")))
     if isinstance(pattern, int) and pattern > 0:
-        return [FULL if (at + 1) % pattern == 0 else WINDOWED for at in range(layers)]
-    first = settings.get("max_window_layers") or 0  # Qwen 2: the layers below have none
-    return [WINDOWED if at >= first else FULL for at in range(layers)]
+        return Counter({FULL: layers // pattern, WINDOWED: layers - layers // pattern})
+    first = min(settings.get("max_window_layers") or 0, layers)  # Qwen 2: the layers below have none
+    return Counter({FULL: first, WINDOWED: layers - first})
 
 
 def _type(kind: str) -> str:
