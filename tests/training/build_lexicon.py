@@ -1,6 +1,6 @@
 """Make `attnctl/training/words.txt` again: the words of the grammar, their forms and their classes.
 
-    python tools/build_lexicon.py WORDNET_DICT NAMES_FOLDER > attnctl/training/words.txt
+    python tests/training/build_lexicon.py WORDNET_DICT NAMES_FOLDER > attnctl/training/words.txt
 
 It needs `wordfreq` and `lemminflect`, the files of WordNet (`data.noun`, `index.noun`, …) and the lists of first and last
 names of the United States census of 1990 (`dist.female.first`, …). What it writes is sorted, one entry a line.
