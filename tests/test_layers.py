@@ -79,3 +79,38 @@ def test_models_and_renderers_never_meet() -> None:
         if area(path) in ("models", "render"):
             other = {"models": "render", "render": "models"}[area(path)]
             assert other not in imports(path), path
+
+
+def test_no_import_rings() -> None:
+    """No module leads back to itself, imports inside functions counted."""
+    modules = {
+        ".".join(("attnctl", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
+        for path in FILES
+    }
+    graph: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        tree = ast.parse(path.read_text())
+        typing_only = {
+            id(inner)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+            for inner in ast.walk(node)
+        }
+        found = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and id(node) not in typing_only and node.module:
+                for alias in node.names:
+                    inner = f"{node.module}.{alias.name}"
+                    found.add(inner if inner in modules else node.module)
+        graph[name] = (found & modules.keys()) - {name}
+    done: set[str] = set()
+
+    def walk(name: str, way: tuple[str, ...]) -> None:
+        assert name not in way, " → ".join((*way[way.index(name) :], name))
+        if name not in done:
+            for other in sorted(graph[name]):
+                walk(other, (*way, name))
+            done.add(name)
+
+    for name in graph:
+        walk(name, ())

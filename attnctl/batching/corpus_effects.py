@@ -22,7 +22,8 @@ def of_item(model: Any, item: Item, layers: list[int] | None, heads: list[int] |
     trace: its numbers are computed already.
     """
     from attnctl.models.watching import watched_text
-    from attnctl.readings.ablation import Ask, measure
+    from attnctl.readings.ablation import Ask
+    from attnctl.readings.effect_sweep import measure
     from attnctl.tokens import checked
 
     if item.trace is not None:

@@ -41,7 +41,8 @@ def measured(
     """The effects over a text, as the options of `attnctl ablate` ask. Raises UsageError for what does not go together."""
     from attnctl.interventions import Intervention
     from attnctl.models.watching import by_cross_attention, references, watched_text
-    from attnctl.readings.ablation import Ask, measure
+    from attnctl.readings.ablation import Ask
+    from attnctl.readings.effect_sweep import measure
     from attnctl.tokens import checked
 
     _check(how, reference, edges, edge, spans, answer, approximate)

@@ -60,7 +60,8 @@ def with_removal(asked: list[Question], model: Any, text: str, seed: int) -> lis
     import random
 
     from attnctl.models.watching import watched_text
-    from attnctl.readings.ablation import Ask, measure
+    from attnctl.readings.ablation import Ask
+    from attnctl.readings.effect_sweep import measure
     from attnctl.readings.removal_question import removal_question
 
     if model.info.kind in ("checkpoint", "matrix") or getattr(model, "unembedding", None) is None:

@@ -124,7 +124,8 @@ def effects_of(source: Source, shown: Trace | Overview, query: str | None) -> di
     """
     from attnctl.formats.effects_json import effects_document
     from attnctl.models.watching import watched_text
-    from attnctl.readings.ablation import Ask, measure
+    from attnctl.readings.ablation import Ask
+    from attnctl.readings.effect_sweep import measure
     from attnctl.readings.trace import Trace
     from attnctl.sources import TextSource
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.interventions import Cut, Intervention
+from attnctl.interventions import Intervention
 from attnctl.readings.contributions import Contributions
-from attnctl.readings.effects import EdgeEffect, Effect, Effects, HeadEffect, Outcome, SpanEffect, Word
+from attnctl.readings.effects import Effect, Effects, HeadEffect, Outcome, Word
 from attnctl.readings.rank_correlation import kendall_tau
 from attnctl.readings.trace import ModelInfo
 from attnctl.tokens import Token
@@ -96,38 +96,6 @@ class Ask:
 Tick = Callable[[int, int], None]  # how many are done, of how many
 
 
-def measure(watched: Watched, ask: Ask, tick: Tick = lambda done, of: None) -> Effects:
-    """Everything asked for, over one text. Raises UsageError and AttnctlError in one line for what cannot be."""
-    gauge = Gauge.of(watched, ask)
-    found = baseline_of(watched, ask, gauge)
-    if ask.approximate:
-        from attnctl.readings.approximation import approximated
-
-        return approximated(found, watched, ask, gauge, tick)
-    jobs = chosen_heads(watched, ask) if ask.sweep_heads else []
-    edges, spans = _edges(watched, ask), _spans(watched, ask)
-    changes = [
-        *(watched.base.with_head(*place) for place in jobs),
-        *(cuts for *_, cuts in edges),
-        *(c for *_, c in spans),
-    ]
-    effects: list[Effect] = []
-    for effect in gauge.effects(changes):
-        effects.append(effect)
-        tick(len(effects), len(changes))
-    if jobs:
-        found = with_heads(found, watched, jobs, effects[: len(jobs)])
-    rest = effects[len(jobs) :]
-    return replace(
-        found,
-        edges=tuple(EdgeEffect(query, key, effect) for (query, key, _), effect in zip(edges, rest, strict=False)),
-        spans=tuple(
-            SpanEffect(name, start, end, effect)
-            for (name, start, end, _), effect in zip(spans, rest[len(edges) :], strict=True)
-        ),
-    )
-
-
 def baseline_of(watched: Watched, ask: Ask, gauge: Gauge) -> Effects:
     """The prediction as it stands; nothing measured yet."""
     return Effects(
@@ -185,38 +153,6 @@ def chosen_heads(watched: Watched, ask: Ask) -> list[tuple[int, int]]:
     if not jobs:
         raise UsageError(f"{watched.info.name} has no such heads to switch off")
     return jobs
-
-
-def _edges(watched: Watched, ask: Ask) -> list[tuple[int, int | None, Intervention]]:
-    """(query, key, what to cut): each edge by itself, and all those that are named together."""
-    pairs = list(ask.edges)
-    if ask.every_edge:
-        row = np.max([weights.max(axis=0) for weights in watched.looks().values()], axis=0)  # (n_k,)
-        pairs += [(watched.query, key) for key in range(len(row)) if row[key] > 0]
-    square = watched.key_tokens is None
-    for query, key in pairs:
-        if square and watched.info.causal and key > query:
-            one, other = watched.tokens[query].text, watched.tokens[key].text
-            raise UsageError(f"no edge {one!r} → {other!r}: it looks into the future, which {watched.info.name} hides")
-    cuts = [(query, key, _cut(ask, (key,), (query,))) for query, key in pairs]
-    found: list[tuple[int, int | None, Intervention]] = [(q, k, watched.base.with_cuts(cut)) for q, k, cut in cuts]
-    if len(ask.edges) > 1:
-        together = [cut for *_, cut in cuts[: len(ask.edges)]]
-        found.append((ask.edges[0][0], None, watched.base.with_cuts(*together)))
-    return found
-
-
-def _spans(watched: Watched, ask: Ask) -> list[tuple[str, int, int, Intervention]]:
-    queries = (watched.query,) if ask.only_answer or watched.key_tokens is not None else None
-    return [
-        (name, tokens[0], tokens[-1] + 1, watched.base.with_cuts(_cut(ask, tokens, queries)))
-        for name, tokens in ask.spans
-    ]
-
-
-def _cut(ask: Ask, keys: tuple[int, ...], queries: tuple[int, ...] | None) -> Cut:
-    layers = None if ask.layers is None else frozenset(ask.layers)
-    return Cut(keys, queries, layers, None if ask.heads is None else frozenset(ask.heads))
 
 
 # --- one prediction under many interventions ---------------------------------------------------------------------

@@ -11,7 +11,8 @@ from attnctl.interventions import Intervention
 from attnctl.models.huggingface.attention_interface import architecture
 from attnctl.models.huggingface.network import info_of
 from attnctl.models.huggingface.watched import WatchedNetwork, check_switchable
-from attnctl.readings.ablation import Ask, measure
+from attnctl.readings.ablation import Ask
+from attnctl.readings.effect_sweep import measure
 from attnctl.readings.effects import Effects, Word
 from attnctl.selection import chosen
 from attnctl.tokens import Token
