@@ -30,7 +30,7 @@ def sources(
     ] = None,
     budget: Annotated[
         int, typer.Option("--budget", help="Forwards: every part is left out alone up to so many, above it groups are.")
-    ] = 32,
+    ] = 20,
     remove: Annotated[bool, typer.Option("--remove", help="Render the prompt without each part, too.")] = False,
     top: Annotated[int | None, typer.Option("--top", help="Only so many parts.", show_default=False)] = None,
     json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,

@@ -22,6 +22,7 @@ TEMPLATE, SINK = "(template)", "(first token)"
 
 # A group of parts that moves the answer by less, in nats, is not split: no part in it was found to matter
 NEGLIGIBLE = 0.02
+SETTLED = 3  # parts that each weigh more than any group left: the search is over
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,8 @@ def search(count: int, measure: Measure, budget: int) -> Iterator[Found]:
     """What each of `count` parts does, within `budget` measurements; yields what is known after each of them.
 
     With enough of a budget every part is left out alone. Else groups of neighbours are, and the one that changes the
-    answer most is split in two first; a group whose parts together change it by less than NEGLIGIBLE is not split.
+    answer most is split in two first. A group whose parts together change it by less than NEGLIGIBLE is not split, and none
+    is once SETTLED parts each change it more than the largest group left.
     """
     found = Found()
 
@@ -220,7 +222,8 @@ def search(count: int, measure: Measure, budget: int) -> Iterator[Found]:
     waiting = [(-float("inf"), whole)]
     while waiting and found.measured + 2 <= budget:
         size, group = heapq.heappop(waiting)
-        if -size < NEGLIGIBLE:
+        singles = sorted((abs(float(found.changes[at].sum())) for at in found.alone), reverse=True)
+        if -size < NEGLIGIBLE or (len(singles) >= SETTLED and -size < singles[SETTLED - 1]):
             break
         middle = len(group) // 2
         for half in (group[middle:], group[:middle]):

@@ -85,3 +85,12 @@ def test_parts_of_two_messages_with_the_same_names() -> None:
     text = f"{TEXT} {TEXT}"
     both = (("0 user", 0, len(TEXT)), ("2 user", len(TEXT) + 1, len(text)))
     assert names(text, None, both)[:1] == ["0 user: one"] and names(text, None, both)[-1] == "2 user: three"
+
+
+def test_the_search_ends_when_the_first_three_are_settled() -> None:
+    effects = [0.0] * 60
+    for at, size in ((5, 4.0), (23, 3.0), (47, 2.0), (11, 0.3), (58, 0.2)):
+        effects[at] = -size
+    last = found(effects, 60 - 1)
+    assert last.alone >= {5, 23, 47} and last.measured < 36
+    assert found(effects, 60).measured == 60

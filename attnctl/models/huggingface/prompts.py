@@ -54,7 +54,7 @@ class SourceSearch:
     kind: str | None = None  # of the parts, as --spans
     answer: str | None = None  # None: the model's own, greedily
     most: int = ANSWER  # tokens of an answer of its own
-    budget: int = 32  # forwards
+    budget: int = 20  # forwards
 
     def __post_init__(self) -> None:
         self.tokens = prompt_tokens(self.model, self.prompt.text)
@@ -116,8 +116,8 @@ class SourceSearch:
         groups = len(known) - len(self.found.alone)
         if groups:
             notes.append(
-                f"{groups} parts were not measured alone: together with their neighbours they do not matter, or the "
-                "--budget was spent."
+                f"{groups} parts were not measured alone, only with their neighbours: together they matter less than the "
+                "parts listed first, or the --budget was spent."
             )
         return AnswerSources(
             prompt=self.prompt.text,

@@ -42,7 +42,10 @@ def _table(found: AnswerSources) -> str:
         after = share(found.log_probability + one.matters) if one.alone else "·"
         cells = f"<td class=name title='{_safe(one.part.name)}'>{_safe(one.part.name)}<td class=n>{percent(one.looks)}"
         cells += f"<td><span class='bar looks' style='width:{6 * one.looks / most:.2f}rem'></span>"
-        cells += f"<td class=n>{nats(one.writes)}" * writes + f"<td class=n>{nats(one.matters) if one.alone else '≈ 0'}"
+        cells += (
+            f"<td class=n>{nats(one.writes)}" * writes
+            + f"<td class=n>{nats(one.matters) if one.alone else 'with others'}"
+        )
         cells += f"<td><span class='bar {side}' style='width:{width:.2f}rem'></span>"
         cells += f"<td class=n>{nats(one.removed)}" * removed + f"<td class=n>{after}"
         rows.append(f"<tr data-part={at}>{cells}</tr>")

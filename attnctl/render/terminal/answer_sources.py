@@ -70,7 +70,7 @@ class AnswerTable:
             columns.append(("", [f"{bar(part.looks / most, BAR):{BAR}}" for part in parts], ""))
         if any(part.writes is not None for part in parts):
             columns.append(("writes", [nats(part.writes) for part in parts], ""))
-        columns.append(("matters", [nats(part.matters) if part.alone else "≈ 0" for part in parts], ""))
+        columns.append(("matters", [nats(part.matters) if part.alone else "with others" for part in parts], ""))
         if bars:
             lengths = [abs(part.matters) / worst if part.alone else 0 for part in parts]
             columns.append(("", [f"{bar(length, BAR):{BAR}}" for length in lengths], ACCENT))
