@@ -42,9 +42,8 @@ def sources(
 ) -> None:
     """Tell which part of a prompt an answer came from: what is looked at, and what matters.
 
-    looks: the part's share of the answer's attention, over all heads and layers. writes: what the part adds to the
-    answer's log-probability along the residual stream. matters: how that log-probability changes, in nats, where nothing
-    behind the part can see it.
+    looks: the part's share of the answer's attention, over all heads and layers. matters: how the answer's log-probability
+    changes, in nats, where nothing behind the part can see it.
     """
     form = _form(output, json)
     from attnctl.cli.prompts import prompt_of

@@ -10,17 +10,16 @@ INPUT, WORK = "What goes in", "How the work is done"
 GROUPS: dict[str, tuple[str, ...]] = {
     LOOK: (
         "layer", "head", "query", "steps", "top", "by", "spans", "rows", "columns", "pool", "drop", "renormalise",
-        "words", "measure", "probe", "check", "story", "watch", "kind", "questions", "count", "sentences", "explain",
+        "words", "measure", "probe", "check", "story", "watch", "count", "sentences", "explain",
         "against", "how", "reference", "edges", "edge", "last_only", "off", "pooled", "approximate", "effects", "census",
         "relations", "subtypes", "least", "untrained", "remove",
     ),
     INPUT: (
-        "input", "input_form", "column", "id_column", "max_tokens", "objective", "resume", "lr", "needle",
+        "input_form", "column", "id_column", "max_tokens", "objective", "resume", "lr", "needle",
         "question", "expect", "haystack", "lengths", "depths",
     ),
     SHOW: (
         "precision", "cmap", "size", "dpi", "title", "values", "log", "font_size", "vmin", "vmax", "no_colorbar",
-        "numbers",
     ),
     MODEL: (
         "file", "tokens", "model", "run", "tokenizer", "embeddings", "qkv", "predict", "seed", "device", "chat", "answer",
@@ -39,7 +38,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "jobs", "batch_size", "engine", "address", "gpus_per_worker", "strict", "budget", "switch_off",
     ),
     OUTPUT: (
-        "json", "csv", "output", "format", "formats", "parameters", "no_open", "setting", "unset", "show", "path",
+        "json", "csv", "output", "formats", "parameters", "no_open", "setting", "unset", "show", "path",
         "quiet", "write_corpus", "help",
     ),
 }  # fmt: skip
@@ -82,8 +81,8 @@ METAVARS = {
     "cmap": "MAP", "size": "WxH", "file": "FILE", "tokens": "TOKENS", "model": "MODEL", "run": "FOLDER",
     "tokenizer": "words|chars|FILE", "embeddings": "FILE", "qkv": "FILE", "predict": "TOKEN|all", "device": "DEVICE",
     "scale": "auto|none|X", "positions": "KIND", "rope_pairs": "half|interleaved", "attention": "KIND",
-    "dtype": "TYPE", "output": "FILE", "format": "FORMATS", "formats": "FORMATS", "input_form": "FORMAT",
-    "setting": "NAME=VALUE", "unset": "NAME", "input": "FORMAT", "column": "NAME", "id_column": "NAME",
+    "dtype": "TYPE", "output": "FILE", "formats": "FORMATS", "input_form": "FORMAT",
+    "setting": "NAME=VALUE", "unset": "NAME", "column": "NAME", "id_column": "NAME",
     "engine": "local|ray", "census": "FILE", "relations": "FILE", "write_corpus": "FILE", "address": "ADDRESS",
     "objective": "OBJECTIVE",
 }  # fmt: skip

@@ -182,7 +182,6 @@ def sources_schema() -> Schema:
         "start": {**INDEX, "description": "First character of the rendered prompt."},
         "end": {**INDEX, "description": "One past the last."},
         "looks": {**SHARE, "description": "Share of the answer's attention, over all heads and layers."},
-        "writes": {"type": "number", "description": "Direct contribution to the answer's log-probability, nats."},
         "matters": {**change, "description": f"{change['description']} Nothing behind the part can see it."},
         "removed": {**change, "description": f"{change['description']} The prompt is rendered without the part."},
         "alone": {
@@ -217,7 +216,7 @@ def sources_schema() -> Schema:
         "forwards": {**INDEX, "description": "Passes through the network beside the first."},
         "notes": list_schema(TEXT),
     }
-    said = "Which part of a prompt an answer came from: what is looked at, what writes, what matters."
+    said = "Which part of a prompt an answer came from: what is looked at, and what matters."
     return document_schema(
         "sources", said, object_schema(properties, [name for name in properties if name != "id"]), {}
     )

@@ -39,11 +39,10 @@ class PromptPart:
 class PartSource:
     """What one part does for the answer.
 
-    `looks` is the share of the answer's attention that goes to the part, over all heads and layers; `writes` its direct
-    contribution to the answer's log-probability, nats; `matters` the change of that log-probability, after minus before,
-    where nothing behind the part can see it; `removed` the change where the prompt is rendered without it. `tokens` is
-    `matters` for each token of the answer. Where `alone` is false, the part was measured in a group of parts that together
-    do not matter: the numbers are the group's.
+    `looks` is the share of the answer's attention that goes to the part, over all heads and layers; `matters` the change of
+    the answer's log-probability, after minus before, nats, where nothing behind the part can see it; `removed` the change
+    where the prompt is rendered without it. `tokens` is `matters` for each token of the answer. Where `alone` is false, the
+    part was measured only in a group of neighbours: the numbers are the group's.
     """
 
     part: PromptPart
@@ -51,7 +50,6 @@ class PartSource:
     matters: float
     tokens: Floats  # (m,)
     alone: bool = True
-    writes: float | None = None
     removed: float | None = None
 
 
@@ -79,15 +77,13 @@ class AnswerSources:
         return float(self.log_probabilities.sum())
 
     def agreement(self) -> dict[str, float]:
-        """Kendall's τ over parts between what is looked at, what writes, and what matters; only where it is defined."""
+        """Kendall's τ over parts between what is looked at and what matters; only where it is defined."""
         from attnctl.readings.rank_correlation import kendall_tau
 
         columns: dict[str, list[float]] = {
             "looks": [part.looks for part in self.parts],
             "matters": [-part.matters for part in self.parts],
         }
-        if all(part.writes is not None for part in self.parts):
-            columns["writes"] = [part.writes or 0.0 for part in self.parts]
         if all(part.removed is not None for part in self.parts):
             columns["removed"] = [-(part.removed or 0.0) for part in self.parts]
         names = list(columns)

@@ -32,8 +32,8 @@ def page(found: AnswerSources) -> str:
 def _table(found: AnswerSources) -> str:
     most = max((one.looks for one in found.parts), default=0) or 1
     worst = max((abs(one.matters) for one in found.parts), default=0) or 1
-    writes, removed = (any(getattr(one, name) is not None for one in found.parts) for name in ("writes", "removed"))
-    head = "<th>part<th class=n>looks<th>" + "<th class=n>writes" * writes + "<th class=n>matters<th>"
+    removed = any(one.removed is not None for one in found.parts)
+    head = "<th>part<th class=n>looks<th><th class=n>matters<th>"
     head += "<th class=n>removed" * removed + "<th class=n>without it"
     rows = []
     for at, one in enumerate(found.parts):
@@ -42,10 +42,7 @@ def _table(found: AnswerSources) -> str:
         after = share(found.log_probability + one.matters) if one.alone else "·"
         cells = f"<td class=name title='{_safe(one.part.name)}'>{_safe(one.part.name)}<td class=n>{percent(one.looks)}"
         cells += f"<td><span class='bar looks' style='width:{6 * one.looks / most:.2f}rem'></span>"
-        cells += (
-            f"<td class=n>{nats(one.writes)}" * writes
-            + f"<td class=n>{nats(one.matters) if one.alone else 'with others'}"
-        )
+        cells += f"<td class=n>{nats(one.matters) if one.alone else 'with others'}"
         cells += f"<td><span class='bar {side}' style='width:{width:.2f}rem'></span>"
         cells += f"<td class=n>{nats(one.removed)}" * removed + f"<td class=n>{after}"
         rows.append(f"<tr data-part={at}>{cells}</tr>")

@@ -1,4 +1,4 @@
-"""Where an answer came from, as a table: what each part of the prompt is looked at, writes, and matters."""
+"""Where an answer came from, as a table: how much each part of the prompt is looked at, and matters."""
 
 from __future__ import annotations
 
@@ -68,8 +68,6 @@ class AnswerTable:
         columns = [("looks", [percent(part.looks) for part in parts], "")]
         if bars:
             columns.append(("", [f"{bar(part.looks / most, BAR):{BAR}}" for part in parts], ""))
-        if any(part.writes is not None for part in parts):
-            columns.append(("writes", [nats(part.writes) for part in parts], ""))
         columns.append(("matters", [nats(part.matters) if part.alone else "with others" for part in parts], ""))
         if bars:
             lengths = [abs(part.matters) / worst if part.alone else 0 for part in parts]
@@ -152,14 +150,13 @@ def nats(value: float | None) -> str:
 
 def plain_table(found: AnswerSources) -> Sequence[str]:
     """The same for a pipe: tab-separated, one line a part."""
-    lines = ["part\tstart\tend\tlooks\twrites\tmatters\tremoved\talone"]
+    lines = ["part\tstart\tend\tlooks\tmatters\tremoved\talone"]
     for one in found.parts:
         cells = [
             one.part.name,
             one.part.start,
             one.part.end,
             f"{one.looks:.6g}",
-            _cell(one.writes),
             f"{one.matters:.6g}",
         ]
         lines.append("\t".join(map(str, [*cells, _cell(one.removed), str(one.alone).lower()])))
