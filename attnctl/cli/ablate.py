@@ -58,7 +58,8 @@ def ablate(
         bool, typer.Option("--approximate", help="Gradient × activation: everything from one forward and backward.")
     ] = False,
     top: Annotated[
-        int | None, typer.Option("--top", help="Heads shown: 10 in a table, all in JSON.", show_default=False)
+        int | None,
+        typer.Option("--top", help="Only so many; a table has 10 heads otherwise.", show_default=False),
     ] = None,
     batch_size: Annotated[
         int | None, typer.Option("--batch-size", help="Interventions at a time.", show_default=False)
@@ -106,9 +107,9 @@ def _write(found: Effects, form: str, output: str | None, top: int | None) -> No
 
         put(effects_to_json(found, top) + b"\n", output)
     elif form in ("terminal", "txt"):
-        from attnctl.render.terminal.effects import SHOWN, EffectsTable
+        from attnctl.render.terminal.effects import EffectsTable
 
-        table = EffectsTable(found, top or SHOWN)
+        table = EffectsTable(found, top)
         if form == "terminal":
             show(table)
             return

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from attnctl.formats.json_documents import Document, document_opening, write_json
 from attnctl.readings.contributions import Contributions
-from attnctl.readings.effects import EdgeEffect, Effect, Effects, HeadEffect, Outcome, Word
+from attnctl.readings.effects import EdgeEffect, Effect, Effects, HeadEffect, Outcome, Word, strongest_cuts
 
 SCHEMA = "attnctl.effects/1"
 
@@ -28,10 +28,11 @@ def effects_document(effects: Effects, top: int | None = None) -> Document:
     if effects.heads:
         document["heads"] = [_head(one) for one in effects.strongest(top)]
     if effects.edges:
-        document["edges"] = [_edge(one, effects.query) for one in effects.edges]
+        document["edges"] = [_edge(one, effects.query) for one in strongest_cuts(effects.edges, top)]
     if effects.spans:
         document["spans"] = [
-            {"name": one.name, "start": one.start, "end": one.end} | _changes(one.effect) for one in effects.spans
+            {"name": one.name, "start": one.start, "end": one.end} | _changes(one.effect)
+            for one in strongest_cuts(effects.spans, top)
         ]
     if effects.heads:
         document["agreement"] = {} if effects.kendall_tau is None else {"kendall_tau": effects.kendall_tau}

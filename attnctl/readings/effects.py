@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from attnctl.readings.trace import ModelInfo
 from attnctl.tokens import Token
@@ -117,3 +118,14 @@ class Effects:
     def strongest(self, top: int | None = None) -> tuple[HeadEffect, ...]:
         """The heads, those that do most first."""
         return tuple(sorted(self.heads, key=lambda one: (-one.effect.size, one.layer, one.head)))[:top]
+
+
+CutEffect = TypeVar("CutEffect", EdgeEffect, SpanEffect)
+
+
+def strongest_cuts(rows: Sequence[CutEffect], top: int | None) -> tuple[CutEffect, ...]:
+    """The `top` edges or spans that do most (None: all), in the order they have."""
+    if top is None:
+        return tuple(rows)
+    most = sorted(range(len(rows)), key=lambda at: (-rows[at].effect.size, at))[:top]
+    return tuple(rows[at] for at in sorted(most))

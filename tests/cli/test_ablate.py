@@ -91,6 +91,15 @@ def test_reference_texts(run: Callable[..., Any], tmp_path: Any) -> None:
     assert (mean["how"], other["how"]) == ("mean", "resample")
 
 
+def test_top_means_edges_too(run: Callable[..., Any]) -> None:
+    every = run("ablate", TEXT, "--edges", "--json").json["edges"]
+    two = run("ablate", TEXT, "--edges", "--top", "2", "--json").json["edges"]
+    sizes = sorted((abs(edge["log_probability"]) for edge in every), reverse=True)
+    assert [edge for edge in every if edge in two] == two  # in the order of the text
+    assert sorted((abs(edge["log_probability"]) for edge in two), reverse=True) == sizes[:2]
+    assert f"{len(every) - 2} more do less" in run("ablate", TEXT, "--edges", "--top", "2").out
+
+
 def test_edges_of_the_watched_query_and_what_it_loses(run: Callable[..., Any]) -> None:
     edges = run("ablate", TEXT, "--edges", "--json").json["edges"]
     assert [edge["key"] for edge in edges] == [0, 1, 2]

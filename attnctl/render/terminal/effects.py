@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from attnctl.interventions import TOLD
-from attnctl.readings.effects import EdgeEffect, Effect, Effects, HeadEffect, SpanEffect
+from attnctl.readings.effects import EdgeEffect, Effect, Effects, HeadEffect, SpanEffect, strongest_cuts
 from attnctl.render.terminal.number_grid import DIM, change, label, padded
 from attnctl.text import shown
 
@@ -26,8 +26,8 @@ WHY = {
 class EffectsTable:
     """Effects as a rich renderable: the prediction, the heads that do most, edges, spans, and what it comes to in words."""
 
-    def __init__(self, effects: Effects, top: int | None = SHOWN) -> None:
-        self.effects, self.top = effects, top
+    def __init__(self, effects: Effects, top: int | None = None) -> None:
+        self.effects, self.top = effects, top  # None: SHOWN heads, and every edge and span
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The prediction as it stands, then a table for each thing that was measured."""
@@ -36,17 +36,21 @@ class EffectsTable:
         if found.heads:
             yield Text("")
             yield from self._heads(width)
-        for what, rows in (("edges", found.edges), ("spans", found.spans)):
+        cuts = (("cut", found.edges, strongest_cuts(found.edges, self.top)),)
+        parts = (("part cut", found.spans, strongest_cuts(found.spans, self.top)),)
+        for title, every, rows in (*cuts, *parts):
             if rows:
                 yield Text("")
-                yield from self._cuts(what, rows, width)
+                yield from self._cuts(title, rows, width)
+            if len(rows) < len(every):
+                yield Text(f"      {len(every) - len(rows)} more do less: see --top, or --json", style=DIM)
         yield Text("")
         for sentence in sentences(found):
             yield Text(sentence)
 
     def _heads(self, width: int) -> Iterator[Text]:
         found = self.effects
-        rows = found.strongest(self.top)
+        rows = found.strongest(self.top or SHOWN)
         columns = _columns(found)
         writes = any(one.writes is not None for one in rows)
         header = Text("layer head  ", style=DIM, no_wrap=True).append(padded("looks at", LOOKS, right=False))
@@ -64,11 +68,10 @@ class EffectsTable:
         if left > 0:
             yield Text(f"      {left} more heads do less: see --top, or --json", style=DIM)
 
-    def _cuts(self, what: str, rows: Sequence[EdgeEffect | SpanEffect], width: int) -> Iterator[Text]:
+    def _cuts(self, title: str, rows: Sequence[EdgeEffect | SpanEffect], width: int) -> Iterator[Text]:
         found = self.effects
         names = [_name(found, one) for one in rows]
         wide = min(max(map(cell_len, names), default=8) + 1, 34)
-        title = "cut" if what == "edges" else "part cut"
         header = Text(padded(title, wide, right=False), style=DIM, no_wrap=True)
         yield header.append("".join(padded(name, 11) for name in _columns(found)))
         largest = max((one.effect.size for one in rows), default=0.0) or 1.0
