@@ -91,6 +91,14 @@ def test_reference_texts(run: Callable[..., Any], tmp_path: Any) -> None:
     assert (mean["how"], other["how"]) == ("mean", "resample")
 
 
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_a_narrow_table_keeps_what_a_head_does(run: Callable[..., Any], columns: int) -> None:
+    shown = run("ablate", TEXT, "--top", "3", columns=columns).out.splitlines()
+    heading = next(line for line in shown if line.startswith("layer head"))
+    assert "Δ log p" in heading and "p without" in heading and len(heading) <= columns
+    assert ("looks at" in heading) == (columns >= 60) and max(map(len, shown)) <= columns
+
+
 def test_top_means_edges_too(run: Callable[..., Any]) -> None:
     every = run("ablate", TEXT, "--edges", "--json").json["edges"]
     two = run("ablate", TEXT, "--edges", "--top", "2", "--json").json["edges"]

@@ -52,15 +52,18 @@ class EffectsTable:
         found = self.effects
         rows = found.strongest(self.top or SHOWN)
         columns = _columns(found)
-        writes = any(one.writes is not None for one in rows)
-        header = Text("layer head  ", style=DIM, no_wrap=True).append(padded("looks at", LOOKS, right=False))
+        room = width - 12 - 11 * len(columns)  # what a narrow terminal has beside what each head does
+        looks = room >= LOOKS
+        writes = any(one.writes is not None for one in rows) and room >= LOOKS + 8
+        header = Text("layer head  ", style=DIM, no_wrap=True).append(padded("looks at", LOOKS, right=False) * looks)
         header.append(padded("writes", 8) if writes else "")
         yield header.append("".join(padded(name, 11) for name in columns))
         largest = max((one.effect.size for one in rows), default=0.0) or 1.0
         for one in rows:
             line = Text(f"{one.layer:>5} {one.head:>4}  ", no_wrap=True)
-            key = label(found.keys_of[one.key], LOOKS - 11 - len(str(one.key)))
-            line.append(padded(f"{one.weight:.2f} {key} ({one.key})", LOOKS, right=False))
+            if looks:
+                key = label(found.keys_of[one.key], LOOKS - 11 - len(str(one.key)))
+                line.append(padded(f"{one.weight:.2f} {key} ({one.key})", LOOKS, right=False))
             if writes:
                 line.append(padded("·" if one.writes is None else f"{one.writes:+.2f}", 8))
             yield _numbers(line, found, one.effect, largest, width)
