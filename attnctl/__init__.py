@@ -38,21 +38,21 @@ if TYPE_CHECKING:
     from attnctl.formats.storage import load
     from attnctl.models import attend, open_model
     from attnctl.models.huggingface.capture import capture
-    from attnctl.models.huggingface.effects import effects
-    from attnctl.models.huggingface.intervention import intervene
+    from attnctl.models.huggingface.effects.effects import effects
+    from attnctl.models.huggingface.effects.intervention import intervene
     from attnctl.readings.overview import Overview
-    from attnctl.readings.trace import Trace
+    from attnctl.readings.traces.trace import Trace
 
 # the API costs an import only when it is used: `attnctl --version` needs none of it
 _PUBLIC = {
     "AttnctlError": "attnctl.errors",
     "Overview": "attnctl.readings.overview",
-    "Trace": "attnctl.readings.trace",
+    "Trace": "attnctl.readings.traces.trace",
     "attend": "attnctl.models",
     "batch": "attnctl.batching",
     "capture": "attnctl.models.huggingface.capture",
-    "effects": "attnctl.models.huggingface.effects",
-    "intervene": "attnctl.models.huggingface.intervention",
+    "effects": "attnctl.models.huggingface.effects.effects",
+    "intervene": "attnctl.models.huggingface.effects.intervention",
     "load": "attnctl.formats.storage",
     "open_model": "attnctl.models",
 }

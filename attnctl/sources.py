@@ -9,8 +9,8 @@ import numpy as np
 
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention, Run, StopForward
-from attnctl.readings.record import TraceReading, stored_layer
-from attnctl.readings.trace import ModelInfo, Trace
+from attnctl.readings.traces.record import TraceReading, stored_layer
+from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.selection import chosen
 from attnctl.text import spoken
 from attnctl.tokens import Token, checked

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from attnctl.errors import UsageError
-from attnctl.readings.roles import of_pronoun, roles
-from attnctl.readings.trace import LayerTrace, Trace
-from attnctl.readings.trace_arrays import FIELD_ARRAYS
+from attnctl.readings.questions.roles import of_pronoun, roles
+from attnctl.readings.traces.trace import LayerTrace, Trace
+from attnctl.readings.traces.trace_arrays import FIELD_ARRAYS
 
 # every name that --steps takes: a step, or a part of one
 NAMES = (

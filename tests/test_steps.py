@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnctl.readings.trace import LayerTrace, ModelInfo, Trace
+from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.steps import focus
 from attnctl.tokens import Token
 

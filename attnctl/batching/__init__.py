@@ -7,7 +7,7 @@ from typing import Any
 
 from attnctl.errors import AttnctlError
 from attnctl.models import DEFAULT, Model, open_model
-from attnctl.readings.trace import Trace
+from attnctl.readings.traces.trace import Trace
 
 __all__ = ["batch"]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from attnctl.batching.items import Item
-from attnctl.readings.trace import Trace
-from attnctl.readings.trace_arrays import HEAD_FIELD_ARRAYS
+from attnctl.readings.traces.trace import Trace
+from attnctl.readings.traces.trace_arrays import HEAD_FIELD_ARRAYS
 
 _GRID = pa.list_(pa.list_(pa.float32()))
 SCHEMA = pa.schema(

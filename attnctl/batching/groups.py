@@ -68,7 +68,7 @@ class Contacts:
     def add(self, result: Result) -> Iterator[tuple[str, bytes]]:
         """Take an item in; the pages that are full."""
         if self.form in result.made:
-            from attnctl.render.figure.contact_sheet import SHAPE, unpacked_tiles
+            from attnctl.render.figure.heatmaps.contact_sheet import SHAPE, unpacked_tiles
 
             self._first = result.item.number if self._first is None else self._first
             self._tiles += list(unpacked_tiles(result.made[self.form]))
@@ -83,7 +83,7 @@ class Contacts:
         self._first, self._page = None, 0
 
     def _made(self, count: int) -> tuple[str, bytes]:
-        from attnctl.render.figure.contact_sheet import sheet_page
+        from attnctl.render.figure.heatmaps.contact_sheet import sheet_page
 
         tiles, self._tiles = self._tiles[:count], self._tiles[count:]
         self._page += 1
@@ -91,7 +91,7 @@ class Contacts:
 
     def finish(self, folder: Path, files: Sequence[str]) -> None:
         """All pages as one PDF."""
-        from attnctl.render.figure.contact_sheet import sheet_pdf
+        from attnctl.render.figure.heatmaps.contact_sheet import sheet_pdf
 
         if files:
             pages = ((folder / name).read_bytes() for name in files)
@@ -112,7 +112,7 @@ class Statistics:
         if self.form in result.made:
             import orjson
 
-            from attnctl.batching.corpus_statistics import added
+            from attnctl.batching.corpus.corpus_statistics import added
 
             self._first = result.item.number if self._first is None else self._first
             added(self._tally, orjson.loads(result.made[self.form]), self._names())
@@ -129,7 +129,7 @@ class Statistics:
         """All tallies as one table."""
         import orjson
 
-        from attnctl.batching.corpus_statistics import merged
+        from attnctl.batching.corpus.corpus_statistics import merged
 
         tally: Any = {}
         for name in files:
@@ -143,7 +143,7 @@ class Statistics:
         return STATISTICS
 
     def _table(self, tally: Any) -> str:
-        from attnctl.batching.corpus_statistics import table
+        from attnctl.batching.corpus.corpus_statistics import table
 
         return table(tally)
 
@@ -154,11 +154,11 @@ class EffectMeans(Statistics):
     form, prefix = "effects", ".effects/"
 
     def _names(self) -> Iterable[str]:
-        from attnctl.batching.corpus_effects import MEASURES
+        from attnctl.batching.corpus.corpus_effects import MEASURES
 
         return MEASURES
 
     def _table(self, tally: Any) -> str:
-        from attnctl.batching.corpus_effects import table
+        from attnctl.batching.corpus.corpus_effects import table
 
         return table(tally)

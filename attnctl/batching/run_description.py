@@ -51,7 +51,7 @@ def check_run(folder: Path, said: dict[str, Any], *, is_new: bool) -> None:
 def fingerprint_model(name: str | None) -> str | None:
     """A hash of names, sizes and times of the files that a model is read from; None where its name is no path."""
     from attnctl.models import REGISTRY
-    from attnctl.models.huggingface.hub import KNOWN
+    from attnctl.models.huggingface.files.hub import KNOWN
 
     if name is None or name in REGISTRY or name in KNOWN or not (path := Path(name)).exists():
         return None

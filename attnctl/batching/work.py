@@ -17,8 +17,8 @@ from attnctl.formats.pictures import format_names, heatmap_bytes
 from attnctl.models import Model, open_model
 from attnctl.models.arguments import arguments
 from attnctl.readings.measures import by_words, check_measure, rollout, value_norm, value_norm_note
-from attnctl.readings.record import TraceReading
-from attnctl.readings.trace import Trace
+from attnctl.readings.traces.record import TraceReading
+from attnctl.readings.traces.trace import Trace
 from attnctl.selection import chosen, selected
 from attnctl.sources import LayerwiseSource, Pass, TextSource, TraceSource, check_room
 from attnctl.text import as_json
@@ -156,7 +156,7 @@ class Worker:
         if item.error is not None:
             raise AttnctlError(item.error)
         if item.trace is not None:
-            from attnctl.formats.trace_json import trace_from_document
+            from attnctl.formats.documents.trace_json import trace_from_document
 
             return trace_from_document(item.trace, "it")
         model = self.model(item)
@@ -253,7 +253,7 @@ class Worker:
         if not self.work.parameters:
             trace = replace(trace, layers=tuple(replace(layer, parameters={}) for layer in trace.layers))
         if form == "json":
-            from attnctl.formats.trace_json import trace_to_json
+            from attnctl.formats.documents.trace_json import trace_to_json
 
             return trace_to_json(trace) + b"\n"
         if form == "npz":
@@ -265,12 +265,12 @@ class Worker:
 
             return packed_rows(trace, item)
         if form == "contact-sheet":
-            from attnctl.render.figure.contact_sheet import head_tiles, packed_tiles
+            from attnctl.render.figure.heatmaps.contact_sheet import head_tiles, packed_tiles
 
             name = str(item.number if item.id is None else item.id)
             return packed_tiles(head_tiles(trace, name, self.work.look.get("cmap", "viridis")))
         if form == "statistics":
-            from attnctl.batching.corpus_statistics import of_trace
+            from attnctl.batching.corpus.corpus_statistics import of_trace
 
             return as_json(of_trace(trace))
         if form == "effects":
@@ -278,7 +278,7 @@ class Worker:
         raise ValueError(form)
 
     def _effects(self, item: Item, trace: Trace) -> bytes:
-        from attnctl.batching.corpus_effects import of_item
+        from attnctl.batching.corpus.corpus_effects import of_item
 
         info, said = trace.model, item.options
         layers = _selected(said.get("layer", self.work.layer), info.n_layers, "layer", info.name)
@@ -316,7 +316,7 @@ def check(work: Work) -> Model:
         except ImportError:
             raise AttnctlError("--format parquet needs pyarrow: pip install 'attnctl[batch]'") from None
     if work.slow:
-        from attnctl.render.figure.heatmap import colour_map
+        from attnctl.render.figure.heatmaps.heatmap import colour_map
 
         colour_map(work.look.get("cmap", "viridis"))
     return model

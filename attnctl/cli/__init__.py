@@ -19,15 +19,22 @@ from attnctl.cli.output import complain, lines
 from attnctl.cli.ranges import ranged
 from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError, UsageError, in_one_line
 
-# each is a module of this package with a function of the same name, imported when it is called for
 COMMANDS = tuple(name for commands in help_text.COMMANDS.values() for name in commands)
 
-MODULES = {"sources": "answer_sources"}  # where a command's module has another name
+# folder of attnctl.cli.commands → its commands: each is a module with a function of that name, imported when called for
+FOLDERS = {
+    "show": ("explain", "heatmap", "heads", "compare", "view"),
+    "effects": ("ablate", "sources", "needle"),
+    "models": ("batch", "model", "train", "evaluate"),
+    "learn": ("softmax", "quiz"),
+    "settings": ("config", "schema", "help"),
+}
+MODULES = {name: f"attnctl.cli.commands.{folder}.{name}" for folder, names in FOLDERS.items() for name in names}
 
 
 def command_named(name: str) -> Any:
     """The command `name`, its module imported now."""
-    module = import_module(f"attnctl.cli.{MODULES.get(name, name)}")
+    module = import_module(MODULES[name])
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     alone.command(name, cls=Command, context_settings=getattr(module, "CONTEXT", None))(getattr(module, name))
     return ranged(typer.main.get_command(alone), name)

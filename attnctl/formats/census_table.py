@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from attnctl.errors import AttnctlError
-from attnctl.readings.census_table import CensusTable
+from attnctl.readings.census.census_table import CensusTable
 
 COLUMNS = (
     "relation", "direction", "layer", "head", "cases", "correct", "accuracy", "best", "best_rule", "best_rule_accuracy",

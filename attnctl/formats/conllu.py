@@ -8,7 +8,7 @@ from typing import IO, Any
 
 from attnctl.errors import in_one_line
 from attnctl.formats.entities import mentions_of
-from attnctl.readings.parsed_sentence import HALVES, BadSentenceError, ParsedSentence
+from attnctl.readings.census.parsed_sentence import HALVES, BadSentenceError, ParsedSentence
 
 MOST_LINES = 20_000  # of a sentence: what is longer is not held in memory
 LONGEST_LINE = 1 << 20  # bytes

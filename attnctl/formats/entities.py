@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from attnctl.readings.parsed_sentence import Mention
+from attnctl.readings.census.parsed_sentence import Mention
 
 PART = re.compile(r"\(([^()]+)(\))?|([^()]+)\)")
 FIELDS = ("eid", "etype", "head", "other")  # of a file that does not say: # global.Entity = …

@@ -30,7 +30,9 @@ class PictureFormat(NamedTuple):
 PICTURE_FORMATS = {
     form.name: form
     for form in (
-        PictureFormat("png", "figure", "attnctl.render.figure.saving:png", "attnctl.render.figure.raster:heatmap_png"),
+        PictureFormat(
+            "png", "figure", "attnctl.render.figure.saving:png", "attnctl.render.figure.heatmaps.raster:heatmap_png"
+        ),
         PictureFormat("svg", "figure", "attnctl.render.figure.saving:svg"),
         PictureFormat("pdf", "figure", "attnctl.render.figure.saving:pdf"),
         PictureFormat("gif", "frames", "attnctl.render.figure.evolution:moving"),
@@ -70,5 +72,5 @@ def heatmap_bytes(reading: Reading, look: Look, name: str) -> tuple[bytes, tuple
     if form is not None and form.heatmap_writer is not None:
         quick: tuple[bytes, tuple[str, ...]] = find_named(form.heatmap_writer)(reading, look)
         return quick
-    figure, notes = find_named("attnctl.render.figure.heatmap:draw_heatmap")(reading, look)
+    figure, notes = find_named("attnctl.render.figure.heatmaps.heatmap:draw_heatmap")(reading, look)
     return figure_bytes(figure, name), notes

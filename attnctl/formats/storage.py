@@ -6,12 +6,12 @@ from pathlib import Path
 
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json, read_bytes, write_whole
-from attnctl.formats.overview_json import SCHEMA as OVERVIEW_SCHEMA
-from attnctl.formats.overview_json import overview_from_document, overview_to_json
-from attnctl.formats.trace_json import trace_from_document, trace_to_json
+from attnctl.formats.documents.overview_json import SCHEMA as OVERVIEW_SCHEMA
+from attnctl.formats.documents.overview_json import overview_from_document, overview_to_json
+from attnctl.formats.documents.trace_json import trace_from_document, trace_to_json
 from attnctl.formats.trace_npz import trace_from_npz, write_trace_npz
 from attnctl.readings.overview import LongRow, Overview
-from attnctl.readings.trace import Trace
+from attnctl.readings.traces.trace import Trace
 
 
 def save(value: Trace | Overview | LongRow, path: str | Path) -> None:

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from attnctl.errors import AttnctlError
-from attnctl.formats.trace_json import layer_fields, trace_from_json, trace_to_json
+from attnctl.formats.documents.trace_json import layer_fields, trace_from_json, trace_to_json
 from attnctl.formats.validation import check_trace, finite_floats, read_npz
-from attnctl.readings.trace import LayerTrace, Trace
+from attnctl.readings.traces.trace import LayerTrace, Trace
 
 CREATED = (
     1980,

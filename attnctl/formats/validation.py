@@ -20,7 +20,7 @@ from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError, in_one_line
 
 if TYPE_CHECKING:
-    from attnctl.readings.trace import LayerTrace, Trace
+    from attnctl.readings.traces.trace import LayerTrace, Trace
 
 Kind = TypeVar("Kind")
 MEASURES = (None, "weights", "value-norm", "rollout")

@@ -18,7 +18,7 @@ from attnctl.text import spoken
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Facts, Ranges, Tick
-    from attnctl.readings.trace import ModelInfo, Prediction
+    from attnctl.readings.traces.trace import ModelInfo, Prediction
     from attnctl.tokens import Token
 
 

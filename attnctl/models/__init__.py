@@ -14,8 +14,8 @@ from typing import Any
 
 from attnctl.errors import UsageError
 from attnctl.limits import RANGES, check
-from attnctl.models.huggingface.hub import CHECKPOINT_OPTIONS, KNOWN, is_checkpoint
-from attnctl.readings.trace import Trace
+from attnctl.models.huggingface.files.hub import CHECKPOINT_OPTIONS, KNOWN, is_checkpoint
+from attnctl.readings.traces.trace import Trace
 from attnctl.sources import Model, record
 from attnctl.tokens import checked, find
 

@@ -9,7 +9,7 @@ from typing import Any
 from attnctl.errors import UsageError
 from attnctl.interventions import Intervention, checked_heads, heads_off, spoken_heads
 from attnctl.layer import LayerAttention, Run
-from attnctl.readings.trace import ModelInfo
+from attnctl.readings.traces.trace import ModelInfo
 from attnctl.tokens import Token
 
 
@@ -29,7 +29,7 @@ class SwitchedOff:
         """The tokens of a text; what is generated is generated with the heads off."""
         if self.info.kind != "checkpoint":
             return self.model.tokenize(text)  # type: ignore[no-any-return]
-        from attnctl.models.huggingface.intervention import applied
+        from attnctl.models.huggingface.effects.intervention import applied
 
         with applied(self.model.network, [self.intervention], self.model.kind):
             return self.model.tokenize(text)  # type: ignore[no-any-return]
@@ -37,7 +37,7 @@ class SwitchedOff:
     def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
         """The text through every layer, the heads off; `visit` sees what each head computes, which then goes nowhere."""
         if self.info.kind == "checkpoint":
-            from attnctl.models.huggingface.intervention import applied
+            from attnctl.models.huggingface.effects.intervention import applied
 
             with applied(self.model.network, [self.intervention], self.model.kind):
                 ran: Run = self.model.run(tokens, visit, text)
@@ -60,7 +60,7 @@ def switched_off(model: Any, off: str) -> SwitchedOff:
     if info.kind == "matrix":
         raise UsageError(f"--off: {info.name} has no heads to switch off: its numbers are given, not computed")
     if info.kind == "checkpoint":
-        from attnctl.models.huggingface.watched import check_switchable
+        from attnctl.models.huggingface.effects.watched import check_switchable
 
         check_switchable(model.network)
     return SwitchedOff(model, Intervention(off_heads(info, off)))

@@ -9,7 +9,7 @@ from typing import Any
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
 from attnctl.models.switched_off import SwitchedOff
-from attnctl.readings.ablation import Watched
+from attnctl.readings.effects.ablation import Watched
 from attnctl.text import shown
 
 
@@ -18,7 +18,7 @@ def watched_text(model: Any, text: str, query: str | None = None, base: Interven
     if isinstance(model, SwitchedOff):
         model, base = model.model, model.intervention
     if model.info.kind == "checkpoint":
-        from attnctl.models.huggingface.watched import watch
+        from attnctl.models.huggingface.effects.watched import watch
 
         return watch(model, text, query, base)
     from attnctl.models.builtin.watched import watch as watch_stack
@@ -30,7 +30,7 @@ def by_cross_attention(model: Any) -> Any:
     """An encoder-decoder looked into by its cross attention; any other model as it is."""
     if getattr(model, "kind", None) != "encoder":
         return model
-    from attnctl.models.huggingface.network import info_of
+    from attnctl.models.huggingface.files.network import info_of
 
     return replace(model, kind="cross", info=info_of(model.network, model.info.name, "cross"))
 

@@ -12,7 +12,7 @@ from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer.stored import rescaled
 from attnctl.readings.overview import Overview, Part
-from attnctl.readings.trace import LayerTrace, Trace
+from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.text import shown
 from attnctl.tokens import Token, find
 

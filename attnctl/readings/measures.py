@@ -13,7 +13,7 @@ from attnctl.errors import UsageError
 from attnctl.layer import LayerAttention
 from attnctl.layer.stored import rescaled
 from attnctl.readings.heatmap import told
-from attnctl.readings.trace import LayerTrace, Trace
+from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.text import shown
 from attnctl.tokens import Token
 

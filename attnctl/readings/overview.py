@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from attnctl.named_function import call_named
 from attnctl.readings.head_statistics import HeadStatistics
-from attnctl.readings.trace import ModelInfo
+from attnctl.readings.traces.trace import ModelInfo
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-from attnctl.training import phrases
-from attnctl.training.language import function_words
-from attnctl.training.phrases import Link, Sentence
+from attnctl.training.english import phrases
+from attnctl.training.english.language import function_words
+from attnctl.training.english.phrases import Link, Sentence
 
 RELATIONS = {
     "vs": phrases.VERB_SUBJECT, "vp": phrases.PAST_OTHERS, "ov": phrases.OBJECT_VERB, "pn": phrases.PRONOUN,

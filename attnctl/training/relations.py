@@ -19,11 +19,12 @@ import numpy as np
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
 from attnctl.models.builtin.stack import Stack
-from attnctl.training import grammar, network, phrases, rules
-from attnctl.training.language import openness, vocabulary
+from attnctl.training import network, rules
+from attnctl.training.english import grammar, phrases
+from attnctl.training.english.language import openness, vocabulary
+from attnctl.training.english.phrases import Link, Sentence
+from attnctl.training.english.tables import words_of
 from attnctl.training.marked import marked_sentences
-from attnctl.training.phrases import Link, Sentence
-from attnctl.training.tables import words_of
 
 SEEDS = {"validation": 991, "held_out": 992, "unseen": 993}
 BY_HAND = "by_hand"
@@ -145,7 +146,7 @@ def _linked(sentences: Sequence[Sentence], causal: bool) -> Sample:
 @cache
 def _plurals() -> frozenset[str]:
     """Every plural of the grammar's nouns."""
-    from attnctl.training.lexicon import lexicon
+    from attnctl.training.english.lexicon import lexicon
 
     return frozenset(noun.plural for some in lexicon().nouns.values() for noun in some if noun.plural)
 

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
-from attnctl.training import phrases
-from attnctl.training.language import function_words
-from attnctl.training.lexicon import lexicon
-from attnctl.training.phrases import Link, Sentence
-from attnctl.training.tables import words_of
+from attnctl.training.english import phrases
+from attnctl.training.english.language import function_words
+from attnctl.training.english.lexicon import lexicon
+from attnctl.training.english.phrases import Link, Sentence
+from attnctl.training.english.tables import words_of
 
 Rule = Callable[[Sentence, int], int]
 

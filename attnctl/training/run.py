@@ -20,8 +20,8 @@ from attnctl.files import read_bytes, said_plainly, write_whole
 from attnctl.formats.validation import read_fields
 from attnctl.text import as_json
 from attnctl.training import corpus, network
-from attnctl.training.grammar import sentences
-from attnctl.training.language import corpus_of
+from attnctl.training.english.grammar import sentences
+from attnctl.training.english.language import corpus_of
 
 if TYPE_CHECKING:
     from attnctl.training.relations import Measured

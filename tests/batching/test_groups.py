@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attnctl.batching.corpus_statistics import added, merged
-from attnctl.formats.trace_json import trace_from_json
+from attnctl.batching.corpus.corpus_statistics import added, merged
+from attnctl.formats.documents.trace_json import trace_from_json
 from attnctl.models import open_model
 from attnctl.readings.head_statistics import STATISTICS, HeadStatisticsReading
-from attnctl.readings.trace_arrays import HEAD_FIELD_ARRAYS
-from attnctl.render.figure import contact_sheet
+from attnctl.readings.traces.trace_arrays import HEAD_FIELD_ARRAYS
+from attnctl.render.figure.heatmaps import contact_sheet
 from attnctl.sources import TextSource, record
 from tests.batching.test_resume import check_whole, contents, killed_midway, manifest, sentences
 from tests.conftest import process

@@ -64,8 +64,8 @@ def pictures() -> None:
         return
     from attnctl.models import open_model
     from attnctl.readings.heatmap import read
+    from attnctl.render.figure.heatmaps.raster import heatmap_png
     from attnctl.render.figure.look import Look
-    from attnctl.render.figure.raster import heatmap_png
     from attnctl.sources import record
 
     model = open_model("random")

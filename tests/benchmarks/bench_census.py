@@ -9,9 +9,9 @@ import sys
 import time
 from itertools import islice
 
-from attnctl.batching.census_run import Tallies, results
-from attnctl.batching.census_work import CensusWork
-from attnctl.batching.treebank import Treebank, sentence_of
+from attnctl.batching.corpus.census_run import Tallies, results
+from attnctl.batching.corpus.census_work import CensusWork
+from attnctl.batching.corpus.treebank import Treebank, sentence_of
 from attnctl.models import open_model
 
 

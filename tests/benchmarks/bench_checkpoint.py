@@ -134,8 +134,8 @@ def process(folder: str, pairs: int) -> None:
 def main(pairs: int = 3) -> None:
     head(pairs)
     from attnctl.errors import AttnctlError
-    from attnctl.models.huggingface.gguf import folder_of
-    from attnctl.models.huggingface.hub import find
+    from attnctl.models.huggingface.files.gguf import folder_of
+    from attnctl.models.huggingface.files.hub import find
 
     try:
         folder = find("smollm2")

@@ -14,9 +14,9 @@ import torch
 
 from attnctl.models import open_model
 from attnctl.models.watching import watched_text
-from attnctl.readings.ablation import Ask
-from attnctl.readings.effect_sweep import measure
-from attnctl.readings.rank_correlation import spearman
+from attnctl.readings.effects.ablation import Ask
+from attnctl.readings.effects.effect_sweep import measure
+from attnctl.readings.effects.rank_correlation import spearman
 
 TEXT = "<|endoftext|>When Mary and John went to the store, John gave a drink to"
 TARGET, AGAINST = " Mary", " John"

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from attnctl import models
-from attnctl.cli.zoom import Zoom, grid_of
+from attnctl.cli.inputs.zoom import Zoom, grid_of
 from attnctl.models import attend
 from attnctl.models.probe import probe
 from attnctl.readings.heatmap import of_overview
@@ -315,7 +315,7 @@ def test_json_of_a_long_text_holds_its_strongest_links(run, file, weights):
 
 def test_what_would_be_huge_is_refused(refused, file, tmp_path, monkeypatch):
     assert "a trace of 800 tokens" in refused("explain", "--file", file, *MODEL, "-o", str(tmp_path / "t.npz"))
-    monkeypatch.setattr("attnctl.cli.row.LARGEST", 1000)
+    monkeypatch.setattr("attnctl.cli.commands.show.row.LARGEST", 1000)
     assert "choose with --layer" in refused("explain", "--file", file, *MODEL, "--json")
 
 

@@ -9,7 +9,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from attnctl.formats.json_schemas import trace_schema
+from attnctl.formats.documents.json_schemas import trace_schema
 from attnctl.models import open_model
 from attnctl.models.huggingface import check as checking
 from attnctl.sources import record

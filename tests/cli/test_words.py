@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnctl.readings.comparison import compare
+from attnctl.readings.traces.comparison import compare
 from tests.conftest import Result, attend
 
 Run = Callable[..., Result]
@@ -81,7 +81,7 @@ def test_after_the_last_token_of_a_long_text_stands_nothing(run: Run) -> None:
 def test_the_prediction_of_a_checkpoint_names_its_own_head() -> None:
     from dataclasses import replace
 
-    from attnctl.readings.trace import Prediction
+    from attnctl.readings.traces.trace import Prediction
     from attnctl.steps import walk
 
     trace: Any = attend("Alice will eat")

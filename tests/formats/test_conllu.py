@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from attnctl.batching.treebank import Treebank, sentence_of
+from attnctl.batching.corpus.treebank import Treebank, sentence_of
 from attnctl.errors import AttnctlError
 from attnctl.formats.conllu import MOST_LINES, blocks, line_of, parsed
 from attnctl.formats.entities import mentions_of
-from attnctl.readings.parsed_sentence import BadSentenceError, Mention, ParsedSentence, from_dict
+from attnctl.readings.census.parsed_sentence import BadSentenceError, Mention, ParsedSentence, from_dict
 from tests.conftest import SAMPLES
 
 GOOD = "\n".join(

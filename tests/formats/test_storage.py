@@ -15,8 +15,8 @@ import pytest
 
 import attnctl
 from attnctl.errors import AttnctlError
-from attnctl.formats.json_schemas import overview_schema
-from attnctl.formats.overview_json import overview_from_json, overview_to_json
+from attnctl.formats.documents.json_schemas import overview_schema
+from attnctl.formats.documents.overview_json import overview_from_json, overview_to_json
 from attnctl.models import open_model
 from attnctl.readings.grid import GridReading
 from attnctl.readings.head_statistics import HeadStatisticsReading

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from attnctl.errors import AttnctlError
-from attnctl.formats.trace_json import trace_from_document, trace_from_json
+from attnctl.formats.documents.trace_json import trace_from_document, trace_from_json
 from attnctl.formats.validation import read_npy, read_npz
 from tests.conftest import attend, process
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnctl.cli.weights import Chosen, WeightChoice, measured
+from attnctl.cli.inputs.weights import Chosen, WeightChoice, measured
 from attnctl.errors import UsageError
 from attnctl.layer import LayerAttention
 from attnctl.models import attend, open_model
 from attnctl.readings import measures
-from attnctl.readings.record import TraceReading, stored_layer
-from attnctl.readings.trace import LayerTrace, ModelInfo, Trace
+from attnctl.readings.traces.record import TraceReading, stored_layer
+from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.sources import TextSource, TraceSource
 from attnctl.tokens import Token
 

@@ -10,8 +10,8 @@ import tokenizers
 from attnctl.errors import AttnctlError
 from attnctl.models.huggingface.check import check
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.network import info_of
-from attnctl.models.huggingface.tokenizer import Pieces
+from attnctl.models.huggingface.files.network import info_of
+from attnctl.models.huggingface.text.tokenizer import Pieces
 from attnctl.sources import record
 from tests.sweep.families import Family
 from tests.sweep.modes import N, ids

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from attnctl.training import grammar, phrases
-from attnctl.training.grammar import sentences
+from attnctl.training.english import grammar, phrases
+from attnctl.training.english.grammar import sentences
 from attnctl.training.marked import content, kept_out, marked_sentences
 from attnctl.training.relations import GOALS
 

@@ -14,10 +14,10 @@ from attnctl.layer import Run
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models import open_model
 from attnctl.models.builtin.bundled import path_of
-from attnctl.readings.trace import ModelInfo
+from attnctl.readings.traces.trace import ModelInfo
 from attnctl.tokens import words
-from attnctl.training import phrases
-from attnctl.training.phrases import Link, Sentence
+from attnctl.training.english import phrases
+from attnctl.training.english.phrases import Link, Sentence
 from attnctl.training.relations import Sample, evaluate, look, word_weights
 
 

@@ -16,7 +16,7 @@ from attnctl.formats.validation import read_npz
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Settings, info_of
-from attnctl.readings.trace import LayerTrace, ModelInfo, Trace
+from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.tokens import Token, Tokenize, open_tokenizer
 
 

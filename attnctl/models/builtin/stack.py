@@ -17,7 +17,7 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin import block
-from attnctl.readings.trace import ModelInfo, Prediction
+from attnctl.readings.traces.trace import ModelInfo, Prediction
 from attnctl.tokens import BLANKS, Token, Tokenize, find, words
 
 READABLE = 128  # tokens that any trained model reads without a word of warning

@@ -15,10 +15,10 @@ from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.intervention import changed
 from attnctl.models.builtin.stack import Stack
-from attnctl.readings.ablation import FirstOrder
-from attnctl.readings.contributions import Contributions, Part
-from attnctl.readings.effects import Word
-from attnctl.readings.trace import ModelInfo
+from attnctl.readings.effects.ablation import FirstOrder
+from attnctl.readings.effects.contributions import Contributions, Part
+from attnctl.readings.effects.effects import Word
+from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import shown
 from attnctl.tokens import BLANKS, Token, find
 

@@ -21,7 +21,7 @@ from attnctl.formats.validation import read_npz
 from attnctl.models.builtin.block import PROJECTIONS
 from attnctl.models.builtin.random import random_rows
 from attnctl.models.builtin.stack import Settings, Stack, info_of
-from attnctl.readings.roles import told
+from attnctl.readings.questions.roles import told
 from attnctl.shapes import NUMBER, SHAPES, in_parts, shape_of, spellings
 from attnctl.tokens import BLANKS, Token, Tokenize, open_tokenizer
 

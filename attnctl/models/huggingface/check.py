@@ -10,7 +10,7 @@ import numpy as np
 
 from attnctl.attention import default_scale
 from attnctl.models import Model
-from attnctl.readings.trace import LayerTrace, Trace
+from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.sources import record
 
 # how far two roads may lie apart: rounding, in units of what the number type resolves

@@ -19,11 +19,11 @@ from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.layer.stored import StoredLayer
 from attnctl.models.builtin.stack import predicted
-from attnctl.models.huggingface.hub import check_extra, find, need
-from attnctl.models.huggingface.network import info_of, load, running
+from attnctl.models.huggingface.files.hub import check_extra, find, need
+from attnctl.models.huggingface.files.network import info_of, load, running
 from attnctl.models.huggingface.run_notes import RunNotes
-from attnctl.models.huggingface.tokenizer import Pieces, open_pieces, read_json
-from attnctl.readings.trace import ModelInfo, Prediction
+from attnctl.models.huggingface.text.tokenizer import Pieces, open_pieces, read_json
+from attnctl.readings.traces.trace import ModelInfo, Prediction
 from attnctl.text import shown
 from attnctl.tokens import Token
 
@@ -392,7 +392,7 @@ def open_checkpoint(
     folder = find(name)
     need("torch")
     if folder.suffix.lower() == ".gguf":
-        from attnctl.models.huggingface.gguf import folder_of
+        from attnctl.models.huggingface.files.gguf import folder_of
 
         folder = folder_of(folder)
     settings = read_json(folder / "config.json")

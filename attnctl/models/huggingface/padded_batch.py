@@ -16,7 +16,7 @@ from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.run_notes import RunNotes
-from attnctl.readings.trace import Trace
+from attnctl.readings.traces.trace import Trace
 from attnctl.sources import Pass
 from attnctl.tokens import Token
 
@@ -59,7 +59,7 @@ def _last_weights(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> Any:
 def _run(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit]) -> list[Run]:
     """One pass; each text's visitor sees each layer's call cut to that text."""
     from attnctl.models.huggingface.attention_interface import attending
-    from attnctl.models.huggingface.network import running
+    from attnctl.models.huggingface.files.network import running
 
     for tokens in texts:
         model.check_tokens(tokens)

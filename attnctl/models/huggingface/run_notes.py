@@ -8,7 +8,7 @@ from typing import Any
 from attnctl.attention import Call
 from attnctl.errors import AttnctlError
 from attnctl.models.huggingface.attention_sites import Site, unseen
-from attnctl.readings.trace import ModelInfo
+from attnctl.readings.traces.trace import ModelInfo
 
 
 @dataclass

@@ -23,7 +23,7 @@ class _LastLayerSeenError(Exception):
 def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take: Take) -> None:
     """Hand each layer's weights to `take`, then leave the network. Raises AttnctlError where a text cannot be read."""
     from attnctl.models.huggingface.attention_interface import attending
-    from attnctl.models.huggingface.network import running
+    from attnctl.models.huggingface.files.network import running
 
     whole = [tuple(tokens) for tokens in texts]
     for tokens in whole:

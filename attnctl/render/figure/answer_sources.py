@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from attnctl.readings.answer_sources import AnswerSources, PartSource
-from attnctl.render.figure.labels import Labels
-from attnctl.render.terminal.answer_sources import share
+from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
+from attnctl.render.figure.heatmaps.labels import Labels
+from attnctl.render.terminal.effects.answer_sources import share
 
 MOST = 30  # parts, unless told otherwise: more cannot be read
 NAME = 36  # characters of a part's name

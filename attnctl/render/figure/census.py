@@ -10,10 +10,10 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from attnctl.readings.census_table import ALL, FEWEST, CensusTable, Relation
-from attnctl.readings.words import DOWN, UP
-from attnctl.render.figure.drawing import INK, QUIET
-from attnctl.render.figure.heatmap import colour_map
+from attnctl.readings.census.census_table import ALL, FEWEST, CensusTable, Relation
+from attnctl.readings.census.words import DOWN, UP
+from attnctl.render.figure.heatmaps.drawing import INK, QUIET
+from attnctl.render.figure.heatmaps.heatmap import colour_map
 from attnctl.render.figure.look import PLAIN, Look
 from attnctl.render.figure.saving import plain_settings
 from attnctl.text import shown

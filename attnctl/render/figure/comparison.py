@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 from matplotlib.colors import CenteredNorm, Normalize
 
-from attnctl.readings.comparison import Comparison
+from attnctl.readings.traces.comparison import Comparison
 from attnctl.render.colours import CHANGE
 from attnctl.render.figure.grids import Drawing, Grids, Panel, Scale
-from attnctl.render.figure.heatmap import colour_map, drawing_of
+from attnctl.render.figure.heatmaps.heatmap import colour_map, drawing_of
 from attnctl.render.figure.look import PLAIN, Look
 
 LEAST = 1e-6  # a scale's extent where all numbers are 0

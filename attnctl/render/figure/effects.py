@@ -9,11 +9,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import CenteredNorm
 from matplotlib.figure import Figure
 
-from attnctl.readings.effects import EdgeEffect, Effects, SpanEffect
+from attnctl.readings.effects.effects import EdgeEffect, Effects, SpanEffect
 from attnctl.render.colours import CHANGE
 from attnctl.render.figure.grids import Drawing, Grids, Panel, Scale
-from attnctl.render.figure.heatmap import colour_map, drawing_of
-from attnctl.render.figure.labels import LONGEST, Labels
+from attnctl.render.figure.heatmaps.heatmap import colour_map, drawing_of
+from attnctl.render.figure.heatmaps.labels import LONGEST, Labels
 from attnctl.render.figure.look import PLAIN, Look
 from attnctl.render.figure.saving import plain_settings
 

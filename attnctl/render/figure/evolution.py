@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from attnctl.readings.heatmap import Reading, read
-from attnctl.readings.trace import Trace
+from attnctl.readings.traces.trace import Trace
 from attnctl.render.figure.grids import Drawing
-from attnctl.render.figure.heatmap import draw_heatmap
+from attnctl.render.figure.heatmaps.heatmap import draw_heatmap
 from attnctl.render.figure.look import PLAIN, Look
 from attnctl.render.figure.saving import png
 

@@ -9,7 +9,7 @@ from matplotlib.colors import Normalize
 
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
 from attnctl.render.figure.grids import Drawing, Grids, Panel, Scale
-from attnctl.render.figure.heatmap import colour_map, drawing_of
+from attnctl.render.figure.heatmaps.heatmap import colour_map, drawing_of
 from attnctl.render.figure.look import PLAIN, Look
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from attnctl.readings.needle import Needles
-from attnctl.render.figure.heatmap import colour_map
+from attnctl.readings.effects.needle import Needles
+from attnctl.render.figure.heatmaps.heatmap import colour_map
 
 
 def needle_grids(found: Needles, cmap: str = "viridis") -> Figure:

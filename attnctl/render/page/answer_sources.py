@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from importlib.resources import files
 
-from attnctl.readings.answer_sources import AnswerSources, PartSource
-from attnctl.render.terminal.answer_sources import nats, percent, sentences, share
+from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
+from attnctl.render.terminal.effects.answer_sources import nats, percent, sentences, share
 from attnctl.text import harmless
 
 

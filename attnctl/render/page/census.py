@@ -7,8 +7,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from attnctl.formats.census_json import census_document
-from attnctl.readings.census_table import CensusTable, Relation
+from attnctl.formats.documents.census_json import census_document
+from attnctl.readings.census.census_table import CensusTable, Relation
 from attnctl.render.page.document import as_data, maps, policy
 from attnctl.text import shown
 

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-from attnctl.formats.json_documents import Document
-from attnctl.readings.alignment import aligned_tokens
+from attnctl.formats.documents.json_documents import Document
 from attnctl.readings.exact_blocks import ExactBlock
 from attnctl.readings.overview import Overview
-from attnctl.readings.trace import Trace
+from attnctl.readings.traces.alignment import aligned_tokens
+from attnctl.readings.traces.trace import Trace
 from attnctl.render import colours
 from attnctl.render.page.overview import pack_overview
 from attnctl.render.page.packing import Blobs, Budget, pack_trace

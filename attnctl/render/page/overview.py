@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from attnctl.errors import AttnctlError
-from attnctl.formats.json_documents import Document
+from attnctl.formats.documents.json_documents import Document
 from attnctl.readings.exact_blocks import ExactBlock, strongest_links
 from attnctl.readings.overview import Grid, Overview
 from attnctl.render.page.packing import Blobs, described, pack_thumbnails, packed_tokens

@@ -13,9 +13,9 @@ import numpy as np
 from attnctl import steps
 from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError
-from attnctl.formats.json_documents import Document
+from attnctl.formats.documents.json_documents import Document
 from attnctl.readings import measures
-from attnctl.readings.trace import LayerTrace, ModelInfo, Trace
+from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.text import shown
 from attnctl.tokens import Token
 

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from attnctl.readings.comparison import Comparison
+from attnctl.readings.traces.comparison import Comparison
 from attnctl.render.terminal.number_grid import ACCENT, DIM, Grid, cropped, label, label_fit, number
 
 INDENT = 5

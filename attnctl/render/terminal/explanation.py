@@ -9,8 +9,8 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from attnctl.readings.roles import PRONOUNS, roles
-from attnctl.readings.trace import LayerTrace, Trace
+from attnctl.readings.questions.roles import PRONOUNS, roles
+from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.render.terminal.number_grid import ACCENT, DIM, Grid, bar, cropped, label, label_fit, padded
 from attnctl.render.terminal.worked_example import Blackboard, summary_line
 from attnctl.steps import Focus, Part, Step, walk

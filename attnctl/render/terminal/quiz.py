@@ -12,7 +12,7 @@ from attnctl.render.terminal.number_grid import ACCENT, DIM, cropped, padded
 from attnctl.text import shown
 
 if TYPE_CHECKING:
-    from attnctl.readings.quiz import Question
+    from attnctl.readings.questions.quiz import Question
 
 MARGIN = 8
 

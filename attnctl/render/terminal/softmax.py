@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from attnctl.readings.softmax import Doubles, SoftmaxSteps
+from attnctl.readings.questions.softmax import Doubles, SoftmaxSteps
 from attnctl.render.terminal.number_grid import ACCENT, DIM, bar, cropped, heat, label, number, padded
 
 INDENT = 2

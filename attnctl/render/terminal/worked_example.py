@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from attnctl.arrays import Floats
-from attnctl.readings.trace import LayerTrace, Trace
+from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.render.terminal.number_grid import ACCENT, DIM, GAP, Grid, bar, heat, label, label_fit, number, padded
 from attnctl.steps import OTHERWISE, is_default_scale
 from attnctl.tokens import Token

@@ -19,8 +19,9 @@ import torch
 
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models import attend, open_model
-from attnctl.models.huggingface import attention_interface, hub
+from attnctl.models.huggingface import attention_interface
 from attnctl.models.huggingface.check import check
+from attnctl.models.huggingface.files import hub
 from attnctl.sources import record
 from tests.models.huggingface import architectures as zoo
 from tests.models.huggingface import folders

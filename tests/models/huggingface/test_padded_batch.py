@@ -18,7 +18,7 @@ from attnctl.batching.work import Work, Worker
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.models.huggingface import padded_batch
-from attnctl.readings.trace import Trace
+from attnctl.readings.traces.trace import Trace
 from attnctl.sources import record
 from tests.models.huggingface import architectures as zoo
 from tests.models.huggingface import folders

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from attnctl.batching.census_run import Tallies, results
-from attnctl.batching.census_work import CensusWork
-from attnctl.batching.treebank import Treebank
-from attnctl.readings.census_table import CensusTable, table
+from attnctl.batching.corpus.census_run import Tallies, results
+from attnctl.batching.corpus.census_work import CensusWork
+from attnctl.batching.corpus.treebank import Treebank
+from attnctl.readings.census.census_table import CensusTable, table
 from tests.conftest import SAMPLES
 from tests.render.page.test_page import Tab, browser, in_browser, keys, tab  # noqa: F401
 

@@ -17,7 +17,7 @@ import pytest
 import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
-from attnctl.readings.trace import LayerTrace, ModelInfo, Trace
+from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.render.page.document import as_data, frame, page_html
 from attnctl.render.page.packing import coded, words_of
 from attnctl.sources import TextSource, record
@@ -563,8 +563,8 @@ def test_codes_are_as_exact_as_they_say(levels: int) -> None:
 
 @in_browser
 def test_a_long_text_is_an_overview_with_exact_blocks(tab: Tab) -> None:
-    from attnctl.cli.long_view import surveyed
-    from attnctl.cli.weights import chosen_of
+    from attnctl.cli.commands.show.long_view import surveyed
+    from attnctl.cli.inputs.weights import chosen_of
 
     model = open_model("random", causal=True, heads=2, d_model=16)
     text = " ".join(f"w{at * 7919 % 97}" for at in range(700))

@@ -1,0 +1,178 @@
+"""What a census does to each sentence of a batch: its words aligned with the model's tokens, its heads' answers counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from attnctl.batching.corpus.treebank import sentence_of
+from attnctl.batching.items import Item
+from attnctl.batching.work import PADDED, Result, bug
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.layer import LayerAttention
+from attnctl.models import Model, open_model
+from attnctl.readings.census.census import Census, SentenceCounts
+from attnctl.readings.census.census_tally import packed_record, record_of
+from attnctl.readings.census.parsed_sentence import BadSentenceError
+from attnctl.readings.census.words import AlignedSentence, aligned
+from attnctl.tokens import checked
+
+FORM = "census"  # under which a result carries a sentence's counts
+TOGETHER = 192  # sentences among which those of about one length are found
+
+Ready = tuple[Item, AlignedSentence]
+
+
+@dataclass(frozen=True)
+class CensusWork:
+    """What is asked for, the same for every sentence: it travels to whatever process does it."""
+
+    options: dict[str, Any]  # of open_model
+    relations: dict[str, str] | None = None  # labels to be called something else, "" to be left out
+    untrained: bool = False
+    seed: int = 0  # of the untrained model
+    max_tokens: int = 512
+    batch_size: int = 1
+    formats: tuple[str, ...] = field(default=(FORM,))
+    slow = False
+
+
+class CensusWorker:
+    """Counts sentences; the models are opened once and kept."""
+
+    def __init__(self, work: CensusWork, model: Model | None = None) -> None:
+        self.work = work
+        self.model: Any = open_model(**work.options) if model is None else model
+        self.untrained = untrained_of(self.model, work.seed) if work.untrained else None
+        self._together: bool | None = None if work.batch_size > 1 else False  # whether sentences may share a pass
+
+    def results(self, items: Sequence[Item]) -> list[Result]:
+        """One result an item, in their order. An error that a sentence brings with it stays with its item."""
+        done: dict[int, Result] = {}
+        ready: list[Ready] = []
+        for item in items:
+            try:
+                ready.append((item, self._aligned(item)))
+            except AttnctlError as error:
+                done[item.number] = Result(item, error=str(error))
+            except Exception as error:  # ours to mend; the other items go on
+                done[item.number] = Result(item, error=bug(error))
+        ready.sort(key=lambda pair: (len(pair[1].tokens), pair[0].number))
+        while ready:
+            most = max(1, min(self.work.batch_size, PADDED // len(ready[0][1].tokens)))
+            some = ready[: most if self._shares(ready) else 1]
+            ready = ready[len(some) :]
+            for result in self._counted(some):
+                done[result.item.number] = result
+        return [done[item.number] for item in items]
+
+    def _aligned(self, item: Item) -> AlignedSentence:
+        sentence = sentence_of(item)
+        text = checked(sentence.text)
+        try:
+            tokens = self.model.tokenize(text)
+        except AttnctlError as error:
+            if "tokens" in str(error):  # more than the model reads
+                raise BadSentenceError(f"too long: {error}") from error
+            raise BadSentenceError(f"no tokens: {error}") from error
+        if len(tokens) > self.work.max_tokens:
+            raise BadSentenceError(
+                f"too long: {len(tokens):,} tokens are more than --max-tokens {self.work.max_tokens}"
+            )
+        return aligned(sentence, tokens, self.work.relations)
+
+    def _shares(self, ready: Sequence[Ready]) -> bool:
+        """Whether sentences may share a pass; the first time, whether padding leaves the weights as they are."""
+        if self._together is None:
+            from attnctl.models.huggingface.padded_batch import can_batch
+
+            self._together = can_batch(self.model)
+            if self._together and len(ready[0][1].tokens) < len(ready[-1][1].tokens):
+                from attnctl.models.huggingface.sentence_batch import padding_changes_weights
+
+                self._together = not padding_changes_weights(self.model, ready[0][1].tokens, ready[-1][1].tokens)
+        return self._together
+
+    def _counted(self, some: Sequence[Ready]) -> list[Result]:
+        """Some sentences in one pass; where that fails, each alone."""
+        start = time.perf_counter()
+        sentences = [sentence for _, sentence in some]
+        try:
+            counts = counts_of(self.model, sentences)
+            before = counts_of(self.untrained, sentences) if self.untrained is not None else [None] * len(sentences)
+        except Exception as error:
+            if len(some) > 1:
+                return [result for one in some for result in self._counted([one])]
+            why = f"not read: {error}" if isinstance(error, AttnctlError) else bug(error)
+            return [Result(some[0][0], error=why)]
+        each = (time.perf_counter() - start) / len(some)
+        return [
+            Result(item, {FORM: packed_record(record_of(sentence, own, fresh))}, len(sentence.tokens), each)
+            for (item, sentence), own, fresh in zip(some, counts, before, strict=True)
+        ]
+
+
+def counts_of(model: Any, sentences: Sequence[AlignedSentence]) -> list[SentenceCounts]:
+    """What the heads of a model do in sentences, in one pass where there are several.
+
+    Raises AttnctlError where the weights are no numbers, or the model cannot read a sentence.
+    """
+    info = model.info
+    census = Census(sentences, (info.n_layers or 1, info.n_heads or 1))
+    with np.errstate(all="ignore"):
+        if _has_own_way(model):
+            from attnctl.models.huggingface.sentence_batch import weights_of_several
+
+            weights_of_several(model, [sentence.tokens for sentence in sentences], census.take)
+        else:
+            _alone(model, sentences[0], census)
+    return census.value()
+
+
+def _has_own_way(model: Any) -> bool:
+    """Whether the model is a checkpoint whose weights can be read as it goes."""
+    if model.info.kind != "checkpoint":
+        return False
+    from attnctl.models.huggingface.padded_batch import can_batch
+
+    return can_batch(model)
+
+
+def _alone(model: Any, sentence: AlignedSentence, census: Census) -> None:
+    """One sentence through any model."""
+
+    def visit(layer: LayerAttention) -> None:
+        census.take(layer.layer, layer.weights()[None])
+
+    model.run(sentence.tokens, visit, "")
+
+
+def check(work: CensusWork) -> Model:
+    """Open the model. Raises what a mistake in the options would raise for every single sentence."""
+    model: Any = open_model(**work.options)
+    if getattr(model, "kind", "self") in ("cross", "decoder") or bool(getattr(model, "generate", False)):
+        raise UsageError(
+            f"{model.info.name} is asked for the attention of other words than the corpus has: see --attention"
+        )
+    if work.untrained:
+        untrained_of(model, work.seed)
+    opened: Model = model
+    return opened
+
+
+def untrained_of(model: Any, seed: int) -> Any:
+    """The model before training. Raises UsageError where it has never been trained."""
+    if model.info.kind == "checkpoint":
+        from attnctl.models.huggingface.files.untrained import untrained
+
+        return untrained(model, seed)
+    from attnctl.training.relations import before_training
+
+    fresh = before_training(model, seed)
+    if fresh is None:
+        raise UsageError(f"--untrained: {model.info.name} is no trained model")
+    return fresh

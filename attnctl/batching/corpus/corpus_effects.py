@@ -1,0 +1,51 @@
+"""What each head does for predictions over a whole corpus: the mean effect of its removal, and its standard error."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from typing import Any
+
+from attnctl.batching.corpus.corpus_statistics import Tally
+from attnctl.batching.items import Item
+from attnctl.errors import AttnctlError
+
+# of each head: what it looks at most, what it writes, what its removal does (after minus before; nats, logits, 1 - cosine)
+MEASURES = ("weight", "writes", "log_probability", "logit_difference", "distance")
+
+
+def of_item(model: Any, item: Item, layers: list[int] | None, heads: list[int] | None) -> list[list[Any]]:
+    """Layer, head, and each of MEASURES (None where it has no meaning), for every head ablated in turn over one text.
+
+    The word watched is the item's own `word`, less its `against`, or the likeliest. Raises AttnctlError where the item is a
+    trace: its numbers are computed already.
+    """
+    from attnctl.models.watching import watched_text
+    from attnctl.readings.effects.ablation import Ask
+    from attnctl.readings.effects.effect_sweep import measure
+    from attnctl.tokens import checked
+
+    if item.trace is not None:
+        raise AttnctlError("a trace has no heads to switch off: give its text")
+    options = item.options
+    ask = Ask(options.get("word"), options.get("against"), layers=layers, heads=heads)
+    found = measure(watched_text(model, checked(item.text), options.get("query")), ask)
+    return [
+        [one.layer, one.head, one.weight, one.writes]
+        + [one.effect.log_probability, one.effect.logit_difference, one.effect.distance]
+        for one in sorted(found.heads, key=lambda one: (one.layer, one.head))
+    ]
+
+
+def table(tally: Tally) -> str:
+    """CSV, one line a layer, head and measure: mean over the texts, its standard error, how many they are."""
+    out = io.StringIO()
+    lines = csv.writer(out, lineterminator="\n")
+    lines.writerow(["layer", "head", "measure", "mean", "standard_error", "n"])
+    for (layer, head, name), (n, mean, squares) in sorted(
+        tally.items(), key=lambda e: (*e[0][:2], MEASURES.index(e[0][2]))
+    ):
+        error = f"{math.sqrt(squares / (n - 1) / n):.9g}" if n > 1 else ""
+        lines.writerow([layer, head, name, f"{mean:.9g}", error, n])
+    return out.getvalue()

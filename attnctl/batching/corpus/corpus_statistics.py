@@ -1,0 +1,60 @@
+"""What each head does over a whole corpus: the facts of every text, their mean, spread and number."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from attnctl.readings.head_statistics import STATISTICS, head_statistics
+from attnctl.readings.traces.record import stored_layer
+from attnctl.readings.traces.trace import Trace
+
+Tally = dict[tuple[int, int, str], tuple[int, float, float]]  # layer, head, measure → n, mean, sum of squares around it
+
+
+def of_trace(trace: Trace) -> list[list[Any]]:
+    """Layer, head, and each of STATISTICS (None where it has no meaning), for every head of a trace.
+
+    Raises AttnctlError where the trace does not hold every query's weights.
+    """
+    rows = []
+    for layer in trace.layers:
+        for fact in head_statistics(stored_layer(layer), trace.tokens, trace.key_tokens is None):
+            rows.append([fact.layer, fact.head, *(fact[name] for name in STATISTICS)])
+    return rows
+
+
+def added(tally: Tally, rows: Iterable[list[Any]], names: Iterable[str] = tuple(STATISTICS)) -> None:
+    """Take the facts of one text into a tally (Welford 1962); `names` are those of a row's numbers."""
+    for layer, head, *values in rows:
+        for name, value in zip(names, values, strict=True):
+            if value is not None:
+                n, mean, squares = tally.get((layer, head, name), (0, 0.0, 0.0))
+                off = value - mean
+                mean += off / (n + 1)
+                tally[layer, head, name] = n + 1, mean, squares + off * (value - mean)
+
+
+def merged(one: Tally, other: Tally) -> Tally:
+    """Two tallies as one (Chan, Golub and LeVeque 1983)."""
+    both = dict(one)
+    for key, (n, mean, squares) in other.items():
+        m, before, around = both.get(key, (0, 0.0, 0.0))
+        off, total = mean - before, m + n
+        both[key] = total, before + off * n / total, around + squares + off * off * m * n / total
+    return both
+
+
+def table(tally: Tally) -> str:
+    """CSV, one line a layer, head and measure: mean over the texts, standard deviation between them, how many they are."""
+    out = io.StringIO()
+    lines = csv.writer(out, lineterminator="\n")
+    lines.writerow(["layer", "head", "measure", "mean", "spread", "n"])
+    order = {name: at for at, name in enumerate(STATISTICS)}
+    for (layer, head, name), (n, mean, squares) in sorted(tally.items(), key=lambda e: (*e[0][:2], order[e[0][2]])):
+        spread = math.sqrt(squares / (n - 1)) if n > 1 else ""
+        lines.writerow([layer, head, name, f"{mean:.9g}", spread if spread == "" else f"{spread:.9g}", n])
+    return out.getvalue()

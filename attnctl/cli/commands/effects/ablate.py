@@ -1,0 +1,138 @@
+"""`attnctl ablate`: what each head, edge or part of a text does for a prediction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from attnctl.cli import options as o
+from attnctl.cli.output import put, show
+from attnctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from attnctl.readings.effects.effects import Effects
+
+OWN = ("off", "target", "predict", "generate", "layers", "heads")  # words that mean something of their own here
+
+
+@o.with_options({name: option for name, option in o.MODEL_OPTIONS.items() if name not in OWN})
+def ablate(
+    text: o.Text = None,
+    *,
+    file: o.File = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", "-t", help='The word watched (" Mary"); the likeliest one.', show_default=False),
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option("--against", help="Measure logits above this word.", show_default=False)
+    ] = None,
+    query: Annotated[
+        str | None,
+        typer.Option("--query", "-q", help="Predict from this token, not the last (or the mask).", show_default=False),
+    ] = None,
+    layer: Annotated[
+        str | None, typer.Option("--layer", "--layers", help="Layers: 3, 10-20, 1,4,7, -1.", show_default=False)
+    ] = None,
+    head: Annotated[
+        str | None, typer.Option("--head", "--heads", help="Heads: 3, 0-5, 1,4,7, -1.", show_default=False)
+    ] = None,
+    how: Annotated[str, typer.Option("--how", help="zero, mean, or resample (from --reference).")] = "zero",
+    reference: Annotated[
+        str | None, typer.Option("--reference", help="A file of texts, one a line, for mean or resample.")
+    ] = None,
+    edges: Annotated[bool, typer.Option("--edges", help="Cut each key from the watched token instead.")] = False,
+    edge: Annotated[
+        list[str] | None,
+        typer.Option("--edge", help='Cut this edge, "gave→Mary" or "11>2"; several: also all at once.'),
+    ] = None,
+    spans: o.Spans = None,
+    last_only: Annotated[bool, typer.Option("--last-only", help="Cut --spans from the watched token alone.")] = False,
+    off: Annotated[
+        str | None, typer.Option("--off", help="Heads that are off throughout: 23.3,0.5.", show_default=False)
+    ] = None,
+    pooled: Annotated[bool, typer.Option("--pooled", help="Without predictions: compare the mean state.")] = False,
+    approximate: Annotated[
+        bool, typer.Option("--approximate", help="Gradient × activation: everything from one forward and backward.")
+    ] = False,
+    top: Annotated[
+        int | None,
+        typer.Option("--top", help="Only so many; a table has 10 heads otherwise.", show_default=False),
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", help="Interventions at a time.", show_default=False)
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", help="A file: .json, .txt, .png, .svg, .pdf.", show_default=False)
+    ] = None,
+    **options: Any,
+) -> None:
+    """Tell what matters: every head ablated in turn, or edges of attention cut, and what that does to a prediction.
+
+    A head looks (its largest weight from the watched token), writes (its direct contribution to the logit), and does (how
+    the prediction changes without it; after minus before, in nats and logits).
+    """
+    form = _form(output, json)
+    from attnctl.cli.inputs.interventions import measured
+
+    found = measured(
+        o.text_of(text, file),
+        options,
+        target=target,
+        against=against,
+        query=query,
+        layer=layer,
+        head=head,
+        how=how,
+        reference=reference,
+        edges=edges,
+        edge=edge or [],
+        spans=spans,
+        answer=last_only,
+        off=off,
+        pooled=pooled,
+        approximate=approximate,
+        batch_size=batch_size,
+    )
+    o.say(found.notes)
+    _write(found, form, output, top)
+
+
+def _write(found: Effects, form: str, output: str | None, top: int | None) -> None:
+    if form == "json":
+        from attnctl.formats.documents.effects_json import effects_to_json
+
+        put(effects_to_json(found, top) + b"\n", output)
+    elif form in ("terminal", "txt"):
+        from attnctl.render.terminal.effects.effects import EffectsTable
+
+        table = EffectsTable(found, top)
+        if form == "terminal":
+            show(table)
+            return
+        from attnctl.render.terminal.console import as_text
+
+        put(as_text(table).encode(), output)
+    else:
+        from attnctl.formats.pictures import figure_bytes
+        from attnctl.render.figure.effects import effects_drawing
+
+        drawing = effects_drawing(found)
+        o.say(drawing.notes)
+        put(figure_bytes(drawing.figure, form), output)
+
+
+def _form(output: str | None, json: bool) -> str:
+    if output is None or output == "-":
+        return "json" if json else "terminal"
+    from attnctl.files import check_writable
+    from attnctl.formats.pictures import format_names, suffixes_listed
+
+    suffix = Path(output).suffix.lower()[1:]
+    if suffix not in ("json", "txt", *format_names()) or (json and suffix != "json"):
+        raise UsageError(f"-o {output}: ablate writes .json, .txt, {suffixes_listed()}")
+    check_writable(output)
+    return suffix

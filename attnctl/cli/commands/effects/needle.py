@@ -1,0 +1,207 @@
+"""`attnctl needle`: is a planted fact found, at every depth of prompts of several lengths, and which heads fetch it."""
+
+from __future__ import annotations
+
+import re
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from attnctl.cli import options as o
+from attnctl.cli.output import console, lines, put, show
+from attnctl.errors import INTERRUPTED, AttnctlError, UsageError
+from attnctl.formats.pictures import figure_bytes, format_names, picture_format, suffixes_listed
+
+if TYPE_CHECKING:
+    from attnctl.models.huggingface.effects.needles import NeedleAsker
+    from attnctl.readings.effects.needle import Needle, NeedleCell, Needles
+
+LENGTHS, DEPTHS = "512,1024,2048", "0,25,50,75,100"
+
+
+@o.with_model_options
+def needle(
+    needle: Annotated[
+        str | None, typer.Option("--needle", help="The fact that is planted.", show_default=False)
+    ] = None,
+    question: Annotated[
+        str | None, typer.Option("--question", help="What is asked about it.", show_default=False)
+    ] = None,
+    expect: Annotated[
+        str | None, typer.Option("--expect", help="What an answer must hold, letter case aside.", show_default=False)
+    ] = None,
+    haystack: Annotated[
+        str | None, typer.Option("--haystack", help="A file of filler; without it, made sentences.", show_default=False)
+    ] = None,
+    lengths: Annotated[str, typer.Option("--lengths", help="Tokens of the prompts, with commas.")] = LENGTHS,
+    depths: Annotated[str, typer.Option("--depths", help="Where the needle stands, in % of the prompt.")] = DEPTHS,
+    switch_off: Annotated[
+        int, typer.Option("--switch-off", help="So many of the best heads are switched off to see; 0 for none.")
+    ] = 10,
+    json: Annotated[bool, typer.Option("--json", help="JSON: a line a needle, then a line about the heads.")] = False,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "-o", "--output", help=f"A file: .jsonl, gone on with if there, or {suffixes_listed()}.", show_default=False
+        ),
+    ] = None,
+    **options: Any,
+) -> None:
+    """Plant a fact in filler, ask for it, and see where the answer looked: which needles are found, and by which heads.
+
+    A head's retrieval score is the share of the answer's tokens for which it looks at that very token inside the needle
+    (Wu et al. 2024). The check: are needles still answered without the best heads, and without as many others?
+    """
+    form = _form(output, json)
+    wanted = [(length, depth) for length in _numbers(lengths, "--lengths") for depth in _depths(depths)]
+    asked, seed = _needle(needle, question, expect), options.get("seed") or 0
+    options.pop("seed", None)
+    asker = _asker(asked, haystack, seed, options)
+    cells = _known(output, asker, asked, seed) if form == "jsonl" else []
+    interrupted = False
+    try:
+        for cell in _asking(asker, wanted, cells):
+            if form in ("json", "jsonl"):
+                _write_cell(cell, asker, asked, seed, output if form == "jsonl" else None)
+        found = _checked(asker, asked, cells, switch_off, seed)
+    except KeyboardInterrupt:
+        from attnctl.readings.effects.needle import Needles
+
+        o.say(("interrupted: this is what is known so far",))
+        found, interrupted = Needles(asker.model.info, asked, tuple(cells)), True
+    _write(found, form, output)
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if not found.answered:
+        raise AttnctlError(f"{asker.model.info.name} answers none of the {len(cells)} needles")
+
+
+def _numbers(spec: str, option: str) -> list[int]:
+    if not re.fullmatch(r"\s*[0-9]{1,9}\s*(,\s*[0-9]{1,9}\s*)*", spec):
+        raise UsageError(f"{option} {spec!r}: whole numbers with commas, like {LENGTHS}")
+    return [int(part) for part in spec.split(",")]
+
+
+def _depths(spec: str) -> list[float]:
+    found = _numbers(spec, "--depths")
+    if max(found) > 100:
+        raise UsageError(f"--depths {spec}: they are in %, 0 to 100")
+    return [depth / 100 for depth in found]
+
+
+def _needle(text: str | None, question: str | None, expect: str | None) -> Needle:
+    from attnctl.readings.effects.needle import Needle
+
+    given = [part for part in (text, question, expect) if part is not None]
+    if not given:
+        return Needle()
+    if text is None or question is None or expect is None or not all(part.strip() for part in given):
+        raise UsageError("a needle of your own needs all three: --needle, --question and --expect")
+    return Needle(text, question, expect)
+
+
+def _asker(asked: Needle, haystack: str | None, seed: int, options: dict[str, Any]) -> NeedleAsker:
+    from attnctl.readings.effects.needle import filler, sentences_of
+
+    sentences = None if haystack is None else sentences_of(o.text_of(None, haystack))
+    model = o.model_of(options)
+    if model.info.kind != "checkpoint":
+        raise UsageError(f"{model.info.name} answers no questions: name a checkpoint with --model (smollm2, a folder)")
+    from attnctl.models.huggingface.effects.needles import NeedleAsker
+
+    return NeedleAsker(model, asked, (lambda: filler(seed)) if sentences is None else (lambda: cycle(sentences)))
+
+
+def _asking(asker: NeedleAsker, wanted: list[tuple[int, float]], cells: list[NeedleCell]) -> Any:
+    """Each needle that is not known yet, asked; `cells` grows by it."""
+    from attnctl.cli.cost import progress
+
+    limit, known = asker.model.pieces.limit, {(cell.length, cell.depth) for cell in cells}
+    longest = max(length for length, _ in wanted)
+    if limit is not None and longest > limit:
+        raise AttnctlError(f"--lengths {longest:,}: {asker.model.info.name} reads {limit:,} tokens")
+    left = [place for place in wanted if place not in known]
+    with progress(f"{len(left)} needles") as tick:
+        for length, depth in left:
+            cells.append(asker.ask(length, depth))
+            yield cells[-1]
+            if tick is not None:
+                tick(1 / len(left))
+
+
+def _checked(asker: NeedleAsker, asked: Needle, cells: list[NeedleCell], count: int, seed: int) -> Needles:
+    """All that is known, with the check: the best heads switched off, and as many others."""
+    from dataclasses import replace
+
+    from attnctl.models.huggingface.effects.needles import random_heads
+    from attnctl.readings.effects.needle import Needles
+
+    found = Needles(asker.model.info, asked, tuple(cells))
+    best = list(found.retrieval_heads())[:count]
+    if not best:
+        return found
+    others = random_heads(list(found.scores()), best, len(best), seed)
+    return replace(found, off=asker.without(best, cells), random_off=asker.without(others, cells))
+
+
+def _form(output: str | None, json: bool) -> str:
+    if output is None or output == "-":
+        return "json" if json else "terminal"
+    suffix = Path(output).suffix.lower()[1:]
+    if suffix not in ("jsonl", *format_names()) or (json and suffix != "jsonl"):
+        raise UsageError(f"-o {output}: needle writes .jsonl, or a picture as {suffixes_listed()}")
+    from attnctl.files import check_writable
+
+    check_writable(output)
+    return picture_format(output) or suffix
+
+
+def _known(output: str | None, asker: NeedleAsker, asked: Needle, seed: int) -> list[NeedleCell]:
+    """The needles that the file of an earlier run holds."""
+    from attnctl.files import read_bytes, write_whole
+    from attnctl.formats.documents.needles_json import cells_of
+
+    if output is None or not Path(output).is_file() or not Path(output).stat().st_size:
+        return []
+    data = read_bytes(output)
+    cells = cells_of(data, output, asker.model.info, asked, seed)
+    if not data.endswith(b"\n"):  # stopped in the middle of a line
+        write_whole(output, data[: data.rfind(b"\n") + 1])
+    o.say((f"{len(cells)} needles are in {output} already",))
+    return cells
+
+
+def _write_cell(cell: NeedleCell, asker: NeedleAsker, asked: Needle, seed: int, output: str | None) -> None:
+    from attnctl.formats.documents.json_documents import write_json
+    from attnctl.formats.documents.needles_json import cell_document
+
+    line = write_json(cell_document(cell, asker.model.info, asked, seed), "needle") + b"\n"
+    if output is None:
+        put(line)
+        return
+    with Path(output).open("ab") as file:  # a line is whole, or is asked for again
+        file.write(line)
+
+
+def _write(found: Needles, form: str, output: str | None) -> None:
+    if form == "json":
+        from attnctl.formats.documents.json_documents import write_json
+        from attnctl.formats.documents.needles_json import needles_document
+
+        put(write_json(needles_document(found), "result") + b"\n")
+    elif form in ("terminal", "jsonl"):
+        from attnctl.render.terminal.effects.needle import NeedleTable
+
+        if form == "terminal" and not console().is_terminal:
+            lines("length\tdepth\ttokens\tanswered\tfound")
+            lines(
+                *(f"{c.length}\t{c.depth:g}\t{c.tokens}\t{str(c.answered).lower()}\t{c.found:.6g}" for c in found.cells)
+            )
+            return
+        show(NeedleTable(found))
+    else:
+        from attnctl.render.figure.needle import needle_grids
+
+        put(figure_bytes(needle_grids(found), form), output)

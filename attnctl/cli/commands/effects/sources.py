@@ -1,0 +1,119 @@
+"""`attnctl sources`: which part of a prompt an answer came from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from attnctl.cli import options as o
+from attnctl.cli.output import console, lines, put, show
+from attnctl.errors import INTERRUPTED, UsageError
+from attnctl.formats.pictures import figure_bytes, format_names, picture_format, suffixes_listed
+
+if TYPE_CHECKING:
+    from attnctl.readings.effects.answer_sources import AnswerSources
+
+SAID_SECONDS = 5.0  # from which the cost is told beforehand
+
+
+@o.with_model_options
+def sources(
+    text: o.Text = None,
+    *,
+    file: o.File = None,
+    spans: o.Spans = None,
+    answer: Annotated[
+        str | None,
+        typer.Option("--answer", help="The answer to explain; without it the model's own.", show_default=False),
+    ] = None,
+    budget: Annotated[
+        int, typer.Option("--budget", help="Forwards: every part is left out alone up to so many, above it groups are.")
+    ] = 20,
+    remove: Annotated[bool, typer.Option("--remove", help="Render the prompt without each part, too.")] = False,
+    top: Annotated[int | None, typer.Option("--top", help="Only so many parts.", show_default=False)] = None,
+    json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
+    output: Annotated[
+        str | None,
+        typer.Option("-o", "--output", help=f"A file: .json, .html, {suffixes_listed()}.", show_default=False),
+    ] = None,
+    **options: Any,
+) -> None:
+    """Tell which part of a prompt an answer came from: what is looked at, and what matters.
+
+    looks: the part's share of the answer's attention, over all heads and layers. matters: how the answer's log-probability
+    changes, in nats, where nothing behind the part can see it.
+    """
+    form = _form(output, json)
+    from attnctl.cli.inputs.prompts import prompt_of
+    from attnctl.models.huggingface.text.prompts import ANSWER, SourceSearch
+
+    most = options.pop("generate", None)
+    if most is not None and answer is not None:
+        raise UsageError("--answer and --generate exclude each other: the one gives the answer, the other makes it")
+    model, prompt, conversation = prompt_of(text, file, options.pop("chat", None), options)
+    search = SourceSearch(model, prompt, spans, answer, most or ANSWER, budget)
+    interrupted = _measure(search, conversation, remove)
+    found = search.result()
+    o.say(found.notes)
+    _write(found, form, output, top)
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _measure(search: Any, conversation: Any, remove: bool) -> bool:
+    """Measure part after part, the cost told beforehand; whether Ctrl-C ended it early."""
+    from attnctl.cli.cost import progress
+
+    parts, forwards = len(search.parts), search.forwards
+    seconds = forwards * search.seconds
+    if seconds > SAID_SECONDS:
+        o.say((f"{parts} parts: {forwards} forwards at most, about {seconds:.0f} s (--budget takes fewer)",))
+    try:
+        with progress(f"{parts} parts, {len(search.tokens):,} tokens") as tick:
+            for steps, count in (
+                (search.run(), forwards),
+                (search.remove(conversation) if remove else iter(()), parts),
+            ):
+                for _ in steps:
+                    if tick is not None:
+                        tick(1 / count / (1 + remove))
+    except KeyboardInterrupt:
+        o.say(("interrupted: this is what is known so far",))
+        return True
+    return False
+
+
+def _form(output: str | None, json: bool) -> str:
+    if output is None or output == "-":
+        return "json" if json else "terminal"
+    suffix = Path(output).suffix.lower()[1:]
+    if suffix not in ("json", "html", *format_names()) or (json and suffix != "json"):
+        raise UsageError(f"-o {output}: sources writes .json, .html, or a picture as {suffixes_listed()}")
+    from attnctl.files import check_writable
+
+    check_writable(output)
+    return picture_format(output) or suffix
+
+
+def _write(found: AnswerSources, form: str, output: str | None, top: int | None) -> None:
+    if form == "json":
+        from attnctl.formats.documents.sources_json import to_json
+
+        put(to_json(found) + b"\n", output)
+    elif form == "html":
+        from attnctl.render.page.answer_sources import page
+
+        put(page(found).encode(), output)
+    elif form == "terminal":
+        from attnctl.render.terminal.effects.answer_sources import AnswerTable, plain_table
+
+        if console().is_terminal:
+            show(AnswerTable(found, top))
+        else:
+            lines(*plain_table(found))
+    else:
+        from attnctl.render.figure.answer_sources import bars
+
+        put(figure_bytes(bars(found, top), form), output)

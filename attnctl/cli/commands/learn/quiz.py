@@ -1,0 +1,106 @@
+"""`attnctl quiz`: questions made from the actual numbers of a sentence."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from attnctl.cli import options as o
+from attnctl.cli.output import console, put_json
+from attnctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from attnctl.readings.questions.quiz import Question
+
+
+@o.with_model_options
+def quiz(
+    text: o.Text = None,
+    *,
+    file: o.File = None,
+    layer: o.LayerChoice = None,
+    head: o.HeadChoice = None,
+    query: o.Query = None,
+    count: Annotated[int, typer.Option("--questions", "-n", help="How many questions.")] = 5,
+    json: Annotated[bool, typer.Option("--json", help="Write questions and answers as JSON, ask nothing.")] = False,
+    **options: Any,
+) -> None:
+    """Ask questions about the attention of a sentence, mark the answers, give a score.
+
+    Answers are read from standard input, one a line: a letter, a token, or a number. An empty line passes.
+    """
+    if "-" in (text, file) and not json:
+        raise UsageError("standard input is where the answers come from: give the text in quotes or as --file FILE")
+    from attnctl.readings.questions.quiz import questions
+    from attnctl.sources import record
+    from attnctl.tokens import find
+
+    text = o.text_of(text, file)
+    model = o.model_of(options)
+    info = model.info
+    layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
+    heads = o.selection(head, info.n_heads or 1, "head", info.name)
+    trace = record(model, text, layers=layers, heads=heads, predictions=False)
+    o.say_unknown(trace.tokens)
+    asked = questions(trace, count, options.get("seed") or 0, None if query is None else find(trace.tokens, query))
+    if layer is None and head is None and len(asked) > 2:
+        asked = with_removal(asked, model, text, options.get("seed") or 0)
+    if json:
+        put_json({"text": text, "questions": [q.document() for q in asked]})
+        return
+    score(console(), asked)
+
+
+def with_removal(asked: list[Question], model: Any, text: str, seed: int) -> list[Question]:
+    """The last question made one on what matters, where a built-in model makes a prediction that one head carries."""
+    import random
+
+    from attnctl.models.watching import watched_text
+    from attnctl.readings.effects.ablation import Ask
+    from attnctl.readings.effects.effect_sweep import measure
+    from attnctl.readings.questions.removal_question import removal_question
+
+    if model.info.kind in ("checkpoint", "matrix") or getattr(model, "unembedding", None) is None:
+        return asked
+    found = removal_question(measure(watched_text(model, text), Ask()), random.Random(seed))
+    return asked if found is None else [*asked[:-1], found]
+
+
+def score(page: Console, asked: list[Question]) -> None:
+    """Ask, mark and count; a stream that ends early ends the quiz with what was answered."""
+    from attnctl.render.terminal.quiz import marked, put, result
+
+    correct = answered = 0
+    for number, question in enumerate(asked, 1):
+        page.print(put(question, number, len(asked)))
+        given = answer(page, question)
+        if given is None:
+            break
+        answered += 1
+        good = given[1]
+        correct += bool(good)
+        page.print(marked(question, given[0], good))
+    page.print(result(correct, answered, len(asked)))
+
+
+def answer(page: Console, question: Question) -> tuple[str, bool] | None:
+    """One line of standard input, and whether it is right; None where there is no more. At a terminal, asked again."""
+    from attnctl.readings.questions.quiz import right
+
+    at_terminal = sys.stdin.isatty()
+    while True:
+        if at_terminal:
+            page.print("  > ", end="")
+        line = sys.stdin.readline()
+        if not line:
+            page.print()
+            return None
+        good = right(question, line) if line.strip() else False
+        if good is not None or not at_terminal:
+            return line.strip(), bool(good)
+        wanted = "one of the letters" if question.choices else "a number, such as 0.42"
+        page.print(f"  That is no answer: give {wanted}, or an empty line to pass.")

@@ -1,0 +1,119 @@
+"""`attnctl softmax`: what the softmax makes of a few scores, and why."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import typer
+
+from attnctl import limits
+from attnctl.cli.output import put_json, show
+from attnctl.errors import AttnctlError, UsageError
+
+MOST = 10_000
+
+
+# a score may be negative: "-1.2" is no option
+CONTEXT = {"ignore_unknown_options": True}
+
+
+def softmax(
+    scores: Annotated[
+        list[str] | None,
+        typer.Argument(help='Scores, such as 8.1 1.2 3.0; -inf is a masked one. "-" reads them.', show_default=False),
+    ] = None,
+    *,
+    scale: Annotated[
+        str | None, typer.Option("--scale", help="Multiply the scores by this: 8, 0.125 or 1/8.", show_default=False)
+    ] = None,
+    d_k: Annotated[
+        int | None,
+        typer.Option("--d-k", help="Scale as attention does: divide by √d_k.", show_default=False),
+    ] = None,
+    temperature: Annotated[float, typer.Option("--temperature", help="Divide by this before the softmax.")] = 1.0,
+    tokens: Annotated[
+        str | None, typer.Option("--tokens", help="Names of the scores: words.", show_default=False)
+    ] = None,
+    precision: Annotated[int, typer.Option("--precision", help="Decimals.")] = 2,
+    json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
+) -> None:
+    """Work out the softmax of a few scores: the arithmetic, the weights as bars, other scales, plain division."""
+    numbers = numbers_of(scores)
+    if scale is not None and d_k is not None:
+        raise UsageError("--scale and --d-k exclude each other: both say what the scores are multiplied by")
+    factor = factor_of(scale) if d_k is None else 1 / math.sqrt(d_k)
+    names = names_of(tokens, len(numbers))
+    import numpy as np
+
+    from attnctl.readings.questions.softmax import SoftmaxSteps
+    from attnctl.render.terminal.softmax import SoftmaxTables
+
+    worked = SoftmaxSteps(np.asarray(numbers), names, factor, temperature)
+    top = max(abs(x) for x in numbers if math.isfinite(x))
+    if not math.isfinite(top * factor / temperature * 8):
+        raise UsageError(f"scores up to {top:g} × {factor:g} / {temperature:g} are too large to work with")
+    if json:
+        put_json(worked.document())
+        return
+    show(SoftmaxTables(worked, precision))
+
+
+def numbers_of(scores: list[str] | None) -> list[float]:
+    """The scores as numbers, read from standard input for "-". Raises UsageError or AttnctlError naming what is none."""
+    if not scores:
+        raise UsageError('there are no scores: give some, such as 8.1 1.2 3.0 6.5, or "-" for standard input')
+    parts: list[str] = scores
+    where: type[AttnctlError] = UsageError
+    if scores == ["-"]:
+        from attnctl.files import decode, read_bytes
+
+        parts, where = (
+            decode(read_bytes("-", limits.SETTINGS_BYTES), "standard input").replace(",", " ").split(),
+            AttnctlError,
+        )
+    numbers = [_number(part, where) for part in parts]
+    if len(numbers) > MOST:
+        raise where(f"{len(numbers)} scores are more than can be shown: give at most {MOST}")
+    if not any(math.isfinite(x) for x in numbers):
+        raise where("every score is masked: give at least one number")
+    return numbers
+
+
+def _number(part: str, error: type[AttnctlError]) -> float:
+    try:
+        x = float(part.replace("−", "-").replace("∞", "inf"))
+    except ValueError:
+        what = "no such option" if part.startswith("--") else "this is no number"
+        raise error(
+            f"{part[:40]!r}: {what}; scores are numbers such as 8.1 or -2 (see attnctl softmax --help)"
+        ) from None
+    if math.isnan(x) or x == math.inf:
+        raise error(f"{part[:40]!r}: a score is a finite number, or -inf where it is masked")
+    return x
+
+
+def factor_of(scale: str | None) -> float:
+    """--scale as a factor: a number, a fraction such as 1/8 or 1/√64, or none. Raises UsageError for anything else."""
+    if scale is None or scale == "none":
+        return 1.0
+    above, _, below = scale.partition("/")
+    try:
+        root = below.startswith("√")
+        divisor = float(below.removeprefix("√")) if below else 1.0
+        factor = float(above) / (math.sqrt(divisor) if root else divisor)
+    except (ValueError, ZeroDivisionError):
+        raise UsageError(f"--scale {scale!r}: it is none, a number such as 0.125, or a fraction such as 1/8") from None
+    if not math.isfinite(factor):
+        raise UsageError(f"--scale {scale!r}: a finite number")
+    return factor
+
+
+def names_of(tokens: str | None, n: int) -> tuple[str, ...] | None:
+    """Names for the scores: the words of --tokens, if there are any. Raises UsageError where they do not fit."""
+    if tokens is None:
+        return None
+    names = tuple(tokens.split())
+    if len(names) != n:
+        raise UsageError(f"--tokens has {len(names)} words for {n} scores: give one a score")
+    return names

@@ -1,0 +1,235 @@
+"""What `attnctl evaluate` does with a corpus: counts it, tells what could not be used, writes what was asked for."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import typer
+
+from attnctl.cli.output import complain, put, show
+from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
+from attnctl.formats.pictures import format_names
+
+if TYPE_CHECKING:
+    from attnctl.batching.corpus.census_run import Tallies
+    from attnctl.batching.corpus.treebank import Treebank
+    from attnctl.batching.folder import Folder
+    from attnctl.batching.work import Result
+    from attnctl.readings.census.census_table import CensusTable
+
+FILES = (".json", ".csv", ".parquet", ".html", *(f".{name}" for name in format_names()))
+NAMED = 20  # sentences whose errors are printed; the rest is counted
+MEASURED_SECONDS = 15  # from where on a rate is worth telling
+LONG_SECONDS = 600  # from where on a run says how long it will take
+
+
+class Asked(NamedTuple):
+    """What the command line says of how a corpus is counted."""
+
+    corpus: tuple[str, ...]
+    relations: str | None
+    untrained: bool
+    max_tokens: int
+    batch_size: int
+    jobs: int
+    engine: str
+    address: str | None
+    gpus_per_worker: float
+
+
+def census(
+    asked: Asked, options: dict[str, Any], outputs: tuple[str, ...], json: bool, subtypes: bool, least: int
+) -> None:
+    """Count a corpus and show or write the census. Raises AttnctlError where not one sentence could be used."""
+    files, folder = _outputs(outputs)
+    if asked.engine not in ("local", "ray"):
+        raise UsageError(f"--engine {asked.engine}: it is local or ray")
+    if asked.engine == "local" and (asked.address is not None or asked.gpus_per_worker):
+        raise UsageError("--address and --gpus-per-worker are for --engine ray")
+    found = _counted(asked, options, folder)
+    if not found.used:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in found.skipped.items())
+        raise AttnctlError(f"{found.corpus}: not one sentence could be used ({reasons or 'it holds none'})")
+    _write(found, files, folder)
+    if json:
+        put(_as_bytes(found, ".json"))
+    elif not files:
+        _show(found, subtypes, least)
+    _summary(found)
+    raise typer.Exit(PARTIAL if found.skipped else DONE)
+
+
+def _outputs(outputs: tuple[str, ...]) -> tuple[list[str], str | None]:
+    """The files to be written, and the folder."""
+    from attnctl.files import check_writable
+
+    files = [path for path in outputs if Path(path).suffix.lower() in FILES]
+    folders = [path for path in outputs if path not in files]
+    if len(folders) > 1:
+        raise UsageError(f"-o {folders[1]}: one folder is enough, and files end in {', '.join(FILES)}")
+    if folders and (folders[0] == "-" or Path(folders[0]).is_file()):
+        raise UsageError(f"-o {folders[0]}: it is a folder, or a file that ends in {', '.join(FILES)}")
+    for path in files:
+        check_writable(path)
+        if path.lower().endswith(".parquet"):
+            _check_arrow(path)
+    return files, folders[0] if folders else None
+
+
+def _check_arrow(path: str) -> None:
+    """Raise AttnctlError, before long work, where Parquet cannot be written."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise AttnctlError(f"{path}: Parquet needs pyarrow: pip install 'attnctl[batch]'") from None
+
+
+def _counted(asked: Asked, options: dict[str, Any], folder: str | None) -> CensusTable:
+    from dataclasses import replace
+
+    from attnctl.batching.corpus.census_run import Tallies, folder_of, on_ray, results
+    from attnctl.batching.corpus.census_work import CensusWork, check
+    from attnctl.batching.corpus.treebank import Treebank
+    from attnctl.models.arguments import arguments
+    from attnctl.readings.census.census_table import table
+
+    treebank = Treebank(asked.corpus)
+    work = CensusWork(arguments(options), _renamed(asked.relations), asked.untrained, max_tokens=asked.max_tokens)
+    model = check(work)
+    if model.info.kind == "checkpoint":
+        work = replace(work, batch_size=asked.batch_size)
+    tallies = Tallies((model.info.n_layers or 1, model.info.n_heads or 1))
+
+    def do(items: Any) -> Iterator[list[Result]]:
+        if asked.engine == "ray":
+            workers = asked.jobs if asked.jobs > 1 else None
+            return on_ray(work, items, address=asked.address, workers=workers, gpus=asked.gpus_per_worker)
+        return results(work, items, asked.jobs, model)
+
+    if folder is None:
+        _run(do, treebank, tallies, None)
+    else:
+        with folder_of(folder, work, asked.corpus, tallies) as opened:
+            _run(do, treebank, tallies, opened)
+    return table(
+        tallies.whole, model.info.name, treebank.name, causal=bool(model.info.causal), untrained=asked.untrained
+    )
+
+
+def _run(
+    do: Callable[[Any], Iterator[list[Result]]], treebank: Treebank, tallies: Tallies, folder: Folder | None
+) -> None:
+    """All sentences, or those that the folder lacks."""
+    from attnctl.cli.progress import progress
+
+    told = _Told(treebank, folder is not None)
+    with progress(treebank.share) as tick:
+        for chunk in do(treebank if folder is None else folder.missing(treebank)):
+            if folder is None:
+                for result in chunk:
+                    list(tallies.add(result))
+            else:
+                folder.add(chunk)
+            told.chunk(chunk)
+            tick(len(chunk))
+    if folder is None:
+        tallies.in_memory()
+    else:
+        folder.finish()
+    told.end()
+
+
+class _Told:
+    """What is said on stderr while it runs: sentences that cannot be used, and how long it will take."""
+
+    def __init__(self, treebank: Treebank, resumable: bool) -> None:
+        self.treebank, self.resumable = treebank, resumable
+        self.errors = self.done = 0
+        self.start: tuple[float, float] | None = None  # time and share when the first new chunk was done
+        self.said = False
+
+    def chunk(self, chunk: list[Result]) -> None:
+        """A chunk is done."""
+        for result in chunk:
+            if result.error is not None:
+                self.errors += 1
+                if self.errors <= NAMED:
+                    complain(f"{result.item}: {result.error}")
+        self.done += len(chunk)
+        share = self.treebank.share()
+        if share is None or self.said:
+            return
+        if self.start is None:
+            self.start, self.done = (time.monotonic(), share), 0
+        elif (elapsed := time.monotonic() - self.start[0]) > MEASURED_SECONDS and share > self.start[1]:
+            self.said = True
+            left = elapsed * (1 - share) / (share - self.start[1])
+            if left > LONG_SECONDS:
+                go_on = "" if self.resumable else "; with -o FOLDER an interrupted run goes on where it was"
+                complain(f"note: about {_spoken(left)} to go, {self.done / elapsed:,.0f} sentences a second{go_on}")
+
+    def end(self) -> None:
+        """Everything is done."""
+        if self.errors > NAMED:
+            complain(f"… and {self.errors - NAMED:,} more sentences that could not be used")
+
+
+def _spoken(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _renamed(path: str | None) -> dict[str, str] | None:
+    """The labels that --relations calls otherwise. Raises AttnctlError where the file is no such table."""
+    if path is None:
+        return None
+    from attnctl.files import decode, read_bytes
+
+    rows = [row for row in csv.reader(decode(read_bytes(path), path).splitlines()) if row]
+    for number, row in enumerate(rows, 1):
+        if len(row) != 2 or not row[0].strip():
+            raise AttnctlError(
+                f"{path}, row {number}: it is label,name (no name: left out), not {','.join(row)[:60]!r}"
+            )
+    return {label.strip(): name.strip() for label, name in rows}
+
+
+def _write(found: CensusTable, files: list[str], folder: str | None) -> None:
+    for path in [*files, *([str(Path(folder) / "census.json")] if folder else [])]:
+        put(_as_bytes(found, Path(path).suffix.lower()), path)
+
+
+def _as_bytes(found: CensusTable, suffix: str) -> bytes:
+    if suffix == ".json":
+        from attnctl.formats.documents.census_json import census_to_json
+
+        return census_to_json(found) + b"\n"
+    if suffix in (".csv", ".parquet"):
+        from attnctl.formats.census_table import census_csv, census_parquet
+
+        return census_csv(found) if suffix == ".csv" else census_parquet(found)
+    if suffix == ".html":
+        from attnctl.render.page.census import census_page
+
+        return census_page(found).encode()
+    from attnctl.formats.pictures import figure_bytes
+    from attnctl.render.figure.census import census_figure
+
+    return figure_bytes(census_figure(found), suffix[1:])
+
+
+def _show(found: CensusTable, subtypes: bool, least: int) -> None:
+    from attnctl.render.terminal.models.census import CensusReport
+
+    show(CensusReport(found, subtypes, least), soft_wrap=True)
+
+
+def _summary(found: CensusTable) -> None:
+    """One line on stderr where sentences were left out."""
+    if found.skipped:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in found.skipped.items())
+        complain(f"{found.read - found.used:,} of {found.read:,} sentences were left out: {reasons}")

@@ -1,0 +1,143 @@
+"""`attnctl evaluate`: which words the heads of a model find, beside rules that need no learning."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from attnctl.cli import options as o
+from attnctl.cli.output import console, put, put_json
+from attnctl.errors import UsageError
+
+
+@o.with_model_options
+def evaluate(
+    corpus: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help='Parsed sentences as CoNLL-U (.gz, .zst), or "-"; without them, the built-in grammar.',
+            metavar="FILE…",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    relations: Annotated[
+        str | None,
+        typer.Option(
+            "--relations", help="CSV of label,name: relations called otherwise, or left out.", show_default=False
+        ),
+    ] = None,
+    untrained: Annotated[
+        bool, typer.Option("--untrained", help="Beside it the same model with parameters drawn anew.")
+    ] = False,
+    subtypes: Annotated[bool, typer.Option("--subtypes", help="A line for each subtype, as nsubj:pass.")] = False,
+    least: Annotated[int, typer.Option("--least", help="Scored cases that a line of the table has at least.")] = 20,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", help="Sentences with more tokens are left out.")] = 512,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", help="Sentences of about one length that share a pass (checkpoints).")
+    ] = 32,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes, each with a model of its own.")] = 1,
+    engine: Annotated[str, typer.Option("--engine", help="local, or ray: the workers of a Ray cluster.")] = "local",
+    address: Annotated[
+        str | None, typer.Option("--address", help="The Ray cluster: auto, or HOST:PORT.", show_default=False)
+    ] = None,
+    gpus_per_worker: Annotated[
+        float, typer.Option("--gpus-per-worker", help="GPUs that each of Ray's workers takes.")
+    ] = 0.0,
+    sentences: Annotated[
+        int, typer.Option("--sentences", help="Of the built-in grammar: sentences in each of its sets.")
+    ] = 1000,
+    write_corpus: Annotated[
+        str | None,
+        typer.Option("--write-corpus", help="Write the built-in grammar's sentences as CoNLL-U.", show_default=False),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Write JSON instead of the table.")] = False,
+    output: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="A file (.json, .csv, .parquet, .png, .svg, .pdf, .html), or a folder to go on from; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    **options: Any,
+) -> None:
+    """Measure which word each head finds: in parsed sentences of any language, or of the built-in grammar.
+
+    For every relation and direction the best head, chosen on one half of the sentences and scored on the other, beside
+    rules that need no attention. Sentences that cannot be used are counted and named, and the exit code is 3.
+    """
+    corpus, options = _model_named_first(corpus or [], options)
+    if write_corpus is not None:
+        _write_corpus(write_corpus, sentences, corpus, options)
+    elif corpus:
+        from attnctl.cli.commands.models.census import Asked, census
+
+        asked = Asked(
+            tuple(corpus), relations, untrained, max_tokens, batch_size, jobs, engine, address, gpus_per_worker
+        )
+        census(asked, options, tuple(output or ()), json, subtypes, least)
+    else:
+        _refuse({"--relations": relations, "--untrained": untrained, "-o": output, "--subtypes": subtypes})
+        _built_in(options, sentences, json)
+
+
+def _model_named_first(corpus: list[str], options: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """A model's name where a corpus could stand: `attnctl evaluate demo-causal`, `attnctl evaluate run/`."""
+    if len(corpus) != 1 or corpus[0] == "-" or options.get("model") is not None:
+        return corpus, options
+    from attnctl.models import REGISTRY
+
+    name = corpus[0]
+    path = Path(name)
+    if len(os.fsencode(path.name)) > 255:
+        raise UsageError("no model and no corpus has so long a name")
+    is_model = name in REGISTRY or path.suffix in (".safetensors", ".npz") or (path / "weights.safetensors").is_file()
+    if not is_model and not path.exists():
+        raise UsageError(f"no model and no corpus {name!r}: give a CoNLL-U file and --model NAME")
+    return ([], options | {"model": name}) if is_model else (corpus, options)
+
+
+def _refuse(given: dict[str, Any]) -> None:
+    for option, value in given.items():
+        if value:
+            raise UsageError(f"{option} is for a corpus: name its CoNLL-U files")
+
+
+def _write_corpus(path: str, sentences: int, corpus: list[str], options: dict[str, Any]) -> None:
+    if corpus:
+        raise UsageError("--write-corpus writes the built-in grammar's sentences: it reads no corpus")
+    from attnctl.training.english.treebank import treebank_text
+
+    causal = bool(o.model_of(options).info.causal)
+    put(treebank_text(sentences, causal).encode(), path)
+
+
+def _built_in(options: dict[str, Any], sentences: int, json: bool) -> None:
+    """The table of the built-in grammar."""
+    from attnctl.training.relations import evaluate as measure
+
+    opened = o.model_of(options)
+    table = measure(opened, count=sentences)
+    if json:
+        for measured in table:
+            put_json({"model": opened.info.name} | measured._asdict())
+    else:
+        show_table(table, opened.info)
+
+
+def show_table(table: list[Any], info: Any) -> None:
+    """Print the table of relations and how to read it."""
+    from shutil import get_terminal_size
+
+    from attnctl.render.terminal.models.model_card import NOTE, relations_lines
+
+    page = console()
+    wide = get_terminal_size((120, 24)).columns
+    page.print(*relations_lines([measured._asdict() for measured in table], wide), sep="\n", soft_wrap=True)
+    page.print()
+    page.print(NOTE, style="bright_black", width=min(wide, 80))

@@ -1,0 +1,114 @@
+"""`attnctl model`: how large a model's attention is, from its configuration alone; the card of a trained one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from attnctl.cli.output import lines, put_json
+from attnctl.errors import AttnctlError, UsageError, in_one_line
+
+
+def model(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="A known name, a checkpoint's folder or .gguf file, owner/name; demo, a weights file or a run.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    tokens: Annotated[
+        int | None, typer.Option("--tokens", help="Length of the text [default: the context].", show_default=False)
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
+) -> None:
+    """Say how large a model's attention is: heads, parameters, the n × n, the cache. No weights are read.
+
+    Of a model that attnctl trained, print its card: data, objective, and what its heads have learned. Without a name, list
+    the configurations that are known offline.
+    """
+    if name is not None and (path := _trained(name)) is not None:
+        _print_card(name, path, json)
+        return
+    from attnctl.models.huggingface.files.sizes import known, sizes
+
+    if name is None:
+        if json or tokens is not None:
+            raise UsageError("name a model: `attnctl model` alone lists the known ones")
+        width = max(map(len, known()))
+        lines(*(f"{key:{width}}  {entry['title']}" for key, entry in known().items()))
+        return
+    found = sizes(name)
+    n = tokens or found.context or 1024
+    if json:
+        _write(found, n)
+        return
+    from shutil import get_terminal_size
+
+    from attnctl.render.terminal.models.model_sizes import size_lines
+
+    lines(*size_lines(found, n, get_terminal_size((80, 24)).columns))
+
+
+def _trained(name: str) -> Path | None:
+    """The file of a bundled model, of a run, or of weights; None for anything else."""
+    from attnctl.models.builtin.bundled import BUNDLED, path_of
+
+    if name in BUNDLED:
+        return path_of(name)
+    path = Path(name) / "weights.safetensors" if Path(name).is_dir() else Path(name)
+    return path if path.suffix == ".safetensors" and path.is_file() else None
+
+
+def _print_card(name: str, path: Path, json: bool) -> None:
+    from attnctl.models.builtin.weights import read_weights
+
+    file = read_weights(path)
+    shapes = {key: list(tensor.shape) for key, tensor in file.tensors.items()}
+    if json:
+        told = {key: _inner(name, key, value) for key, value in file.metadata.items()}
+        put_json({"name": name, "shapes": shapes} | told)
+        return
+    from shutil import get_terminal_size
+
+    from attnctl.render.terminal.models.model_card import card
+
+    wide = get_terminal_size((120, 24)).columns
+    lines(*card(name, file.metadata, shapes, path.stat().st_size, wide))
+
+
+def _inner(name: str, key: str, value: str) -> object:
+    """An entry of the metadata, the JSON in it read. Raises AttnctlError where it is damaged."""
+    from json import loads
+
+    if key not in ("recipe", "figures", "tokens"):
+        return value
+    try:
+        return loads(value)
+    except (ValueError, RecursionError) as error:
+        raise AttnctlError(f"the card of {name} is damaged: {key} is not JSON: {in_one_line(error)}") from error
+
+
+def _write(found: object, n: int) -> None:
+    """One line of JSON: the sizes and what follows from them, bytes as integers."""
+    from dataclasses import asdict
+    from json import dumps
+
+    from attnctl.models.huggingface.files.sizes import Sizes
+
+    assert isinstance(found, Sizes)
+    told = {key: value for key, value in asdict(found).items() if value not in (None, "")}
+    follows = {
+        "parameters": {"head": found.per_head(), "layer": found.per_layer(), "all": found.in_all()},
+        "embedding": found.embedding(),
+        "cache_bytes_per_token": found.cache_per_token(),
+        "tokens": n,
+        "cache_bytes": found.cache(n),
+        "grid_bytes": found.grid(n),
+        "grids_bytes": found.grids(n),
+        "unfactored_bytes": found.unfactored(n),
+    }
+    lines(dumps(told | {key: value for key, value in follows.items() if value is not None}))  # beyond 64 bits

@@ -1,0 +1,162 @@
+"""`attnctl compare`: two models on one text, two traces, or two texts, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from attnctl.cli import options as o
+from attnctl.cli.inputs.sources import is_file, open_source
+from attnctl.cli.inputs.weights import Chosen, WeightChoice, chosen_trace, weight_choice
+from attnctl.cli.output import put, put_json, show
+from attnctl.errors import UsageError
+from attnctl.formats.pictures import figure_bytes, format_names, suffixes_listed
+
+if TYPE_CHECKING:
+    from attnctl.readings.traces.comparison import Comparison
+    from attnctl.readings.traces.trace import Trace
+    from attnctl.sources import Source
+
+
+@o.with_model_options
+@o.with_look_options
+@o.with_weight_options
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="A model (with TEXT), a trace, or a text.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="What to compare it with, of the same kind.")],
+    text: Annotated[
+        str | None, typer.Argument(metavar="[TEXT]", help="The text that both models read.", show_default=False)
+    ] = None,
+    *,
+    file: o.File = None,
+    layer: o.LayerChoice = None,
+    head: o.HeadChoice = None,
+    precision: Annotated[
+        int | None, typer.Option("--precision", help="Decimals [default: 2].", show_default=False)
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Write the comparison as one line of JSON.")] = False,
+    output: o.Output = None,
+    **options: Any,
+) -> None:
+    """Show two models, two traces, or two texts side by side, with the difference of their weights.
+
+    With TEXT (or --file), A and B are models: names, weight files, steps of a run, checkpoints. Without, each is a trace
+    (.json, .npz, or - for a pipe) or a text for --model. The head where the two differ most is shown, unless --layer and
+    --head say otherwise.
+    """
+    form = _form(output, json)
+    look = o.look_of(options, picture=form in format_names(), picture_only=o.LOOK_OPTIONS)
+    if look.log:
+        raise UsageError("--log does not go with compare: a difference has both signs")
+    if precision is not None and form in ("json", *format_names()):
+        raise UsageError("--precision is for the tables: JSON has every decimal, a picture as many as fit")
+    choice = weight_choice(options)
+    if choice.measure is not None:
+        from attnctl.readings.measures import check_measure
+
+        check_measure(choice.measure, head is not None)
+    pair = _pair(a, b, text, file, choice, options)
+    places = _places(pair, layer, head)
+    if form == "json":
+        put_json(pair.document(), output)
+        return
+    if form in format_names():
+        from attnctl.render.figure.comparison import comparison_panels
+
+        if len(places) > 1:
+            raise UsageError("a picture shows one head: choose it with --layer and --head")
+        drawing = comparison_panels(pair, *places[0], look)
+        put(figure_bytes(drawing.figure, form), output)
+        o.say(drawing.notes)
+        return
+    from attnctl.render.terminal.comparison import ComparisonTables
+
+    tables = ComparisonTables(pair, places, 2 if precision is None else precision)
+    if form == "txt":
+        from attnctl.render.terminal.console import as_text
+
+        put(as_text(tables).encode(), output)
+        return
+    show(tables)
+
+
+def _form(output: str | None, json: bool) -> str:
+    if output is None or output == "-":
+        return "json" if json else "terminal"
+    suffix = Path(output).suffix.lower()[1:]
+    if suffix not in ("json", "txt", *format_names()) or (json and suffix != "json"):
+        raise UsageError(f"-o {output}: compare writes .json, .txt, {suffixes_listed()}")
+    from attnctl.files import check_writable
+
+    check_writable(output)
+    return suffix
+
+
+def _pair(
+    a: str, b: str, text: str | None, file: str | None, choice: WeightChoice, options: dict[str, Any]
+) -> Comparison:
+    """Both sides as traces, named as the user named them."""
+    from attnctl.readings.traces.comparison import compare as paired
+    from attnctl.sources import TextSource
+
+    sources: list[Source]
+    if text is None and file is None:
+        if a == b == "-":
+            raise UsageError('only one of the two can be "-"')
+        sources = [_side(a, options), _side(b, options)]
+    else:
+        if options.get("model") is not None:
+            raise UsageError("--model does not go with a text after A and B, which are the models then")
+        words = o.text_of(text, file)
+        one, other = options | {"model": a, "off": None}, options | {"model": b}  # with --off: without and with it
+        sources = [TextSource(o.model_of(given), words) for given in (one, other)]
+    traces = []
+    o.say_unknown(*(source.tokens for source in sources))
+    for source in sources:
+        every = list(range(source.counts[0])) if choice.measure == "rollout" else None
+        traces.append(chosen_trace(choice, Chosen(source, every, None)))
+    if options.get("off") is not None and text is not None:
+        b = sources[1].info.name
+        o.say(_predicted(traces, (a, b)))
+    return paired(traces[0], traces[1], (a, b))
+
+
+def _predicted(traces: Sequence[Trace], names: tuple[str, str]) -> list[str]:
+    """What each of two models predicts, where that is what was changed."""
+    from attnctl.text import shown
+
+    said = [[f"{shown(one.text)} {100 * one.probability:.0f} %" for one in trace.predictions[:3]] for trace in traces]
+    return [f"{name} goes on with {', '.join(words)}" for name, words in zip(names, said, strict=True) if words]
+
+
+def _side(source: str, options: dict[str, Any]) -> Source:
+    """A file or pipe, or a text under --model."""
+    return open_source(source, None, None, {} if source == "-" or is_file(source) else options)
+
+
+def _places(pair: Comparison, layer: str | None, head: str | None) -> list[tuple[int, int]]:
+    """The layers and heads to show: those named, or the one where most has changed."""
+    layers = o.selection(layer, 1 + max(at for at, _ in pair.places), "layer", pair.names[0])
+    heads = o.selection(head, 1 + max(at for _, at in pair.places), "head", pair.names[0])
+    chosen = [
+        (at, number)
+        for at, number in pair.places
+        if (layers is None or at in layers) and (heads is None or number in heads)
+    ]
+    if not chosen:
+        raise UsageError("no such layer and head in both")
+    if layer is None and head is None:
+        return [pair.largest()[:2]]
+    if layer is None or head is None:  # one of the two is named: the other is chosen, unless it says all
+        best = max(chosen, key=lambda place: _gap(pair, place))
+        return chosen if "all" in (layer, head) else [best]
+    return chosen
+
+
+def _gap(pair: Comparison, place: tuple[int, int]) -> float:
+    *_, i, j = pair.largest(*place)
+    x, y = pair.weights(*place)
+    return float(abs(y[i, j] - x[i, j]))

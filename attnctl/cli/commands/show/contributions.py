@@ -1,0 +1,52 @@
+"""`attnctl explain --steps contributions`: the logit of the next word as a sum over the parts of the model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from attnctl.cli import options as o
+from attnctl.cli.output import put, show
+from attnctl.errors import UsageError
+
+
+def explain_contributions(
+    text: str,
+    options: dict[str, Any],
+    names: list[str],
+    *,
+    query: str | None,
+    top: int | None,
+    form: str,
+    output: str | None,
+) -> None:
+    """Write the sum for the model's own best word. Raises UsageError where other steps are named beside it."""
+    if names != ["contributions"]:
+        raise UsageError("--steps contributions stands by itself: it is a sum over the whole model")
+    if form == "npz":
+        raise UsageError("--steps contributions is written as .json, .txt or .svg")
+    from attnctl.models.watching import watched_text
+    from attnctl.readings.effects.ablation import Ask, Gauge, baseline_of
+    from attnctl.tokens import checked
+
+    watched = watched_text(o.model_of(options), checked(text), query)
+    gauge = Gauge.of(watched, Ask())
+    if gauge.target is None:
+        raise UsageError(f"{watched.info.name} predicts no words: there is no logit to take apart")
+    parts = watched.contributions(gauge.target, None)
+    found = replace(baseline_of(watched, Ask(), gauge), contributions=parts)
+    o.say((*watched.notes, *parts.notes))
+    if form == "json":
+        from attnctl.formats.documents.effects_json import effects_to_json
+
+        put(effects_to_json(found) + b"\n", output)
+        return
+    from attnctl.render.terminal.effects.contributions import ContributionsTable
+
+    table = ContributionsTable(found, top)
+    if form == "terminal":
+        show(table)
+        return
+    from attnctl.render.terminal.console import as_svg, as_text
+
+    put((as_svg(table, "attnctl explain") if form == "svg" else as_text(table)).encode(), output)

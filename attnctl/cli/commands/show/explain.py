@@ -1,0 +1,223 @@
+"""`attnctl explain`: every step of self-attention, from tokens to context."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from attnctl.cli import options as o
+from attnctl.cli.commands.show.row import LongChoice, explain_long
+from attnctl.cli.inputs.sources import SourceName, TokenNames, open_source
+from attnctl.cli.inputs.weights import (
+    Chosen,
+    WeightChoice,
+    chosen_of,
+    chosen_trace,
+    left_out,
+    measured,
+    renormalised,
+    weight_choice,
+)
+from attnctl.cli.inputs.zoom import is_long
+from attnctl.cli.output import lines, put, show
+from attnctl.errors import DONE, FAILED, UsageError
+
+if TYPE_CHECKING:
+    from attnctl.readings.traces.trace import Trace
+
+WALKED_LAYERS = 2  # as many as are walked through when none are named
+
+
+@o.with_model_options
+@o.with_weight_options
+def explain(
+    source: SourceName = None,
+    *,
+    file: o.File = None,
+    tokens: TokenNames = None,
+    layer: o.LayerChoice = None,
+    head: o.HeadChoice = None,
+    query: o.Query = None,
+    steps: Annotated[
+        str | None, typer.Option("--steps", help="Only these steps: scores,weights,…", show_default=False)
+    ] = None,
+    precision: Annotated[
+        int | None, typer.Option("--precision", help="Decimals [default: 2].", show_default=False)
+    ] = None,
+    story: Annotated[bool, typer.Option("--story", help="Add the classroom reading of each step.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Recompute the weights by other means: do they hold?")] = False,
+    top: Annotated[
+        int | None,
+        typer.Option("--top", help="The strongest links only: so many a query.", show_default=False),
+    ] = None,
+    spans: o.Spans = None,
+    json: Annotated[bool, typer.Option("--json", help="Write the trace as one line of JSON.")] = False,
+    output: o.Output = None,
+    **options: Any,
+) -> None:
+    """Show every step of self-attention on a text: tokens, queries and keys, scores, softmax, context."""
+    choice, form = weight_choice(options), _form(output, json)
+    walk = Walk(steps, precision, story)
+    wanted = LongChoice(query, top, spans)
+    given = choice, wanted
+    if check:
+        _refuse_beside_check(form, walk, given)
+    elif form in ("json", "npz"):
+        _refuse("--json and -o .json, .npz", ("--precision", precision), ("--story", story))
+    if steps is not None and "contributions" in (walk.names or ()):
+        from attnctl.cli.commands.show.contributions import explain_contributions
+
+        explain_contributions(
+            o.text_of(source, file), options, walk.names or [], query=query, top=top, form=form, output=output
+        )
+        return
+    if steps is not None:
+        from attnctl.steps import check_names
+
+        check_names(walk.names or ())
+        _refuse("--steps", ("--top", top), ("--spans", spans))
+    opened = chosen_of(open_source(source, file, tokens, options), layer, head)
+    if check:
+        raise typer.Exit(_check(opened))
+    is_overview = hasattr(opened.source, "overview")
+    if steps is None and (is_overview or is_long(opened.source) or top is not None or spans is not None):
+        _refuse("a long text, --top and --spans", ("--precision", precision), ("--story", story))
+        explain_long(_reweighted(choice, opened), form, output, wanted)
+    elif form in ("json", "npz"):
+        _write_trace(_narrow_trace(choice, opened, query), walk.names, output)
+    else:
+        # the walk names what the other heads found
+        every = opened if choice.measure == "rollout" else opened._replace(heads=None)
+        trace = chosen_trace(choice, every)
+        if steps is not None:  # where the steps are picked, their heading is not shown
+            o.say_unknown(trace.tokens, trace.keys_of)
+            if trace.model.kind == "checkpoint":
+                o.say(trace.notes)
+        _write_walk(trace, opened.heads, walk, Asked(layer is None, head is None, query), output)
+
+
+class Walk(NamedTuple):
+    """How steps are walked through: --steps, --precision, --story."""
+
+    steps: str | None
+    precision: int | None
+    story: bool
+
+    @property
+    def names(self) -> list[str] | None:
+        """The steps that are named; None for all."""
+        return None if self.steps is None else [name.strip() for name in self.steps.split(",")]
+
+
+class Asked(NamedTuple):
+    """Whether the layer and the head are left open, and which query is asked for."""
+
+    any_layer: bool
+    any_head: bool
+    query: str | None
+
+
+def _refuse(beside: str, *options: tuple[str, Any]) -> None:
+    """Raise UsageError for an option that is given and would mean nothing."""
+    for name, value in options:
+        if value not in (None, False, ()):
+            raise UsageError(f"{name} does not go with {beside}")
+
+
+def _refuse_beside_check(form: str, walk: Walk, given: tuple[WeightChoice, LongChoice]) -> None:
+    shown = [(f"--{name}", value) for part in (walk, *given) for name, value in part._asdict().items()]
+    _refuse("--check, which prints findings", *shown)
+    if form != "terminal":
+        raise UsageError("--json and -o do not go with --check, which prints findings")
+
+
+def _reweighted(choice: WeightChoice, given: Chosen) -> Chosen:
+    """What was chosen, its weights as `choice` has them, at any length."""
+    if choice.drop and not choice.renormalise:
+        raise UsageError("--drop goes with --renormalise where single rows and links are told")
+    given = measured(choice, given)
+    return given._replace(source=renormalised(choice, given.source, left_out(choice, given.source)[0]))
+
+
+def _narrow_trace(choice: WeightChoice, given: Chosen, query: str | None) -> Trace:
+    """The trace that is written: of one query's row alone where one was named."""
+    from attnctl.tokens import find
+
+    given = measured(choice, given)
+    rows = None if query is None else [find(given.source.tokens, query)]
+    return chosen_trace(choice._replace(words=False, measure=None), given, rows)
+
+
+def _form(output: str | None, json: bool) -> str:
+    """What is written: json, npz, txt, svg, or terminal. Raises UsageError for a suffix that means nothing here."""
+    if output is None or output == "-":
+        return "json" if json else "terminal"
+    suffix = Path(output).suffix.lower()
+    if suffix not in (".json", ".npz", ".txt", ".svg") or (json and suffix != ".json"):
+        raise UsageError(f"-o {output}: explain writes .json, .npz, .txt or .svg (for the grid alone: attnctl heatmap)")
+    from attnctl.files import check_writable
+
+    check_writable(output)
+    return suffix[1:]
+
+
+def _check(given: Chosen) -> int:
+    """Print what was checked and found; the exit code is 1 where anything is off."""
+    from attnctl.models.huggingface.check import check
+    from attnctl.render.terminal.explanation import finding_lines
+
+    model: Any = getattr(given.source, "model", None)
+    if model is None:
+        raise UsageError(f"--check runs a model: {given.source.name} holds numbers that have been computed already")
+    findings = check(model, given.source.text, given.layers, given.heads)
+    lines(*finding_lines(findings))
+    return FAILED if any(finding.holds is False for finding in findings) else DONE
+
+
+def _write_trace(trace: Trace, names: list[str] | None, output: str | None) -> None:
+    from attnctl.formats.documents.trace_json import trace_to_json
+    from attnctl.formats.storage import save
+    from attnctl.steps import narrowed
+
+    if names is not None:
+        trace = narrowed(trace, names)
+    if output is None or output == "-":
+        put(trace_to_json(trace) + b"\n")
+    else:
+        save(trace, output)
+
+
+def _write_walk(trace: Trace, heads: list[int] | None, walk: Walk, asked: Asked, output: str | None) -> None:
+    from dataclasses import replace
+
+    from attnctl.render.terminal.explanation import Explanation
+    from attnctl.steps import focus
+    from attnctl.steps import walk as steps_of
+    from attnctl.tokens import find
+
+    names = walk.names
+    if names is not None and not any(steps_of(trace, None, names)):
+        raise UsageError(f"--steps {','.join(names)}: this run has no such step")
+    query = None if asked.query is None else find(trace.tokens, asked.query)
+    best = focus(trace, head=heads[0] if heads and len(heads) == 1 else None, query=query)
+    if asked.any_layer and best is not None and len(trace.layers) > WALKED_LAYERS:
+        trace = replace(trace, layers=(trace.layer(best.layer),))
+    shown = {}
+    for part in trace.layers:
+        if not asked.any_head:
+            shown[part.layer] = part.heads if heads is None else tuple(heads)
+        else:
+            here = best is not None and best.layer == part.layer
+            own = best if here else focus(trace, layer=part.layer, query=best.query if best else None)
+            shown[part.layer] = (own.head,) if own else part.heads[:1]
+    precision = 2 if walk.precision is None else walk.precision
+    page = Explanation(trace, best, heads=shown, only=names, precision=precision, story=walk.story)
+    if output is None or output == "-":
+        show(page)
+        return
+    from attnctl.render.terminal.console import as_svg, as_text
+
+    saved = as_svg(page, "attnctl explain") if output.lower().endswith(".svg") else as_text(page)
+    put(saved.encode(), output)

@@ -1,0 +1,175 @@
+"""`attnctl heads`: what each head does over a text, long or short, as a table, JSON, CSV or a picture."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from attnctl.cli import options as o
+from attnctl.cli.cost import check_cost, progress
+from attnctl.cli.inputs.sources import SourceName, TokenNames, open_source
+from attnctl.cli.inputs.weights import Chosen, WeightChoice, chosen_of, left_out, measured, renormalised, weight_choice
+from attnctl.cli.output import put, show
+from attnctl.errors import UsageError
+from attnctl.formats.pictures import figure_bytes, format_names, picture_format, suffixes_listed
+
+if TYPE_CHECKING:
+    from attnctl.readings.census.census_table import CensusTable
+    from attnctl.readings.head_statistics import HeadStatistics
+    from attnctl.readings.overview import Overview
+
+
+@o.with_model_options
+@o.with_look_options
+@o.with_weight_options
+def heads(
+    source: SourceName = None,
+    *,
+    file: o.File = None,
+    tokens: TokenNames = None,
+    layer: o.LayerChoice = None,
+    head: o.HeadChoice = None,
+    by: Annotated[
+        str | None,
+        typer.Option("--by", help="Most of this first: entropy, first, previous, induction, …", show_default=False),
+    ] = None,
+    top: Annotated[int | None, typer.Option("--top", help="Only so many heads.", show_default=False)] = None,
+    probe: Annotated[
+        bool,
+        typer.Option("--probe", help="Induction and duplicates by the usual probe: random tokens, said twice."),
+    ] = False,
+    census: Annotated[
+        str | None,
+        typer.Option(
+            "--census", help="Name heads after what they find in a corpus: evaluate's JSON.", show_default=False
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Write CSV, one line a head.")] = False,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "-o", "--output", help=f"A file: .csv, .json, or a picture: {suffixes_listed()}.", show_default=False
+        ),
+    ] = None,
+    **options: Any,
+) -> None:
+    """Tell what each head does over a text: entropy, where its attention goes, how far, and what kind of head that makes it.
+
+    Masses are shares of a query's attention, averaged over the queries. A head "looks like" a previous-token, induction,
+    duplicate-token, sink or broad head where it passes the usual threshold.
+    """
+    form = _form(output, json, csv)
+    look = o.look_of(options, picture=form in format_names(), picture_only=o.LOOK_OPTIONS)
+    _check(by)
+    known = None if census is None else _census_in(census)
+    if look.log:
+        raise UsageError("--log does not go with heads: shares have a scale from 0 to 1 (see --vmin and --vmax)")
+    choice = weight_choice(options)
+    found = _facts(chosen_of(open_source(source, file, tokens, options), layer, head), choice, probe)
+    found = _by_role(found) if known is None else replace(found, facts=_named_by(known, found))
+    facts = found.facts
+    from attnctl.render.terminal.head_statistics import HeadTable, heads_csv, ranked_by
+
+    ranked = ranked_by(facts, by)[:top]
+    if form in format_names():
+        from attnctl.files import write_whole
+        from attnctl.render.figure.head_statistics import statistic_grid
+
+        title = f"{found.model.name}, {len(found.tokens):,} tokens"
+        drawing = statistic_grid(facts, by or "entropy", title, look)
+        write_whole(str(output), figure_bytes(drawing.figure, form))
+    elif form == "csv":
+        put(heads_csv(ranked).encode(), output)
+    elif form == "json":
+        from attnctl.formats.documents.overview_json import overview_to_json
+
+        put(overview_to_json(replace(found, facts=tuple(ranked))) + b"\n", output)
+    else:
+        show(HeadTable(ranked, by), soft_wrap=True)
+
+
+def _form(output: str | None, json: bool, csv: bool) -> str:
+    if json and csv:
+        raise UsageError("--json and --csv exclude each other")
+    if output is None or output == "-":
+        return "json" if json else "csv" if csv else "terminal"
+    suffix = Path(output).suffix.lower()
+    known = suffix in (".csv", ".json") or picture_format(output) is not None
+    if not known or (json and suffix != ".json") or (csv and suffix != ".csv"):
+        raise UsageError(f"-o {output}: heads writes .csv, .json, or a picture as {suffixes_listed()}")
+    from attnctl.files import check_writable
+
+    check_writable(output)
+    return suffix[1:]
+
+
+def _check(by: str | None) -> None:
+    from attnctl.readings.head_statistics import STATISTICS
+
+    if by is not None and by not in STATISTICS:
+        raise UsageError(f"--by {by}: it is {', '.join(STATISTICS)}")
+
+
+def _facts(given: Chosen, choice: WeightChoice, probe: bool) -> Overview:
+    """The statistics of the heads chosen; with `probe`, induction and duplicates as it finds them."""
+    from attnctl.models.probe import probe as probed
+    from attnctl.readings.head_statistics import HeadStatisticsReading
+    from attnctl.readings.survey import OverviewReading
+
+    if choice.drop and not choice.renormalise:
+        raise UsageError("--drop goes with --renormalise here: statistics are of rows that share all their attention")
+    model: Any = getattr(given.source, "model", None)
+    if probe and model is None:
+        raise UsageError(f"--probe runs a model: {given.source.name} holds numbers that have been computed already")
+    source, layers, chosen = measured(choice, given)
+    source = renormalised(choice, source, left_out(choice, source)[0])
+    check_cost(given.source, given.head_count)
+    statistics = HeadStatisticsReading(source.tokens, source.key_tokens == source.tokens)
+    with progress(f"{len(source.tokens):,} tokens, {given.head_count} heads") as tick:
+        found = source.read(OverviewReading(statistics=statistics), layers, chosen, tick)
+    if probe:
+        scores = probed(model, layers=layers, heads=chosen)
+        found = replace(found, facts=tuple(_probed(fact, *scores[fact.layer, fact.head]) for fact in found.facts))
+    o.say(found.notes)
+    o.say_unknown(source.tokens)
+    return found
+
+
+def _census_in(path: str) -> CensusTable:
+    from attnctl.formats.documents.census_json import read_census
+
+    return read_census(path)
+
+
+def _named_by(census: CensusTable, found: Overview) -> tuple[HeadStatistics, ...]:
+    """The statistics with the names that a census gives. Raises UsageError for the census of a model of other sizes."""
+    from attnctl.readings.census.census_table import head_names
+
+    info = found.model
+    if census.shape != (info.n_layers, info.n_heads):
+        layers, heads = census.shape
+        raise UsageError(
+            f"--census is of {census.model}, {layers} layers of {heads} heads: {info.name} has "
+            f"{info.n_layers} of {info.n_heads}"
+        )
+    names = head_names(census)
+    return tuple(replace(fact, names=(*fact.names, *names.get((fact.layer, fact.head), ()))) for fact in found.facts)
+
+
+def _by_role(found: Overview) -> Overview:
+    """The facts, each head named first by what its model's own evaluation measured it to find."""
+    from attnctl.readings.questions.roles import roles
+
+    known = roles(found.model)
+    facts = (replace(fact, names=(*known.get((fact.layer, fact.head), ()), *fact.names)) for fact in found.facts)
+    return replace(found, facts=tuple(facts)) if known else found
+
+
+def _probed(fact: HeadStatistics, induction: float, duplicate: float) -> HeadStatistics:
+    from attnctl.readings.head_statistics import named
+
+    return named(replace(fact, values={**fact.values, "induction": induction, "duplicate": duplicate}))

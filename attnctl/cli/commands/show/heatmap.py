@@ -1,0 +1,270 @@
+"""`attnctl heatmap`: the attention weights as a picture, or as a grid in the terminal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from attnctl.cli import options as o
+from attnctl.cli.cost import check_cost, progress
+from attnctl.cli.inputs.sources import SourceName, TokenNames, open_source
+from attnctl.cli.inputs.weights import (
+    Chosen,
+    WeightChoice,
+    chosen_of,
+    chosen_trace,
+    left_out,
+    measured,
+    renormalised,
+    weight_choice,
+)
+from attnctl.cli.inputs.zoom import Zoom, grid_of, is_long
+from attnctl.cli.output import console, lines
+from attnctl.errors import UsageError
+from attnctl.formats import pictures
+from attnctl.formats.pictures import suffixes_listed
+
+if TYPE_CHECKING:
+    from attnctl.readings.heatmap import Reading
+    from attnctl.readings.traces.trace import Trace
+    from attnctl.render.figure.look import Look
+
+Colour = Callable[[float], tuple[int, int, int]]
+
+LABELS = 20  # columns of a terminal that the names of the queries take
+
+
+@o.with_model_options
+@o.with_look_options
+@o.with_weight_options
+def heatmap(
+    source: SourceName = None,
+    *,
+    file: o.File = None,
+    tokens: TokenNames = None,
+    layer: o.LayerChoice = None,
+    head: o.HeadChoice = None,
+    output: Annotated[
+        str | None,
+        typer.Option("-o", "--output", help=f"The picture: {suffixes_listed()}; or .html, a page.", show_default=False),
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            "--run", help="Draw one head over the training in this folder: .gif, or a strip.", show_default=False
+        ),
+    ] = None,
+    rows: Annotated[
+        str | None, typer.Option("--rows", help="Only these queries: 3000:3100.", show_default=False)
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option("--columns", help="Only these keys: 0:200.", show_default=False)
+    ] = None,
+    pool: Annotated[
+        str | None, typer.Option("--pool", help="A cell of a long text: mean (the default) or max.", show_default=False)
+    ] = None,
+    spans: o.Spans = None,
+    **options: Any,
+) -> None:
+    """Draw the attention weights: queries down, keys across, one head or every layer × head.
+
+    Without -o the grid is drawn in the terminal; in a pipe it is written as numbers, tab-separated; a
+    token that a spreadsheet would take for a formula has an apostrophe before it. A text of more than 512
+    tokens is pooled to a grid of cells; --rows and --columns look closer.
+    """
+    zoom, choice = Zoom(rows, columns, pool, spans), weight_choice(options)
+    if run is not None:
+        if zoom != Zoom() or tokens is not None:
+            raise UsageError("--rows, --columns, --pool, --spans and --tokens do not go with --run")
+        _over_training(run, TrainingView(o.text_of(source, file), layer, head, choice), output, options)
+        return
+    picture = _form(output)
+    look = o.look_of(options, picture=picture in pictures.format_names())
+    colour = None if look.cmap == "viridis" else _colours(look.cmap)
+    if picture == "html" and zoom != Zoom():
+        raise UsageError("--rows, --columns, --pool and --spans do not go with .html")
+    given = chosen_of(open_source(source, file, tokens, options), layer, head)
+    if picture == "html":
+        _page(given, choice, str(output), look)
+        return
+    seen = _reading(given, choice, zoom, None if picture else _room(), look.log)
+    if output is None or picture is None:
+        _show(seen, colour, title=look.title, values=look.values, log=look.log)
+        return
+    from attnctl.files import write_whole
+    from attnctl.render.figure.heatmaps.heatmap import draw_heatmap
+
+    figure, notes = draw_heatmap(seen, look)
+    write_whole(output, pictures.figure_bytes(figure, picture))
+    o.say(notes)
+
+
+def _reading(given: Chosen, choice: WeightChoice, zoom: Zoom, room: int | None, log: bool) -> Reading:
+    """The grid of what was chosen, read in one way whatever it comes from."""
+    from attnctl.readings.heatmap import of_overview
+    from attnctl.readings.survey import OverviewReading
+
+    given = measured(choice, given)
+    source, layers, heads = given
+    out, done = left_out(choice, source)
+    grid = grid_of(source, zoom, out, given.head_count, room)
+    source = renormalised(choice, source, out)
+    check_cost(source, given.head_count)
+    with progress(f"{len(source.tokens):,} tokens, {given.head_count} heads") as tick:
+        found = source.read(OverviewReading(grid), layers, heads, tick)
+    if found.model.kind == "checkpoint":
+        o.say(found.notes)
+    o.say_unknown(found.tokens, found.keys_of)
+    seen = of_overview(found, done, source.measure)
+    if is_long(source) and not log and drowned(seen):
+        o.say(("a few cells hold most of the weight: --log shows the others, --drop first leaves the first token out",))
+    return seen
+
+
+def drowned(reading: Reading) -> bool:
+    """Whether most cells would have the colour of zero."""
+    import numpy as np
+
+    shown = np.concatenate([w.ravel() if mask is None else w[mask] for _, _, w, mask in reading.panels()])
+    return bool(np.median(shown) < 0.02 * shown.max())
+
+
+def _page(given: Chosen, choice: WeightChoice, output: str, look: Look) -> None:
+    """A page, which leaves out and rescales by itself."""
+    from attnctl.cli.commands.show.view import page_look, write_page
+
+    trace = chosen_trace(choice._replace(drop=(), renormalise=False), given, predictions=False)
+    if trace.model.kind == "checkpoint":
+        o.say(trace.notes)
+    o.say_unknown(trace.tokens, trace.keys_of)
+    start = page_look(choice.drop, choice.renormalise, look.log, cmap=look.cmap)
+    write_page([trace], output, look=start, title=look.title)
+
+
+class TrainingView(NamedTuple):
+    """A text at the steps of a run, one layer and head, and what is shown in place of its weights."""
+
+    text: str
+    layer: str | None
+    head: str | None
+    choice: WeightChoice
+
+    def trace(self, options: dict[str, Any]) -> Trace:
+        """The text under one model, all heads."""
+        from attnctl.sources import TextSource
+
+        source = TextSource(o.model_of(options), self.text)
+        every = list(range(source.counts[0]))
+        return chosen_trace(self.choice, Chosen(source, every, None), predictions=False)
+
+
+def _over_training(run: str, wanted: TrainingView, output: str | None, options: dict[str, Any]) -> None:
+    """One head at every kept step of a run: a .gif that moves, or a strip as .png, .svg or .pdf."""
+    from attnctl.files import check_writable, write_whole
+    from attnctl.models.builtin.weights import steps_of
+
+    suffix = "" if output is None else Path(output).suffix.lower()
+    look = o.look_of(options)
+    if output is None or pictures.picture_format(output, "figure", "frames", "page") is None:
+        raise UsageError(
+            f"--run draws into a file: -o evolution.gif, or a strip as {suffixes_listed('figure', 'page')}"
+        )
+    if options.get("model") is not None:
+        raise UsageError("--run and --model exclude each other: the run is the model")
+    check_writable(output)
+    if suffix == ".html":
+        from attnctl.cli.commands.show.view import Choice, over_training, page_look, write_page
+
+        if wanted.choice.words:
+            raise UsageError("--words does not go with --run and .html: a page merges words by itself")
+        choice = Choice(wanted.layer, wanted.head, wanted.choice.measure)
+        pages, labels = over_training(run, wanted.text, choice, options)
+        start = page_look(wanted.choice.drop, wanted.choice.renormalise, look.log, cmap=look.cmap)
+        write_page(pages, output, labels=labels, over_training=True, look=start, title=look.title)
+        return
+    from attnctl.steps import focus
+
+    steps = steps_of(run)
+    traces = [wanted.trace(options | {"model": str(path)}) for path in steps.values()]
+    info = traces[-1].model
+    layers = o.selection(wanted.layer, info.n_layers or 1, "layer", run)
+    heads = o.selection(wanted.head, info.n_heads or 1, "head", run)
+    best = focus(traces[-1], layer=layers[0] if layers else None, head=heads[0] if heads else None)
+    assert best is not None
+    from attnctl.render.figure.evolution import Evolution, moving, strip
+
+    evolution = Evolution(traces, list(steps), best.layer, best.head, Path(os.path.realpath(run)).name)
+    if suffix == ".gif":
+        data, notes = moving(evolution, look)
+    else:
+        figure, notes = strip(evolution, look)
+        data = pictures.figure_bytes(figure, suffix[1:])
+    write_whole(output, data)
+    o.say(notes)
+
+
+def _form(output: str | None) -> str | None:
+    """png, svg or pdf; None for the terminal. Raises UsageError, before any work, where it cannot be written."""
+    if output is None:
+        return None
+    form = pictures.picture_format(output, "figure", "page")
+    if form is None:
+        raise UsageError(
+            f"-o {output}: a picture is written as {suffixes_listed()}, and a page as .html "
+            "(for numbers see attnctl explain --json)"
+        )
+    from attnctl.files import check_writable
+
+    check_writable(output)
+    return form
+
+
+def _room() -> int | None:
+    """How many cells fit beside each other on the terminal; None in a pipe."""
+    page = console()
+    return max(16, page.width - LABELS) if page.is_terminal else None
+
+
+def _show(reading: Reading, colour: Colour | None, **look: Any) -> None:
+    """The grid on a terminal; in a pipe, its numbers."""
+    page = console()
+    if not page.is_terminal:
+        lines(*table(reading))
+        return
+    from attnctl.render.terminal.heatmap import Blocks
+
+    page.print(Blocks(reading, colour=colour, **look))
+
+
+def _colours(cmap: str) -> Colour:
+    from attnctl.render.figure.heatmaps.heatmap import colour_map
+
+    chosen = colour_map(cmap)
+
+    def colour(share: float) -> tuple[int, int, int]:
+        r, g, b, _ = chosen(float(share), bytes=True)
+        return int(r), int(g), int(b)
+
+    return colour
+
+
+def table(reading: Reading) -> list[str]:
+    """The weights as lines of tab-separated cells: layer, head, query, then one column a key; masked cells are empty."""
+    from attnctl.text import in_a_cell
+
+    def row(cells: Sequence[Any]) -> str:
+        return "\t".join(map(str, cells))
+
+    lines = [row(["layer", "head", "query", *(in_a_cell(token.text) for token in reading.keys)])]
+    for layer, head, weights, mask in reading.panels():
+        for i, token in enumerate(reading.queries):
+            cells = [
+                "" if mask is not None and not mask[i, j] else f"{weight:.6g}"
+                for j, weight in enumerate(weights[i].tolist())
+            ]
+            lines.append(row([layer, head, in_a_cell(token.text), *cells]))
+    return lines

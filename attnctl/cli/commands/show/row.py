@@ -1,0 +1,109 @@
+"""`attnctl explain` on a long text: one exact row in the terminal, the strongest links as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from attnctl.cli import options as o
+from attnctl.cli.cost import check_cost, progress
+from attnctl.cli.output import put, show
+from attnctl.errors import AttnctlError, UsageError
+
+if TYPE_CHECKING:
+    from attnctl.cli.inputs.weights import Chosen
+    from attnctl.readings.overview import LongRow, Overview
+
+TOP = 10  # links of a query, unless told otherwise
+LARGEST = 500e6  # bytes of JSON
+
+
+class LongChoice(NamedTuple):
+    """What of a long text is told: --query, --top and --spans."""
+
+    query: str | None = None
+    top: int | None = None
+    spans: str | None = None
+
+
+def explain_long(given: Chosen, form: str, output: str | None, wanted: LongChoice) -> None:
+    """Write what a long text comes to; `form` is as of explain. Raises AttnctlError where it would be too large."""
+    from attnctl.tokens import find
+
+    source = given.source
+    if form == "npz":
+        n, n_k = len(source.tokens), len(source.key_tokens)
+        size = given.head_count * 12e-9 * n * n_k  # GB
+        raise AttnctlError(
+            f"a trace of {n:,} tokens and {given.head_count} heads is about {size:.1f} GB: write .json, the strongest "
+            "links of each query, or see attnctl heatmap and attnctl heads"
+        )
+    kept = getattr(getattr(source, "overview", None), "query", None)  # the one query of a file that holds its row
+    at = kept if wanted.query is None else find(source.tokens, wanted.query)
+    if form == "json" and at is None:
+        if wanted.spans is not None:
+            raise UsageError("--spans sums up where one query looks: name it with --query")
+        _write(_links(given, wanted.top or TOP), output)
+        return
+    row = _row(given, at)
+    if form == "json":
+        if wanted.top is not None or wanted.spans is not None:
+            raise UsageError("--top and --spans sum up a row in words: with --json and --query all of it is written")
+        _write(row, output)
+        return
+    from attnctl.readings.spans import parts_of
+    from attnctl.render.terminal.row import Row
+
+    parts = parts_of(wanted.spans or _natural(source.text), source.text, row.keys)
+    shown = Row(row, parts, wanted.top or TOP)
+    if output is None or output == "-":
+        show(shown)
+        return
+    from attnctl.render.terminal.console import as_svg, as_text
+
+    saved = as_svg(shown, "attnctl explain") if form == "svg" else as_text(shown)
+    put(saved.encode(), output)
+
+
+def _row(given: Chosen, at: int | None) -> LongRow:
+    from attnctl.readings.rows import RowReading
+
+    source, layers, heads = given
+    n = len(source.tokens)
+    if at is None:
+        at = n - 1 if source.rows is None else source.rows[-1]
+        o.say((f"the text has {n:,} tokens: shown is where the last one looks (--query names another)",))
+    with progress(f"{n:,} tokens, {given.head_count} heads") as tick:
+        row = source.read(RowReading(at), layers, heads, tick)
+    o.say(row.notes)
+    return row
+
+
+def _links(given: Chosen, top: int) -> Overview:
+    from attnctl.readings.links import LinksReading
+    from attnctl.readings.survey import OverviewReading
+
+    source, layers, heads = given
+    n = len(source.tokens)
+    size = 16.0 * given.head_count * n * min(top, len(source.key_tokens))
+    if size > LARGEST:
+        raise AttnctlError(
+            f"the {top} strongest links of {n:,} tokens in {given.head_count} heads are about {size / 1e9:.1f} GB of JSON: "
+            "choose with --layer, --head or --query, or fewer with --top"
+        )
+    check_cost(source, given.head_count)
+    with progress(f"{n:,} tokens, {given.head_count} heads") as tick:
+        found = source.read(OverviewReading(links=LinksReading(top)), layers, heads, tick)
+    o.say(found.notes)
+    return found
+
+
+def _natural(text: str) -> str:
+    """The parts a text falls into by itself: paragraphs where blank lines part it in a few, lines where not."""
+    paragraphs = text.count("\n\n")
+    return "paragraphs" if 1 <= paragraphs <= 150 or text.count("\n") > 150 else "lines"
+
+
+def _write(found: Overview | LongRow, output: str | None) -> None:
+    from attnctl.formats.documents.overview_json import overview_to_json
+
+    put(overview_to_json(found) + b"\n", output)

@@ -1,0 +1,46 @@
+"""A command's prompt: a text, a file or a conversation, for a checkpoint that answers it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from attnctl.cli import options as o
+from attnctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from attnctl.formats.chat import Conversation
+    from attnctl.models.huggingface.checkpoint import Checkpoint
+    from attnctl.models.huggingface.text.chat import Prompt
+
+
+def conversation_in(file: str) -> Conversation:
+    """The conversation in the file of --chat, or of standard input for "-"."""
+    from attnctl.files import read_bytes
+    from attnctl.formats.chat import conversation_of
+
+    return conversation_of(read_bytes(file), "standard input" if file == "-" else file)
+
+
+def prompt_of(
+    text: str | None, file: str | None, chat: str | None, options: dict[str, Any]
+) -> tuple[Checkpoint, Prompt, Conversation | None]:
+    """The opened checkpoint, the prompt that it reads, and the conversation that the prompt was made of.
+
+    Raises UsageError for a model that is no checkpoint, or for two prompts.
+    """
+    conversation = None if chat is None else conversation_in(chat)
+    if conversation is not None and (text is not None or file is not None):
+        raise UsageError("give the text, --file, or --chat: one of them")
+    said = None if conversation is not None else o.text_of(text, file)
+    model = o.model_of(options)
+    if model.info.kind != "checkpoint":
+        raise UsageError(
+            f"{model.info.name} answers no prompts: name a checkpoint with --model (smollm2, a folder, a .gguf)"
+        )
+    from attnctl.models.huggingface.text.chat import Prompt
+    from attnctl.models.huggingface.text.prompts import chat_prompt
+    from attnctl.tokens import checked
+
+    if conversation is not None:
+        return model, chat_prompt(model, conversation), conversation
+    return model, Prompt(checked(said or ""), ()), None

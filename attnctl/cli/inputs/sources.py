@@ -1,0 +1,213 @@
+"""The one source that a command's arguments name: a text for a model, a trace, an overview, or bare weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from attnctl import limits
+from attnctl.cli import invocation
+from attnctl.cli import options as o
+from attnctl.errors import AttnctlError, UsageError
+
+if TYPE_CHECKING:
+    from attnctl.readings.traces.trace import Trace
+    from attnctl.sources import OverviewSource, TextSource, TraceSource
+
+MAPPED_BYTES = 64 << 20  # of a .npy file, from which on it is read a block of rows at a time
+
+TRACES, MATRICES = (".json", ".jsonl", ".npz"), (".npy", ".npz", ".csv", ".tsv")
+
+SourceName = Annotated[
+    str | None,
+    typer.Argument(
+        help='The text, a trace or overview (.json, .npz), bare weights (.npy, .npz, .csv), or "-" for standard input.',
+        show_default=False,
+        metavar="[TEXT|FILE|-]",
+    ),
+]
+TokenNames = Annotated[
+    str | None,
+    typer.Option("--tokens", help="The tokens of bare weights: a JSON list, or words.", show_default=False),
+]
+
+
+def open_source(
+    source: str | None, file: str | None, tokens: str | None, options: dict[str, Any]
+) -> TextSource | TraceSource | OverviewSource:
+    """What the arguments of a command name; no model is imported for numbers that have been computed already.
+
+    Raises AttnctlError for a source that is damaged or ambiguous, UsageError for model options beside computed numbers.
+    """
+    from attnctl.sources import OverviewSource, TextSource, TraceSource
+
+    if options.get("chat") is not None:
+        return _conversation(source, file, tokens, options)
+    if file is None and source is not None and is_large_matrix(source):
+        _refuse(options, source)
+        return TraceSource(_large_matrix(source, tokens), source)
+    given = None if file is not None else _read(source)
+    if given is None:
+        if tokens is not None:
+            raise UsageError("--tokens names the tokens of bare weights; a text is split by --tokenizer")
+        text = o.text_of(source, file)
+        return TextSource(o.model_of(options), text)
+    where, data = given
+    if _form(where, data, tokens) == "text":
+        from attnctl.files import check_size, decode
+
+        check_size(len(data), limits.TEXT_BYTES, where)
+        text = decode(data, where)
+        return TextSource(o.model_of(options), text)
+    _refuse(options, where)
+    found = _computed(where, data, tokens)
+    return TraceSource(found, where) if hasattr(found, "layers") else OverviewSource(found, where)
+
+
+def _conversation(source: str | None, file: str | None, tokens: str | None, options: dict[str, Any]) -> TextSource:
+    """A conversation as its checkpoint reads it."""
+    from attnctl.cli.inputs.prompts import prompt_of
+    from attnctl.sources import TextSource
+
+    if tokens is not None:
+        raise UsageError("--tokens names the tokens of bare weights; a conversation is split by its checkpoint")
+    rest = {name: value for name, value in options.items() if name != "chat"}
+    opened, prompt, _ = prompt_of(source, file, options["chat"], rest)
+    model: Any = opened
+    from attnctl.models.huggingface.text.prompts import prompt_tokens
+
+    return TextSource(model, prompt.text, prompt_tokens(opened, prompt.text))
+
+
+def is_large_matrix(source: str) -> bool:
+    """Whether an argument names a .npy file that is better read a part at a time."""
+    try:
+        path = Path(source)
+        return path.suffix.lower() == ".npy" and path.is_file() and path.stat().st_size > MAPPED_BYTES
+    except (OSError, ValueError):
+        return False
+
+
+def _large_matrix(path: str, tokens: str | None) -> Trace:
+    from attnctl.models.builtin.matrix import trace_of_mapped_matrix
+
+    return trace_of_mapped_matrix(path, None if tokens is None else names_of(tokens))
+
+
+def is_file(source: str) -> bool:
+    """Whether an argument names a file of numbers, rather than being a text."""
+    return Path(source).suffix.lower() in {*TRACES, *MATRICES} and not any(char.isspace() for char in source.strip())
+
+
+def _read(source: str | None) -> tuple[str, bytes] | None:
+    """Name and bytes of a file or of standard input; None where the argument is a text itself."""
+    from attnctl.files import read_bytes
+
+    if source is None:
+        return None
+    if source == "-":
+        return "standard input", read_bytes("-")
+    if is_file(source):
+        return source, read_bytes(source)  # a name with such an ending is no sentence, also where no such file is there
+    try:
+        there = Path(source).is_file()
+    except (OSError, ValueError):  # too long for a name, or with a null in it
+        there = False
+    if there and Path(source).suffix.lower() == ".txt":
+        raise UsageError(f"{source} is a file of text: read it with --file {source}")
+    if there and Path(source).suffix.lower() in (".safetensors", ".gguf"):
+        raise UsageError(f"{source} holds a model's weights: give a text, and --model {source}")
+    if there and any(char in source for char in "/\\"):
+        return source, read_bytes(source)
+    return None
+
+
+def _form(where: str, data: bytes, tokens: str | None) -> str:
+    """What the bytes are: trace, matrix, or text."""
+    start = data[:4096].removeprefix(b"\xef\xbb\xbf").lstrip()
+    if data[:6] == b"\x93NUMPY":
+        return "matrix"
+    if data[:2] == b"PK":
+        return "npz"
+    if where.lower().endswith(".npz"):
+        raise AttnctlError(f"{where} is not a sound .npz file (nothing is ever unpickled)")
+    suffix = Path(where).suffix.lower() if where != "standard input" else ""
+    if start[:1] == b"{" and (suffix in TRACES or b'"schema"' in start[:200]):
+        return "trace"
+    if suffix in TRACES:
+        return "trace"  # whose reader says what is wrong with it
+    if suffix in MATRICES or tokens is not None:
+        return "matrix"
+    return "matrix" if _is_table(data) else "text"
+
+
+def _is_table(data: bytes) -> bool:
+    """Whether the lines of a pipe are the rows of a matrix of numbers, at least two by two."""
+    lines = [line for line in data.splitlines() if line.strip()]
+    mark = next((mark for mark in (b"\t", b";", b",") if lines and mark in lines[-1]), None)
+    if mark is None or len(lines) < 2:
+        return False
+    cells = lines[-1].split(mark)[1:]  # the first may be a label
+    try:
+        return bool([float(cell) for cell in cells])
+    except ValueError:
+        return False
+
+
+def _computed(where: str, data: bytes, tokens: str | None) -> Any:
+    """A trace, bare weights as one, or an overview."""
+    form = _form(where, data, tokens)
+    if form == "npz":
+        from attnctl.formats.trace_npz import trace_from_npz
+        from attnctl.formats.validation import read_npz
+
+        if "trace" in read_npz(data, where):
+            form = "trace"
+    if form != "trace":
+        from attnctl.models.builtin.matrix import trace_of_matrix
+
+        return trace_of_matrix(where, None if tokens is None else names_of(tokens), data)
+    if tokens is not None:
+        raise UsageError(f"--tokens does not go with {where}: a trace has its own tokens")
+    if data[:2] == b"PK":
+        return trace_from_npz(data, where)
+    lines = data.count(b"\n", 0, len(data.rstrip())) + 1
+    if lines > 1 and data.split(b"\n", 1)[0].rstrip().endswith(b"}"):
+        raise AttnctlError(
+            f"{where} holds {lines} traces, one a line; choose one: sed -n 1p {_quoted(where)} | attnctl … -"
+        )
+    from attnctl.formats.storage import from_json
+
+    return from_json(data, where)
+
+
+def _quoted(where: str) -> str:
+    import shlex
+
+    return "traces.jsonl" if where == "standard input" else shlex.quote(where)
+
+
+def names_of(tokens: str) -> list[str]:
+    """The tokens of --tokens: a JSON list of strings, or words with white space between them."""
+    if tokens.lstrip().startswith("["):
+        try:
+            names = json.loads(tokens)
+        except (ValueError, RecursionError):
+            names = None
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            return names
+        if tokens.lstrip().startswith('["'):
+            raise UsageError('--tokens is no JSON list of strings: write ["Alice", "will"], or words: "Alice will"')
+    if not tokens.split():
+        raise UsageError("--tokens is empty: name the tokens")
+    return tokens.split()
+
+
+def _refuse(options: dict[str, Any], where: str) -> None:
+    for name, value in options.items():
+        if value not in (None, False) and name in invocation.typed:  # a default of the user's own just does not apply
+            option = "--" + name.replace("_", "-")
+            raise UsageError(f"{option} does not go with {where}: its numbers are computed already")

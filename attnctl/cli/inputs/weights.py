@@ -1,0 +1,143 @@
+"""What is shown in place of a source's weights: --words, --measure, --drop, --renormalise; the same in every command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from attnctl.cli import options as o
+from attnctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from attnctl.layer import LayerAttention
+    from attnctl.readings.traces.trace import Trace
+    from attnctl.sources import Source
+
+
+class WeightChoice(NamedTuple):
+    """The options of that name."""
+
+    drop: tuple[str, ...] = ()
+    renormalise: bool = False
+    words: bool = False
+    measure: str | None = None
+
+
+class Chosen(NamedTuple):
+    """A source, and the layers and heads of it that were asked for (None: all that it holds)."""
+
+    source: Source
+    layers: list[int] | None
+    heads: list[int] | None
+
+    @property
+    def head_count(self) -> int:
+        """How many heads these are, over all layers."""
+        n_layers, n_heads = self.source.counts
+        return len(self.layers or range(n_layers)) * len(self.heads or range(n_heads))
+
+
+def weight_choice(options: dict[str, Any]) -> WeightChoice:
+    """Take WEIGHT_OPTIONS out of `options`."""
+    drop = tuple(options.pop("drop", None) or ())
+    return WeightChoice(drop, *(options.pop(name, None) or empty for name, empty in _REST.items()))
+
+
+_REST: dict[str, Any] = {"renormalise": False, "words": False, "measure": None}
+
+
+def chosen_of(source: Source, layer: str | None, head: str | None) -> Chosen:
+    """The source with the layers and heads that --layer and --head select. Raises UsageError for one not there."""
+    n_layers, n_heads = source.counts
+    layers = o.selection(layer, n_layers, "layer", source.name)
+    return Chosen(source, layers, o.selection(head, n_heads, "head", source.name))
+
+
+def measured(choice: WeightChoice, given: Chosen) -> Chosen:
+    """The source by --measure and --words. Raises UsageError for what it cannot give."""
+    source, layers, heads = given
+    if choice.measure not in (None, "weights"):
+        from attnctl.readings.measures import check_measure
+
+        check_measure(choice.measure, heads is not None)
+        if source.measure is not None:
+            raise UsageError(f"--measure does not go with {source.name}: it holds a measure, {source.measure}, already")
+        if choice.measure == "value-norm":
+            source = _by_value_norm(source)
+        else:  # shown is what has come of all layers, unless some are named
+            layers = [source.counts[0] - 1] if layers is None else layers
+            source, heads = _rolled_out(source, max(layers)), None
+    return Chosen(_by_words(source, layers, heads) if choice.words else source, layers, heads)
+
+
+def _by_value_norm(source: Source) -> Source:
+    from attnctl.readings.measures import value_norm, value_norm_note
+    from attnctl.sources import LayerwiseSource
+
+    projected: list[bool] = []
+
+    def change(layer: LayerAttention) -> LayerAttention:
+        projected.append("W_O" in layer.parameters)
+        return value_norm(layer)
+
+    return LayerwiseSource(source, change, "value-norm", lambda: (value_norm_note(all(projected)),))
+
+
+def _rolled_out(source: Source, last: int) -> Source:
+    from attnctl.readings.measures import rollout
+    from attnctl.sources import TraceSource
+
+    return TraceSource(rollout(whole_trace(source, range(last + 1), None)), source.name)
+
+
+def _by_words(source: Source, layers: Sequence[int] | None, heads: Sequence[int] | None) -> Source:
+    from attnctl.readings.measures import by_words
+    from attnctl.sources import TraceSource
+
+    return TraceSource(by_words(whole_trace(source, layers, heads)), source.name)
+
+
+def whole_trace(
+    source: Source,
+    layers: Sequence[int] | None,
+    heads: Sequence[int] | None,
+    rows: Sequence[int] | None = None,
+    predictions: bool = False,
+) -> Trace:
+    """The trace of a source. Raises AttnctlError, before any work, where it would fill the memory."""
+    from attnctl.readings.traces.record import TraceReading
+    from attnctl.sources import check_room
+
+    check_room(source.info, len(source.tokens), layers, heads, rows)
+    return source.read(TraceReading(rows, predictions), layers, heads)
+
+
+def left_out(choice: WeightChoice, source: Source) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The keys of --drop, and what was done to the weights, in words. Raises UsageError for a key that is not there."""
+    from attnctl.readings.heatmap import left_out as keys_left_out
+    from attnctl.readings.heatmap import told
+
+    out = keys_left_out(source.key_tokens, choice.drop) if choice.drop else ()
+    return out, told(source.key_tokens, out, choice.renormalise)
+
+
+def renormalised(choice: WeightChoice, source: Source, out: Sequence[int]) -> Source:
+    """With --renormalise, the source whose rows share all their attention among the keys that are left."""
+    if not choice.renormalise:
+        return source
+    from attnctl.sources import LayerwiseSource
+
+    return LayerwiseSource(source, lambda layer: layer.without_keys(out))
+
+
+def chosen_trace(
+    choice: WeightChoice, given: Chosen, rows: Sequence[int] | None = None, predictions: bool = True
+) -> Trace:
+    """The trace of what was chosen, its weights as `choice` has them."""
+    source, layers, heads = measured(choice, given)
+    trace = whole_trace(source, layers, heads, rows, predictions)
+    if not choice.drop and not choice.renormalise:
+        return trace
+    from attnctl.readings.measures import keys_left_out
+
+    return keys_left_out(trace, left_out(choice, source)[0], choice.renormalise)

@@ -1,0 +1,192 @@
+"""A census as JSON, written and read: schema `attnctl.census/1`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from attnctl.errors import AttnctlError
+from attnctl.files import parse_json, read_bytes
+from attnctl.formats.documents.json_documents import DAMAGED, Document, check_schema, damage_of, write_json
+from attnctl.readings.census.census_table import Best, CensusTable, HeadRow, Relation, Rule, Trees
+
+SCHEMA = "attnctl.census/1"
+HEAD_NUMBERS = ("entropy", "own", "special", "distance", "dependency_mass")
+
+
+def census_to_json(census: CensusTable) -> bytes:
+    """One line of JSON, without the newline. What was not measured is absent."""
+    return write_json(census_document(census), "census")
+
+
+def census_document(census: CensusTable) -> Document:
+    """The census as a JSON object."""
+    return {
+        "schema": SCHEMA,
+        "model": census.model,
+        "corpus": census.corpus,
+        "causal": census.causal,
+        "sentences": {"read": census.read, "used": census.used, "skipped": census.skipped},
+        "words": {"used": census.words, "dependencies_within": census.within},
+        "relations": [_relation_document(relation) for relation in census.relations],
+        "uuas": _trees_document(census.trees),
+        "layers": [
+            {"layer": layer, "dependency_mass": mass, "uuas": census.trees.layers[layer]}
+            for layer, mass in enumerate(census.layer_mass)
+        ],
+        "heads": [_head_document(head) for head in census.heads],
+        "compared_with_untrained": census.untrained,
+    }
+
+
+def _relation_document(relation: Relation) -> Document:
+    document: Document = {
+        "relation": relation.relation,
+        "direction": relation.direction,
+        "cases": relation.cases,
+        "ahead": relation.ahead,
+        "correct": np.ascontiguousarray(relation.correct),
+    }
+    if relation.subtype:
+        document["subtype"] = True
+    if relation.best is not None:
+        document["best"] = _best_document(relation.best) | {"beats_rules": relation.beats_rules}
+    document["rules"] = {rule.name: _rule_document(rule) for rule in relation.rules}
+    if relation.untrained is not None:
+        document["untrained"] = _best_document(relation.untrained)
+    return document
+
+
+def _best_document(best: Best) -> Document:
+    return {
+        "layer": best.layer,
+        "head": best.head,
+        "chosen_on": best.chosen_on,
+        "scored_on": best.scored_on,
+        "accuracy": best.accuracy,
+        "interval": best.interval,
+    }
+
+
+def _rule_document(rule: Rule) -> Document:
+    told = {"offset": rule.offset, "tag": rule.tag, "side": rule.side}
+    return {name: value for name, value in told.items() if value is not None} | {"accuracy": rule.accuracy}
+
+
+def _trees_document(trees: Trees) -> Document:
+    document: Document = {
+        "edges": trees.edges,
+        "right_branching": trees.right_branching,
+        "correct": np.ascontiguousarray(trees.correct),
+    }
+    if trees.best_head is not None:
+        document["best_head"] = _best_document(trees.best_head)
+    if trees.best_layer is not None:
+        document["best_layer"] = {"layer": trees.best_layer[0], "accuracy": trees.best_layer[1]}
+    if trees.untrained is not None:
+        document["untrained"] = _best_document(trees.untrained)
+    return document
+
+
+def _head_document(head: HeadRow) -> Document:
+    document: Document = {"layer": head.layer, "head": head.head}
+    document |= {name: getattr(head, name) for name in HEAD_NUMBERS}
+    if head.uuas is not None:
+        document["uuas"] = head.uuas
+    if head.positional is not None:
+        document["positional"] = {"offset": head.positional[0], "share": head.positional[1]}
+    names = ("relation", "direction", "accuracy")
+    document["syntactic"] = [dict(zip(names, found, strict=True)) for found in head.syntactic]
+    return document
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+
+def read_census(path: str) -> CensusTable:
+    """The census in a file that `evaluate` wrote. Raises AttnctlError where it is none or is damaged."""
+    source = "standard input" if path == "-" else path
+    document = check_schema(parse_json(read_bytes(path), source), SCHEMA, source, "a census")
+    try:
+        return _census_of(document)
+    except DAMAGED as error:
+        raise AttnctlError(f"{source} is damaged: {damage_of(error)}") from error
+
+
+def _census_of(document: Document) -> CensusTable:
+    sentences, words = document["sentences"], document["words"]
+    return CensusTable(
+        str(document["model"]),
+        str(document["corpus"]),
+        bool(document["causal"]),
+        int(sentences["used"]),
+        {str(reason): int(count) for reason, count in sentences["skipped"].items()},
+        int(words["used"]),
+        int(words["dependencies_within"]),
+        tuple(_relation_of(relation) for relation in document["relations"]),
+        _trees_of(document["uuas"], document["layers"]),
+        tuple(_head_of(head) for head in document["heads"]),
+        tuple(float(layer["dependency_mass"]) for layer in document["layers"]),
+        bool(document["compared_with_untrained"]),
+    )
+
+
+def _relation_of(said: Document) -> Relation:
+    rules = tuple(
+        Rule(name, float(rule["accuracy"]), rule.get("offset"), rule.get("tag"), rule.get("side"))
+        for name, rule in said["rules"].items()
+    )
+    return Relation(
+        str(said["relation"]),
+        str(said["direction"]),
+        int(said["cases"]),
+        _counts(said["correct"]),
+        int(said["ahead"]),
+        _best_of(said.get("best")),
+        rules,
+        _best_of(said.get("untrained")),
+        bool(said.get("subtype", False)),
+    )
+
+
+def _counts(rows: list[list[int]]) -> Any:
+    counts = np.array(rows, np.int64)  # (layers, heads)
+    if counts.ndim != 2:
+        raise ValueError("the counts of a relation are no table of layers and heads")
+    return counts
+
+
+def _best_of(said: Document | None) -> Best | None:
+    if said is None:
+        return None
+    low, high = (float(end) for end in said["interval"])
+    layer, head, chosen_on, scored_on = (int(said[name]) for name in ("layer", "head", "chosen_on", "scored_on"))
+    return Best(layer, head, chosen_on, scored_on, float(said["accuracy"]), (low, high))
+
+
+def _trees_of(said: Document, layers: list[Document]) -> Trees:
+    best = said.get("best_layer")
+    return Trees(
+        int(said["edges"]),
+        float(said["right_branching"]),
+        _best_of(said.get("best_head")),
+        None if best is None else (int(best["layer"]), float(best["accuracy"])),
+        _counts(said["correct"]),
+        tuple(float(layer["uuas"]) for layer in layers),
+        _best_of(said.get("untrained")),
+    )
+
+
+def _head_of(said: Document) -> HeadRow:
+    positional = said.get("positional")
+    return HeadRow(
+        int(said["layer"]),
+        int(said["head"]),
+        **{name: float(said[name]) for name in HEAD_NUMBERS},
+        uuas=None if "uuas" not in said else float(said["uuas"]),
+        positional=None if positional is None else (int(positional["offset"]), float(positional["share"])),
+        syntactic=tuple(
+            (str(one["relation"]), str(one["direction"]), float(one["accuracy"])) for one in said["syntactic"]
+        ),
+    )

@@ -1,0 +1,96 @@
+"""The JSON Schema of a census."""
+
+from __future__ import annotations
+
+from attnctl.formats.documents.schema_parts import (
+    COUNT,
+    INDEX,
+    SHARE,
+    TEXT,
+    Schema,
+    list_schema,
+    object_schema,
+    tuple_schema,
+)
+
+
+def census_schema() -> Schema:
+    """The schema of a census, `attnctl.census/1`."""
+    place = {"layer": INDEX, "head": INDEX}
+    share = {**SHARE, "maximum": 1}
+    best = {**place, "chosen_on": COUNT, "scored_on": COUNT, "accuracy": share, "interval": tuple_schema(share, share)}
+    found = list_schema(
+        object_schema({"relation": TEXT, "direction": TEXT, "accuracy": share}, ["relation", "direction", "accuracy"]),
+        "Relations of which its accuracy is 10 points above the best fixed offset (Voita et al. 2019).",
+    )
+    counts = list_schema(list_schema(INDEX), "Cases in which a head finds the word: [[count a head] a layer].")
+    rule = {
+        "accuracy": share,
+        "offset": {"type": "integer"},
+        "tag": TEXT,
+        "side": {"enum": ["before", "behind", "either"]},
+    }
+    relation = {
+        "relation": {**TEXT, "description": "The corpus's label; without its subtypes it counts all of them."},
+        "direction": {"enum": ["dependent→head", "head→dependent", "mention→antecedent"]},
+        "subtype": {"const": True},
+        "cases": INDEX,
+        "ahead": {**INDEX, "description": "Cases whose word stands ahead, where no head of a causal model looks."},
+        "correct": counts,
+        "best": object_schema({**best, "beats_rules": {"type": "boolean"}}, [*best, "beats_rules"]),
+        "rules": {
+            "type": "object",
+            "propertyNames": {"enum": ["offset", "nearest", "form", "first"]},
+            "additionalProperties": object_schema(rule, ["accuracy"]),
+        },
+        "untrained": {"$ref": "#/$defs/best"},
+    }
+    trees = {
+        "edges": INDEX,
+        "right_branching": share,
+        "correct": counts,
+        "best_head": {"$ref": "#/$defs/best"},
+        "best_layer": object_schema({"layer": INDEX, "accuracy": share}, ["layer", "accuracy"]),
+        "untrained": {"$ref": "#/$defs/best"},
+    }
+    amount = {"type": "number", "minimum": 0}
+    head: dict[str, Schema] = {
+        **place,
+        "entropy": {**amount, "description": "Of a word's weights, mean, nats."},
+        "own": {**SHARE, "description": "Mass on the word itself."},
+        "special": {**SHARE, "description": "Mass on tokens that are no word's."},
+        "distance": {**amount, "description": "Words, mean over the mass on other words."},
+        "dependency_mass": {
+            **SHARE,
+            "description": "Of the mass on other words, that on words joined by a dependency.",
+        },
+        "uuas": share,
+        "positional": object_schema({"offset": {"type": "integer"}, "share": share}, ["offset", "share"]),
+        "syntactic": found,
+    }
+    sentences = {"read": INDEX, "used": INDEX, "skipped": {"type": "object", "additionalProperties": COUNT}}
+    layer = {"layer": INDEX, "dependency_mass": SHARE, "uuas": share}
+    properties: dict[str, Schema] = {
+        "schema": {"const": "attnctl.census/1"},
+        "model": TEXT,
+        "corpus": TEXT,
+        "causal": {"type": "boolean"},
+        "sentences": object_schema(sentences, list(sentences)),
+        "words": object_schema({"used": INDEX, "dependencies_within": INDEX}, ["used", "dependencies_within"]),
+        "relations": list_schema(
+            object_schema(relation, ["relation", "direction", "cases", "ahead", "correct", "rules"])
+        ),
+        "uuas": object_schema(trees, ["edges", "right_branching", "correct"]),
+        "layers": list_schema(object_schema(layer, list(layer))),
+        "heads": list_schema(object_schema(head, [*(name for name in head if name not in ("uuas", "positional"))])),
+        "compared_with_untrained": {"type": "boolean"},
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "attnctl.census/1",
+        "title": "attnctl census",
+        "description": "Which words each head finds in a corpus of parsed sentences, for every relation and direction. The "
+        "best head is chosen on one half of the sentences, and scored on the other as the rules beside it are.",
+        **object_schema(properties, list(properties)),
+        "$defs": {"best": object_schema(best, list(best))},
+    }

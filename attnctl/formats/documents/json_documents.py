@@ -1,0 +1,82 @@
+"""What every JSON document of attnctl begins with, written and read: schema, text, tokens, model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from attnctl.errors import AttnctlError
+from attnctl.formats.validation import read_fields
+from attnctl.readings.traces.trace import ModelInfo
+from attnctl.text import as_json
+from attnctl.tokens import Token
+
+Document = dict[str, Any]  # a JSON object; its arrays may still be NumPy's
+
+# what reading the parts of a document raises where they are not what they should be
+DAMAGED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError)
+
+
+def document_opening(
+    schema: str, text: str, tokens: Sequence[Token], model: ModelInfo, key_tokens: Sequence[Token] | None
+) -> Document:
+    """The first keys of a document; `key_tokens` only where they are not the tokens."""
+    document: Document = {
+        "schema": schema,
+        "text": text,
+        "tokens": [token_document(index, token) for index, token in enumerate(tokens)],
+        "model": model_document(model),
+    }
+    if key_tokens is not None:
+        document["key_tokens"] = [token_document(index, token) for index, token in enumerate(key_tokens)]
+    return document
+
+
+def token_document(index: int, token: Token) -> Document:
+    """A token as it stands in JSON."""
+    entry: Document = {"index": index, "text": token.text}
+    if token.id is not None:
+        entry["id"] = token.id
+    if token.start is not None:
+        entry["start"], entry["end"] = token.start, token.end
+    entry["special"] = token.special
+    if token.unknown:
+        entry["unknown"] = True
+    return entry
+
+
+_INFO_FIELDS = tuple(field.name for field in fields(ModelInfo))
+
+
+def model_document(info: ModelInfo) -> Document:
+    """A model as it stands in JSON."""
+    # the seed is always said: null is an answer ("none was used")
+    return {name: value for name in _INFO_FIELDS if (value := getattr(info, name)) is not None or name == "seed"}
+
+
+def read_tokens(entries: Sequence[Mapping[str, object]]) -> tuple[Token, ...]:
+    """The tokens of a document. Raises TypeError where a field has another type."""
+    return tuple(read_fields(Token, entry) for entry in entries)
+
+
+def write_json(document: Document, what: str) -> bytes:
+    """One line of JSON, without the newline. Raises AttnctlError where `what` cannot be written."""
+    try:
+        return as_json(document)
+    except TypeError as error:
+        raise AttnctlError(f"this {what} cannot be written as JSON: {error}") from error
+
+
+def check_schema(document: object, schema: str, source: str, what: str) -> Document:
+    """The document itself, if it is a JSON object of `schema`. Raises AttnctlError naming what it is instead."""
+    if not isinstance(document, dict) or "schema" not in document:
+        raise AttnctlError(f'{source} is not {what}: it has no "schema"')
+    if document["schema"] != schema:
+        raise AttnctlError(f"{source} has schema {str(document['schema'])[:60]!r}; this attnctl reads {schema!r}")
+    return document
+
+
+def damage_of(error: Exception) -> str:
+    """What an error of DAMAGED says is wrong with a document."""
+    return f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)

@@ -1,0 +1,246 @@
+"""The JSON Schemas (draft 2020-12) of what attnctl writes, made from the tables of arrays and of head statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from attnctl.formats.documents.schema_parts import (
+    COUNT,
+    INDEX,
+    MASK,
+    SHARE,
+    TEXT,
+    Schema,
+    document_schema,
+    list_schema,
+    object_schema,
+    opening_properties,
+    token_schema,
+    tuple_schema,
+)
+from attnctl.readings.traces.trace_arrays import TRACE_ARRAYS, Level, TraceArray
+
+if TYPE_CHECKING:
+    from attnctl.readings.head_statistics import Statistic
+
+
+def trace_schema() -> Schema:
+    """The schema of a trace, `attnctl.trace/1`."""
+    properties: dict[str, Schema] = {
+        "schema": {"const": "attnctl.trace/1"},
+        "id": {"type": ["string", "integer"], "description": "The item's own name, in a batch."},
+        **opening_properties(),
+        **_array_properties("text"),
+        "layers": list_schema({"$ref": "#/$defs/layer"}),
+        "predictions": list_schema(
+            object_schema(
+                {"position": INDEX, "text": TEXT, "id": INDEX, "probability": {**SHARE, "maximum": 1}},
+                ["position", "text", "id", "probability"],
+            )
+        ),
+        "measure": {
+            "enum": ["value-norm", "rollout"],
+            "description": "What stands in place of the weights: shares of the weighted values' lengths, or rollout over "
+            "the layers.",
+        },
+        "notes": list_schema(TEXT, "What a reader must know about these numbers."),
+    }
+    layer = {
+        "layer": INDEX,
+        "rows": list_schema(INDEX, "The queries that the arrays hold, where not all."),
+        **_array_properties("layer"),
+        "heads": list_schema({"$ref": "#/$defs/head"}),
+    }
+    head = {"head": INDEX, "kv_head": INDEX, **_array_properties("head")}
+    return document_schema(
+        "trace",
+        "One text through one model, every intermediate of self-attention. i is the query (row), j the key (column). What "
+        "the source cannot give is absent. Every number is finite and reads back to the same float32.",
+        object_schema(properties, ["schema", "text", "tokens", "model", "layers"]),
+        {"layer": object_schema(layer, ["layer", "heads"]), "head": object_schema(head, ["head", "kv_head"])},
+    )
+
+
+def overview_schema() -> Schema:
+    """The schema of an overview, or of one query's weights, of a long text: `attnctl.overview/1`."""
+    from attnctl.readings.head_statistics import STATISTICS  # which computes them, too: NumPy
+
+    properties = {
+        "schema": {"const": "attnctl.overview/1"},
+        **opening_properties(),
+        "pool": {
+            "enum": ["mean", "max", "mass"],
+            "description": "What a number of a grid is: the mean or the largest of the weights between row and column, or "
+            "the mass that a query of the row gives to the column, on average.",
+        },
+        "rows": list_schema({"$ref": "#/$defs/part"}, "What the rows of a grid are."),
+        "columns": list_schema({"$ref": "#/$defs/part"}, "What its columns are."),
+        "layers": list_schema(
+            object_schema({"layer": INDEX, "mask": MASK}, ["layer", "mask"]), "Where a grid has hidden cells."
+        ),
+        "heads": list_schema({"$ref": "#/$defs/head"}),
+        "notes": list_schema(TEXT),
+    }
+    head = {
+        "layer": INDEX,
+        "head": INDEX,
+        **{statistic.name: _statistic_schema(statistic) for statistic in STATISTICS.values()},
+        "names": list_schema(TEXT, "What kind of head it looks like, by the usual thresholds."),
+        "coverage": {**SHARE, "description": "The mass that the links hold, mean over the queries."},
+        "links": list_schema(
+            list_schema(tuple_schema(INDEX, SHARE)),
+            "For each query its strongest keys, [key, weight], strongest first.",
+        ),
+        "grid": {"$ref": "#/$defs/matrix", "description": "Pooled weights (rows, columns)."},
+        "query": {**INDEX, "description": "The query whose weights follow."},
+        "weights": {"$ref": "#/$defs/vector", "description": "That query's exact weights on every key."},
+    }
+    stretches = list_schema(tuple_schema(INDEX, COUNT), "Tokens [first, last), one stretch or several.")
+    return document_schema(
+        "overview",
+        "What is known of the attention over a text whose weights are too many to keep: statistics of each head, the "
+        "strongest links of each query, pooled grids, single rows. What was not asked for is absent.",
+        object_schema(properties, ["schema", "text", "tokens", "model", "heads"]),
+        {
+            "part": object_schema({"name": TEXT, "ranges": {**stretches, "minItems": 1}}, ["name", "ranges"]),
+            "head": object_schema(head, ["layer", "head"]),
+        },
+    )
+
+
+def effects_schema() -> Schema:
+    """The schema of what heads and edges do for a prediction: `attnctl.effects/1`."""
+    delta: Schema = {"type": "number", "description": "After minus before."}
+    nats: Schema = {"type": "number", "description": "After minus before, in nats."}
+    best = object_schema({"text": TEXT, "probability": SHARE}, ["text", "probability"])
+    changes = {
+        "log_probability": nats,
+        "logit_difference": delta,
+        "distance": {"type": "number", "description": "1 - cosine of the final states, where nothing is predicted."},
+        "probability": {**SHARE, "description": "Of the target, under the intervention."},
+        "best": {**best, "description": "The likeliest first token, under the intervention."},
+    }
+    word = object_schema(
+        {"text": TEXT, "id": INDEX, "ids": list_schema(INDEX, "Where it is several tokens.")}, ["text", "id"]
+    )
+    baseline = {**changes, "log_probability": {"type": "number"}, "logit": {"type": "number"}, "best": best}
+    looks = object_schema({"key": INDEX, "weight": SHARE}, ["key", "weight"])
+    place = {"layer": INDEX, "head": INDEX}
+    writes: Schema = {"type": "number", "description": "Direct contribution to the logit, or the logit difference."}
+    part = {"part": {"enum": ["embedding", "head", "mlp", "bias"]}, **place, "value": {"type": "number"}}
+    part["keys"] = list_schema({"type": "number"}, "Of a head, by source token.")
+    total = {"logit": {"type": "number", "description": "The model's own."}, "sum": {"type": "number"}}
+    properties = {
+        "schema": {"const": "attnctl.effects/1"},
+        **opening_properties(),
+        "how": {"enum": ["zero", "mean", "resample"]},
+        "query": {**INDEX, "description": "The watched position."},
+        "target": word,
+        "against": word,
+        "baseline": object_schema(baseline, []),
+        "heads": list_schema(
+            object_schema({**place, "looks": looks, "writes": writes, **changes}, ["layer", "head", "looks"])
+        ),
+        "edges": list_schema(object_schema({"key": INDEX, "query": INDEX, "together": {"const": True}, **changes}, [])),
+        "spans": list_schema(
+            object_schema({"name": TEXT, "start": INDEX, "end": COUNT, **changes}, ["name", "start", "end"])
+        ),
+        "agreement": object_schema({"kendall_tau": {"type": "number", "minimum": -1, "maximum": 1}}, []),
+        "approximation": object_schema(
+            {"rank_correlation": {"type": "number"}, "heads": COUNT}, ["rank_correlation", "heads"]
+        ),
+        "contributions": object_schema(
+            {**total, "parts": list_schema(object_schema(part, ["part", "value"]))}, ["logit", "sum", "parts"]
+        ),
+        "notes": list_schema(TEXT),
+    }
+    return document_schema(
+        "effects",
+        "What the attention over one text does for one prediction: each head ablated in turn, each edge cut, parts of the "
+        "text cut off. Δ is after minus before, in nats. What was not measured is absent.",
+        object_schema(properties, ["schema", "text", "tokens", "model", "how", "query", "baseline", "notes"]),
+        {},
+    )
+
+
+def census_schema() -> Schema:
+    """The schema of a census, `attnctl.census/1`."""
+    from attnctl.formats.documents.census_schema import census_schema
+
+    return census_schema()
+
+
+def sources_schema() -> Schema:
+    """The schema of where an answer came from, `attnctl.sources/1`."""
+    change: Schema = {
+        "type": "number",
+        "description": "Change of the answer's log-probability, after minus before, nats.",
+    }
+    part = {
+        "name": TEXT,
+        "start": {**INDEX, "description": "First character of the rendered prompt."},
+        "end": {**INDEX, "description": "One past the last."},
+        "looks": {**SHARE, "description": "Share of the answer's attention, over all heads and layers."},
+        "matters": {**change, "description": f"{change['description']} Nothing behind the part can see it."},
+        "removed": {**change, "description": f"{change['description']} The prompt is rendered without the part."},
+        "alone": {
+            "type": "boolean",
+            "description": "False: measured with its neighbours, together they do not matter.",
+        },
+    }
+    token = {**token_schema()["properties"], "log_probability": {"type": "number"}}
+    token["source"] = {**INDEX, "description": "The part, by its place in parts, whose loss costs this token most."}
+    answer = {
+        "text": TEXT,
+        "given": {"type": "boolean", "description": "False: the model's own, the likeliest token each time."},
+        "tokens": list_schema(object_schema(token, ["index", "text", "special", "log_probability"])),
+        "log_probability": {"type": "number", "description": "Of the whole answer, nats."},
+    }
+    tau = {"type": "number", "minimum": -1, "maximum": 1}
+    properties: dict[str, Schema] = {
+        "schema": {"const": "attnctl.sources/1"},
+        "id": {"type": ["string", "integer"], "description": "The item's own name, in a batch."},
+        "prompt": {**TEXT, "description": "The prompt as the model read it."},
+        "model": {"$ref": "#/$defs/model"},
+        "answer": object_schema(answer, list(answer)),
+        "parts": list_schema(
+            object_schema(part, ["name", "start", "end", "looks", "matters", "alone"]), "What matters most first."
+        ),
+        "apart": {
+            "type": "object",
+            "additionalProperties": SHARE,
+            "description": "Attention that no part has, by name.",
+        },
+        "agreement": {"type": "object", "additionalProperties": tau, "description": "Kendall's τ between two columns."},
+        "forwards": {**INDEX, "description": "Passes through the network beside the first."},
+        "notes": list_schema(TEXT),
+    }
+    said = "Which part of a prompt an answer came from: what is looked at, and what matters."
+    return document_schema(
+        "sources", said, object_schema(properties, [name for name in properties if name != "id"]), {}
+    )
+
+
+SCHEMAS: dict[str, Callable[[], Schema]] = {
+    "trace": trace_schema,
+    "overview": overview_schema,
+    "effects": effects_schema,
+    "census": census_schema,
+    "sources": sources_schema,
+}
+
+
+def _array_properties(level: Level) -> dict[str, Schema]:
+    return {array.name: _array_schema(array) for array in TRACE_ARRAYS if array.level == level}
+
+
+def _array_schema(array: TraceArray) -> Schema:
+    shape = f"({', '.join(array.axes)})"
+    form = MASK if array.boolean else {"$ref": f"#/$defs/{'matrix' if len(array.axes) == 2 else 'vector'}"}
+    return {**form, "description": f"{array.meaning} {shape}.".lstrip()}
+
+
+def _statistic_schema(statistic: Statistic) -> Schema:
+    form = SHARE if statistic.is_share else {"type": "number", "minimum": 0}
+    return {**form, "description": statistic.title}

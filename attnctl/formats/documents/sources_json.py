@@ -1,0 +1,55 @@
+"""Where an answer came from, as JSON: schema `attnctl.sources/1`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attnctl.formats.documents.json_documents import Document, model_document, token_document, write_json
+from attnctl.readings.effects.answer_sources import AnswerSources
+
+SCHEMA = "attnctl.sources/1"
+
+
+def sources_document(found: AnswerSources) -> Document:
+    """The JSON document; start and end are characters of the rendered prompt."""
+    parts: list[dict[str, Any]] = []
+    for one in found.parts:
+        entry: dict[str, Any] = {
+            "name": one.part.name,
+            "start": one.part.start,
+            "end": one.part.end,
+            "looks": one.looks,
+            "matters": one.matters,
+            "alone": one.alone,
+        }
+        entry |= {} if one.removed is None else {"removed": one.removed}
+        parts.append(entry)
+    tokens = [
+        token_document(index, token) | {"log_probability": float(found.log_probabilities[index])}
+        for index, token in enumerate(found.answer_tokens)
+    ]
+    firsts = found.first_sources()
+    for entry, first in zip(tokens, firsts, strict=True):
+        if first is not None:
+            entry["source"] = first
+    return {
+        "schema": SCHEMA,
+        "prompt": found.prompt,
+        "model": model_document(found.model),
+        "answer": {
+            "text": found.answer,
+            "given": found.given,
+            "tokens": tokens,
+            "log_probability": found.log_probability,
+        },
+        "parts": parts,
+        "apart": found.apart,
+        "agreement": found.agreement(),
+        "forwards": found.forwards,
+        "notes": list(found.notes),
+    }
+
+
+def to_json(found: AnswerSources) -> bytes:
+    """One line of JSON, without the newline."""
+    return write_json(sources_document(found), "result")

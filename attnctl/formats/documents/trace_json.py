@@ -1,0 +1,170 @@
+"""Traces as JSON, written and read: schema `attnctl.trace/1`."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from orjson import Fragment
+
+from attnctl.arrays import Bools, Floats
+from attnctl.errors import AttnctlError
+from attnctl.files import parse_json
+from attnctl.formats.documents.json_documents import (
+    DAMAGED,
+    Document,
+    check_schema,
+    damage_of,
+    document_opening,
+    read_tokens,
+    write_json,
+)
+from attnctl.formats.validation import check_trace, finite_floats, read_fields
+from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Prediction, Trace
+from attnctl.readings.traces.trace_arrays import LAYER_TRACE_ARRAYS, TraceArray
+from attnctl.text import as_json
+
+SCHEMA = "attnctl.trace/1"
+
+
+def trace_to_json(trace: Trace) -> bytes:
+    """One line of JSON, without the newline. Raises AttnctlError where a number is not finite."""
+    return write_json(trace_document(trace), "trace")
+
+
+def trace_document(trace: Trace) -> Document:
+    """The JSON document, arrays still arrays. What the source cannot give is absent."""
+    document = document_opening(SCHEMA, trace.text, trace.tokens, trace.model, trace.key_tokens)
+    if trace.id is not None:
+        document["id"] = trace.id
+    if trace.embeddings is not None:
+        document["embeddings"] = _writable(trace.embeddings, "embeddings")
+    document["layers"] = [_layer_document(layer) for layer in trace.layers]
+    if trace.predictions:
+        document["predictions"] = [
+            {"position": p.position, "text": p.text, "id": p.id, "probability": p.probability}
+            for p in trace.predictions
+        ]
+    if trace.measure is not None:
+        document["measure"] = trace.measure
+    if trace.notes:
+        document["notes"] = list(trace.notes)
+    return document
+
+
+def _layer_document(layer: LayerTrace) -> Document:
+    """Keys in the order of TRACE_ARRAYS, the heads where their first array would stand."""
+    document: Document = {"layer": layer.layer}
+    if layer.rows is not None:
+        document["rows"] = list(layer.rows)
+    before: list[tuple[str, Any]] = []
+    of_heads: list[tuple[str, Any]] = []
+    after: list[tuple[str, Any]] = []
+    for array, there in layer.arrays():
+        group = of_heads if array.level == "head" else before if array.name in _BEFORE_HEADS else after
+        where = f"layer {layer.layer}: {array.name}"
+        group.append((array.name, _written(there, array, where) if array.parameter else _writable(there, where)))
+    heads = [
+        {"head": head, "kv_head": layer.kv_heads[at]} | {name: there[at] for name, there in of_heads}
+        for at, head in enumerate(layer.heads)
+    ]
+    return document | dict(before) | {"heads": heads} | dict(after)
+
+
+_WRITTEN: OrderedDict[tuple[int, str], tuple[Floats | Bools, Any]] = (
+    OrderedDict()
+)  # by (id, name): the array, and its text
+MOST_WRITTEN = 256
+
+
+def _written(array: Floats | Bools, of: TraceArray, where: str) -> Any:
+    """A model's own numbers as JSON text, one text a head: they are the same in every trace, so they are written once."""
+    key = (id(array), of.name)
+    known = _WRITTEN.get(key)
+    if known is None or known[0] is not array:
+        floats = _writable(array, where)
+        texts = [Fragment(as_json(part)) for part in floats] if of.level == "head" else Fragment(as_json(floats))
+        known = _WRITTEN[key] = (array, texts)
+        if len(_WRITTEN) > MOST_WRITTEN:
+            _WRITTEN.popitem(last=False)
+    return known[1]
+
+
+_LEVELS = [array.level for array in LAYER_TRACE_ARRAYS]
+_BEFORE_HEADS = {array.name for array in LAYER_TRACE_ARRAYS[: _LEVELS.index("head")]}
+
+
+def _writable(array: Floats | Bools, where: str) -> npt.NDArray[np.generic]:
+    """As JSON needs it: contiguous, float32, and finite."""
+    if array.dtype == np.bool_:
+        return np.ascontiguousarray(array)
+    floats = np.ascontiguousarray(array, dtype=np.float32)
+    if not np.isfinite(floats).all():
+        raise AttnctlError(f"{where}: a number is not finite (NaN or infinity), so the trace is not written")
+    return floats
+
+
+def trace_from_json(data: bytes | str, source: str = "this trace") -> Trace:
+    """Read one JSON trace. Raises AttnctlError where it is no trace, of another schema, or its shapes do not fit."""
+    return trace_from_document(parse_json(data, source), source)
+
+
+def trace_from_document(document: object, source: str = "this trace") -> Trace:
+    """A trace from its parsed JSON document; errors as `trace_from_json`."""
+    entries = check_schema(document, SCHEMA, source, "a trace")
+    try:
+        trace = Trace(
+            text=str(entries["text"]),
+            tokens=read_tokens(entries["tokens"]),
+            model=read_fields(ModelInfo, entries["model"]),
+            layers=tuple(_read_layer(layer) for layer in entries["layers"]),
+            embeddings=finite_floats(entries["embeddings"]) if "embeddings" in entries else None,
+            key_tokens=read_tokens(entries["key_tokens"]) if "key_tokens" in entries else None,
+            predictions=tuple(read_fields(Prediction, given) for given in entries.get("predictions", ())),
+            measure=entries.get("measure"),
+            notes=tuple(str(note) for note in entries.get("notes", ())),
+            id=_read_id(entries.get("id")),
+        )
+    except DAMAGED as error:
+        raise AttnctlError(f"{source} is a damaged trace: {damage_of(error)}") from error
+    return check_trace(trace, source)
+
+
+def _read_id(given: object) -> str | int | None:
+    if given is not None and (not isinstance(given, (str, int)) or isinstance(given, bool)):
+        raise TypeError(f"id is {str(given)[:40]!r}, not a text or a whole number")
+    return given
+
+
+def _read_layer(entry: Document) -> LayerTrace:
+    heads = entry["heads"]
+    found = {}
+    for array in LAYER_TRACE_ARRAYS:
+        if array.level == "layer" and array.name in entry:
+            found[array.name] = entry[array.name]
+        elif array.level == "head" and heads and array.name in heads[0]:
+            found[array.name] = [head[array.name] for head in heads]
+    return LayerTrace(
+        layer=int(entry["layer"]),
+        heads=tuple(int(head["head"]) for head in heads),
+        kv_heads=tuple(int(head.get("kv_head", head["head"])) for head in heads),
+        rows=tuple(int(row) for row in entry["rows"]) if "rows" in entry else None,
+        **layer_fields(found),
+    )
+
+
+def layer_fields(found: Mapping[str, object]) -> Document:
+    """The array fields of a LayerTrace, `parameters` one of them, of what a file holds by name.
+
+    Raises ValueError, TypeError where one is no array of finite numbers.
+    """
+    read = {array: _read_array(array, found[array.name]) for array in LAYER_TRACE_ARRAYS if array.name in found}
+    fields: Document = {array.name: there for array, there in read.items() if not array.parameter}
+    return fields | {"parameters": {array.name: there for array, there in read.items() if array.parameter}}
+
+
+def _read_array(array: TraceArray, given: object) -> Floats | Bools:
+    return np.asarray(given, dtype=np.bool_) if array.boolean else finite_floats(given)

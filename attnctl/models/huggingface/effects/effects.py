@@ -1,0 +1,164 @@
+"""`attnctl.effects`: what the heads and edges of any transformers model do for a prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attnctl.arrays import as_numpy
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.interventions import Intervention
+from attnctl.models.huggingface.attention_interface import architecture
+from attnctl.models.huggingface.effects.watched import WatchedNetwork, check_switchable
+from attnctl.models.huggingface.files.network import info_of
+from attnctl.readings.effects.ablation import Ask
+from attnctl.readings.effects.effect_sweep import measure
+from attnctl.readings.effects.effects import Effects, Word
+from attnctl.selection import chosen
+from attnctl.tokens import Token
+
+Target = str | int | Sequence[int]
+
+
+def effects(
+    model: Any,
+    inputs: Any,
+    *,
+    target: Target | None = None,
+    against: Target | None = None,
+    query: int = -1,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    edges: Sequence[tuple[int, int]] | bool = False,
+    how: str = "zero",
+    reference: Mapping[int, Any] | None = None,
+    attention: str | None = None,
+    approximate: bool = False,
+    batch_size: int | None = None,
+    tokenizer: Any = None,
+) -> Effects:
+    """What every head (or with `edges` every key of the query, or those (query, key) pairs) does for a prediction.
+
+    `model` is any transformers model, `inputs` what it is called with for one text: input_ids (1, n), decoder_input_ids
+    (1, n) for an encoder-decoder. Or `model` is a name or an opened model of attnctl, `inputs` the text. `target` and
+    `against` are ids, or texts where there is a tokenizer; None is the likeliest. Δ is after minus before, in nats.
+
+    >>> attnctl.effects("demo", "Alice will eat").strongest(1)[0].head  # doctest: +SKIP
+    3
+    """
+    base = Intervention(how=how, reference=reference)
+    if isinstance(inputs, str):
+        watched: Any = _opened(model, inputs, query, base)
+    else:
+        watched = watch_network(model, inputs, query, base, attention, tokenizer)
+    info = watched.info
+    ask = Ask(
+        target=_as_text(watched, target),
+        against=_as_text(watched, against),
+        how=how,
+        sweep_heads=not edges,
+        layers=None if layers is None else chosen(layers, info.n_layers or 1, "layer", info.name),
+        heads=None if heads is None else chosen(heads, info.n_heads or 1, "head", info.name),
+        every_edge=edges is True,
+        edges=() if isinstance(edges, bool) else tuple(_edge(watched, pair) for pair in edges),
+        approximate=approximate,
+        batch_size=batch_size,
+    )
+    return measure(watched, ask)
+
+
+def _opened(model: Any, text: str, query: int, base: Intervention) -> Any:
+    from attnctl.models import open_model
+    from attnctl.models.watching import watched_text
+
+    opened = open_model(model) if isinstance(model, str) else model
+    return watched_text(opened, text, None if query == -1 else str(query), base)
+
+
+def _edge(watched: Any, pair: tuple[int, int]) -> tuple[int, int]:
+    n_q, n_k = len(watched.tokens), len(watched.key_tokens or watched.tokens)
+    query, key = pair
+    if not -n_q <= query < n_q or not -n_k <= key < n_k:
+        raise UsageError(f"no edge {pair}: there are {n_q} queries and {n_k} keys")
+    return query % n_q, key % n_k
+
+
+def _as_text(watched: Any, target: Target | None) -> str | None:
+    """The target as a text that `watched.word` reads; ids are written with a mark that no text begins with."""
+    if target is None or isinstance(target, str):
+        return target
+    ids = (target,) if isinstance(target, int) else tuple(target)
+    return "\0" + ",".join(str(int(number)) for number in ids)
+
+
+def watch_network(
+    model: Any, inputs: Any, query: int, base: Intervention, attention: str | None, tokenizer: Any
+) -> WatchedNetwork:
+    """One text in a transformers model, by what the model is called with. Raises UsageError where that is no one text."""
+    check_switchable(model)
+    given = dict(inputs)
+    two = bool(getattr(model.config, "is_encoder_decoder", False))
+    kind = (attention or "cross") if two else "self"
+    own = "decoder_input_ids" if kind in ("decoder", "cross") else "input_ids"
+    if own not in given or given[own].ndim != 2 or given[own].shape[0] != 1:
+        raise UsageError(f"effects are of one text: give {own} of shape (1, n)")
+    tokens = _tokens(given[own], tokenizer)
+    info = info_of(model, architecture(model), kind)
+    at = chosen([query], len(tokens), "token", "the text")[0]
+    spoken = given["decoder_input_ids"] if two else given["input_ids"]  # (1, n)
+    tail = len(tokens) - at if kind != "encoder" else 1
+    return WatchedNetwork(
+        network=model,
+        info=info,
+        kind=kind,
+        text=" ".join(token.text for token in tokens),
+        tokens=tokens,
+        query=at,
+        tail=tail,
+        inputs=lambda continuation: _continued(
+            given, spoken, "decoder_input_ids" if two else "input_ids", continuation
+        ),
+        spell=lambda number: _spelled(tokenizer, number),
+        read=lambda text: _word(tokenizer, text, model),
+        base=base,
+        key_tokens=_tokens(given["input_ids"], tokenizer) if kind == "cross" else None,
+    )
+
+
+def _tokens(ids: Any, tokenizer: Any) -> tuple[Token, ...]:
+    return tuple(
+        Token(_spelled(tokenizer, number).strip() or str(number), number) for number in as_numpy(ids)[0].tolist()
+    )
+
+
+def _spelled(tokenizer: Any, number: int) -> str:
+    return str(number) if tokenizer is None else str(tokenizer.decode([number]))
+
+
+def _word(tokenizer: Any, text: str, model: Any) -> Word:
+    if text.startswith("\0"):
+        ids = tuple(int(part) for part in text[1:].split(","))
+        size = model.config.get_text_config().vocab_size
+        if not ids or not all(0 <= number < size for number in ids):
+            raise UsageError(f"no id {ids}: the vocabulary of {architecture(model)} has 0 to {size - 1}")
+        return Word("".join(_spelled(tokenizer, number) for number in ids), ids)
+    if tokenizer is None:
+        raise UsageError(f"the target {text!r} is a text: give a tokenizer, or ids")
+    ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+    if not ids or getattr(tokenizer, "unk_token_id", None) in ids:
+        raise AttnctlError(f"the vocabulary has no {text!r}")
+    return Word(text, ids)
+
+
+def _continued(given: dict[str, Any], ids: Any, name: str, continuation: tuple[int, ...]) -> dict[str, Any]:
+    """The inputs with ids appended to what the model continues."""
+    import torch
+
+    if not continuation:
+        return given
+    more = torch.tensor([continuation], device=ids.device, dtype=ids.dtype)  # (1, continuation)
+    longer = given | {name: torch.cat([ids, more], dim=1)}  # (1, n + continuation)
+    mask = "decoder_attention_mask" if name.startswith("decoder") else "attention_mask"
+    if mask in given:
+        longer[mask] = torch.cat([given[mask], torch.ones_like(more)], dim=1)  # (1, n + continuation)
+    return longer

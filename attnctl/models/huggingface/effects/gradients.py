@@ -1,0 +1,115 @@
+"""Every head's and every edge's effect at once, to first order: gradient × what the intervention would change.
+
+One forward, one backward for each number (log-probability, logit difference). Source: attribution patching (Nanda 2023;
+Kramár et al. 2024).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from attnctl import attention
+from attnctl.arrays import as_numpy
+from attnctl.attention import Array, Call
+from attnctl.interventions import Intervention
+from attnctl.models.huggingface.attention_interface import attending
+from attnctl.models.huggingface.attention_sites import Site
+from attnctl.models.huggingface.effects.intervention import Applied, applied
+from attnctl.models.huggingface.effects.replay import logits_of
+from attnctl.models.huggingface.files.network import running
+from attnctl.readings.effects.ablation import FirstOrder
+from attnctl.readings.effects.effects import Word
+
+if TYPE_CHECKING:
+    from attnctl.models.huggingface.effects.watched import WatchedNetwork
+
+
+@dataclass
+class _Kept:
+    """What each layer's attention made of one text, part of the graph."""
+
+    contexts: dict[int, Array] = field(default_factory=dict)  # (1, heads, n_q, d_v)
+    weights: dict[int, Array] = field(default_factory=dict)  # of the watched query: (heads, n_k)
+    values: dict[int, Array] = field(default_factory=dict)  # (heads, n_k, d_v)
+    sites: dict[int, Site] = field(default_factory=dict)
+
+
+def first_order(watched: WatchedNetwork, target: Word, against: Word | None) -> FirstOrder:
+    """The first-order effect of ablating each head as `watched.base` says how, and of cutting each key from the query."""
+    kept = _Kept()
+    with (
+        running(watched.network, len(watched.tokens), watched.info.name),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+    ):
+        said = _said(watched, target, kept)
+        numbers = {"log_probability": _log_probability(said, target)}
+        if against is not None:
+            other = said if len(against.ids) == 1 else None
+            if other is not None:
+                numbers["logit_difference"] = _logits(said, target) - _logits(other, against)
+        layers = sorted(kept.contexts)
+        contexts = [kept.contexts[layer] for layer in layers]
+        found = FirstOrder()
+        for name, number in numbers.items():
+            slopes = torch.autograd.grad(number, contexts, retain_graph=True)
+            for layer, slope in zip(layers, slopes, strict=True):
+                found.heads.setdefault(layer, {})[name] = as_numpy(_of_heads(watched.base, kept, layer, slope))
+                of_edges = as_numpy(_of_edges(kept, layer, slope[0, :, watched.query]))  # (heads, n_k)
+                found.edges.setdefault(layer, {})[name] = of_edges
+    return found
+
+
+def _said(watched: WatchedNetwork, target: Word, kept: _Kept) -> Array:
+    """The logits from the watched position on: (1 + continuation, vocabulary)."""
+
+    def visit(site: Site, call: Call) -> Array:
+        steps = attention.run(call)
+        context = steps.context if steps.context.requires_grad else steps.context.requires_grad_()
+        kept.contexts[site.layer], kept.sites[site.layer] = context, site
+        kept.weights[site.layer] = steps.weights[0, :, watched.query].detach()
+        kept.values[site.layer] = attention.share_heads(call.values, call.queries.shape[-3])[0].detach()
+        return context
+
+    more = len(target.ids) - 1
+    with (
+        applied(watched.network, [watched.base], watched.kind),
+        attending(watched.network, visit, lambda site: site.kind == watched.kind, replaces=True),
+    ):
+        logits = logits_of(watched.network(**watched.inputs(target.ids[:-1])))[0]  # (positions, vocabulary)
+    first = logits.shape[0] - more - watched.tail
+    return logits[first : first + 1 + more]
+
+
+def _log_probability(said: Array, word: Word) -> Array:
+    shares = torch.log_softmax(said, -1)  # (1 + continuation, vocabulary)
+    return sum((shares[at, number] for at, number in enumerate(word.ids)), torch.zeros((), device=said.device))
+
+
+def _logits(said: Array, word: Word) -> Array:
+    return sum((said[at, number] for at, number in enumerate(word.ids)), torch.zeros((), device=said.device))
+
+
+def _of_heads(base: Intervention, kept: _Kept, layer: int, slope: Array) -> Array:
+    """(what takes the place of each head's context - the context) · gradient, over positions: (heads,)."""
+    context = kept.contexts[layer].detach()  # (1, heads, n_q, d_v)
+    instead = Applied([base]).instead(base, kept.sites[layer], context)  # (1, heads, n_q, d_v)
+    return ((instead - context) * slope).sum((0, 2, 3))
+
+
+def _of_edges(kept: _Kept, layer: int, slope: Array) -> Array:
+    """Each key cut from the query, its weight shared among the rest: (heads, n_k).
+
+    The context then moves by w / (1 - w) · (context - value); a query never loses its only key.
+    """
+    weights, values = kept.weights[layer], kept.values[layer]  # (heads, n_k), (heads, n_k, d_v)
+    context = torch.einsum("hk,hkd->hd", weights, values)  # (heads, d_v)
+    along = torch.einsum("hd,hd->h", context, slope)[:, None] - torch.einsum(
+        "hkd,hd->hk", values, slope
+    )  # (heads, n_k)
+    rest = 1 - weights  # (heads, n_k)
+    odds = torch.where(rest > 1e-6, weights / rest.clamp(min=1e-6), torch.zeros_like(weights))  # (heads, n_k)
+    return odds * along

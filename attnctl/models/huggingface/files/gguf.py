@@ -1,0 +1,138 @@
+"""GGUF files: dequantised once into a folder of safetensors in the user's cache, and read from there afterwards."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr
+from pathlib import Path
+from typing import Any
+
+from attnctl.errors import AttnctlError, complain, in_one_line
+from attnctl.models.huggingface.files.hub import need
+from attnctl.models.huggingface.files.network import check_whole
+
+BIG = 10**9  # parameters from which the cache holds half precision
+
+
+def folder_of(path: Path) -> Path:
+    """The folder that holds `path` dequantised, made now where it is not there yet.
+
+    Raises AttnctlError where the file is damaged, of an architecture unknown to transformers, or the disk too small.
+    """
+    place = cache() / f"{_fingerprint(path)}.place"  # where this path's folder is named
+    known = place.read_text() if place.is_file() else f"{path.stem}-{_digest(path)}"
+    target = cache() / Path(known).name
+    if not (target / "config.json").is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(target, ignore_errors=True)  # what is left of one that somebody took apart
+        temporary = Path(tempfile.mkdtemp(prefix=".", dir=target.parent))
+        try:
+            _convert(path, temporary)
+            if not target.exists():  # another process may have been faster
+                temporary.rename(target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    if not place.is_file():
+        from attnctl.files import write_whole
+
+        write_whole(place, target.name.encode())
+    return target
+
+
+def cache() -> Path:
+    """Where dequantised files are kept."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("attnctl") / "gguf"
+
+
+def _fingerprint(path: Path) -> str:
+    stat = path.stat()
+    return hashlib.sha256(f"{os.path.realpath(path)}\0{stat.st_size}\0{stat.st_mtime_ns}".encode()).hexdigest()[:12]
+
+
+def _digest(path: Path) -> str:
+    """Of the content, so that the same file in two environments is kept once."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:12]
+
+
+def _convert(path: Path, folder: Path) -> None:
+    for module in ("torch", "accelerate", "gguf"):
+        need(module)
+    transformers = need("transformers")
+    import torch
+
+    with _one_parse() as reader, _bar(path):
+        try:
+            parsed = reader(path)
+            _check_layers(parsed, path)
+            count = sum(int(tensor.n_elements) for tensor in parsed.tensors)
+            dtype = torch.float16 if count > BIG else torch.float32
+            _check_space(path, folder, count * dtype.itemsize)
+            how = {"gguf_file": path.name, "local_files_only": True, "trust_remote_code": False}
+            quantised = transformers.GgufConfig(dequantize=True)
+            model, told = transformers.AutoModelForCausalLM.from_pretrained(
+                path.parent, dtype=dtype, quantization_config=quantised, output_loading_info=True, **how
+            )
+            check_whole(model, told, path.name)
+            if model.attnctl_headless:
+                raise AttnctlError(f"{path.name} lacks the weights of its head: its file is not whole")
+            model.save_pretrained(folder)
+            transformers.AutoTokenizer.from_pretrained(path.parent, **how).save_pretrained(folder)
+        except AttnctlError:
+            raise
+        except Exception as error:  # a damaged file fails in as many ways as it has bytes
+            raise AttnctlError(f"cannot read {path}: {in_one_line(error)}") from error
+
+
+def _check_layers(parsed: Any, path: Path) -> None:
+    """Raise AttnctlError where the file says it has more layers than it has tensors: they would be built for nothing."""
+    for name, field in parsed.fields.items():
+        if name.endswith(".block_count") and not 0 < int(field.contents()) <= len(parsed.tensors):
+            raise AttnctlError(f"{path.name} says {name} {field.contents()}, and holds {len(parsed.tensors):,} tensors")
+
+
+def _check_space(path: Path, folder: Path, size: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if size > 0.9 * free:
+        raise AttnctlError(
+            f"{path.name} takes {size / 1e9:.1f} GB dequantised, and {folder.parent} has {free / 1e9:.1f} GB left: make "
+            "room, or set XDG_CACHE_HOME to a larger disk"
+        )
+
+
+@contextmanager
+def _one_parse() -> Iterator[Any]:
+    """While this lasts, each file's metadata is parsed once: transformers asks for it three times, seconds each."""
+    import gguf
+
+    plain = gguf.GGUFReader
+    once = functools.cache(plain)
+    reader = lambda name, *_: once(str(name))  # noqa: E731
+    setattr(gguf, "GGUFReader", reader)  # noqa: B010
+    try:
+        yield reader
+    finally:
+        setattr(gguf, "GGUFReader", plain)  # noqa: B010
+
+
+@contextmanager
+def _bar(path: Path) -> Iterator[None]:
+    """The library's own progress bars on a terminal, one line in a pipe."""
+    complain(f"dequantising {path.name} (once; kept in {cache()})")
+    logging = need("transformers.utils.logging")
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.set_verbosity(level)

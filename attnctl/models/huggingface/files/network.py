@@ -1,0 +1,211 @@
+"""A checkpoint's network: of the class its configuration names, weights mapped from disk, run without noise."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from attnctl.errors import AttnctlError, in_one_line
+from attnctl.light_import import import_lightly
+from attnctl.models.huggingface.files.hub import need
+from attnctl.models.huggingface.files.stored_tensors import check_stored
+from attnctl.readings.traces.trace import ModelInfo
+
+SHORT = 2e10  # parameters × tokens below which one thread is enough, and safe where the machine is busy
+
+
+def load(folder: Path, settings: dict[str, Any], dtype: str, device: str, name: str) -> Any:
+    """The network in a folder, ready to be read: of the class its configuration names, weights mapped from disk."""
+    transformers = need("transformers")
+    import torch
+
+    from attnctl.arrays import torch_device
+
+    check_stored(folder, settings, name)
+    place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch_device(device)
+    kept: Any = dtype if dtype == "auto" else getattr(torch, dtype)
+    if dtype == "auto" and place == "cpu":
+        kept = torch.float32
+    how = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
+
+    def built() -> tuple[Any, dict[str, Any]]:
+        model_class = class_of(transformers, settings, name)
+        kernel = _kernel(model_class)
+        return model_class.from_pretrained(  # type: ignore[no-any-return]
+            folder,
+            dtype=kept,
+            attn_implementation=kernel,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **how,
+        )
+
+    with quiet():
+        try:
+            network, told = import_lightly(built)
+        except (AttnctlError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # a damaged checkpoint fails in many ways
+            raise AttnctlError(f"cannot read {name}: {in_one_line(error)}") from error
+    check_whole(network, told, name)
+    return network.to(place).eval()
+
+
+def check_whole(network: Any, told: dict[str, Any], name: str) -> None:
+    """Raise AttnctlError for weights that the file lacks, or has in another shape: they would be random.
+
+    A pooler is never run. Of a head that is lacking, nothing is predicted.
+    """
+    for key, theirs, ours in sorted(told["mismatched_keys"]):
+        shapes = f"{tuple(theirs)} in its file and {tuple(ours)} by its config.json"
+        raise AttnctlError(f"cannot read {name}: {key} is {shapes}")
+    prefix = network.base_model_prefix + "."
+    lacking = sorted(key for key in told["missing_keys"] if "pooler" not in key)
+    inner = [key for key in lacking if network.base_model is network or key.startswith(prefix)]
+    if inner:
+        raise AttnctlError(f"{name} lacks {len(inner)} of its weights, {inner[0]} first: its file is not whole")
+    network.attnctl_headless = bool(lacking)
+
+
+def _kernel(model_class: Any) -> str:
+    """What a class is loaded with: ours takes its place later, and eager is what remains to those outside the interface."""
+    return "sdpa" if model_class._can_set_attn_implementation() and model_class._supports_sdpa else "eager"
+
+
+def class_of(transformers: Any, settings: dict[str, Any], name: str) -> Any:
+    """The class that a configuration names; only its own module is imported."""
+    names = settings.get("architectures") or []
+    if not isinstance(names, list) or not all(isinstance(said, str) and said for said in names):
+        raise AttnctlError(f"{name}: config.json says architectures {str(names)[:80]!r}, which is no list of names")
+    if not names:
+        from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
+
+        found = MODEL_MAPPING_NAMES.get(str(settings.get("model_type", "")))
+        names = [found if isinstance(found, str) else found[0]] if found else []
+    model_class = getattr(transformers, names[0], None) if names else None
+    if not hasattr(model_class, "_can_set_attn_implementation"):  # none of its models
+        what = names[0] if names else settings.get("model_type") or "an architecture that it does not name"
+        own = ", and attnctl never runs code that comes with a checkpoint" if settings.get("auto_map") else ""
+        raise AttnctlError(f"{name} is {what}, which transformers {transformers.__version__} does not know{own}")
+    return model_class
+
+
+def info_of(network: Any, name: str, kind: str) -> ModelInfo:
+    """What is known of the attention before anything ran."""
+    decoder = kind in ("decoder", "cross")
+    config = network.config
+    if kind != "self":  # some keep a configuration for each half
+        config = getattr(config, "decoder" if decoder else "encoder", config)
+    if kind == "self" or config is not network.config:
+        config = config.get_text_config()
+    own = "decoder_attention_heads" if decoder else "encoder_attention_heads"
+    heads = _first(config, own, "num_attention_heads", "num_heads") or _of_layers(config, "num_attention_heads")
+    layers = _first(config, "decoder_layers" if decoder else "encoder_layers", "num_hidden_layers", "num_layers")
+    if decoder and hasattr(config, "num_decoder_layers"):
+        layers = config.num_decoder_layers
+    d_model = _first(config, "hidden_size", "d_model")
+    module = next(
+        (m for n, m in network.named_modules() if isinstance(getattr(m, "is_causal", None), bool) and _reads(n)), None
+    )
+    causal = kind == "decoder" if kind != "self" else bool(module.is_causal) if module else network.can_generate()
+    scaling = getattr(module, "scaling", None) if kind == "self" else None
+    d_k = _first(config, "qk_head_dim", "head_dim", "d_kv") or (d_model // heads if d_model and heads else None)
+    return ModelInfo(
+        name,
+        "checkpoint",
+        d_model=d_model,
+        d_k=d_k,
+        d_v=_first(config, "v_head_dim") or d_k,
+        n_heads=heads,
+        n_kv_heads=_first(config, "num_key_value_heads") or heads,
+        n_layers=layers,
+        causal=causal,
+        scale=float(scaling) if isinstance(scaling, int | float) else None,
+        soft_cap=_first(config, "attn_logit_softcapping"),
+        rope_theta=(getattr(config, "rope_parameters", None) or {}).get("rope_theta"),
+        dtype=str(network.dtype).removeprefix("torch."),
+        device=str(network.device),
+    )
+
+
+def _reads(name: str) -> bool:
+    """Whether a module is on the way of the text, not of pictures or sound."""
+    return not any(other in name for other in ("vision", "visual", "audio"))
+
+
+def _first(config: Any, *names: str) -> Any:
+    """The first of these settings that is there and says something; one that differs from layer to layer says nothing."""
+    for name in names:
+        try:
+            value = getattr(config, name, None)
+        except Exception:  # of transformers' own: "is a per-layer attribute"
+            continue
+        if value is not None:
+            return value
+    return None
+
+
+def _of_layers(config: Any, name: str) -> int | None:
+    """The largest value of a setting that differs from layer to layer."""
+    try:
+        parts = getattr(config, "per_layer_config", None) or {}
+        several = list(parts.values() if isinstance(parts, dict) else parts)
+    except Exception:  # of transformers' own, where a configuration has no layers to count
+        return None
+    return max((value for part in several if (value := _first(part, name)) is not None), default=None)
+
+
+# --- manners -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def running(network: Any, n: int, name: str) -> Iterator[None]:
+    """Within this, the network runs over n tokens: without gradients and advice, what it fails with said in one line."""
+    import torch
+
+    with torch.inference_mode(), steady(network, n), quiet():
+        try:
+            yield
+        except (AttnctlError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            what = f"{type(error).__name__}: {in_one_line(error)}"
+            raise AttnctlError(f"{name} fails on this text, in {_where(error)}: {what}") from error
+
+
+def _where(error: Exception) -> str:
+    """The file and line that an error came from."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(last.filename).name}:{last.lineno}"
+
+
+@contextmanager
+def steady(network: Any, n: int) -> Iterator[None]:
+    """One thread while a short text runs: two on a busy machine wait for each other, many times longer than one works."""
+    import torch
+
+    before = torch.get_num_threads()
+    if sum(p.numel() for p in network.parameters()) * n < SHORT:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """The library without its progress bars and advice, which are not about attention."""
+    logging = need("transformers.utils.logging")
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    with ExitStack() as stack:
+        stack.callback(logging.set_verbosity, level)
+        if bars:
+            stack.callback(logging.enable_progress_bar)
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        yield

@@ -1,0 +1,101 @@
+"""A conversation as a checkpoint reads it: its own chat template filled in, and where each message then stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from attnctl.errors import AttnctlError, in_one_line
+from attnctl.formats.chat import Conversation, Message
+from attnctl.models.huggingface.files.hub import need
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A conversation rendered to the text that the model reads.
+
+    `spans` are (name, start, end) in characters, one a message that has content; what stands between them is the
+    template's own: role names, separators, its default system message.
+    """
+
+    text: str
+    spans: tuple[tuple[str, int, int], ...]
+
+
+def template_of(settings: dict[str, Any], name: str) -> str:
+    """The chat template of a checkpoint, from its tokenizer's settings. Raises AttnctlError without one."""
+    template = settings.get("chat_template")
+    if isinstance(template, list):  # several, by name
+        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
+        template = named.get("default")
+    if not isinstance(template, str):
+        raise AttnctlError(f"{name} has no chat template, so it reads no conversation: give it a text (--file)")
+    return template
+
+
+def render(conversation: Conversation, template: str, settings: dict[str, Any], name: str, *, answer: bool) -> Prompt:
+    """The conversation by this template; `answer`: up to where the model is to answer.
+
+    Raises AttnctlError where the template fails or refuses (some know no system message, or no two users in a row).
+    """
+    special = {key: _content(settings.get(key)) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
+
+    def filled(messages: Sequence[Message]) -> str:
+        utils = need("transformers.utils.chat_template_utils")
+        texts, _ = utils.render_jinja_template(
+            conversations=[[_plain(message) for message in messages]],
+            tools=list(conversation.tools) or None,
+            chat_template=template,
+            add_generation_prompt=answer,
+            **special,
+        )
+        return str(texts[0])
+
+    messages = conversation.messages
+    try:
+        text = filled(messages)
+        marked = filled([replace(message, content=_mark(at)) for at, message in enumerate(messages)])
+    except Exception as error:  # a template is a program, and fails as programs do
+        raise AttnctlError(f"the chat template of {name} refuses this conversation: {in_one_line(error)}") from error
+    return Prompt(text, _spans(text, marked, messages, name))
+
+
+def _mark(at: int) -> str:
+    """What stands for message `at` while its place is looked for: characters that no template and no text has."""
+    return "\ue000" + "".join(chr(0xE001 + int(digit)) for digit in str(at)) + "\ue00f"
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    return {"role": message.role, "content": message.content} | message.more
+
+
+def _content(entry: Any) -> str:
+    """A token of tokenizer_config.json: written as a string, or as an object."""
+    content = entry.get("content") if isinstance(entry, dict) else entry
+    return content if isinstance(content, str) else ""
+
+
+def _spans(text: str, marked: str, messages: Sequence[Message], name: str) -> tuple[tuple[str, int, int], ...]:
+    """Where each message's content stands in `text`: (name, start, end), in the order of the text.
+
+    `marked` is the same conversation with a mark for each content. Templates may strip the white space around a content,
+    and leave whole messages out. Raises AttnctlError where a content cannot be found again.
+    """
+    places = sorted((marked.index(_mark(at)), at) for at in range(len(messages)) if _mark(at) in marked)
+    spans, here, before = [], 0, 0  # where we are in `text`, and in `marked`
+    for place, at in places:
+        here += place - before
+        before = place + len(_mark(at))
+        content = messages[at].content
+        if not text.startswith(content, here):
+            content = content.strip()
+        start = here if text.startswith(content, here) else text.find(content, here)
+        if start < 0 and messages[at].role in ("system", "developer", "assistant"):
+            continue  # templates leave an assistant's reasoning out, and reword a system message
+        if start < 0:
+            raise AttnctlError(f"the chat template of {name} changes message {at} ({messages[at].role})")
+        here = start + len(content)
+        if content.strip():
+            spans.append((f"{at} {messages[at].role}", start, here))
+    return tuple(spans)

@@ -1,0 +1,185 @@
+"""A prompt for a decoder, from a conversation or a text, and where in it an answer came from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from attnctl.arrays import Floats
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.formats.chat import Conversation
+from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.effects.answers import AnsweredPrompt
+from attnctl.models.huggingface.text.chat import Prompt, render, template_of
+from attnctl.readings.effects.answer_sources import (
+    SINK,
+    TEMPLATE,
+    AnswerSources,
+    Found,
+    PartSource,
+    PromptPart,
+    measurements,
+    prompt_parts,
+    search,
+)
+from attnctl.text import shown
+from attnctl.tokens import Token
+
+ANSWER = 64  # tokens of an answer, unless told otherwise
+
+
+def chat_prompt(model: Checkpoint, conversation: Conversation) -> Prompt:
+    """The conversation by the checkpoint's own template, up to where the model answers. Errors as of `render`."""
+    settings, name = model.pieces.settings, model.info.name
+    return render(conversation, template_of(settings, name), settings, name, answer=True)
+
+
+def prompt_tokens(model: Checkpoint, text: str) -> tuple[Token, ...]:
+    """The tokens of a prompt; where template and tokenizer both begin it, it begins once."""
+    tokens = model.tokenize(text)
+    doubled = len(tokens) > 1 and tokens[0].id == tokens[1].id == model.pieces.bos_id
+    return tokens[1:] if doubled else tokens
+
+
+@dataclass
+class SourceSearch:
+    """A prompt, its parts, and the answer to it; `run` measures part after part, `result` is what is known so far."""
+
+    model: Checkpoint
+    prompt: Prompt
+    kind: str | None = None  # of the parts, as --spans
+    answer: str | None = None  # None: the model's own, greedily
+    most: int = ANSWER  # tokens of an answer of its own
+    budget: int = 20  # forwards
+
+    def __post_init__(self) -> None:
+        self.tokens = prompt_tokens(self.model, self.prompt.text)
+        self.parts = prompt_parts(self.prompt.text, self.tokens, self.kind, self.prompt.spans)
+        start = time.perf_counter()
+        self.read = AnsweredPrompt(self.model, ids_of(self.tokens))
+        if self.answer is None:
+            self.read.generate(self._room())
+        else:
+            self.read.answer = answer_ids(self.model, self.answer)
+            self._room()
+        self.base = self.read.log_probabilities()  # (m,)
+        self.seconds = time.perf_counter() - start
+        self.removed: dict[int, float] = {}
+        self.found = Found()
+        self.looked = self.read.looks().mass()  # (n_k,)
+
+    def _room(self) -> int:
+        """How many tokens an answer may have. Raises AttnctlError where prompt and answer are more than the model reads."""
+        limit, wanted = self.model.pieces.limit, len(self.read.answer) or 1
+        room = self.most if limit is None else min(self.most, limit - len(self.tokens))
+        if limit is not None and len(self.tokens) + wanted > limit:
+            raise AttnctlError(
+                f"the prompt has {len(self.tokens):,} tokens, and {self.model.info.name} reads {limit:,} with the answer"
+            )
+        return room
+
+    @property
+    def forwards(self) -> int:
+        """How many forwards the search makes at most."""
+        return measurements(len(self.parts), self.budget)
+
+    def run(self) -> Iterator[int]:
+        """Measure; yields the number of forwards made after each of them."""
+
+        def change(group: Sequence[int]) -> Floats:
+            return self.read.log_probabilities([self.parts[at].tokens for at in group]) - self.base  # (m,)
+
+        for found in search(len(self.parts), change, self.budget):
+            self.found = found
+            yield found.measured
+
+    def remove(self, conversation: Conversation | None) -> Iterator[int]:
+        """Measure each part that was measured alone by rendering the prompt without it; yields how many were."""
+        for count, at in enumerate(sorted(self.found.alone), 1):
+            text = without(self.model, self.prompt, self.parts[at], conversation)
+            tokens = prompt_tokens(self.model, text)
+            again = AnsweredPrompt(self.model, ids_of(tokens), self.read.answer)
+            self.removed[at] = float((again.log_probabilities() - self.base).sum())
+            yield count
+
+    def result(self) -> AnswerSources:
+        """What is known so far, what matters most first; parts not reached yet are left out."""
+        known = [at for at in range(len(self.parts)) if at in self.found.changes]
+        sources = [self._source(at) for at in known]
+        sources.sort(key=lambda one: (not one.alone, one.matters))
+        sources.sort(key=lambda one: -abs(one.matters) if one.alone else 0.0)
+        notes = [] if len(known) == len(self.parts) else [f"{len(self.parts) - len(known)} parts were not reached."]
+        groups = len(known) - len(self.found.alone)
+        if groups:
+            notes.append(
+                f"{groups} parts were not measured alone, only with their neighbours: together they matter less than the "
+                "parts listed first, or the --budget was spent."
+            )
+        return AnswerSources(
+            prompt=self.prompt.text,
+            model=self.model.info,
+            answer=self._spelled(),
+            answer_tokens=self.model.pieces.continued(self.read.prompt, self.read.answer),
+            log_probabilities=self.base,
+            parts=tuple(sources),
+            apart=self._apart(),
+            forwards=self.read.forwards + len(self.removed),
+            given=self.answer is not None,
+            notes=tuple(notes),
+        )
+
+    def _source(self, at: int) -> PartSource:
+        part, change = self.parts[at], self.found.changes[at]
+        a, b = part.tokens
+        looks = float(self.looked[max(a, 1) : b].sum())  # the first token is named apart
+        return PartSource(
+            part, looks, float(change.sum()), change, at in self.found.alone, removed=self.removed.get(at)
+        )
+
+    def _apart(self) -> dict[str, float]:
+        """The shares of attention that no part has, by name."""
+        held = np.zeros(len(self.looked), dtype=bool)
+        for part in self.parts:
+            held[slice(*part.tokens)] = True
+        n = len(self.tokens)
+        template = self.looked[1:n][~held[1:n]].sum()
+        said = {SINK: self.looked[0], TEMPLATE if self.prompt.spans else "(rest)": template}
+        return {name: float(value) for name, value in (said | {"(the answer itself)": self.looked[n:].sum()}).items()}
+
+    def _spelled(self) -> str:
+        if self.answer is not None:
+            return self.answer
+        decoded: str = self.model.pieces.tokenizer.decode(list(self.read.answer), skip_special_tokens=False)
+        return decoded
+
+
+def ids_of(tokens: Sequence[Token]) -> tuple[int, ...]:
+    """The ids of a checkpoint's tokens."""
+    return tuple(token.id for token in tokens if token.id is not None)
+
+
+def answer_ids(model: Checkpoint, answer: str) -> tuple[int, ...]:
+    """The ids that spell an answer behind a prompt. Raises UsageError where it has none."""
+    ids: Any = model.pieces.tokenizer.encode(answer, add_special_tokens=False).ids
+    if not ids or not answer.strip():
+        raise UsageError(f"--answer {shown(answer)!r} has no tokens: give the words of the answer")
+    return tuple(ids)
+
+
+def without(model: Checkpoint, prompt: Prompt, part: PromptPart, conversation: Conversation | None) -> str:
+    """The prompt's text without a part; a message that is the part is left out of its conversation."""
+    if conversation is not None:
+        for number, message in enumerate(conversation.messages):
+            if part.name == f"{number} {message.role}":
+                rest = tuple(m for at, m in enumerate(conversation.messages) if at != number)
+                if not rest:
+                    break
+                try:
+                    return chat_prompt(model, replace(conversation, messages=rest)).text
+                except AttnctlError:  # a template that wants this message: its content alone goes
+                    break
+    return prompt.text[: part.start] + prompt.text[part.end :]

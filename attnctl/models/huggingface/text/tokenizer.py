@@ -1,0 +1,194 @@
+"""A checkpoint's tokenizer, its pieces shown as people read them."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from attnctl import limits
+from attnctl.errors import AttnctlError, UsageError, telling
+from attnctl.files import decode, read_bytes
+from attnctl.models.huggingface.files.hub import need
+from attnctl.tokens import Token, library_tokenizer
+
+_SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The tokenizer of a checkpoint's folder. `bos`: None as the tokenizer does it, True exactly one, False none added."""
+
+    name: str
+    tokenizer: Any  # tokenizers.Tokenizer
+    settings: dict[str, Any]  # tokenizer_config.json
+    limit: int | None = None  # tokens that the model can read
+    bos: bool | None = None
+    truncate: bool = False
+
+    def tokenize(self, text: str) -> tuple[Token, ...]:
+        """The tokens of `text`, special ones included.
+
+        Raises AttnctlError where there are more than the model reads, UsageError for --bos where there is none.
+        """
+        with telling(f"the tokenizer of {self.name} fails on this text"):
+            tokens = self._with_bos(self.read(text, self.tokenizer.encode(text)))
+        if self.limit is not None and len(tokens) > self.limit:
+            if not self.truncate:
+                raise AttnctlError(
+                    f"the text has {len(tokens):,} tokens, but {self.name} reads {self.limit:,}: "
+                    "shorten it, or give --truncate"
+                )
+            closing = [token for token in tokens[-1:] if token.special]  # [SEP] stays at the end
+            tokens = (*tokens[: self.limit - len(closing)], *closing)
+        return tokens
+
+    def notes(self, tokens: Sequence[Token], causal: bool) -> tuple[str, ...]:
+        """What a reader must know about how these tokens begin."""
+        if self.bos_id is None or not tokens:
+            return ()
+        mark = self.tokenizer.id_to_token(self.bos_id)
+        if len(tokens) > 1 and tokens[0].id == tokens[1].id == self.bos_id:
+            return (f"{mark} stands twice at the start, once from the tokenizer and once from the text: see --bos.",)
+        if causal and self.bos is None and tokens[0].id != self.bos_id and not tokens[0].special:
+            return (f"The tokenizer adds no {mark} at the start; a model trained with one may want it: --bos adds it.",)
+        return ()
+
+    def _with_bos(self, tokens: tuple[Token, ...]) -> tuple[Token, ...]:
+        if self.bos is None:
+            return tokens
+        if self.bos_id is None:
+            raise UsageError(
+                f"--{'bos' if self.bos else 'no-bos'}: {self.name} has no token for the beginning of a text"
+            )
+        begins = bool(tokens) and tokens[0].id == self.bos_id
+        if not self.bos:
+            added = begins and tokens[0].start == tokens[0].end
+            return tokens[1:] if added else tokens
+        while len(tokens) > 1 and tokens[0].id == tokens[1].id == self.bos_id:
+            tokens = tokens[1:]
+        if begins:
+            return tokens
+        return (Token(self.tokenizer.id_to_token(self.bos_id), self.bos_id, 0, 0, special=True), *tokens)
+
+    @cached_property
+    def bos_id(self) -> int | None:
+        """The id of the token that begins a text, or None."""
+        entry = self.settings.get("bos_token") or self.settings.get("cls_token")
+        content = entry.get("content") if isinstance(entry, dict) else entry
+        return self.tokenizer.token_to_id(content) if isinstance(content, str) else None
+
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """The ids of tokens that are no text: beginnings, ends, separators, masks."""
+        return frozenset(i for i, added in self.tokenizer.get_added_tokens_decoder().items() if added.special)
+
+    def read(self, text: str, encoding: Any) -> tuple[Token, ...]:
+        """Tokens of an Encoding of `text`: each shown by the characters it covers, without ##, Ġ or ▁."""
+        unknown = getattr(self.tokenizer.model, "unk_token", None)
+        tokens = []
+        for piece, number, (start, end), mask in zip(
+            encoding.tokens, encoding.ids, encoding.offsets, encoding.special_tokens_mask, strict=True
+        ):
+            span = text[start:end]
+            missing = piece == unknown and span not in ("", piece)
+            special = not missing and (bool(mask) or number in self.special_ids)
+            shown = piece if special else _visible(span.strip() or span) if span else _bare(piece)
+            tokens.append(Token(shown, number, start, end, special, missing))
+        return _split_characters(text, tokens)
+
+    def continued(self, before: Sequence[int], after: Sequence[int]) -> tuple[Token, ...]:
+        """Tokens for generated ids `after`, which follow `before`; they have no place in the text."""
+        ids = list(before)
+        done = self.tokenizer.decode(ids, skip_special_tokens=False)
+        pending: list[int] = []
+        tokens: list[Token] = []
+        for number in after:
+            pending.append(number)
+            now = self.tokenizer.decode(ids + pending, skip_special_tokens=False)
+            if now.endswith("\ufffd") and len(pending) < 8:  # a character not complete yet
+                continue
+            span = now[len(done) :]
+            names = (
+                [_visible(span.strip() or span)] if len(pending) == 1 else _numbered(span.strip() or span, len(pending))
+            )
+            pairs = zip(names, pending, strict=True)
+            tokens += [Token(text, i, special=i in self.special_ids) for text, i in pairs]
+            ids, done, pending = ids + pending, now, []
+        return (*tokens, *(Token("\ufffd", i) for i in pending))
+
+
+def _bare(piece: str) -> str:
+    """A piece that covers no character of the text, without its space marker."""
+    return piece.replace("▁", " ").replace("Ġ", " ").strip() or " "
+
+
+def _visible(text: str) -> str:
+    """A joiner that stands alone would not be seen: it is named."""
+    return f"U+{ord(text):04X}" if len(text) == 1 and unicodedata.category(text) == "Cf" else text
+
+
+def _numbered(text: str, count: int) -> list[str]:
+    return [_visible(text) + str(part + 1).translate(_SUBSCRIPTS) for part in range(count)]
+
+
+def _split_characters(text: str, tokens: list[Token]) -> tuple[Token, ...]:
+    """Tokens that share a character (an emoji's bytes) are shown as that character, numbered: 🍕₁ 🍕₂."""
+    shown: list[Token] = []
+    at = 0
+    while at < len(tokens):
+        last = at
+        while last + 1 < len(tokens) and _overlap(tokens[last], tokens[last + 1]):
+            last += 1
+        group = tokens[at : last + 1]
+        if last > at:
+            start, end = group[0].start, max(token.end or 0 for token in group)
+            names = _numbered(text[start:end].strip() or text[start:end], len(group))
+            group = [replace(token, text=name) for token, name in zip(group, names, strict=True)]
+        shown += group
+        at = last + 1
+    return tuple(shown)
+
+
+def _overlap(one: Token, other: Token) -> bool:
+    assert one.end is not None and other.start is not None and other.end is not None
+    return one.start != one.end and other.start < one.end and other.end > other.start
+
+
+def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
+    """The tokenizer in a checkpoint's folder. Raises AttnctlError where there is none that can be read."""
+    settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
+    if (folder / "chat_template.jinja").exists():
+        template = str(folder / "chat_template.jinja")
+        settings = settings | {"chat_template": decode(read_bytes(template, limits.SETTINGS_BYTES), template)}
+    with telling(f"{name} has no tokenizer that can be read"):
+        path = folder / "tokenizer.json"
+        if path.exists():
+            tokenizer = library_tokenizer(
+                decode(read_bytes(path, limits.SETTINGS_BYTES), str(path)), f"{name} has no tokenizer that can be read"
+            )
+        else:  # older checkpoints: transformers knows how to build one from their vocabulary
+            auto = need("transformers").AutoTokenizer
+            wrapped = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            tokenizer = wrapped.backend_tokenizer
+            settings = settings | {key: str(token) for key, token in wrapped.special_tokens_map.items()}
+            tokenizer.no_truncation()
+            tokenizer.no_padding()
+    longest = settings.get("model_max_length")
+    lengths = [x for x in (how.pop("limit", None), longest) if isinstance(x, int | float) and 0 < x < 10**9]
+    return Pieces(name, tokenizer, settings, int(min(lengths)) if lengths else None, **how)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object in a checkpoint's folder. Raises AttnctlError where it is missing or damaged."""
+    try:
+        loaded = json.loads(decode(read_bytes(path, limits.SETTINGS_BYTES), str(path)))
+    except (ValueError, RecursionError) as error:
+        raise AttnctlError(f"{path} is not JSON: {error}") from error
+    if not isinstance(loaded, dict):
+        raise AttnctlError(f"{path} holds no settings: it is not a JSON object")
+    return loaded

@@ -1,0 +1,150 @@
+"""Which word each head finds, in sentences whose words are parsed: counts for every relation, direction, layer and head.
+
+Words from pieces as Clark et al. (2019): attention to a word is the sum over its pieces, from a word the mean. A head finds
+the other word that gets most; special tokens and the word itself are set apart. One layer at a time, nothing n × n is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attnctl.arrays import as_numpy, place
+from attnctl.attention import Array, namespace
+from attnctl.errors import AttnctlError
+from attnctl.readings.census.trees import edges_found, maximum_spanning_trees
+from attnctl.readings.census.words import FARTHEST, AlignedSentence
+
+# what is added up for each head over the words of a sentence
+SUMS = ("entropy", "self", "special", "words", "distance", "linked", "edges", "looking")
+
+
+@dataclass(frozen=True, eq=False)
+class SentenceCounts:
+    """What the heads of a model do in one sentence."""
+
+    right: Any  # (questions, layers, heads) bool: whether the word found is the one asked for
+    sums: dict[str, Any]  # each of SUMS → (layers, heads); "edges" those of the gold tree that the head's tree has
+    offsets: Any  # (layers, heads, 2 · FARTHEST + 1): how often the word found stands so far away, -5 first
+    layer_edges: Any  # (layers,): edges that the tree of a layer's mean has
+
+
+class Census:
+    """A reading of several sentences that share a pass: `take` each layer's weights, then `value`.
+
+    `shape` is (layers, heads); of a layer that is not taken, and heads that it does not have, everything is 0.
+    """
+
+    def __init__(self, sentences: Sequence[AlignedSentence], shape: tuple[int, int]) -> None:
+        self.sentences, self.shape = sentences, shape
+        n, units = max(len(s.tokens) for s in sentences), max(s.units for s in sentences)
+        batch = len(sentences)
+        self._pool = np.zeros((batch, n, units), np.float32)  # (batch, n, units)
+        self._own = np.zeros((batch, 3, units, units), bool)  # (batch, 3, units, units): others, linked, edges
+        self._kept = np.zeros((batch, units), bool)  # (batch, units)
+        for b, sentence in enumerate(sentences):
+            u = sentence.units
+            self._pool[b, : len(sentence.tokens), :u] = sentence.pool
+            self._own[b, 0, :u, :u] = ~np.eye(u, dtype=bool)
+            self._own[b, 1, :u, :u] = sentence.linked
+            self._own[b, 2, :u, :u] = sentence.edges
+            self._kept[b, :u] = sentence.kept
+        asked = [(b, at, q) for b, sentence in enumerate(sentences) for at, q in enumerate(sentence.questions)]
+        plain = [(b, at, q.query, q.target) for b, at, q in asked if not q.choices]
+        self._plain = np.array(plain, int).reshape(-1, 4)  # (questions, 4): sentence, question, query, target
+        self._choosing = [(b, at, q) for b, at, q in asked if q.choices]
+        self._taken: dict[int, dict[str, Any]] = {}
+
+    def take(self, layer: int, weights: Array) -> None:
+        """Take in a layer's weights, of all sentences: (batch, heads, n, n), padding at the end."""
+        words, special, entropy = self._words(weights)
+        xp = namespace(words)
+        others = place(self._own[:, :1], words)  # (batch, 1, units, units)
+        given = xp.where(others, words, xp.zeros_like(words))  # (batch, heads, units, units)
+        top, found = xp.max(given, axis=-1), xp.argmax(given, axis=-1)  # (batch, heads, units)
+        found = as_numpy(xp.where(top > 0, found, xp.full_like(found, -1)))  # (batch, heads, units)
+        itself = as_numpy(xp.sum(xp.where(others, xp.zeros_like(words), words), axis=(-1, -2)))  # (batch, heads)
+        given = as_numpy(given)
+        if not np.isfinite(entropy).all():
+            raise AttnctlError(f"the weights of layer {layer} are no finite numbers")
+        sums = self._sums(given) | {"entropy": entropy, "special": special, "self": itself}
+        trees = self._trees(given)
+        sums |= {"looking": (found >= 0).sum(-1), "edges": trees[:, :-1]}
+        right = self._right(given, found)
+        self._taken[layer] = {"right": right, "offsets": self._offsets(found), "layer_edges": trees[:, -1], **sums}
+
+    def value(self) -> list[SentenceCounts]:
+        """The counts of each sentence."""
+        return [self._counts(b, len(sentence.questions)) for b, sentence in enumerate(self.sentences)]
+
+    def _counts(self, b: int, questions: int) -> SentenceCounts:
+        layers, heads = self.shape
+        right = np.zeros((questions, layers, heads), bool)  # (questions, layers, heads)
+        sums = {name: np.zeros((layers, heads)) for name in SUMS}
+        offsets = np.zeros((layers, heads, 2 * FARTHEST + 1), np.int64)  # (layers, heads, 11)
+        layer_edges = np.zeros(layers, np.int64)  # (layers,)
+        for layer, taken in self._taken.items():
+            own = taken["right"][b].shape[-1]  # heads of this layer
+            right[:, layer, :own] = taken["right"][b]
+            offsets[layer, :own] = taken["offsets"][b]
+            layer_edges[layer] = taken["layer_edges"][b]
+            for name in SUMS:
+                sums[name][layer, :own] = taken[name][b]
+        return SentenceCounts(right, sums, offsets, layer_edges)
+
+    def _words(self, weights: Array) -> tuple[Array, Any, Any]:
+        """Weights between units (batch, heads, units, units); of their rows, the mass elsewhere and the entropy, summed."""
+        xp = namespace(weights)
+        weights = xp.astype(weights, xp.float32)  # (batch, heads, n, n)
+        pool = place(self._pool[:, None], weights)  # (batch, 1, n, units)
+        pieces = xp.sum(pool, axis=-2)  # (batch, 1, units)
+        mean = pool / xp.where(pieces > 0, pieces, xp.ones_like(pieces))[:, :, None, :]  # (batch, 1, n, units)
+        from_words = xp.matrix_transpose(mean) @ weights  # (batch, heads, units, n)
+        words = from_words @ pool  # (batch, heads, units, units)
+        elsewhere = xp.sum(from_words, axis=(-1, -2)) - xp.sum(words, axis=(-1, -2))  # (batch, heads)
+        logs = xp.log(xp.where(weights > 0, weights, xp.ones_like(weights)))  # (batch, heads, n, n)
+        rows = -xp.sum(weights * logs, axis=-1)  # (batch, heads, n), nats
+        entropy = xp.sum(rows[:, :, None, :] @ mean, axis=(-1, -2))  # (batch, heads)
+        return words, as_numpy(elsewhere), as_numpy(entropy)
+
+    def _right(self, given: Any, found: Any) -> list[Any]:
+        """Each sentence's answers: (questions, heads) bool."""
+        heads = given.shape[1]
+        right = [np.zeros((len(s.questions), heads), bool) for s in self.sentences]
+        sentence, question, query, target = self._plain.T
+        answers = found[sentence, :, query] == target[:, None]  # (questions, heads)
+        for b, own in enumerate(right):
+            mine = sentence == b
+            own[question[mine]] = answers[mine]
+        for b, at, asked in self._choosing:
+            choices = given[b, :, asked.query][:, list(asked.choices)]  # (heads, choices)
+            picked = np.asarray(asked.choices)[choices.argmax(-1)]  # (heads,)
+            right[b][at] = np.isin(picked, asked.right) & (choices.max(-1) > 0)
+        return right
+
+    def _sums(self, given: Any) -> dict[str, Any]:
+        """Mass on other words, on linked ones, and times distance: each (batch, heads)."""
+        at = np.arange(given.shape[-1])
+        far = np.abs(at[:, None] - at[None, :]).astype(np.float32)  # (units, units)
+        return {
+            "words": given.sum((-1, -2)),
+            "distance": np.einsum("bhij,ij->bh", given, far),
+            "linked": np.einsum("bhij,bij->bh", given, self._own[:, 1].astype(np.float32)),
+        }
+
+    def _offsets(self, found: Any) -> Any:
+        """How often the word found stands at each offset: (batch, heads, 2 · FARTHEST + 1)."""
+        off = np.where(found >= 0, found - np.arange(found.shape[-1]), FARTHEST + 1)  # (batch, heads, units)
+        return np.stack([(off == offset).sum(-1) for offset in range(-FARTHEST, FARTHEST + 1)], -1)
+
+    def _trees(self, given: Any) -> Any:
+        """Gold edges in the tree of each head and, last, of the layer's mean: (batch, heads + 1)."""
+        batch, heads, units, _ = given.shape
+        graphs = np.concatenate([given, given.mean(1, keepdims=True)], 1)  # (batch, heads + 1, units, units)
+        there = np.repeat(self._kept, heads + 1, 0)  # (graphs, units)
+        parents = maximum_spanning_trees(graphs.reshape(-1, units, units), there)  # (graphs, units)
+        edges = np.repeat(self._own[:, 2], heads + 1, 0)  # (graphs, units, units)
+        return edges_found(parents, edges).reshape(batch, heads + 1)  # (batch, heads + 1)

@@ -1,0 +1,313 @@
+"""What a census says: for each relation and direction the best head, beside rules that need no attention.
+
+The best head is chosen on one half of the sentences and scored on the other; so are the rules.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from attnctl.readings.census.census_tally import Cases, Tally
+from attnctl.readings.census.words import COREFERENCE, DOWN, FARTHEST, SIDES, TO_ANTECEDENT, UP
+
+ALL = "all"  # every relation but punctuation
+POSITIONAL = 0.9  # share of words whose largest weight stands at one offset (Voita et al. 2019, section 5)
+SYNTACTIC = 0.1  # by how much a head's accuracy exceeds that of the best fixed offset (Voita et al. 2019, section 5.2)
+VOITA = (
+    "nsubj",
+    "obj",
+    "dobj",
+    "amod",
+    "advmod",
+)  # the relations of which that was said, under either standard's names
+FEWEST = 20  # cases below which nothing is said of a head
+SURE = 1.959964  # standard deviations on either side of a mean that hold 95 %
+
+
+@dataclass(frozen=True)
+class Best:
+    """A head chosen on one half of the cases and scored on the other."""
+
+    layer: int
+    head: int
+    chosen_on: int
+    scored_on: int
+    accuracy: float
+    interval: tuple[float, float]  # 95 % (Wilson 1927)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a rule that needs no attention finds: its accuracy on the half that heads are scored on."""
+
+    name: str  # offset, nearest, first; of mentions: nearest, form, first
+    accuracy: float
+    offset: int | None = None
+    tag: str | None = None
+    side: str | None = None  # one of SIDES
+
+    def __str__(self) -> str:
+        if self.offset is not None:
+            return f"{self.offset:+d}"
+        return self.name if self.tag is None else f"{self.tag} {self.side}"
+
+
+@dataclass(frozen=True, eq=False)
+class Relation:
+    """One relation in one direction."""
+
+    relation: str
+    direction: str
+    cases: int
+    correct: Any  # (layers, heads): cases in which the head finds the word
+    ahead: int  # cases in which the word stands ahead, where no causal head can look
+    best: Best | None  # None where either half has no cases
+    rules: tuple[Rule, ...] = ()
+    untrained: Best | None = None  # the untrained model's best head
+    subtype: bool = False
+    best_offset: float = 0.0  # share of all cases at their most frequent offset
+
+    @property
+    def best_rule(self) -> Rule | None:
+        """The rule that does best."""
+        return max(self.rules, key=lambda rule: rule.accuracy, default=None)
+
+    @property
+    def beats_rules(self) -> bool:
+        """Whether the best head is better than every rule, beyond chance: its whole interval lies above."""
+        rule = self.best_rule
+        return self.best is not None and rule is not None and self.best.interval[0] > rule.accuracy
+
+
+@dataclass(frozen=True)
+class HeadRow:
+    """One head over the whole corpus; masses are shares of a word's attention, `entropy` is in nats, `distance` in words."""
+
+    layer: int
+    head: int
+    entropy: float
+    own: float
+    special: float
+    distance: float
+    dependency_mass: (
+        float  # of what goes to other words, the share on words joined by a dependency (Vig & Belinkov 2019)
+    )
+    uuas: float | None
+    positional: tuple[int, float] | None = None  # offset, share (Voita et al. 2019)
+    syntactic: tuple[tuple[str, str, float], ...] = ()  # relation, direction, accuracy (Voita et al. 2019)
+
+
+@dataclass(frozen=True, eq=False)
+class Trees:
+    """Undirected attachment of maximum spanning trees, punctuation left out."""
+
+    edges: int
+    right_branching: float  # on the half that is scored
+    best_head: Best | None
+    best_layer: tuple[int, float] | None  # of the layers' mean weights
+    correct: Any  # (layers, heads): edges found
+    layers: tuple[float, ...]
+    untrained: Best | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class CensusTable:
+    """All that a census says of a model and a corpus."""
+
+    model: str
+    corpus: str
+    causal: bool
+    used: int
+    skipped: dict[str, int]
+    words: int  # units: words, those that share a piece taken together
+    within: int  # dependencies inside of a unit, no head can show them
+    relations: tuple[Relation, ...]
+    trees: Trees
+    heads: tuple[HeadRow, ...]
+    layer_mass: tuple[float, ...]  # share on dependencies by layer
+    untrained: bool = False
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Layers, heads."""
+        layers, heads = self.trees.correct.shape
+        return int(layers), int(heads)
+
+    @property
+    def read(self) -> int:
+        """Sentences in the corpus."""
+        return self.used + sum(self.skipped.values())
+
+
+def table(tally: Tally, model: str, corpus: str, *, causal: bool = False, untrained: bool = False) -> CensusTable:
+    """What a tally says."""
+    relations = tuple(_relation(*part, untrained) for part in _parts(tally))
+    trees = _trees(tally, untrained)
+    used, units, within, _ = (int(count) for count in tally.counts.sum(0))
+    masses = _masses(tally)
+    per_layer = tuple(float(mass) for mass in masses["dependency_mass_by_layer"])
+    heads = tuple(_heads(tally, masses, relations))
+    skipped = dict(sorted(tally.skipped.items(), key=lambda reason: (-reason[1], reason[0])))
+    return CensusTable(
+        model, corpus, causal, used, skipped, units, within, relations, trees, heads, per_layer, untrained
+    )
+
+
+def head_names(census: CensusTable) -> dict[tuple[int, int], tuple[str, ...]]:
+    """What heads may be called: after the relations that they are best at, and better than every rule; (layer, head) →."""
+    names: dict[tuple[int, int], tuple[str, ...]] = {}
+    for relation in census.relations:
+        if relation.best is not None and relation.beats_rules and not relation.subtype and relation.relation != ALL:
+            at = relation.best.layer, relation.best.head
+            name = f"{relation.relation} {relation.direction} {100 * relation.best.accuracy:.0f}%"
+            names[at] = (*names.get(at, ()), name)
+    return names
+
+
+def wilson(right: int, of: int) -> tuple[float, float]:
+    """The 95 % interval of a share (Wilson 1927). → from, to."""
+    if of == 0:
+        return 0.0, 1.0
+    p, z = right / of, SURE
+    middle = (p + z * z / (2 * of)) / (1 + z * z / of)
+    reach = z * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of)) / (1 + z * z / of)
+    return max(0.0, middle - reach), min(1.0, middle + reach)
+
+
+def best_of(right: Any, count: Any) -> Best | None:
+    """The head that is right most often in the first half, scored on the second: right (2, layers, heads), count (2,)."""
+    if count[0] == 0 or count[1] == 0 or not right.size:
+        return None
+    layer, head = (int(at) for at in np.unravel_index(int(right[0].argmax()), right[0].shape))
+    found, of = int(right[1, layer, head]), int(count[1])
+    return Best(layer, head, int(count[0]), of, found / of, wilson(found, of))
+
+
+def _parts(tally: Tally) -> Iterator[tuple[str, str, Cases, bool]]:
+    """Relations with their subtypes, then these alone, then all together; those with most cases first."""
+    whole: dict[tuple[str, str], Cases] = {}
+    subtypes: dict[str, set[str]] = {}
+    for (name, direction), cases in tally.cases.items():
+        base, colon, _ = name.partition(":")
+        whole.setdefault((base, direction), tally.no_cases()).add(cases)
+        if colon:
+            subtypes.setdefault(base, set()).add(name)
+        if base not in ("punct", COREFERENCE):
+            whole.setdefault((ALL, direction), tally.no_cases()).add(cases)
+    size = {name: int(whole[name, direction].count.sum()) for name, direction in whole}
+    order = sorted(size, key=lambda name: (name == COREFERENCE, name != ALL, -size[name], name))
+    for name in order:
+        if name == COREFERENCE:
+            yield name, TO_ANTECEDENT, whole[name, TO_ANTECEDENT], False
+            continue
+        for direction in (UP, DOWN):
+            yield name, direction, whole[name, direction], False
+        for subtype in sorted(subtypes.get(name, ())):
+            for direction in (UP, DOWN):
+                yield subtype, direction, tally.cases[subtype, direction], True
+
+
+def _relation(name: str, direction: str, cases: Cases, subtype: bool, untrained: bool) -> Relation:
+    count = cases.count
+    best = best_of(cases.right, count)
+    rules = () if best is None else tuple(_rules(cases, direction == TO_ANTECEDENT))
+    before = best_of(cases.untrained, count) if untrained else None
+    ahead = int(count.sum() - cases.plain[:, 3].sum())
+    offset = float(cases.offsets.sum(0).max()) / max(int(count.sum()), 1)
+    return Relation(name, direction, int(count.sum()), cases.right.sum(0), ahead, best, rules, before, subtype, offset)
+
+
+def _rules(cases: Cases, mentions: bool) -> Iterator[Rule]:
+    """The rules beside a relation, what can be chosen chosen on the first half and all scored on the second."""
+    scored = int(cases.count[1])
+    if mentions:
+        nearest = sum(counts[1, 3] for counts in cases.tags.values())
+        yield Rule("nearest", float(nearest) / scored)
+        yield Rule("form", float(cases.plain[1, 2]) / scored)
+        yield Rule("first", float(cases.plain[1, 1]) / scored)
+        return
+    at = int(cases.offsets[0].argmax())
+    yield Rule("offset", float(cases.offsets[1, at]) / scored, offset=at - FARTHEST)
+    if any(tag for tag in cases.tags):
+        tag = max(cases.tags, key=lambda tag: (int(cases.tags[tag][0, 0]), tag))
+        side = int(cases.tags[tag][0, 1:].argmax())
+        yield Rule("nearest", float(cases.tags[tag][1, 1 + side]) / scored, tag=tag, side=SIDES[side])
+    yield Rule("first", float(cases.plain[1, 1]) / scored)
+
+
+def _trees(tally: Tally, untrained: bool) -> Trees:
+    edges = tally.counts[:, 3]  # (2,)
+    right = _sums(tally, "edges")
+    layers = np.broadcast_to(np.asarray(tally.layer_edges), (2, tally.shape[0]))  # (2, layers)
+    total = max(int(edges.sum()), 1)
+    best_layer = None
+    if edges.all():
+        layer = int(layers[0].argmax())
+        best_layer = layer, float(layers[1, layer]) / float(edges[1])
+    return Trees(
+        int(edges.sum()),
+        float(tally.right_branching[1]) / max(int(edges[1]), 1),
+        best_of(right, edges),
+        best_layer,
+        right.sum(0),
+        tuple(float(found) / total for found in layers.sum(0)),
+        best_of(_sums(tally, "edges_untrained"), edges) if untrained else None,
+    )
+
+
+def _sums(tally: Tally, name: str) -> Any:
+    """One of the sums, in whole numbers: (2, layers, heads)."""
+    return np.asarray(tally.sums.get(name, np.zeros((2, *tally.shape)))).round().astype(np.int64)
+
+
+def _masses(tally: Tally) -> dict[str, Any]:
+    """Means and shares of each head over all words: (layers, heads), and of a layer (layers,)."""
+    zeros = np.zeros((2, *tally.shape))
+    sums = {name: tally.sums.get(name, zeros).sum(0) for name in ("entropy", "self", "special", "words", "distance")}
+    linked, units = tally.sums.get("linked", zeros).sum(0), max(int(tally.counts[:, 1].sum()), 1)
+    to_words = np.maximum(sums["words"], 1e-12)
+    return {
+        "entropy": sums["entropy"] / units,
+        "own": sums["self"] / units,
+        "special": sums["special"] / units,
+        "distance": sums["distance"] / to_words,
+        "dependency_mass": linked / to_words,
+        "dependency_mass_by_layer": linked.sum(-1) / np.maximum(sums["words"].sum(-1), 1e-12),
+    }
+
+
+def _heads(tally: Tally, masses: dict[str, Any], relations: tuple[Relation, ...]) -> Iterator[HeadRow]:
+    layers, heads = tally.shape
+    looking = tally.sums.get("looking", np.zeros((2, layers, heads))).sum(0)  # (layers, heads)
+    offsets = np.broadcast_to(np.asarray(tally.offsets), (layers, heads, 2 * FARTHEST + 1))
+    edges, found = int(tally.counts[:, 3].sum()), _sums(tally, "edges").sum(0)
+    names = ("entropy", "own", "special", "distance", "dependency_mass")
+    for layer in range(layers):
+        for head in range(heads):
+            at = int(offsets[layer, head].argmax())
+            share = float(offsets[layer, head, at]) / max(float(looking[layer, head]), 1.0)
+            yield HeadRow(
+                layer,
+                head,
+                **{name: float(masses[name][layer, head]) for name in names},
+                uuas=float(found[layer, head]) / edges if edges else None,
+                positional=(at - FARTHEST, share) if share >= POSITIONAL else None,
+                syntactic=tuple(_syntactic(tally, relations, layer, head)),
+            )
+
+
+def _syntactic(
+    tally: Tally, relations: tuple[Relation, ...], layer: int, head: int
+) -> Iterator[tuple[str, str, float]]:
+    for relation in relations:
+        if relation.relation not in VOITA or relation.cases < FEWEST:
+            continue
+        accuracy = float(relation.correct[layer, head]) / relation.cases
+        if accuracy >= relation.best_offset + SYNTACTIC:
+            yield relation.relation, relation.direction, accuracy

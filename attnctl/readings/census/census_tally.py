@@ -1,0 +1,229 @@
+"""Counts of a census over many sentences: they add up, so that parts of a corpus can be counted apart."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from attnctl.readings.census.census import SentenceCounts
+from attnctl.readings.census.trees import edges_found, right_branching
+from attnctl.readings.census.words import FARTHEST, AlignedSentence, Question
+
+Key = tuple[str, str]  # relation as the corpus labels it, direction
+MOST_LABELS = 2000  # relations in both directions: a column of something else has more, and the memory ends
+MOST_TAGS = 500  # of the targets of one relation
+OTHER = "(other labels)"
+
+
+@dataclass(eq=False)
+class Cases:
+    """The cases of one relation and direction: first axis 0 sentences to choose on, 1 sentences to score on."""
+
+    right: Any  # (2, layers, heads): cases in which the head finds the word
+    untrained: Any  # the same of the untrained model, zeros where there is none
+    offsets: Any = field(default_factory=lambda: np.zeros((2, 2 * FARTHEST + 1), np.int64))  # (2, 11)
+    # (2, 4): cases, the target is the first word, mentions' form is right, the target is seen by a causal head
+    plain: Any = field(default_factory=lambda: np.zeros((2, 4), np.int64))
+    tags: dict[str, Any] = field(default_factory=dict)  # of the target → (2, 4): cases, nearest before, behind, either
+
+    @property
+    def count(self) -> Any:
+        """Cases in each half: (2,)."""
+        return self.plain[:, 0]
+
+    def add(self, other: Cases) -> None:
+        """Take in the cases of another."""
+        self.right = self.right + other.right
+        self.untrained = self.untrained + other.untrained
+        self.offsets = self.offsets + other.offsets
+        self.plain = self.plain + other.plain
+        for tag, counts in other.tags.items():
+            self.tags[tag] = self.tags.get(tag, 0) + counts
+
+
+@dataclass(eq=False)
+class Tally:
+    """Everything counted; `shape` is (layers, heads)."""
+
+    shape: tuple[int, int]
+    cases: dict[Key, Cases] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)  # reason → sentences
+    counts: Any = field(default_factory=lambda: np.zeros((2, 4), np.int64))  # sentences, units, within a unit, edges
+    right_branching: Any = field(default_factory=lambda: np.zeros(2, np.int64))  # edges
+    sums: dict[str, Any] = field(default_factory=dict)  # each of SUMS, and edges_untrained → (2, layers, heads)
+    offsets: Any = 0  # (layers, heads, 11)
+    layer_edges: Any = 0  # (2, layers)
+
+    def skip(self, reason: str) -> None:
+        """Count a sentence that could not be used; what follows the reason's colon names it and is not counted."""
+        short = reason.partition(":")[0]
+        self.skipped[short] = self.skipped.get(short, 0) + 1
+
+    def add(self, record: SentenceRecord) -> None:
+        """Take in a sentence."""
+        half = record.scored
+        for at, question in enumerate(record.questions):
+            cases = self._known_cases(question.relation, question.direction)
+            cases.right[half] += record.right[at]
+            if record.untrained is not None:
+                cases.untrained[half] += record.untrained[at]
+            off = question.target - question.query
+            cases.plain[half] += (1, question.first, question.by_form, off < 0)
+            if abs(off) <= FARTHEST:
+                cases.offsets[half, off + FARTHEST] += 1
+            tag = question.tag if question.tag in cases.tags or len(cases.tags) < MOST_TAGS else ""
+            cases.tags.setdefault(tag, np.zeros((2, 4), np.int64))[half] += (1, *question.nearest)
+        self.counts[half] += (1, record.units, record.within, record.edges)
+        self.right_branching[half] += record.right_branching
+        for name, sums in record.sums.items():
+            if name not in self.sums:
+                self.sums[name] = np.zeros((2, *self.shape))  # (2, layers, heads)
+            self.sums[name][half] += sums
+        self.offsets = self.offsets + record.offsets
+        self.layer_edges = self.layer_edges + np.stack([record.layer_edges * (half == at) for at in (0, 1)])
+
+    def _known_cases(self, relation: str, direction: str) -> Cases:
+        """The cases of a label; of very many, those that come late are one."""
+        known = (relation, direction) in self.cases or len(self.cases) < MOST_LABELS
+        return self._cases((relation if known else OTHER, direction))
+
+    def _cases(self, key: Key) -> Cases:
+        if key not in self.cases:
+            self.cases[key] = self.no_cases()
+        return self.cases[key]
+
+    def no_cases(self) -> Cases:
+        """Cases of which there are none."""
+        return Cases(np.zeros((2, *self.shape), np.int64), np.zeros((2, *self.shape), np.int64))
+
+    def merge(self, other: Tally) -> None:
+        """Take in everything that another counted."""
+        for (relation, direction), cases in other.cases.items():
+            self._known_cases(relation, direction).add(cases)
+        for reason, count in other.skipped.items():
+            self.skipped[reason] = self.skipped.get(reason, 0) + count
+        self.counts = self.counts + other.counts
+        self.right_branching = self.right_branching + other.right_branching
+        for name, sums in other.sums.items():
+            self.sums[name] = self.sums.get(name, 0) + sums
+        self.offsets = self.offsets + other.offsets
+        self.layer_edges = self.layer_edges + other.layer_edges
+
+
+@dataclass(frozen=True, eq=False)
+class SentenceRecord:
+    """What is kept of one sentence on its way to a tally."""
+
+    scored: int  # 0: to choose heads on, 1: to score them on
+    units: int
+    within: int
+    edges: int
+    right_branching: int
+    questions: tuple[Question, ...]
+    right: Any  # (questions, layers, heads) bool
+    untrained: Any | None  # the same of the untrained model
+    sums: dict[str, Any]  # (layers, heads)
+    offsets: Any  # (layers, heads, 11)
+    layer_edges: Any  # (layers,)
+
+
+def record_of(sentence: AlignedSentence, counts: SentenceCounts, untrained: SentenceCounts | None) -> SentenceRecord:
+    """What is kept of a sentence."""
+    chain = edges_found(right_branching(sentence.kept)[None], sentence.edges[None])  # (1,)
+    sums = counts.sums | ({} if untrained is None else {"edges_untrained": untrained.sums["edges"]})
+    return SentenceRecord(
+        sentence.scored,
+        sentence.units,
+        sentence.within,
+        int(sentence.edges.sum()) // 2,
+        int(chain[0]),
+        sentence.questions,
+        counts.right,
+        None if untrained is None else untrained.right,
+        sums,
+        counts.offsets,
+        counts.layer_edges,
+    )
+
+
+def packed_record(record: SentenceRecord) -> bytes:
+    """The record as bytes, to travel between processes."""
+    import orjson
+
+    said = {name: getattr(record, name) for name in ("scored", "units", "within", "edges", "right_branching")}
+    said |= {"questions": record.questions, "shape": record.right.shape, "right": np.packbits(record.right)}
+    said |= {"untrained": None if record.untrained is None else np.packbits(record.untrained)}
+    said |= {"sums": record.sums, "offsets": record.offsets, "layer_edges": record.layer_edges}
+    return orjson.dumps(said, option=orjson.OPT_SERIALIZE_NUMPY, default=tuple)
+
+
+def unpacked_record(data: bytes) -> SentenceRecord:
+    """The record that `packed_record` wrote."""
+    import orjson
+
+    said = orjson.loads(data)
+    shape = said.pop("shape")
+
+    def bits(packed: list[int]) -> Any:
+        flat = np.unpackbits(np.array(packed, np.uint8), count=int(np.prod(shape)))
+        return flat.reshape(shape).astype(bool)  # (questions, layers, heads)
+
+    said["questions"] = tuple(Question(*question) for question in said["questions"])
+    said["right"] = bits(said["right"])
+    said["untrained"] = None if said["untrained"] is None else bits(said["untrained"])
+    said["sums"] = {name: np.array(sums) for name, sums in said["sums"].items()}
+    said["offsets"], said["layer_edges"] = _array(said["offsets"]), _array(said["layer_edges"])
+    return SentenceRecord(**said)
+
+
+def packed(tally: Tally) -> bytes:
+    """The tally as bytes: JSON, deflated; most counts of a part of a corpus are zero."""
+    import orjson
+
+    said = {
+        "shape": tally.shape,
+        "cases": [
+            [*key, cases.right, cases.untrained, cases.offsets, cases.plain, cases.tags]
+            for key, cases in tally.cases.items()
+        ],
+        "skipped": tally.skipped,
+        "counts": tally.counts,
+        "right_branching": tally.right_branching,
+        "sums": tally.sums,
+        "offsets": np.asarray(tally.offsets),
+        "layer_edges": np.asarray(tally.layer_edges),
+    }
+    return zlib.compress(orjson.dumps(said, option=orjson.OPT_SERIALIZE_NUMPY), 1)
+
+
+def unpacked(data: bytes) -> Tally:
+    """The tally that `packed` wrote."""
+    import orjson
+
+    said = orjson.loads(zlib.decompress(data))
+    layers, heads = said["shape"]
+    tally = Tally(
+        (layers, heads),
+        skipped=said["skipped"],
+        counts=_array(said["counts"]),
+        right_branching=_array(said["right_branching"]),
+        sums={name: np.array(sums) for name, sums in said["sums"].items()},
+        offsets=_array(said["offsets"]),
+        layer_edges=_array(said["layer_edges"]),
+    )
+    for relation, direction, right, untrained, offsets, plain, tags in said["cases"]:
+        tally.cases[relation, direction] = Cases(
+            _array(right),
+            _array(untrained),
+            _array(offsets),
+            _array(plain),
+            {tag: _array(counts) for tag, counts in tags.items()},
+        )
+    return tally
+
+
+def _array(counts: Any) -> Any:
+    return np.array(counts, np.int64)

@@ -1,0 +1,198 @@
+"""The words of a parsed sentence found among a model's tokens, and the questions that its tree asks of a head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attnctl.readings.census.parsed_sentence import BadSentenceError, ParsedSentence
+from attnctl.text import shown
+from attnctl.tokens import Token
+
+UP, DOWN = "dependent→head", "head→dependent"
+TO_ANTECEDENT = "mention→antecedent"
+COREFERENCE = "coreference"
+FARTHEST = 5  # words: fixed offsets go from -5 to 5
+SIDES = ("before", "behind", "either")  # where the nearest word of a tag is looked for
+
+
+class Question(NamedTuple):
+    """One case: from the word `query` a head should look at the word `target`; beside it, what simple rules answer."""
+
+    relation: str
+    direction: str
+    query: int
+    target: int
+    tag: str  # of the target
+    nearest: tuple[bool, bool, bool]  # whether it is the nearest word of that tag, on each of SIDES
+    first: bool  # whether it is the first word
+    choices: tuple[int, ...] = ()  # of coreference: the words to choose from
+    right: tuple[int, ...] = ()  # of coreference: those of them that are right
+    by_form: bool = (
+        False  # of coreference: whether the nearest mention with the same head, or else the nearest, is right
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class AlignedSentence:
+    """A sentence as a model reads it. Words that share a token cannot be told apart and are one unit."""
+
+    tokens: tuple[Token, ...]
+    pool: Any  # (n, units) bool: which token is part of which unit
+    questions: tuple[Question, ...]
+    edges: Any  # (units, units) bool: an undirected edge of the tree, punctuation left out
+    kept: Any  # (units,) bool: whether a unit is more than punctuation
+    linked: Any  # (units, units) bool: any dependency, either way
+    within: int  # dependencies between two words of one unit
+    scored: int  # 0: to choose heads on, 1: to score them on
+
+    @property
+    def units(self) -> int:
+        """How many units there are."""
+        return int(self.pool.shape[1])
+
+
+def aligned(
+    sentence: ParsedSentence, tokens: Sequence[Token], renamed: dict[str, str] | None = None
+) -> AlignedSentence:
+    """The sentence's words among the tokens, by their characters.
+
+    `renamed`: other names of relations; those that become "" are left out. Raises
+    BadSentenceError where a word has no token.
+    """
+    unit_of, pool = _units(sentence, tokens)
+    units = pool.shape[1]
+    names = sentence.relations if renamed is None else tuple(renamed.get(r, r) for r in sentence.relations)
+    punctuation = [is_punctuation(*word) for word in zip(sentence.tags, sentence.relations, strict=True)]
+    kept = np.zeros(units, bool)  # (units,)
+    kept[[unit for unit, sign in zip(unit_of, punctuation, strict=True) if not sign]] = True
+    edges, linked = np.zeros((2, units, units), bool)  # (units, units)
+    pairs = []
+    within = 0
+    for word, (head, name) in enumerate(zip(sentence.heads, names, strict=True)):
+        if head < 0 or not name:
+            continue
+        one, other = unit_of[word], unit_of[head]
+        if one == other:
+            within += 1
+            continue
+        linked[one, other] = linked[other, one] = True
+        if not punctuation[word] and kept[one] and kept[other]:
+            edges[one, other] = edges[other, one] = True
+        pairs.append((name, word, head))
+    questions = [*_dependencies(sentence, pairs, unit_of, units), *_coreference(sentence, unit_of)]
+    return AlignedSentence(tuple(tokens), pool, tuple(questions), edges, kept, linked, within, sentence.scored)
+
+
+def is_punctuation(tag: str, relation: str) -> bool:
+    """Whether a word is punctuation, by its tag or its relation."""
+    return tag == "PUNCT" or relation.partition(":")[0] == "punct"
+
+
+def _units(sentence: ParsedSentence, tokens: Sequence[Token]) -> tuple[list[int], Any]:
+    """Each word's unit, and the tokens of each unit (n, units)."""
+    spans, text = sentence.spans, sentence.text
+    touching = [_words_under(spans, *_trimmed(text, token)) for token in tokens]
+    begins = np.ones(len(spans), bool)  # (words,)
+    held = np.zeros(len(spans), bool)  # (words,)
+    for under in touching:
+        held[under.start : under.stop] = True
+        begins[under.start + 1 : under.stop] = False
+    for word in range(1, len(spans)):
+        if spans[word] == spans[word - 1]:  # of a multi-word token
+            begins[word] = False
+    unit_of = (np.cumsum(begins) - 1).tolist()
+    pool = np.zeros((len(tokens), unit_of[-1] + 1), bool)  # (n, units)
+    for at, under in enumerate(touching):
+        if under:
+            pool[at, unit_of[under.start]] = True
+    if not pool.any(0).all() or not held.all():
+        word = int(np.flatnonzero(~held)[0]) if not held.all() else 0
+        raise BadSentenceError(f"not aligned: the model has no token for {shown(sentence.forms[word])!r}")
+    return unit_of, pool
+
+
+def _trimmed(text: str, token: Token) -> tuple[int, int]:
+    """The characters of a token without the white space around them; (0, 0) for a special one."""
+    start, end = token.start, token.end
+    if token.special or start is None or end is None:
+        return 0, 0
+    while start < end and text[start].isspace():
+        start += 1
+    while start < end and text[end - 1].isspace():
+        end -= 1
+    return (start, end) if start < end else (0, 0)
+
+
+def _words_under(spans: Sequence[tuple[int, int]], start: int, end: int) -> range:
+    """The words that share a character with [start, end); spans ascend."""
+    if start == end:
+        return range(0)
+    from bisect import bisect_left, bisect_right
+
+    first = bisect_right(spans, start, key=lambda span: span[1])
+    return range(first, max(first, bisect_left(spans, end, key=lambda span: span[0])))
+
+
+def _dependencies(
+    sentence: ParsedSentence, pairs: Sequence[tuple[str, int, int]], unit_of: Sequence[int], units: int
+) -> list[Question]:
+    """Both directions of each dependency between two units."""
+    near = _Nearest(sentence.tags, unit_of)
+    found = []
+    for name, word, head in pairs:
+        for direction, asks, answers in ((UP, word, head), (DOWN, head, word)):
+            query, target, tag = unit_of[asks], unit_of[answers], sentence.tags[answers]
+            found.append(Question(name, direction, query, target, tag, near(query, tag, target), target == 0))
+    return found
+
+
+class _Nearest:
+    """Which unit of a tag is the nearest to another."""
+
+    def __init__(self, tags: Sequence[str], unit_of: Sequence[int]) -> None:
+        self._places: dict[str, list[int]] = {}
+        for tag, unit in zip(tags, unit_of, strict=True):
+            places = self._places.setdefault(tag, [])
+            if not places or places[-1] != unit:
+                places.append(unit)
+
+    def __call__(self, query: int, tag: str, target: int) -> tuple[bool, bool, bool]:
+        """Whether `target` is the nearest with its tag before, behind, and on either side (of two as near: before)."""
+        places = self._places[tag]
+        before = max((unit for unit in places if unit < query), default=-1)
+        behind = min((unit for unit in places if unit > query), default=-1)
+        nearer = before if behind < 0 or (before >= 0 and query - before <= behind - query) else behind
+        return before == target, behind == target, nearer == target
+
+
+def _coreference(sentence: ParsedSentence, unit_of: Sequence[int]) -> list[Question]:
+    """Each mention whose entity was mentioned before in the sentence: does it look at such a mention's head?"""
+    found = []
+    heads = [(unit_of[m.head], m.entity, sentence.forms[m.head].casefold(), m.head) for m in sentence.mentions]
+    for at, (query, entity, form, word) in enumerate(heads):
+        earlier = [mention for mention in heads[:at] if mention[0] < query]
+        right = {unit for unit, other, *_ in earlier if other == entity}
+        if not right:
+            continue
+        choices = sorted({unit for unit, *_ in earlier})
+        nearest = choices[-1]
+        same = [unit for unit, _, other, _ in earlier if other == form]
+        found.append(
+            Question(
+                COREFERENCE,
+                TO_ANTECEDENT,
+                query,
+                max(right),
+                sentence.tags[word],
+                (nearest in right, False, nearest in right),
+                choices[0] in right,
+                tuple(choices),
+                tuple(sorted(right)),
+                (max(same) if same else nearest) in right,
+            )
+        )
+    return found

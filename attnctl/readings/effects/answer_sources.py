@@ -1,0 +1,234 @@
+"""Where an answer came from: what each part of a prompt is looked at for it, and what the answer is without the part.
+
+The search is apart from the model: it asks a function for the answer's log-probabilities under a group of parts removed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+
+from attnctl.arrays import Floats
+from attnctl.errors import AttnctlError
+from attnctl.readings.spans import Span, owners, spans_of
+from attnctl.readings.traces.trace import ModelInfo
+from attnctl.tokens import Token
+
+TEMPLATE, SINK = "(template)", "(first token)"
+
+# A group of parts that moves the answer by less, in nats, is not split: no part in it was found to matter
+NEGLIGIBLE = 0.02
+SETTLED = 3  # parts that each weigh more than any group left: the search is over
+
+
+@dataclass(frozen=True)
+class PromptPart:
+    """A part of a prompt: its name, its characters [start, end) of the rendered prompt, and its tokens [a, b)."""
+
+    name: str
+    start: int
+    end: int
+    tokens: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class PartSource:
+    """What one part does for the answer.
+
+    `looks` is the share of the answer's attention that goes to the part, over all heads and layers; `matters` the change of
+    the answer's log-probability, after minus before, nats, where nothing behind the part can see it; `removed` the change
+    where the prompt is rendered without it. `tokens` is `matters` for each token of the answer. Where `alone` is false, the
+    part was measured only in a group of neighbours: the numbers are the group's.
+    """
+
+    part: PromptPart
+    looks: float
+    matters: float
+    tokens: Floats  # (m,)
+    alone: bool = True
+    removed: float | None = None
+
+
+@dataclass(frozen=True)
+class AnswerSources:
+    """A prompt, the answer to it, and what each part of the prompt does for the answer, what matters most first.
+
+    `apart` are shares of the answer's attention that no part has: the first token, the template, the answer itself.
+    """
+
+    prompt: str
+    model: ModelInfo
+    answer: str
+    answer_tokens: tuple[Token, ...]
+    log_probabilities: Floats  # (m,), of each answer token after those before it
+    parts: tuple[PartSource, ...]
+    apart: dict[str, float]
+    forwards: int  # passes through the network beside the first
+    given: bool = False  # the answer was given, not generated
+    notes: tuple[str, ...] = ()
+
+    @property
+    def log_probability(self) -> float:
+        """Of the whole answer, nats."""
+        return float(self.log_probabilities.sum())
+
+    def agreement(self) -> dict[str, float]:
+        """Kendall's τ over parts between what is looked at and what matters; only where it is defined."""
+        from attnctl.readings.effects.rank_correlation import kendall_tau
+
+        columns: dict[str, list[float]] = {
+            "looks": [part.looks for part in self.parts],
+            "matters": [-part.matters for part in self.parts],
+        }
+        if all(part.removed is not None for part in self.parts):
+            columns["removed"] = [-(part.removed or 0.0) for part in self.parts]
+        names = list(columns)
+        pairs = [(a, b) for at, a in enumerate(names) for b in names[at + 1 :]]
+        taus = {f"{a}-{b}": kendall_tau(columns[a], columns[b]) for a, b in pairs}
+        return {name: tau for name, tau in taus.items() if tau is not None}
+
+    def first_sources(self) -> tuple[int | None, ...]:
+        """Of each answer token, the place in `parts` of the part whose loss costs it most; None where none costs any."""
+        found: list[int | None] = []
+        for at in range(len(self.answer_tokens)):
+            costs = [float(part.tokens[at]) if part.alone else 0.0 for part in self.parts]
+            worst = int(np.argmin(costs)) if costs else 0
+            found.append(worst if costs and costs[worst] < -NEGLIGIBLE else None)
+        return tuple(found)
+
+
+# --- parts of a prompt -------------------------------------------------------------------------------------------
+
+
+def prompt_parts(
+    text: str, tokens: Sequence[Token], kind: str | None, messages: Sequence[Span] = ()
+) -> tuple[PromptPart, ...]:
+    """The parts of a prompt: of each message, or of the whole text, those that `kind` names.
+
+    Without a `kind` a message is cut into its documents where it has such, into its paragraphs where it has several, and
+    else is one part. Raises AttnctlError where no part holds a token, UsageError for a kind that the text does not have.
+    """
+    if messages and kind is not None and kind not in ("paragraphs", "lines", "headings", "documents"):
+        spans = spans_of(kind, text)
+    elif messages:
+        spans = [span for message in messages for span in _within(message, text, kind)]
+    else:
+        spans = spans_of(kind, text) if kind is not None else _natural(text)
+    spans = sorted(spans, key=lambda span: span[1:])
+    for (one, _, end), (other, start, _) in pairwise(spans):
+        if start < end:
+            raise AttnctlError(f"the spans {one!r} and {other!r} overlap at character {start}")
+    held: dict[int, list[int]] = {}
+    for at, owner in enumerate(owners(spans, tokens)):
+        if owner >= 0:
+            held.setdefault(owner, []).append(at)
+    parts = [
+        PromptPart(name, start, end, (held[at][0], held[at][-1] + 1))
+        for at, (name, start, end) in enumerate(spans)
+        if at in held
+    ]
+    if not parts:
+        raise AttnctlError("no part of the prompt holds a token")
+    inner = [part.name.rpartition(": ")[2] for part in parts]
+    if messages and len(set(inner)) == len(inner):  # told apart without the message that they are in
+        return tuple(replace(part, name=name) for part, name in zip(parts, inner, strict=True))
+    return tuple(parts)
+
+
+def _natural(text: str) -> list[Span]:
+    """Documents where a text has marked ones, else paragraphs where there are several, else the whole."""
+    for kind in ("documents", "paragraphs"):
+        found = _or_none(kind, text)
+        if found is not None and len(found) > 1:
+            return _closed(found, text) if kind == "documents" else found
+    return [("text", 0, len(text))]
+
+
+def _closed(documents: list[Span], text: str) -> list[Span]:
+    """The last document ends at a blank line where no other holds one: what follows it is a question, or the like."""
+    *others, (name, start, end) = documents
+    inside = [text[a:b].strip() for other, a, b in others if other != "(before)"]
+    edge = text.find("\n\n", start, end)
+    if edge < 0 or not text[edge:end].strip() or any("\n\n" in part for part in inside):
+        return documents
+    return [*others, (name, start, edge), ("after the documents", edge, end)]
+
+
+def _or_none(kind: str, text: str) -> list[Span] | None:
+    try:
+        return spans_of(kind, text)
+    except AttnctlError:
+        return None
+
+
+def _within(message: Span, text: str, kind: str | None) -> Iterator[Span]:
+    """The parts of one message, named after it; the message itself where it has no such parts."""
+    name, start, end = message
+    found = _natural(text[start:end]) if kind is None else _or_none(kind, text[start:end])
+    if found is None or len(found) < 2:
+        yield message
+        return
+    for inner, a, b in found:
+        yield f"{name}: {inner}", start + a, start + b
+
+
+# --- the search --------------------------------------------------------------------------------------------------
+
+Measure = Callable[
+    [Sequence[int]], Floats
+]  # places of parts, in order → change of each answer token's log-probability (m,)
+
+
+@dataclass
+class Found:
+    """What is known of each part so far: its change (m,), and whether it was measured alone."""
+
+    changes: dict[int, Floats] = field(default_factory=dict)
+    alone: set[int] = field(default_factory=set)
+    measured: int = 0
+
+
+def search(count: int, measure: Measure, budget: int) -> Iterator[Found]:
+    """What each of `count` parts does, within `budget` measurements; yields what is known after each of them.
+
+    With enough of a budget every part is left out alone. Else groups of neighbours are, and the one that changes the
+    answer most is split in two first. A group whose parts together change it by less than NEGLIGIBLE is not split, and none
+    is once SETTLED parts each change it more than the largest group left.
+    """
+    found = Found()
+
+    def told(group: tuple[int, ...]) -> float:
+        change = measure(group)
+        found.measured += 1
+        found.changes |= dict.fromkeys(group, change)
+        if len(group) == 1:
+            found.alone.add(group[0])
+        return abs(float(change.sum()))
+
+    if count <= budget:
+        for part in range(count):
+            told((part,))
+            yield found
+        return
+    whole = tuple(range(count))
+    waiting = [(-float("inf"), whole)]
+    while waiting and found.measured + 2 <= budget:
+        size, group = heapq.heappop(waiting)
+        singles = sorted((abs(float(found.changes[at].sum())) for at in found.alone), reverse=True)
+        if -size < NEGLIGIBLE or (len(singles) >= SETTLED and -size < singles[SETTLED - 1]):
+            break
+        middle = len(group) // 2
+        for half in (group[middle:], group[:middle]):
+            change = told(half)
+            yield found
+            if len(half) > 1:
+                heapq.heappush(waiting, (-change, half))
+
+
+def measurements(count: int, budget: int) -> int:
+    """How many measurements the search makes at most."""
+    return count if count <= budget else budget

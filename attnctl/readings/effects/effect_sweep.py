@@ -1,0 +1,75 @@
+"""The effects that are asked for, all of one text: heads ablated in turn, edges and spans cut, or all to first order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from attnctl.errors import UsageError
+from attnctl.interventions import Cut, Intervention
+from attnctl.readings.effects.ablation import Ask, Gauge, Tick, Watched, baseline_of, chosen_heads, with_heads
+from attnctl.readings.effects.approximation import approximated
+from attnctl.readings.effects.effects import EdgeEffect, Effect, Effects, SpanEffect
+
+
+def measure(watched: Watched, ask: Ask, tick: Tick = lambda done, of: None) -> Effects:
+    """Everything asked for, over one text. Raises UsageError and AttnctlError in one line for what cannot be."""
+    gauge = Gauge.of(watched, ask)
+    found = baseline_of(watched, ask, gauge)
+    if ask.approximate:
+        return approximated(found, watched, ask, gauge, tick)
+    jobs = chosen_heads(watched, ask) if ask.sweep_heads else []
+    edges, spans = _edges(watched, ask), _spans(watched, ask)
+    changes = [
+        *(watched.base.with_head(*place) for place in jobs),
+        *(cuts for *_, cuts in edges),
+        *(c for *_, c in spans),
+    ]
+    effects: list[Effect] = []
+    for effect in gauge.effects(changes):
+        effects.append(effect)
+        tick(len(effects), len(changes))
+    if jobs:
+        found = with_heads(found, watched, jobs, effects[: len(jobs)])
+    rest = effects[len(jobs) :]
+    return replace(
+        found,
+        edges=tuple(EdgeEffect(query, key, effect) for (query, key, _), effect in zip(edges, rest, strict=False)),
+        spans=tuple(
+            SpanEffect(name, start, end, effect)
+            for (name, start, end, _), effect in zip(spans, rest[len(edges) :], strict=True)
+        ),
+    )
+
+
+def _edges(watched: Watched, ask: Ask) -> list[tuple[int, int | None, Intervention]]:
+    """(query, key, what to cut): each edge by itself, and all those that are named together."""
+    pairs = list(ask.edges)
+    if ask.every_edge:
+        row = np.max([weights.max(axis=0) for weights in watched.looks().values()], axis=0)  # (n_k,)
+        pairs += [(watched.query, key) for key in range(len(row)) if row[key] > 0]
+    square = watched.key_tokens is None
+    for query, key in pairs:
+        if square and watched.info.causal and key > query:
+            one, other = watched.tokens[query].text, watched.tokens[key].text
+            raise UsageError(f"no edge {one!r} → {other!r}: it looks into the future, which {watched.info.name} hides")
+    cuts = [(query, key, _cut(ask, (key,), (query,))) for query, key in pairs]
+    found: list[tuple[int, int | None, Intervention]] = [(q, k, watched.base.with_cuts(cut)) for q, k, cut in cuts]
+    if len(ask.edges) > 1:
+        together = [cut for *_, cut in cuts[: len(ask.edges)]]
+        found.append((ask.edges[0][0], None, watched.base.with_cuts(*together)))
+    return found
+
+
+def _spans(watched: Watched, ask: Ask) -> list[tuple[str, int, int, Intervention]]:
+    queries = (watched.query,) if ask.only_answer or watched.key_tokens is not None else None
+    return [
+        (name, tokens[0], tokens[-1] + 1, watched.base.with_cuts(_cut(ask, tokens, queries)))
+        for name, tokens in ask.spans
+    ]
+
+
+def _cut(ask: Ask, keys: tuple[int, ...], queries: tuple[int, ...] | None) -> Cut:
+    layers = None if ask.layers is None else frozenset(ask.layers)
+    return Cut(keys, queries, layers, None if ask.heads is None else frozenset(ask.heads))

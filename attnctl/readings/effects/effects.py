@@ -1,0 +1,131 @@
+"""How far an intervention moves a prediction: every head ablated in turn, every edge cut, and what that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from attnctl.readings.traces.trace import ModelInfo
+from attnctl.tokens import Token
+
+if TYPE_CHECKING:
+    from attnctl.readings.effects.contributions import Contributions
+
+
+@dataclass(frozen=True)
+class Word:
+    """What is predicted: a text and the ids that spell it."""
+
+    text: str
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A prediction as it stands; the log-probability in nats, the sum over the target's tokens where it has several.
+
+    A model that predicts nothing has a distance only: 1 - cosine of its final states and those with nothing changed.
+    """
+
+    log_probability: float | None = None
+    probability: float | None = None
+    logit: float | None = None
+    logit_difference: float | None = None
+    distance: float | None = None
+    best: tuple[str, float] | None = None  # the likeliest first token, and its probability
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What one intervention does: after minus before. `after` is the prediction under it."""
+
+    log_probability: float | None
+    logit_difference: float | None
+    distance: float | None
+    after: Outcome
+
+    @property
+    def size(self) -> float:
+        """How much it does: of the logit difference, the log-probability, or the distance, whichever is measured."""
+        measured = (self.logit_difference, self.log_probability, self.distance)
+        return abs(next((value for value in measured if value is not None), 0.0))
+
+    @property
+    def value(self) -> float:
+        """The signed number that heads are ranked and coloured by."""
+        measured = (self.logit_difference, self.log_probability, self.distance)
+        return next((value for value in measured if value is not None), 0.0)
+
+
+@dataclass(frozen=True)
+class HeadEffect:
+    """One head: where it looks from the watched position, what it writes to the prediction, what its removal does."""
+
+    layer: int
+    head: int
+    key: int
+    weight: float
+    writes: float | None
+    effect: Effect
+
+
+@dataclass(frozen=True)
+class EdgeEffect:
+    """One key cut from one query; `key` None stands for all the edges named, cut together."""
+
+    query: int
+    key: int | None
+    effect: Effect
+
+
+@dataclass(frozen=True)
+class SpanEffect:
+    """One part of the text, tokens [start, end), cut from what comes after it, or from the watched query alone."""
+
+    name: str
+    start: int
+    end: int
+    effect: Effect
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What the attention over one text does for one prediction."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    model: ModelInfo
+    how: str
+    query: int
+    target: Word | None
+    against: Word | None
+    baseline: Outcome
+    heads: tuple[HeadEffect, ...] = ()
+    edges: tuple[EdgeEffect, ...] = ()
+    spans: tuple[SpanEffect, ...] = ()
+    kendall_tau: float | None = None
+    approximation: tuple[float, int] | None = None  # rank correlation with exact ablation, over so many heads
+    contributions: Contributions | None = None
+    key_tokens: tuple[Token, ...] | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def keys_of(self) -> tuple[Token, ...]:
+        """The tokens that keys stand for."""
+        return self.tokens if self.key_tokens is None else self.key_tokens
+
+    def strongest(self, top: int | None = None) -> tuple[HeadEffect, ...]:
+        """The heads, those that do most first."""
+        return tuple(sorted(self.heads, key=lambda one: (-one.effect.size, one.layer, one.head)))[:top]
+
+
+CutEffect = TypeVar("CutEffect", EdgeEffect, SpanEffect)
+
+
+def strongest_cuts(rows: Sequence[CutEffect], top: int | None) -> tuple[CutEffect, ...]:
+    """The `top` edges or spans that do most (None: all), in the order they have."""
+    if top is None:
+        return tuple(rows)
+    most = sorted(range(len(rows)), key=lambda at: (-rows[at].effect.size, at))[:top]
+    return tuple(rows[at] for at in sorted(most))

@@ -1,0 +1,156 @@
+"""Needles: a fact planted in filler at several depths and lengths, whether a model finds it, and which heads fetch it.
+
+The retrieval score of a head is that of Wu et al. 2024 (Retrieval Head Mechanistically Explains Long-Context Factuality):
+the share of the answer's tokens for which the head attends most to that very token inside the needle, over all needles
+that were found. Heads with 0.1 and more are called retrieval heads there.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from attnctl.arrays import Floats
+from attnctl.errors import AttnctlError
+from attnctl.readings.traces.trace import ModelInfo
+
+RETRIEVAL = 0.1  # a head's score from which Wu et al. call it a retrieval head
+
+NEEDLE = "The key to the old lighthouse lies under the blue flowerpot by the door."
+QUESTION = "Where does the key to the old lighthouse lie? Answer with the place alone."
+EXPECT = "blue flowerpot"
+
+_PLACES = (
+    "harbour", "market", "library", "station", "garden", "museum", "bakery", "workshop", "orchard", "mill",
+    "school", "theatre", "bridge", "square",
+)  # fmt: skip
+_PEOPLE = (
+    "gardener", "baker", "teacher", "sailor", "carpenter", "painter", "clerk", "doctor", "farmer", "weaver",
+    "printer", "singer", "miller", "guide",
+)  # fmt: skip
+_DEEDS = (
+    "repaired a fence", "read the newspaper", "counted the boats", "painted a wall", "sold apples", "wrote a long letter",
+    "waited for the rain to stop", "swept the steps", "talked about the weather", "mended a coat", "drank a cup of tea",
+    "looked for a lost glove", "carried a basket of bread", "watched the birds", "listened to the bells", "fed the hens",
+)  # fmt: skip
+_TIMES = (
+    "In the morning", "Before noon", "Late in the afternoon", "On Monday", "On a cold day", "After the storm", "In spring",
+    "Toward evening", "On the first of the month", "During the holidays", "At six o'clock", "Once a week",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Needle:
+    """What is planted, what is asked, and what the answer must hold (letter case aside)."""
+
+    text: str = NEEDLE
+    question: str = QUESTION
+    expect: str = EXPECT
+
+    def answered(self, answer: str) -> bool:
+        """Whether an answer holds what is expected."""
+        return " ".join(self.expect.casefold().split()) in " ".join(answer.casefold().split())
+
+
+def filler(seed: int) -> Any:
+    """Sentences without end, the same for the same seed: nothing in them has to do with a needle."""
+    rng = random.Random(seed)
+    while True:
+        yield f"{rng.choice(_TIMES)} the {rng.choice(_PEOPLE)} at the {rng.choice(_PLACES)} {rng.choice(_DEEDS)}."
+
+
+def sentences_of(text: str) -> list[str]:
+    """A haystack's sentences, in order. Raises AttnctlError where it has none."""
+    import re
+
+    found = [part.strip() for part in re.split(r"(?<=[.!?…])\s+", text) if part.strip()]
+    if not found:
+        raise AttnctlError("the haystack holds no sentences")
+    return found
+
+
+@dataclass(frozen=True)
+class NeedleCell:
+    """One needle: the tokens of its prompt, its depth (0 first, 1 last), and what came of it.
+
+    `found` is the share of the answer's attention that goes to the needle, over all heads and layers; `scores` each head's
+    retrieval score on this needle, layer → (heads,), where it was answered.
+    """
+
+    length: int  # tokens wanted
+    depth: float
+    tokens: int  # of the prompt as it was
+    answer: str
+    answered: bool
+    found: float
+    scores: dict[int, Floats] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HeadsOff:
+    """How many needles are still answered with some heads switched off."""
+
+    heads: tuple[tuple[int, int], ...]  # (layer, head)
+    answered: int
+    asked: int
+
+
+@dataclass(frozen=True)
+class Needles:
+    """All needles of one run, and what they say of the heads."""
+
+    model: ModelInfo
+    needle: Needle
+    cells: tuple[NeedleCell, ...]
+    off: HeadsOff | None = None  # the heads with the highest scores
+    random_off: HeadsOff | None = None  # as many others, at random
+    notes: tuple[str, ...] = ()
+
+    @property
+    def answered(self) -> int:
+        """How many needles were answered."""
+        return sum(cell.answered for cell in self.cells)
+
+    def scores(self) -> dict[tuple[int, int], float]:
+        """(layer, head) → retrieval score, the mean over the needles that were answered, highest first."""
+        known = [cell for cell in self.cells if cell.answered and cell.scores]
+        if not known:
+            return {}
+        mean = {layer: np.mean([cell.scores[layer] for cell in known], axis=0) for layer in known[0].scores}
+        every = {(layer, head): float(score) for layer, row in mean.items() for head, score in enumerate(row)}
+        return dict(sorted(every.items(), key=lambda item: -item[1]))
+
+    def retrieval_heads(self) -> dict[tuple[int, int], float]:
+        """The heads whose score is at least RETRIEVAL."""
+        return {place: score for place, score in self.scores().items() if score >= RETRIEVAL}
+
+    def grid(self, what: str) -> tuple[Floats, list[int], list[float]]:
+        """`answered` or `found` as (depths, lengths), NaN where it was not asked; and the lengths and depths."""
+        lengths = sorted({cell.length for cell in self.cells})
+        depths = sorted({cell.depth for cell in self.cells})
+        values = np.full((len(depths), len(lengths)), np.nan, np.float32)  # (depths, lengths)
+        for cell in self.cells:
+            values[depths.index(cell.depth), lengths.index(cell.length)] = float(getattr(cell, what))
+        return values, lengths, depths
+
+
+def retrieval_scores(
+    strongest: dict[int, Any], prompt: Sequence[int], answer: Sequence[int], needle: tuple[int, int]
+) -> dict[int, Floats]:
+    """Layer → each head's retrieval score on one answer: (heads,).
+
+    `strongest` is layer → the key that each head attends to most when it predicts each answer token (heads, m); `prompt`
+    and `answer` are ids, `needle` the prompt's tokens [a, b).
+    """
+    a, b = needle
+    ids = np.asarray([*prompt, *answer])  # (n + m,)
+    scores = {}
+    for layer, keys in strongest.items():
+        inside = (keys >= a) & (keys < b)  # (heads, m)
+        same = ids[keys] == np.asarray(answer)  # (heads, m)
+        scores[layer] = (inside & same).mean(-1).astype(np.float32)  # (heads,)
+    return scores

@@ -1,0 +1,333 @@
+"""Questions about one row of attention, made from the numbers of an actual trace, and their marking."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attnctl import attention
+from attnctl.errors import AttnctlError
+from attnctl.readings.traces.trace import LayerTrace, Trace
+from attnctl.steps import focus, is_default_scale
+from attnctl.text import shown
+
+MOST_KEYS = 12  # rows longer than this are no exercise for the head
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question; its answer is one of `choices`, or a number to within `tolerance` where there are none."""
+
+    kind: str
+    text: str
+    answer: str
+    why: str
+    facts: tuple[str, ...] = ()  # the numbers that it takes
+    choices: tuple[str, ...] = ()
+    tolerance: float = 0.0
+
+    def document(self) -> dict[str, Any]:
+        """The question and its answer as JSON."""
+        answer: str | float = self.answer if self.choices else float(self.answer)
+        more = {"choices": list(self.choices)} if self.choices else {"tolerance": self.tolerance}
+        return {"kind": self.kind, "question": self.text, "facts": list(self.facts), "answer": answer} | more
+
+
+def right(question: Question, given: str) -> bool | None:
+    """Whether an answer is right; None where it is none at all (no such choice, not a number)."""
+    given = given.strip()
+    if not question.choices:
+        number = number_in(given)
+        return None if number is None else abs(number - float(question.answer)) <= question.tolerance
+    # a text that is itself a choice comes before a letter: "a" may be a token
+    folded = [choice.casefold() for choice in question.choices]
+    if given.casefold() in folded:
+        return given.casefold() == question.answer.casefold()
+    if len(given) == 1 and 0 <= (at := ord(given.casefold()) - ord("a")) < len(folded):
+        return question.choices[at] == question.answer
+    return None
+
+
+def number_in(text: str) -> float | None:
+    """A number as people write it: 0.42, ,42, 42 %, −1.5; None for anything else."""
+    text = text.replace("−", "-").replace(",", ".").strip()
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        return None
+
+
+# --- making them -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    """One query of one head: what a question may ask about. Arrays (n,), over the keys that the query may see."""
+
+    trace: Trace
+    layer: LayerTrace
+    at: int  # of the head in the layer's arrays
+    row: int
+    query: str
+    keys: tuple[int, ...]
+    names: tuple[str, ...]
+    weights: npt.NDArray[np.float64]
+    scaled: npt.NDArray[np.float64] | None
+    scores: npt.NDArray[np.float64] | None
+    dice: random.Random = field(compare=False)
+
+    @property
+    def best(self) -> int:
+        """The place of the largest weight."""
+        return int(np.argmax(self.weights))
+
+    def pick(self) -> int:
+        """Some key's place."""
+        return self.dice.randrange(len(self.keys))
+
+    def listed(self, numbers: npt.NDArray[np.float64], but: int | None = None) -> tuple[str, ...]:
+        """Each key with its number, one of them left out."""
+        pairs = zip(self.names, numbers, strict=True)
+        return tuple(f"{name} {'?' if at == but else f'{x:.2f}'}" for at, (name, x) in enumerate(pairs))
+
+
+def questions(trace: Trace, count: int = 5, seed: int = 0, query: int | None = None) -> list[Question]:
+    """`count` questions about `trace`, of as many kinds as its numbers allow; the same seed asks the same.
+
+    Raises AttnctlError where the trace has no weights, or no row with two keys to choose from.
+    """
+    dice = random.Random(seed)
+    rows = _rows(trace, dice, query)
+    if not rows:
+        raise AttnctlError(
+            f"there is nothing to ask: no query here sees 2 to {MOST_KEYS} keys; take a sentence of a few words"
+        )
+    asked: list[Question] = []
+    for makers in _rounds(dice):
+        before = len(asked)
+        for make in makers:
+            question = make(rows[len(asked) % len(rows)])
+            if question is not None and question.text not in [q.text for q in asked]:
+                asked.append(question)
+            if len(asked) == count:
+                return asked
+        if len(asked) == before:
+            dice.shuffle(rows)
+            if before and len(rows) == 1:
+                break
+    return asked
+
+
+def _rounds(dice: random.Random) -> Iterator[list[Callable[[Row], Question | None]]]:
+    for _ in range(24):
+        order = list(MAKERS)
+        dice.shuffle(order)
+        yield order
+
+
+def _rows(trace: Trace, dice: random.Random, query: int | None) -> list[Row]:
+    """Rows worth asking about, the most telling one first, then others in any order."""
+    found = focus(trace, query=query)
+    places = [
+        (layer, at, row)
+        for layer in trace.layers
+        if layer.weights is not None
+        for at in range(len(layer.heads))
+        for row in range(layer.weights.shape[1])
+    ]
+    dice.shuffle(places)
+    rows = [row for place in places if (row := _row(trace, *place, dice)) is not None]
+    if query is not None:
+        rows = [row for row in rows if (row.layer.rows or range(len(trace.tokens)))[row.row] == query]
+
+    def first(row: Row) -> bool:
+        here = (row.layer.layer, row.layer.heads[row.at], (row.layer.rows or range(len(trace.tokens)))[row.row])
+        return found is not None and here == (found.layer, found.head, found.query)
+
+    return sorted(rows, key=first, reverse=True)
+
+
+def _row(trace: Trace, layer: LayerTrace, at: int, row: int, dice: random.Random) -> Row | None:
+    assert layer.weights is not None
+    n_k = layer.weights.shape[2]
+    keys = tuple(j for j in range(n_k) if layer.mask is None or layer.mask[row, j])
+    if not 2 <= len(keys) <= MOST_KEYS:
+        return None
+    labels = _named([shown(token.text) for token in trace.keys_of])
+    place = row if layer.rows is None else layer.rows[row]
+    query = _named([shown(token.text) for token in trace.tokens])[place]
+
+    def seen(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        return array[at, row, list(keys)].astype(np.float64)  # (n,)
+
+    return Row(
+        trace,
+        layer,
+        at,
+        row,
+        query,
+        keys,
+        tuple(labels[j] for j in keys),
+        weights=seen(layer.weights),
+        scaled=None if layer.scaled_scores is None else seen(layer.scaled_scores),
+        scores=None if layer.scores is None else seen(layer.scores),
+        dice=dice,
+    )
+
+
+def _named(labels: list[str]) -> list[str]:
+    """Labels told apart: the place is added to those that stand more than once."""
+    return [f"{name}({at})" if labels.count(name) > 1 else name for at, name in enumerate(labels)]
+
+
+def _of(row: Row) -> str:
+    many = (row.trace.model.n_heads or 1) > 1 or (row.trace.model.n_layers or 1) > 1
+    return f" (layer {row.layer.layer}, head {row.layer.heads[row.at]})" if many else ""
+
+
+def _strongest(row: Row) -> Question | None:
+    by_size = np.sort(row.weights)
+    if by_size[-1] - by_size[-2] < 0.01:
+        return None
+    facts = row.listed(row.scaled) if row.scaled is not None else ()
+    said = "From these scaled scores, which token" if facts else "Which token"
+    return Question(
+        "strongest",
+        f"{said} does “{row.query}” attend to most{_of(row)}?",
+        row.names[row.best],
+        f"The largest score takes the largest weight: {row.names[row.best]}, {row.weights[row.best]:.2f}.",
+        facts,
+        row.names,
+    )
+
+
+def _softmax(row: Row) -> Question | None:
+    if row.scaled is None or not _plain(row) or abs(row.weights.sum() - 1) > 1e-3 or np.abs(row.scaled).max() > 20:
+        return None
+    j = row.pick()
+    rounded = np.round(row.scaled, 2)  # (n,): what the reader is given to work with
+    total = float(np.exp(rounded).sum())
+    return Question(
+        "softmax",
+        f"“{row.query}” has these scaled scores{_of(row)}. What is its weight on “{row.names[j]}”?",
+        f"{float(attention.softmax(rounded)[j]):.6f}",
+        f"exp({rounded[j]:.2f}) / Σ exp = {np.exp(rounded[j]):.2f} / {total:.2f} = {row.weights[j]:.2f}.",
+        row.listed(row.scaled),
+        tolerance=0.0151,
+    )
+
+
+def _missing(row: Row) -> Question | None:
+    if abs(row.weights.sum() - 1) > 1e-3:
+        return None
+    j = row.pick()
+    rest = float(np.delete(np.round(row.weights, 2), j).sum())
+    return Question(
+        "sum",
+        f"One weight in the row of “{row.query}” is missing{_of(row)}. What is its weight on “{row.names[j]}”?",
+        f"{1 - rest:.6f}",
+        f"A row sums to 1, so 1 - {rest:.2f} = {1 - rest:.2f}.",
+        row.listed(row.weights, but=j),
+        tolerance=0.0101,
+    )
+
+
+def _division(row: Row) -> Question | None:
+    d_k = row.trace.model.d_k
+    if row.scores is None or row.scaled is None or not is_default_scale(row.trace) or not _plain(row) or d_k is None:
+        return None
+    j = row.pick()
+    score = round(float(row.scores[j]), 2)
+    return Question(
+        "scaled",
+        f"The score of “{row.query}” with “{row.names[j]}” is {score:.2f}, and d_k is {d_k}. "
+        f"What is the scaled score{_of(row)}?",
+        f"{score / np.sqrt(d_k):.6f}",
+        f"{score:.2f} / √{d_k} = {score / np.sqrt(d_k):.2f}.",
+        tolerance=max(0.0151, 0.01 * abs(score / math.sqrt(d_k))),
+    )
+
+
+def _unscaled(row: Row) -> Question | None:
+    if row.scores is None or not _plain(row) or row.trace.model.scale in (None, 1.0):
+        return None
+    without = attention.softmax(row.scores / (row.trace.model.temperature or 1.0))  # (n,)
+    return _moved(
+        row,
+        "unscaled",
+        f"Without the scaling, would the largest weight in the row of “{row.query}” be larger, smaller or the same"
+        f"{_of(row)}?",
+        float(without.max()),
+        "Unscaled scores lie farther apart",
+    )
+
+
+def _warmer(row: Row) -> Question | None:
+    if row.scaled is None or not _plain(row):
+        return None
+    t = row.trace.model.temperature or 1.0
+    return _moved(
+        row,
+        "temperature",
+        f"At twice the temperature, would the largest weight in the row of “{row.query}” be larger, smaller or the same"
+        f"{_of(row)}?",
+        float(attention.softmax(row.scaled / (2 * t)).max()),
+        "Scores divided by more lie closer together",
+    )
+
+
+def _moved(row: Row, kind: str, text: str, after: float, reason: str) -> Question | None:
+    before = float(row.weights.max())
+    if abs(after - before) < 0.005:
+        return None  # too little to tell
+    word = "larger" if after > before else "smaller"
+    return Question(
+        kind, text, word, f"{reason}: {before:.2f} becomes {after:.2f}.", choices=("larger", "smaller", "the same")
+    )
+
+
+def _seen(row: Row) -> Question | None:
+    if row.layer.mask is None:
+        return None
+    count, n = len(row.keys), row.layer.mask.shape[1]
+    reason = "itself and those before it" if row.trace.model.causal else "those that the mask leaves"
+    return Question(
+        "mask",
+        f"The text has {n} tokens. At how many of them may “{row.query}” look{_of(row)}?",
+        str(count),
+        f"At {count}: {reason}.",
+    )
+
+
+def _mixed(row: Row) -> Question | None:
+    if row.layer.values is None or row.layer.dropped_weights is not None or len(row.keys) > 5:
+        return None
+    values = row.layer.values[row.at, list(row.keys)].astype(np.float64)  # (n, d_v)
+    d = row.dice.randrange(values.shape[1])
+    w, v = np.round(row.weights, 2), np.round(values[:, d], 2)  # (n,), (n,)
+    terms = " + ".join(f"{x:.2f}×{f'({y:.2f})' if y < 0 else f'{y:.2f}'}" for x, y in zip(w, v, strict=True))
+    return Question(
+        "context",
+        f"What is number {d} of the context of “{row.query}”{_of(row)}, given its weights, and number {d} of each value?",
+        f"{float(w @ v):.6f}",
+        f"{terms} = {float(w @ v):.2f}.",
+        tuple(f"{name} {x:.2f} × {y:.2f}" for name, x, y in zip(row.names, w, v, strict=True)),
+        tolerance=0.0201,
+    )
+
+
+def _plain(row: Row) -> bool:
+    """Whether the weights follow from scores, scale and softmax alone."""
+    model = row.trace.model
+    return model.soft_cap is None and row.layer.bias is None and model.temperature in (None, 1.0)
+
+
+MAKERS: tuple[Callable[[Row], Question | None], ...] = (
+    _strongest, _softmax, _missing, _division, _unscaled, _warmer, _seen, _mixed,
+)  # fmt: skip

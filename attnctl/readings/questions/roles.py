@@ -1,0 +1,51 @@
+"""What each head of a model was measured to find, as its weights file says; and which of them a sentence asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attnctl.readings.traces.trace import ModelInfo
+from attnctl.tokens import Token
+
+LEAST = 0.6  # of its held-out sentences that a head must be right on to bear the relation's name
+
+PRONOUNS = frozenset(("it", "they", "he", "she", "him", "her", "them"))
+_OF_PRONOUNS = ("it →", "pronoun →")
+
+
+def told(figures: Mapping[str, Any]) -> str | None:
+    """`1.2 pronoun -> antecedent; …` of the figures in a weights file, the surest first; None where no head is sure.
+
+    Raises KeyError, TypeError, ValueError where they are no figures.
+    """
+    sure = sorted(
+        (row for row in figures.values() if float(row["held_out"]) >= LEAST), key=lambda row: -row["held_out"]
+    )
+    text = "; ".join(f"{int(row['layer'])}.{int(row['head'])} {row['relation']}" for row in sure)
+    return text.replace("→", "->") or None  # in JSON: text that is all ASCII is written far faster
+
+
+def roles(info: ModelInfo) -> dict[tuple[int, int], tuple[str, ...]]:
+    """(layer, head) → what it finds, the surest first."""
+    found: dict[tuple[int, int], tuple[str, ...]] = {}
+    for part in (info.finds or "").split("; "):
+        place, _, relation = part.partition(" ")
+        layer, _, head = place.partition(".")
+        if relation and layer.isdecimal() and head.isdecimal():
+            at = (int(layer), int(head))
+            found[at] = (*found.get(at, ()), relation.replace("->", "→"))
+    return found
+
+
+def of_pronoun(info: ModelInfo, tokens: Sequence[Token], query: int | None = None) -> tuple[int, int, int] | None:
+    """(layer, head, query) of the head that finds what a pronoun stands for; None where there is none of either.
+
+    The pronoun is the token at `query`, or where that is None the last one.
+    """
+    said = [at for at, token in enumerate(tokens) if at > 1 and query in (None, at) and token.text.lower() in PRONOUNS]
+    for start in _OF_PRONOUNS if said and tokens[said[-1]].text.lower() in ("it", "they") else _OF_PRONOUNS[::-1]:
+        for (layer, head), relations in roles(info).items():
+            if said and any(relation.startswith(start) for relation in relations):
+                return layer, head, said[-1]
+    return None

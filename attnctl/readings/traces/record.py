@@ -1,0 +1,89 @@
+"""The trace as a reading: every step of every chosen layer, kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from attnctl.errors import AttnctlError
+from attnctl.layer import LayerAttention, Run
+from attnctl.layer.stored import StoredLayer
+from attnctl.readings.traces.trace import LayerTrace, Trace
+from attnctl.readings.traces.trace_arrays import FIELD_ARRAYS
+
+
+class TraceReading:
+    """Everything that each layer knows, for some queries (None: all), as a Trace."""
+
+    def __init__(self, rows: Sequence[int] | None = None, predictions: bool = True) -> None:
+        self.rows = None if rows is None else tuple(rows)
+        self.predicts = predictions
+        self._layers: list[LayerTrace] = []
+
+    def take(self, layer: LayerAttention) -> None:
+        """Keep one layer. Raises AttnctlError where its numbers overflow float32."""
+        self._layers.append(layer_trace(layer, self.rows))
+
+    def value(self, run: Run) -> Trace:
+        """The trace; of a checkpoint's, it is noted where the attention is parked."""
+        trace = Trace(
+            text=run.text,
+            tokens=run.tokens,
+            model=run.known_model,
+            layers=tuple(sorted(self._layers, key=lambda layer: layer.layer)),
+            embeddings=run.embeddings,
+            key_tokens=run.key_tokens,
+            predictions=run.predictions,
+            notes=run.notes,
+            measure=run.measure,
+        )
+        if trace.model.kind != "checkpoint":
+            return trace
+        from attnctl.readings.measures import sink
+
+        parked = sink(trace)
+        noted = parked is None or any(note.startswith("Of the attention of") for note in trace.notes)
+        return trace if noted else replace(trace, notes=(*trace.notes, str(parked)))
+
+
+def layer_trace(layer: LayerAttention, rows: Sequence[int] | None = None) -> LayerTrace:
+    """Everything that a layer knows, for some queries (None: all). Raises AttnctlError for scores that are not finite."""
+    known = layer.arrays(rows)
+    for name in ("scores", "scaled_scores", "weights"):
+        if name in known and not np.isfinite(known[name]).all():
+            what = name.replace("_", " ")
+            raise AttnctlError(
+                f"the {what} of layer {layer.layer} are too large for float32: see the scale and temperature"
+            )
+    held = layer.held if isinstance(layer, StoredLayer) and rows is None else rows
+    return LayerTrace(
+        layer=layer.layer,
+        heads=layer.heads,
+        kv_heads=layer.kv_heads,
+        rows=None if held is None else tuple(held),
+        parameters=layer.parameters,
+        **known,
+    )
+
+
+def stored_layer(layer: LayerTrace) -> StoredLayer:
+    """The layer of a trace, to be read. Raises AttnctlError where it holds no weights."""
+    if layer.weights is None:
+        raise AttnctlError(f"layer {layer.layer} of this trace holds no weights: write it without narrowing its steps")
+    names = [array.name for array in FIELD_ARRAYS]
+    known: dict[str, Any] = {name: array for name in names if (array := getattr(layer, name)) is not None}
+    del known["weights"]
+    known.pop("mask", None)
+    return StoredLayer(
+        layer.layer,
+        layer.heads,
+        layer.weights,
+        mask=layer.mask,
+        held=layer.rows,
+        known=known,
+        matrices=layer.parameters,
+        key_heads=layer.kv_heads,
+    )

@@ -1,0 +1,168 @@
+"""A trace: one text through one model, every intermediate kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnctl.errors import AttnctlError
+from attnctl.named_function import call_named
+from attnctl.readings.traces.trace_arrays import LAYER_TRACE_ARRAYS, TraceArray
+from attnctl.text import spoken
+from attnctl.tokens import Token
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from attnctl.arrays import Bools, Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A word the model expects at a position, and how probable it finds it (0 to 1)."""
+
+    position: int
+    text: str
+    id: int
+    probability: float
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What the numbers come from. None: not known to this source (a bare matrix has no d_model)."""
+
+    name: str
+    kind: str  # demo, random, dot, weights, checkpoint, matrix
+    d_model: int | None = None
+    d_k: int | None = None
+    d_v: int | None = None
+    n_heads: int | None = None
+    n_kv_heads: int | None = None
+    n_layers: int | None = None
+    causal: bool | None = None
+    scale: float | None = None
+    soft_cap: float | None = None
+    window: int | None = None
+    temperature: float | None = None
+    dropout: float | None = None
+    positions: str | None = None  # learned, sinusoidal
+    rope_theta: float | None = None
+    rope_pairs: str | None = None  # half, interleaved
+    finds: str | None = (
+        None  # what its heads were measured to find: "1.2 pronoun -> antecedent; …", layer.head before each
+    )
+    seed: int | None = None
+    dtype: str = "float32"
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, eq=False)
+class LayerTrace:
+    """One layer's attention. `heads` and `rows` say which heads and queries the arrays hold; None is absent.
+
+    Keys and values stand once per query head, as that head reads them, also where heads share them.
+    """
+
+    layer: int
+    heads: tuple[int, ...]
+    kv_heads: tuple[int, ...]
+    weights: Floats | None = None  # (heads, rows, n_k)
+    rows: tuple[int, ...] | None = None  # None: every query
+    input: Floats | None = None  # (n, d_model), the embeddings for layer 0, the residual stream after it
+    queries_before_rope: Floats | None = None  # (heads, rows, d_k)
+    keys_before_rope: Floats | None = None  # (heads, n_k, d_k)
+    rope_angles: Floats | None = None  # (n, d_k / 2), radians
+    queries: Floats | None = None  # (heads, rows, d_k)
+    keys: Floats | None = None  # (heads, n_k, d_k)
+    values: Floats | None = None  # (heads, n_k, d_v)
+    scores: Floats | None = None  # (heads, rows, n_k)
+    bias: Floats | None = None  # (heads, rows, n_k)
+    scaled_scores: Floats | None = None  # (heads, rows, n_k)
+    mask: Bools | None = None  # (rows, n_k)
+    dropped_weights: Floats | None = None  # (heads, rows, n_k), after dropout
+    context: Floats | None = None  # (heads, rows, d_v)
+    output: Floats | None = None  # (n, d_model)
+    residual: Floats | None = None  # (n, d_model), input + output
+    parameters: Mapping[str, Floats] = field(default_factory=dict)  # W_Q (heads, d_model, d_k), …, W_O
+
+    def arrays(self) -> Iterator[tuple[TraceArray, Floats | Bools]]:
+        """The arrays that this layer has, parameters too, in the order of TRACE_ARRAYS."""
+        for array in LAYER_TRACE_ARRAYS:
+            there = self.parameters.get(array.name) if array.parameter else getattr(self, array.name)
+            if there is not None:
+                yield array, there
+
+    def __repr__(self) -> str:
+        arrays = ", ".join(f"{array.name} {there.shape}" for array, there in self.arrays())
+        rows = "" if self.rows is None else f", queries {spoken(self.rows)}"
+        return f"layer {self.layer}, heads {spoken(self.heads)}{rows}: {arrays or 'nothing kept'}"
+
+    def position_of(self, head: int) -> int:
+        """Where `head` stands in this layer's arrays. Raises AttnctlError where it was not kept."""
+        if head not in self.heads:
+            raise AttnctlError(f"head {head} of layer {self.layer} is not in this trace: it holds {spoken(self.heads)}")
+        return self.heads.index(head)
+
+    def row_of(self, query: int) -> int:
+        """Where query token `query` stands in the arrays' rows. Raises AttnctlError where it was not kept."""
+        if self.rows is None:
+            return query
+        if query not in self.rows:
+            raise AttnctlError(f"query {query} is not in this trace: it holds {spoken(self.rows)}")
+        return self.rows.index(query)
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """All of one text through one model: tokens, embeddings, and each layer's queries to context."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    model: ModelInfo
+    layers: tuple[LayerTrace, ...]
+    embeddings: Floats | None = None  # (n, d_model)
+    key_tokens: tuple[Token, ...] | None = None  # where the keys are another text's tokens (cross attention)
+    predictions: tuple[Prediction, ...] = ()
+    measure: str | None = None  # what stands in place of the weights: value-norm, rollout
+    notes: tuple[str, ...] = ()  # what a reader must know about these numbers, in sentences
+    id: str | int | None = None  # the text's own name, in a batch
+
+    def __repr__(self) -> str:
+        text = self.text if len(self.text) <= 60 else f"{self.text[:59]}…"
+        layers = [f"  {layer!r}" for layer in self.layers[:4]]
+        more = [f"  … {len(self.layers) - 4} more layers"] if len(self.layers) > 4 else []
+        return "\n".join([f"Trace of {text!r} by {self.model.name}: {len(self.tokens)} tokens", *layers, *more])
+
+    @property
+    def keys_of(self) -> tuple[Token, ...]:
+        """The tokens of the key axis: the same tokens, but for cross attention."""
+        return self.tokens if self.key_tokens is None else self.key_tokens
+
+    def layer(self, index: int) -> LayerTrace:
+        """The trace of layer `index`. Raises AttnctlError where it was not kept."""
+        for layer in self.layers:
+            if layer.layer == index:
+                return layer
+        kept = spoken(layer.layer for layer in self.layers)
+        raise AttnctlError(f"layer {index} is not in this trace: it holds {kept}")
+
+    def to_json(self) -> str:
+        """This trace as one line of JSON (schema `attnctl.trace/1`). Raises AttnctlError where a number is not finite."""
+        line: bytes = call_named("attnctl.formats.documents.trace_json:trace_to_json", self)
+        return line.decode()
+
+    def save(self, path: str | Path) -> None:
+        """Write to `path`, .json or .npz, whole or not at all; `attnctl.load` reads it back."""
+        call_named("attnctl.formats.storage:save", self, path)
+
+    def figure(self, **options: Any) -> Figure:
+        """A matplotlib Figure of the weights; options as of `attnctl.render.figure.heatmaps.heatmap.figure_of_trace`."""
+        figure: Figure = call_named("attnctl.render.figure.heatmaps.heatmap:figure_of_trace", self, **options)
+        return figure
+
+    def _repr_html_(self) -> str:
+        """The page of this trace, as a notebook shows it."""
+        page: str = call_named("attnctl.render.page.document:frame", self)
+        return page

@@ -1,0 +1,107 @@
+"""The sizes of a model's attention, as lines of text."""
+
+from __future__ import annotations
+
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from attnctl.render.terminal.tables import Column, fitting_columns, table_lines
+
+if TYPE_CHECKING:
+    from attnctl.models.huggingface.files.sizes import Sizes
+
+UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB", "ZB")
+
+
+def bytes_said(count: float) -> str:
+    """A number of bytes as people say it: 4.5 PB."""
+    unit = 0
+    while count >= 999.5 and unit < len(UNITS) - 1:
+        count, unit = count / 1000, unit + 1
+    return f"{count:.0f} {UNITS[unit]}" if unit == 0 or count >= 99.5 else f"{count:.2g} {UNITS[unit]}"
+
+
+def counted(count: float) -> str:
+    """A number of parameters as people say it: 7.1 M."""
+    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= size:
+            return f"{count / size:.3g} {letter}"
+    return f"{count:.0f}"
+
+
+def size_lines(sizes: Sizes, tokens: int, wide: int = 80) -> list[str]:
+    """What `sizes` says, at a text of `tokens` tokens; 32 bits a number unless said.
+
+    What explains is wrapped to `wide` columns, 80 at most; the table of parameters is as wide as its numbers.
+    """
+    wide = min(wide, 80)
+    shared = f", sharing {sizes.kv_heads} key/value heads" if sizes.kv_heads != sizes.heads else ""
+    encoding, decoding = sizes.layers - 2 * sizes.cached_layers, sizes.cached_layers
+    twice = f": {encoding} that read, {decoding} that write, attending twice" if 0 < decoding < sizes.layers else ""
+    facts = {
+        "architecture": sizes.architecture,
+        "layers": f"{sizes.layers}{twice}",
+        "heads": f"{sizes.heads} a layer{shared}",
+        "d_model": f"{sizes.d_model:,}",
+        "d_k": f"{sizes.d_k:,}" if sizes.d_k == sizes.d_v else f"{sizes.d_k:,}, d_v {sizes.d_v:,}",
+        "vocabulary": None if sizes.vocabulary is None else f"{sizes.vocabulary:,} tokens",
+        "window": None if sizes.window is None else f"{sizes.window:,} tokens, in the layers that have one",
+        "context": None if sizes.context is None else f"{sizes.context:,} tokens",
+    }
+    told = [line for name, value in facts.items() if value is not None for line in _beside(f"{name:14}", value, wide)]
+    return [sizes.name, *told, "", *_parameters(sizes, wide), "", *_memory(sizes, tokens, wide)]
+
+
+def _beside(name: str, said: str, wide: int) -> list[str]:
+    """A name and what is said of it, in lines of `wide` columns that start below each other."""
+    indent = " " * (2 + len(name))
+    parts = wrap(said, max(24, wide - len(indent)), break_long_words=False, break_on_hyphens=False)
+    return [f"{'  ' + name if at == 0 else indent}{part}" for at, part in enumerate(parts)]
+
+
+def _parameters(sizes: Sizes, wide: int) -> list[str]:
+    parts = sizes.per_head(), sizes.per_layer(), sizes.in_all()
+    rows = [(name, *(f"{part[name]:,}" for part in parts), counted(parts[2][name])) for name in parts[0]]
+    layer, whole = (sum(part.values()) for part in parts[1:])
+    rows.append(("together", "", f"{layer:,}", f"{whole:,}", counted(whole)))
+    if (embedding := sizes.embedding()) is not None:
+        product = f"{sizes.vocabulary:,} × {sizes.d_model:,}"
+        rows.append(("embedding", "", product, f"{embedding:,}", counted(embedding)))
+    names, heads, layers, every, short = zip(*rows, strict=True)
+    columns = [
+        Column("parameters", names, left=True),
+        Column("a head", heads, rank=1),
+        Column("a layer", layers, rank=2),
+        Column("in all", every),
+        Column("", short, left=True),
+    ]
+    told = [f"  {line.plain}" for line in table_lines(fitting_columns(columns, wide - 2))]
+    if sizes.latent is not None:
+        note = "(W_Q, W_K and W_V are stored as products of narrower matrices; these are their sizes multiplied out)"
+        told.extend(_beside("", note, wide))
+    return told
+
+
+def _memory(sizes: Sizes, n: int, wide: int) -> list[str]:
+    pair = sizes.in_all()["W_Q"] + sizes.in_all()["W_K"]
+    beyond = sizes.context is not None and n > sizes.context
+    spared = f"a matrix for every two tokens, which queries and keys spare us: W_Q and W_K take {bytes_said(4 * pair)}"
+    told = [
+        f"  at {n:,} tokens, 32 bits a number",
+        *([f"  (longer than its context, only {sizes.context:,} tokens)"] if beyond else []),
+        f"  {'one n × n':14}{bytes_said(sizes.grid(n)):>9}",
+        f"  {'all of them':14}{bytes_said(sizes.grids(n)):>9}   {sizes.layers} layers × {sizes.heads} heads",
+        *_beside(f"{'n × n × d × d':14}{bytes_said(sizes.unfactored(n)):>9}   ", spared, wide),
+    ]
+    if not sizes.cached_layers:
+        return told
+    kept = f"{sizes.kv_heads} heads × ({sizes.d_k} + {sizes.d_v})"
+    if sizes.latent is not None:
+        kept = f"{sizes.latent} numbers, keys and values compressed"
+    once = sizes.cache_per_token()
+    return [
+        *told,
+        "  KV cache, 16 bits a number",
+        *_beside(f"{'one token':14}{bytes_said(once):>9}   ", f"{sizes.cached_layers} layers × {kept}", wide),
+        f"  {f'{n:,} tokens':14}{bytes_said(sizes.cache(n)):>9}",
+    ]

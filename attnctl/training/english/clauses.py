@@ -1,0 +1,304 @@
+"""Whole clauses: who does what, to whom, where; what something is; questions, passives, orders, what is said and wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from attnctl.training.english import classes, phrases
+from attnctl.training.english.lexicon import HABITS, Verb, lexicon
+from attnctl.training.english.phrases import (  # fmt: skip
+    ADJECTIVE,
+    ANYONE,
+    DEGREES,
+    OBJECT_VERB,
+    PAST_OTHERS,
+    PREPOSITION,
+    VERB_SUBJECT,
+    Agent,
+    Draw,
+    Sentence,
+    be,
+    finite,
+    name,
+    noun_phrase,
+    place_phrase,
+    said_again,
+    subject,
+    third,
+    verb_for,
+    verb_group,
+    with_clause,
+)
+from attnctl.training.english.tables import words_of
+
+
+def transitive(
+    d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any", *, after: bool = True
+) -> list[Agent]:
+    """Someone does something to something. → those it speaks of."""
+    who = subject(d, s, things=0.06) if agent is None else agent
+    verb = verb_for(d, who, "t")
+    at = verb_group(d, s, verb, who, tense)
+    what = thing_done_to(d, s, verb, who, at)
+    if after and d.chance(0.3):
+        place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), at)
+    elif after and d.chance(0.12):
+        with_clause(d, s, what)
+    return [who, what]
+
+
+def thing_done_to(d: Draw, s: Sentence, verb: Verb, who: Agent, at: int) -> Agent:
+    """The object of a verb at `at`: a thing that goes with it, someone, or the subject itself."""
+    person = "p" in verb.frames
+    kind = d.random()
+    if who.word not in ANYONE and who.gender != "x" and kind < 0.05 and person:
+        said_again(s, who, 3)
+        return who
+    if person and kind < 0.3:
+        what = name(d, s) if d.chance(0.6) else noun_phrase(d, s, d.early(lexicon().nouns["person"]))
+    else:
+        mine = who if d.chance(0.22) and who.word not in ANYONE and who.gender != "x" else None
+        what = noun_phrase(d, s, d.early(classes.objects_of(verb)), owner=mine)
+    s.link(OBJECT_VERB, what.head, at)
+    s.facts.append((who.word, verb.forms[0], what.word))
+    return what
+
+
+def intransitive(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any") -> list[Agent]:
+    """Someone or something does something, often somewhere."""
+    who = subject(d, s) if agent is None else agent
+    verb = verb_for(d, who, "i")
+    at = verb_group(d, s, verb, who, tense)
+    if d.chance(0.6):
+        where = place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), at)
+        return [who, where] if where.group != "place" else [who]
+    if d.chance(0.4):
+        s.add(d.early(lexicon().adverbs))
+    return [who]
+
+
+def copular(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any") -> list[Agent]:
+    """Something is hot, is a thing, is somewhere."""
+    who = subject(d, s, things=0.4, clauses=0.5) if agent is None else agent
+    if d.chance(0.12) or tense == "future":
+        s.add(d.one(["will", "can", "must", "may", "might", "should"] if tense != "future" else ["will"]))
+        at = s.add("be")
+    elif d.chance(0.15):
+        at = s.add(
+            d.one(["looked", "seemed", "felt", "became", "remained"])
+            if d.chance(0.5)
+            else "looks"
+            if third(who)
+            else "look"
+        )
+    else:
+        form = be(who, d.chance(0.45))
+        short = s.words[-1] in phrases.CLITIC_OF and form in phrases.CLITICS_OF_BE and d.chance(0.3)
+        at = s.add(phrases.CLITICS_OF_BE[form] if short else form)
+        if d.chance(0.1):
+            s.add("not")
+    s.link(PAST_OTHERS if who.far else VERB_SUBJECT, at, who.head)
+    kind = d.random()
+    if kind < 0.72:
+        if d.chance(0.2):
+            s.add(d.one(DEGREES))
+        s.link(ADJECTIVE, s.add(d.one(classes.qualities("person" if who.group == "anyone" else who.group))), who.head)
+        if d.chance(0.12):
+            s.add("and")
+            s.link(
+                ADJECTIVE, s.add(d.one(classes.qualities("person" if who.group == "anyone" else who.group))), who.head
+            )
+        elif d.chance(0.1):
+            compared(d, s)
+    elif kind < 0.86:
+        group = who.group if who.group in lexicon().nouns else "person"
+        noun_phrase(
+            d,
+            s,
+            d.early(lexicon().nouns[group]),
+            plural=who.plural,
+            determiner="the" if who.plural else "a",
+            adjectives=0.5,
+        )
+    else:
+        place_phrase(d, s, d.one(["in", "on", "at", "near", "behind", "under", "from", "with"]), at)
+    return [who]
+
+
+def compared(d: Draw, s: Sentence) -> None:
+    """Than …: what it is compared with."""
+    s.words.pop()
+    s.links.pop()
+    degrees = [row for row in lexicon().adjectives if len(row) == 3]
+    s.add(d.one(degrees)[1], "than")
+    noun_phrase(d, s, d.early(lexicon().nouns[d.one(sorted(lexicon().nouns))]), adjectives=0.1)
+
+
+def passive(d: Draw, s: Sentence, tense: str = "any") -> list[Agent]:
+    """Something is done, often by someone."""
+    verb = (
+        d.one(classes.verbs_by("t", None))
+        if d.chance(0.5)
+        else verb_for(d, Agent(0, "", "person", habit=int(d.random() * HABITS)), "t")
+    )
+    what = noun_phrase(d, s, d.early(classes.objects_of(verb)))
+    if d.chance(0.2):
+        what = with_clause(d, s, what)
+    if tense == "future" or d.chance(0.15):
+        s.add("will", "be")
+    else:
+        s.add(be(what, d.chance(0.6)))
+    at = s.add(verb.forms[4])
+    s.settled.add(at)
+    s.link(PAST_OTHERS if what.far else VERB_SUBJECT, at, what.head)
+    if d.chance(0.6):
+        by = s.add("by")
+        s.link(PREPOSITION, by, at)
+        return [what, name(d, s) if d.chance(0.4) else noun_phrase(d, s, d.early(lexicon().nouns["person"]))]
+    if d.chance(0.5):
+        place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), at)
+    return [what]
+
+
+def giving(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any") -> list[Agent]:
+    """Someone gives someone something, puts something somewhere."""
+    who = subject(d, s, things=0.02) if agent is None else agent
+    by = lexicon().by_verb
+    if d.chance(0.45):
+        verb = by[d.one([v for v in ("put", "place", "leave", "hang", "throw", "push", "hide", "keep") if v in by])]
+        at = verb_group(d, s, verb, who, tense)
+        group = d.one(["text", "tool", "clothes", "toy", "food", "container"])
+        what = noun_phrase(d, s, d.early(lexicon().nouns[group]))
+        s.link(OBJECT_VERB, what.head, at)
+        place_phrase(d, s, d.one(["on", "on", "in", "into", "under", "behind"]), at)
+        return [who, what]
+    verb = by[
+        d.one(
+            [v for v in ("give", "show", "send", "tell", "offer", "bring", "sell", "lend", "hand", "teach") if v in by]
+        )
+    ]
+    at = verb_group(d, s, verb, who, tense)
+    objects = classes.objects_of(verb)
+    if d.chance(0.5):
+        whom = name(d, s) if d.chance(0.6) else noun_phrase(d, s, d.early(lexicon().nouns["person"]))
+        what = noun_phrase(d, s, d.early(objects))
+        s.link(OBJECT_VERB, whom.head, at)
+    else:
+        what = noun_phrase(d, s, d.early(objects))
+        s.link(PREPOSITION, s.add("to"), at)
+        whom = name(d, s) if d.chance(0.6) else noun_phrase(d, s, d.early(lexicon().nouns["person"]))
+    s.link(OBJECT_VERB, what.head, at)
+    s.facts.append((who.word, verb.forms[0], what.word))
+    return [who, whom]
+
+
+SAYING = words_of("saying")
+
+
+def saying(d: Draw, s: Sentence, tense: str = "any") -> list[Agent]:
+    """Someone says or thinks that …"""
+    who = subject(d, s, things=0, clauses=0.12)
+    by = lexicon().by_verb
+    finite(d, s, by[d.one([v for v in SAYING if v in by])], who)
+    if d.chance(0.6):
+        s.add("that")
+    own = said_again(s, who) if d.chance(0.3) and who.word not in ANYONE else None
+    simple(d, s, own)
+    return [who]
+
+
+def wanting(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any") -> list[Agent]:
+    """Someone wants to do something."""
+    who = subject(d, s, things=0) if agent is None else agent
+    by = lexicon().by_verb
+    verb_group(
+        d,
+        s,
+        by[d.one([v for v in ("want", "try", "like", "need", "hope", "learn", "decide", "love") if v in by])],
+        who,
+        tense,
+    )
+    verb = verb_for(d, who, "t" if d.chance(0.7) else "i")
+    at = s.add("to", verb.forms[0])
+    s.settled.add(at)
+    if "t" in verb.frames:
+        thing_done_to(d, s, verb, who, at)
+    return [who]
+
+
+def question(d: Draw, s: Sentence) -> list[Agent]:
+    """Does Emma like tea? Who ate the cake? Where does Paul live?"""
+    kind = d.random()
+    lex = lexicon()
+    if kind < 0.25:
+        word = s.add(d.one(["who", "who", "what"]))
+        who = Agent(word, "who", "person", "x", habit=int(d.random() * HABITS))
+        transitive(d, s, who, after=False)
+        return []
+    if kind < 0.5:
+        s.add(d.one(["where", "when", "why", "how", "what"]))
+    if d.chance(0.2):
+        at = s.add(d.one(["is", "was"]))
+        who = noun_phrase(d, s, d.early(lex.nouns[d.one(sorted(lex.nouns))]), plural=False)
+        s.link(VERB_SUBJECT, at, who.head)
+        s.link(ADJECTIVE, s.add(d.one(classes.qualities("person" if who.group == "anyone" else who.group))), who.head)
+        return [who]
+    helper = s.add("does")
+    who = subject(d, s, things=0.1, clauses=0.08)
+    verb = verb_for(d, who, "t" if kind > 0.5 else "i")
+    base = d.one(["do", "did", "will", "can", "should", "would"]) if d.chance(0.6) else "do"
+    s.words[helper] = "does" if base == "do" and third(who) else base
+    at = s.add(verb.forms[0])
+    s.settled.add(at)
+    s.link(PAST_OTHERS if who.far else VERB_SUBJECT, at, who.head)
+    if "t" in verb.frames and kind > 0.5:
+        thing_done_to(d, s, verb, who, at)
+    return [who]
+
+
+def order(d: Draw, s: Sentence) -> list[Agent]:
+    """Please close the window. Don't touch it."""
+    s.add(*d.one([[], ["please"], ["do", "not"], ["don't"], ["never"], ["let's"]]))
+    verb = d.one(classes.verbs_by("t", None))
+    at = s.add(verb.forms[0])
+    what = noun_phrase(d, s, d.early(classes.objects_of(verb)))
+    s.link(OBJECT_VERB, what.head, at)
+    if d.chance(0.3):
+        place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), at)
+    return []
+
+
+def there_is(d: Draw, s: Sentence) -> list[Agent]:
+    """There are three ducks on the pond."""
+    s.add("there")
+    at = s.add("is")
+    lex = lexicon()
+    noun = d.early(
+        lex.nouns[d.one(["animal", "person", "plant", "vehicle", "thing", "container", "food", "device", "building"])]
+    )
+    what = noun_phrase(d, s, noun, determiner=None)
+    s.words[at] = be(what, d.chance(0.45))
+    s.link(VERB_SUBJECT, at, what.head)
+    place_phrase(d, s, d.one(["in", "on", "under", "behind", "near"]), at)
+    return [what]
+
+
+SIMPLE: tuple[tuple[Callable[..., list[Agent]], float], ...] = (
+    (transitive, 0.46), (intransitive, 0.24), (copular, 0.18), (giving, 0.07), (wanting, 0.05),
+)  # fmt: skip
+
+
+def simple(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any") -> list[Agent]:
+    """A main clause."""
+    draw = d.random()
+    for clause, share in SIMPLE:
+        draw -= share
+        if draw < 0:
+            return clause(d, s, agent, tense)
+    return transitive(d, s, agent, tense)
+
+
+def later(agent: Agent) -> Agent:
+    """The agent when it is spoken of in another clause."""
+    return replace(agent, far=False)

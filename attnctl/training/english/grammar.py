@@ -1,0 +1,267 @@
+"""A grammar of English sentences in which a word depends on words far away.
+
+What a head learns is what the words make worth knowing: attention goes where the information is. So what someone does
+depends on who they are, an object on its verb, a preposition on what it belongs to, an adjective on its noun; and where a
+pronoun stands, the word that it stands for is to be found again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from attnctl.training.english import clauses
+from attnctl.training.english.lexicon import HABITS, lexicon, number_of
+from attnctl.training.english.meaning import by_meaning
+from attnctl.training.english.patterns import bracketed, ended, quoted, repeated
+from attnctl.training.english.phrases import (  # fmt: skip
+    ANYONE,
+    OBJECT_VERB,
+    Agent,
+    Draw,
+    Fact,
+    Sentence,
+    finite,
+    name,
+    noun_phrase,
+    said_again,
+    subject,
+    verb_for,
+    verb_group,
+)
+from attnctl.training.english.tables import words_of
+from attnctl.training.marked import content, kept_out
+
+LONGEST = 40  # words of a sentence
+HELD_OUT = ("Alice", "eat", "pizza")
+
+
+def held_out(fact: Fact) -> bool:
+    """Whether this combination of subject, verb and object is kept out of training: one in eight, and the famous one."""
+    return fact == HELD_OUT or number_of(" ".join(fact), "held", 8) == 0
+
+
+def sentences(count: int, seed: int, *, held: bool = False, causal: bool = False) -> list[Sentence]:
+    """`count` sentences, the same for the same seed; `held`: every fact of theirs is one that training never meets.
+
+    `causal`: in the proportions for a model that sees what came before alone.
+    """
+    d = Draw(seed)
+
+    def wanted(facts: Sequence[Fact]) -> bool:
+        return all(map(held_out, facts)) if held else not any(map(held_out, facts))
+
+    return [_sentence(d, wanted, KINDS_CAUSAL if causal else KINDS) for _ in range(count)]
+
+
+def _sentence(d: Draw, wanted: Callable[[Sequence[Fact]], bool], kinds: Kinds) -> Sentence:
+    """One sentence whose facts are wanted. Its kind is drawn first, so that wanting changes no proportions."""
+    draw = d.random()
+    for make, share in kinds:  # noqa: B007 - the one at which it stops
+        draw -= share
+        if draw < 0:
+            break
+    while True:
+        s = Sentence()
+        make(d, s)
+        if 1 < len(s.words) <= LONGEST and wanted(s.facts) and content(s.words) not in kept_out():
+            return s
+
+
+OPENINGS = {
+    "any": [
+        "today",
+        "in the morning",
+        "on monday",
+        "after lunch",
+        "at night",
+        "now and then",
+        "every day",
+        "on sunday",
+        "in may",
+    ],
+    "past": ["yesterday", "last week", "long ago", "last year", "one day", "in june"],
+    "future": ["tomorrow", "next week", "soon", "next year"],
+}
+INTERJECTIONS = words_of("interjections")
+
+
+def plain(d: Draw, s: Sentence) -> None:
+    """A main clause, with an opening now and then."""
+    tense = opened(d, s)
+    clauses.simple(d, s, tense=tense)
+    ended(d, s)
+
+
+def opened(d: Draw, s: Sentence) -> str:
+    """Begin with a time, an adverb or a word of surprise, or with nothing. → the tense that it asks for."""
+    kind = d.random()
+    tense = "any"
+    if kind < 0.16:
+        tense = d.one(["any", "any", "past", "future"])
+        s.add(*d.one(OPENINGS[tense]).split())
+        if d.chance(0.4):
+            s.add(",")
+    elif kind < 0.2:
+        s.add(d.early(lexicon().adverbs), ",")
+    elif kind < 0.23:
+        s.add(d.one(INTERJECTIONS) if d.chance(0.5) else d.one(lexicon().other), ",")
+    return tense if tense == "future" else "any"
+
+
+def passive(d: Draw, s: Sentence) -> None:
+    """Something is done."""
+    clauses.passive(d, s, opened(d, s))
+    ended(d, s)
+
+
+def asked(d: Draw, s: Sentence) -> None:
+    """A question."""
+    clauses.question(d, s)
+    ended(d, s, "?")
+
+
+def ordered(d: Draw, s: Sentence) -> None:
+    """An order or a request."""
+    clauses.order(d, s)
+    ended(d, s)
+
+
+def there(d: Draw, s: Sentence) -> None:
+    """There is something somewhere."""
+    clauses.there_is(d, s)
+    ended(d, s)
+
+
+def said(d: Draw, s: Sentence) -> None:
+    """Someone says or thinks something."""
+    clauses.saying(d, s)
+    ended(d, s)
+
+
+JOINTS = words_of("joints")
+
+
+def joined(d: Draw, s: Sentence) -> None:
+    """Two clauses; the second speaks of someone or something in the first."""
+    front = d.chance(0.2)
+    if front:
+        s.add(d.one(["when", "if", "because", "although", "before", "after", "while", "since"]))
+    told = clauses.simple(d, s)
+    s.add(*([","] if front else [","] * d.chance(0.3) + [d.one(JOINTS)]))
+    known = [
+        agent for agent in told if agent.word not in ANYONE and agent.person == 3 and agent.word != agent.pronoun(0)
+    ]
+    if known and d.chance(0.75):
+        who = d.one(known)
+        alone = all(agent.pronoun(0) != who.pronoun(0) for agent in known if agent is not who)
+        again = said_again(s, who, meant=alone and len(known) > 1)
+        clauses.simple(d, s, again)
+    else:
+        clauses.simple(d, s)
+    ended(d, s)
+
+
+REASONS = words_of("reasons")
+
+
+def two_people(d: Draw, s: Sentence) -> None:
+    """Mary thanked Tom because he likes tea: one of each gender, so that the pronoun tells who is meant."""
+    opened(d, s)
+    sex = d.one("mf")
+
+    def person(gender: str) -> Agent:
+        lex = lexicon()
+        if d.chance(0.66):
+            head = d.early(lex.names[gender])
+            return Agent(s.add(head), head, "person", gender, habit=number_of(head, "habit", HABITS))
+        nouns = [noun for noun in lex.nouns["person"] if noun.gender == gender]
+        return noun_phrase(
+            d, s, d.one(nouns), plural=False, determiner=d.one(["the", "the", "my", "a"]), adjectives=0.1
+        )
+
+    front = d.chance(0.12)
+    if front:
+        s.add(d.one(["when", "after", "before", "because"]))
+    first = person(sex)
+    verb = verb_for(d, first, "p")
+    at = verb_group(d, s, verb, first) if d.chance(0.4) else finite(d, s, verb, first)
+    second = person("f" if sex == "m" else "m")
+    s.link(OBJECT_VERB, second.head, at)
+    s.facts.append((first.word, verb.forms[0], second.word))
+    s.add("," if front else d.one(REASONS))
+    who = first if d.chance(0.5) else second
+    kind = d.random()
+    if kind < 0.85:
+        clauses.simple(d, s, said_again(s, who, meant=True))
+    else:  # … saw her, … loves his dog
+        doer = name(d, s) if kind < 0.93 else noun_phrase(d, s, d.early(lexicon().nouns["animal"]), determiner="the")
+        verb = verb_for(d, doer, "t")
+        at = finite(d, s, verb, doer)
+        it = said_again(s, who, 1, meant=doer.group == "animal")
+        s.link(OBJECT_VERB, it.head, at)
+    ended(d, s)
+
+
+def meant(d: Draw, s: Sentence) -> None:
+    """What "it" is, only the meaning tells."""
+    by_meaning(d, s)
+    ended(d, s)
+
+
+def listed(d: Draw, s: Sentence) -> None:
+    """Alice, Bob and Tom …; bread, milk and eggs."""
+    lex = lexicon()
+    if d.chance(0.5):
+        names = [d.early(lex.names[d.one("fm")]) for _ in range(d.one([2, 2, 3]))]
+        s.add(*" , ".join(names[:-1]).split())
+        last = s.add("and", names[-1])
+        agent = Agent(last, names[-1], "person", "x", plural=True, habit=number_of(names[-1], "habit", HABITS))
+        clauses.simple(d, s, agent)
+        s.links = [link for link in s.links if link.key != last]  # there is no one noun to look at
+    else:
+        told = clauses.transitive(d, s, after=False)
+        group = told[-1].group if told[-1].group in lex.nouns else "thing"
+        for _ in range(d.one([1, 1, 2])):
+            s.add(",")
+            noun_phrase(d, s, d.early(lex.nouns[group]))
+        s.add("and")
+        noun_phrase(d, s, d.early(lex.nouns[group]))
+    ended(d, s)
+
+
+def answered(d: Draw, s: Sentence) -> None:
+    """Tom slept and Mary sang . Who sang ? Mary: the same is said, asked and answered."""
+    told: list[tuple[Agent, list[str], str]] = []
+    for at in range(2 + d.chance(0.3)):
+        if at:
+            s.add(d.one(["and", "and", ",", "but", "."]))
+        who = subject(d, s, things=0.1, clauses=0.15)
+        verb = verb_for(d, who, d.one("tti"))
+        place = finite(d, s, verb, who)
+        rest: list[str] = []
+        if "t" in verb.frames and d.chance(0.7):
+            what = clauses.thing_done_to(d, s, verb, who, place)
+            rest = s.words[place + 1 :]
+            if what is who:
+                rest = []
+        told.append((who, rest, s.words[place]))
+    s.add(".")
+    who, rest, word = d.one(told)
+    if who.person != 3 or who.word == who.pronoun(0) or who.word in ANYONE:
+        return
+    if rest and d.chance(0.4):  # … what did Mary eat? the pizza
+        s.add("what", "did", who.word, word, "?", rest[-1])
+    else:
+        s.add("who", word, *(rest if d.chance(0.5) else []), "?", who.word)
+
+
+Kinds = tuple[tuple[Callable[[Draw, Sentence], None], float], ...]
+KINDS: Kinds = (
+    (plain, 0.2), (joined, 0.1), (two_people, 0.12), (meant, 0.25), (passive, 0.04), (asked, 0.04), (ordered, 0.03),
+    (there, 0.02), (said, 0.04), (listed, 0.015), (bracketed, 0.06), (quoted, 0.02), (answered, 0.05), (repeated, 1.0),
+)  # fmt: skip
+# a model that reads from left to right cannot know what "it" is before it is told, but can go on with what was said
+KINDS_CAUSAL: Kinds = (
+    (plain, 0.22), (joined, 0.12), (two_people, 0.16), (meant, 0.04), (passive, 0.04), (asked, 0.04), (ordered, 0.03),
+    (there, 0.02), (said, 0.04), (listed, 0.015), (bracketed, 0.06), (quoted, 0.02), (answered, 0.05), (repeated, 1.0),
+)  # fmt: skip

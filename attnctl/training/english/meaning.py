@@ -1,0 +1,171 @@
+"""Sentences in which only their meaning tells what "it" is: the cat sat on the mat because it is warm, or hungry."""
+
+from __future__ import annotations
+
+from attnctl.training.english import classes
+from attnctl.training.english.lexicon import Noun, lexicon
+from attnctl.training.english.phrases import (  # fmt: skip
+    MEANING,
+    OBJECT_VERB,
+    PREPOSITION,
+    VERB_SUBJECT,
+    Agent,
+    Draw,
+    Sentence,
+    be,
+    finite,
+    noun_phrase,
+    verb_group,
+)
+from attnctl.training.english.tables import words_of
+
+# who does what where: the subject's class, verbs, prepositions ("" for an object), the other's class
+SCENES = [
+    ("animal", "sit lie sleep rest stand stay wait jump play", "on", "surface furniture"),
+    ("animal", "hide sleep wait stay lie", "in under behind", "container furniture room plant vehicle"),
+    ("animal", "stand stay wait drink play walk", "near at by", "water plant building vehicle land"),
+    ("animal", "drink swim jump", "from in into", "water"),
+    ("animal", "eat steal find smell want drop", "", "food"),
+    ("animal", "cross climb enter leave reach", "", "road water plant land building"),
+    ("animal", "bite break damage destroy carry chew hit", "", "clothes text toy tool thing furniture"),
+    ("animal", "chase follow watch avoid hear", "", "vehicle toy device"),
+    ("animal", "run walk jump fly", "into to across over through", "building road water land room"),
+    ("vehicle", "stop wait stand arrive park stay", "at near in", "building water land road"),
+    ("vehicle", "cross leave reach enter", "", "road building place"),
+    ("food", "stay lie stand remain", "in on", "container furniture"),
+    ("drink", "stay stand remain", "in", "container"),
+    ("thing", "stand lie fall stay", "on near in", "furniture surface container"),
+    ("device", "stand lie stay", "on in near", "furniture room surface"),
+    ("text", "lie stay remain", "in on under", "container furniture"),
+    ("clothes", "lie hang stay", "in on", "container furniture"),
+    ("tool", "lie stay hang", "in on", "container furniture room"),
+    ("plant", "grow stand", "near in", "water building land"),
+    ("animal", "look bark shout", "at", "vehicle device toy"),
+    ("device", "hit damage break", "", "clothes furniture"),
+]  # fmt: skip
+
+HOLDS = words_of("holds")
+HELD = words_of("held")
+LINKS = words_of("links")
+
+
+def by_meaning(d: Draw, s: Sentence) -> None:
+    """One such sentence."""
+    kind = d.random()
+    if kind < 0.62:
+        _scene(d, s)
+    elif kind < 0.86:
+        _fits(d, s)
+    else:
+        _breaks(d, s)
+
+
+def of_group(d: Draw, group: str) -> Noun:
+    """A noun of this class, rather a common one."""
+    return d.early(lexicon().nouns[group])
+
+
+def _scene(d: Draw, s: Sentence) -> None:
+    first, verbs, prepositions, others = d.one(SCENES)
+    other = d.one(others.split())
+    one, two = of_group(d, first), of_group(d, other)
+    a = noun_phrase(d, s, one, plural=d.chance(0.18), determiner=_the(d), adjectives=0.06)
+    by = lexicon().by_verb
+    verb = by[d.one([v for v in verbs.split() if v in by])]
+    at = finite(d, s, verb, a) if d.chance(0.75) else verb_group(d, s, verb, a)
+    preposition = d.one(prepositions.split() or [""])
+    if preposition:
+        s.link(PREPOSITION, s.add(preposition), at)
+    b = noun_phrase(d, s, two, plural=d.chance(0.18), determiner=_the(d), adjectives=0.06)
+    if not preposition:
+        s.link(OBJECT_VERB, b.head, at)
+    s.facts.append((a.word, verb.forms[0], b.word))
+    mine, theirs = said_of(one), said_of(two)
+    of_first = d.chance(0.5)
+    only = [q for q in (mine if of_first else theirs) if q not in (theirs if of_first else mine)]
+    if only:
+        _because(d, s, a if of_first else b, b if of_first else a, d.one(only), "")
+
+
+def said_of(noun: Noun) -> list[str]:
+    """The qualities of a noun: those of its class, and those of fragile things."""
+    return classes.QUALITIES.get(noun.group, "").split() + (
+        classes.QUALITIES["fragile"].split() * 2 if noun.singular in classes.FRAGILE else []
+    )
+
+
+def _the(d: Draw) -> str | None:
+    return "the" if d.chance(0.8) else None
+
+
+def _fits(d: Draw, s: Sentence) -> None:
+    """The trophy does not fit in the suitcase because it is too big, or the suitcase does not hold the trophy."""
+    one, two = of_group(d, d.one(HELD)), of_group(d, d.one(HOLDS))
+    fit = d.chance(0.68)
+    a = noun_phrase(d, s, one if fit else two, plural=d.chance(0.1), determiner=_the(d), adjectives=0.04)
+    does = d.one(
+        ["does not", "did not", "doesn't", "didn't", "will not", "won't", "would not", "could not", "cannot", "can't"]
+    )
+    if a.plural:
+        does = does.replace("doesn't", "don't").replace("does", "do")
+    verb = d.one(["fit", "fit", "fit", "go"]) if fit else d.one(["hold", "contain", "carry", "take"])
+    at = s.add(*does.split(), verb)
+    s.settled.add(at)
+    s.link(VERB_SUBJECT, at, a.head)
+    if fit:
+        s.link(PREPOSITION, s.add(d.one(["in", "in", "into", "inside", "through"])), at)
+    b = noun_phrase(d, s, two if fit else one, plural=d.chance(0.1), determiner=_the(d), adjectives=0.04)
+    if not fit:
+        s.link(OBJECT_VERB, b.head, at)
+    s.facts.append((a.word, verb, b.word))
+    held, holder = (a, b) if fit else (b, a)
+    big = d.chance(0.5)
+    word = d.one(classes.BIG if big else classes.SMALL)
+    _because(d, s, held if big else holder, holder if big else held, word, "too" if d.chance(0.85) else "so")
+
+
+def _breaks(d: Draw, s: Sentence) -> None:
+    """The ball broke the window because it was fragile, or hard."""
+    lex = lexicon()
+    one = d.one([of_group(d, "toy"), of_group(d, "tool"), of_group(d, "vehicle"), of_group(d, "animal")])
+    fragile = [n for group in ("container", "thing", "food") for n in lex.nouns[group] if n.singular in classes.FRAGILE]
+    two = d.one(fragile)
+    a = noun_phrase(d, s, one, plural=False, determiner=_the(d), adjectives=0.05)
+    verb = lex.by_verb[d.one(["break", "crack", "damage", "destroy", "hit"])]
+    at = finite(d, s, verb, a)
+    b = noun_phrase(d, s, two, plural=d.chance(0.2), determiner=_the(d), adjectives=0.05)
+    s.link(OBJECT_VERB, b.head, at)
+    s.facts.append((a.word, verb.forms[0], b.word))
+    of_first = d.chance(0.5)
+    words = (
+        "hard heavy fast strong"
+        if of_first and one.group != "animal"
+        else classes.QUALITIES["animal"]
+        if of_first
+        else classes.QUALITIES["fragile"]
+    )
+    _because(d, s, a if of_first else b, b if of_first else a, d.one(words.split()), "")
+
+
+def _because(d: Draw, s: Sentence, meant: Agent, other: Agent, quality: str, degree: str) -> None:
+    """Because it is warm: the quality tells which of the two is meant."""
+    if d.chance(0.1):
+        s.add(",")
+    s.add(d.one(LINKS))
+    it = s.add(meant.pronoun(0))
+    s.stands_for[it] = meant.word
+    s.link(MEANING, it, meant.head)
+    verb = d.random()
+    if verb < 0.8:
+        s.add(be(meant, d.chance(0.55)))
+    else:
+        s.add(
+            d.one(["looked", "seemed", "felt", "became", "got"])
+            if verb < 0.92
+            else "looks"
+            if not meant.plural
+            else "look"
+        )
+    if degree or d.chance(0.3):
+        s.add(degree or d.one(["very", "so", "too", "really", "not", "quite"]))
+    s.add(quality)

@@ -1,0 +1,146 @@
+"""Patterns of signs and words: brackets and quotation marks one inside the other, and what is said twice."""
+
+from __future__ import annotations
+
+from attnctl.training.english import clauses
+from attnctl.training.english.lexicon import lexicon
+from attnctl.training.english.phrases import CLOSING, INDUCTION, Draw, Sentence, finite, name, noun_phrase, subject
+from attnctl.training.english.tables import words_of
+
+
+def ended(d: Draw, s: Sentence, sign: str = ".") -> None:
+    """A closing sign, mostly; people leave it out."""
+    if d.chance(0.62):
+        s.add("!" if sign == "." and d.chance(0.06) else sign)
+
+
+MARKS = [("(", ")"), ("[", "]"), ("{", "}"), ("“", "”"), ("‘", "’"), ('"', '"'), ("(", ")")]
+
+
+def bracketed(d: Draw, s: Sentence) -> None:
+    """Words with brackets and quotation marks among them, one inside the other."""
+    if d.chance(0.3):  # a clause with brackets in it
+        inner = Sentence()
+        clauses.simple(d, inner)
+        at = d.one(range(len(inner.words) + 1))
+        s.links = [link for link in inner.links if link.query < at and link.key < at]
+        s.add(*inner.words[:at])
+        inside(d, s, 1, [])
+        s.add(*inner.words[at:])
+        ended(d, s)
+        return
+    for _ in range(d.one([1, 1, 2])):
+        if d.chance(0.4):
+            s.add(*_few(d, 2))
+        inside(d, s, 1, [])
+    if d.chance(0.5):
+        s.add(*_few(d, 2))
+
+
+def inside(d: Draw, s: Sentence, depth: int, open_now: list[str]) -> None:
+    """A pair of marks with words, or further marks, between them."""
+    opener, closer = d.one([pair for pair in MARKS if pair[0] != '"' or '"' not in open_now])
+    start = s.add(opener)
+    s.add(*_few(d, 3)) if d.chance(0.8) else None
+    for _ in range(2):
+        if depth < 4 and d.chance(0.34):
+            inside(d, s, depth + 1, [*open_now, opener])
+            if d.chance(0.6):
+                s.add(*_few(d, 2))
+    if len(s.words) - 1 == start:
+        s.add(*_few(d, 2))
+    s.link(CLOSING, s.add(closer), start)
+
+
+LETTERS = words_of("letters")
+
+
+def _few(d: Draw, most: int) -> list[str]:
+    """A few words of any kind, or letters."""
+    if d.chance(0.3):
+        return [d.one(LETTERS) for _ in range(1 + int(d.random() * most))]
+    s = Sentence()
+    if d.chance(0.5):
+        clauses.simple(d, s)
+        return s.words[: 2 + most] if d.chance(0.5) else s.words[-most:]
+    noun_phrase(d, s, d.early(lexicon().nouns[d.one(sorted(lexicon().nouns))]))
+    return s.words
+
+
+def quoted(d: Draw, s: Sentence) -> None:
+    """“ I like tea , ” said Alice."""
+    opener, closer = d.one([("“", "”"), ('"', '"'), ("“", "”"), ("‘", "’")])
+    if d.chance(0.5):
+        start = s.add(opener)
+        clauses.simple(d, s)
+        s.add(d.one([",", ".", "?", "!"])) if d.chance(0.7) else None
+        s.link(CLOSING, s.add(closer), start)
+        s.add(d.one(["said", "asked", "thought", "wrote"]))
+        name(d, s) if d.chance(0.6) else noun_phrase(d, s, d.early(lexicon().nouns["person"]))
+        ended(d, s)
+        return
+    who = subject(d, s, things=0)
+    finite(d, s, lexicon().by_verb[d.one(["say", "ask", "write", "think"])], who)
+    s.add(d.one([",", ":"])) if d.chance(0.5) else None
+    start = s.add(opener)
+    clauses.simple(d, s)
+    s.add(d.one([".", "?", "!"])) if d.chance(0.5) else None
+    s.link(CLOSING, s.add(closer), start)
+
+
+def repeated(d: Draw, s: Sentence) -> None:
+    """A B … A B: Mr Smith met Ms Jones and Mr Smith …"""
+    lex = lexicon()
+    if d.chance(0.35):
+        titles = d.one(
+            [
+                ["mr", "mrs", "ms", "dr", "king", "queen", "uncle", "aunt", "doctor", "captain", "professor"],
+                lex.names["f"][:80] + lex.names["m"][:80],
+                lex.surnames,
+            ]
+        )
+        pairs = [(t, d.one(lex.surnames)) for t in dict.fromkeys(d.one(titles) for _ in range(3))]
+        order = [d.one(pairs) for _ in range(2 + int(d.random() * 3))]
+        seen: dict[str, int] = {}
+        for first, second in sorted(pairs) + order:
+            at = s.add(first)
+            if first in seen:
+                s.link(INDUCTION, at, seen[first])
+            seen[first] = s.add(second)
+            s.add(*d.one([["and"], ["met"], [","], ["saw"], ["or"], ["called"], ["likes"], ["."], ["then"]]))
+        return
+    words: list[str] = []
+    if d.chance(0.5):
+        inner = Sentence()
+        clauses.simple(d, inner)
+        words = inner.words
+    while len(words) < 3:
+        words += _anything(d)
+    if d.chance(0.4):
+        words = [w for _ in range(4) for w in _anything(d)][:9]
+    words = words[:14]
+    gap = [w for _ in range(2) for w in _anything(d)][: int(d.random() * 5)]
+    size = 2 + int(d.random() * (len(words) - 1))
+    at = int(d.random() * (len(words) - size + 1))
+    s.add(*words, *gap)
+    again = len(s.words)
+    s.add(*words[at : at + size])
+    for place in range(size):
+        word, target = words[at + place], at + place + 1
+        if words.count(word) == 1 and word not in gap and target < len(words):
+            s.link(INDUCTION, again + place, target)
+
+
+def _anything(d: Draw) -> list[str]:
+    """One or two words of any class."""
+    lex = lexicon()
+    kind = d.random()
+    if kind < 0.3:
+        return [d.one(lex.names[d.one("fm")])]
+    if kind < 0.6:
+        return [d.early(lex.nouns[d.one(sorted(lex.nouns))]).singular]
+    if kind < 0.75:
+        return [d.one(lex.adjectives)[0]]
+    if kind < 0.85:
+        return [d.one(d.one(lex.verbs).forms)]
+    return [d.one(["and", "the", "a", "then", "but", "so", "two", "one", ",", "of", "is"])]

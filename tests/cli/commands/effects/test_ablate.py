@@ -1,0 +1,191 @@
+"""`attnctl ablate`: tables, JSON against its schema, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+
+import attnctl
+from attnctl.formats.documents.json_schemas import SCHEMAS
+from attnctl.readings.effects.rank_correlation import kendall_tau
+
+TEXT = "Alice will eat"
+VALID = Draft202012Validator(SCHEMAS["effects"]())
+
+
+def strongest(document: Any) -> dict[str, Any]:
+    return document["heads"][0]
+
+
+def test_the_table_names_the_head_that_breaks_the_prediction(run: Callable[..., Any]) -> None:
+    document = run("ablate", TEXT, "--json").json
+    VALID.validate(document)
+    first = strongest(document)
+    result = run("ablate", TEXT, "--top", "2")
+    assert result.code == 0
+    assert f"Without head {first['head']} of layer {first['layer']}," in result.out
+    assert "is set to 0 (--how zero: the default" in " ".join(result.out.split())
+    assert (
+        sum(
+            line[:10].split() == [str(h["layer"]), str(h["head"])]
+            for h in document["heads"]
+            for line in result.out.splitlines()
+        )
+        == 2
+    )
+
+
+def test_effects_of_the_demo_equal_the_arithmetic_by_hand() -> None:
+    """Each head's context × its rows of W_O taken out of the last layer's output, and the softmax taken again."""
+    model = attnctl.open_model("demo")
+    trace = attnctl.attend(TEXT)
+    last = trace.layers[-1]
+    found = attnctl.effects("demo", TEXT)
+    width = last.context.shape[-1]
+    for one in found.heads:
+        if one.layer != last.layer:
+            continue
+        lost = last.context[one.head] @ last.parameters["W_O"][one.head * width : (one.head + 1) * width]
+        logits = (last.residual - lost)[-1] @ model.unembedding
+        expected = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
+        assert one.effect.after.log_probability == pytest.approx(expected[found.target.ids[0]], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--edges",),
+        ("--edge", "eat→Alice"),
+        ("--edge", "eat>0", "--edge", "2->will"),
+        ("--spans", "lines"),
+        ("--spans", "lines", "--last-only"),
+        ("--how", "mean"),
+        ("--against", "bread"),
+        ("--layer", "0", "--head", "1-2"),
+        ("--off", "0.1"),
+        ("--model", "demo-masked"),
+        ("--model", "random"),
+        ("--model", "random", "--pooled", "--edges"),
+        ("--model", "random", "--layers", "0"),
+    ],
+)
+def test_every_kind_of_output_fits_its_schema(run: Callable[..., Any], more: tuple[str, ...]) -> None:
+    result = run("ablate", TEXT, "--json", *more)
+    assert result.code == 0, result.err
+    VALID.validate(result.json)
+    assert run("ablate", TEXT, *more).out
+
+
+def test_reference_texts(run: Callable[..., Any], tmp_path: Any) -> None:
+    file = tmp_path / "others.txt"
+    file.write_text("Bob will read books\nBob will drink\n")
+    mean = run("ablate", TEXT, "--how", "mean", "--reference", str(file), "--json").json
+    other = run("ablate", TEXT, "--how", "resample", "--reference", str(file), "--json").json
+    zero = run("ablate", TEXT, "--json").json
+    assert len({json.dumps(document["heads"]) for document in (mean, other, zero)}) == 3
+    assert (mean["how"], other["how"]) == ("mean", "resample")
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_a_narrow_table_keeps_what_a_head_does(run: Callable[..., Any], columns: int) -> None:
+    shown = run("ablate", TEXT, "--top", "3", columns=columns).out.splitlines()
+    heading = next(line for line in shown if line.startswith("layer head"))
+    assert "Δ log p" in heading and "p without" in heading and len(heading) <= columns
+    assert ("looks at" in heading) == (columns >= 60) and max(map(len, shown)) <= columns
+
+
+def test_top_means_edges_too(run: Callable[..., Any]) -> None:
+    every = run("ablate", TEXT, "--edges", "--json").json["edges"]
+    two = run("ablate", TEXT, "--edges", "--top", "2", "--json").json["edges"]
+    sizes = sorted((abs(edge["log_probability"]) for edge in every), reverse=True)
+    assert [edge for edge in every if edge in two] == two  # in the order of the text
+    assert sorted((abs(edge["log_probability"]) for edge in two), reverse=True) == sizes[:2]
+    assert f"{len(every) - 2} more do less" in run("ablate", TEXT, "--edges", "--top", "2").out
+
+
+def test_edges_of_the_watched_query_and_what_it_loses(run: Callable[..., Any]) -> None:
+    edges = run("ablate", TEXT, "--edges", "--json").json["edges"]
+    assert [edge["key"] for edge in edges] == [0, 1, 2]
+    one = run("ablate", TEXT, "--edge", "eat→Alice", "--json").json["edges"]
+    assert one[0] == edges[0]
+    both = run("ablate", TEXT, "--edge", "eat→Alice", "--edge", "eat→will", "--json").json["edges"]
+    assert both[:2] == edges[:2]
+    assert both[2]["together"] is True
+    assert both[2]["log_probability"] not in (edges[0]["log_probability"], edges[1]["log_probability"])
+    elsewhere = run("ablate", TEXT, "--edge", "will→Alice", "--json").json["edges"][0]
+    assert (elsewhere["query"], elsewhere["key"]) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "arguments, code, said",
+    [
+        ((TEXT, "--target", "quux"), 2, "the vocabulary of demo has no such word"),
+        ((TEXT, "--target", ""), 2, "one word"),
+        ((TEXT, "--against", "quux"), 2, "has no such word"),
+        ((TEXT, "--edge", "Alice→eat", "--model", "demo-causal"), 2, "looks into the future"),
+        ((TEXT, "--edge", "eat"), 2, "it reads QUERY→KEY"),
+        ((TEXT, "--edge", "eat→pizza"), 2, "no token"),
+        ((TEXT, "--how", "half"), 2, "it is zero, mean, resample"),
+        ((TEXT, "--how", "resample"), 2, "--reference FILE"),
+        ((TEXT, "--reference", "x.txt"), 2, "--how mean"),
+        ((TEXT, "--off", "0.9"), 2, "no head 9 in layer 0"),
+        ((TEXT, "--off", "9.0"), 2, "no layer 9"),
+        ((TEXT, "--off", "3"), 2, "LAYER.HEAD"),
+        ((TEXT, "--off", "0.3-1"), 2, "is no range"),
+        ((TEXT, "--layer", "9"), 2, "no layer 9"),
+        ((TEXT, "--last-only"), 2, "--spans"),
+        ((TEXT, "--approximate"), 2, "small enough"),
+        ((TEXT, "--model", "random", "--target", "pizza"), 2, "predicts no words"),
+        ((TEXT, "-o", "x.gif"), 2, "ablate writes"),
+        (("",), 1, "the text is empty"),
+        (("____ and ____", "--model", "demo-masked"), 2, "--query (0, 2)"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    refused: Callable[..., str], arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    assert said in refused("ablate", *arguments, code=code)
+
+
+def test_switching_every_head_off_is_refused(refused: Callable[..., str]) -> None:
+    info = attnctl.open_model("demo").info
+    everything = ",".join(f"{layer}.*" for layer in range(info.n_layers))
+    assert "every head" in refused("ablate", TEXT, "--off", everything, code=2)
+
+
+def test_a_reference_of_another_length_is_one_line(refused: Callable[..., str], tmp_path: Any) -> None:
+    file = tmp_path / "others.txt"
+    file.write_text("Bob likes tea and coffee\n")
+    said = refused("ablate", TEXT, "--how", "resample", "--reference", str(file), code=2)
+    assert "3 tokens" in said and "5" in said
+
+
+def test_kendall_tau_of_known_rankings() -> None:
+    assert kendall_tau([1, 2, 3, 4], [1, 2, 3, 4]) == 1
+    assert kendall_tau([1, 2, 3, 4], [4, 3, 2, 1]) == -1
+    assert kendall_tau([1, 2, 3, 4], [2, 1, 4, 3]) == pytest.approx(1 / 3)
+    assert kendall_tau([1, 1, 2], [1, 2, 3]) == pytest.approx(2 / np.sqrt(6))  # by hand: 2 concordant, one tie
+    assert kendall_tau([1, 1], [1, 2]) is None
+    assert kendall_tau([1], [1]) is None
+
+
+def test_contributions_are_printed_as_a_sum_beside_the_models_own(run: Callable[..., Any]) -> None:
+    out = run("explain", TEXT, "--steps", "contributions").out
+    total, own = (line.split()[-1] for line in out.splitlines() if line.startswith(("sum ", "the model's own")))
+    assert float(total) == pytest.approx(float(own), rel=1e-4)
+    document = run("explain", TEXT, "--steps", "contributions", "--json").json
+    VALID.validate(document)
+    parts = document["contributions"]["parts"]
+    assert sum(part["value"] for part in parts) == pytest.approx(document["contributions"]["logit"], rel=1e-5)
+    written = {(h["layer"], h["head"]): h["writes"] for h in run("ablate", TEXT, "--json").json["heads"]}
+    assert written == {(p["layer"], p["head"]): pytest.approx(p["value"]) for p in parts if p["part"] == "head"}
+
+
+def test_contributions_that_cannot_be_are_one_line(refused: Callable[..., str]) -> None:
+    assert "predicts no words" in refused("explain", TEXT, "--steps", "contributions", "--model", "dot", code=2)
+    assert "by itself" in refused("explain", TEXT, "--steps", "contributions,weights", code=2)

@@ -1,0 +1,98 @@
+"""`attnctl ablate` over tiny checkpoints on disk: encoder-decoders, masked models, capped and post-norm ones, bad input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+
+from jsonschema import Draft202012Validator
+
+from attnctl.formats.documents.json_schemas import SCHEMAS
+from tests.models.huggingface import folders
+
+VALID = Draft202012Validator(SCHEMAS["effects"]())
+TEXT = "Alice will eat"
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+def measured(run: Callable[..., Any], *args: str) -> Any:
+    result = run("ablate", *args, "--json")
+    assert result.code == 0, result.err
+    VALID.validate(result.json)
+    return result.json
+
+
+@pytest.mark.parametrize("kind", [None, "encoder", "decoder"])
+@pytest.mark.parametrize("case", ["t5, bias", "bart"])
+def test_encoder_decoders(run: Callable[..., Any], tmp_path: Path, case: str, kind: str | None) -> None:
+    """The target is what the decoder is to say; cross attention unless told otherwise."""
+    folder = str(folders.write(tmp_path / "model", case))
+    more = () if kind is None else ("--attention", kind)
+    document = measured(run, TEXT, "--model", folder, "--target", " eat", *more)
+    assert len(document["heads"]) == 8
+    assert ("key_tokens" in document) == (kind is None)
+    assert document["baseline"]["log_probability"] < 0
+    assert any(head["log_probability"] for head in document["heads"])
+    assert run("ablate", TEXT, "--model", folder, "--edges", *more).code == 0
+
+
+@pytest.mark.parametrize("case", ["gpt2", "gemma2, soft cap and window", "gpt_oss, sinks", "olmo2, qk-norm", "phi3"])
+def test_decoders(run: Callable[..., Any], tmp_path: Path, case: str) -> None:
+    folder = str(folders.write(tmp_path / "model", case))
+    document = measured(run, TEXT, "--model", folder, "--target", "at", "--against", " e")
+    parts = document["contributions"]
+    assert parts["sum"] == pytest.approx(parts["logit"], rel=1e-4, abs=1e-5)
+    assert all("writes" in head for head in document["heads"])
+    quick = measured(run, TEXT, "--model", folder, "--target", "at", "--approximate")
+    assert quick["approximation"]["heads"] == 8
+    assert len(quick["edges"]) == len(quick["tokens"])
+    long = run("ablate", TEXT, "--model", folder, "--target", "atatat", "--json")
+    assert "3 tokens" in long.err and "sums over them" in long.err
+
+
+def test_bad_input_is_one_line(refused: Callable[..., str], tmp_path: Path) -> None:
+    folder = str(folders.write(tmp_path / "model", "llama"))
+    assert "is empty" in refused("ablate", TEXT, "--model", folder, "--target", " ", code=2)
+    assert "leave --query out" in refused(
+        "ablate", TEXT, "--model", folder, "--target", "atatat", "--query", "0", code=2
+    )
+    assert "no layer 5" in refused("ablate", TEXT, "--model", folder, "--layer", "5", code=2)
+    assert "every head" in refused("explain", TEXT, "--model", folder, "--off", "0.*,1.*", code=2)
+    outside = str(folders.write(tmp_path / "outside", "gptj"))
+    assert "code of its own" in refused("ablate", TEXT, "--model", outside)
+    assert "code of its own" in refused("explain", TEXT, "--model", outside, "--off", "0.0")
+
+
+def test_a_model_of_states_alone(run: Callable[..., Any], tmp_path: Path) -> None:
+    folder = str(folders.write(tmp_path / "model", "bert"))
+    document = measured(run, TEXT, "--model", folder)
+    assert "target" not in document
+    assert all(head["distance"] >= 0 for head in document["heads"])
+
+
+@pytest.mark.parametrize("how", ["mean", "resample"])
+def test_references(run: Callable[..., Any], tmp_path: Path, how: str) -> None:
+    folder = str(folders.write(tmp_path / "model", "llama"))
+    file = tmp_path / "texts.txt"
+    file.write_text("Clara will eat\nAlive will eat\n")
+    one = measured(run, TEXT, "--model", folder, "--how", how, "--reference", str(file))
+    other = measured(run, TEXT, "--model", folder)
+    assert one["how"] == how
+    assert one["heads"] != other["heads"]
+
+
+def test_a_word_without_its_space_is_noted_where_the_other_is_likelier(run: Callable[..., Any], tmp_path: Path) -> None:
+    folder = str(folders.write(tmp_path / "model", "llama"))
+    said = [run("ablate", TEXT, "--model", folder, "--target", word, "--layer", "0", "--json") for word in ("e", " e")]
+    plain, spaced = (result.json["baseline"]["logit"] for result in said)
+    assert ("with the space before it" in said[0].err) == (spaced > plain)
+    assert "with the space before it" not in said[1].err

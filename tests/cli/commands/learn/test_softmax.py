@@ -1,0 +1,100 @@
+"""`attnctl softmax` from outside, against float64 by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from attnctl.readings.questions.softmax import SoftmaxSteps
+from attnctl.render.terminal.console import as_text
+from attnctl.render.terminal.softmax import SoftmaxTables
+from tests.conftest import Result
+
+Run = Callable[..., Result]
+Refused = Callable[..., str]
+
+
+def by_hand(scores: list[float]) -> np.ndarray:
+    e = [math.exp(x) for x in scores]
+    return np.array([x / sum(e) for x in e])
+
+
+def test_the_table_has_the_arithmetic(run: Run) -> None:
+    result = run("softmax", "8.1", "1.2", "3.0", "6.5", "--scale", "8", "--temperature", "2")
+    assert (result.code, result.err) == (0, "")
+    assert "\x1b" not in result.out and all(
+        len(line) <= 80 and line == line.rstrip() for line in result.out.splitlines()
+    )
+    for piece in ("8.1    64.80  32.40", "× 8    ÷ 2", "÷ 18.80", "why not divide by the sum?", "8.1 takes 99.8 %"):
+        assert piece in result.out
+    scales = [line.split()[:2] for line in result.out.splitlines() if line.strip().startswith(("×", "÷"))]
+    assert scales == [["÷", "8"], ["÷", "4"], ["÷", "2"], ["×", "1"], ["×", "2"], ["×", "4"], ["×", "8"]]
+
+
+def test_the_json_is_exact(run: Run) -> None:
+    scores = [8.1, 1.2, 3.0, 6.5]
+    document = run("softmax", *map(str, scores), "--scale", "1/8", "--temperature", "2", "--json").json
+    assert document["schema"] == "attnctl.softmax/1" and document["scale"] == 0.125
+    assert np.allclose(document["weights"], by_hand([x / 16 for x in scores]), rtol=1e-12)
+    assert np.allclose(np.divide(document["exponentials"], document["sum"]), document["weights"], rtol=1e-12)
+    assert np.allclose(document["divided_by_sum"], np.array(scores) / 18.8, rtol=1e-12)
+    for entry in document["scales"]:
+        assert np.allclose(entry["weights"], by_hand([x * entry["scale"] / 2 for x in scores]), rtol=1e-12)
+    entropy = -sum(w * math.log(w) for w in document["weights"])
+    assert math.isclose(document["entropy"], entropy, rel_tol=1e-12)
+
+
+@pytest.mark.parametrize("scale", ["0.125", "1/8", "1/√64"])
+def test_a_scale_can_be_written_in_several_ways(scale: str, run: Run) -> None:
+    assert run("softmax", "3", "-1", "--scale", scale, "--json") == run("softmax", "3", "-1", "--d-k", "64", "--json")
+
+
+def test_negative_masked_and_large_scores(run: Run) -> None:
+    document = run("softmax", "-1", "2.5", "-inf", "--json").json
+    assert document["scores"] == [-1, 2.5, None] and document["weights"][2] == 0
+    assert np.allclose(document["weights"][:2], by_hand([-1, 2.5]), rtol=1e-12)
+    assert "no shares" in run("softmax", "-1", "2.5", "-inf").out
+    assert run("softmax", "1e4", "-1e4", "--json").json["weights"] == [1, 0]
+    assert "add up to 0" in run("softmax", "1", "-1").out
+    assert run("softmax", "0", "--json").json["weights"] == [1]
+    lead = run("softmax", "1001", "1000", "--json").json["weights"]
+    assert np.allclose(lead, by_hand([1, 0]), rtol=1e-9)
+
+
+def test_scores_from_a_pipe_with_names(run: Run) -> None:
+    result = run("softmax", "-", "--tokens", "Alice will eat", stdin=b"8.1, 1.2\n-3\n")
+    assert result.code == 0 and "Alice takes" in result.out
+    assert json.loads(run("softmax", "-", "--json", stdin=b"8.1 1.2 -3").out)["scores"] == [8.1, 1.2, -3]
+
+
+def test_it_fits_any_width() -> None:
+    worked = SoftmaxSteps(np.linspace(-3, 4, 40), tuple(f"a long name {at} 日本語" for at in range(40)), 0.3, 1.5)
+    for width in (30, 80, 200):
+        lines = as_text(SoftmaxTables(worked, 4), width).splitlines()
+        assert len(lines) > 100 and max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        ([], 2, "there are no scores"),
+        (["1", "x"], 2, "'x': this is no number"),
+        (["1", "--foo"], 2, "'--foo': no such option"),
+        (["nan"], 2, "a score is a finite number"),
+        (["inf"], 2, "a score is a finite number"),
+        (["-inf"], 2, "every score is masked"),
+        (["1", "--scale", "a/b"], 2, "a fraction such as 1/8"),
+        (["1", "--scale", "1/0"], 2, "a fraction such as 1/8"),
+        (["1", "--scale", "2", "--d-k", "4"], 2, "exclude each other"),
+        (["1", "--temperature", "0"], 2, "--temperature 0: a number above 0"),
+        (["1", "--temperature", "nan"], 2, "a number above 0"),
+        (["1e308", "2", "--scale", "10"], 2, "too large to work with"),
+        (["1", "2", "--tokens", "a"], 2, "1 words for 2 scores"),
+    ],
+)  # fmt: skip
+def test_bad_input_gets_one_line(arguments: list[str], code: int, says: str, refused: Refused) -> None:
+    assert says in refused("softmax", *arguments, code=code)

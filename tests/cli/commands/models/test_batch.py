@@ -1,0 +1,276 @@
+"""`attnctl batch`: what goes in, what comes out, and what is said about it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+import attnctl
+from attnctl.errors import AttnctlError
+from attnctl.formats.documents.json_schemas import trace_schema
+from attnctl.formats.documents.trace_json import trace_to_json
+from attnctl.sources import record
+from tests.batching.test_resume import check_whole, contents, manifest
+
+Run = Callable[..., Any]
+
+
+def write(path: Path, *lines: str | bytes) -> str:
+    path.write_bytes(b"\n".join(line if isinstance(line, bytes) else line.encode() for line in lines) + b"\n")
+    return str(path)
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> str:
+    return write(tmp_path / "three.txt", "Alice will eat pizza", "The cat sat.", "日本語 です")
+
+
+def test_json_lines_to_stdout_are_those_of_explain(run: Run, three: str) -> None:
+    result = run("batch", three, "--parameters", "--causal", "--seed", "4")
+    assert result.code == 0 and result.err == ""
+    for line, text in zip(result.out.splitlines(), Path(three).read_text().splitlines(), strict=True):
+        assert line == run("explain", text, "--causal", "--seed", "4", "--json").out.strip()
+
+
+def test_parameters_are_left_out_of_every_line_unless_asked_for(run: Run, three: str) -> None:
+    heads = [json.loads(line)["layers"][0]["heads"][0] for line in run("batch", three).out.splitlines()]
+    assert all("weights" in head and "W_Q" not in head for head in heads)
+
+
+def test_lines_flow_as_they_come() -> None:
+    command = [sys.executable, "-m", "attnctl", "batch", "-"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as flow:
+        assert flow.stdin is not None and flow.stdout is not None
+        for word in ("one", "two"):
+            flow.stdin.write(f"{word} more\n".encode())
+            flow.stdin.flush()
+            assert json.loads(flow.stdout.readline())["text"] == f"{word} more"  # while the pipe is open
+        flow.stdin.close()
+    assert flow.returncode == 0
+
+
+def test_a_folder_with_everything(run: Run, three: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = run("batch", three, "-o", out, "--format", "json, npz, png,svg,pdf", "--jobs", "1")
+    assert (result.code, result.out) == (0, "")
+    # a note may stand before it: not every machine has a font for every script of these sentences
+    assert result.err.splitlines()[-1] == f"attnctl: 3 done: see {out}/manifest.jsonl"
+    assert check_whole(out) == 3
+    entry = manifest(out)[0]
+    assert (entry["number"], entry["status"], entry["tokens"]) == (0, "done", 4)
+    names = {file["file"] for file in entry["files"]}
+    stem = "0000000-alice-will-eat-pizza"
+    assert names == {f"{stem}.png", f"{stem}.svg", f"{stem}.pdf", f"{stem}.npz", "traces.jsonl"}
+    starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+    assert all((out / f"{stem}.{form}").read_bytes().startswith(start) for form, start in starts.items())
+    lines = (out / "traces.jsonl").read_bytes().splitlines()
+    assert trace_to_json(attnctl.load(out / f"{stem}.npz")) == lines[0]
+    assert (out / "0000002.png").is_file()
+
+
+def test_pictures_are_the_same_in_every_run(run: Run, three: str, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        run("batch", three, "-o", tmp_path / name, "--format", "png,pdf,svg", "--jobs", "1")
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_what_a_line_says_of_itself(run: Run, tmp_path: Path) -> None:
+    lines = [
+        {"text": "New York is big", "id": "ny", "tokens": ["New York", "is", "big"]},
+        {"text": "a b c", "options": {"causal": True, "scale": "none", "query": "b"}},
+        {"text": "a b c", "options": {"model": "/etc/passwd"}},
+        {"text": "a b c", "options": {"casual": True}},
+        {"text": "a b c", "options": {"layer": 3}},
+        {"text": "a b c", "options": {"heads": "many"}},
+    ]
+    result = run("batch", write(tmp_path / "a.jsonl", *map(json.dumps, lines)), "--model", "random")
+    assert result.code == 3
+    first, second = map(json.loads, result.out.splitlines())
+    assert [(t["text"], t["start"], t["end"]) for t in first["tokens"]] == [
+        ("New York", 0, 8),
+        ("is", 9, 11),
+        ("big", 12, 15),
+    ]
+    assert second["model"]["causal"] is True and second["model"]["scale"] == 1.0 and second["layers"][0]["rows"] == [1]
+    told = result.err.splitlines()
+    assert told[0].startswith(
+        f"attnctl: item 2 ({tmp_path}/a.jsonl, line 3): one text has no option 'model': it is layer,"
+    )
+    assert "no option 'casual'" in told[1]
+    assert told[2].endswith("no layer 3 in random: it has layer 0 only")
+    assert told[3].endswith("option 'heads' cannot be 'many'")
+
+
+def test_traces_can_be_drawn_later(run: Run, three: str, tmp_path: Path) -> None:
+    run("batch", three, "-o", tmp_path / "a", "--format", "json,svg", "--jobs", "1")
+    result = run("batch", tmp_path / "a" / "traces.jsonl", "-o", tmp_path / "b", "--format", "svg", "--jobs", "1")
+    assert result.code == 0, result.err
+    for entry, again in zip(manifest(tmp_path / "a"), manifest(tmp_path / "b"), strict=True):
+        assert entry["files"][0] == again["files"][0]
+
+
+def test_one_bad_item_does_not_stop_the_rest(run: Run, tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", "good", "", b"\xff", "far too many words", "good too")
+    out = tmp_path / "out"
+    result = run("batch", file, "-o", out, "--max-tokens", "3", "--jobs", "1")
+    assert result.code == 3
+    assert result.err.splitlines() == [
+        f"attnctl: item 1 ({file}, line 2): the text is empty",
+        f"attnctl: item 2 ({file}, line 3): it is not UTF-8: byte 0xff at offset 0",
+        f"attnctl: item 3 ({file}, line 4): 4 tokens: more than --max-tokens 3",
+        f"attnctl: 2 done, 3 failed: see {out}/manifest.jsonl",
+    ]
+    assert [entry["status"] for entry in manifest(out)] == ["done", "failed", "failed", "failed", "done"]
+    assert manifest(out)[3]["error"] == "4 tokens: more than --max-tokens 3"
+    again = run("batch", file, "-o", out, "--max-tokens", "3", "--jobs", "1")
+    assert again.code == 3 and "0 done, 5 there before (3 of them failed)" in again.err
+
+
+def test_strict_stops_at_the_first_bad_item(run: Run, tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", "good", "", "good too")
+    result = run("batch", file, "-o", tmp_path / "out", "--strict", "--jobs", "1")
+    assert (result.code, result.err) == (1, f"attnctl: item 1 ({file}, line 2): the text is empty\n")
+    assert check_whole(tmp_path / "out") == 1
+    write(tmp_path / "a.txt", "good", "mended", "good too")
+    result = run("batch", file, "-o", tmp_path / "out", "--strict", "--jobs", "1")
+    assert result.code == 0 and "2 done, 1 there before" in result.err
+
+
+def test_a_mended_line_is_done_again_and_what_follows_it(run: Run, tmp_path: Path) -> None:
+    file, args = tmp_path / "a.txt", ("--format", "json,npz", "--jobs", "1")
+    write(file, "one", "", "three", "four")
+    run("batch", file, "-o", tmp_path / "out", *args)
+    write(file, "one", "two", "three")
+    assert run("batch", file, "-o", tmp_path / "out", *args).code == 0
+    run("batch", file, "-o", tmp_path / "fresh", *args)
+    assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
+
+
+def test_a_file_that_went_missing_is_made_again(run: Run, three: str, tmp_path: Path) -> None:
+    args = (three, "--format", "json,npz,svg", "--jobs", "1")
+    run("batch", *args, "-o", tmp_path / "fresh")
+    run("batch", *args, "-o", tmp_path / "out")
+    (tmp_path / "out" / "0000001-the-cat-sat.npz").unlink()
+    (tmp_path / "out" / "0000002.svg").write_text("cut")
+    assert run("batch", *args, "-o", tmp_path / "out").code == 0
+    assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
+    with (tmp_path / "out" / "traces.jsonl").open("r+b") as lines:
+        lines.truncate(3000)
+    assert run("batch", *args, "-o", tmp_path / "out").code == 0
+    assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
+
+
+@pytest.mark.parametrize(
+    "args, code, words",
+    [
+        (("{dir}/none.txt",), 1, "there is no file"),
+        (("{three}", "--format", "png"), 2, "needs a folder"),
+        (("{three}", "--format", "gif", "-o", "{dir}/o"), 2, "json, npz, parquet, png"),
+        (("{three}", "--input", "xml"), 2, "text, jsonl, csv"),
+        (("{three}", "--model", "nowhere"), 2, "no model 'nowhere'"),
+        (("{three}", "--head", "6"), 2, "no head 6 in demo"),
+        (("{three}", "--cmap", "virids", "--format", "png", "-o", "{dir}/o"), 2, "did you mean viridis"),
+        (("{three}", "--size", "big", "--format", "png", "-o", "{dir}/o"), 2, "WIDTHxHEIGHT"),
+        (("{three}", "-o", "{dir}/traces.jsonl"), 2, "a batch writes a folder"),
+        (("{three}", "-o", "{dir}"), 2, "is not empty and holds no batch"),
+        (("{three}", "-o", "{three}"), 1, "cannot write"),
+        (("{three}", "-o", "{dir}/done", "--causal"), 2, "holds a batch with another model"),
+        (("{three}", "-o", "{dir}/done", "--format", "npz"), 2, "holds a batch with another formats"),
+        (("-", "--input", "parquet"), 2, "Parquet cannot be read from a pipe"),
+    ],
+)
+def test_mistakes_are_one_line(
+    run: Run, refused: Run, three: str, tmp_path: Path, args: tuple[str, ...], code: int, words: str
+) -> None:
+    run("batch", three, "-o", tmp_path / "done", "--jobs", "1")
+    before = sorted(tmp_path.rglob("*"))
+    assert words in refused("batch", *(arg.format(dir=tmp_path, three=three) for arg in args), code=code)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_python_has_a_generator() -> None:
+    came = []
+
+    def texts() -> Any:
+        for text in ("Alice eats", {"text": "Bob sleeps", "options": {"causal": True}}, "", "never"):
+            came.append(text)
+            yield text
+
+    traces = attnctl.batch(texts(), model="random", heads=2, head=1)
+    first = next(traces)
+    assert came == ["Alice eats"], "it reads no further than it is asked to"
+    assert trace_to_json(first) == trace_to_json(record(attnctl.open_model("random", heads=2), "Alice eats", heads=[1]))
+    assert next(traces).model.causal
+    with pytest.raises(AttnctlError, match="text 2: the text is empty"):
+        next(traces)
+
+
+def test_a_bar_on_a_terminal(three: str, tmp_path: Path) -> None:
+    pexpect = pytest.importorskip("pexpect")
+    file = write(tmp_path / "a.txt", *["Alice will eat pizza"] * 3000)
+    command = ["-m", "attnctl", "batch", file, "-o", str(tmp_path / "out"), "--jobs", "1"]
+    child = pexpect.spawn(sys.executable, command, dimensions=(24, 100), timeout=30, encoding="utf-8")
+    child.expect(r"[\d,]+ done · [\d,.…]+ a second")
+    child.expect("3,000 done: see")
+    child.expect(pexpect.EOF)
+
+
+@pytest.mark.parametrize(
+    "args, words",
+    [
+        (("--engine", "spark"), "it is local or ray"),
+        (("--address", "auto"), "are for --engine ray"),
+        (("--gpus-per-worker", "1"), "are for --engine ray"),
+    ],
+)
+def test_engines(refused: Run, three: str, args: tuple[str, ...], words: str) -> None:
+    assert words in refused("batch", three, *args, code=2)
+
+
+@pytest.mark.parametrize("name", ["doc-7", 7])
+def test_an_id_comes_out_of_every_format_as_it_went_in(run: Run, tmp_path: Path, name: str | int) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "in.jsonl").write_text(json.dumps({"text": "Alice eats", "id": name}) + "\n")
+    out = tmp_path / "out"
+    formats = "json,npz,parquet,png,contact-sheet"
+    assert run("batch", tmp_path / "in.jsonl", "-o", out, "--format", formats, "--jobs", "1").code == 0
+    (line,) = (out / "traces.jsonl").read_text().splitlines()
+    assert json.loads(line)["id"] == name
+    jsonschema.validate(json.loads(line), trace_schema())
+    (archive,) = out.glob("*.npz")
+    assert attnctl.load(archive).id == name and archive.stem == f"0000000-{name}"
+    assert {row["id"] for row in pq.read_table(out / "traces.parquet").to_pylist()} == {str(name)}
+    (entry,) = (json.loads(line) for line in (out / "manifest.jsonl").read_text().splitlines())
+    assert entry["id"] == name
+    again = run("batch", out / "traces.jsonl")  # a trace of a batch is read with its id
+    assert json.loads(again.out)["id"] == name
+    assert [trace.id for trace in attnctl.batch([{"text": "Bob sleeps", "id": name}])] == [name]
+
+
+def test_words_and_measures_are_those_of_the_other_commands(run: Run, tmp_path: Path) -> None:
+    text, model = "unbelievable pizza", ("--model", "random", "--tokenizer", "chars", "--heads", "2", "--layers", "2")
+    (tmp_path / "in.txt").write_text(text + "\n")
+    for asked in (
+        ["--words"],
+        ["--measure", "value-norm"],
+        ["--measure", "rollout"],
+        ["--words", "--measure", "rollout"],
+    ):
+        ours = json.loads(run("batch", tmp_path / "in.txt", *model, *asked).out)
+        jsonschema.validate(ours, trace_schema())
+        weights = [head["weights"] for layer in ours["layers"] for head in layer["heads"]]
+        assert len(ours["tokens"]) == (3 if "--words" in asked else len(text))  # two words, and the space
+        assert len(weights) == (1 if "rollout" in asked else 4)
+        alone = run("explain", text, *model, *asked, "--json").json
+        assert weights[-1] == alone["layers"][-1]["heads"][-1]["weights"]
+    refused = run("batch", tmp_path / "in.txt", "--measure", "rollout", "--head", "1")
+    assert refused.code == 2 and "mean of every head" in refused.err
+    refused = run("batch", tmp_path / "in.txt", "-o", tmp_path / "out", "--format", "statistics", "--words")
+    assert refused.code == 2 and "--format statistics" in refused.err

@@ -1,0 +1,257 @@
+"""`attnctl heatmap` from outside: what it reads, what it writes, what it refuses."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pexpect
+import pytest
+from matplotlib import colormaps
+from matplotlib.image import imread
+
+from attnctl.formats.documents.trace_json import trace_to_json
+from attnctl.models import attend
+from attnctl.readings.traces.trace import Trace
+from tests.conftest import Result
+
+TEXT = "Alice will eat pizza"
+Run = Callable[..., Result]
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def trace() -> Trace:
+    return attend(TEXT, model="random", causal=True)
+
+
+@pytest.fixture
+def grid() -> np.ndarray:
+    return np.random.default_rng(0).dirichlet(np.ones(5), size=(2, 3, 5)).astype(np.float32)  # (layers, heads, n, n)
+
+
+def cells(result: Result) -> np.ndarray:
+    assert (result.code, result.err) == (0, "")
+    rows = [line.split("\t")[3:] for line in result.out.splitlines()[1:]]
+    return np.array([[float(cell or "nan") for cell in row] for row in rows])
+
+
+@pytest.mark.parametrize(("form", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_a_picture_is_written_and_written_the_same(form: str, start: bytes, run: Run, tmp_path: Path) -> None:
+    made = []
+    for name in ("one", "two"):
+        path = tmp_path / f"{name}.{form}"
+        assert run("heatmap", TEXT, "--model", "random", "-o", str(path)) == Result(0, "", "")
+        made.append(path.read_bytes())
+    assert made[0] == made[1] and made[0].startswith(start)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"one.{form}", f"two.{form}"]
+
+
+def test_a_trace_draws_as_its_text_does(run: Run, trace: Trace, tmp_path: Path) -> None:
+    run("heatmap", TEXT, "--model", "random", "--causal", "-o", str(tmp_path / "text.png"))
+    trace.save(tmp_path / "run.json")
+    trace.save(tmp_path / "run.npz")
+    wanted = (tmp_path / "text.png").read_bytes()
+    for source, stdin in (
+        (str(tmp_path / "run.json"), b""),
+        (str(tmp_path / "run.npz"), b""),
+        ("-", trace_to_json(trace)),
+        ("-", (tmp_path / "run.npz").read_bytes()),
+    ):
+        assert run("heatmap", source, "-o", str(tmp_path / "it.png"), stdin=stdin) == Result(0, "", "")
+        assert (tmp_path / "it.png").read_bytes() == wanted
+
+
+def test_in_a_pipe_come_numbers(run: Run, trace: Trace) -> None:
+    result = run("heatmap", "-", stdin=trace_to_json(trace))
+    assert result.out.splitlines()[0] == "layer\thead\tquery\tAlice\twill\teat\tpizza"
+    weights = trace.layers[0].weights
+    assert weights is not None
+    np.testing.assert_allclose(cells(result)[np.tri(4, dtype=bool)], weights[0][np.tri(4, dtype=bool)], rtol=1e-5)
+    assert np.isnan(cells(result)[0, 1:]).all()  # masked, so empty
+
+
+def test_bare_matrices(run: Run, grid: np.ndarray, tmp_path: Path) -> None:
+    np.save(tmp_path / "w.npy", grid)
+    np.savez(tmp_path / "w.npz", weights=grid)
+    np.savetxt(tmp_path / "w.csv", grid[0, 0], delimiter=",")
+    flat = grid.reshape(-1, 5)
+    for source, stdin in (
+        (str(tmp_path / "w.npy"), b""),
+        (str(tmp_path / "w.npz"), b""),
+        ("-", (tmp_path / "w.npy").read_bytes()),
+        ("-", (tmp_path / "w.npz").read_bytes()),
+    ):
+        result = run("heatmap", source, "--tokens", "a b c d e", stdin=stdin)
+        np.testing.assert_allclose(cells(result), flat, rtol=1e-5)
+        assert result.out.splitlines()[0].endswith("\ta\tb\tc\td\te")
+    chosen = run(
+        "heatmap", str(tmp_path / "w.npy"), "--layer", "1", "--head", "-1", "--tokens", '["a b","c","d","e","f"]'
+    )
+    np.testing.assert_allclose(cells(chosen), grid[1, 2], rtol=1e-5)
+    assert "\ta b\tc" in chosen.out
+    for source, stdin in ((str(tmp_path / "w.csv"), b""), ("-", (tmp_path / "w.csv").read_bytes())):
+        np.testing.assert_allclose(cells(run("heatmap", source, stdin=stdin)), grid[0, 0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("text", ["one, two\nthree, four", "1, 2, 3", '{"a": 1}', "α β\n"])
+def test_text_in_a_pipe_is_text(text: str, run: Run) -> None:
+    out = run("heatmap", "-", "--model", "random", stdin=text.encode()).out
+    assert [line.split("\t")[2] for line in out.splitlines()[1:]] == out.splitlines()[0].split("\t")[3:]
+
+
+def test_drop_renormalise_and_choice(run: Run, trace: Trace) -> None:
+    rows = cells(run("heatmap", "-", "--drop", "first", "--renormalise", stdin=trace_to_json(trace)))
+    assert rows.shape == (4, 3)
+    np.testing.assert_allclose(np.nansum(rows, axis=1), [0, 1, 1, 1], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        ([], 2, "there is no text"),
+        ([""], 1, "the text is empty"),
+        (["run.json", "-o", "a.gif"], 2, "a picture is written as .png, .svg or .pdf"),
+        (["run.json", "-o", "a"], 2, "a picture is written as .png, .svg or .pdf"),
+        (["run.json", "-o", "nowhere/a.png"], 1, "there is no folder nowhere"),
+        (["run.json", "-o", "a.png", "--cmap", "viridas"], 2, "did you mean viridis"),
+        (["run.json", "--cmap", "jett"], 2, "no colour map 'jett'"),
+        (["run.json", "-o", "a.png", "--size", "3"], 2, "WIDTHxHEIGHT"),
+        (["run.json", "-o", "a.png", "--size", "0x9"], 2, "each side is 1 to 60 inches"),
+        (["run.json", "-o", "a.png", "--size", "1x1"], 2, "at least"),
+        (["run.json", "-o", "a.png", "--dpi", "9"], 2, "30 to 1,200"),
+        (["run.json", "--size", "4x4"], 2, "name its file with -o"),
+        (["run.json", "--layer", "3"], 2, "no layer 3 in run.json: it has layer 0 only"),
+        (["run.json", "--head", "1"], 2, "no head 1 in run.json: it has head 0 only"),
+        (["run.json", "--drop", "Bob"], 2, "no token 'Bob'"),
+        (["run.json", "--drop", "special"], 2, "no special token"),
+        (["run.json", "--causal"], 2, "--causal does not go with run.json"),
+        (["run.json", "--tokens", "a b"], 2, "a trace has its own tokens"),
+        (["two.jsonl"], 1, "holds 2 traces"),
+        (["nothing.json"], 1, "cannot read nothing.json: no such file"),
+        (["cut.json"], 1, "cut.json is not JSON"),
+        (["other.json"], 1, "not a trace"),
+        (["notes.txt"], 2, "--file notes.txt"),
+        (["./w.safetensors"], 2, "give a text, and --model ./w.safetensors"),
+        (["w.npy", "--tokens", "a b"], 1, "2 tokens for a grid of 3 × 3"),
+        (["w.npy", "--tokens", ""], 2, "--tokens is empty"),
+        (["w.npy", "--tokens", '["a", 1]'], 2, "no JSON list of strings"),
+        (["w.npy", "--seed", "1"], 2, "--seed does not go with w.npy"),
+        (["nan.npy"], 1, "every number must be finite"),
+        (["objects.npy"], 1, "never unpickles"),
+        (["cut.npz"], 1, "not a sound .npz"),
+        ([TEXT, "--tokens", "a"], 2, "--tokens names the tokens of bare weights"),
+        ([TEXT, "--head", "4", "--model", "random"], 2, "no head 4"),
+    ],
+)
+def test_bad_input_gets_one_line(
+    arguments: list[str],
+    code: int,
+    says: str,
+    refused: Refused,
+    trace: Trace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = trace_to_json(trace)
+    for name, data in {
+        "run.json": line,
+        "two.jsonl": line + b"\n" + line + b"\n",
+        "cut.json": line[:100],
+        "other.json": b'{"name": "not ours"}',
+        "notes.txt": b"hello",
+        "w.safetensors": b"",
+        "cut.npz": b"PK\x03\x04cut",
+    }.items():
+        Path(name).write_bytes(data)
+    np.save("w.npy", np.eye(3, dtype=np.float32))
+    np.save("nan.npy", np.full((3, 3), np.nan))
+    np.save("objects.npy", np.array([{}], dtype=object), allow_pickle=True)
+    before = sorted(tmp_path.iterdir())
+    assert says in refused("heatmap", *arguments, code=code)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_missing_glyph_is_said_on_stderr(run: Run, tmp_path: Path) -> None:
+    result = run("heatmap", "ok \U0001fae8\U000107ff", "--model", "random", "-o", str(tmp_path / "a.svg"))
+    assert result.code == 0 and result.out == ""
+    assert "no installed font has" in result.err and "U+107FF" in result.err and result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["json", "npz", "npy"])
+def test_reading_imports_no_model(kind: str, trace: Trace, tmp_path: Path) -> None:
+    path = tmp_path / f"run.{kind}"
+    if kind == "npy":
+        np.save(path, np.eye(3, dtype=np.float32))
+    else:
+        trace.save(path)
+    code = (
+        "import sys, runpy\n"
+        f"sys.argv = ['attnctl', 'heatmap', {str(path)!r}, '-o', {str(tmp_path / 'a.png')!r}]\n"
+        "try: runpy.run_module('attnctl', run_name='__main__')\n"
+        "except SystemExit as stop: assert not stop.code, stop.code\n"
+        "heavy = ('torch', 'transformers', 'tokenizers', 'matplotlib.pyplot', 'attnctl.models.builtin.random', 'attnctl.models.builtin.dot',\n"
+        "         'attnctl.models.builtin.weights', 'attnctl.models.huggingface.checkpoint')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "[]", "")
+    assert imread(io.BytesIO((tmp_path / "a.png").read_bytes())).shape[2] in (3, 4)
+
+
+# --- on a terminal -----------------------------------------------------------------------------------------------
+
+
+def on_a_terminal(*arguments: str, width: int = 80, **environment: str) -> str:
+    child = pexpect.spawn(
+        sys.executable,
+        ["-m", "attnctl", "heatmap", *arguments],
+        dimensions=(60, width),
+        env=dict(os.environ) | {"TERM": "xterm-256color", "COLORTERM": "truecolor"} | environment,
+        encoding="utf-8",
+        timeout=60,
+    )
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+    return str(child.before).replace("\r\n", "\n")
+
+
+def test_on_a_terminal_the_grid_is_drawn(trace: Trace, tmp_path: Path) -> None:
+    trace.save(tmp_path / "run.json")
+    drawn = on_a_terminal(str(tmp_path / "run.json"))
+    assert "random, layer 0, head 0" in drawn and "\x1b[38;2;0;0;0;48;2;253;231;37m 1.00 " in drawn  # viridis' last
+    plain = on_a_terminal(str(tmp_path / "run.json"), NO_COLOR="1")
+    assert "[38;" not in plain and "1.00" in plain and "0.80" in plain
+    brightest = ";".join(map(str, colormaps["magma"](1.0, bytes=True)[:3]))
+    assert f"48;2;{brightest}m 1.00" in on_a_terminal(str(tmp_path / "run.json"), "--cmap", "magma")
+
+
+def test_json_of_a_pretty_printer_is_read(run: Run, trace: Trace) -> None:
+    pretty = json.dumps(json.loads(trace_to_json(trace)), indent=2).encode()
+    assert run("heatmap", "-", stdin=pretty).out == run("heatmap", "-", stdin=trace_to_json(trace)).out
+
+
+def test_a_run_over_training(run: Run, tmp_path: Path, refused: Callable[..., str]) -> None:
+    from PIL import Image
+    from safetensors.numpy import save_file
+
+    (tmp_path / "run").mkdir()
+    for step in (0, 5, 40):
+        w = {name: np.full((1, 4, 2), step / 10 + at, np.float32) for at, name in enumerate(("W_Q", "W_K", "W_V"))}
+        save_file(w, tmp_path / "run" / f"step-{step:06d}.safetensors")
+    for name in ("a.gif", "b.gif", "strip.png", "strip.svg"):
+        result = run("heatmap", "Alice will eat", "--run", str(tmp_path / "run"), "-o", str(tmp_path / name))
+        assert (result.code, result.out) == (0, ""), result
+    with Image.open(tmp_path / "a.gif") as gif:
+        assert gif.n_frames == 3 and gif.size[0] > 200
+    assert (tmp_path / "a.gif").read_bytes() == (tmp_path / "b.gif").read_bytes()
+    assert "no training run" in refused("heatmap", "a b", "--run", str(tmp_path), "-o", str(tmp_path / "x.gif"))
+    assert "--run draws into a file" in refused("heatmap", "a b", "--run", str(tmp_path / "run"), code=2)

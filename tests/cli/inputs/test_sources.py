@@ -1,0 +1,228 @@
+"""One way through every command, whatever the source: a text, a trace in a file or a pipe, an overview, a matrix."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.conftest import Result
+
+Run = Callable[..., Result]
+Refused = Callable[..., str]
+TEXT = "one two three. four five six. seven eight nine. ten eleven twelve."
+MODEL = ("--model", "random", "--heads", "2", "--layers", "2", "--causal", "--d-model", "16")
+
+
+def grids(out: str) -> Any:
+    """The numbers of a tab-separated grid; a hidden cell is 0."""
+    return np.array([[float(cell or 0) for cell in line.split("\t")[3:]] for line in out.splitlines()[1:]])
+
+
+@pytest.fixture
+def sources(run: Run, tmp_path: Path) -> list[tuple[tuple[str, ...], bytes]]:
+    """The same attention as a text, a trace (.json, .npz, a pipe), a matrix: arguments and standard input."""
+    run("explain", TEXT, *MODEL, "-o", str(tmp_path / "run.json"))
+    run("explain", TEXT, *MODEL, "-o", str(tmp_path / "run.npz"))
+    trace = run("explain", TEXT, *MODEL, "--json")
+    weights = [[head["weights"] for head in layer["heads"]] for layer in trace.json["layers"]]
+    np.save(tmp_path / "w.npy", np.asarray(weights, np.float32))
+    tokens = " ".join(token["text"] for token in trace.json["tokens"])
+    return [
+        ((TEXT, *MODEL), b""),
+        ((str(tmp_path / "run.json"),), b""),
+        ((str(tmp_path / "run.npz"),), b""),
+        (("-",), trace.out.encode()),
+        ((str(tmp_path / "w.npy"), "--tokens", tokens), b""),
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--layer", "1", "--head", "0"),
+        ("--rows", "4:9", "--columns", "1:6"),
+        ("--pool", "max"),
+        ("--drop", "first", "--renormalise"),
+        ("--drop", ".", "--rows", "2:12"),
+        ("--measure", "rollout"),
+        ("--words",),
+    ],
+    ids=str,
+)
+def test_heatmap_reads_every_source_alike(options: tuple[str, ...], run: Run, sources: Any) -> None:
+    wanted = None
+    for arguments, stdin in sources:
+        result = run("heatmap", *arguments, *options, stdin=stdin)
+        assert result.code == 0, (arguments, result)
+        wanted = grids(result.out) if wanted is None else wanted
+        np.testing.assert_allclose(grids(result.out), wanted, rtol=1e-4, atol=1e-6, err_msg=str(arguments))
+
+
+def test_value_norm_of_a_trace_is_that_of_its_text(run: Run, sources: Any) -> None:
+    found = [grids(run("heatmap", *a, "--measure", "value-norm", stdin=stdin).out) for a, stdin in sources[:4]]
+    for grid in found[1:]:
+        np.testing.assert_allclose(grid, found[0], rtol=1e-4, atol=1e-6)
+
+
+def test_heads_of_every_source_are_alike(run: Run, sources: Any) -> None:
+    found = [run("heads", *arguments, "--json", stdin=stdin).json["heads"] for arguments, stdin in sources]
+    for other in found[1:]:
+        # a matrix says nothing of what was hidden
+        masked = {"entropy_share", "next", "duplicate", "induction", "names"} if other is found[-1] else {"names"}
+        for one, two in zip(found[0], other, strict=True):
+            for name in one.keys() - masked:
+                assert two[name] == pytest.approx(one[name], rel=1e-4, abs=1e-5), name
+
+
+def test_one_row_and_the_strongest_links_of_every_source(run: Run, sources: Any) -> None:
+    rows, links = [], []
+    for arguments, stdin in sources:
+        shown = run("explain", *arguments, "--query", "seven", "--top", "3", "--head", "1", stdin=stdin, columns=120)
+        assert shown.code == 0, shown
+        rows.append([line.split()[:2] for line in shown.out.splitlines() if line.strip()[:2] == "0."])
+        found = run("explain", *arguments, "--top", "2", "--json", stdin=stdin).json["heads"]
+        links.append([[key for key, _ in query] for head in found for query in head["links"]])
+    assert len(rows[0]) >= 3
+    for row, link in zip(rows[1:], links[1:], strict=True):
+        assert row[:3] == rows[0][:3]
+        assert [at[:1] for at in link] == [at[:1] for at in links[0]]
+
+
+def test_a_trace_is_walked_through_as_its_text_is(run: Run, sources: Any) -> None:
+    direct = run("explain", TEXT, *MODEL, "--layer", "1", "--head", "0", "--query", "nine")
+    again = run("explain", *sources[1][0], "--layer", "1", "--head", "0", "--query", "nine")
+    assert again == direct and direct.code == 0
+
+
+def test_an_overview_gives_what_it_holds(run: Run, refused: Refused, tmp_path: Path) -> None:
+    text = " ".join(f"word{at % 40}" for at in range(600))
+    links, statistics = str(tmp_path / "links.json"), str(tmp_path / "heads.json")
+    run("explain", text, *MODEL, "--json", "--top", "3", "-o", links)
+    run("heads", text, *MODEL, "-o", statistics)
+    assert run("heads", statistics, "--csv").out == run("heads", text, *MODEL, "--csv").out
+    fewer = run("explain", links, "--json", "--top", "2", "--head", "1").json["heads"]
+    assert len(fewer) == 2 and max(len(query) for head in fewer for query in head["links"]) == 2
+    assert "holds 3 links a query, not 10" in refused("explain", links, "--json")
+    assert "holds no statistics of these heads" in refused("heads", links)
+    assert "holds no grid" in refused("heatmap", links)
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "says"),
+    [
+        ("heads", ("--drop", "first"), "--drop goes with --renormalise here"),
+        ("heads", ("-o", "x.png", "--log"), "--log does not go with heads"),
+        ("heads", ("--title", "T"), "--title is for a picture"),
+        ("compare", ("random", "--cmap", "magma"), "--cmap is for a picture"),
+        ("compare", ("random", "-o", "x.png", "--log"), "--log does not go with compare"),
+        ("compare", ("random", "--json", "--precision", "3"), "--precision is for the tables"),
+        ("heads", ("run.json", "--probe"), "--probe runs a model"),
+        ("explain", ("--check", "--json"), "do not go with --check"),
+        ("explain", ("--check", "--words"), "--words does not go with --check"),
+        ("explain", ("--check", "--steps", "scores"), "--steps does not go with --check"),
+        ("explain", ("--check", "--top", "3"), "--top does not go with --check"),
+        ("explain", ("run.json", "--check"), "--check runs a model"),
+        ("explain", ("--json", "--story"), "--story does not go with --json"),
+        ("explain", ("--json", "--precision", "3"), "--precision does not go with --json"),
+        ("explain", ("--steps", "scores", "--top", "3"), "--top does not go with --steps"),
+        ("explain", ("--top", "3", "--story"), "--story does not go with a long text"),
+        ("heatmap", ("--run", "folder", "-o", "x.gif", "--rows", "0:2"), "do not go with --run"),
+        ("heatmap", ("--run", "folder", "-o", "x.gif", "--tokens", "a"), "do not go with --run"),
+        ("compare", ("random", "--measure", "rollout", "--head", "1"), "takes the mean of every head"),
+    ],
+)
+def test_an_option_that_means_nothing_is_refused(
+    command: str,
+    options: tuple[str, ...],
+    says: str,
+    run: Run,
+    refused: Refused,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run("explain", TEXT, "--model", "random", "-o", "run.json")
+    text = ("random",) if command == "compare" else () if "run.json" in options else (TEXT,)
+    model = () if "run.json" in options or "--run" in options or command == "compare" else ("--model", "random")
+    more = (TEXT,) if command == "compare" else ()
+    first = [part for part in options[:1] if not part.startswith("-")]
+    assert says in refused(command, *text, *first, *more, *model, *options[len(first) :], code=2)
+
+
+def test_compare_reads_the_weights_as_the_others_do(run: Run) -> None:
+    plain = run("compare", "random", "dot", TEXT, "--json").json["layers"][0]["heads"][0]
+    left = run("compare", "random", "dot", TEXT, "--drop", "first", "--renormalise", "--json").json
+    rows = np.asarray(plain["a"])[:, 1:]
+    np.testing.assert_allclose(left["layers"][0]["heads"][0]["a"], rows / rows.sum(-1, keepdims=True), rtol=1e-5)
+    assert len(left["key_tokens"]) == len(left["tokens"]) - 1
+
+
+def test_explain_leaves_keys_out(run: Run) -> None:
+    shown = run("explain", "one two three", "--model", "random", "--drop", "first", "--renormalise")
+    assert shown.code == 0 and "left out" in shown.out and "rescaled" in shown.out
+
+
+LIMITED = """
+import resource, sys
+from attnctl.cli import main
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+sys.argv = ["attnctl", "heatmap", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--rows", "5000:5040", "--columns", "100:160")])
+def test_a_matrix_larger_than_the_memory_is_drawn(options: tuple[str, ...], tmp_path: Path) -> None:
+    n = 20_000  # 1.6 GB, of which most is a hole in the file, in a process that may have 1 GB
+    path = tmp_path / "big.npy"
+    whole = np.lib.format.open_memmap(path, "w+", np.float32, (n, n))
+    whole[5000:5040, 100] = 0.5
+    whole.flush()
+    command = [sys.executable, "-c", LIMITED, str(path), *options]
+    environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 0, done.stderr
+    found = grids(done.stdout)
+    if options:
+        assert found.shape == (40, 60)
+        np.testing.assert_allclose(found[:, 0], 0.5)
+    else:
+        assert found.shape == (254, 254) and found.max() == pytest.approx(0.5 / 79 * 40 / 79, rel=1e-4)
+        assert np.unravel_index(found.argmax(), found.shape) == (5000 // 79, 100 // 79)
+
+
+def test_a_large_matrix_has_heads_and_rescaled_rows(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = np.random.default_rng(0).dirichlet(np.ones(40), size=(2, 40)).astype(np.float32)
+    np.save(tmp_path / "w.npy", weights)
+    arguments = [
+        ("heads", str(tmp_path / "w.npy"), "--csv"),
+        ("heatmap", str(tmp_path / "w.npy"), "--drop", "3", "--renormalise"),
+        ("explain", str(tmp_path / "w.npy"), "--top", "3", "--json"),
+        ("explain", str(tmp_path / "w.npy"), "--query", "7", "--top", "3"),
+    ]
+    plain = [run(*each) for each in arguments]
+    monkeypatch.setattr("attnctl.cli.inputs.sources.MAPPED_BYTES", 100)
+    assert [run(*each) for each in arguments] == plain and all(result.code == 0 for result in plain)
+
+
+def test_a_damaged_large_matrix_is_refused(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnctl.cli.inputs.sources.MAPPED_BYTES", 100)
+    weights = np.full((40, 40), 1 / 40, np.float32)
+    np.save(tmp_path / "w.npy", weights)
+    whole = (tmp_path / "w.npy").read_bytes()
+    for name, data, says in (
+        ("short.npy", whole[:-8], "ends before its 40×40 numbers do"),
+        ("none.npy", b"\x93NUMPY" + bytes(200), "not a sound .npy file"),
+    ):
+        (tmp_path / name).write_bytes(data)
+        assert says in refused("heatmap", str(tmp_path / name))
+    weights[3, 5] = np.nan
+    np.save(tmp_path / "nan.npy", weights)
+    assert "every number must be finite" in refused("heatmap", str(tmp_path / "nan.npy"))

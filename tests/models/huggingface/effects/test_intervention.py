@@ -1,0 +1,332 @@
+"""Interventions against plain forward hooks, over many architectures."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+
+import torch
+
+import attnctl
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.interventions import Intervention
+from attnctl.models.huggingface.effects.intervention import applied, intervene
+from attnctl.models.huggingface.effects.replay import Replay, logits_of
+from tests.models.huggingface import architectures as zoo
+
+DECODERS = [case for case in zoo.DECODERS if "indexer" not in case]
+ENCODERS = [case for case in zoo.ENCODERS if case != "vit"]
+CASES = [*DECODERS, *ENCODERS, *zoo.SPARSE, *zoo.PAIRS]
+PROJECTIONS = ("o_proj", "out_proj", "c_proj", "dense", "out_lin", "o", "wo")
+HEADS = 4
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Any:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.filterwarnings("ignore", category=FutureWarning)
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        yield
+    torch.set_num_threads(threads)
+
+
+def projections(model: Any, side: str) -> list[Any]:
+    """The output projection of each layer's attention, found by its name: modules that take the heads side by side."""
+    found = []
+    for name, module in model.named_modules():
+        path, _, last = name.lower().rpartition(".")
+        crosses = any(part in path for part in ("encoder_attn", "encdec", "cross_attn"))
+        if last not in PROJECTIONS or "att" not in path or crosses != (side == "cross"):
+            continue
+        if side in ("encoder", "decoder") and f"{side}." not in path:
+            continue
+        found.append(module)
+    return found
+
+
+@contextmanager
+def zeroed(model: Any, case: str, layer: int, heads: list[int], side: str = "self") -> Iterator[None]:
+    """The plain way: a hook before the output projection that sets some heads' slices to 0."""
+    module = projections(model, side)[layer if case != "albert, one layer shared" else 0]
+    calls = 0
+
+    def hook(_: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        nonlocal calls
+        calls += 1
+        if case == "albert, one layer shared" and calls - 1 != layer:
+            return args
+        x = args[0].clone()
+        width = x.shape[-1] // HEADS
+        for head in heads:
+            x[..., head * width : (head + 1) * width] = 0
+        return (x, *args[1:])
+
+    handle = module.register_forward_pre_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def run(model: Any, given: dict[str, Any]) -> torch.Tensor:
+    return logits_of(model(**given))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_heads_zeroed_equal_plain_hooks(case: str) -> None:
+    model, given = zoo.build(case), zoo.inputs(case)
+    sides = ["encoder", "decoder", "cross"] if case in zoo.PAIRS else ["self"]
+    plain = run(model, given)
+    for side in sides:
+        layer = 1
+        with zeroed(model, case, 0 if case in zoo.SPARSE else layer, [0, 2], side):
+            reference = run(model, given)
+        with intervene(model, heads={layer: [0, 2]}, attention=None if side == "self" else side):
+            ours = run(model, given)
+        assert float((reference - plain).abs().max()) > 1e-4, "the hook does nothing here"
+        torch.testing.assert_close(ours, reference, atol=1e-5 * max(1.0, float(plain.abs().max())), rtol=1e-5)
+    assert torch.equal(run(model, given), plain)
+
+
+def additive(model: Any, n: int, edges: list[tuple[int, int]], causal: bool) -> torch.Tensor:
+    mask = torch.zeros(1, 1, n, n)
+    low = torch.finfo(torch.float32).min
+    if causal:
+        mask += torch.full((n, n), low).triu(1)
+    for query, key in edges:
+        mask[..., query, key] = low
+    return mask
+
+
+WINDOWLESS = [
+    case
+    for case in [*DECODERS, "bert", "roberta", "electra", "distilbert"]
+    if "window" not in case and case not in ("gpt_oss, sinks", "opt")
+]
+
+
+@pytest.mark.parametrize("case", WINDOWLESS)
+def test_edges_cut_equal_an_additive_mask(case: str) -> None:
+    model, given = zoo.build(case, "eager"), zoo.inputs(case)
+    edges = [(8, 2), (8, 3), (5, 4)]
+    causal = case in zoo.DECODERS
+    plain = run(model, given)
+    reference = run(model, given | {"attention_mask": additive(model, 9, edges, causal)})
+    with intervene(model, edges=edges):
+        ours = run(model, given)
+    assert float((reference - plain).abs().max()) > 1e-4
+    torch.testing.assert_close(ours, reference, atol=1e-5 * max(1.0, float(plain.abs().max())), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "case", ["mistral, window", "gemma2, soft cap and window", "gemma3, window", "gpt_oss, sinks", "opt"]
+)
+def test_edges_cut_equal_a_hooked_mask_where_layers_have_windows(case: str) -> None:
+    """The mask that each layer is given, its window in it, with the edge hidden by a hook."""
+    model, given = zoo.build(case, "eager"), zoo.inputs(case)
+    plain = run(model, given)
+
+    def hide(_: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        mask = kwargs["attention_mask"].clone()
+        mask[..., 8, 7] = torch.finfo(mask.dtype).min
+        return args, kwargs | {"attention_mask": mask}
+
+    with ExitStack() as stack:
+        for layer in getattr(model.model, "decoder", model.model).layers:
+            stack.callback(layer.self_attn.register_forward_pre_hook(hide, with_kwargs=True).remove)
+        reference = run(model, given)
+    with intervene(model, edges=[(-1, -2)]):
+        ours = run(model, given)
+    assert float((reference - plain).abs().max()) > 1e-4
+    torch.testing.assert_close(ours, reference, atol=1e-5 * max(1.0, float(plain.abs().max())), rtol=1e-5)
+
+
+@pytest.mark.parametrize("case", ["llama", "gpt2", "bert", "t5, bias", "gemma2, soft cap and window"])
+def test_nothing_ablated_changes_nothing_bit_for_bit(case: str) -> None:
+    model, given = zoo.build(case), zoo.inputs(case)
+    plain = run(model, given)
+    with intervene(model, heads={}, edges=[]):
+        assert torch.equal(run(model, given), plain)
+    with intervene(model, heads={1: [0]}):
+        assert not torch.equal(run(model, given), plain)
+    assert torch.equal(run(model, given), plain)
+
+
+@pytest.mark.parametrize("case", ["llama", "gpt2", "qwen2", "bert", "opt"])
+def test_all_heads_zeroed_equal_the_block_off(case: str) -> None:
+    """What is left of the block is its output projection's bias."""
+    model, given = zoo.build(case), zoo.inputs(case)
+    projection = projections(model, "self")[0]
+
+    def off(_: Any, __: Any, output: torch.Tensor) -> torch.Tensor:
+        bias = getattr(projection, "bias", None)
+        return torch.zeros_like(output) + (0 if bias is None else bias)
+
+    handle = projection.register_forward_hook(off)
+    reference = run(model, given)
+    handle.remove()
+    with intervene(model, heads={0: range(HEADS)}):
+        torch.testing.assert_close(run(model, given), reference, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("case", ["llama", "gemma2, soft cap and window", "gpt2"])
+def test_values_of_cut_keys_do_not_matter(case: str) -> None:
+    """With key 3 cut from every later query, what token 3 is changes nothing but its own row."""
+    model, given = zoo.build(case), zoo.inputs(case)
+    other = {"input_ids": given["input_ids"].clone()}
+    other["input_ids"][0, 3] = 7
+    edges = [(query, 3) for query in range(4, 9)]
+    with intervene(model, edges=edges):
+        one, two = run(model, given), run(model, other)
+    assert torch.equal(one[:, 4:], two[:, 4:])
+    assert not torch.equal(one[:, 3], two[:, 3])
+
+
+@pytest.mark.parametrize("case", ["llama", "mistral, window", "gpt2", "gemma3, window", "gpt_oss, sinks"])
+@pytest.mark.parametrize("what", [{"heads": {1: [0, 3]}}, {"edges": [(10, 9), (11, 2), (12, 11)]}])
+def test_with_a_cache_as_without(case: str, what: dict[str, Any]) -> None:
+    model = zoo.build(case)
+    prompt = zoo.inputs(case, n=9)["input_ids"]
+    length = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+    with intervene(model, **what):
+        made = model.generate(prompt, use_cache=True, **length, output_logits=True, return_dict_in_generate=True)
+        whole = run(model, {"input_ids": made.sequences[:, :-1]})
+    for step, logits in enumerate(made.logits):
+        torch.testing.assert_close(logits, whole[:, 8 + step], atol=1e-4, rtol=1e-4)
+    plain = model.generate(prompt, use_cache=True, **length, output_logits=True, return_dict_in_generate=True)
+    assert not torch.equal(torch.stack(plain.logits), torch.stack(made.logits))
+
+
+def test_mean_and_resample_equal_plain_hooks() -> None:
+    model, given = zoo.build("llama"), zoo.inputs("llama")
+    other = torch.randint(3, 64, (1, 9), generator=torch.Generator().manual_seed(5))
+    with attnctl.capture(model, layers=[1]) as traces:
+        model(input_ids=other)
+    context = traces[0].context[0]  # (heads, n, d_v)
+
+    def check(instead: Any, **how: Any) -> None:
+        def hook(_: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            x = args[0].clone()
+            x[..., 16:24] = instead(x)[..., 16:24]
+            return (x,)
+
+        handle = model.model.layers[1].self_attn.o_proj.register_forward_pre_hook(hook)
+        reference = run(model, given)
+        handle.remove()
+        with intervene(model, heads={-1: [2]}, **how):
+            torch.testing.assert_close(run(model, given), reference, atol=1e-5, rtol=1e-5)
+
+    check(lambda x: x.mean(1, keepdim=True).expand_as(x), how="mean")
+    side_by_side = context.permute(1, 0, 2).reshape(1, 9, 32)  # (1, n, heads · d_v)
+    check(lambda x: side_by_side, how="resample", reference={1: context})
+    check(lambda x: side_by_side.mean(1, keepdim=True).expand_as(x), how="mean", reference={1: context.mean(1)})
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_mean_leaves_padding_out(side: str) -> None:
+    model = zoo.build("bert")
+    ids = zoo.inputs("bert", n=6)["input_ids"]
+    pad = torch.zeros(1, 3, dtype=torch.long)
+    longer = torch.cat([pad, ids] if side == "left" else [ids, pad], 1)
+    mask = (longer != 0).long()
+    at = torch.arange(9)[None]
+    positions = (at - 3).clamp(min=0) if side == "left" else at.clamp(max=5)
+    with intervene(model, heads={0: [1]}, how="mean"):
+        alone = run(model, {"input_ids": ids})
+        padded = run(model, {"input_ids": longer, "attention_mask": mask, "position_ids": positions})
+    real = padded[:, 3:] if side == "left" else padded[:, :6]
+    torch.testing.assert_close(real, alone, atol=1e-5, rtol=1e-5)
+
+
+def test_edges_in_some_heads_and_layers_only() -> None:
+    model, given = zoo.build("llama"), zoo.inputs("llama")
+    with intervene(model, edges=[(8, 2)], layers=[1], edge_heads=[0, 1, 2, 3]):
+        every = run(model, given)
+    with intervene(model, edges=[(8, 2)], layers=[-1]):
+        torch.testing.assert_close(run(model, given), every, atol=1e-6, rtol=1e-6)
+    with intervene(model, edges=[(8, 2)], edge_heads=[3]), attnctl.capture(model) as traces:
+        model(**given)
+    for trace in traces:
+        assert float(trace.weights[0, 3, 8, 2]) == 0
+        assert float(trace.weights[0, :3, 8, 2].min()) > 0
+        torch.testing.assert_close(trace.weights.sum(-1), torch.ones(1, 4, 9))
+
+
+def test_a_query_never_loses_its_only_key() -> None:
+    model, given = zoo.build("gpt2"), zoo.inputs("gpt2")
+    plain = run(model, given)
+    with intervene(model, edges=[(0, 0)]):
+        assert torch.equal(run(model, given)[:, 0], plain[:, 0])
+    with intervene(model, edges=[(4, key) for key in range(5)]), attnctl.capture(model) as traces:
+        model(**given)
+    assert float(traces[0].weights[0, :, 4, 4].min()) == 1
+
+
+def test_composes_with_capture_and_itself_and_is_restored_after_an_exception() -> None:
+    model, given = zoo.build("llama"), zoo.inputs("llama")
+    plain, hooks = run(model, given), len(model._forward_pre_hooks)
+    with intervene(model, heads={0: [1]}), intervene(model, heads={1: [2]}):
+        nested = run(model, given)
+    with intervene(model, heads={0: [1], 1: [2]}):
+        assert torch.equal(run(model, given), nested)
+        with attnctl.capture(model) as traces:
+            torch.testing.assert_close(run(model, given), nested, atol=1e-5, rtol=1e-5)
+        assert len(traces) == 2
+    with pytest.raises(RuntimeError, match="stop"), intervene(model, heads={0: [1]}):
+        raise RuntimeError("stop")
+    assert torch.equal(run(model, given), plain)
+    assert len(model._forward_pre_hooks) == hooks
+    assert model.config._attn_implementation == "sdpa"
+
+
+@pytest.mark.parametrize("case", [*DECODERS, *ENCODERS, *zoo.PAIRS, *zoo.SPARSE])
+def test_a_replay_from_the_middle_equals_the_whole_forward(case: str) -> None:
+    model, given = zoo.build(case), zoo.inputs(case)
+    kinds = ("encoder", "decoder", "cross") if case in zoo.PAIRS else ("self",)
+    for kind in kinds:
+        replay = Replay.of(model, given, kind)
+        assert replay.sound == ("shared" not in case)  # layers of one module are run again from the start
+        rows = [Intervention({1: (head,)}) for head in range(HEADS)]
+        together = logits_of(replay.resume(rows))
+        for row, one in zip(together, rows, strict=True):
+            with applied(model, [one], kind):
+                whole = run(model, given)[0]
+            torch.testing.assert_close(row, whole, atol=2e-5 * max(1.0, float(whole.abs().max())), rtol=1e-5)
+
+
+def test_bad_heads_layers_and_models_are_refused_in_one_line() -> None:
+    model = zoo.build("llama")
+    for heads, said in (({2: [0]}, "no layer 2"), ({0: [4]}, "no head 4 in layer 0"), ({-3: [0]}, "no layer -3")):
+        with pytest.raises(UsageError, match=said), intervene(model, heads=heads):
+            pass
+    with pytest.raises(UsageError, match="how"), intervene(model, heads={0: [0]}, how="half"):
+        pass
+    with pytest.raises(UsageError, match="another text"), intervene(model, heads={0: [0]}, how="resample"):
+        pass
+    with pytest.raises(AttnctlError, match="code of its own"), intervene(zoo.build("gptj"), heads={0: [0]}):
+        pass
+    reference = {0: torch.zeros(4, 5, 8)}
+    with (
+        intervene(model, heads={0: [0]}, how="resample", reference=reference),
+        pytest.raises(UsageError, match="5 tokens, this text 9"),
+    ):
+        model(**zoo.inputs("llama"))
+
+
+@pytest.mark.parametrize("case", ["llama", "gemma2, soft cap and window", "t5, bias"])
+def test_long_texts_by_the_fused_kernel_as_short_ones(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from attnctl.models.huggingface import attention_call
+
+    model, given = zoo.build(case), zoo.inputs(case)
+    with intervene(model, edges=[(-1, 1), (3, 2)]):
+        plain = run(model, given)
+        monkeypatch.setattr(attention_call, "FUSED_KEYS", 1)
+        torch.testing.assert_close(run(model, given), plain, atol=1e-5, rtol=1e-5)

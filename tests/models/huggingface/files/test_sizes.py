@@ -1,0 +1,163 @@
+"""Sizes from configurations, against published figures."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.models.huggingface.files.sizes import known, of_configuration, sizes
+
+
+@pytest.mark.parametrize(
+    ("name", "w_q", "in_all"),
+    [("gpt2", 49_152, 7_077_888), ("gpt-3", 1_572_864, 14_495_514_624), ("llama-2-7b", 524_288, 536_870_912)],
+)
+def test_published_figures(name: str, w_q: int, in_all: int) -> None:
+    assert sizes(name).per_head()["W_Q"] == w_q
+    assert sizes(name).in_all()["W_Q"] == in_all
+
+
+def test_what_queries_and_keys_spare_us() -> None:
+    assert sizes("llama-2-7b").unfactored(8192) == pytest.approx(4.5e15, rel=0.01)
+    assert sizes("gpt2").embedding() == 50_257 * 768
+
+
+def test_grouped_heads_share_keys_and_values() -> None:
+    llama = sizes("llama-3-8b")
+    assert llama.per_layer() == {"W_Q": 4096**2, "W_K": 4096 * 1024, "W_V": 4096 * 1024, "W_O": 4096**2}
+    assert llama.cache_per_token() == 131_072  # 128 KiB, as Meta states for 16 bits
+    assert sizes("deepseek-v3").cache_per_token() == 61 * 576 * 2  # DeepSeek-V2 (2024), section 2.1
+    assert sizes("minilm").cache_per_token() == 0
+
+
+def test_the_table_agrees_with_the_networks() -> None:
+    """As many parameters as transformers itself makes, for families whose attention has no biases."""
+    transformers = pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+    import torch
+
+    for name in ("llama-3.2-1b", "qwen3-0.6b", "gemma-2-2b", "gemma-3-1b", "smollm2", "mistral-7b", "olmo-2-7b"):
+        found = sizes(name)
+        entry = {key: value for key, value in known()[name].items() if key not in ("title", "hub_id")}
+        config = transformers.AutoConfig.for_model(entry.pop("model_type"), **(entry | {"num_hidden_layers": 1}))
+        with torch.device("meta"):
+            network = transformers.AutoModel.from_config(config)
+        counted = sum(p.numel() for n, p in network.named_parameters() if "self_attn" in n and p.ndim == 2)
+        assert counted == sum(found.per_layer().values()), name
+        assert network.get_input_embeddings().weight.numel() == found.embedding(), name
+
+
+def test_names_of_all_kinds(tmp_path: Path) -> None:
+    assert sizes("openai-community/GPT2") == sizes("GPT2")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_layer": 2, "n_head": 4, "n_embd": 32}))
+    assert sizes(str(tmp_path)).per_head()["W_Q"] == 256
+    inner = {"model_type": "x", "text_config": {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 8}}
+    assert of_configuration(inner, "x", "").heads == 2
+    with pytest.raises(UsageError, match=r"did you mean gpt-3\?"):
+        sizes("gpt3")
+    with pytest.raises(UsageError, match="has no configuration"):
+        sizes("random")
+    with pytest.raises(AttnctlError, match="does not say its layers"):
+        of_configuration({"model_type": "unheard-of"}, "x", "")
+
+
+def test_the_command(run: Callable[..., Any], refused: Callable[..., str]) -> None:
+    told = run("model", "gpt2").out
+    assert "49,152" in told and "7,077,888" in told and "38,597,376" in told and "604 MB" in told
+    assert max(map(len, told.splitlines())) <= 80
+    assert "4.5 PB" in run("model", "llama-2-7b", "--tokens", "8192").out
+    assert "12 that read, 12 that write" in run("model", "t5-base").out
+    assert run("model", "gpt2", "--json").json["parameters"]["head"]["W_Q"] == 49_152
+    assert len(run("model").out.splitlines()) == len(known())
+    assert "--tokens 0" in refused("model", "gpt2", "--tokens", "0", code=2)
+
+
+SMALL = {"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 32}
+DEEPSEEK = SMALL | {"kv_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "num_hidden_layers",
+        "num_attention_heads",
+        "hidden_size",
+        "num_key_value_heads",
+        "head_dim",
+        "v_head_dim",
+        "vocab_size",
+        "max_position_embeddings",
+        "sliding_window",
+        "kv_lora_rank",
+        "qk_nope_head_dim",
+        "qk_rope_head_dim",
+        "num_decoder_layers",
+    ],
+)
+@pytest.mark.parametrize("value", [-5, 10**9 + 1, 10**400, True, False, 2.5, "8", [4, 4]])
+def test_sizes_that_cannot_be(refused: Callable[..., str], tmp_path: Path, key: str, value: Any) -> None:
+    settings = DEEPSEEK | {"is_encoder_decoder": True, key: value}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    said = refused("model", str(tmp_path))
+    assert f": {key} is {json.dumps(value)[:40]}, not a whole number from 1 to 1,000,000,000" in said
+
+
+def test_sizes_that_do_not_divide() -> None:
+    with pytest.raises(AttnctlError, match="d_model 33 does not divide by 4 heads, and no head_dim is given"):
+        of_configuration(SMALL | {"hidden_size": 33}, "x", "")
+    assert of_configuration(SMALL | {"hidden_size": 33, "head_dim": 8}, "x", "").d_k == 8
+    with pytest.raises(AttnctlError, match="4 heads cannot share 3 key/value heads"):
+        of_configuration(SMALL | {"num_key_value_heads": 3}, "x", "")
+    with pytest.raises(AttnctlError, match="num_attention_heads is 0, not"):
+        of_configuration(SMALL | {"num_attention_heads": 0}, "x", "")
+
+
+def test_what_a_configuration_says_is_not_there() -> None:
+    """As null, or as 0: a GGUF file of Phi 3 has a window of 0."""
+    nothing = {"head_dim": None, "num_key_value_heads": None, "sliding_window": 0, "kv_lora_rank": 0}
+    found = of_configuration(SMALL | nothing, "x", "")
+    assert (found.d_k, found.kv_heads, found.window, found.latent) == (8, 4, None, None)
+
+
+def test_the_largest_sizes_can_be_said(run: Callable[..., Any], tmp_path: Path) -> None:
+    largest = dict.fromkeys(("num_hidden_layers", "num_attention_heads", "hidden_size", "head_dim"), 10**9)
+    (tmp_path / "config.json").write_text(json.dumps(SMALL | largest))
+    assert "1,000,000,000" in run("model", str(tmp_path), "--tokens", str(10**12)).out
+
+
+def test_a_text_longer_than_the_context(run: Callable[..., Any]) -> None:
+    told = run("model", "smollm2", "--tokens", "8193", columns=60).out
+    assert "  at 8,193 tokens, 32 bits a number\n  (longer than its context, only 8,192 tokens)\n" in told
+    assert "longer" not in run("model", "smollm2", "--tokens", "8192").out
+
+
+@pytest.mark.parametrize("name", known())
+def test_what_explains_is_as_wide_as_the_window(run: Callable[..., Any], name: str) -> None:
+    assert max(map(len, run("model", name).out.splitlines())) <= 80
+    narrow = run("model", name, columns=60).out
+    table = ("  parameters", "  W_", "  together", "  embedding")
+    assert max(len(line) for line in narrow.splitlines() if not line.startswith(table)) <= 60
+    wide = run("model", name, columns=200).out
+    assert not Counter(narrow.split()) - Counter(wide.split())  # a narrow table leaves columns out, and adds nothing
+    explained = [text.partition("bits a number")[2] for text in (narrow, wide)]
+    assert Counter(explained[0].split()) == Counter(explained[1].split())
+
+
+def test_layers_with_a_window_keep_a_window_and_linear_ones_nothing() -> None:
+    """Gemma 3 270M: 15 of 18 layers keep 512 tokens; Qwen3-Next: 12 of 48 layers attend, their queries with a gate."""
+    sizes = {"num_attention_heads": 4, "num_key_value_heads": 1, "hidden_size": 640, "head_dim": 256}
+    gemma = {"model_type": "gemma3_text", "num_hidden_layers": 18, "sliding_window": 512, **sizes}
+    found = of_configuration(gemma, "gemma", "")
+    assert (found.layers, found.windowed_layers) == (18, 15)
+    assert found.cache(32768) == 2 * 512 * (3 * 32768 + 15 * 512)
+    assert found.cache(100) == 100 * found.cache_per_token()
+    kinds = (["linear_attention"] * 3 + ["full_attention"]) * 12
+    qwen = {"model_type": "qwen3_next", "num_hidden_layers": 48, "layer_types": kinds, **sizes}
+    found = of_configuration(qwen, "qwen", "")
+    assert (found.layers, found.cached_layers) == (12, 12)
+    assert found.per_head()["W_Q"] == 2 * 640 * 256

@@ -1,0 +1,251 @@
+"""A census against plain loops, against chance, and against what was planted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnctl.readings.census.census import Census
+from attnctl.readings.census.census_table import CensusTable, best_of, head_names, table, wilson
+from attnctl.readings.census.census_tally import Tally, packed, packed_record, record_of, unpacked, unpacked_record
+from attnctl.readings.census.parsed_sentence import BadSentenceError, Mention, ParsedSentence
+from attnctl.readings.census.words import DOWN, UP, aligned
+from attnctl.tokens import Token
+from tests.readings.census.census_reference import counts as reference_counts
+
+LAYERS, HEADS = 2, 3
+TAGS = ("NOUN", "VERB", "ADJ", "PUNCT")
+
+
+def sentence(draw: np.random.Generator, n: int) -> ParsedSentence:
+    """A random tree over n words of three letters."""
+    words = ["".join(draw.choice(list("abcdef"), 3)) for _ in range(n)]
+    order = draw.permutation(n)
+    heads = [-1] * n
+    for at in range(1, n):
+        heads[order[at]] = int(order[draw.integers(at)])
+    names = tuple("root" if head < 0 else str(draw.choice(["nsubj", "nsubj:pass", "obj", "punct"])) for head in heads)
+    spans = tuple((4 * at, 4 * at + 3) for at in range(n))
+    tags = tuple(str(draw.choice(TAGS)) for _ in words)
+    return ParsedSentence(" ".join(words), spans, tuple(words), tags, tuple(heads), names)
+
+
+def pieces(draw: np.random.Generator, text: str) -> tuple[Token, ...]:
+    """Tokens that split some words and join others, with a special one at each end."""
+    cuts = sorted({0, len(text), *draw.choice(len(text), len(text) // 3, replace=False).tolist()})
+    inside = [Token(text[a:b], 1, a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+    return (Token("[CLS]", 0, 0, 0, True), *inside, Token("[SEP]", 0, len(text), len(text), True))
+
+
+def weights(draw: np.random.Generator, n: int) -> np.ndarray:
+    raw = draw.random((LAYERS, HEADS, n, n)) ** 4
+    return (raw / raw.sum(-1, keepdims=True)).astype(np.float32)
+
+
+def test_counts_are_those_of_plain_loops_however_sentences_are_batched() -> None:
+    draw = np.random.default_rng(0)
+    sentences = [sentence(draw, int(n)) for n in draw.integers(2, 9, 25)]
+    tokens = [pieces(draw, one.text) for one in sentences]
+    attention = [weights(draw, len(own)) for own in tokens]
+    found = iter(zip(attention, tokens, strict=True))
+
+    def attend(text: str) -> tuple[Any, list[tuple[int, int]]]:
+        own, said = next(found)
+        return own.astype(float).tolist(), [(token.start or 0, token.end or 0) for token in said]
+
+    plain = [{"text": s.text, "spans": s.spans, "heads": s.heads, "names": s.relations} for s in sentences]
+    right, cases = reference_counts(plain, attend)
+    assert sum(cases.values()) > 100
+    for together in (1, 7):
+        tally = Tally((LAYERS, HEADS))
+        for start in range(0, 25, together):
+            part = slice(start, start + together)
+            own = [aligned(s, t) for s, t in zip(sentences[part], tokens[part], strict=True)]
+            census = Census(own, (LAYERS, HEADS))
+            n = max(len(t) for t in tokens[part])
+            padded = np.zeros((len(own), LAYERS, HEADS, n, n), np.float32)
+            for b, w in enumerate(attention[part]):
+                padded[b, ..., : w.shape[-1], : w.shape[-1]] = w
+            for layer in range(LAYERS):
+                census.take(layer, padded[:, layer])
+            for one, counts in zip(own, census.value(), strict=True):
+                tally.add(unpacked_record(packed_record(record_of(one, counts, None))))
+        assert {key: int(own.count.sum()) for key, own in tally.cases.items()} == dict(cases)
+        for (name, way), own in tally.cases.items():
+            wanted = [[right[name, way, layer, head] for head in range(HEADS)] for layer in range(LAYERS)]
+            assert own.right.sum(0).tolist() == wanted, (name, way)
+
+
+def counted(sentences: list[ParsedSentence], attend: Any, **how: Any) -> Tally:
+    """A tally of sentences whose words are their tokens; `attend(sentence)` answers (layers, heads, n, n)."""
+    tally = Tally((LAYERS, HEADS))
+    for one in sentences:
+        tokens = tuple(Token(form, 1, *span) for form, span in zip(one.forms, one.spans, strict=True))
+        own = aligned(one, tokens, **how)
+        census = Census([own], (LAYERS, HEADS))
+        for layer, given in enumerate(attend(one)):
+            census.take(layer, given[None])
+        tally.add(record_of(own, census.value()[0], None))
+    return tally
+
+
+def planted(one: ParsedSentence) -> np.ndarray:
+    """Head 1.2 looks at each word's head; the others a place on."""
+    n = len(one.forms)
+    given = np.full((LAYERS, HEADS, n, n), 0.01, np.float32)
+    for word, head in enumerate(one.heads):
+        given[1, 2, word, head if head >= 0 else word] = 1.0
+        given[:, :2, word, (word + 1) % n] = 1.0
+        given[0, 2, word, word] = 1.0
+    return given
+
+
+def test_a_planted_head_is_found_and_its_tree_is_the_gold_one() -> None:
+    draw = np.random.default_rng(1)
+    sentences = [sentence(draw, 8) for _ in range(60)]
+    said = table(counted(sentences, planted), "planted", "random trees")
+    up = next(r for r in said.relations if (r.relation, r.direction) == ("nsubj", UP))
+    assert up.best is not None and (up.best.layer, up.best.head, up.best.accuracy) == (1, 2, 1.0)
+    assert up.beats_rules and up.cases == up.correct[1, 2]
+    assert said.trees.best_head is not None and said.trees.best_head.accuracy == 1.0
+    assert said.trees.edges == said.trees.correct[1, 2] and said.trees.right_branching < 0.5
+    assert any("nsubj dependent→head 100%" in name for name in head_names(said)[1, 2])
+    assert [(h.layer, h.head) for h in said.heads if h.syntactic] == [(1, 2)]
+    head = said.heads[1 * HEADS + 2]
+    assert head.own < 0.2 < head.dependency_mass
+    all_up = next(r for r in said.relations if r.relation == "all")
+    assert all_up.cases == sum(
+        r.cases for r in said.relations if r.direction == UP and not r.subtype and r.relation in ("nsubj", "obj")
+    )
+
+
+def shuffled(sentences: list[ParsedSentence], draw: np.random.Generator) -> list[ParsedSentence]:
+    """The same trees with heads drawn anew: each word's head is any other word."""
+    found = []
+    for one in sentences:
+        n = len(one.forms)
+        root = int(draw.integers(n))
+        heads = [
+            -1 if at == root else root if draw.random() < 0.2 else int((at + draw.integers(1, n)) % n)
+            for at in range(n)
+        ]
+        found.append(replace(one, heads=tuple(heads)))
+    return found
+
+
+def test_random_attention_is_at_chance() -> None:
+    draw = np.random.default_rng(2)
+    n = 8
+    sentences = [sentence(draw, n) for _ in range(400)]
+    tally = counted(sentences, lambda one: weights(draw, n))
+    for own in tally.cases.values():
+        rate = own.right.sum(0) / own.count.sum()
+        spread = 5 * np.sqrt(1 / (n - 1) / own.count.sum())
+        assert np.abs(rate - 1 / (n - 1)).max() < spread
+    said = table(tally, "random", "random trees")
+    assert all(r.best is not None and abs(r.best.accuracy - 1 / (n - 1)) < 0.1 for r in said.relations if r.cases > 500)
+
+
+def test_shuffled_heads_take_a_planted_head_down_to_chance() -> None:
+    draw = np.random.default_rng(3)
+    sentences = [sentence(draw, 8) for _ in range(300)]
+    real = {one.text: one for one in sentences}
+    tally = counted(shuffled(sentences, draw), lambda one: planted(real[one.text]))
+    own = tally.cases["obj", UP]
+    assert abs(own.right.sum(0)[1, 2] / own.count.sum() - 1 / 7) < 0.1
+
+
+def test_rules_are_chosen_on_one_half_and_scored_on_the_other() -> None:
+    spans = ((0, 1), (2, 3), (4, 5), (6, 7))
+    one = ParsedSentence(
+        "a b c d", spans, tuple("abcd"), ("DET", "NOUN", "VERB", "NOUN"), (1, 2, -1, 2), ("det", "nsubj", "root", "obj")
+    )
+    tally = counted([replace(one, half=half) for half in ("choose", "score", "score")], planted)
+    said = table(tally, "m", "c")
+    det = next(r for r in said.relations if (r.relation, r.direction) == ("det", UP))
+    rules = {rule.name: rule for rule in det.rules}
+    assert (rules["offset"].offset, rules["offset"].accuracy) == (1, 1.0)
+    assert (rules["nearest"].tag, rules["nearest"].side, rules["nearest"].accuracy) == ("NOUN", "behind", 1.0)
+    assert rules["first"].accuracy == 0.0
+    assert det.best is not None and (det.best.chosen_on, det.best.scored_on) == (1, 2)
+    down = next(r for r in said.relations if (r.relation, r.direction) == ("det", DOWN))
+    assert {rule.name: rule for rule in down.rules}["first"].accuracy == 1.0
+    assert not det.beats_rules  # no head can do better than a rule that is always right
+
+
+def test_a_mention_looks_among_the_mentions_before_it() -> None:
+    spans = tuple((2 * at, 2 * at + 1) for at in range(4))
+    mentions = (Mention("x", 0, 0, 0), Mention("y", 1, 1, 1), Mention("x", 3, 3, 3))
+    one = ParsedSentence(
+        "a b c d", spans, ("He", "b", "c", "he"), ("",) * 4, (2, 2, -1, 2), ("nsubj", "obj", "root", "dep"), mentions
+    )
+    given = np.zeros((LAYERS, HEADS, 4, 4), np.float32)
+    given[:, :, 3] = (0.2, 0.1, 0.7, 0.0)  # most on a word that is no mention, then on the right one
+    given[1, 1, 3] = (0.1, 0.2, 0.7, 0.0)
+    said = table(counted([replace(one, half=half) for half in ("choose", "score")], lambda _: given), "m", "c")
+    row = said.relations[-1]
+    assert (row.relation, row.direction, row.cases) == ("coreference", "mention→antecedent", 2)
+    assert row.correct.tolist() == [[2, 2, 2], [2, 0, 2]]
+    assert {rule.name: rule.accuracy for rule in row.rules} == {"nearest": 0.0, "form": 1.0, "first": 1.0}
+
+
+def test_labels_may_be_called_otherwise_or_left_out() -> None:
+    draw = np.random.default_rng(4)
+    tally = counted(
+        [sentence(draw, 6) for _ in range(5)], planted, renamed={"obj": "object", "punct": "", "nsubj:pass": "nsubj"}
+    )
+    assert {name for name, _ in tally.cases} == {"object", "nsubj"}
+
+
+def test_a_head_that_sees_no_other_word_finds_none() -> None:
+    one = ParsedSentence("a b", ((0, 1), (2, 3)), ("a", "b"), ("", ""), (1, -1), ("x", "root"))
+    tally = counted([one], lambda _: np.tile(np.tril(np.ones((2, 2), np.float32)), (LAYERS, HEADS, 1, 1)))
+    assert tally.cases["x", UP].right.sum() == 0 and tally.cases["x", DOWN].right.sum() == LAYERS * HEADS
+    said = table(tally, "m", "c", causal=True)
+    assert [r.ahead for r in said.relations if r.direction == UP] == [1, 1] and said.relations[0].rules == ()
+
+
+def test_a_word_without_a_token_is_named() -> None:
+    one = ParsedSentence("a b", ((0, 1), (2, 3)), ("a", "b"), ("", ""), (1, -1), ("x", "root"))
+    with pytest.raises(BadSentenceError, match="not aligned: the model has no token for 'b'"):
+        aligned(one, [Token("a", 1, 0, 1), Token("[SEP]", 2, 3, 3, True)])
+
+
+def test_tallies_add_up_and_travel() -> None:
+    draw = np.random.default_rng(5)
+    sentences = [sentence(draw, int(n)) for n in draw.integers(2, 9, 20)]
+    whole = counted(sentences, planted)
+    whole.skip("cycle: word 3 is")
+    parts = counted(sentences[:7], planted)
+    parts.merge(unpacked(packed(counted(sentences[7:], planted))))
+    parts.skip("cycle: word 9 is")
+    one, other = (table(unpacked(packed(tally)), "m", "c") for tally in (whole, parts))
+    assert written(one) == written(other) and one.skipped == {"cycle": 1} and one.read == 21
+
+
+def test_a_column_of_something_else_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    from attnctl.readings.census import census_tally
+
+    monkeypatch.setattr(census_tally, "MOST_LABELS", 6)
+    draw = np.random.default_rng(6)
+    sentences = [replace(sentence(draw, 5), relations=tuple(f"word{at}-{n}" for n in range(5))) for at in range(20)]
+    tally = counted(sentences, planted)
+    assert len(tally.cases) <= 8 and tally.cases["(other labels)", UP].count.sum() > 40
+    other = counted(sentences[::-1], planted)
+    other.merge(tally)
+    assert len(other.cases) <= 14 and sum(own.count.sum() for own in other.cases.values()) == 2 * 20 * 4 * 2
+
+
+def written(said: CensusTable) -> bytes:
+    from attnctl.formats.documents.census_json import census_to_json
+
+    return census_to_json(said)
+
+
+def test_wilsons_interval() -> None:
+    assert wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)  # Newcombe 1998, table I
+    assert wilson(0, 20)[0] == 0.0 and wilson(20, 20)[1] == 1.0
+    assert best_of(np.zeros((2, 1, 1), int), np.array([3, 0])) is None

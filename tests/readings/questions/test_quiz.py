@@ -1,0 +1,125 @@
+"""The quiz: its questions come from the trace, its answers from the mathematics, its marking from both."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pexpect
+import pytest
+
+from attnctl import attention
+from attnctl.errors import AttnctlError
+from attnctl.models import attend
+from attnctl.readings.questions.quiz import MAKERS, Question, number_in, questions, right
+from tests.conftest import Result
+
+TEXT = "Alice will eat pizza"
+Run = Callable[..., Result]
+
+
+def test_every_kind_is_asked_and_true() -> None:
+    trace = attend(TEXT, model="random", causal=True, heads=2)
+    asked = questions(trace, 40, seed=3)
+    assert len({q.text + "".join(q.facts) for q in asked}) == len(asked) > len(MAKERS)
+    assert {q.kind for q in asked} == {
+        "strongest", "softmax", "sum", "scaled", "unscaled", "temperature", "mask", "context",
+    }  # fmt: skip
+    weights, scores = trace.layers[0].weights, trace.layers[0].scores
+    assert weights is not None and scores is not None
+    names = [token.text for token in trace.tokens]
+    for q in asked:
+        i = next(at for at, name in enumerate(names) if f"“{name}”" in q.text.split("weight on")[0])
+        head = int(q.text.rpartition("head ")[2].rstrip(")?,").split(")")[0])
+        row = weights[head, i]
+        if q.kind == "strongest":
+            assert q.answer == names[int(row.argmax())] and len(q.choices) == i + 1
+        elif q.kind in ("softmax", "sum"):
+            j = names.index(q.text.rpartition("“")[2].partition("”")[0])
+            assert abs(float(q.answer) - row[j]) < 0.02
+        elif q.kind == "mask":
+            assert q.answer == str(i + 1)
+        elif q.kind == "unscaled":
+            bare = attention.softmax(scores[head, i].astype(np.float64)[: i + 1]).max()
+            assert q.answer == ("larger" if bare > row.max() else "smaller")
+
+
+def test_the_same_seed_asks_the_same() -> None:
+    trace = attend(TEXT, model="random")
+    assert questions(trace, 6, 1) == questions(trace, 6, 1) != questions(trace, 6, 2)
+    assert all("“eat”" in q.text for q in questions(trace, 6, query=2))
+
+
+def test_what_cannot_be_asked_is_not() -> None:
+    with pytest.raises(AttnctlError, match="nothing to ask"):
+        questions(attend("Alice", model="random"))
+    bare = attend(TEXT, model="random", temperature=2.0)
+    assert not {"softmax", "unscaled"} & {q.kind for q in questions(bare, 20)}
+
+
+CHOICE = Question("k", "?", "eat", "", choices=("Alice", "eat", "a"))
+NUMBER = Question("k", "?", "0.42", "", tolerance=0.015)
+
+
+@pytest.mark.parametrize(
+    ("question", "given", "good"),
+    [
+        (CHOICE, "eat", True), (CHOICE, " EAT \n", True), (CHOICE, "b", True), (CHOICE, "c", False), (CHOICE, "Alice", False),
+        (CHOICE, "a", False), (CHOICE, "d", None), (CHOICE, "pizza", None), (CHOICE, "", None),
+        (NUMBER, "0.42", True), (NUMBER, ".43", True), (NUMBER, "0,41", True), (NUMBER, "42 %", True), (NUMBER, "42%", True),
+        (NUMBER, "0.45", False), (NUMBER, "−0.42", False), (NUMBER, "nan", False), (NUMBER, "much", None), (NUMBER, "", None),
+    ],
+)  # fmt: skip
+def test_marking(question: Question, given: str, good: bool | None) -> None:
+    assert right(question, given) is good
+
+
+def test_numbers_as_people_write_them() -> None:
+    assert [number_in(text) for text in ("−1,5", "3e-1", "7 %", "one")] == [-1.5, 0.3, 0.07, None]
+
+
+def test_it_works_in_a_pipe(run: Run) -> None:
+    asked = run("quiz", TEXT, "--model", "random", "--json", "-n", "6", "--seed", "5").json["questions"]
+    answers = "\n".join(str(q["answer"]) for q in asked).encode()
+    result = run("quiz", TEXT, "--model", "random", "-n", "6", "--seed", "5", stdin=answers)
+    assert result.code == 0 and result.err == "" and result.out.endswith("\n  6 of 6 right\n")
+    assert all(line == line.rstrip() and len(line) <= 80 for line in result.out.splitlines())
+    result = run("quiz", TEXT, "--model", "random", "-n", "6", "--seed", "5", stdin=b"\nhm\n")
+    assert result.code == 0 and "passed" in result.out and "wrong" in result.out
+    assert result.out.endswith("\n  0 of 6 right, 2 answered\n")
+
+
+def test_bad_input_gets_one_line(refused: Callable[..., str]) -> None:
+    assert "where the answers come from" in refused("quiz", "-", code=2)
+    assert "nothing to ask" in refused("quiz", "Alice", "--model", "random")
+    assert "no token 'Bob'" in refused("quiz", TEXT, "--model", "random", "--query", "Bob", code=2)
+
+
+def test_at_a_terminal_it_asks_again_and_ends_quietly() -> None:
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "80"}
+    arguments = ["-m", "attnctl", "quiz", TEXT, "--model", "random", "-n", "2"]
+    child = pexpect.spawn(sys.executable, arguments, env=environment, encoding="utf-8", timeout=20)
+    child.expect("> ")
+    child.sendline("certainly not an answer")
+    child.expect("That is no answer")
+    child.sendline("")
+    child.expect("passed")
+    child.expect("2/2")
+    child.sendeof()
+    child.expect("0 of 2 right")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+
+
+def test_an_interrupt_ends_it_with_130() -> None:
+    arguments = ["-m", "attnctl", "quiz", TEXT, "--model", "random"]
+    child = pexpect.spawn(sys.executable, arguments, encoding="utf-8", timeout=20)
+    child.expect("> ")
+    child.sendintr()
+    child.expect("attnctl: interrupted")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 130

@@ -1,0 +1,42 @@
+"""The quiz's question on what matters is true, and asked where a head carries a prediction."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import attnctl
+from attnctl.readings.questions.quiz import right
+from attnctl.readings.questions.removal_question import removal_question
+
+TEXTS = ("Alice will eat", "Bob will drink", "The cat chased the", "Alice thanked Bob because he likes")
+
+
+def test_the_answer_is_the_head_whose_removal_costs_most() -> None:
+    asked = 0
+    for text in TEXTS:
+        found = attnctl.effects("demo", text)
+        question = removal_question(found, random.Random(1))
+        if question is None:
+            continue
+        asked += 1
+        worst = min(found.heads, key=lambda one: one.effect.log_probability)
+        assert question.answer == f"head {worst.head} of layer {worst.layer}"
+        assert question.answer in question.choices and len(question.facts) == len(question.choices)
+        assert right(question, question.answer)
+    assert asked
+
+
+def test_nothing_is_asked_where_heads_cannot_be_told_apart() -> None:
+    found = attnctl.effects("demo", TEXTS[0])
+    same = tuple(replace(one, effect=found.heads[0].effect) for one in found.heads)
+    assert removal_question(replace(found, heads=same), random.Random(1)) is None
+
+
+def test_the_quiz_asks_it_last(run: Callable[..., Any]) -> None:
+    asked = [run("quiz", text, "--json").json["questions"] for text in TEXTS]
+    assert any(questions[-1]["kind"] == "removal" for questions in asked)
+    assert all(len(questions) == 5 for questions in asked)
+    assert all(q["kind"] != "removal" for q in run("quiz", TEXTS[0], "--json", "--head", "0").json["questions"])

@@ -1,0 +1,161 @@
+"""Traces: everything shown can be recomputed from the file, in any form, and bad files are refused in one line."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+import attnctl
+from attnctl.errors import AttnctlError
+from attnctl.formats.documents.json_schemas import trace_schema
+from attnctl.formats.documents.trace_json import trace_from_json
+from attnctl.readings.traces.trace import LayerTrace
+from attnctl.readings.traces.trace_arrays import FIELD_ARRAYS
+from attnctl.steps import NAMES
+from tests.conftest import attend
+
+SCHEMA = trace_schema()
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"model": "dot"},
+    {"model": "dot", "heads": 2, "layers": 2},
+    {"heads": 4, "kv_heads": 2, "layers": 2, "causal": True, "rope_theta": 1e4, "dropout": 0.1},
+    {"positions": "sinusoidal", "temperature": 2.0, "window": 2, "scale": 1.0},
+    {"heads": 2, "layer": 0, "head": 1, "query": "eat"},
+]
+
+
+def made(**how: Any) -> attnctl.Trace:
+    return attend("Alice will eat pizza", **how)
+
+
+@pytest.mark.parametrize("how", KINDS, ids=str)
+def test_json_is_valid_and_reads_back_exactly(how: dict[str, Any]) -> None:
+    trace = made(**how)
+    text = trace.to_json()
+    jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(text))
+    assert "\n" not in text and "NaN" not in text
+    assert trace_from_json(text).to_json() == text
+    for name in (array.name for array in FIELD_ARRAYS):
+        ours, back = getattr(trace.layers[0], name), getattr(trace_from_json(text).layers[0], name)
+        assert (ours is None) == (back is None), name
+        if ours is not None:
+            np.testing.assert_array_equal(ours, back, err_msg=name)
+
+
+@pytest.mark.parametrize("how", KINDS, ids=str)
+def test_npz_reads_back_exactly(how: dict[str, Any], tmp_path: Path) -> None:
+    trace = made(**how)
+    trace.save(tmp_path / "run.npz")
+    assert attnctl.load(tmp_path / "run.npz").to_json() == trace.to_json()
+
+
+def test_the_schema_itself_is_sound_and_strict() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    document = json.loads(made().to_json())
+    document["layers"][0]["heads"][0]["wieghts"] = []
+    assert not jsonschema.Draft202012Validator(SCHEMA).is_valid(document)
+
+
+def test_everything_shown_can_be_recomputed_in_float64() -> None:
+    document = json.loads(made(heads=2, layers=2, causal=True).to_json())
+    x = np.asarray(document["embeddings"])
+    for layer in document["layers"]:
+        mask, contexts = np.asarray(layer["mask"]), []
+        for head in layer["heads"]:
+            q, k, v = (x @ np.asarray(head[name]) for name in ("W_Q", "W_K", "W_V"))
+            np.testing.assert_allclose(q, head["queries"], atol=1e-5)
+            scores = q @ k.T
+            np.testing.assert_allclose(scores, head["scores"], atol=1e-4)
+            scaled = scores * document["model"]["scale"]
+            np.testing.assert_allclose(scaled, head["scaled_scores"], atol=1e-4)
+            e = np.where(mask, np.exp(scaled), 0)
+            weights = e / e.sum(-1, keepdims=True)
+            np.testing.assert_allclose(weights, head["weights"], atol=1e-5)
+            contexts.append(weights @ v)
+            np.testing.assert_allclose(contexts[-1], head["context"], atol=1e-5)
+        output = np.concatenate(contexts, -1) @ np.asarray(layer["W_O"])
+        np.testing.assert_allclose(output, layer["output"], atol=1e-5)
+        x = x + output
+        np.testing.assert_allclose(x, layer["residual"], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "is not JSON"),
+        ("[]", 'no "schema"'),
+        ('{"schema": "attnctl.trace/99"}', "attnctl.trace/99"),
+        ('{"schema": "attnctl.trace/1"}', "'text' is missing"),
+        ('{"schema": "attnctl.trace/1", "text": "", "tokens": [], "model": {}, "layers": []}', "damaged"),
+    ],
+)
+def test_bad_json_is_refused(text: str, says: str) -> None:
+    with pytest.raises(AttnctlError, match=says):
+        trace_from_json(text)
+
+
+def test_a_grid_of_another_size_than_the_tokens_is_refused() -> None:
+    document = json.loads(made().to_json())
+    document["tokens"].pop()
+    del document["embeddings"]
+    with pytest.raises(AttnctlError, match=r"of layer 0 has shape \(1, 4, 8\), not \(1, 3, …\)"):
+        trace_from_json(json.dumps(document))
+
+
+def test_lone_surrogates_in_json_become_replacement_characters() -> None:
+    text = made().to_json().replace('"text":"Alice"', '"text":"Al\\ud800ice"')
+    assert trace_from_json(text).tokens[0].text == "Al\ufffdice"
+
+
+def test_pickles_are_never_opened(tmp_path: Path) -> None:
+    class Bomb:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (Path.touch, (tmp_path / "exploded",))
+
+    buffer = io.BytesIO()
+    np.savez(buffer, trace=np.asarray([Bomb()], dtype=object))
+    (tmp_path / "bomb.npz").write_bytes(buffer.getvalue())
+    with pytest.raises(AttnctlError, match="never unpickles"):
+        attnctl.load(tmp_path / "bomb.npz")
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_numbers_that_are_not_finite_are_not_written() -> None:
+    trace = made()
+    assert trace.layers[0].weights is not None
+    trace.layers[0].weights[0, 0, 0] = np.nan
+    with pytest.raises(AttnctlError, match="layer 0: weights: a number is not finite"):
+        trace.to_json()
+
+
+def test_a_failed_save_leaves_what_was_there(tmp_path: Path) -> None:
+    trace = made()
+    (tmp_path / "run.json").write_text("before")
+    assert trace.layers[0].weights is not None
+    trace.layers[0].weights[0, 0, 0] = np.inf
+    with pytest.raises(AttnctlError):
+        trace.save(tmp_path / "run.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+    assert (tmp_path / "run.json").read_text() == "before"
+
+
+def test_the_table_names_every_array_of_a_layer_trace() -> None:
+    plain = {"layer", "heads", "kv_heads", "rows", "parameters"}
+    assert {field.name for field in fields(LayerTrace)} - plain == {array.name for array in FIELD_ARRAYS}
+    assert {array.step for array in FIELD_ARRAYS} <= set(NAMES)
+
+
+def test_a_trace_prints_in_a_few_lines() -> None:
+    trace = attend("Alice will eat pizza " * 9, "random", layers=7, heads=2, d_model=16)
+    printed = str(trace).splitlines()
+    assert len(printed) == 6 and all(len(line) < 300 for line in printed)
+    assert printed[0].startswith("Trace of 'Alice will eat") and "36 tokens" in printed[0]
+    assert "layer 0, heads 0, 1: queries (2, 36, 8)" in printed[1] and printed[5] == "  … 3 more layers"

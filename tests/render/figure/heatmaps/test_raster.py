@@ -1,0 +1,102 @@
+"""The quick picture against matplotlib's own: the same place for everything, the same colours, sound PNG files."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from attnctl.models import open_model
+from attnctl.readings.heatmap import Reading, read
+from attnctl.readings.traces.trace import Trace
+from attnctl.render.figure.heatmaps.heatmap import draw_heatmap
+from attnctl.render.figure.heatmaps.raster import encoded, heatmap_png
+from attnctl.render.figure.look import Look
+from attnctl.render.figure.saving import png as figure_png
+from attnctl.sources import record
+from attnctl.tokens import Token
+
+TEXT = "Alice will eat pizza because the antidisestablishmentarian chef lives in Naples"
+
+
+def trace_of(text: str = TEXT, **how: Any) -> Trace:
+    return record(open_model("random", d_model=24, **how), text)
+
+
+def asked(trace: Trace, **options: Any) -> tuple[Reading, Look]:
+    chosen = {name: options.pop(name) for name in ("heads", "drop", "renormalise") if name in options}
+    return read(trace, **chosen), Look(**options)
+
+
+def pixels(data: bytes) -> Any:
+    picture = Image.open(io.BytesIO(data))
+    picture.load()
+    return np.asarray(picture.convert("RGB")).astype(np.int16)  # (height, width, 3)
+
+
+def apart(one: Any, other: Any) -> Any:
+    """How far each pixel of one is from the nearest in colour of the nine around it in the other → (height, width)."""
+    padded = np.pad(other, ((1, 1), (1, 1), (0, 0)), mode="edge")
+    high, wide = other.shape[:2]
+    shifts = [padded[y : y + high, x : x + wide] for y in range(3) for x in range(3)]
+    return np.min([np.abs(one - shifted).max(-1) for shifted in shifts], axis=0)
+
+
+@pytest.mark.parametrize(
+    "how, options",
+    [
+        ({}, {}),
+        ({}, {"dpi": 200, "cmap": "magma"}),
+        ({"causal": True}, {"values": True}),
+        ({"heads": 3, "layers": 2, "causal": True}, {"dpi": 150}),
+        ({"heads": 8}, {"heads": [1, 5]}),
+        ({}, {"drop": ("first",), "renormalise": True, "log": True, "title": "A title of its own"}),
+        ({}, {"size": (5.3, 4.1), "dpi": 133}),
+        ({}, {"size": (3.6, 3.1), "values": True, "title": ""}),
+        ({}, {"values": False}),
+    ],
+)
+def test_the_picture_is_matplotlibs(how: dict[str, Any], options: dict[str, Any]) -> None:
+    trace, options = trace_of(**how), {"dpi": 100} | options
+    ours = pixels(heatmap_png(*asked(trace, **options))[0])
+    theirs = pixels(figure_png(draw_heatmap(*asked(trace, **options)).figure))
+    assert ours.shape == theirs.shape
+    # a letter may stand a pixel elsewhere; edges are softened a little differently
+    both = np.maximum(apart(ours, theirs), apart(theirs, ours))
+    hatched = 0.35 if how.get("causal") else 0.0  # whose lines fall elsewhere
+    assert (both > 96).mean() < 0.002
+    assert (both > 32).mean() < 0.02 + hatched
+    assert abs(ours.mean() - theirs.mean()) < 1.5
+
+
+def test_every_script_is_set() -> None:
+    text = "日本語 привет שלום 😀 $x_1$"
+    trace = trace_of(text)
+    data, notes = heatmap_png(*asked(trace))
+    drawing = draw_heatmap(*asked(trace))
+    assert notes == drawing.notes
+    assert (apart(pixels(data), pixels(figure_png(drawing.figure))) > 96).mean() < 0.002
+
+
+def test_cells_of_less_than_three_pixels_are_left_to_matplotlib() -> None:
+    trace = trace_of(" ".join(f"w{at}" for at in range(420)))
+    assert heatmap_png(*asked(trace, dpi=50))[0] == figure_png(draw_heatmap(*asked(trace, dpi=50)).figure)
+
+
+def test_the_same_bytes_in_any_order() -> None:
+    traces = [trace_of("a b c"), trace_of(TEXT), dataclasses.replace(trace_of("a b"), tokens=(Token("x"), Token("y")))]
+    first = [heatmap_png(*asked(trace))[0] for trace in traces]
+    assert [heatmap_png(*asked(trace))[0] for trace in reversed(traces)] == first[::-1]
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (64, 200)])
+def test_png_files_hold_every_pixel_and_the_resolution(shape: tuple[int, int]) -> None:
+    canvas = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
+    picture = Image.open(io.BytesIO(encoded(canvas, 200)))
+    assert (np.asarray(picture) == canvas).all()
+    assert picture.mode == "RGB" and picture.info["dpi"] == pytest.approx((200, 200), abs=0.1)
+    assert picture.info["Software"] == "attnctl"

@@ -1,0 +1,122 @@
+"""The grammar: what it keeps out of training, and that nothing but the words themselves gives a relation away."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from attnctl.training import rules
+from attnctl.training.english import phrases
+from attnctl.training.english.classes import QUALITIES
+from attnctl.training.english.grammar import held_out, sentences
+from attnctl.training.english.language import corpus_of, openness, vocabulary
+from attnctl.training.english.lexicon import lexicon
+from attnctl.training.relations import UNSEEN_NAMES, UNSEEN_NOUNS, with_unseen_words
+
+SENTENCES = sentences(4000, 3)
+
+
+def links(relation: str) -> list[tuple[phrases.Sentence, phrases.Link]]:
+    return [(s, link) for s in SENTENCES for link in s.links if link.relation == relation]
+
+
+def test_the_same_seed_gives_the_same_sentences_in_every_process() -> None:
+    code = "from attnctl.training.english.grammar import sentences; print([s.text for s in sentences(300, 7)])"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, check=True, env=os.environ | {"PYTHONHASHSEED": seed}
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(found) == 1
+    assert [s.text for s in sentences(50, 7)] != [s.text for s in sentences(50, 8)]
+
+
+def test_training_and_test_share_no_fact() -> None:
+    train = {fact for s in SENTENCES for fact in s.facts}
+    test = {fact for s in sentences(500, 2, held=True) for fact in s.facts}
+    assert test and not train & test
+    assert held_out(("Alice", "eat", "pizza")) and ("Alice", "eat", "pizza") not in train
+
+
+def test_every_word_is_in_the_vocabulary() -> None:
+    known = set(vocabulary())
+    assert not {word for s in SENTENCES for word in s.words} - known
+    corpus = corpus_of(SENTENCES[:100])
+    assert not (corpus.ids == 0).any() and len(corpus.vocabulary) > 8000
+
+
+def test_links_join_the_words_they_say() -> None:
+    for s, link in links(phrases.PRONOUN) + links(phrases.MEANING):
+        assert s.words[link.query] in rules.PRONOUNS and s.stands_for[link.query] == s.words[link.key]
+        assert link.key < link.query
+    lex = lexicon()
+    for s, link in links(phrases.PRONOUN):
+        sexes = [sex for sex in "fm" if s.words[link.key] in lex.names[sex]]
+        if sexes:
+            assert s.words[link.query] in (("she", "her") if sexes == ["f"] else ("he", "him"))
+    for s, link in links(phrases.CLOSING):
+        assert (s.words[link.key], s.words[link.query]) in [
+            ("(", ")"), ("[", "]"), ("{", "}"), ("“", "”"), ("‘", "’"), ('"', '"')
+        ]  # fmt: skip
+    for s, link in links(phrases.INDUCTION):
+        assert s.words[link.key - 1] == s.words[link.query] and link.key <= link.query
+    known = [rules.is_noun(s.words[link.key]) for s, link in links(phrases.DETERMINER) if link.key > link.query]
+    assert len(known) == len(links(phrases.DETERMINER)) and sum(known) > 0.85 * len(known)  # some are verbs as well
+
+
+def test_verbs_agree_with_their_subjects() -> None:
+    found = 0
+    for s, link in links(phrases.VERB_SUBJECT) + links(phrases.PAST_OTHERS):
+        if s.words[link.query] in ("is", "was", "are", "were") and s.words[link.key] not in (
+            "you",
+            "we",
+            "they",
+            "who",
+        ):
+            plural = s.words[link.key] in {n.plural for some in lexicon().nouns.values() for n in some if n.plural}
+            singular = s.words[link.key] in {n.singular for some in lexicon().nouns.values() for n in some}
+            if plural != singular:
+                assert (s.words[link.query] in ("are", "were")) == plural, s.text
+                found += 1
+    assert found > 200
+
+
+def test_only_the_last_word_tells_what_it_is() -> None:
+    """Half of the time the nearest noun is meant, and what is said of an animal is said of animals."""
+    assert len(links(phrases.MEANING)) > 300
+    nearest = [rules.nearest(phrases.MEANING)(s, link.query) == link.key for s, link in links(phrases.MEANING)]
+    assert 0.4 < sum(nearest) / len(nearest) < 0.6
+    group = {n.singular: g for g, some in lexicon().nouns.items() for n in some}
+    for s, link in links(phrases.MEANING):
+        word, noun = s.words[-1 if s.words[-1] not in (".", "!") else -2], s.words[link.key]
+        if noun in group and group[noun] in ("animal",) and not {"too", "so"} & set(s.words):
+            assert word in QUALITIES["animal"].split() or word in ("hard", "heavy", "fast", "strong")
+
+
+@pytest.mark.parametrize("relation", [phrases.VERB_SUBJECT, phrases.OBJECT_VERB, phrases.PAST_OTHERS, phrases.PRONOUN])
+def test_no_fixed_offset_finds_it(relation: str) -> None:
+    offsets = Counter(link.key - link.query for _, link in links(relation))
+    assert offsets.total() > 150 and max(offsets.values()) < 0.65 * offsets.total()
+
+
+def test_pronouns_are_balanced() -> None:
+    """Neither the first nor the nearest person is right much more than half of the time."""
+    nearest = [rules.nearest(phrases.PRONOUN)(s, link.query) == link.key for s, link in links(phrases.PRONOUN)]
+    assert len(nearest) > 400 and 0.35 < sum(nearest) / len(nearest) < 0.6
+
+
+def test_unseen_words_are_unseen() -> None:
+    strange = set(UNSEEN_NAMES) | set(UNSEEN_NOUNS)
+    assert len(strange - set(vocabulary())) > 35
+    for s in SENTENCES[:300]:
+        new = with_unseen_words(s, random.Random(0))
+        assert len(new.words) == len(s.words) and new.links == s.links
+        left = {word for word in new.words if openness().get(word) == 1}
+        spared = sum(link.relation in (phrases.PRONOUN, phrases.MEANING) for link in s.links)
+        assert len(left) <= spared or len(set(s.words)) > 20
