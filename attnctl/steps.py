@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from attnctl.errors import UsageError
-from attnctl.readings.questions.roles import of_pronoun, roles
 from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.readings.traces.trace_arrays import FIELD_ARRAYS
 
@@ -362,90 +361,6 @@ def _prediction(trace: Trace) -> Step:
         "softmax(residual stream × unembedding)",
         "A token's final row is held against every word of the vocabulary.",
     )
-
-
-# --- what to look at ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Focus:
-    """The layer, head and query token that a walk looks at most closely, and the key its attention goes to."""
-
-    layer: int
-    head: int
-    query: int
-    key: int
-    weight: float
-
-
-def focus(trace: Trace, layer: int | None = None, head: int | None = None, query: int | None = None) -> Focus | None:
-    """The most telling place of a trace, within what is already chosen; None where there are no weights.
-
-    It is the largest weight on another token, the more so the farther it is, in rows that have three or more to choose
-    from; special tokens, and the first token of a checkpoint (where unused attention is parked), do not count.
-    """
-    best = _of_pronoun(trace, query) if layer is None and head is None else None
-    if best is not None:
-        return best
-    highest = -1.0
-    known = _telling(trace) if layer is None and head is None else ()
-    for part in trace.layers:
-        if part.weights is None or layer not in (None, part.layer):
-            continue
-        for at, number in enumerate(part.heads):
-            if head not in (None, number) or (known and (part.layer, number) not in known):
-                continue
-            link = _strongest(trace, part, at, query)
-            if link is not None and link[0] > highest:
-                highest, best = link[0], Focus(part.layer, number, *link[2:], link[1])
-    return best
-
-
-def _telling(trace: Trace) -> set[tuple[int, int]]:
-    """The heads, (layer, head), that are known to find who does what to whom; none where no head here is known to."""
-    there = {(part.layer, head) for part in trace.layers if part.weights is not None for head in part.heads}
-    return {at for at, finds in roles(trace.model).items() if at in there and any("verb" in one for one in finds)}
-
-
-def _of_pronoun(trace: Trace, query: int | None) -> Focus | None:
-    """What a pronoun's own head finds, where the model is known to have one, and the text a pronoun."""
-    asked = of_pronoun(trace.model, trace.tokens, query)
-    part = next((part for part in trace.layers if asked and part.layer == asked[0]), None)
-    if asked is None or part is None or part.weights is None or asked[1] not in part.heads or part.rows is not None:
-        return None
-    row = part.weights[part.position_of(asked[1]), asked[2]].copy()  # (n_k,)
-    row[asked[2]] = -1  # a word does not stand for itself
-    key = int(np.argmax(row))
-    return Focus(*asked, key, float(row[key]))
-
-
-def _strongest(trace: Trace, layer: LayerTrace, at: int, query: int | None) -> tuple[float, float, int, int] | None:
-    """(rank, weight, query, key) of the strongest link of one head; the rank discounts what tells little.
-
-    None where `query` is not among the layer's rows.
-    """
-    assert layer.weights is not None
-    every = range(layer.weights.shape[1]) if layer.rows is None else layer.rows
-    asked = [(row, i) for row, i in enumerate(every) if query in (None, i)]  # (row of the array, query)
-    if not asked:
-        return None
-    weights = layer.weights[at][[row for row, _ in asked]]  # (asked, n_k)
-    rank = weights.astype(np.float64)  # (asked, n_k)
-    n_k = rank.shape[1]
-    for index, (row, i) in enumerate(asked):
-        seen = n_k if layer.mask is None else int(layer.mask[row].sum())
-        if query is None and (seen < min(3, n_k) or trace.tokens[i].special):
-            rank[index] *= _DISCOUNT
-        if trace.key_tokens is None:
-            rank[index] *= 1 - 0.5 ** np.abs(np.arange(n_k) - i)  # a far word found tells more than the next one
-            rank[index, i] = weights[index, i] * _DISCOUNT
-    parked = trace.model.kind == "checkpoint"
-    rank[:, [j for j, t in enumerate(trace.keys_of) if t.special or (j == 0 and parked)]] *= _DISCOUNT
-    index, key = (int(part) for part in np.unravel_index(int(np.argmax(rank)), rank.shape))
-    return float(rank[index, key]), float(weights[index, key]), asked[index][1], key
-
-
-_DISCOUNT = 1e-3  # not 0: where nothing better is there, the largest of these is taken
 
 
 def narrowed(trace: Trace, names: Collection[str]) -> Trace:

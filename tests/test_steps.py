@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
-from attnctl.steps import focus
 from attnctl.tokens import Token
 
 

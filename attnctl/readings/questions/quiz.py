@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from attnctl import attention
 from attnctl.errors import AttnctlError
+from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import LayerTrace, Trace
-from attnctl.steps import focus, is_default_scale
+from attnctl.steps import is_default_scale
 from attnctl.text import shown
 
 MOST_KEYS = 12  # rows longer than this are no exercise for the head
@@ -314,7 +315,8 @@ def _mixed(row: Row) -> Question | None:
     terms = " + ".join(f"{x:.2f}×{f'({y:.2f})' if y < 0 else f'{y:.2f}'}" for x, y in zip(w, v, strict=True))
     return Question(
         "context",
-        f"What is number {d} of the context of “{row.query}”{_of(row)}, given its weights, and number {d} of each value?",
+        f"What is dimension {d}, counted from 0, of the context of “{row.query}”{_of(row)}, given its weights and that "
+        f"dimension of each value?",
         f"{float(w @ v):.6f}",
         f"{terms} = {float(w @ v):.2f}.",
         tuple(f"{name} {x:.2f} × {y:.2f}" for name, x, y in zip(row.names, w, v, strict=True)),

@@ -15,6 +15,7 @@ from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.json_documents import Document
 from attnctl.readings import measures
+from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.text import shown
 from attnctl.tokens import Token
@@ -68,7 +69,7 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: Budget, walked: b
         raise AttnctlError("this trace holds no weights to look at: write it without narrowing its steps")
     levels = fitting_levels(trace, budget)
     details = fitting_details(trace, budget)
-    found = steps.focus(trace)
+    found = focus(trace)
     return {
         "label": shown(label),
         "text": trace.text,
@@ -79,7 +80,7 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: Budget, walked: b
         "levels": levels,
         "thumbs": pack_thumbnails(weight_grids(trace), blobs),
         "lacking": [name for name in DETAILS[:3] if _has(trace, name) and name not in details],
-        "focus": None if found is None else {k: getattr(found, k) for k in ("layer", "head", "query", "key")},
+        "focus": None if found is None else {k: getattr(found, k) for k in ("layer", "head", "query", "key", "reason")},
         "steps": packed_steps(trace) if walked else None,
         "predictions": [{"at": p.position, "text": shown(p.text), "p": p.probability} for p in trace.predictions],
         "notes": [shown(note) for note in trace.notes],

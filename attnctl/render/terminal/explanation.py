@@ -9,11 +9,12 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from attnctl.readings.questions.focus import Focus
 from attnctl.readings.questions.roles import PRONOUNS, roles
 from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.render.terminal.number_grid import ACCENT, DIM, Grid, bar, cropped, label, label_fit, padded
 from attnctl.render.terminal.worked_example import Blackboard, summary_line
-from attnctl.steps import Focus, Part, Step, walk
+from attnctl.steps import Part, Step, walk
 from attnctl.tokens import BLANKS
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Explanation:
         width = self._width
         if self.only is None:
             yield from self._title(width)
+        yield from self._chosen()
         place = (-1, -1)
         for number, step in enumerate(self._steps(), 1):
             if step.layer is not None and self._many() and (step.layer, step.head) != place and step.head is not None:
@@ -84,6 +86,17 @@ class Explanation:
             yield from self._prose(
                 "† not among the words the model knows: read by its shape, or as its unknown word", indent=2
             )
+
+    def _chosen(self) -> Iterator[Text]:
+        """By which rule the place was chosen that is looked at most closely; nothing where it was asked for."""
+        if self.focus is None or not self.focus.reason:
+            return
+        where = self._where(self.focus.layer, self.focus.head)
+        link = f"{self.queries[self.focus.query]} → {self.keys[self.focus.key]}"
+        shown = f"Shown: {where + ', ' if where else ''}{link}: {self.focus.reason} (--layer, --head, --query)."
+        if self.only is not None:
+            yield Text("")
+        yield from self._prose(shown, DIM, 2)
 
     def _model_line(self) -> str:
         m = self.trace.model

@@ -12,6 +12,7 @@ from attnctl.render.terminal.number_grid import ACCENT, DIM, cropped, padded
 from attnctl.text import shown
 
 if TYPE_CHECKING:
+    from attnctl.readings.questions.focus import Focus
     from attnctl.readings.questions.quiz import Question
 
 MARGIN = 8
@@ -37,8 +38,16 @@ class Beside:
 def put(question: Question, number: int, count: int) -> Beside:
     """The question with the numbers it takes, and the choices by letter."""
     letters = (f"{chr(ord('a') + at)}) {choice}" for at, choice in enumerate(question.choices))
+    text = f"{question.text}{'' if question.choices else accuracy(question)}"
     more = [Text("   ".join(parts)) for parts in (question.facts, tuple(letters)) if parts]
-    return Beside(Text(f"{number}/{count}", style=DIM), Text(question.text, style="bold"), *more)
+    return Beside(Text(f"{number}/{count}", style=DIM), Text(text, style="bold"), *more)
+
+
+def accuracy(question: Question) -> str:
+    """How exact a number is wanted, as the end of its question."""
+    if question.tolerance == 0:
+        return " (a whole number)"
+    return f" (two decimals: what is within {question.tolerance:.2g} is right)"
 
 
 def marked(question: Question, given: str, good: bool) -> Beside:
@@ -47,6 +56,16 @@ def marked(question: Question, given: str, good: bool) -> Beside:
         return Beside(Text("right", style=f"bold {ACCENT}"), Text(question.why))
     answer = question.answer if question.choices else f"{float(question.answer):.2f}".removesuffix(".00")
     return Beside(Text("wrong" if given else "passed", style="bold"), Text(f"It is {shown(answer)}. {question.why}"))
+
+
+def beginning(focus: Focus, query: str, where: str) -> Beside:
+    """Which row the first question is about, and why; where the others come from."""
+    place = f"{query}{f' in {where}' if where else ''}"
+    said = (
+        f"The first question is about {place}: {focus.reason}. The others are drawn by --seed "
+        "(--layer, --head, --query choose)."
+    )
+    return Beside(Text(""), Text(said, style=DIM))
 
 
 def result(correct: int, answered: int, count: int) -> Text:

@@ -17,9 +17,10 @@ from rich.console import Console
 
 import attnctl
 from attnctl.errors import UsageError
+from attnctl.readings.questions.focus import focus
 from attnctl.render.terminal.explanation import Explanation
 from attnctl.render.terminal.number_grid import Grid, bar, kept, label, number
-from attnctl.steps import NAMES, check_names, focus, narrowed, walk
+from attnctl.steps import NAMES, check_names, narrowed, walk
 from tests.conftest import attend
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"

@@ -35,8 +35,11 @@ def quiz(
     """
     if "-" in (text, file) and not json:
         raise UsageError("standard input is where the answers come from: give the text in quotes or as --file FILE")
+    from attnctl.readings.questions.focus import focus
     from attnctl.readings.questions.quiz import questions
+    from attnctl.render.terminal.quiz import beginning
     from attnctl.sources import record
+    from attnctl.text import shown
     from attnctl.tokens import find
 
     text = o.text_of(text, file)
@@ -46,13 +49,19 @@ def quiz(
     heads = o.selection(head, info.n_heads or 1, "head", info.name)
     trace = record(model, text, layers=layers, heads=heads, predictions=False)
     o.say_unknown(trace.tokens)
-    asked = questions(trace, count, options.get("seed") or 0, None if query is None else find(trace.tokens, query))
+    at = None if query is None else find(trace.tokens, query)
+    asked = questions(trace, count, options.get("seed") or 0, at)
     if layer is None and head is None and len(asked) > 2:
         asked = with_removal(asked, model, text, options.get("seed") or 0)
     if json:
         put_json({"text": text, "questions": [q.document() for q in asked]})
         return
-    score(console(), asked)
+    page = console()
+    if (first := focus(trace, query=at)) is not None and first.reason:
+        many = (info.n_layers or 1) * (info.n_heads or 1) > 1
+        where = f"layer {first.layer}, head {first.head}" if many else ""
+        page.print(beginning(first, shown(trace.tokens[first.query].text), where))
+    score(page, asked)
 
 
 def with_removal(asked: list[Question], model: Any, text: str, seed: int) -> list[Question]:

@@ -192,8 +192,8 @@ def _write_trace(trace: Trace, names: list[str] | None, output: str | None) -> N
 def _write_walk(trace: Trace, heads: list[int] | None, walk: Walk, asked: Asked, output: str | None) -> None:
     from dataclasses import replace
 
+    from attnctl.readings.questions.focus import focus
     from attnctl.render.terminal.explanation import Explanation
-    from attnctl.steps import focus
     from attnctl.steps import walk as steps_of
     from attnctl.tokens import find
 
@@ -201,7 +201,8 @@ def _write_walk(trace: Trace, heads: list[int] | None, walk: Walk, asked: Asked,
     if names is not None and not any(steps_of(trace, None, names)):
         raise UsageError(f"--steps {','.join(names)}: this run has no such step")
     query = None if asked.query is None else find(trace.tokens, asked.query)
-    best = focus(trace, head=heads[0] if heads and len(heads) == 1 else None, query=query)
+    only = trace.layers[0].layer if len(trace.layers) == 1 else None
+    best = focus(trace, layer=only, head=heads[0] if heads and len(heads) == 1 else None, query=query)
     if asked.any_layer and best is not None and len(trace.layers) > WALKED_LAYERS:
         trace = replace(trace, layers=(trace.layer(best.layer),))
     shown = {}

@@ -186,7 +186,7 @@ def _over_training(run: str, wanted: TrainingView, output: str | None, options: 
         start = page_look(wanted.choice.drop, wanted.choice.renormalise, look.log, cmap=look.cmap)
         write_page(pages, output, labels=labels, over_training=True, look=start, title=look.title)
         return
-    from attnctl.steps import focus
+    from attnctl.readings.questions.focus import focus
 
     steps = steps_of(run)
     traces = [wanted.trace(options | {"model": str(path)}) for path in steps.values()]

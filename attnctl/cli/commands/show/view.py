@@ -287,20 +287,21 @@ def write_page(
     write_whole(target, html.encode())
 
 
-def start_of(trace: Trace | Overview, query: str | None) -> dict[str, int]:
+def start_of(trace: Trace | Overview, query: str | None) -> dict[str, int | str]:
     """What the page has chosen at first, where a query was named."""
     if query is None:
         return {}
+    from attnctl.readings.questions.focus import focus
     from attnctl.readings.traces.trace import Trace
-    from attnctl.steps import focus
     from attnctl.tokens import find
 
     at = find(trace.tokens, query)
     if not isinstance(trace, Trace):
         return {"query": at}
     found = focus(trace, query=at)
-    more = {} if found is None else {"layer": found.layer, "head": found.head, "key": found.key}
-    return {"query": at} | more
+    if found is None:
+        return {"query": at}
+    return {"layer": found.layer, "head": found.head, "query": at, "key": found.key, "reason": found.reason}
 
 
 def opened(target: str) -> bool:

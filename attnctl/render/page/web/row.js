@@ -58,6 +58,13 @@ function drawGrid() {
   writeCaption();
 }
 
+/** The rule by which the page opened on this layer, head and query; nothing elsewhere, and where they were asked for. */
+function whyHere() {
+  const opening = { ...view.head.trace.focus, ...PAGE.start };
+  const here = ["layer", "head", "query"].every((name) => state[name] === opening[name]);
+  return here && opening.reason ? ` The page opens here: ${opening.reason}.` : "";
+}
+
 function writeCaption() {
   const { head, grid } = view;
   const keys = keyTokens(head.trace);
@@ -82,7 +89,7 @@ function writeCaption() {
   const stored = head.trace.levels
     ? ` Stored in ${head.trace.levels} steps: a weight w is within √w / ${head.trace.levels}.`
     : "";
-  byId("caption").textContent = `${said.join("; ")}.${stored}`;
+  byId("caption").textContent = `${said.join("; ")}.${stored}${whyHere()}`;
 }
 
 // --- the row as bars -------------------------------------------------------------------------------------------

@@ -1,0 +1,79 @@
+"""Which layer, head and query are shown where none is asked for: by one rule, which is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from attnctl.readings.questions.focus import LARGEST, OUTSTANDING, focus
+from attnctl.readings.questions.word_classes import may_relate, word_classes
+from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
+from attnctl.tokens import Token
+
+
+def trace_of(words: str, *heads: list[list[float]], kind: str = "matrix", finds: str | None = None) -> Trace:
+    """One layer whose heads have these weights."""
+    tokens = tuple(Token(word, at) for at, word in enumerate(words.split()))
+    numbers = tuple(range(len(heads)))
+    layer = LayerTrace(layer=0, heads=numbers, kv_heads=numbers, weights=np.array(heads, dtype=np.float32))
+    return Trace(words, tokens, ModelInfo("m", kind, n_heads=len(heads), n_layers=1, finds=finds), layers=(layer,))
+
+
+# every token looks at "c" in the first head; in the second one row alone looks at "a"
+COMMON = [[0.1, 0.0, 0.8, 0.1], [0.1, 0.0, 0.8, 0.1], [0.1, 0.0, 0.8, 0.1], [0.1, 0.0, 0.9, 0.0]]
+OWN = [[0.7, 0.1, 0.1, 0.1], [0.0, 0.8, 0.1, 0.1], [0.1, 0.1, 0.7, 0.1], [0.6, 0.1, 0.1, 0.2]]
+
+
+def test_a_link_of_its_own_says_more_than_a_column_at_which_all_look() -> None:
+    found = focus(trace_of("a b c d", COMMON, OWN))
+    assert found is not None and (found.head, found.query, found.key) == (1, 3, 0)
+    assert found.weight == np.float32(0.6) and found.reason == OUTSTANDING
+
+
+def test_the_first_token_of_a_checkpoint_and_special_ones_are_no_place_to_open_on() -> None:
+    weights = [[0.9, 0.0, 0.1, 0.0], [0.9, 0.0, 0.1, 0.0], [0.1, 0.1, 0.7, 0.1], [0.55, 0.45, 0.0, 0.0]]
+    trace = trace_of("a b c d", weights, kind="checkpoint")
+    found = focus(trace)
+    assert found is not None and (found.query, found.key) == (3, 1)
+    special = tuple(replace(token, special=token.text in ("b", "c", "d")) for token in trace.tokens)
+    alone = focus(replace(trace, tokens=special))
+    assert alone is not None and alone.reason == LARGEST
+
+
+def test_nothing_is_said_where_nothing_was_chosen() -> None:
+    trace = trace_of("a b c d", COMMON, OWN)
+    found = focus(trace, layer=0, head=0, query=1)
+    assert found is not None and found.reason == "" and found.key == 2
+
+
+def test_a_head_that_was_measured_comes_first_where_its_relation_is_there() -> None:
+    object_verb = [[0.4, 0.2, 0.2, 0.2], [0.3, 0.3, 0.2, 0.2], [0.3, 0.2, 0.3, 0.2], [0.1, 0.1, 0.6, 0.2]]
+    trace = trace_of("Alice will eat pizza", OWN, object_verb, finds="0.0 verb -> subject; 0.1 object -> verb")
+    found = focus(trace)
+    assert found is not None and (found.head, found.query, found.key) == (1, 3, 2)
+    assert "object → verb" in found.reason
+    none_there = focus(trace_of("of to by in", OWN, object_verb, finds="0.1 object -> verb"))
+    assert none_there is not None and none_there.reason == OUTSTANDING
+
+
+def test_a_pronoun_is_looked_at_before_all() -> None:
+    rows = [[0.2] * 5] * 4 + [[0.1, 0.1, 0.6, 0.1, 0.1]]
+    trace = trace_of("Mary thanked Tom because he", rows, rows, finds="0.1 pronoun -> antecedent; 0.0 object -> verb")
+    found = focus(trace)
+    assert found is not None and (found.head, found.query, found.key) == (1, 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"), [("eat", "verb"), ("pizza", "noun"), ("The", "determiner"), ("he", "pronoun"), ("Xyzzy", "noun")]
+)
+def test_words_have_classes(word: str, kind: str) -> None:
+    assert kind in word_classes(word)
+
+
+def test_a_relation_has_its_classes_and_its_order() -> None:
+    words = ["Alice", "will", "eat", "pizza"]
+    assert may_relate("object → verb", words, 3, 2) and not may_relate("object → verb", words, 2, 3)
+    assert may_relate("verb → subject", words, 2, 0) and not may_relate("verb → subject", words, 2, 1)
+    assert not may_relate("induction", words, 3, 2)
