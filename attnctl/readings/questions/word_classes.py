@@ -59,7 +59,7 @@ def may_relate(relation: str, words: Sequence[str], query: int, key: int) -> boo
 
 @cache
 def _list_of_words() -> str:
-    return files("attnctl").joinpath("training", "words.txt").read_text(encoding="utf-8")
+    return files("attnctl.training.english").joinpath("words.txt").read_text(encoding="utf-8")
 
 
 def _lines_with(text: str, word: str) -> set[str]:
