@@ -11,7 +11,8 @@ from attnctl.batching.items import Item
 from attnctl.readings.traces.trace import Trace
 from attnctl.readings.traces.trace_arrays import HEAD_FIELD_ARRAYS
 
-_GRID = pa.list_(pa.list_(pa.float32()))
+_ROW = pa.list_(pa.float32())
+_GRID = pa.list_(_ROW)
 SCHEMA = pa.schema(
     [
         ("number", pa.int64()),
@@ -25,7 +26,7 @@ SCHEMA = pa.schema(
         ("kv_head", pa.int32()),
         ("rows", pa.list_(pa.int32())),  # which queries the arrays hold; null: all
         ("mask", pa.list_(pa.list_(pa.bool_()))),
-        *((array.name, _GRID) for array in HEAD_FIELD_ARRAYS),
+        *((array.name, _GRID if len(array.axes) == 2 else _ROW) for array in HEAD_FIELD_ARRAYS),
     ]
 )
 
@@ -69,12 +70,16 @@ def _layer(trace: Trace, at: int, item: Item) -> Any:
     columns["mask"] = pa.nulls(heads, SCHEMA.field("mask").type) if mask is None else _nested(np.stack([mask] * heads))
     arrays = {array.name: there for array, there in layer.arrays()}
     for array in HEAD_FIELD_ARRAYS:
-        columns[array.name] = _nested(arrays[array.name]) if array.name in arrays else pa.nulls(heads, _GRID)
+        kind = SCHEMA.field(array.name).type
+        columns[array.name] = _nested(arrays[array.name]) if array.name in arrays else pa.nulls(heads, kind)
     return pa.record_batch([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
 def _nested(array: Any) -> Any:
-    """An array (heads, rows, columns) as a list of lists a head."""
+    """An array (heads, rows, columns) as a list of lists a head, one (heads, rows) as a list a head."""
+    if array.ndim == 2:
+        flat = pa.array(np.ascontiguousarray(array).reshape(-1))
+        return pa.ListArray.from_arrays(np.arange(len(array) + 1, dtype=np.int32) * array.shape[1], flat)
     heads, rows, columns = array.shape
     flat = pa.array(np.ascontiguousarray(array).reshape(-1))
     inner = pa.ListArray.from_arrays(np.arange(heads * rows + 1, dtype=np.int32) * columns, flat)

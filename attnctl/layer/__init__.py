@@ -41,6 +41,9 @@ class Run:
     notes: tuple[str, ...] = ()
     text: str = ""
     measure: str | None = None  # what stands in place of the weights: value-norm, rollout
+    gates: dict[int, Any] = field(
+        default_factory=dict
+    )  # by layer, how far gates after the context are open: (heads, n_q)
 
     @property
     def known_model(self) -> ModelInfo:
@@ -49,7 +52,10 @@ class Run:
         return self.model
 
 
-PER_ROW = ("queries_before_rope", "queries", "scores", "bias", "scaled_scores", "weights", "dropped_weights", "context")
+PER_ROW = (
+    *("queries_before_rope", "queries", "scores", "bias", "scaled_scores", "weights", "dropped_weights", "context"),
+    *("sink_weights", "signed_weights", "gate"),
+)
 PER_KEY_HEAD = ("keys_before_rope", "keys", "values")
 SHARED_PARAMETERS = ("W_O", "b_O")  # of all heads
 

@@ -33,6 +33,8 @@ class Forward:
     keys_before_rope: Array | None = None  # (kv_heads, n, d_k)
     rope_angles: Array | None = None  # (n, d_k / 2), radians
     parameters: Mapping[str, Floats] = field(default_factory=dict)
+    difference: float | None = None  # λ of differential attention: heads h and h + heads / 2 are a pair
+    index_scores: Array | None = None  # (n, n_k), by which an indexer picked the keys of the mask
     after: Callable[[Array], tuple[Array, Array | None]] | None = None
 
     @cached_property
@@ -115,7 +117,23 @@ class ComputedLayer(LayerAttention):
             known = _chosen(_step_arrays(call, self.forward.steps), heads, chosen)
         if self.changed is not None:
             return {name: known[name] for name in ("weights", "mask") if name in known}
-        return known | self._beside(heads, chosen)
+        return known | self._beside(heads, chosen) | self._differences(chosen)
+
+    def _differences(self, rows: list[int] | None) -> dict[str, Any]:
+        """Of differential attention, weights of the first head of each head's pair - λ × those of the second, and λ."""
+        factor, call = self.forward.difference, self.forward.call
+        if factor is None:
+            return {}
+        half = call.queries.shape[-3] // 2
+        pairs = sorted({head % half for head in self.heads})
+        if "steps" in self.forward.__dict__ and rows is None:
+            weights = as_numpy(self.forward.steps.weights)[[*pairs, *(pair + half for pair in pairs)]]
+        else:
+            narrow = attention.select(replace(call, keep=None), [*pairs, *(pair + half for pair in pairs)], rows)
+            weights = as_numpy(attention.run(narrow).weights)  # (2 · pairs, rows, n_k)
+        signed = weights[: len(pairs)] - np.float32(factor) * weights[len(pairs) :]  # (pairs, rows, n_k)
+        signed = signed[[pairs.index(head % half) for head in self.heads]]  # (heads, rows, n_k)
+        return {"signed_weights": signed, "differential_lambda": np.array([factor], np.float32)}
 
     def _beside(self, heads: list[int], rows: list[int] | None) -> dict[str, Any]:
         """What the model knows of the layer beside its attention."""
@@ -130,6 +148,8 @@ class ComputedLayer(LayerAttention):
             "residual": residual,
         }
         arrays = {name: as_numpy(array) for name, array in known.items() if array is not None}
+        if forward.index_scores is not None:
+            arrays["index_scores"] = as_numpy(forward.index_scores if rows is None else forward.index_scores[rows])
         if "keys_before_rope" in arrays:
             arrays["keys_before_rope"] = arrays["keys_before_rope"][list(self.kv_heads)]
         if "queries_before_rope" in arrays:
@@ -287,6 +307,8 @@ def _step_arrays(call: Call, steps: Attended) -> dict[str, Any]:
         "context": steps.context,
     }
     known = {name: as_numpy(array) for name, array in arrays.items() if array is not None}
+    if call.sinks is not None:
+        known["sink_weights"] = np.clip(1 - known["weights"].sum(-1, dtype=np.float64), 0, 1).astype(np.float32)
     if call.bias is not None:
         known["bias"] = np.broadcast_to(as_numpy(call.bias), known["scores"].shape)
     if "mask" in known:

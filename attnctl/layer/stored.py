@@ -77,6 +77,8 @@ class StoredLayer(LayerAttention):
             arrays = {name: array[:, places] if name in PER_ROW else array for name, array in arrays.items()}
             if self.mask is not None:
                 arrays["mask"] = self.mask[places]
+            if "index_scores" in arrays:
+                arrays["index_scores"] = arrays["index_scores"][places]
         return arrays
 
     @property
@@ -239,4 +241,5 @@ def rescaled(weights: Floats) -> Floats:
     return np.asarray(weights / np.where(total == 0, 1, total), dtype=weights.dtype)  # (..., n_q, n_k)
 
 
-PER_LAYER = ("input", "rope_angles", "output", "residual")  # arrays that belong to no head
+# arrays that belong to no head
+PER_LAYER = ("input", "rope_angles", "index_scores", "differential_lambda", "output", "residual")

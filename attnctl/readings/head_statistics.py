@@ -54,6 +54,7 @@ STATISTICS: dict[str, Statistic] = {
                   "broad", 0.8, USUAL),
         Statistic("confidence", "confid", "largest weight of a query", "share", 5, source="Voita et al. 2019"),
         Statistic("sink", "sink", "mass that a learned sink takes", "share", 8),
+        Statistic("gate", "gate", "share of the context that a learned gate lets through", "share", 8),
         Statistic("first", "first", "mass on the first token", "share", 12, "sink", 0.3, "Gu et al. 2025"),
         Statistic("special", "special", "mass on special tokens", "share", 5),
         Statistic("self", "self", "mass on the token itself", "share", 9, "own token", 0.4, USUAL),
@@ -114,7 +115,12 @@ class HeadStatisticsReading:
 
     def value(self, run: Run) -> tuple[HeadStatistics, ...]:
         """The statistics, layer by layer."""
-        return tuple(self._heads)
+        return tuple(_gated(head, run.gates.get(head.layer)) for head in self._heads)
+
+
+def _gated(head: HeadStatistics, gates: Any) -> HeadStatistics:
+    """The statistics with what a learned gate lets through; `gates` (heads, n_q) of its layer, None where there are none."""
+    return head if gates is None else replace(head, values={**head.values, "gate": float(gates[head.head].mean())})
 
 
 def head_statistics(layer: LayerAttention, tokens: Sequence[Token], own: bool = True) -> list[HeadStatistics]:
@@ -137,6 +143,7 @@ def head_statistics(layer: LayerAttention, tokens: Sequence[Token], own: bool = 
         "entropy_share": (found.entropy[:, most > 0] / most[most > 0]).mean(-1) if (most > 0).any() else None,
         "confidence": found.largest.mean(-1),
         "sink": _taken(found.kept),
+        "gate": None,  # known when the layer has ended
         "first": found.marked[:, 0].mean(-1),
         "special": found.marked[:, 1].mean(-1) if marks[1].any() else None,
         "punctuation": found.marked[:, 2].mean(-1) if marks[2].any() else None,

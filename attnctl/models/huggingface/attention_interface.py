@@ -43,6 +43,15 @@ class Change(Protocol):
         """The context that the model goes on with: (batch, heads, n_q, d_v) → the same shape."""
 
 
+class AfterAttention(Protocol):
+    """Watches what some modules do with the context that their attention hands them."""
+
+    modules: frozenset[int]  # ids of the modules: the forward is not left before they have ended
+
+    def handed(self, module: int, context: Array) -> None:
+        """The context (batch, n_q, heads, d_v) that a module goes on with."""
+
+
 @dataclass
 class Session:
     """One model being watched: the names of its modules, who wants which, who is shown what, and what was seen."""
@@ -54,6 +63,7 @@ class Session:
     change: Change | None = None
     replaces: bool = False  # the model is to go on with the visitor's context, not with its own
     own: ShowOwn | None = None  # shown what the model's own function answers: context (batch, n_q, heads, d_v), weights
+    after: AfterAttention | None = None
     shares_layers: bool = False  # one module stands for several layers, as in ALBERT: its calls count them
     thread: int = field(default_factory=threading.get_ident)
     seen: dict[Site, None] = field(default_factory=dict)
@@ -114,6 +124,7 @@ def attending(
     *,
     replaces: bool = False,
     own: ShowOwn | None = None,
+    after: AfterAttention | None = None,
 ) -> Iterator[Session]:
     """Within this context, every call of attention in `model` that `wants` accepts goes through `visit`.
 
@@ -121,8 +132,8 @@ def attending(
     n_q, d_v), or None. With `replaces` the model goes on with what is answered; without, it goes on with its own context,
     but where a fused kernel made that, which rounds otherwise than the weights that are shown. `change` alters the call
     before any visitor sees it, and the context before the model goes on. `own` is shown what the model's own function
-    answers. Where every visitor that watches the model in this thread has raised StopForward, the forward is left with it.
-    A forward in a thread that watches nothing is seen by all.
+    answers, `after` what a module goes on with. Where every visitor that watches the model in this thread has raised
+    StopForward, the forward is left with it. A forward in a thread that watches nothing is seen by all.
 
     Raises AttnctlError in training mode (dropout would show as weights above 1), for an architecture outside the
     interface, for a keyword that may change a score unknown to us, and where the model's own function answers otherwise
@@ -134,7 +145,7 @@ def attending(
             f"{architecture(model)} computes its attention in code of its own: only its weights can be read"
         )
     shares = hasattr(model.config, "num_hidden_groups")
-    session = Session(architecture(model), sites.names_of(model), visit, wants, change, replaces, own, shares)
+    session = Session(architecture(model), sites.names_of(model), visit, wants, change, replaces, own, after, shares)
     with ExitStack() as stack:
         _enter_readable(model, stack)
         _watch_forwards(model, session, stack)
@@ -223,11 +234,24 @@ def _attend(
     if asked:
         call = _checked_call(*asked[0], module, (query, key, value, attention_mask), given, implementation, made)
         context = _shown(asked, call, made, half)
-    if all(session.done and session.thread == threading.get_ident() for session in sessions):
+    answer = own if context is None else (context[..., half:].transpose(1, 2).contiguous(), own[1])
+    afters = [
+        session.after for session, _ in asked if session.after is not None and id(module) in session.after.modules
+    ]
+    for after in afters:
+        after.handed(id(module), answer[0])
+    if not afters:
+        leave_where_done(module)
+    return answer
+
+
+def leave_where_done(module: Any) -> None:
+    """Raise StopForward where every visitor that watches this module, in this thread, has seen all it wants."""
+    sessions = _sessions_of(module)
+    if sessions and all(session.done and session.thread == threading.get_ident() for session in sessions):
         for session in sessions:
             session.depth = 0
         raise StopForward
-    return own if context is None else (context[..., half:].transpose(1, 2).contiguous(), own[1])
 
 
 def _shown(asked: list[tuple[Session, Site]], given: Call, own: tuple[Array, Array | None], half: int) -> Array | None:

@@ -115,5 +115,8 @@ def unseen(silent: dict[Site, str]) -> str:
         kind = "" if there[0].kind == "self" else f"{there[0].kind} "
         layers = sorted({site.layer for site in there})
         parts.append(f"{kind}layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))} ({name})")
-    several = "attend in code of their own" if len(silent) > 1 else "attends in code of its own"
-    return f"{' and '.join(parts)} {several}, and what they attend to is not shown" if parts else ""
+    one, several = (
+        "attends in code of its own, and what it attends to",
+        "attend in code of their own, and what they attend to",
+    )
+    return f"{' and '.join(parts)} {several if len(silent) > 1 else one} is not shown" if parts else ""

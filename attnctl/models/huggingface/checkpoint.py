@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from attnctl.models.huggingface.text.tokenizer import Pieces, open_pieces, read_
 from attnctl.readings.traces.trace import ModelInfo, Prediction
 from attnctl.text import shown
 from attnctl.tokens import Token
+
+if TYPE_CHECKING:
+    from attnctl.models.huggingface.family_traits import FamilyTraits
 
 KINDS = ("encoder", "decoder", "cross")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -63,11 +66,14 @@ class Checkpoint:
         Where `visit` raises StopForward, the network is left, and predicts nothing.
         Raises AttnctlError where the architecture hands over what attnctl does not know.
         """
+        from attnctl.models.huggingface.family_traits import FamilyTraits
+
         self.check_tokens(tokens)
         source = self.pieces.tokenize(text) if self.kind in ("decoder", "cross") else None
         ran = Run(tuple(tokens), key_tokens=source if self.kind == "cross" else None)
         inputs = self._inputs(tokens, source)
         told = RunNotes(type(self.network).__name__)
+        traits = FamilyTraits(self.network, self.kind)
 
         def seen(site: Any, call: Call) -> Array | None:
             told.saw(site, call)
@@ -77,13 +83,13 @@ class Checkpoint:
                     "tokens: this architecture has queries of its own, which have no tokens to stand for"
                 )
             ran.key_tokens = _key_tokens(call.keys.shape[-2], tokens, source, ran.key_tokens)
-            layer = ComputedLayer.of(site.layer, without_batch(call))
+            layer = ComputedLayer.of(site.layer, without_batch(call), **traits.of(site, call))
             visit(layer)
             context = layer.forward.context_so_far
             return None if context is None else context[None]
 
         with running(self.network, len(tokens) + len(source or ()), self.info.name):
-            output, silent, weights = self._forward(inputs, seen)
+            output, silent, weights = self._forward(inputs, seen, traits)
             with suppress(StopForward):
                 for number, stored in weights.items():
                     if stored.shape[1] != len(tokens):
@@ -97,11 +103,13 @@ class Checkpoint:
             if len(tokens) <= EMBEDDED and callable(table):
                 ids = inputs["decoder_input_ids" if source is not None else "input_ids"]
                 ran.embeddings = as_numpy(table(ids)[0])  # (n, d_model)
+        ran.gates = {layer: as_numpy(share) for layer, share in traits.gates.open.items()}
+        told.traits = traits
         self.told(ran, told, silent, output, source=source, weights=weights)
         return ran
 
     def _forward(
-        self, inputs: dict[str, Any], seen: Callable[[Any, Call], Array | None]
+        self, inputs: dict[str, Any], seen: Callable[[Any, Call], Array | None], traits: FamilyTraits
     ) -> tuple[Any, dict[Any, str], dict[int, Any]]:
         """One forward, its calls shown to `seen`: the output, if it came to an end, who attended unseen, and the weights
         of each layer where the network tells no more than those.
@@ -112,7 +120,8 @@ class Checkpoint:
             output = self.network(**inputs, output_attentions=True)
             return output, {}, self._own_weights(output)
         output = None
-        with suppress(StopForward), attending(self.network, seen, lambda site: site.kind == self.kind) as session:
+        wanted = attending(self.network, seen, lambda site: site.kind == self.kind, after=traits.gates)
+        with suppress(StopForward), wanted as session, traits.watching():
             output = self.network(**inputs)
         silent = {site: name for site, name in session.silent.items() if site.kind == self.kind}
         if not any(site.kind == self.kind for site in session.seen):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnctl.attention import Call
 from attnctl.errors import AttnctlError
 from attnctl.models.huggingface.attention_sites import Site, unseen
 from attnctl.readings.traces.trace import ModelInfo
+
+if TYPE_CHECKING:
+    from attnctl.models.huggingface.family_traits import FamilyTraits
 
 
 @dataclass
@@ -22,6 +25,7 @@ class RunNotes:
     scales: set[float] = field(default_factory=set)
     sinks: bool = False
     causal: bool | None = None
+    traits: FamilyTraits | None = None
 
     def saw(self, site: Site, call: Call) -> None:
         """Note one call. Raises AttnctlError for a layer that attends a second time in one forward."""
@@ -54,9 +58,11 @@ class RunNotes:
 
     def notes(self, silent: dict[Site, str]) -> tuple[str, ...]:
         """What a reader must know of the run, `silent` being who attended in code of its own."""
-        notes = [f"{unseen(silent)}.".capitalize()] if silent else []
+        told = unseen(silent)
+        notes = [f"{told[0].upper()}{told[1:]}."] if told else []
         if self.sinks:
             notes.append("A learned sink takes a part of each row and gives nothing back: rows sum to less than 1.")
+        notes += () if self.traits is None else self.traits.notes()
         return tuple(notes)
 
 

@@ -33,7 +33,7 @@ class TraceReading:
             text=run.text,
             tokens=run.tokens,
             model=run.known_model,
-            layers=tuple(sorted(self._layers, key=lambda layer: layer.layer)),
+            layers=tuple(_gated(layer, run) for layer in sorted(self._layers, key=lambda layer: layer.layer)),
             embeddings=run.embeddings,
             key_tokens=run.key_tokens,
             predictions=run.predictions,
@@ -47,6 +47,15 @@ class TraceReading:
         parked = sink(trace)
         noted = parked is None or any(note.startswith("Of the attention of") for note in trace.notes)
         return trace if noted else replace(trace, notes=(*trace.notes, str(parked)))
+
+
+def _gated(layer: LayerTrace, run: Run) -> LayerTrace:
+    """The layer with how far its gates were open, which a run knows when the layer has ended."""
+    gate = run.gates.get(layer.layer)  # (heads, n)
+    if gate is None:
+        return layer
+    chosen = gate[list(layer.heads)]
+    return replace(layer, gate=chosen if layer.rows is None else chosen[:, list(layer.rows)])
 
 
 def layer_trace(layer: LayerAttention, rows: Sequence[int] | None = None) -> LayerTrace:

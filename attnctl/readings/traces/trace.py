@@ -81,8 +81,13 @@ class LayerTrace:
     bias: Floats | None = None  # (heads, rows, n_k)
     scaled_scores: Floats | None = None  # (heads, rows, n_k)
     mask: Bools | None = None  # (rows, n_k)
+    index_scores: Floats | None = None  # (rows, n_k), by which an indexer picked what the mask shows
+    sink_weights: Floats | None = None  # (heads, rows), what a learned sink takes
+    differential_lambda: Floats | None = None  # (1,)
+    signed_weights: Floats | None = None  # (heads, rows, n_k), of the pair that each head belongs to
     dropped_weights: Floats | None = None  # (heads, rows, n_k), after dropout
     context: Floats | None = None  # (heads, rows, d_v)
+    gate: Floats | None = None  # (heads, rows), how far a learned gate after the context is open
     output: Floats | None = None  # (n, d_model)
     residual: Floats | None = None  # (n, d_model), input + output
     parameters: Mapping[str, Floats] = field(default_factory=dict)  # W_Q (heads, d_model, d_k), …, W_O

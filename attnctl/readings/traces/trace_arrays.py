@@ -43,6 +43,13 @@ TRACE_ARRAYS = (
         "mask", "layer", ("rows", "keys"), "mask", "True where a query may look; absent where nothing is masked",
         boolean=True,
     ),
+    TraceArray(
+        "index_scores", "layer", ("rows", "keys"), "mask",
+        "Scores by which an indexer picks the keys that a query may see (DeepSeek-V3.2); 0 for those in the future",
+    ),
+    TraceArray(
+        "differential_lambda", "layer", ("1",), "difference", "λ of differential attention (Ye et al. 2024)"
+    ),
     TraceArray("queries_before_rope", "head", ("rows", "d_k"), "rope", "Q before the rotary positions"),
     TraceArray("keys_before_rope", "head", ("keys", "d_k"), "rope", "K before the rotary positions"),
     TraceArray("queries", "head", ("rows", "d_k"), "queries", "Q"),
@@ -56,10 +63,18 @@ TRACE_ARRAYS = (
     ),
     TraceArray(
         "weights", "head", ("rows", "keys"), "weights",
-        "Softmax of the masked scaled scores / temperature, before dropout; rows sum to 1",
+        "Softmax of the masked scaled scores / temperature, before dropout; rows sum to 1, less what a sink takes",
+    ),
+    TraceArray("sink_weights", "head", ("rows",), "weights", "What a learned sink takes of each row"),
+    TraceArray(
+        "signed_weights", "head", ("rows", "keys"), "difference",
+        "Differential attention: weights of the first head of a pair - λ × those of the second",
     ),
     TraceArray("dropped_weights", "head", ("rows", "keys"), "dropout", "Weights after dropout"),
     TraceArray("context", "head", ("rows", "d_v"), "context", "Weights V"),
+    TraceArray(
+        "gate", "head", ("rows",), "gate", "How far a learned gate after the context is open: ‖gated context‖ / ‖context‖"
+    ),
     _parameter("W_Q", "head", "d_model", "d_k"),
     _parameter("b_Q", "head", "d_k"),
     _parameter("W_K", "head", "d_model", "d_k"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
@@ -14,7 +15,8 @@ from attnctl.readings.questions.roles import PRONOUNS, roles
 from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.render.terminal.number_grid import ACCENT, DIM, Grid, bar, cropped, label, label_fit, padded
 from attnctl.render.terminal.worked_example import Blackboard, summary_line
-from attnctl.steps import Part, Step, walk
+from attnctl.steps import walk
+from attnctl.steps.step import Part, Step
 from attnctl.tokens import BLANKS
 
 if TYPE_CHECKING:
@@ -168,17 +170,23 @@ class Explanation:
         square = part.columns == "keys"
         columns = self.keys if square else [str(d) for d in range(part.array.shape[1])]
         weights = part.name in ("weights", "dropped_weights")
-        hidden = square and weights
+        array, mask = part.array, layer.mask if square and weights and layer is not None else None
+        must = (self.focus.key, self.focus.query) if square and self.focus is not None else ()
+        if part.name == "weights" and layer is not None and layer.sink_weights is not None and step.head is not None:
+            taken = layer.sink_weights[layer.position_of(step.head)][:, None]  # (rows, 1)
+            array, columns, must = np.concatenate([array, taken], axis=1), [*columns, "sink"], (*must, len(columns))
+            mask = None if mask is None else np.concatenate([mask, np.ones_like(taken, dtype=bool)], axis=1)
         return Grid(
-            part.array,
+            array,
             rows,
-            columns,
+            ["open"] if part.name == "gate" else columns,
             self.precision,
-            mask=layer.mask if hidden and layer is not None else None,
-            heat=weights,
+            mask=mask,
+            heat=weights or part.name == "gate",
+            change=part.name == "signed_weights",
             sums=weights,
             mark=mark if part.rows != "keys" else None,
-            must=(self.focus.key, self.focus.query) if square and self.focus is not None else (),
+            must=must,
         )
 
     def _blackboard(self, step: Step, width: int) -> Iterator[Text]:

@@ -136,7 +136,7 @@ class Blackboard:
             return []
         weights = self.layer.weights[self.at, self.row]  # (n_k,)
         exponents = self._exponents()
-        left = max(cell_len(name) for name in [*(self.names[j] for j in self.keys), "Σ"])
+        left = max(cell_len(name) for name in [*(self.names[j] for j in self.keys), "Σ", "sink"])
         columns: list[tuple[str, list[str]]] = []
         total = ""
         if exponents is not None:
@@ -169,6 +169,11 @@ class Blackboard:
             background = heat(float(weights[j])).bgcolor
             lines.append(line.append(bar(float(weights[j]), room), style=background.name if background else ""))
         lines = self._closed(lines)
+        if self.layer.sink_weights is not None and self.trace.measure is None:
+            taken = float(self.layer.sink_weights[self.at, self.row])
+            line = Text(padded("sink", left, right=False), style=DIM)
+            line.append(" " * GAP + padded(self._num(taken), widths[-1]), style="not dim bold")
+            lines.append(line.append(" " * GAP + bar(taken, room)))
         if exponents is not None:
             foot = Text(padded("Σ", left, right=False), style=DIM)
             for at, width in enumerate(widths):
@@ -235,6 +240,19 @@ def summary_line(trace: Trace, layer: LayerTrace, head: int, query: int, width: 
         whom = "itself" if trace.key_tokens is None and j == query else _told_apart(trace.keys_of, j, longest)
         if row[j] >= 0.05 or not shares:
             shares.append(f"{row[j] * 100:.0f} %{'' if shares else what} {to} {whom}")
-    while len(shares) > 1 and cell_len(f"{name} {verb} {', '.join(shares)}") > width:
+    kept = _kept_back(layer, head, query) if trace.measure is None else ""
+    while len(shares) > 1 and cell_len(f"{name} {verb} {', '.join(shares)}{kept}") > width:
         shares.pop()
-    return label_fit(f"{name} {verb} {', '.join(shares)}", width)
+    return label_fit(f"{name} {verb} {', '.join(shares)}{kept}", width)
+
+
+def _kept_back(layer: LayerTrace, head: int, query: int) -> str:
+    """What a learned sink takes of a row, and how far its gate is shut, for a summary line; empty where there are none."""
+    at, row = layer.position_of(head), layer.row_of(query)
+    told = ""
+    if layer.sink_weights is not None and layer.sink_weights[at, row] >= 0.05:
+        told += f", {layer.sink_weights[at, row] * 100:.0f} % to the sink"
+    if layer.gate is not None:
+        shut = 100 * (1 - float(layer.gate[at, row]))
+        told += f"; its gate is {shut:.0f} % shut" if shut >= 0.5 else ""
+    return told

@@ -25,7 +25,7 @@ function drawArithmetic() {
   );
   const steps = stepsOf(head.trace, head.layer, head.head)
     .map((step) => [step, figureOf(step, pair)])
-    .filter(([step, figure]) => figure || step.name === "rope" || step.name === "output" || step.name === "residual");
+    .filter(([step, figure]) => figure || WORDS_ALONE.has(step.name));
   const sections = steps.map(([step, figure], at) => stepSection(step, figure, at + 1));
   const lacking = head.trace.lacking.length
     ? el(
@@ -36,6 +36,9 @@ function drawArithmetic() {
     : null;
   return host.replaceChildren(...[line, lacking, ...sections].filter(Boolean));
 }
+
+// steps that are told in words alone, without a figure of their own
+const WORDS_ALONE = new Set(["rope", "difference", "gate", "output", "residual"]);
 
 function stepSection(step, figure, number) {
   return el(

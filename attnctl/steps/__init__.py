@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ import numpy.typing as npt
 from attnctl.errors import UsageError
 from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.readings.traces.trace_arrays import FIELD_ARRAYS
+from attnctl.steps.families import difference_step, gate_step, mask_step
+from attnctl.steps.step import Part, Step
 
 # every name that --steps takes: a step, or a part of one
 NAMES = (
@@ -27,8 +29,10 @@ NAMES = (
     "scaled",
     "mask",
     "weights",
+    "difference",
     "dropout",
     "context",
+    "gate",
     "output",
     "residual",
     "prediction",
@@ -46,34 +50,6 @@ OTHERWISE = {
         "How much of each token has reached each row by this layer, all heads together (Abnar & Zuidema 2020).",
     ),
 }
-
-
-@dataclass(frozen=True)
-class Part:
-    """One array of a step. `rows` and `columns` say what its axes count: queries, keys, tokens, or dimensions."""
-
-    name: str
-    symbol: str
-    array: npt.NDArray[np.float32] | npt.NDArray[np.bool_]
-    rows: str
-    columns: str
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step: what it is called, how it is computed, what it means, and its arrays for one layer and head.
-
-    `layer` and `head` are None where the step belongs to the whole text, or to all heads.
-    """
-
-    name: str
-    title: str
-    formula: str
-    sentence: str
-    parts: tuple[Part, ...] = ()
-    story: str = ""
-    layer: int | None = None
-    head: int | None = None
 
 
 def walk(trace: Trace, heads: Collection[int] | None = None, only: Collection[str] | None = None) -> Iterator[Step]:
@@ -140,7 +116,7 @@ def _input(layer: LayerTrace) -> Step:
 
 
 def _head_steps(trace: Trace, layer: LayerTrace, at: int, head: int) -> Iterator[Step]:
-    for make in (_projections, _rope, _scores, _scaled, _mask, _weights, _dropout, _context):
+    for make in _HEAD_STEPS:
         step = make(trace, layer, at)
         if step is not None:
             yield replace(step, layer=layer.layer, head=head)
@@ -246,24 +222,6 @@ def is_default_scale(trace: Trace) -> bool:
     return scale is not None and d_k is not None and math.isclose(scale, 1 / math.sqrt(d_k), rel_tol=1e-6)
 
 
-def _mask(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
-    if layer.mask is None:
-        return None
-    why = []
-    if trace.model.causal:
-        why.append("no token may look at the ones after it")
-    if trace.model.window is not None:
-        why.append(f"none at {trace.model.window} tokens' distance or more")
-    sentence = (
-        ": ".join(["What a query may not see is hidden before the softmax", ", ".join(why)])
-        if why
-        else ("What a query may not see is hidden before the softmax")
-    )
-    part = Part("mask", "mask", layer.mask, "queries", "keys")
-    story = "Whoever writes from left to right cannot look at words that are not written yet."
-    return Step("mask", "mask", "hidden scores = -∞", sentence + ".", (part,), story if trace.model.causal else "")
-
-
 def _weights(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     if layer.weights is None:
         return None
@@ -271,6 +229,11 @@ def _weights(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     inside = "scaled scores" if layer.mask is None else "masked scaled scores"
     formula = f"weights = softmax({inside}{'' if t is None else f' / {t:g}'})"
     sentence = "Each score's exponential, divided by the sum over its row: all positive, each row a whole."
+    if layer.sink_weights is not None:
+        formula = f"weights = softmax({inside}, sink)"
+        sentence = (
+            "Each score's exponential, divided by the sum over its row and a learned sink, which gives nothing back."
+        )
     if trace.model.kind == "matrix" and layer.scaled_scores is None:
         formula, sentence = "weights", "As given: row i says how token i shares out its attention."
     if trace.measure is not None:
@@ -304,15 +267,21 @@ def _dropout(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
 def _context(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     if layer.context is None:
         return None
-    plain = trace.model.kind == "dot"
+    used = "weights" if layer.dropped_weights is None else "(weights after dropout)"
     return Step(
         "context",
         "context",
-        "context = weights X" if plain else "context = weights V",
+        f"context = {used} {'X' if trace.model.kind == 'dot' else 'V'}",
         "Each token's new row: every value times its weight, added up.",
         (_part("context", "context", layer.context[at], "queries"),),
         "What each token has learned from those it listened to.",
     )
+
+
+_HEAD_STEPS = (
+    *(_projections, _rope, _scores, _scaled, mask_step, _weights, difference_step),
+    *(_dropout, _context, gate_step),
+)
 
 
 def _output(trace: Trace, layer: LayerTrace) -> Step:

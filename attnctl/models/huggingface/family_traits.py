@@ -1,0 +1,263 @@
+"""What families of models do beside the softmax of scores, seen as they do it: λ, gates, indexers, other layers."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import weakref
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from typing import Any, cast
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from attnctl.attention import Array, Call
+from attnctl.models.huggingface.attention_interface import leave_where_done
+from attnctl.models.huggingface.attention_sites import Site, attention_modules, names_of
+from attnctl.text import spoken
+
+_NO_MIXER = re.compile(r"Norm|MLP|MoE|Moe|Expert|FeedForward|Dropout|Embedding|Router|Identity", re.IGNORECASE)
+
+
+class FamilyTraits:
+    """What one run of a network tells beside its calls of attention of one kind."""
+
+    def __init__(self, network: Any, kind: str) -> None:
+        self._network, self._kind = network, kind
+        self.gates, self._indexers = OutputGates(network, kind), IndexerScores(network)
+        self.lambdas: dict[int, float] = {}  # by layer, of differential attention
+        self.indexed: list[int] = []  # layers whose keys an indexer picked
+        self.shared: dict[int, int] = {}  # layer → the layer whose keys and values it reads
+        self._keys: dict[int, weakref.ref[Any]] = {}
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Within this, the network runs."""
+        with self.gates.watching(leave_where_done), self._indexers.watching():
+            yield
+
+    def of(self, site: Site, call: Call) -> dict[str, Any]:
+        """What is known of a layer as it attends, by the fields of `Forward`."""
+        factor = differential_lambda(self._network.get_submodule(site.name))
+        if factor is not None:
+            self.lambdas[site.layer] = factor
+        if site.layer in self._indexers.scores:
+            self.indexed.append(site.layer)
+        owner = next((layer for layer, keys in self._keys.items() if keys() is call.keys), None)
+        if owner is None:
+            self._keys[site.layer] = weakref.ref(call.keys)
+        else:
+            self.shared[site.layer] = owner
+        return {"difference": factor, "index_scores": self._indexers.of(site.layer, call.n_q, call.n_k)}
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know of them, in sentences."""
+        notes = []
+        if self._kind == "self":
+            for name, layers in layers_without_attention(self._network).items():
+                notes.append(f"{_layers(layers)} no softmax attention: {_it(layers)} {name} in its place.")
+        if self.lambdas:
+            values = list(self.lambdas.values())
+            span = f"{values[0]:.2f}" if len(values) == 1 else f"{min(values):.2f} to {max(values):.2f} by layer"
+            notes.append(
+                "Differential attention (Ye et al. 2024): heads are pairs, h and h + heads / 2, and what counts is the "
+                f"weights of the first - λ × those of the second, λ {span}."
+            )
+        if self.indexed:
+            notes.append("An indexer picks the keys that each query may see: the others are masked.")
+        if self.shared:
+            whose = [f"layer {layer} reads those of layer {owner}" for layer, owner in self.shared.items()]
+            said = "; ".join(whose if len(whose) <= 4 else [*whose[:3], "…", whose[-1]])
+            notes.append(f"{_layers(list(self.shared))} no keys and values of {_its(self.shared)} own: {said}.")
+        if self.gates.open:
+            notes.append(f"A learned gate after the context lets {self._span()}.")
+        return tuple(notes)
+
+    def _span(self) -> str:
+        """How much the gates let through, by head, as a span of percentages."""
+        means = [float(share) for layer in self.gates.open.values() for share in layer.mean(-1)]
+        low, high = f"{100 * min(means):.0f}", f"{100 * max(means):.0f}"
+        return f"{low} % of it through" if low == high else f"{low} to {high} % of it through, by head"
+
+
+def _layers(layers: Sequence[int]) -> str:
+    return f"Layer {layers[0]} has" if len(layers) == 1 else f"Layers {spoken(layers)} have"
+
+
+def _it(layers: Sequence[int]) -> str:
+    return "it holds" if len(layers) == 1 else "they hold"
+
+
+def _its(layers: Collection[int]) -> str:
+    return "its" if len(layers) == 1 else "their"
+
+
+def differential_lambda(module: Any) -> float | None:
+    """λ of a module of differential attention, exp(λ_q1 · λ_k1) - exp(λ_q2 · λ_k2) + λ_init (Ye et al. 2024); None: none."""
+    if not hasattr(module, "lambda_init") or not hasattr(module, "lambda_q1"):
+        return None
+    first = torch.exp((module.lambda_q1 * module.lambda_k1).sum(dtype=torch.float32))
+    second = torch.exp((module.lambda_q2 * module.lambda_k2).sum(dtype=torch.float32))
+    return float(first - second + module.lambda_init)
+
+
+def layers_without_attention(network: Any) -> dict[str, list[int]]:
+    """The layers that hold no attention among others that do: class of what they hold in its place → their numbers."""
+    attending = {id(module) for module in attention_modules(network).values()}
+    found: dict[str, list[int]] = {}
+    for stack in network.modules():
+        if not isinstance(stack, torch.nn.ModuleList):
+            continue
+        attends = [any(id(part) in attending for part in layer.modules()) for layer in stack]
+        if any(attends):
+            for number in (number for number, does in enumerate(attends) if not does):
+                found.setdefault(_mixer(stack[number]), []).append(number)
+    return found
+
+
+def _mixer(layer: Any) -> str:
+    """The class of what a layer has in the place of attention."""
+    names = [type(part).__name__ for part in layer.children()]
+    return next((name for name in names if not _NO_MIXER.search(name)), type(layer).__name__)
+
+
+# --- gates after the context ---------------------------------------------------------------------------------------
+
+
+def has_output_gate(module: Any) -> bool:
+    """Whether a module's code multiplies the context by a learned gate before its output projection."""
+    return _gates(cast(Hashable, type(module)))
+
+
+@cache
+def _gates(kind: Hashable) -> bool:
+    try:
+        code = inspect.getsource(kind.forward)  # type: ignore[attr-defined]
+    except (OSError, TypeError, AttributeError):
+        return False
+    after = code.rpartition("attention_interface(")[2] if "attention_interface(" in code else ""
+    return bool(re.search(r"sigmoid|softplus", after)) and not re.search(r"_norm\(|lambda", after)
+
+
+class OutputGates:
+    """How far the gates of a network's attention are open, ‖gated context‖ / ‖context‖, as it runs.
+
+    `open` holds them by layer: (heads, n_q), of the first text of a batch. `modules` are the ids of the modules that have
+    gates. What reaches the output projection is held against the context that the module was handed: where the one is not
+    the other times numbers of 0 or more, nothing is kept.
+    """
+
+    def __init__(self, network: Any, kind: str) -> None:
+        names = names_of(network)
+        modules = [part for part in attention_modules(network).values() if has_output_gate(part)]
+        self._layers = {id(part): names[id(part)].site(0).layer for part in modules if names[id(part)].kind == kind}
+        self._modules = [part for part in modules if id(part) in self._layers]
+        self.modules = frozenset(self._layers)
+        self.open: dict[int, Array] = {}
+        self._context: dict[int, Array] = {}
+        self._projected: dict[int, Array] = {}
+
+    def handed(self, module: int, context: Array) -> None:
+        """The context (batch, n_q, heads, d_v) that a module goes on with."""
+        if module in self.modules:
+            self._context[module] = context
+
+    @contextmanager
+    def watching(self, leave: Callable[[Any], None]) -> Iterator[None]:
+        """Within this, the gates are seen; `leave` is called as each module of them ends."""
+        with ExitStack() as stack:
+            for module in self._modules:
+                for part in module.children():
+                    stack.callback(part.register_forward_pre_hook(self._reads(id(module))).remove)
+                stack.callback(module.register_forward_hook(self._ends(leave)).remove)
+            yield
+
+    def _reads(self, module: int) -> Callable[[Any, Any], None]:
+        def reads(_: Any, args: Any) -> None:
+            context = self._context.get(module)
+            if context is not None and args and getattr(args[0], "numel", int)() == context.numel():
+                self._projected[module] = args[0]  # the last of them is the output projection's
+
+        return reads
+
+    def _ends(self, leave: Callable[[Any], None]) -> Callable[[Any, Any, Any], None]:
+        def ends(module: Any, _: Any, __: Any) -> None:
+            context, gated = self._context.pop(id(module), None), self._projected.pop(id(module), None)
+            if context is not None and gated is not None:
+                share = passed(context[0], gated.reshape(context.shape)[0])  # (n_q, heads), or None
+                if share is not None:
+                    self.open[self._layers[id(module)]] = share.T  # (heads, n_q)
+            leave(module)
+
+        return ends
+
+
+@torch.no_grad()
+def passed(context: Array, gated: Array) -> Array | None:
+    """‖gated‖ / ‖context‖ of two arrays (n_q, heads, d_v) → (n_q, heads); None where the one is no gated other."""
+    context, gated = context.float(), gated.float()
+    tiny = 1e-5 * context.abs().max().clamp(min=1e-20)
+    if bool((context * gated < -tiny * gated.abs().max().clamp(min=tiny)).any()):
+        return None
+    return gated.norm(dim=-1) / context.norm(dim=-1).clamp(min=1e-20)  # (n_q, heads)
+
+
+# --- indexers before the scores ------------------------------------------------------------------------------------
+
+
+class _TopK(TorchFunctionMode):
+    """Keeps what the last top-k was taken of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken_of: Array | None = None
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") == "topk" and args:
+            self.taken_of = args[0]
+        return func(*args, **(kwargs or {}))
+
+
+class IndexerScores:
+    """The scores by which indexers pick the keys that queries may see (DeepSeek-V3.2), as a network runs.
+
+    An indexer is a module whose class says so; its scores are what it takes the highest of. `scores` holds them by layer:
+    (batch, n_q, n_k), hidden keys far below 0.
+    """
+
+    def __init__(self, network: Any) -> None:
+        names = names_of(network)
+        self._indexers = [part for part in network.modules() if type(part).__name__.endswith("Indexer")]
+        self._layers = {id(part): names[id(part)].site(0).layer for part in self._indexers}
+        self.scores: dict[int, Array] = {}
+        self._modes: dict[int, _TopK] = {}
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Within this, the scores are seen."""
+        with ExitStack() as stack:
+            for part in self._indexers:
+                stack.callback(part.register_forward_pre_hook(self._begins).remove)
+                stack.callback(part.register_forward_hook(self._ends, always_call=True).remove)
+            yield
+
+    def _begins(self, part: Any, _: Any) -> None:
+        self._modes[id(part)] = _TopK()
+        self._modes[id(part)].__enter__()  # type: ignore[no-untyped-call]
+
+    def _ends(self, part: Any, _: Any, __: Any) -> None:
+        mode = self._modes.pop(id(part), None)
+        if mode is not None:
+            mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            if mode.taken_of is not None:
+                self.scores[self._layers[id(part)]] = mode.taken_of
+
+    def of(self, layer: int, n_q: int, n_k: int) -> Array | None:
+        """The scores of a layer (n_q, n_k), 0 where a query may not look; None where there is none for each key."""
+        scores = self.scores.get(layer)
+        if scores is None or tuple(scores.shape[-2:]) != (n_q, n_k):
+            return None
+        found = scores.reshape(-1, n_q, n_k)[0].float()  # (n_q, n_k)
+        return torch.where(found > torch.finfo(torch.float32).min / 2, found, torch.zeros_like(found))

@@ -1,0 +1,196 @@
+"""What a family does differently is said and shown: each trait against the model's own arithmetic."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+
+import torch
+
+from attnctl.formats.documents.json_schemas import SCHEMAS
+from attnctl.formats.storage import load, save
+from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.readings.head_statistics import HeadStatisticsReading
+from attnctl.readings.questions.focus import focus
+from attnctl.readings.traces.trace import Trace
+from attnctl.render.terminal.console import as_text
+from attnctl.render.terminal.explanation import Explanation
+from attnctl.sources import TextSource, record
+from tests.sweep.checkpoints import TEXT, opened
+from tests.sweep.families import Family, build
+
+
+@pytest.fixture(scope="module")
+def family() -> Callable[[str], tuple[Checkpoint, Trace]]:
+    """A family's tiny model as a checkpoint, and its trace, made once."""
+    made: dict[str, tuple[Checkpoint, Trace]] = {}
+
+    def of(kind: str) -> tuple[Checkpoint, Trace]:
+        if kind not in made:
+            torch.set_num_threads(1)
+            wanted = Family(kind, "causal")
+            model = opened(wanted, build(wanted, "eager"), "self")
+            made[kind] = model, record(model, TEXT)
+        return made[kind]
+
+    return of
+
+
+def ran(model: Checkpoint, name: str) -> tuple[Any, Any]:
+    """What the module of this name is given and puts out, over TEXT."""
+    seen: list[Any] = []
+    hook = model.network.get_submodule(name).register_forward_hook(
+        lambda _, args, kwargs, output: seen.append((kwargs.get("hidden_states", args[0] if args else None), output)),
+        with_kwargs=True,
+    )
+    with torch.no_grad():
+        model.network(torch.tensor([[token.id for token in model.tokenize(TEXT)]]))
+    hook.remove()
+    return seen[0]  # type: ignore[no-any-return]
+
+
+def explained(trace: Trace, layer: int, *steps: str) -> str:
+    found = focus(trace, layer=layer)
+    assert found is not None
+    return as_text(Explanation(trace, found, heads={found.layer: [found.head]}, only=steps or None), 200)
+
+
+def kept_whole(trace: Trace, tmp_path: Path) -> None:
+    """The trace as JSON fits the schema; JSON and NPZ give every number back."""
+    jsonschema.Draft202012Validator(SCHEMAS["trace"]()).validate(json.loads(trace.to_json()))
+    for suffix in ("json", "npz"):
+        save(trace, tmp_path / f"run.{suffix}")
+        again = load(tmp_path / f"run.{suffix}")
+        for ours, theirs in zip(trace.layers, again.layers, strict=True):
+            pairs = list(zip(ours.arrays(), theirs.arrays(), strict=True))
+            assert len(pairs) > 6
+            for (array, one), (_, other) in pairs:
+                np.testing.assert_array_equal(one, other, err_msg=array.name)
+
+
+def test_differential_attention_shows_both_maps_and_their_difference(
+    family: Callable[..., Any], tmp_path: Path
+) -> None:
+    model, trace = family("diffllama")
+    for layer in trace.layers:
+        module = model.network.get_submodule(f"model.layers.{layer.layer}.self_attn")
+        factor = float(layer.differential_lambda[0])
+        np.testing.assert_array_equal(layer.signed_weights[:2], layer.signed_weights[2:])
+        np.testing.assert_allclose(layer.signed_weights[:2], layer.weights[:2] - factor * layer.weights[2:], atol=1e-6)
+        assert layer.signed_weights.min() < -0.05  # a key may count against
+        carried = torch.tensor(layer.signed_weights[:2] @ layer.values[:2])  # (pairs, n, 2 · d_v)
+        normed = (1 - module.lambda_init) * module.groupnorm(carried.transpose(0, 1))
+        _, (output, _) = ran(model, f"model.layers.{layer.layer}.self_attn")
+        torch.testing.assert_close(module.o_proj(normed.reshape(1, len(trace.tokens), -1)), output, rtol=0, atol=1e-5)
+    assert any(re.search(r"Differential attention .* λ \d\.\d\d to \d\.\d\d by layer", note) for note in trace.notes)
+    said = explained(trace, 0, "difference")
+    assert "weights of head" in said and "λ = " in said and "-0." in said
+    part = record(model, TEXT, heads=[3], rows=[4, 9]).layers[1]
+    np.testing.assert_allclose(part.signed_weights, trace.layers[1].signed_weights[[3]][:, [4, 9]], atol=1e-6)
+    kept_whole(trace, tmp_path)
+
+
+def test_a_learned_sink_is_a_column(family: Callable[..., Any], tmp_path: Path) -> None:
+    model, trace = family("gpt_oss")
+    for layer in trace.layers:
+        sinks = model.network.get_submodule(f"model.layers.{layer.layer}.self_attn").sinks.detach().numpy()
+        scores = np.where(layer.mask, layer.scaled_scores, -np.inf)
+        whole = np.exp(scores).sum(-1) + np.exp(sinks)[:, None]  # (heads, n)
+        np.testing.assert_allclose(layer.sink_weights, np.exp(sinks)[:, None] / whole, atol=1e-5)
+        np.testing.assert_allclose(layer.weights.sum(-1) + layer.sink_weights, 1, atol=1e-6)
+    said = explained(trace, 0, "weights")
+    header, row = (line.split() for line in said.splitlines() if re.search(r"sink +Σ$|▸", line))
+    assert header[-2:] == ["sink", "Σ"] and row[-1] == "1.00"
+    assert "each row a whole" not in said and "a learned sink" in said
+    assert re.search(r"^ +sink +0\.\d\d", said, re.MULTILINE)  # of the query whose row is written out
+    assert "% to the sink" in explained(trace, 0, "summary")
+    kept_whole(trace, tmp_path)
+
+
+def test_a_learned_gate_says_how_far_it_is_shut(family: Callable[..., Any], tmp_path: Path) -> None:
+    model, trace = family("qwen3_next")
+    layer = trace.layer(1)
+    module = model.network.get_submodule("model.layers.1.self_attn")
+    hidden, _ = ran(model, "model.layers.1.self_attn")
+    n, heads = len(trace.tokens), len(layer.heads)
+    gate = module.q_proj(hidden).view(n, heads, -1).chunk(2, dim=-1)[1].sigmoid()  # (n, heads, d_v)
+    context = torch.tensor(layer.context).transpose(0, 1)  # (n, heads, d_v)
+    share = (gate * context).norm(dim=-1) / context.norm(dim=-1)
+    np.testing.assert_allclose(layer.gate, share.T.detach().numpy(), atol=1e-5)
+    assert any(note.startswith("A learned gate after the context lets ") for note in trace.notes)
+    said = explained(trace, 1, "gate", "summary")
+    assert re.search(r"this head looks, and is \d+ % shut", said) and re.search(r"its gate is \d+ % shut", said)
+    # where the model is left after its last layer asked for, too, and for some heads and queries
+    part = record(model, TEXT, layers=[1], heads=[2], rows=[3], predictions=False).layer(1)
+    np.testing.assert_allclose(part.gate, layer.gate[[2]][:, [3]], atol=1e-6)
+    statistics = TextSource(model, TEXT).read(HeadStatisticsReading(trace.tokens))
+    np.testing.assert_allclose([head["gate"] for head in statistics], layer.gate.mean(-1), atol=1e-6)
+    kept_whole(trace, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["afmoe", "lfm3"])
+def test_gates_of_other_families_are_seen(family: Callable[..., Any], kind: str) -> None:
+    _, trace = family(kind)
+    for layer in trace.layers:
+        assert layer.gate is not None and layer.gate.min() > 0 and layer.gate.max() <= 1
+
+
+@pytest.mark.parametrize("kind", ["llama", "bitnet", "diffllama"])
+def test_a_norm_after_the_context_is_no_gate(family: Callable[..., Any], kind: str) -> None:
+    _, trace = family(kind)
+    assert all(layer.gate is None for layer in trace.layers)
+
+
+def test_an_indexers_scores_stand_beside_the_keys_it_picks(family: Callable[..., Any], tmp_path: Path) -> None:
+    _, trace = family("deepseek_v32")
+    for layer in trace.layers:
+        for query, (scores, shown) in enumerate(zip(layer.index_scores, layer.mask, strict=True)):
+            assert not shown[query + 1 :].any() and not scores[query + 1 :].any()
+            np.testing.assert_array_equal(np.sort(scores[shown]), np.sort(scores[: query + 1])[-4:])
+    assert any(note.startswith("An indexer picks the keys") for note in trace.notes)
+    said = explained(trace, 0, "mask")
+    assert "indexer's scores" in said and "an indexer picks those with its highest scores" in said
+    kept_whole(trace, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["gemma3n_text", "gemma4_text"])
+def test_shared_keys_say_whose_they_are(family: Callable[..., Any], kind: str) -> None:
+    model, trace = family(kind)
+    note = next(note for note in trace.notes if "no keys and values of their own" in note)
+    assert "layer 2 reads those of layer 0; layer 3 reads those of layer 1" in note
+    for reader, owner in ((2, 0), (3, 1)):
+        np.testing.assert_array_equal(trace.layer(reader).keys, trace.layer(owner).keys)
+    alone = record(model, TEXT, layers=[3], predictions=False)
+    assert any("layer 3 reads those of layer 1" in note for note in alone.notes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "layers", "mixer"),
+    [
+        ("jamba", "Layers 0, 2 have", "JambaMambaMixer"),
+        ("qwen3_next", "Layer 0 has", "Qwen3NextGatedDeltaNet"),
+        ("recurrent_gemma", "Layers 0, 1 have", "RecurrentGemmaRecurrentBlock"),
+    ],
+)
+def test_layers_without_softmax_attention_are_named(
+    family: Callable[..., Any], kind: str, layers: str, mixer: str
+) -> None:
+    _, trace = family(kind)
+    assert any(note.startswith(f"{layers} no softmax attention") and mixer in note for note in trace.notes)
+
+
+def test_a_plain_model_is_said_nothing_of(family: Callable[..., Any]) -> None:
+    _, trace = family("llama")
+    assert [note for note in trace.notes if not note.startswith("Of the attention")] == []
+    for layer in trace.layers:
+        known = {array.name for array, _ in layer.arrays()}
+        assert not known & {"gate", "sink_weights", "signed_weights", "index_scores", "differential_lambda"}
