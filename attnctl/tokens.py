@@ -198,25 +198,62 @@ def checked(text: str) -> str:
     return text
 
 
-def find(tokens: Sequence[Token], query: str) -> int:
-    """The index of the token that `query` names: by index (negative counts from the end) or by its text.
+AS_TEXT = "text:"  # before a query that is the text of a token, though it looks like an index or a list
 
-    Raises UsageError where there is no such token, or more than one (the message lists their indices).
+_INDEX = re.compile(r"[+-]?[0-9]{1,18}")
+_RANGE = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
+
+
+def find(tokens: Sequence[Token], query: str) -> int:
+    """The index of the one token that `query` names (see `find_several`). Raises UsageError where it names several."""
+    found = find_several(tokens, query)
+    if len(found) > 1:
+        raise UsageError(f"{shown(query[:80])!r} names {len(found)} tokens: one is wanted here")
+    return found[0]
+
+
+def find_several(tokens: Sequence[Token], query: str) -> list[int]:
+    """The indices of the tokens that `query` names, in its order: `eat`, `3`, `-1`, `text:3`, `eat,pizza`, `2-5`.
+
+    A whole number is always an index (negative counts from the end), `text:…` always the text of a token. Raises
+    UsageError where there is no such token, or more than one has that text (the message lists their indices).
     """
     if not query.strip():
         raise UsageError("--query is empty: name a token by its text or its index")
-    matches = [at for at, token in enumerate(tokens) if token.text == query]
+    if "," in query and not query.startswith(AS_TEXT) and all(token.text != query for token in tokens):
+        parts = [part for part in query.split(",") if part.strip()]
+        found = [at for part in parts for at in find_several(tokens, part.strip())]
+        return list(dict.fromkeys(found)) if parts else [_by_text(tokens, query)]
+    if is_index(query):
+        return [_by_index(tokens, int(query), query)]
+    if (ends := _RANGE.fullmatch(query)) and all(token.text != query for token in tokens):
+        first, last = int(ends[1]), int(ends[2])
+        if last < first:
+            raise UsageError(f"--query {query}: from {first} down to {last} is no range")
+        return list(range(_by_index(tokens, first, ends[1]), _by_index(tokens, last, ends[2]) + 1))
+    return [_by_text(tokens, query.removeprefix(AS_TEXT))]
+
+
+def is_index(query: str) -> bool:
+    """Whether a query is the index of a token, rather than its text."""
+    return _INDEX.fullmatch(query) is not None
+
+
+def _by_index(tokens: Sequence[Token], at: int, query: str) -> int:
+    if -len(tokens) <= at < len(tokens):
+        return at % len(tokens)
+    hint = f" (the token {query!r} is {AS_TEXT}{query})" if any(token.text == query for token in tokens) else ""
+    raise UsageError(f"no token {at}: the text has {len(tokens)} tokens, 0 to {len(tokens) - 1}{hint}")
+
+
+def _by_text(tokens: Sequence[Token], text: str) -> int:
+    matches = [at for at, token in enumerate(tokens) if token.text == text]
     if not matches:
-        matches = [at for at, token in enumerate(tokens) if token.text.casefold() == query.casefold()]
+        matches = [at for at, token in enumerate(tokens) if token.text.casefold() == text.casefold()]
     if len(matches) > 1:
         places = ", ".join(str(at) for at in matches[:12]) + (", …" if len(matches) > 12 else "")
-        raise UsageError(f"{shown(query)!r} stands at several places: name one by its index ({places})")
+        raise UsageError(f"{shown(text)!r} stands at several places: name one by its index ({places})")
     if matches:
         return matches[0]
-    if re.fullmatch(r"[+-]?[0-9]{1,18}", query):
-        at = int(query)
-        if -len(tokens) <= at < len(tokens):
-            return at % len(tokens)
-        raise UsageError(f"no token {at}: the text has {len(tokens)} tokens, 0 to {len(tokens) - 1}")
     known = " ".join(shown(token.text) for token in tokens[:12]) + (" …" if len(tokens) > 12 else "")
-    raise UsageError(f"no token {shown(query[:80])!r} in the text: its tokens are {known}")
+    raise UsageError(f"no token {shown(text[:80])!r} in the text: its tokens are {known}")

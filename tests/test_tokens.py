@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from attnctl.errors import UsageError
 from attnctl.text import shown
-from attnctl.tokens import characters, find, open_tokenizer, words
+from attnctl.tokens import characters, find, find_several, open_tokenizer, words
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,23 @@ def test_find() -> None:
     for query, says in (("the", r"several places.*\(0, 4\)"), ("7", "0 to 6"), ("cow", "no token 'cow'.*the cat that")):
         with pytest.raises(UsageError, match=says):
             find(tokens, query)
-    assert find(words("3 is more than 2"), "2") == 4  # a token that looks like an index is a token first
+
+
+def test_a_number_is_an_index_and_text_names_a_token() -> None:
+    tokens = words("3 is more than 2, not 1-2")
+    assert find(tokens, "2") == 2 and find(tokens, "text:3") == 0
+    assert find_several(tokens, "is,-1,4") == [1, 9, 4] and find_several(tokens, "1-3,2") == [1, 2, 3]
+    assert find(tokens, ",") == 5
+    for query, says in (
+        ("9,100", "no token 100"),
+        ("300", "no token 300"),
+        ("is,than", "names 2 tokens"),
+        ("3-1", "range"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            find(tokens, query)
+    with pytest.raises(UsageError, match=r"no token 99: .*\(the token '99' is text:99\)"):
+        find(words("99 red balloons"), "99")
 
 
 @given(st.text(min_size=1))

@@ -22,7 +22,7 @@ from attnctl.readings.traces.trace import Trace
 from attnctl.selection import chosen, selected
 from attnctl.sources import LayerwiseSource, Pass, TextSource, TraceSource, check_room
 from attnctl.text import as_json
-from attnctl.tokens import Token, checked, find
+from attnctl.tokens import Token, checked, find_several
 
 PADDED = 4096  # tokens, padding and all, in one pass
 PICTURES = format_names()
@@ -168,7 +168,7 @@ class Worker:
         rolled = work.measure == "rollout"  # which needs every layer, whichever is shown
         layers = None if rolled else _selected(said.get("layer", work.layer), info.n_layers, "layer", info.name)
         heads = _selected(said.get("head", work.head), info.n_heads, "head", info.name)
-        rows = None if query is None else [find(tokens, str(query))]
+        rows = None if query is None else find_several(tokens, str(query))
         check_room(info, len(tokens), layers, heads, rows)
         return Pass(TextSource(model, item.text, tokens), TraceReading(rows, work.predictions), layers, heads)
 

@@ -34,7 +34,17 @@ LayerChoice = Annotated[
 ]
 HeadChoice = Annotated[str | None, typer.Option("--head", help="Heads: 3, 0-5, 1,4,7, -1 or all.", show_default=False)]
 Query = Annotated[
-    str | None, typer.Option("--query", "-q", help="The query token: its text or its index.", show_default=False)
+    str | None,
+    typer.Option("--query", "-q", help="The query token: index, or text (text:7: the token 7).", show_default=False),
+]
+Queries = Annotated[
+    str | None,
+    typer.Option(
+        "--query",
+        "-q",
+        help="Query tokens: eat,pizza or 2-4 or -1 (text:7: the token 7).",
+        show_default=False,
+    ),
 ]
 Drop = Annotated[
     list[str] | None,

@@ -17,7 +17,7 @@ from attnctl.limits import RANGES, check
 from attnctl.models.huggingface.files.hub import CHECKPOINT_OPTIONS, KNOWN, is_checkpoint
 from attnctl.readings.traces.trace import Trace
 from attnctl.sources import Model, record
-from attnctl.tokens import checked, find
+from attnctl.tokens import checked, find_several
 
 __all__ = ["Model", "attend", "open_model", "record"]
 
@@ -102,7 +102,7 @@ def attend(
     Raises AttnctlError for what the command line would refuse.
     """
     opened = open_model(model, **options) if isinstance(model, str) else model
-    rows = None if query is None else [find(opened.tokenize(checked(text)), str(query))]
+    rows = None if query is None else find_several(opened.tokenize(checked(text)), str(query))
     return record(opened, text, layers=_several(layer), heads=_several(head), rows=rows)
 
 

@@ -14,7 +14,7 @@ from attnctl.layer.stored import rescaled
 from attnctl.readings.overview import Overview, Part
 from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.text import shown
-from attnctl.tokens import Token, find
+from attnctl.tokens import AS_TEXT, Token, find, is_index
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,9 @@ def left_out(keys: Sequence[Token], drop: Sequence[str]) -> tuple[int, ...]:
                 raise UsageError("there is no special token to drop: name a token, its index, or first")
             out |= special
         else:
-            out |= {j for j, token in enumerate(keys) if token.text == name} or {find(keys, name)}
+            text = name.removeprefix(AS_TEXT)
+            everywhere = {j for j, token in enumerate(keys) if token.text == text}
+            out |= {find(keys, name)} if is_index(name) or not everywhere else everywhere
     if len(out) >= len(keys):
         raise UsageError("dropping every key leaves nothing to show")
     return tuple(sorted(out))

@@ -20,6 +20,7 @@ def mask_step(trace: Trace, layer: LayerTrace, _: int) -> Step | None:
         why.append("of the others an indexer picks those with its highest scores")
         parts.append(Part("index_scores", "indexer's scores", layer.index_scores, "queries", "keys"))
     sentence = "What a query may not see is hidden before the softmax" + (f": {', '.join(why)}" if why else "") + "."
+    sentence += " Here nothing is: every query sees every key." if layer.mask.all() else ""
     story = "Whoever writes from left to right cannot look at words that are not written yet."
     return Step("mask", "mask", "hidden scores = -∞", sentence, tuple(parts), story if trace.model.causal else "")
 

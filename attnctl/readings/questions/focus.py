@@ -9,7 +9,7 @@ attention is parked) is taken only where there is nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -58,15 +58,19 @@ class _Link:
         return Focus(self.layer, self.head, self.query, self.key, self.weight, reason)
 
 
-def focus(trace: Trace, layer: int | None = None, head: int | None = None, query: int | None = None) -> Focus | None:
+def focus(
+    trace: Trace, layer: int | None = None, head: int | Collection[int] | None = None, query: int | None = None
+) -> Focus | None:
     """The most telling place of a trace, within what is already chosen; None where there are no weights."""
+    heads = None if head is None else (head,) if isinstance(head, int) else tuple(head)
+    head = heads[0] if heads is not None and len(heads) == 1 else None
     if layer is not None and head is not None and query is not None:
         return _largest_of_row(trace.layer(layer), head, query)
     if layer is not None:
         trace = replace(trace, layers=tuple(part for part in trace.layers if part.layer == layer))
-    if head is None and (known := _of_measured_heads(trace, query)) is not None:
+    if heads is None and (known := _of_measured_heads(trace, query)) is not None:
         return known
-    best = max(_links(trace, None, head, query), key=lambda link: link.rank, default=None)
+    best = max(_links(trace, None, heads, query), key=lambda link: link.rank, default=None)
     if best is None:
         return None
     return best.focus(OUTSTANDING if best.rank > -1 else LARGEST)
@@ -100,7 +104,7 @@ def _of_relation(trace: Trace, query: int | None, about: str) -> Focus | None:
             if about not in relation:
                 continue
 
-            for link in _links(trace, layer, head, query, partial(may_relate, relation, words)):
+            for link in _links(trace, layer, (head,), query, partial(may_relate, relation, words)):
                 if link.rank >= STANDS_OUT and (best is None or link.rank > best[0].rank):
                     best = link, relation
     return None if best is None else best[0].focus(MEASURED.format(relation=best[1]))
@@ -125,7 +129,7 @@ def _of_pronoun(trace: Trace, query: int | None) -> Focus | None:
 def _links(
     trace: Trace,
     layer: int | None,
-    head: int | None,
+    heads: Collection[int] | None,
     query: int | None,
     fits: Callable[[int, int], bool] | None = None,
 ) -> Iterator[_Link]:
@@ -134,7 +138,7 @@ def _links(
         if part.weights is None or layer not in (None, part.layer):
             continue
         for at, number in enumerate(part.heads):
-            if head in (None, number):
+            if heads is None or number in heads:
                 link = _strongest(trace, part, at, query, fits)
                 if link is not None:
                     yield link

@@ -47,7 +47,7 @@ class ComparisonTables:
                     mask=mask,
                     heat=not difference,
                     change=difference,
-                    mark=i,
+                    marks=(i,),
                     must=(i, j),
                 )
                 yield from grid.lines(width)

@@ -27,22 +27,22 @@ PARKED = 0.5  # mean weight on the first token from which on it is called a plac
 
 
 class Explanation:
-    """A trace as a rich renderable: every step, for one head a layer, one query's arithmetic written out.
+    """A trace as a rich renderable: every step, for one head a layer, the arithmetic of one query or more written out.
 
-    `focus` names the layer, head and query that are looked at most closely; `heads` the heads whose steps are shown.
+    `focuses` name the layers, heads and queries that are looked at most closely, the one that the walk ends on first;
+    `heads` the heads whose steps are shown.
     """
 
     def __init__(
         self,
         trace: Trace,
-        focus: Focus | None,
-        *,
+        *focuses: Focus,
         heads: Mapping[int, Sequence[int]] | None = None,
         only: Collection[str] | None = None,
         precision: int = 2,
         story: bool = False,
     ) -> None:
-        self.trace, self.focus, self.only, self.precision, self.story = trace, focus, only, precision, story
+        self.trace, self.focuses, self.only, self.precision, self.story = trace, focuses, only, precision, story
         self.heads = heads or {layer.layer: layer.heads for layer in trace.layers}
         self.queries = [label(token) for token in trace.tokens]
         self.keys = [label(token) for token in trace.keys_of]
@@ -90,15 +90,14 @@ class Explanation:
             )
 
     def _chosen(self) -> Iterator[Text]:
-        """By which rule the place was chosen that is looked at most closely; nothing where it was asked for."""
-        if self.focus is None or not self.focus.reason:
-            return
-        where = self._where(self.focus.layer, self.focus.head)
-        link = f"{self.queries[self.focus.query]} → {self.keys[self.focus.key]}"
-        shown = f"Shown: {where + ', ' if where else ''}{link}: {self.focus.reason} (--layer, --head, --query)."
-        if self.only is not None:
-            yield Text("")
-        yield from self._prose(shown, DIM, 2)
+        """By which rule the places were chosen that are looked at most closely; nothing where they were asked for."""
+        for at, focus in enumerate(focus for focus in self.focuses if focus.reason):
+            where = self._where(focus.layer, focus.head)
+            link = f"{self.queries[focus.query]} → {self.keys[focus.key]}"
+            shown = f"Shown: {where + ', ' if where else ''}{link}: {focus.reason} (--layer, --head, --query)."
+            if self.only is not None and not at:
+                yield Text("")
+            yield from self._prose(shown, DIM, 2)
 
     def _model_line(self) -> str:
         m = self.trace.model
@@ -122,6 +121,8 @@ class Explanation:
         finds = ", ".join(roles(model).get((layer, head), ()))
         line += f": {finds}" if finds else ""
         others = [f"{n} more {what}{'s' * (n != 1)}: --{what} all" for what, n in left.items() if n > 0]
+        while others and cell_len(line) + 8 + len(", ".join(others)) > width:
+            del others[-1]
         more = "   " + ", ".join(others) if others else ""
         yield Text("")
         yield (
@@ -161,17 +162,17 @@ class Explanation:
 
     def _grid(self, step: Step, part: Part) -> Grid:
         layer = None if step.layer is None else self.trace.layer(step.layer)
-        rows, mark = self.queries, None if self.focus is None else self.focus.query
+        rows, marks = self.queries, [focus.query for focus in self.focuses]
         if part.rows == "keys":
-            rows, mark = self.keys, None
+            rows, marks = self.keys, []
         if layer is not None and layer.rows is not None and part.rows == "queries":
             rows = [self.queries[i] for i in layer.rows]
-            mark = layer.rows.index(mark) if mark in layer.rows else None
+            marks = [layer.rows.index(mark) for mark in marks if mark in layer.rows]
         square = part.columns == "keys"
         columns = self.keys if square else [str(d) for d in range(part.array.shape[1])]
         weights = part.name in ("weights", "dropped_weights")
         array, mask = part.array, layer.mask if square and weights and layer is not None else None
-        must = (self.focus.key, self.focus.query) if square and self.focus is not None else ()
+        must = tuple(at for focus in self.focuses for at in (focus.key, focus.query)) if square else ()
         if part.name == "weights" and layer is not None and layer.sink_weights is not None and step.head is not None:
             taken = layer.sink_weights[layer.position_of(step.head)][:, None]  # (rows, 1)
             array, columns, must = np.concatenate([array, taken], axis=1), [*columns, "sink"], (*must, len(columns))
@@ -185,18 +186,21 @@ class Explanation:
             heat=weights or part.name == "gate",
             change=part.name == "signed_weights",
             sums=weights,
-            mark=mark if part.rows != "keys" else None,
+            marks=tuple(marks),
             must=must,
         )
 
     def _blackboard(self, step: Step, width: int) -> Iterator[Text]:
         assert step.layer is not None and step.head is not None
         layer = self.trace.layer(step.layer)
-        if self.focus is None or (layer.rows is not None and self.focus.query not in layer.rows):
-            return
-        board = Blackboard(self.trace, layer, step.head, self.focus.query, self.precision, width)
+        for query in dict.fromkeys(focus.query for focus in self.focuses):
+            if layer.rows is None or query in layer.rows:
+                board = Blackboard(self.trace, layer, step.head, query, self.precision, width)
+                yield from self._arithmetic(step, layer, board)
+
+    def _arithmetic(self, step: Step, layer: LayerTrace, board: Blackboard) -> Iterator[Text]:
         x = self.trace.embeddings if layer.input is None else layer.input
-        row = None if x is None else x[self.focus.query]  # (d_model,)
+        row = None if x is None else x[board.query]  # (d_model,)
         written = {
             "projections": lambda: board.projection("Q", row),
             "rope": board.rotation,
@@ -252,28 +256,24 @@ class Explanation:
         yield from self._last_line(width)
 
     def _last_line(self, width: int) -> Iterator[Text]:
-        if self.focus is None:
-            return
-        layer = self.trace.layer(self.focus.layer)
-        where = self._where(self.focus.layer, self.focus.head)
-        if (guess := self._guess()) is not None:
+        guess = self._guess()
+        for focus in self.focuses[:1] if guess else self.focuses:
             yield Text("")
-            for part in Text(guess).wrap(self._console, width):
+            for part in Text(guess or self._sentence(focus, width)).wrap(self._console, width):
                 yield Text(part.plain.rstrip(), style=f"bold {ACCENT}")
-            return
+            conclusion = "" if guess else self._conclusion(focus, self.trace.layer(focus.layer))
+            for part in Text(conclusion).wrap(self._console, width) if conclusion else ():
+                yield Text(part.plain.rstrip(), style=DIM)
+
+    def _sentence(self, focus: Focus, width: int) -> str:
+        """Where the query of a focus looks, in a sentence."""
+        where = self._where(focus.layer, focus.head)
         place = f"In {where}, " if where else ""
-        room = width - len(place) - 1
-        about = self.trace, layer, self.focus.head, self.focus.query
-        line = summary_line(*about, room)
+        about = self.trace, self.trace.layer(focus.layer), focus.head, focus.query
+        line = summary_line(*about, width - len(place) - 1)
         if "…" in line:  # on two lines, then
             line = summary_line(*about, max(width, 60))
-        yield Text("")
-        for part in Text(f"{place}{line}.").wrap(self._console, width):
-            yield Text(part.plain.rstrip(), style=f"bold {ACCENT}")
-
-        if conclusion := self._conclusion(layer):
-            for part in Text(conclusion).wrap(self._console, width):
-                yield Text(part.plain.rstrip(), style=DIM)
+        return f"{place}{line}."
 
     def _guess(self) -> str | None:
         """What is said instead of shares where the model knows too few of the words to read the sentence; else None."""
@@ -286,26 +286,24 @@ class Explanation:
         )
         return f"{known}: what its heads find here is a guess."
 
-    def _conclusion(self, layer: LayerTrace) -> str:
+    def _conclusion(self, focus: Focus, layer: LayerTrace) -> str:
         """What a reader may conclude of the strongest link, in a sentence; empty where it speaks for itself."""
-        assert self.focus is not None
-        model, finds = self.trace.model, roles(self.trace.model).get((self.focus.layer, self.focus.head), ())
-        if self.trace.key_tokens is None and self.focus.key == self.focus.query:
+        model, finds = self.trace.model, roles(self.trace.model).get((focus.layer, focus.head), ())
+        if self.trace.key_tokens is None and focus.key == focus.query:
             return "What it keeps for itself is parked there: nothing better to look at was found."
-        if self.focus.key == 0 and self.focus.query > 3 and self._mean_first(layer) > PARKED:
+        if focus.key == 0 and focus.query > 3 and self._mean_first(layer, focus.head) > PARKED:
             return "Most words look at the first token here: attention is parked there, and says little about it."
-        if finds and finds[0].startswith(("it →", "pronoun →")) and self._asks_as_pronoun():
+        if finds and finds[0].startswith(("it →", "pronoun →")) and self._asks_as_pronoun(focus):
             return f"This head was measured to find {finds[0]}: see attnctl model {model.name}."
         return ""
 
-    def _asks_as_pronoun(self) -> bool:
-        assert self.focus is not None
-        return self.trace.tokens[self.focus.query].text.lower() in PRONOUNS
+    def _asks_as_pronoun(self, focus: Focus) -> bool:
+        return self.trace.tokens[focus.query].text.lower() in PRONOUNS
 
-    def _mean_first(self, layer: LayerTrace) -> float:
+    def _mean_first(self, layer: LayerTrace, head: int) -> float:
         """How much of their attention the words from the fourth on give to the first token, on average."""
-        assert self.focus is not None and layer.weights is not None
-        rows = layer.weights[layer.position_of(self.focus.head)][3:]  # (n - 3, n_k)
+        assert layer.weights is not None
+        rows = layer.weights[layer.position_of(head)][3:]  # (n - 3, n_k)
         return float(rows[:, 0].mean()) if len(rows) else 0.0
 
     def _where(self, layer: int, head: int) -> str:

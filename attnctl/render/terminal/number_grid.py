@@ -127,7 +127,7 @@ class Grid:
     heat: bool = False
     change: bool = False  # numbers from -1 to 1, coloured by sign
     sums: bool = False
-    mark: int | None = None  # the row to point at
+    marks: tuple[int, ...] = ()  # the rows to point at
     must: tuple[int, ...] = ()  # columns that are never abridged away
     max_rows: int = 24
 
@@ -137,7 +137,7 @@ class Grid:
         names = [label_fit(row, max(8, width // 4)) for row in self.rows]
         left = max([cell_len(name) for name in names] + [1])
         lead = 2  # room for the pointer
-        rows = kept(len(array), self.max_rows, () if self.mark is None else (self.mark,))
+        rows = kept(len(array), self.max_rows, self.marks)
         cell, sums, columns, widths = self._columns(array, rows, width - lead - left)
         out = [self._header(columns, widths, lead + left, cell if sums else 0)] if any(self.columns) else []
         for row in rows:
@@ -192,7 +192,7 @@ class Grid:
     def _row(
         self, array: Numbers, row: int, columns: Sequence[int | None], widths: Sequence[int], name: str, cell: int
     ) -> Text:
-        marked = row == self.mark
+        marked = row in self.marks
         line = Text("▸ " if marked else "  ", style=ACCENT if marked else "")
         line.append(name, style="bold" if marked else "")
         for at, width in zip(columns, widths, strict=True):

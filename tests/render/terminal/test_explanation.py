@@ -32,7 +32,7 @@ def printed(trace: attnctl.Trace, width: int = 80, color: bool = False, **how: A
         file=page, width=width, highlight=False, markup=False, emoji=False, legacy_windows=False,
         force_terminal=color, color_system="truecolor" if color else None,
     )  # fmt: skip
-    console.print(Explanation(trace, focus(trace), **how))
+    console.print(Explanation(trace, *filter(None, [focus(trace)]), **how))
     return page.getvalue()
 
 

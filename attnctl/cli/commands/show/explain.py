@@ -25,7 +25,8 @@ from attnctl.cli.output import lines, put, show
 from attnctl.errors import DONE, FAILED, UsageError
 
 if TYPE_CHECKING:
-    from attnctl.readings.traces.trace import Trace
+    from attnctl.readings.questions.focus import Focus
+    from attnctl.readings.traces.trace import LayerTrace, Trace
 
 WALKED_LAYERS = 2  # as many as are walked through when none are named
 
@@ -39,7 +40,7 @@ def explain(
     tokens: TokenNames = None,
     layer: o.LayerChoice = None,
     head: o.HeadChoice = None,
-    query: o.Query = None,
+    query: o.Queries = None,
     steps: Annotated[
         str | None, typer.Option("--steps", help="Only these steps: scores,weights,…", show_default=False)
     ] = None,
@@ -143,10 +144,10 @@ def _reweighted(choice: WeightChoice, given: Chosen) -> Chosen:
 
 def _narrow_trace(choice: WeightChoice, given: Chosen, query: str | None) -> Trace:
     """The trace that is written: of one query's row alone where one was named."""
-    from attnctl.tokens import find
+    from attnctl.tokens import find_several
 
     given = measured(choice, given)
-    rows = None if query is None else [find(given.source.tokens, query)]
+    rows = None if query is None else find_several(given.source.tokens, query)
     return chosen_trace(choice._replace(words=False, measure=None), given, rows)
 
 
@@ -192,29 +193,18 @@ def _write_trace(trace: Trace, names: list[str] | None, output: str | None) -> N
 def _write_walk(trace: Trace, heads: list[int] | None, walk: Walk, asked: Asked, output: str | None) -> None:
     from dataclasses import replace
 
-    from attnctl.readings.questions.focus import focus
+    from attnctl.cli.inputs.step_names import check_steps
     from attnctl.render.terminal.explanation import Explanation
-    from attnctl.steps import walk as steps_of
-    from attnctl.tokens import find
 
     names = walk.names
-    if names is not None and not any(steps_of(trace, None, names)):
-        raise UsageError(f"--steps {','.join(names)}: this run has no such step")
-    query = None if asked.query is None else find(trace.tokens, asked.query)
-    only = trace.layers[0].layer if len(trace.layers) == 1 else None
-    best = focus(trace, layer=only, head=heads[0] if heads and len(heads) == 1 else None, query=query)
-    if asked.any_layer and best is not None and len(trace.layers) > WALKED_LAYERS:
-        trace = replace(trace, layers=(trace.layer(best.layer),))
-    shown = {}
-    for part in trace.layers:
-        if not asked.any_head:
-            shown[part.layer] = part.heads if heads is None else tuple(heads)
-        else:
-            here = best is not None and best.layer == part.layer
-            own = best if here else focus(trace, layer=part.layer, query=best.query if best else None)
-            shown[part.layer] = (own.head,) if own else part.heads[:1]
+    if names is not None:
+        o.say(check_steps(trace, names))
+    focuses = _focuses(trace, heads, asked.query)
+    if asked.any_layer and focuses and len(trace.layers) > WALKED_LAYERS:
+        trace = replace(trace, layers=tuple(trace.layer(at) for at in sorted({focus.layer for focus in focuses})))
+    shown = {part.layer: _shown_heads(trace, part, heads, focuses, asked) for part in trace.layers}
     precision = 2 if walk.precision is None else walk.precision
-    page = Explanation(trace, best, heads=shown, only=names, precision=precision, story=walk.story)
+    page = Explanation(trace, *focuses, heads=shown, only=names, precision=precision, story=walk.story)
     if output is None or output == "-":
         show(page)
         return
@@ -222,3 +212,27 @@ def _write_walk(trace: Trace, heads: list[int] | None, walk: Walk, asked: Asked,
 
     saved = as_svg(page, "attnctl explain") if output.lower().endswith(".svg") else as_text(page)
     put(saved.encode(), output)
+
+
+def _focuses(trace: Trace, heads: list[int] | None, query: str | None) -> list[Focus]:
+    """The place to look at most closely; one for each query where several were asked for."""
+    from attnctl.readings.questions.focus import focus
+    from attnctl.tokens import find_several
+
+    layer = trace.layers[0].layer if len(trace.layers) == 1 else None
+    queries = [None] if query is None else find_several(trace.tokens, query)
+    return [found for at in queries if (found := focus(trace, layer=layer, head=heads, query=at)) is not None]
+
+
+def _shown_heads(
+    trace: Trace, part: LayerTrace, heads: list[int] | None, focuses: list[Focus], asked: Asked
+) -> tuple[int, ...]:
+    """The heads of a layer that are walked through: those asked for, else those of its focuses, else its most telling."""
+    from attnctl.readings.questions.focus import focus
+
+    if not asked.any_head:
+        return part.heads if heads is None else tuple(heads)
+    if here := tuple(sorted({found.head for found in focuses if found.layer == part.layer})):
+        return here
+    own = focus(trace, layer=part.layer, query=focuses[0].query if focuses else None)
+    return (own.head,) if own else part.heads[:1]

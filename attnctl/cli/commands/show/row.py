@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from attnctl.cli import options as o
@@ -11,7 +12,8 @@ from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
     from attnctl.cli.inputs.weights import Chosen
-    from attnctl.readings.overview import LongRow, Overview
+    from attnctl.readings.overview import LongRow, Overview, Part
+    from attnctl.sources import Source
 
 TOP = 10  # links of a query, unless told otherwise
 LARGEST = 500e6  # bytes of JSON
@@ -27,7 +29,7 @@ class LongChoice(NamedTuple):
 
 def explain_long(given: Chosen, form: str, output: str | None, wanted: LongChoice) -> None:
     """Write what a long text comes to; `form` is as of explain. Raises AttnctlError where it would be too large."""
-    from attnctl.tokens import find
+    from attnctl.tokens import find_several
 
     source = given.source
     if form == "npz":
@@ -38,30 +40,45 @@ def explain_long(given: Chosen, form: str, output: str | None, wanted: LongChoic
             "links of each query, or see attnctl heatmap and attnctl heads"
         )
     kept = getattr(getattr(source, "overview", None), "query", None)  # the one query of a file that holds its row
-    at = kept if wanted.query is None else find(source.tokens, wanted.query)
-    if form == "json" and at is None:
-        if wanted.spans is not None:
-            raise UsageError("--spans sums up where one query looks: name it with --query")
-        _write(_links(given, wanted.top or TOP), output)
-        return
-    row = _row(given, at)
+    queries = [kept] if wanted.query is None else find_several(source.tokens, wanted.query)
     if form == "json":
-        if wanted.top is not None or wanted.spans is not None:
-            raise UsageError("--top and --spans sum up a row in words: with --json and --query all of it is written")
-        _write(row, output)
+        _write_json(given, queries, output, wanted)
         return
-    from attnctl.readings.spans import parts_of
     from attnctl.render.terminal.row import Row
 
-    parts = parts_of(wanted.spans or _natural(source.text), source.text, row.keys)
-    shown = Row(row, parts, wanted.top or TOP)
+    rows = [_row(given, at) for at in queries]
+    shown = [Row(row, _parts(source, row, wanted.spans), wanted.top or TOP) for row in rows]
     if output is None or output == "-":
-        show(shown)
+        for one in shown:
+            show(one)
         return
+    from rich.console import Group
+
     from attnctl.render.terminal.console import as_svg, as_text
 
-    saved = as_svg(shown, "attnctl explain") if form == "svg" else as_text(shown)
+    together = Group(*shown)
+    saved = as_svg(together, "attnctl explain") if form == "svg" else as_text(together)
     put(saved.encode(), output)
+
+
+def _write_json(given: Chosen, queries: Sequence[int | None], output: str | None, wanted: LongChoice) -> None:
+    """The strongest links of every query; where queries were named all of each one's row, one a line."""
+    if queries == [None]:
+        if wanted.spans is not None:
+            raise UsageError("--spans sums up where one query looks: name it with --query")
+        _write([_links(given, wanted.top or TOP)], output)
+        return
+    if wanted.top is not None or wanted.spans is not None:
+        raise UsageError("--top and --spans sum up a row in words: with --json and --query all of it is written")
+    if len(queries) > 1 and output not in (None, "-"):
+        raise UsageError(f"-o {output}: a file of JSON holds one row: name one query, or write lines with --json")
+    _write([_row(given, at) for at in queries], output)
+
+
+def _parts(source: Source, row: LongRow, spans: str | None) -> tuple[Part, ...]:
+    from attnctl.readings.spans import parts_of
+
+    return parts_of(spans or _natural(source.text), source.text, row.keys)
 
 
 def _row(given: Chosen, at: int | None) -> LongRow:
@@ -103,7 +120,7 @@ def _natural(text: str) -> str:
     return "paragraphs" if 1 <= paragraphs <= 150 or text.count("\n") > 150 else "lines"
 
 
-def _write(found: Overview | LongRow, output: str | None) -> None:
+def _write(found: Sequence[Overview | LongRow], output: str | None) -> None:
     from attnctl.formats.documents.overview_json import overview_to_json
 
-    put(overview_to_json(found) + b"\n", output)
+    put(b"".join(overview_to_json(one) + b"\n" for one in found), output)

@@ -43,6 +43,28 @@ def test_every_option_together(run: Run) -> None:
         assert piece in result.out
 
 
+def test_several_queries_are_shown_one_after_the_other(run: Run) -> None:
+    shown = run("explain", TEXT, "--model", "random", "-q", "eat,-1", "--steps", "weights,summary").out
+    assert shown.index("eat shares out its attention") < shown.index("pizza shares out its attention")
+    assert shown.count("▸") == 2 and shown.rstrip().splitlines()[-1].strip().startswith("pizza pays")
+    narrow = run("explain", TEXT, "--model", "random", "-q", "2,text:Alice", "--steps", "weights", "--json").json
+    assert narrow["layers"][0]["rows"] == [2, 0]
+
+
+def test_a_long_text_shows_several_rows(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("one two three four five " * 120)
+    rows = run(
+        "explain", "--file", str(tmp_path / "long.txt"), "-m", "random", "-q", "100,3", "--json"
+    ).out.splitlines()
+    assert [json.loads(row)["heads"][0]["query"] for row in rows] == [100, 3]
+
+
+def test_a_step_that_a_run_lacks_says_why(run: Run, refused: Refused) -> None:
+    assert "--causal" in refused("explain", TEXT, "--model", "random", "--steps", "mask", code=2)
+    both = run("explain", TEXT, "--model", "random", "--steps", "dropout,weights")
+    assert "--dropout" in both.err and "softmax" in both.out
+
+
 def test_json_is_one_valid_line(run: Run) -> None:
     result = run("explain", TEXT, "--model", "random", "--json", "--heads", "2")
     assert result.out.count("\n") == 1 and result.err == ""
