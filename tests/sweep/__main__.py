@@ -1,10 +1,15 @@
-"""python -m tests.sweep [words…] [--mode plain,stop]: all families, or those whose name holds one of the words."""
+"""python -m tests.sweep [words…] [--mode plain,stop]: all families, or those whose name holds one of the words.
+
+`python -m tests.sweep --page attnctl/docs/architectures.md` writes the page of the documentation.
+"""
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import time
 from collections import Counter
+from pathlib import Path
 
 from tests.sweep.families import families
 from tests.sweep.modes import MODES
@@ -20,6 +25,7 @@ def main() -> None:
     parser.add_argument("words", nargs="*", help="families whose name holds one of these (all)")
     parser.add_argument("--mode", help="modes, by comma (all): " + ", ".join(mode.name for mode in MODES))
     parser.add_argument("--all", action="store_true", help="print every line, the exact ones too")
+    parser.add_argument("--page", type=Path, help="write the outcome as a page of the documentation")
     how = parser.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
@@ -34,24 +40,102 @@ def main() -> None:
                 print(f"{verdict.outcome:9} {family} | {verdict.mode} | {verdict.kernel} | {verdict.why}", flush=True)
     print(table(found))
     print(f"{time.monotonic() - started:.0f} s, transformers {transformers.__version__}, torch {torch.__version__}")
+    if how.page is not None:
+        versions = f"transformers {transformers.__version__}, torch {torch.__version__.partition('+')[0]}"
+        how.page.write_text(page(found, f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, {versions}"), "utf-8")
 
 
-def table(found: list[Verdict]) -> str:
-    """Outcomes by mode, and by family: a family is as good as its worst mode."""
-    outcomes = (EXACT, REFUSED, WRONG, ERROR, UNBUILT)
-    lines = [f"{'mode':14}" + "".join(f"{outcome:>11}" for outcome in outcomes)]
-    for mode in dict.fromkeys(verdict.mode for verdict in found):
-        count = Counter(verdict.outcome for verdict in found if verdict.mode == mode)
-        lines.append(f"{mode:14}" + "".join(f"{count[outcome]:11}" for outcome in outcomes))
+OUTCOMES = (EXACT, REFUSED, WRONG, ERROR, UNBUILT)
+
+
+def counts_of(found: list[Verdict]) -> dict[str, Counter[str]]:
+    """How often each outcome is, by mode; and by family ("(family, head)"), each as good as its worst mode."""
+    counts = {
+        mode: Counter(verdict.outcome for verdict in found if verdict.mode == mode)
+        for mode in dict.fromkeys(verdict.mode for verdict in found)
+    }
+    return counts | {"(family, head)": Counter(worst_of(found).values())}
+
+
+def worst_of(found: list[Verdict]) -> dict[str, str]:
+    """The worst outcome of each family; a mode in which the model itself does not run is none."""
     ranks = (UNBUILT, EXACT, REFUSED, ERROR, WRONG)
     worst: dict[str, int] = {}
     for verdict in found:
         if verdict.outcome != UNBUILT or verdict.mode == "plain":
             name = str(verdict.family)
             worst[name] = max(worst.get(name, 0), ranks.index(verdict.outcome))
-    count = Counter(ranks[rank] for rank in worst.values())
-    lines.append(f"{'(family, head)':14}" + "".join(f"{count[outcome]:11}" for outcome in outcomes))
+    return {name: ranks[rank] for name, rank in worst.items()}
+
+
+def table(found: list[Verdict]) -> str:
+    """Outcomes by mode, and by family."""
+    lines = [f"{'mode':14}" + "".join(f"{outcome:>11}" for outcome in OUTCOMES)]
+    for name, count in counts_of(found).items():
+        lines.append(f"{name:14}" + "".join(f"{count[outcome]:11}" for outcome in OUTCOMES))
     return "\n".join(lines)
+
+
+def page(found: list[Verdict], when: str) -> str:
+    """The outcome as a page in Markdown."""
+    counts = counts_of(found)
+    count, worst = counts["(family, head)"], worst_of(found)
+    said = ", ".join(f"{count[outcome]} {outcome}" for outcome in OUTCOMES if count[outcome] or outcome == WRONG)
+    rows = [
+        f"| {name} | " + " | ".join(str(one[outcome]) for outcome in OUTCOMES) + " |" for name, one in counts.items()
+    ]
+    exact = sorted(name for name, outcome in worst.items() if outcome == EXACT)
+    return "\n".join(
+        [
+            "# Architectures",
+            "",
+            "Exact numbers are the point, so every architecture of the installed transformers that can be built small is",
+            "tried: random weights, scaled so that attention is peaky, in the ways a model is run. *Exact* means that the",
+            "model's own output is unchanged while attnctl looks on, that the weights are those of",
+            '`attn_implementation="eager"` to 1e-5 (half precision against the same precision), that weights times values',
+            "are the layer's context, that layers are numbered as the model numbers them, and that `--check` is content.",
+            "*Refused* means one line that says why. A family with one of its heads is as good as its worst way of running.",
+            "",
+            f"**{said}** ({when}). To make this page again: `python -m tests.sweep --page attnctl/docs/architectures.md`.",
+            "",
+            "| way of running | " + " | ".join(OUTCOMES) + " |",
+            "| --- |" + " --- |" * len(OUTCOMES),
+            *rows,
+            "",
+            "## Refused in at least one way",
+            "",
+            "| family, head | ways | why |",
+            "| --- | --- | --- |",
+            *_reasons(found, REFUSED, worst),
+            "",
+            "## Not built",
+            "",
+            "These cannot be made small, lack a package, or do not run alone.",
+            "",
+            "| family, head | ways | why |",
+            "| --- | --- | --- |",
+            *_reasons(found, UNBUILT, worst),
+            "",
+            "## Exact in every way",
+            "",
+            ", ".join(exact) + ".",
+            "",
+        ]
+    )
+
+
+def _reasons(found: list[Verdict], outcome: str, worst: dict[str, str]) -> list[str]:
+    """Rows of a table: the families whose worst outcome it is, in which ways, and why."""
+    rows = []
+    for name in sorted(name for name, one in worst.items() if one == outcome):
+        mine = [verdict for verdict in found if str(verdict.family) == name and verdict.outcome == outcome]
+        ways = list(dict.fromkeys(verdict.mode for verdict in mine))
+        every = {
+            verdict.mode for verdict in found if str(verdict.family) == name and verdict.outcome in (outcome, EXACT)
+        }
+        why = " ".join(mine[0].why.split()).replace("|", "\\|").replace("<", "&lt;")
+        rows.append(f"| {name} | {'all' if len(ways) == len(every) else ', '.join(ways)} | {why} |")
+    return rows
 
 
 if __name__ == "__main__":

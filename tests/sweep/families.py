@@ -18,7 +18,9 @@ SMALL: dict[str, Any] = {
     **dict.fromkeys(
         ("cross_attention_hidden_size", "pooler_hidden_size", "prediction_head_size", "out_hidden_size"), 32
     ),
-    **dict.fromkeys(("input_size", "audio_hidden_size", "input_dim", "vision_output_dim", "output_dim"), 32),
+    **dict.fromkeys(
+        ("input_size", "audio_hidden_size", "input_dim", "vision_output_dim", "output_dim", "adapter_in_dim"), 32
+    ),
     **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers"), 2),
     **dict.fromkeys(("encoder_layers", "decoder_layers", "num_encoder_layers", "num_blocks", "depth"), 2),
     **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"), 4),
@@ -80,7 +82,7 @@ HYBRID = {"num_hidden_layers": 4}
 NEEDS: dict[str, dict[str, Any]] = {
     "bamba": HYBRID | {"attn_layer_indices": [1, 3]},
     "deepseek_v2": {"num_experts_per_tok": 2, "n_group": 1, "topk_group": 1},
-    "dots1": {"layer_types": ["full_attention", "sliding_attention"], "n_routed_experts": 4},
+    "dots1": {"layer_types": ["full_attention", "sliding_attention"], "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
     "granitemoehybrid": {"layer_types": ["mamba", "attention"]},
     "hunyuan_v1_dense": {"head_dim": 8},
     "hunyuan_v1_moe": {"head_dim": 8},
@@ -92,27 +94,47 @@ NEEDS: dict[str, dict[str, Any]] = {
     "recurrent_gemma": {"num_hidden_layers": 3},
     "longcat_flash": {"num_layers": 1, "num_hidden_layers": 2, "head_dim": 4},
     "esm": {"vocab_size": 128, "pad_token_id": 0, "mask_token_id": 3},
-    "esmc": {"num_key_value_heads": 4},
-    "mobilebert": {"hidden_size": 32, "intra_bottleneck_size": 16, "embedding_size": 16},
+    "esmc": {"num_key_value_heads": 4, "vocab_size": 128},
+    "mobilebert": {"hidden_size": 32, "intra_bottleneck_size": 16, "embedding_size": 16, "true_hidden_size": 16},
     "mpnet": {"pad_token_id": 1, "max_position_embeddings": 66, "relative_attention_num_buckets": 32},
     "xmod": {"default_language": "en_XX", "languages": ["en_XX"]},
     "reformer": {"is_decoder": True, "axial_pos_embds_dim": [16, 16], "axial_pos_shape": [4, 16]},
-    "mamba2": {"expand": 2, "head_dim": 16, "num_heads": 4},
-    "zamba": {"layers_block_type": ["linear_attention", "hybrid", "linear_attention", "hybrid"], **HYBRID},
-    "zamba2": {"layers_block_type": ["linear_attention", "hybrid", "linear_attention", "hybrid"], **HYBRID},
+    "mamba2": {"expand": 2, "n_groups": 2, "head_dim": 16, "num_heads": 4},
+    "zamba": {"layers_block_type": ["linear_attention", "hybrid", "linear_attention", "hybrid"], **HYBRID, "attention_hidden_size": 64},
+    "zamba2": {"layers_block_type": ["linear_attention", "hybrid", "linear_attention", "hybrid"], **HYBRID, "attention_hidden_size": 64, "n_mamba_heads": 4},
     "nemotron_h": {"n_groups": 2, "mamba_n_groups": 2},
     "xlstm": {"num_heads": 4, "qk_dim_factor": 1.0},
     "llama4_text": {"no_rope_layers": [1, 0], "interleave_moe_layer_step": 1},
-    "qwen4_exp_text": {"linear_num_key_heads": 2, "linear_num_value_heads": 2},
     "gemma3n_text": {"num_hidden_layers": 4, "num_kv_shared_layers": 2, "layer_types": ["sliding_attention", "full_attention"] * 2},
     "gemma4_text": {"num_hidden_layers": 4, "num_kv_shared_layers": 2, "layer_types": ["sliding_attention", "full_attention"] * 2},
     "gemma4_unified_text": {"num_hidden_layers": 4, "num_kv_shared_layers": 2, "layer_types": ["sliding_attention", "full_attention"] * 2},
-    "cohere_compass_text": {"layer_types": ["sliding_attention", "full_attention"]},
-    "hrm_text": {"num_hidden_layers": 4, "num_layers_per_stack": 2},
+    "cohere_compass_text": {"layer_types": ["sliding_attention", "full_attention"], "rope_parameters": dict.fromkeys(("sliding_attention", "full_attention"), {"rope_type": "default", "rope_theta": 1e4})},
+    "hrm_text": {"num_hidden_layers": 16, "num_layers_per_stack": 2},
     "longformer": {"attention_window": 4},
     "led": {"attention_window": 4},
+    "blt": {"num_hidden_layers": 2},
+    "dbrx": {"attn_config": {"kv_n_heads": 2, "clip_qkv": 8, "rope_theta": 10000.0}},
+    "dots3_note_text": {"per_layer_config": {}, "head_dim": 12, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4},
+    "dots3_note_vision_encoder": {"per_layer_config": {}},
+    "dots3_note_audio_encoder": {"per_layer_config": {}},
+    "emu3_vqgan": {"base_channels": 32, "channel_multiplier": [1], "hidden_size": 32, "codebook_size": 64},
+    "musicgen_decoder": {"num_codebooks": 1},
+    "musicgen_melody_decoder": {"num_codebooks": 1},
+    "qwen4_exp_text": {"linear_num_key_heads": 2, "linear_num_value_heads": 2, "indexer_n_heads": 2, "indexer_kv_heads": 1,
+                       "indexer_head_dim": 8, "indexer_budget": 8, "indexer_compress_ratio": 2, "ple_embed_dim": 16},
+    "neomme": {"head_dim": 16},
+    "emu3": {"vocabulary_map": {"<|extra_200|>": 110, "<image>": 111, "<|visual token 000000|>": 112}},
+    "audioflamingo3_encoder": {"model_type": "audioflamingo3_encoder"},
+    "nemotron3_5_transcribe_word_timestamp": {"blank_token_id": 5},
 }  # fmt: skip
+NEEDS_OF_A_HEAD = {"reformer masked": {"is_decoder": False}}
 TOO_LARGE = {"vibevoice_asr"}  # its audio half stays at 690 million parameters
+NO_TEXT = {
+    "perceiver base",
+    "voxtral_realtime base",
+    "voxtral_realtime seq2seq",
+    "whisper base",
+}  # they read other inputs
 HEADS = {
     "causal": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "masked": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
@@ -141,8 +163,8 @@ def families() -> Iterator[Family]:
         kinds = getattr(modeling_auto, mapping)
         if head != "base":
             text |= set(kinds)
-        wanted = sorted(set(kinds) - TOO_LARGE)
-        yield from (Family(kind, head) for kind in wanted if head != "base" or kind in text)
+        wanted = [Family(kind, head) for kind in sorted(set(kinds) - TOO_LARGE) if head != "base" or kind in text]
+        yield from (family for family in wanted if str(family) not in NO_TEXT)
 
 
 def configuration(kind: str) -> Any:
@@ -192,13 +214,22 @@ def class_of(family: Family) -> Any:
     return getattr(transformers, name if isinstance(name, str) else name[0])
 
 
+def _of_class(config: Any, config_class: type) -> Any:
+    """The configuration, or that part of one for several kinds of input which the model is made of."""
+    if type(config) is config_class:
+        return config
+    parts = [part for part in vars(config).values() if isinstance(part, config_class)]
+    return parts[0] if parts else config.get_text_config() if not isinstance(config, config_class) else config
+
+
 def build(family: Family, kernel: str = "eager", dtype: str = "float32") -> Any:
     """A random model of a family, its weights large enough that attention is peaky; the same each time."""
     import torch
 
     config, model_class = configuration(family.kind), class_of(family)
-    if isinstance(config.get_text_config(), model_class.config_class):
-        config = config.get_text_config()  # the model for text of a family for several kinds of input
+    if str(family) in NEEDS_OF_A_HEAD:
+        config.update(NEEDS_OF_A_HEAD[str(family)])
+    config = _of_class(config, model_class.config_class)
     torch.manual_seed(0)
     model = model_class._from_config(config, attn_implementation=kernel)
     with torch.no_grad():

@@ -216,7 +216,7 @@ def called(traces: list[Captured], eager: list[Reference], alone: list[Reference
     eager = joined(eager)
     if len(traces) != len(alone):
         raise DiffersError(f"{len(traces)} calls captured, {len(alone)} made")
-    where = [(t.kind, t.layer, t.step, t.name) for t in traces]
+    where = [(t.kind, t.layer, t.step, t.name, t.recurrence) for t in traces]
     if len(set(where)) != len(where):
         twice = next(one for one in where if where.count(one) > 1)
         raise DiffersError(f"two calls under one name: {twice}")

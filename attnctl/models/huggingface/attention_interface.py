@@ -101,8 +101,12 @@ class Session:
         return self.steps[site.module][1]
 
     def attentions(self, model: Any) -> set[Site]:
-        """The sites that are known to call in each forward: of the modules that say whether they are causal."""
-        if self.shares_layers:
+        """The sites that are known to call in each forward: of the modules that say whether they are causal.
+
+        Empty where layers are shared or repeated (HRM), whose calls cannot be told beforehand.
+        """
+        cycles = [value for name, value in vars(model.config).items() if name.endswith("_cycles")]
+        if self.shares_layers or any(isinstance(count, int) and count > 1 for count in cycles):
             return set()
         return {
             self.names[id(module)].site(0)

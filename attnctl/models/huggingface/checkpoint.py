@@ -100,7 +100,7 @@ class Checkpoint:
                     ran.key_tokens = _key_tokens(stored.shape[2], tokens, source, ran.key_tokens)
                     visit(StoredLayer.of(number, stored))
             table = self.network.get_input_embeddings()
-            if len(tokens) <= EMBEDDED and callable(table):
+            if len(tokens) <= EMBEDDED and hasattr(table, "num_embeddings"):
                 ids = inputs["decoder_input_ids" if source is not None else "input_ids"]
                 ran.embeddings = as_numpy(table(ids)[0])  # (n, d_model)
         ran.gates = {layer: as_numpy(share) for layer, share in traits.gates.open.items()}
