@@ -3,56 +3,24 @@
 Blocks are found to add to a residual stream by trying: what a block puts out, less what it was given, must be the sum of
 what its own children put out. An architecture of which this is not so (post-norm blocks, residuals mixed across layers) is
 refused by name. Norms are taken at the scale they had on this text, so that what is left is linear. Source: direct logit
-attribution (Elhage et al. 2021).
+attribution (Elhage et al. 2021). Of several positions the sums are over the positions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import torch
 
-from attnctl import attention
-from attnctl.attention import Array, Call
+from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.interventions import Intervention
-from attnctl.models.huggingface.attention_interface import architecture, attending
-from attnctl.models.huggingface.attention_sites import Site
-from attnctl.models.huggingface.effects.intervention import applied
-from attnctl.models.huggingface.effects.replay import blocks_of
-from attnctl.readings.effects.contributions import Contributions, Part
-
-NEAR = 2e-5  # how close what was put together must come to what the model made, of the largest number
-
-
-@dataclass
-class _Seen:
-    """One call of a module: what went in and came out at the watched position, (d,) each, in float64."""
-
-    module: Any
-    given: Array
-    made: Array
-
-
-@dataclass
-class _Block:
-    """One block's way: its input and output at the watched position, its children's calls, and its attention."""
-
-    given: Array | None = None  # (d_model,)
-    made: Array | None = None  # (d_model,)
-    children: list[_Seen] = field(default_factory=list)
-    linear: list[_Seen] = field(default_factory=list)  # projections called after the attention
-    layer: int = -1
-    weights: Array | None = None  # (heads, n_k)
-    values: Array | None = None  # (heads, n_k, d_v)
-
-
-class _RefusedError(Exception):
-    """Why an architecture cannot be taken apart."""
+from attnctl.models.huggingface.attention_interface import architecture
+from attnctl.models.huggingface.effects.recorded_forward import RecordedForward, RefusedError, SeenBlock, SeenCall, is_near
+from attnctl.readings.contributions import Contributions, Part
 
 
 def taken_apart(
@@ -64,159 +32,83 @@ def taken_apart(
     """
     name = architecture(network)
     try:
-        forward = _Forward(network, tail, query)
+        forward = RecordedForward(network, tail, query)
         forward.run(inputs, base)
-        return _sum(forward, target, against, base)
-    except _RefusedError as why:
+        assert forward.logits is not None
+        mix = torch.zeros_like(forward.logits)  # (1, vocabulary)
+        mix[0, target] = 1
+        if against is not None:
+            mix[0, against] -= 1
+        return _sum(forward, mix, base)
+    except RefusedError as why:
         raise AttnctlError(f"{name} cannot be taken apart into direct contributions: {why}") from why
-
-
-class _Forward:
-    """A forward, recorded at the watched position."""
-
-    def __init__(self, network: Any, tail: int, query: int) -> None:
-        self.network, self.tail, self.query = network, tail, query
-        self.blocks: list[_Block] = []
-        self.modules = blocks_of(network)
-        self.outside: list[_Seen] = []  # norms after the blocks
-        self.head: _Seen | None = None
-        self.logits: Array | None = None
-
-    def run(self, inputs: dict[str, Any], base: Intervention) -> None:
-        """Run the text, and keep what every part made of it."""
-        head = self.network.get_output_embeddings()
-        if head is None or not isinstance(getattr(head, "weight", None), torch.Tensor):
-            raise _RefusedError("it has no unembedding matrix")
-        inner = {id(module) for block in self.modules for module in block.modules()}
-        with ExitStack() as stack:
-            for block in self.modules:
-                self._watch_block(block, stack)
-            for module in self.network.modules():
-                if id(module) not in inner and "norm" in type(module).__name__.lower():
-                    stack.callback(module.register_forward_hook(self._keeper(self.outside)).remove)
-            stack.callback(head.register_forward_hook(self._keep_head, with_kwargs=False).remove)
-            stack.enter_context(applied(self.network, [base], "self"))
-            stack.enter_context(attending(self.network, self._attended, lambda site: site.kind == "self"))
-            self.logits = self.network(**inputs).logits[0, -self.tail].double()  # (vocabulary,)
-
-    def _watch_block(self, block: Any, stack: ExitStack) -> None:
-        def begin(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            given = args[0] if args else kwargs.get("hidden_states")
-            self.blocks.append(_Block(given=self._row(given)))
-
-        def end(_: Any, __: Any, output: Any) -> None:
-            self.blocks[-1].made = self._row(_first(output))
-
-        stack.callback(block.register_forward_pre_hook(begin, with_kwargs=True).remove)
-        stack.callback(block.register_forward_hook(end).remove)
-        for child in block.modules():
-            if child is block:
-                continue
-            direct = any(child is one for one in block.children())
-            flat = hasattr(child, "weight") and child.weight is not None and child.weight.ndim == 2
-            if direct:
-                hook = self._keeper(None, lambda: self.blocks[-1].children)
-                stack.callback(child.register_forward_hook(hook, with_kwargs=True).remove)
-            if flat:
-                hook = self._keeper(None, lambda: self.blocks[-1].linear)
-                stack.callback(child.register_forward_hook(hook, with_kwargs=True).remove)
-
-    def _keeper(self, into: list[_Seen] | None, where: Callable[[], list[_Seen]] | None = None) -> Any:
-        def keep(module: Any, args: tuple[Any, ...], *rest: Any) -> None:
-            output = rest[-1]
-            kwargs = rest[0] if len(rest) > 1 else {}
-            given = self._row(args[0] if args else kwargs.get("hidden_states"))
-            made = self._row(_first(output))
-            if given is not None and made is not None:
-                several = where() if where is not None else into
-                assert several is not None
-                several.append(_Seen(module, given, made))
-
-        return keep
-
-    def _keep_head(self, module: Any, args: tuple[Any, ...], output: Any) -> None:
-        given, made = args[0], output
-        self.head = _Seen(module, given[0, -self.tail].double(), made[0, -self.tail].double())
-
-    def _row(self, value: Any) -> Array | None:
-        """The watched position of (1, n, d) or (n, d); None for anything else."""
-        if not isinstance(value, torch.Tensor) or value.ndim not in (2, 3):
-            return None
-        rows = value[0] if value.ndim == 3 else value
-        return rows[-self.tail].double() if rows.shape[0] >= self.tail else None
-
-    def _attended(self, site: Site, call: Call) -> None:
-        block = self.blocks[-1] if self.blocks else None
-        if block is None or block.weights is not None:
-            raise _RefusedError("it attends outside its blocks, or twice in one")
-        weights = attention.run(attention.select(call, None, [self.query])).weights  # (1, heads, 1, n_k)
-        block.layer, block.weights = site.layer, weights[0, :, 0].double()  # (heads, n_k)
-        block.values = attention.share_heads(call.values, weights.shape[1])[0].double()  # (heads, n_k, d_v)
-        block.linear.clear()  # what was called before it are its own projections
-
-
-def _first(output: Any) -> Any:
-    return output[0] if isinstance(output, tuple | list) else output
-
-
-def _near(one: Array, other: Array) -> bool:
-    if one.shape != other.shape:
-        return False
-    return float((one - other).abs().max()) <= NEAR * max(float(other.abs().max()), 1e-6)
 
 
 # --- the sum -----------------------------------------------------------------------------------------------------
 
 
-def _sum(forward: _Forward, target: int, against: int | None, base: Intervention) -> Contributions:
+def stream_direction(forward: RecordedForward, mix: Array) -> tuple[Array, float, float, tuple[str, ...]]:
+    """The direction along which the residual stream makes a mix of logits (rows, vocabulary), each row its own.
+
+    (rows, d_model), and what biases add along it, the mixed logits themselves, and notes. Raises RefusedError.
+    """
     blocks = forward.blocks
     if not blocks or any(block.given is None or block.made is None for block in blocks):
-        raise _RefusedError("its blocks pass on more than one stream")
+        raise RefusedError("its blocks pass on more than one stream")
     for one, other in zip(blocks, blocks[1:], strict=False):
-        if not _near(other.given, one.made):
-            raise _RefusedError("what a block puts out is changed before the next one reads it")
-    direction, bias, logit, notes = _unembedding(forward, target, against)
-    parts = [Part("embedding", float(blocks[0].given @ direction))]
-    for block in blocks:
-        parts += _block_parts(block, direction, base, forward.network.config)
+        if not is_near(other.given, one.made):
+            raise RefusedError("what a block puts out is changed before the next one reads it")
+    head, last, logits = forward.head, blocks[-1].made, forward.logits
+    if head is None or logits is None or last is None:
+        raise RefusedError("its unembedding is not called as one")
+    scale, cap, notes = _after_head(forward, head.made, logits)
+    way, bias = _unembedded(head.module, mix)
+    made = head.made if cap is not None else logits
+    linear = _Linear.identity() if is_near(head.given, last) else None
+    for norm in forward.outside:
+        if linear is None and is_near(norm.given, last) and is_near(head.given, norm.made):
+            linear = _Linear.of(norm)
+    if linear is None:
+        raise RefusedError("between its last block and its unembedding stands more than a norm")
+    direction = linear.back(way) * scale  # (rows, d_model)
+    return direction, (linear.constant(way) + bias) * scale, _along(mix, made), notes
+
+
+def _sum(forward: RecordedForward, mix: Array, base: Intervention) -> Contributions:
+    direction, bias, logit, notes = stream_direction(forward, mix)
+    parts = [Part("embedding", _along(forward.blocks[0].given, direction))]
+    for block in forward.blocks:
+        parts += _block_parts(block, direction, forward.network.config)
     parts.append(Part("bias", bias))
     return Contributions(logit, tuple(parts), notes)
 
 
-def _unembedding(forward: _Forward, target: int, against: int | None) -> tuple[Array, float, float, tuple[str, ...]]:
-    """The direction along which the residual stream makes the logit, what biases add to it, and the logit itself."""
-    head, last, logits = forward.head, forward.blocks[-1].made, forward.logits
-    if head is None or logits is None or last is None:
-        raise _RefusedError("its unembedding is not called as one")
-    scale, cap, notes = _after_head(forward, head.made, logits)
-    weight = head.module.weight.double()  # (vocabulary, d_model)
-    own_bias = getattr(head.module, "bias", None)
-    way = weight[target] - (0 if against is None else weight[against])  # (d_model,)
-    bias = 0.0
-    if own_bias is not None:
-        bias = float(own_bias[target].double() - (0 if against is None else own_bias[against].double()))
-    made = head.made if cap is not None else logits
-    logit = float(made[target] - (0 if against is None else made[against]))
-    linear = _Linear.identity() if _near(head.given, last) else None
-    for norm in forward.outside:
-        if linear is None and _near(norm.given, last) and _near(head.given, norm.made):
-            linear = _Linear.of(norm)
-    if linear is None:
-        raise _RefusedError("between its last block and its unembedding stands more than a norm")
-    direction = linear.back(way) * scale  # (d_model,)
-    return direction, float(linear.constant(way) + bias) * scale, logit, notes
+def _along(x: Array, direction: Array) -> float:
+    """What (rows, d) adds along each row's direction, over all rows."""
+    return float((x * direction).sum())
 
 
-def _after_head(forward: _Forward, made: Array, logits: Array) -> tuple[float, float | None, tuple[str, ...]]:
+def _unembedded(head: Any, mix: Array) -> tuple[Array, float]:
+    """The directions (rows, d_model) before the unembedding that make a mix of logits, and what its bias adds."""
+    named = mix.any(0).nonzero()[:, 0]  # (words that are mixed,)
+    if len(named) < 8:
+        way = mix[:, named] @ head.weight[named].double()  # (rows, d_model)
+    else:  # every word is: no copy of the whole matrix in float64
+        way = (mix.to(head.weight.dtype) @ head.weight).double()  # (rows, d_model)
+    bias = getattr(head, "bias", None)
+    return way, 0.0 if bias is None else _along(mix, bias.double().expand_as(mix))
+
+
+def _after_head(forward: RecordedForward, made: Array, logits: Array) -> tuple[float, float | None, tuple[str, ...]]:
     """What happens to logits after the unembedding: a factor, or a soft cap, before which the sum then is."""
     cap = getattr(forward.network.config.get_text_config(), "final_logit_softcapping", None)
-    if cap and _near(torch.tanh(made / cap) * cap, logits):
+    if cap and is_near(torch.tanh(made / cap) * cap, logits):
         note = f"{architecture(forward.network)} caps its logits at ±{cap:g}: the sum is of the logit before the cap."
         return 1.0, float(cap), (note,)
     at = int(made.abs().argmax())
-    factor = float(logits[at] / made[at])
-    if not _near(made * factor, logits):
-        raise _RefusedError("its logits are changed after the unembedding")
+    factor = float(logits.flatten()[at] / made.flatten()[at])
+    if not is_near(made * factor, logits):
+        raise RefusedError("its logits are changed after the unembedding")
     return factor, None, ()
 
 
@@ -224,7 +116,7 @@ def _after_head(forward: _Forward, made: Array, logits: Array) -> tuple[float, f
 class _Linear:
     """A norm at the scale it had: x → (x - its mean, where centred) · scale + shift."""
 
-    scale: Array | None = None  # (d,)
+    scale: Array | None = None  # (rows, d)
     shift: Array | None = None  # (d,)
     centred: bool = False
 
@@ -233,70 +125,89 @@ class _Linear:
         return cls()
 
     @classmethod
-    def of(cls, seen: _Seen) -> _Linear:
-        """The norm as it was on this row. Raises _RefusedError for one of another kind than RMS and layer norms."""
+    def of(cls, seen: SeenCall) -> _Linear:
+        """The norm as it was on this row. Raises RefusedError for one of another kind than RMS and layer norms."""
         weight, bias = getattr(seen.module, "weight", None), getattr(seen.module, "bias", None)
-        gain = torch.ones_like(seen.given) if weight is None else weight.double()  # (d,)
+        gain = torch.ones_like(seen.given) if weight is None else weight.double()  # (d,), or (rows, d) of ones
         shift = torch.zeros_like(seen.given) if bias is None else bias.double()  # (d,)
         names = ("variance_epsilon", "eps", "epsilon", "norm_eps")
         eps = next((float(value) for name in names if (value := getattr(seen.module, name, None)) is not None), 1e-6)
         for centred in (False, True):
-            x = seen.given - seen.given.mean() if centred else seen.given  # (d,)
-            length = torch.rsqrt((x * x).mean() + eps)
+            x = seen.given - seen.given.mean(-1, keepdim=True) if centred else seen.given  # (rows, d)
+            length = torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)  # (rows, 1)
             for factor in (gain, 1 + gain):
-                if _near(x * length * factor + shift, seen.made):
+                if is_near(x * length * factor + shift, seen.made):
                     return cls(length * factor, shift, centred)
-        raise _RefusedError(f"its {type(seen.module).__name__} is no norm that it knows how to hold still")
+        raise RefusedError(f"its {type(seen.module).__name__} is no norm that it knows how to hold still")
 
     def back(self, way: Array) -> Array:
-        """The direction before the norm that becomes `way` after it: (d,)."""
+        """The directions before the norm that become `way` after it: (rows, d)."""
         if self.scale is None:
             return way
-        before = way * self.scale  # (d,)
-        return before - before.mean() if self.centred else before
+        before = way * self.scale  # (rows, d)
+        return before - before.mean(-1, keepdim=True) if self.centred else before
 
     def constant(self, way: Array) -> float:
-        """What the shift adds along a direction."""
-        return 0.0 if self.shift is None else float(self.shift @ way)
+        """What the shift adds along the directions."""
+        return 0.0 if self.shift is None else _along(self.shift.expand_as(way), way)
 
 
-def _block_parts(block: _Block, direction: Array, base: Intervention, config: Any) -> Iterator[Part]:
+def _block_parts(block: SeenBlock, direction: Array, config: Any) -> Iterator[Part]:
     """What a block adds: its heads, its output projection's bias, and its MLP."""
     assert block.given is not None and block.made is not None
-    added = block.made - block.given  # (d_model,)
-    if block.weights is None:  # no attention in it: a convolution, a state space
-        yield Part("mlp", float(added @ direction))
+    added = block.made - block.given  # (rows, d_model)
+    if block.context is None:  # no attention in it: a convolution, a state space
+        yield Part("mlp", _along(added, direction))
         return
+    read = head_directions(block, direction, config)
+    yield from _heads(block, read.along, read.given)
+    if read.bias:
+        yield Part("bias", read.bias, block.layer)
+    yield Part("mlp", _along(added, direction) - read.attended, block.layer)
+
+
+@dataclass
+class HeadDirections:
+    """How a block's heads reach a direction of the residual stream."""
+
+    along: Array  # what each head's context is worth along the direction: (rows, heads, d_v)
+    given: Array  # the contexts that went into the output projection: (rows, heads, d_v)
+    bias: float  # what the projection's bias and the norm behind it add
+    attended: float  # what the whole attention adds
+
+
+def head_directions(block: SeenBlock, direction: Array, config: Any) -> HeadDirections:
+    """What each head's context is worth along `direction` (rows, d_model). Raises RefusedError where it is no such sum."""
+    assert block.given is not None and block.made is not None and block.context is not None
     projection = _projection(block)
-    written, linear = _attention_branch(block, projection, added, config)
-    way = linear.back(direction) * written  # (d_model,)
-    heads, bias = _heads(block, projection, way, base)
-    yield from heads
-    bias += float(linear.constant(direction)) * written
-    if bias:
-        yield Part("bias", bias, block.layer)
-    attended = float(_through(linear, projection.made) @ direction) * written
-    yield Part("mlp", float(added @ direction) - attended, block.layer)
+    written, linear = _attention_branch(block, projection, block.made - block.given, config)
+    way = linear.back(direction) * written  # (rows, d_model)
+    matrix, shift = _projection_matrix(projection, way)
+    heads, _, d_v = block.context.shape
+    bias = _along(shift.expand_as(way), way) + linear.constant(direction) * written
+    attended = _along(_through(linear, projection.made), direction) * written
+    along = (way @ matrix).reshape(-1, heads, d_v)  # (rows, heads, d_v)
+    return HeadDirections(along, projection.given.reshape(-1, heads, d_v), bias, attended)
 
 
-def _projection(block: _Block) -> _Seen:
+def _projection(block: SeenBlock) -> SeenCall:
     """The output projection: the first matrix that the heads side by side go through."""
-    assert block.weights is not None and block.values is not None
-    width = block.weights.shape[0] * block.values.shape[-1]
+    assert block.context is not None
+    width = block.context.shape[0] * block.context.shape[-1]
     for seen in block.linear:
         if seen.given.shape[-1] == width and block.given is not None and seen.made.shape == block.given.shape:
             return seen
-    raise _RefusedError("its heads do not go through an output projection of their own")
+    raise RefusedError("its heads do not go through an output projection of their own")
 
 
-def _attention_branch(block: _Block, projection: _Seen, added: Array, config: Any) -> tuple[float, _Linear]:
+def _attention_branch(block: SeenBlock, projection: SeenCall, added: Array, config: Any) -> tuple[float, _Linear]:
     """The factor on what attention adds to the stream, and the norm it goes through first.
 
-    Raises _RefusedError where what the block adds is not the sum of its children: the stream is normalised in it.
+    Raises RefusedError where what the block adds is not the sum of its children: the stream is normalised in it.
     """
     candidates: list[tuple[Array, _Linear]] = [(projection.made, _Linear.identity())]
     for child in block.children:
-        if _near(child.given, projection.made) and "norm" in type(child.module).__name__.lower():
+        if is_near(child.given, projection.made) and "norm" in type(child.module).__name__.lower():
             candidates.insert(0, (child.made, _Linear.of(child)))
     factors = [1.0]
     if (multiplier := getattr(config.get_text_config(), "residual_multiplier", None)) is not None:
@@ -305,39 +216,39 @@ def _attention_branch(block: _Block, projection: _Seen, added: Array, config: An
     others += [seen.made for seen in block.linear if seen.made.shape == added.shape and seen is not projection]
     for factor in factors:
         for attended, linear in candidates:
-            rest = added - factor * attended  # (d_model,)
-            if any(_near(factor * sum(several), rest) for count in (1, 2) for several in combinations(others, count)):
+            rest = added - factor * attended  # (rows, d_model)
+            if any(is_near(factor * sum(several), rest) for count in (1, 2) for several in combinations(others, count)):
                 return factor, linear
-    raise _RefusedError("it normalises the residual stream inside its blocks (post-norm), or mixes it")
+    raise RefusedError("it normalises the residual stream inside its blocks (post-norm), or mixes it")
 
 
 def _through(linear: _Linear, x: Array) -> Array:
     if linear.scale is None or linear.shift is None:
         return x
-    return (x - x.mean() if linear.centred else x) * linear.scale + linear.shift
+    return (x - x.mean(-1, keepdim=True) if linear.centred else x) * linear.scale + linear.shift
 
 
-def _heads(block: _Block, projection: _Seen, way: Array, base: Intervention) -> tuple[list[Part], float]:
-    """What each head writes along a direction, by source token where it stands for weights × values, and the bias."""
-    assert block.weights is not None and block.values is not None
+def _projection_matrix(projection: SeenCall, way: Array) -> tuple[Array, Array]:
+    """The output projection as a matrix (d_model, heads · d_v), and its bias (d_model,). Raises RefusedError for another."""
     matrix = projection.module.weight.double()  # (d_model, heads · d_v), or of a Conv1D the other way around
-    if matrix.shape[0] == projection.given.shape[0] and type(projection.module).__name__ == "Conv1D":
+    width = projection.given.shape[-1]
+    if matrix.shape[0] == width and type(projection.module).__name__ == "Conv1D":
         matrix = matrix.T
-    if matrix.shape != (way.shape[0], projection.given.shape[0]):
-        raise _RefusedError("its output projection is packed")
+    if matrix.shape != (way.shape[-1], width):
+        raise RefusedError("its output projection is packed")
     bias = getattr(projection.module, "bias", None)
-    shift = torch.zeros_like(projection.made) if bias is None else bias.double()  # (d_model,)
-    if not _near(matrix @ projection.given + shift, projection.made):
-        raise _RefusedError("its output projection is more than a matrix")
-    n_heads, d_v = block.weights.shape[0], block.values.shape[-1]
-    given = projection.given.reshape(n_heads, d_v)  # (heads, d_v)
-    along = (way @ matrix).reshape(n_heads, d_v)  # (heads, d_v)
-    plain = torch.einsum("hk,hkd->hd", block.weights, block.values)  # (heads, d_v)
-    by_key = block.weights * torch.einsum("hkd,hd->hk", block.values, along)  # (heads, n_k)
-    parts = []
-    for head in range(n_heads):
-        keys = (
-            tuple(by_key[head].tolist()) if _near(plain[head], given[head]) else None
-        )  # gated or ablated: not its own
-        parts.append(Part("head", float(given[head] @ along[head]), block.layer, head, keys))
-    return parts, float(shift @ way)
+    shift = torch.zeros_like(projection.made[0]) if bias is None else bias.double()  # (d_model,)
+    if not is_near(projection.given @ matrix.T + shift, projection.made):
+        raise RefusedError("its output projection is more than a matrix")
+    return matrix, shift
+
+
+def _heads(block: SeenBlock, along: Array, given: Array) -> Iterator[Part]:
+    """What each head writes along a direction, by source token where it stands for weights × values."""
+    assert block.weights is not None and block.values is not None and block.context is not None
+    read = torch.einsum("hkd,rhd->hrk", block.values, along)  # (heads, rows, n_k)
+    by_key = (block.weights * read).sum(1)  # (heads, n_k)
+    for head in range(len(by_key)):
+        own = is_near(block.context[head], given[:, head])  # else gated or ablated: not its own
+        value = _along(given[:, head], along[:, head])
+        yield Part("head", value, block.layer, head, tuple(by_key[head].tolist()) if own else None)
