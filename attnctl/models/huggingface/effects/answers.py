@@ -1,7 +1,9 @@
 """A prompt and its answer in a decoder: the answer generated, measured, and measured again with parts of the prompt hidden.
 
 The prompt is read in chunks through the key/value cache, logits are made for the answer alone, and a forward with a part
-hidden begins behind that part: what stands before it is not computed again. Nothing is ever n × n.
+hidden begins behind that part: what stands before it is not computed again. Where every layer sees all that came before,
+a part hidden from all that follows is a part whose tokens are left out while the others keep their positions: no mask is
+needed, and the hidden tokens cost nothing. Nothing is ever n × n.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from attnctl.interventions import Cut, Intervention
 from attnctl.models.huggingface.attention_interface import attending
 from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.effects.intervention import applied
+from attnctl.models.huggingface.effects.intervention import applied, seen
 from attnctl.models.huggingface.files.network import running
 
 CHUNK = 512  # tokens of the prompt that are read at once
@@ -36,6 +38,8 @@ class AnsweredPrompt:
     answer: tuple[int, ...] = ()
     states: list[tuple[Array, Array]] = field(default_factory=list)  # each layer's keys and values of the prompt
     forwards: int = 0
+    _leaves_out: bool | None = None  # hidden tokens may be left out of the forward; None: not tried yet
+    _looks: Looks | None = None
 
     def __post_init__(self) -> None:
         if self.model.kind != "self" or not self.model.info.causal:
@@ -58,17 +62,24 @@ class AnsweredPrompt:
             raise AttnctlError(f"{name} keeps no keys and values of every token, so its prompt cannot be read in parts")
         self.states = [(k, v) for k, v in kept if k is not None and v is not None]
 
-    def cache_of(self, first: int) -> Any:
-        """A cache that holds the prompt's tokens [0, first)."""
+    def cache_of(self, first: int, hidden: Sequence[tuple[int, int]] = ()) -> Any:
+        """A cache that holds the prompt's tokens [0, first), but for those in the stretches `hidden`."""
         from transformers import DynamicCache
 
         cache = DynamicCache()
+        left = torch.tensor([at for at in range(first) if not _inside(at, hidden)], dtype=torch.long)  # (kept,)
+        kept: Any = left if hidden else slice(first)
         for layer, (keys, values) in enumerate(self.states if first else ()):
-            cache.update(keys[:, :, :first], values[:, :, :first], layer)
+            cache.update(keys[:, :, kept], values[:, :, kept], layer)
         return cache
 
-    def _run(self, ids: Sequence[int], cache: Any, wanted: int) -> tuple[Any, Array | None]:
-        """The network over `ids` behind a cache: the cache, and the last `wanted` tokens' logits (wanted, vocabulary)."""
+    def _run(
+        self, ids: Sequence[int], cache: Any, wanted: int, positions: Sequence[int] | None = None
+    ) -> tuple[Any, Array | None]:
+        """The network over `ids` behind a cache: the cache, and the last `wanted` tokens' logits (wanted, vocabulary).
+
+        `positions` are the ids' own in the text; None: they follow the cache.
+        """
         if cache is None:
             from transformers import DynamicCache
 
@@ -81,7 +92,8 @@ class AnsweredPrompt:
                     continue
                 given = torch.tensor([ids[a:b]], device=network.device)  # (1, chunk)
                 keep = wanted if b == len(ids) and wanted else 1
-                output = network(input_ids=given, past_key_values=cache, use_cache=True, logits_to_keep=keep)
+                own = {} if positions is None else {"position_ids": torch.tensor([positions[a:b]]).to(given.device)}
+                output = network(input_ids=given, past_key_values=cache, use_cache=True, logits_to_keep=keep, **own)
                 cache, logits = output.past_key_values, output.logits[0]  # (keep, vocabulary)
         return cache, logits
 
@@ -115,12 +127,51 @@ class AnsweredPrompt:
 
         `hidden` are stretches [a, b) of the prompt's tokens that nothing behind them can see.
         """
-        cuts = tuple(Cut(tuple(range(a, b))) for a, b in hidden)
-        first = min([len(self.prompt) - 1, *(b for _, b in hidden)])
-        ids = (*self.prompt[first:], *self.answer[:-1])
-        with applied(self.model.network, [Intervention(cuts=cuts)] if cuts else []):
-            _, logits = self._run(ids, self.cache_of(first), len(self.answer))
         self.forwards += bool(hidden)
+        inner = hidden and all(b < len(self.prompt) for _, b in hidden)
+        return self._left_out(hidden) if inner and self.leaves_out() else self._masked(hidden)
+
+    def hidden_from_end(self, hidden: Sequence[tuple[int, int]], first: int) -> Floats:
+        """The same where only the tokens from `first` on cannot see the stretches: those between still do. (m,)."""
+        return self._left_out(hidden, first) if self.leaves_out() else self._masked(hidden, first)
+
+    def leaves_out(self) -> bool:
+        """Whether hidden tokens may be left out: the network sees all that came before, and takes positions as told.
+
+        The one is seen in the answer's own attention, the other tried on a token that is hidden both ways.
+        """
+        if self._leaves_out is None:
+            last = len(self.prompt) - 2
+            self._leaves_out = last > 0 and self.looks().sees_all
+            if self._leaves_out:
+                try:
+                    one, other = self._left_out([(last, last + 1)]), self._masked([(last, last + 1)])
+                    self._leaves_out = bool(np.allclose(one, other, rtol=1e-4, atol=1e-3))
+                except AttnctlError:  # it takes no positions
+                    self._leaves_out = False
+        return self._leaves_out
+
+    def _masked(self, hidden: Sequence[tuple[int, int]], first: int | None = None) -> Floats:
+        """The stretches hidden by a mask, of every token from `first` on, or of all that follows: (m,)."""
+        queries = None if first is None else tuple(range(first, len(self.prompt) + len(self.answer) - 1))
+        cuts = tuple(Cut(tuple(range(a, b)), queries) for a, b in hidden)
+        start = min([len(self.prompt) - 1, *((b for _, b in hidden) if first is None else (first,))])
+        ids = (*self.prompt[start:], *self.answer[:-1])
+        with applied(self.model.network, [Intervention(cuts=cuts)] if cuts else []):
+            _, logits = self._run(ids, self.cache_of(start), len(self.answer))
+        return self._shares(logits)
+
+    def _left_out(self, hidden: Sequence[tuple[int, int]], first: int | None = None) -> Floats:
+        """The stretches' tokens left out, the others at their own positions, from `first` or the stretches on: (m,)."""
+        start = min(a for a, _ in hidden) if first is None else first
+        whole = (*self.prompt, *self.answer[:-1])
+        kept = [at for at in range(start, len(whole)) if not _inside(at, hidden)]
+        cache = self.cache_of(start, hidden if first is not None else ())
+        _, logits = self._run([whole[at] for at in kept], cache, len(self.answer), kept)
+        return self._shares(logits)
+
+    def _shares(self, logits: Array | None) -> Floats:
+        """The answer tokens' log-probabilities by the logits of those before them: (m,)."""
         assert logits is not None
         shares = torch.log_softmax(logits.float(), -1)  # (m, vocabulary)
         found: Floats = as_numpy(shares[torch.arange(len(self.answer)), list(self.answer)])  # (m,)
@@ -128,32 +179,51 @@ class AnsweredPrompt:
 
     # --- where the answer looks ----------------------------------------------------------------------------------
 
-    def looks(self) -> Looks:
-        """The weights of the queries that the answer is predicted from: the prompt's last token, the answer's but one."""
-        found: dict[int, Floats] = {}
-
-        def visit(site: Site, call: Call) -> Array | None:
-            found[site.layer] = as_numpy(attention.run(call).weights[0])  # (heads, m, n_k)
-            return None
-
+    def answer_inputs(self) -> dict[str, Any]:
+        """The network's inputs for the queries that the answer is predicted from, behind a cache of the prompt."""
         ids = (self.prompt[-1], *self.answer[:-1])
-        with attending(self.model.network, visit):
-            self._run(ids, self.cache_of(len(self.prompt) - 1), len(ids))
-        return Looks(found)
+        given = torch.tensor([ids], device=self.model.network.device)  # (1, m)
+        cache = self.cache_of(len(self.prompt) - 1)
+        return {"input_ids": given, "past_key_values": cache, "use_cache": True, "logits_to_keep": len(ids)}
+
+    def run_answer(self) -> None:
+        """The network over the queries that the answer is predicted from: the prompt's last token, the answer's but one."""
+        with running(self.model.network, len(self.answer), self.model.info.name):
+            self.model.network(**self.answer_inputs())
+
+    def looks(self) -> Looks:
+        """Where the queries look that the answer is predicted from."""
+        if self._looks is None:
+            found = Looks({}, {})
+            with attending(self.model.network, found.visit):
+                self.run_answer()
+            self._looks = found
+        return self._looks
 
 
-@dataclass(frozen=True)
+@dataclass
 class Looks:
-    """Where the answer's queries look: layer → weights (heads, m, n_k)."""
+    """Where the answer's queries look: of each layer the share of each key, and each head's strongest key."""
 
-    weights: dict[int, Floats]
+    masses: dict[int, Floats]  # layer → over all heads and queries: (n_k,)
+    strongest: dict[int, Any]  # layer → the key that each head and query attends to most: (heads, m)
+    sees_all: bool = True  # every query every key before it, at no other price than the scores
+
+    def visit(self, site: Site, call: Call) -> Array | None:
+        """Take what is kept of one layer."""
+        weights = attention.run(call).weights[0]  # (heads, m, n_k)
+        self.masses[site.layer] = as_numpy(weights.double().mean((0, 1)))  # (n_k,)
+        self.strongest[site.layer] = as_numpy(weights.argmax(-1))  # (heads, m)
+        n_q, n_k = weights.shape[-2:]
+        every = torch.ones(n_q, n_k, dtype=torch.bool).tril(n_k - n_q)  # (m, n_k)
+        self.sees_all &= call.bias is None and bool((seen(call).cpu() == every).all())
+        return None
 
     def mass(self) -> Floats:
         """The share of each key, over all heads, layers and queries: (n_k,)."""
-        rows = [weights.mean((0, 1), dtype=np.float64) for weights in self.weights.values()]  # (n_k,) each
-        mean: Floats = np.mean(rows, axis=0).astype(np.float32)  # (n_k,)
+        mean: Floats = np.mean(list(self.masses.values()), axis=0).astype(np.float32)  # (n_k,)
         return mean
 
-    def strongest(self) -> dict[int, Any]:
-        """Layer → the key that each head and query attends to most: (heads, m)."""
-        return {layer: weights.argmax(-1) for layer, weights in self.weights.items()}
+
+def _inside(at: int, stretches: Sequence[tuple[int, int]]) -> bool:
+    return any(a <= at < b for a, b in stretches)

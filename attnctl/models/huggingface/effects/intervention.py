@@ -162,9 +162,10 @@ class Applied:
             keys = [at - before for key in cut.keys if 0 <= (at := _absolute(key, total)) - before < n_k]
             last = max(_absolute(key, total) for key in cut.keys)
             queries = range(last + 1, total) if cut.queries is None else [_absolute(q, total) for q in cut.queries]
-            rows = [query - self.past for query in queries if self.past <= query < total]
-            for row in rows:
-                lost[row, keys] = True
+            rows = torch.tensor(
+                [query - self.past for query in queries if self.past <= query < total], dtype=torch.long
+            )
+            lost[rows[:, None], torch.tensor(keys, dtype=torch.long)] = True
         return lost
 
 

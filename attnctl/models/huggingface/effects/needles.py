@@ -40,7 +40,7 @@ class NeedleAsker:
         answered = self.needle.answered(answer)
         looks = read.looks()
         found = float(looks.mass()[slice(*where)].sum())
-        scores = retrieval_scores(looks.strongest(), read.prompt, read.answer, where) if answered else {}
+        scores = retrieval_scores(looks.strongest, read.prompt, read.answer, where) if answered else {}
         return NeedleCell(length, depth, len(tokens), answer, answered, found, scores)
 
     def without(self, heads: Sequence[tuple[int, int]], cells: Sequence[NeedleCell]) -> HeadsOff:

@@ -14,7 +14,7 @@ from attnctl.attention import Array, Call
 from attnctl.interventions import Intervention
 from attnctl.models.huggingface.attention_interface import attending
 from attnctl.models.huggingface.attention_sites import Site
-from attnctl.models.huggingface.intervention import applied
+from attnctl.models.huggingface.effects.intervention import applied
 from attnctl.models.huggingface.effects.replay import blocks_of
 
 NEAR = 2e-5  # how close what was put together must come to what the model made, of the largest number
