@@ -182,6 +182,11 @@ def sources_schema() -> Schema:
         "start": {**INDEX, "description": "First character of the rendered prompt."},
         "end": {**INDEX, "description": "One past the last."},
         "looks": {**SHARE, "description": "Share of the answer's attention, over all heads and layers."},
+        "writes": {
+            "type": "number",
+            "description": "What all heads add to the answer's log-probability by reading the part directly, nats, to first "
+            "order. Absent where the architecture's logits are no sum over its heads.",
+        },
         "matters": {**change, "description": f"{change['description']} Nothing behind the part can see it."},
         "removed": {**change, "description": f"{change['description']} The prompt is rendered without the part."},
         "alone": {

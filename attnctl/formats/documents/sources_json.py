@@ -22,6 +22,7 @@ def sources_document(found: AnswerSources) -> Document:
             "matters": one.matters,
             "alone": one.alone,
         }
+        entry |= {} if one.writes is None else {"writes": one.writes}
         entry |= {} if one.removed is None else {"removed": one.removed}
         parts.append(entry)
     tokens = [

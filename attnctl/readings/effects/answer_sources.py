@@ -39,8 +39,9 @@ class PromptPart:
 class PartSource:
     """What one part does for the answer.
 
-    `looks` is the share of the answer's attention that goes to the part, over all heads and layers; `matters` the change of
-    the answer's log-probability, after minus before, nats, where nothing behind the part can see it; `removed` the change
+    `looks` is the share of the answer's attention that goes to the part, over all heads and layers; `writes` what all heads
+    add to the answer's log-probability by reading the part directly, nats, to first order; `matters` the change of the
+    answer's log-probability, after minus before, nats, where nothing behind the part can see it; `removed` the change
     where the prompt is rendered without it. `tokens` is `matters` for each token of the answer. Where `alone` is false, the
     part was measured only in a group of neighbours: the numbers are the group's.
     """
@@ -51,6 +52,7 @@ class PartSource:
     tokens: Floats  # (m,)
     alone: bool = True
     removed: float | None = None
+    writes: float | None = None  # None where the architecture's logits are no sum over its heads
 
 
 @dataclass(frozen=True)
@@ -77,13 +79,16 @@ class AnswerSources:
         return float(self.log_probabilities.sum())
 
     def agreement(self) -> dict[str, float]:
-        """Kendall's τ over parts between what is looked at and what matters; only where it is defined."""
+        """Kendall's τ over parts between the columns, each the larger the more it is for the answer; where it is defined."""
         from attnctl.readings.effects.rank_correlation import kendall_tau
 
         columns: dict[str, list[float]] = {
             "looks": [part.looks for part in self.parts],
+            "writes": [part.writes or 0.0 for part in self.parts],
             "matters": [-part.matters for part in self.parts],
         }
+        if any(part.writes is None for part in self.parts):
+            del columns["writes"]
         if all(part.removed is not None for part in self.parts):
             columns["removed"] = [-(part.removed or 0.0) for part in self.parts]
         names = list(columns)
@@ -192,12 +197,13 @@ class Found:
     measured: int = 0
 
 
-def search(count: int, measure: Measure, budget: int) -> Iterator[Found]:
+def search(count: int, measure: Measure, budget: int, likely: Sequence[int] = ()) -> Iterator[Found]:
     """What each of `count` parts does, within `budget` measurements; yields what is known after each of them.
 
-    With enough of a budget every part is left out alone. Else groups of neighbours are, and the one that changes the
-    answer most is split in two first. A group whose parts together change it by less than NEGLIGIBLE is not split, and none
-    is once SETTLED parts each change it more than the largest group left.
+    With enough of a budget every part is left out alone. Else the `likely` ones are, up to half of the budget, and of the
+    others groups of neighbours: the one that changes the answer most is split in two first. A group whose parts together
+    change it by less than NEGLIGIBLE is not split, and none is once SETTLED parts each change it more than the largest
+    group left.
     """
     found = Found()
 
@@ -214,8 +220,15 @@ def search(count: int, measure: Measure, budget: int) -> Iterator[Found]:
             told((part,))
             yield found
         return
-    whole = tuple(range(count))
-    waiting = [(-float("inf"), whole)]
+    alone = tuple(likely[: budget // 2])
+    for part in alone:
+        told((part,))
+        yield found
+    rest = tuple(part for part in range(count) if part not in alone)
+    waiting = [(-float("inf"), rest)]
+    if alone:
+        waiting = [(-told(rest), rest)]
+        yield found
     while waiting and found.measured + 2 <= budget:
         size, group = heapq.heappop(waiting)
         singles = sorted((abs(float(found.changes[at].sum())) for at in found.alone), reverse=True)

@@ -18,16 +18,21 @@ def bars(found: AnswerSources, top: int | None = None) -> Figure:
     parts = found.parts[: top or MOST]
     names = Labels([one.part.name for one in parts])
     figure = Figure(figsize=(7.2, 1.5 + 0.28 * len(parts)), dpi=200, layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
+    written = [one.writes for one in parts if one.writes is not None]
+    left, *between, right = figure.subplots(1, 3 if written else 2, sharey=True)
     rows = range(len(parts))
     left.barh(rows, [100 * one.looks for one in parts], color=LOOKS)
     left.set_xlabel("looks: % of the answer's attention")
+    for axes in between:
+        axes.barh(rows, written, color=[FOR if value > 0 else AGAINST for value in written])
+        axes.axvline(0, color="black", linewidth=0.6)
+        axes.set_xlabel("writes: to log p(answer), nats")
     left.set_yticks(rows, [names.label(one.part.name, NAME) for one in parts])
     left.invert_yaxis()
     right.barh(rows, [_matters(one) for one in parts], color=[FOR if one.matters < 0 else AGAINST for one in parts])
     right.axvline(0, color="black", linewidth=0.6)
     right.set_xlabel("matters: Δ log p(answer) without it, nats")
-    for axes in (left, right):
+    for axes in (left, *between, right):
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(labelsize=7)
         axes.xaxis.label.set_size(7)

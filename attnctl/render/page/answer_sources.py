@@ -33,7 +33,8 @@ def _table(found: AnswerSources) -> str:
     most = max((one.looks for one in found.parts), default=0) or 1
     worst = max((abs(one.matters) for one in found.parts), default=0) or 1
     removed = any(one.removed is not None for one in found.parts)
-    head = "<th>part<th class=n>looks<th><th class=n>matters<th>"
+    written = all(one.writes is not None for one in found.parts)
+    head = "<th>part<th class=n>looks<th>" + "<th class=n>writes" * written + "<th class=n>matters<th>"
     head += "<th class=n>removed" * removed + "<th class=n>without it"
     rows = []
     for at, one in enumerate(found.parts):
@@ -42,6 +43,7 @@ def _table(found: AnswerSources) -> str:
         after = share(found.log_probability + one.matters) if one.alone else "·"
         cells = f"<td class=name title='{_safe(one.part.name)}'>{_safe(one.part.name)}<td class=n>{percent(one.looks)}"
         cells += f"<td><span class='bar looks' style='width:{6 * one.looks / most:.2f}rem'></span>"
+        cells += f"<td class=n>{nats(one.writes)}" * written
         cells += f"<td class=n>{nats(one.matters) if one.alone else 'with others'}"
         cells += f"<td><span class='bar {side}' style='width:{width:.2f}rem'></span>"
         cells += f"<td class=n>{nats(one.removed)}" * removed + f"<td class=n>{after}"

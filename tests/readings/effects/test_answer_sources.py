@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
@@ -38,6 +39,22 @@ def test_few_of_sixty_are_found_with_few_measurements(mattering: tuple[int, ...]
     assert last.alone >= set(mattering) and last.changes.keys() == set(range(60))
     assert all(float(last.changes[at][0]) == effects[at] for at in mattering)
     assert all(abs(float(last.changes[at][0])) < NEGLIGIBLE or at in last.alone for at in range(60))
+
+
+def test_the_likely_parts_are_measured_first() -> None:
+    effects = [0.0] * 60
+    for at, size in ((5, 4.0), (23, 3.0), (47, 2.0), (11, 0.3)):
+        effects[at] = -size
+    asked: list[tuple[int, ...]] = []
+
+    def measure(group: Sequence[int]) -> np.ndarray:
+        asked.append(tuple(group))
+        return np.array([sum(effects[at] for at in group)], np.float32)
+
+    *_, last = search(60, measure, 12, [47, 30, 5, 23, 8, 9, 10, 1, 2])
+    assert asked[:6] == [(47,), (30,), (5,), (23,), (8,), (9,)]
+    assert len(asked) == last.measured == 7 and len(asked[6]) == 54  # the others together weigh less than the third
+    assert last.changes.keys() == set(range(60)) and last.alone == {47, 30, 5, 23, 8, 9}
 
 
 def test_no_budget_finds_nothing() -> None:

@@ -40,10 +40,10 @@ def sources(
     ] = None,
     **options: Any,
 ) -> None:
-    """Tell which part of a prompt an answer came from: what is looked at, and what matters.
+    """Tell which part of a prompt an answer came from: what is looked at, what writes the answer, and what matters.
 
-    looks: the part's share of the answer's attention, over all heads and layers. matters: how the answer's log-probability
-    changes, in nats, where nothing behind the part can see it.
+    looks: the part's share of the answer's attention, over all heads and layers. writes: what the heads that read it add to
+    the answer's log-probability directly, in nats. matters: how that changes where nothing behind the part can see it.
     """
     form = _form(output, json)
     from attnctl.cli.inputs.prompts import prompt_of

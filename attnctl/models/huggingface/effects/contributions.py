@@ -19,7 +19,13 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.interventions import Intervention
 from attnctl.models.huggingface.attention_interface import architecture
-from attnctl.models.huggingface.effects.recorded_forward import RecordedForward, RefusedError, SeenBlock, SeenCall, is_near
+from attnctl.models.huggingface.effects.recorded_forward import (
+    RecordedForward,
+    RefusedError,
+    SeenBlock,
+    SeenCall,
+    is_near,
+)
 from attnctl.readings.effects.contributions import Contributions, Part
 
 

@@ -13,6 +13,7 @@ from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.chat import Conversation
 from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.effects.answer_writes import writes_by_token
 from attnctl.models.huggingface.effects.answers import AnsweredPrompt
 from attnctl.models.huggingface.text.chat import Prompt, render, template_of
 from attnctl.readings.effects.answer_sources import (
@@ -71,6 +72,16 @@ class SourceSearch:
         self.removed: dict[int, float] = {}
         self.found = Found()
         self.looked = self.read.looks().mass()  # (n_k,)
+        self.written: Floats | None = None  # (n_k,)
+        self.notes: tuple[str, ...] = ()
+        self._write()
+
+    def _write(self) -> None:
+        """What each token writes to the answer directly, or why that is not known."""
+        try:
+            self.written, self.notes = writes_by_token(self.read)
+        except AttnctlError as why:
+            self.notes = (f"No column says what the parts write: {why}.",)
 
     def _room(self) -> int:
         """How many tokens an answer may have. Raises AttnctlError where prompt and answer are more than the model reads."""
@@ -93,9 +104,18 @@ class SourceSearch:
         def change(group: Sequence[int]) -> Floats:
             return self.read.log_probabilities([self.parts[at].tokens for at in group]) - self.base  # (m,)
 
-        for found in search(len(self.parts), change, self.budget):
+        for found in search(len(self.parts), change, self.budget, self._likely()):
             self.found = found
             yield found.measured
+
+    def _likely(self) -> list[int]:
+        """The parts, those first that write most to the answer, or that it looks at most: by turns."""
+        columns = [self.looked] if self.written is None else [np.abs(self.written), self.looked]
+        ranked = [
+            sorted(range(len(self.parts)), key=lambda at: -float(column[slice(*self.parts[at].tokens)].sum()))
+            for column in columns
+        ]
+        return list(dict.fromkeys(at for several in zip(*ranked, strict=True) for at in several))
 
     def remove(self, conversation: Conversation | None) -> Iterator[int]:
         """Measure each part that was measured alone by rendering the prompt without it; yields how many were."""
@@ -112,7 +132,8 @@ class SourceSearch:
         sources = [self._source(at) for at in known]
         sources.sort(key=lambda one: (not one.alone, one.matters))
         sources.sort(key=lambda one: -abs(one.matters) if one.alone else 0.0)
-        notes = [] if len(known) == len(self.parts) else [f"{len(self.parts) - len(known)} parts were not reached."]
+        notes = [*self.notes]
+        notes += [] if len(known) == len(self.parts) else [f"{len(self.parts) - len(known)} parts were not reached."]
         groups = len(known) - len(self.found.alone)
         if groups:
             notes.append(
@@ -136,9 +157,9 @@ class SourceSearch:
         part, change = self.parts[at], self.found.changes[at]
         a, b = part.tokens
         looks = float(self.looked[max(a, 1) : b].sum())  # the first token is named apart
-        return PartSource(
-            part, looks, float(change.sum()), change, at in self.found.alone, removed=self.removed.get(at)
-        )
+        writes = None if self.written is None else float(self.written[max(a, 1) : b].sum())
+        alone = at in self.found.alone
+        return PartSource(part, looks, float(change.sum()), change, alone, self.removed.get(at), writes)
 
     def _apart(self) -> dict[str, float]:
         """The shares of attention that no part has, by name."""

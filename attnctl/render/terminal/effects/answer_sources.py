@@ -68,6 +68,8 @@ class AnswerTable:
         columns = [("looks", [percent(part.looks) for part in parts], "")]
         if bars:
             columns.append(("", [f"{bar(part.looks / most, BAR):{BAR}}" for part in parts], ""))
+        if all(part.writes is not None for part in parts):
+            columns.append(("writes", [nats(part.writes) for part in parts], ""))
         columns.append(("matters", [nats(part.matters) if part.alone else "with others" for part in parts], ""))
         if bars:
             lengths = [abs(part.matters) / worst if part.alone else 0 for part in parts]
@@ -119,7 +121,9 @@ def sentences(found: AnswerSources) -> list[str]:
         said.append(f"{_name(worst)} speaks against it: without it the answer would rise to {after}.")
     tau = found.agreement().get("looks-matters")
     if tau is not None and len(measured) == len(found.parts):
-        said.append(f"Looking and mattering agree by Kendall's τ = {tau:+.2f} over {len(found.parts)} parts.")
+        writing = found.agreement().get("writes-matters")
+        also = "" if writing is None else f", writing and mattering by {writing:+.2f}"
+        said.append(f"Looking and mattering agree by Kendall's τ = {tau:+.2f}{also}, over {len(found.parts)} parts.")
     return said
 
 
@@ -150,13 +154,14 @@ def nats(value: float | None) -> str:
 
 def plain_table(found: AnswerSources) -> Sequence[str]:
     """The same for a pipe: tab-separated, one line a part."""
-    lines = ["part\tstart\tend\tlooks\tmatters\tremoved\talone"]
+    lines = ["part\tstart\tend\tlooks\twrites\tmatters\tremoved\talone"]
     for one in found.parts:
         cells = [
             one.part.name,
             one.part.start,
             one.part.end,
             f"{one.looks:.6g}",
+            _cell(one.writes),
             f"{one.matters:.6g}",
         ]
         lines.append("\t".join(map(str, [*cells, _cell(one.removed), str(one.alone).lower()])))

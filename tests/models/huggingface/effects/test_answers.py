@@ -24,6 +24,7 @@ from attnctl.formats.chat import Conversation, Message
 from attnctl.formats.documents.json_schemas import SCHEMAS
 from attnctl.models import open_model
 from attnctl.models.huggingface.effects import answers
+from attnctl.models.huggingface.effects.answer_writes import writes_by_token
 from attnctl.models.huggingface.effects.answers import AnsweredPrompt
 from attnctl.models.huggingface.effects.needles import NeedleAsker, random_heads
 from attnctl.models.huggingface.text.chat import Prompt
@@ -67,6 +68,28 @@ def plain(model: Any, prompt: tuple[int, ...], answer: tuple[int, ...], hidden: 
     return np.array([float(shares[len(prompt) - 1 + at, token]) for at, token in enumerate(answer)])
 
 
+@pytest.mark.parametrize("hidden", [[], [(0, 5)], [(7, 20)], [(3, 6), (30, 40)]])
+def test_a_window_sees_no_farther_where_tokens_are_hidden(hidden: list[tuple[int, int]], tmp_path: Path) -> None:
+    """Gemma 3: tokens left out would bring others into the window, so they are hidden by a mask."""
+    made = open_model(str(folders.write(tmp_path, "gemma3, window", max_position_embeddings=512)))
+    prompt, answer = ids_of(made.tokenize(TEXT)), ids_of(made.tokenize(" Rome"))
+    read = AnsweredPrompt(made, prompt, answer)
+    found = read.log_probabilities(hidden)
+    assert not read.leaves_out()
+    n = len(prompt) + len(answer)
+    whole = torch.ones(n, n, dtype=torch.bool).tril()
+    near = whole & ~whole.tril(-int(made.network.config.sliding_window))
+    for mask in (whole, near):
+        for a, b in hidden:
+            mask[b:, a:b] = False
+    masks = {"full_attention": whole[None, None], "sliding_attention": near[None, None]}
+    with torch.no_grad():
+        logits = made.network(input_ids=torch.tensor([[*prompt, *answer]]), attention_mask=masks).logits[0]
+    shares = torch.log_softmax(logits.float(), -1)
+    wanted = [float(shares[len(prompt) - 1 + at, token]) for at, token in enumerate(answer)]
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
 @pytest.mark.parametrize("hidden", [[], [(0, 5)], [(7, 20)], [(3, 6), (11, 12), (30, 40)]])
 @pytest.mark.parametrize("chunk", [512, 7])
 def test_log_probabilities_are_those_of_one_forward(
@@ -74,8 +97,25 @@ def test_log_probabilities_are_those_of_one_forward(
 ) -> None:
     monkeypatch.setattr(answers, "CHUNK", chunk)
     prompt, answer = ids_of(model.tokenize(TEXT)), ids_of(model.tokenize(" Rome"))
-    found = AnsweredPrompt(model, prompt, answer).log_probabilities(hidden)
-    np.testing.assert_allclose(found, plain(model, prompt, answer, hidden), atol=1e-5)
+    read = AnsweredPrompt(model, prompt, answer)
+    assert read.leaves_out()
+    for found in (read.log_probabilities(hidden), read._masked(hidden)):
+        np.testing.assert_allclose(found, plain(model, prompt, answer, hidden), atol=1e-5)
+
+
+def test_what_the_end_alone_cannot_see(model: Any) -> None:
+    prompt, answer = ids_of(model.tokenize(TEXT)), ids_of(model.tokenize(" Rome"))
+    read = AnsweredPrompt(model, prompt, answer)
+    found = read.hidden_from_end([(3, 9), (20, 24)], 40)
+    np.testing.assert_allclose(found, read._masked([(3, 9), (20, 24)], 40), atol=1e-5)
+    n = len(prompt) + len(answer)
+    mask = torch.ones(n, n, dtype=torch.bool).tril()
+    mask[40:, 3:9] = mask[40:, 20:24] = False
+    with torch.no_grad():
+        logits = model.network(input_ids=torch.tensor([[*prompt, *answer]]), attention_mask=mask[None, None]).logits[0]
+    shares = torch.log_softmax(logits.float(), -1)
+    wanted = [float(shares[len(prompt) - 1 + at, token]) for at, token in enumerate(answer)]
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
 def test_looks_are_the_eager_weights(model: Any) -> None:
@@ -87,9 +127,57 @@ def test_looks_are_the_eager_weights(model: Any) -> None:
     model.network.set_attn_implementation("sdpa")
     for layer, weights in enumerate(output.attentions):
         wanted = weights[0, :, len(prompt) - 1 : -1, :-1].numpy()  # (heads, m, n_k)
-        np.testing.assert_allclose(looks.weights[layer], wanted, atol=1e-5)
-        np.testing.assert_array_equal(looks.strongest()[layer], wanted.argmax(-1))
+        np.testing.assert_allclose(looks.masses[layer], wanted.mean((0, 1)), atol=1e-5)
+        np.testing.assert_array_equal(looks.strongest[layer], wanted.argmax(-1))
     assert float(looks.mass().sum()) == pytest.approx(1, abs=1e-4)
+
+
+def test_writes_by_the_formula(tmp_path: Path) -> None:
+    """Weights · values · W_O at the last norm's scale, along the answer's unembedding less the expected one, by hooks."""
+    made = open_model(str(folders.write(tmp_path, "llama", max_position_embeddings=512)))
+    prompt, answer = ids_of(made.tokenize(TEXT)), ids_of(made.tokenize(" Rome"))
+    network, rows = made.network, slice(len(prompt) - 1, -1)
+    kept: dict[Any, torch.Tensor] = {}
+    network.set_attn_implementation("eager")
+    layers = network.model.layers
+    hooks = [
+        layer.self_attn.v_proj.register_forward_hook(lambda m, a, out: kept.update({m: out[0]})) for layer in layers
+    ]
+    hooks += [network.model.norm.register_forward_hook(lambda m, a, out: kept.update(x=a[0][0], y=out[0]))]
+    with torch.no_grad():
+        output = network(input_ids=torch.tensor([[*prompt, *answer]]), output_attentions=True)
+    for hook in hooks:
+        hook.remove()
+    network.set_attn_implementation("sdpa")
+    chances = torch.softmax(output.logits[0, rows], -1)
+    matrix = network.lm_head.weight
+    ways = (matrix[list(answer)] - chances @ matrix) * (kept["y"] / kept["x"])[rows]  # (m, d_model)
+    total = torch.zeros(len(prompt) + len(answer))
+    for layer, weights in zip(layers, output.attentions, strict=True):
+        heads, d_v = weights.shape[1], layer.self_attn.head_dim
+        values = kept[layer.self_attn.v_proj].reshape(len(total), -1, d_v)  # (n, kv_heads, d_v)
+        projection = layer.self_attn.o_proj.weight.reshape(-1, heads, d_v)
+        for head in range(heads):
+            worth = values[:, head * values.shape[1] // heads] @ (ways @ projection[:, head]).T  # (n, m)
+            total += (weights[0, head, rows] * worth.T).sum(0)
+    written, notes = writes_by_token(AnsweredPrompt(made, prompt, answer))
+    assert notes == ()
+    np.testing.assert_allclose(written, total[:-1].detach().numpy(), atol=1e-5)
+
+
+def test_a_part_that_writes_nothing_known_has_no_such_column(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any) -> Any:
+        raise AttnctlError("XForCausalLM cannot be taken apart into direct contributions: why")
+
+    monkeypatch.setattr("attnctl.models.huggingface.text.prompts.writes_by_token", refused)
+    found = run("sources", TEXT, "--model", folder, "--answer", " Rome", "--json")
+    jsonschema.validate(found.json, SCHEMAS["sources"]())
+    assert found.code == 0 and not any("writes" in part for part in found.json["parts"])
+    assert "No column says what the parts write: XForCausalLM cannot be taken apart" in found.err
+    table = run("sources", TEXT, "--model", folder, "--answer", " Rome").out.splitlines()
+    assert table[1].split("\t")[4] == ""
 
 
 def test_the_generated_answer_is_that_of_the_network(model: Any) -> None:
