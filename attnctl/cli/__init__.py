@@ -27,7 +27,7 @@ FOLDERS = {
     "effects": ("ablate", "sources", "needle"),
     "models": ("batch", "model", "train", "evaluate"),
     "learn": ("softmax", "quiz"),
-    "settings": ("config", "schema", "help"),
+    "settings": ("config", "docs", "schema", "help"),
 }
 MODULES = {name: f"attnctl.cli.commands.{folder}.{name}" for folder, names in FOLDERS.items() for name in names}
 
@@ -83,6 +83,13 @@ class Commands(TyperGroup):
         except BrokenPipeError as error:  # the reader has seen enough (`| head`); there is nothing left to say
             _write_no_more()
             raise typer.Exit(DONE) from error
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "torch":
+                raise
+            complain(
+                "this needs torch, which is not installed: pip install torch (attnctl docs first-minutes says why)"
+            )
+            raise typer.Exit(FAILED) from error
         except MemoryError as error:
             complain(f"not enough memory: {str(error) or 'ask for less'}")
             raise typer.Exit(FAILED) from error

@@ -39,7 +39,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     OUTPUT: (
         "json", "csv", "output", "formats", "parameters", "no_open", "setting", "unset", "show", "path",
-        "quiet", "write_corpus", "help",
+        "quiet", "write_corpus", "site", "man", "open", "help",
     ),
 }  # fmt: skip
 
@@ -69,6 +69,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Settings": {
         "config": "defaults of your own",
+        "docs": "the documentation: lesson, guides, reference",
         "schema": "the JSON Schema of what attnctl writes",
         "help": "this page, or the options of one command",
     },
@@ -84,7 +85,7 @@ METAVARS = {
     "dtype": "TYPE", "output": "FILE", "formats": "FORMATS", "input_form": "FORMAT",
     "setting": "NAME=VALUE", "unset": "NAME", "column": "NAME", "id_column": "NAME",
     "engine": "local|ray", "census": "FILE", "relations": "FILE", "write_corpus": "FILE", "address": "ADDRESS",
-    "objective": "OBJECTIVE",
+    "objective": "OBJECTIVE", "site": "FOLDER", "man": "FOLDER",
 }  # fmt: skip
 TYPES = {"int": "N", "int range": "N", "float": "X", "float range": "X"}
 
@@ -106,6 +107,7 @@ EXAMPLES = {
     "sources": "attnctl sources --chat messages.json --model smollm2",
     "needle": "attnctl needle --model smollm2 --lengths 512,1024",
     "help": "attnctl help explain",
+    "docs": "attnctl docs lesson",
 }
 
 

@@ -53,6 +53,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "ablate": ["Alice will eat"],
     "config": [],
     "help": [],
+    "docs": ["lesson"],
     "sources": ["Alice will eat"],
     "needle": [],
 }

@@ -63,6 +63,8 @@ def focus(
 ) -> Focus | None:
     """The most telling place of a trace, within what is already chosen; None where there are no weights."""
     heads = None if head is None else (head,) if isinstance(head, int) else tuple(head)
+    if query is not None and len(trace.layers) == 1 and len(trace.layers[0].heads) == 1:  # there is no choice left
+        layer, heads = trace.layers[0].layer, trace.layers[0].heads
     head = heads[0] if heads is not None and len(heads) == 1 else None
     if layer is not None and head is not None and query is not None:
         return _largest_of_row(trace.layer(layer), head, query)

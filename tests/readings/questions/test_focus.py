@@ -46,6 +46,8 @@ def test_nothing_is_said_where_nothing_was_chosen() -> None:
     trace = trace_of("a b c d", COMMON, OWN)
     found = focus(trace, layer=0, head=0, query=1)
     assert found is not None and found.reason == "" and found.key == 2
+    alone = focus(trace_of("a b c d", OWN), query=3)  # one layer, one head
+    assert alone is not None and alone.reason == ""
 
 
 def test_a_head_that_was_measured_comes_first_where_its_relation_is_there() -> None:

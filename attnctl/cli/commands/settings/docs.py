@@ -1,0 +1,124 @@
+"""`attnctl docs`: the documentation, in the terminal, as a site, as man pages."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from attnctl.cli.output import lines
+from attnctl.errors import UsageError
+
+NARROW = 60  # columns, below which what a topic is about stands under its name
+MORE = "attnctl docs TOPIC shows a page, attnctl docs COMMAND the options of a command; --open shows them in a browser."
+
+
+def docs(
+    topic: Annotated[
+        str | None, typer.Argument(help="The page to show; without it, the topics.", show_default=False)
+    ] = None,
+    *,
+    open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    site: Annotated[
+        str | None, typer.Option("--site", help="Build all pages into this folder, as HTML.", show_default=False)
+    ] = None,
+    man: Annotated[
+        str | None, typer.Option("--man", help="Write man pages into this folder.", show_default=False)
+    ] = None,
+) -> None:
+    """Show the documentation: a lesson, how-to guides, and the reference of commands, Python and file formats.
+
+    In a pipe a page is plain Markdown. The site needs MkDocs (pip install "attnctl[docs]"); it is read without a network.
+    """
+    from attnctl.cli.documentation.topics import find_topic
+
+    chosen = None if topic is None else find_topic(topic)
+    if sum((open_, site is not None, man is not None)) > 1:
+        raise UsageError("--open, --site and --man are three things: ask for one")
+    if man is not None or site is not None:
+        if chosen is not None:
+            raise UsageError(f"--{'man' if site is None else 'site'} writes every page: leave {topic!r} out")
+        write_all(site, man)
+    elif open_:
+        open_in_browser(None if chosen is None else chosen.name)
+    elif chosen is None:
+        list_topics()
+    else:
+        show_page(chosen.markdown())
+
+
+def write_all(site: str | None, man: str | None) -> None:
+    """Write the site, or the man pages, into a folder, and say where."""
+    if man is not None:
+        from attnctl.cli.documentation.man_pages import write_man_pages
+
+        lines(*write_man_pages(man))
+        return
+    from attnctl.cli.documentation.site import build_site
+
+    lines(str(build_site(Path(site or ""))))
+
+
+def open_in_browser(topic: str | None) -> None:
+    """Open a page of the site, which is built first, in a browser."""
+    from platformdirs import user_cache_path
+
+    from attnctl import __version__
+    from attnctl.cli import options
+    from attnctl.cli.commands.show.view import opened
+    from attnctl.cli.documentation.site import build_site
+
+    first = build_site(user_cache_path("attnctl") / f"docs-{__version__}")
+    page = str(first if topic is None else first.with_name(f"{topic}.html"))
+    lines(page)
+    if not opened(page):
+        options.say([f"no browser was found here: open {page} in one"])
+
+
+def list_topics() -> None:
+    """The topics, a line each, under their sections; on a narrow terminal what they are about stands below them."""
+    from shutil import get_terminal_size
+    from textwrap import wrap
+
+    from attnctl.cli.documentation.topics import COMMANDS, all_topics
+
+    width = get_terminal_size().columns
+    topics = [topic for topic in all_topics().values() if topic.section != COMMANDS]
+    column = max(len(topic.name) for topic in topics) + 4
+    section, told = "", []
+    for topic in topics:
+        if topic.section != section:
+            told += [""] * bool(section) + [topic.section]
+            section = topic.section
+        indent = column if width >= NARROW else 4
+        about = wrap(topic.about, max(20, width), initial_indent=" " * indent, subsequent_indent=" " * indent)
+        if width >= NARROW:
+            about[0] = f"  {topic.name:{column - 2}}{about[0].lstrip()}"
+        else:
+            told.append(f"  {topic.name}")
+        told += about
+    told += ["", *wrap(MORE, width)]
+    lines(*told)
+
+
+def show_page(markdown: str) -> None:
+    """A page in the terminal, through the user's pager where it is longer than the screen; plain Markdown in a pipe."""
+    from attnctl.render.terminal.markdown_page import THEME, WIDEST, markdown_page, plain_source
+
+    if not sys.stdout.isatty():
+        lines(plain_source(markdown).rstrip("\n"))
+        return
+    from attnctl.cli.output import console
+
+    terminal = console(theme=THEME)
+    page, width = markdown_page(markdown), min(terminal.width, WIDEST)
+    tall = len(terminal.render_lines(page, terminal.options.update_width(width)))
+    if tall < terminal.height or not sys.stdin.isatty():
+        terminal.print(page, width=width)
+        return
+    os.environ.setdefault("LESS", "-FR")  # colours as they are; what fits stays on the screen
+    with terminal.pager(styles=True):
+        terminal.print(page, width=width)

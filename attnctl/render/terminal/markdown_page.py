@@ -1,0 +1,66 @@
+"""A page of Markdown for a terminal."""
+
+from __future__ import annotations
+
+import re
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.markdown import CodeBlock, Heading, Markdown
+from rich.style import Style
+from rich.syntax import Syntax
+from rich.text import Text
+from rich.theme import Theme
+
+WIDEST = 100  # cells: longer lines are hard to read
+THEME = Theme(
+    {"markdown.code": "cyan", "markdown.item.bullet": "dim", "markdown.h1": "bold underline", "markdown.h2": "bold",
+     "markdown.h3": "bold italic"}
+)  # fmt: skip
+
+
+class PlainHeading(Heading):
+    """A heading on the left, without a box."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The heading and, before all but the first, an empty line."""
+        if self.tag != "h1":
+            yield Text("")
+        yield Text(self.text.plain, Style.combine([console.get_style(f"markdown.{self.tag}", default="bold")]))
+
+
+class PlainCode(CodeBlock):
+    """A block of code in the colours of the terminal, on its own background."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The code, two cells in."""
+        from rich.padding import Padding
+
+        code = str(self.text).rstrip()
+        theme = "ansi_dark"
+        yield Padding(
+            Syntax(code, self.lexer_name, theme=theme, background_color="default", word_wrap=True), (0, 0, 0, 2)
+        )
+
+
+class PageMarkdown(Markdown):
+    """Markdown without boxes and backgrounds."""
+
+    elements = {**Markdown.elements, "heading_open": PlainHeading, "fence": PlainCode, "code_block": PlainCode}
+
+
+def plain_source(markdown: str) -> str:
+    """Markdown as it is read outside the site: no comments, pictures by their titles, pages by their commands."""
+    text = re.sub(r"<!--.*?-->\n*", "", markdown, flags=re.DOTALL)
+    text = re.sub(r"!\[([^\]]*)\]\([^)]*\)", r"(picture: \1)", text)
+    return re.sub(r"\[([^\]]+)\]\(([a-z-]+)\.md(?:#[^)]*)?\)", _named_page, text)
+
+
+def _named_page(link: re.Match[str]) -> str:
+    text, topic = link.groups()
+    command = f"`attnctl docs {topic.removeprefix('attnctl-')}`"
+    return f"{text} ({command})" if text.strip("`") not in (f"attnctl docs {topic}", topic) else command
+
+
+def markdown_page(markdown: str) -> RenderableType:
+    """The page as a renderable, for a console with `THEME`."""
+    return PageMarkdown(plain_source(markdown), hyperlinks=False)

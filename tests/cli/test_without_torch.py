@@ -1,0 +1,61 @@
+"""A plain install without torch: what does not need it works, and what does says so in one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conftest import SAMPLES
+
+WORKS = (
+    ["explain", "Alice will eat pizza"], ["explain", "Alice will eat", "--json", "-o", "run.json"],
+    ["heatmap", "Alice will eat", "-o", "a.svg"], ["heatmap", "run.json"], ["heads", "Alice will eat"],
+    ["ablate", "Alice will eat"], ["compare", "demo", "random", "Alice will eat"], ["view", "Alice will eat", "-o", "a.html", "--no-open"],
+    ["batch", "in.txt"], ["softmax", "1", "2"], ["model", "gpt2"], ["model", "demo"], ["config"], ["schema"], ["docs", "python"],
+    ["docs", "lesson"], ["quiz", "Alice will eat"], ["explain", "Alice will eat", "--model", "random", "--causal", "--rope"],
+)  # fmt: skip
+NEEDS = (
+    ["heads", "--file", str(SAMPLES / "story.txt")], ["train", "--steps", "1", "--explain"],
+    ["explain", "Alice will eat", "--device", "cuda"], ["sources", "Alice will eat"],
+)  # fmt: skip
+RUN = """
+import sys
+for name in ("torch", "transformers", "tokenizers", "accelerate", "gguf"):
+    sys.modules[name] = None
+import contextlib, io, json
+from attnctl.cli import main
+answers = []
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["attnctl", *words]
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+    err.flush()
+    answers.append([code, err.buffer.getvalue().decode()])
+print(json.dumps(answers))
+"""
+
+
+def answers(commands: tuple[list[str], ...], folder: Path) -> list[list[object]]:
+    words = [sys.executable, "-c", RUN, json.dumps(commands)]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    found: list[list[object]] = json.loads(done.stdout)
+    return found
+
+
+def test_what_works_without_torch(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("Alice will eat\n")
+    for command, (code, err) in zip(WORKS, answers(WORKS, tmp_path), strict=True):
+        assert code == 0 and "torch" not in str(err), (command, err)
+
+
+def test_what_needs_torch_says_so_in_one_line(tmp_path: Path) -> None:
+    for command, (code, err) in zip(NEEDS, answers(NEEDS, tmp_path), strict=True):
+        said = [line for line in str(err).splitlines() if "note:" not in line]
+        assert code == 1 and len(said) == 1 and "pip install torch" in said[0], (command, err)

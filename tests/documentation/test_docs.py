@@ -1,0 +1,206 @@
+"""attnctl docs: pages in the terminal, the site, man pages."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from attnctl.cli import COMMANDS, command_named
+from attnctl.cli.documentation.command_reference import command_help, command_page
+from attnctl.cli.documentation.man_pages import literal, write_man_pages
+from attnctl.cli.documentation.python_reference import code, docstring, python_page
+from attnctl.cli.documentation.site import build_site
+from attnctl.cli.documentation.topics import FOLDER, WRITTEN, all_topics
+from attnctl.render.terminal.console import SafeConsole
+from attnctl.render.terminal.markdown_page import THEME, markdown_page, plain_source
+from tests.conftest import Result
+
+Run = Callable[..., Result]
+Refused = Callable[..., str]
+
+
+def test_every_page_is_listed() -> None:
+    files = {path.stem for path in FOLDER.glob("*.md")} - {"welcome"}
+    assert files == {topic for pages in WRITTEN.values() for topic in pages}
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_the_topics(run: Run, columns: int) -> None:
+    listed = run("docs", columns=columns)
+    assert listed.code == 0 and listed.err == ""
+    assert all(f"  {topic}" in listed.out for pages in WRITTEN.values() for topic in pages)
+    assert max(map(len, listed.out.splitlines())) <= columns
+
+
+@pytest.mark.parametrize("topic", all_topics())
+def test_a_page_in_a_pipe_and_in_a_terminal(run: Run, topic: str) -> None:
+    piped = run("docs", topic)
+    assert piped.code == 0 and piped.out.startswith("# ") and "<!--" not in piped.out and "\x1b" not in piped.out
+    for width in (80, 40):
+        screen = io.StringIO()
+        SafeConsole(file=screen, width=width, theme=THEME, force_terminal=True).print(markdown_page(piped.out))
+        lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
+        assert max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize(
+    "typed, meant",
+    [("leson", "lesson"), ("heatmpa", "heatmap"), ("my_chekpoint", "my-checkpoint"), ("format", "formats")],
+)
+def test_a_misspelt_topic(refused: Refused, typed: str, meant: str) -> None:
+    assert refused("docs", typed, code=2).endswith(f"did you mean attnctl docs {meant}?")
+    assert "lists the topics" in refused("docs", "qwertz", code=2)
+
+
+def test_a_command_is_a_topic(run: Run) -> None:
+    assert run("docs", "explain").out == run("docs", "attnctl-explain").out
+    assert run("docs", "Long Prompt").out == run("docs", "long-prompt.md").out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_reference_of_a_command_has_all_of_its_help(run: Run, name: str) -> None:
+    page, shown = command_page(name), " ".join(run(name, "--help", columns=100).out.split())
+    for records in command_help(name).groups.values():
+        for flags, said in records:
+            assert flags in page and flags in shown
+            assert said.split("[")[0].split()[0] in shown
+    for parameter in command_named(name).params:
+        assert all(opt in page for opt in parameter.opts if opt.startswith("-"))
+
+
+def test_the_python_reference_has_the_whole_api() -> None:
+    import attnctl
+
+    page = python_page()
+    assert all(f"\n## {name}\n" in page for name in attnctl.__all__ if not name.startswith("__"))
+    assert "attnctl.attend(\n    text: str,\n" in page and "trace.save(path: str | Path)" in page
+    assert code("f", lambda a, *, b=1: None) == "```python\nf(a, *, b=1)\n```"
+
+
+def test_a_docstring_as_markdown() -> None:
+    def documented() -> None:
+        """A <b> with `x * y`.
+
+        >>> 1 + 1
+        2
+
+        name   one
+        other  two
+        """
+
+    assert (
+        docstring(documented)
+        == "A \\<b> with `x * y`.\n\n```pycon\n>>> 1 + 1\n2\n```\n\n```text\nname   one\nother  two\n```"
+    )
+
+
+def test_the_formats_have_every_field(run: Run) -> None:
+    from attnctl.formats.documents.json_schemas import SCHEMAS
+
+    page = run("docs", "formats").out
+    for make in SCHEMAS.values():
+        assert all(f"`{name}`" in page for name in make()["properties"])
+
+
+def test_a_page_outside_the_site() -> None:
+    source = (
+        "a [guide](long-prompt.md#x) and [`attnctl heads`](attnctl-heads.md) ![A grid](pictures/x.png) <!-- n -->\n\nb"
+    )
+    assert plain_source(source) == (
+        "a guide (`attnctl docs long-prompt`) and `attnctl heads` (`attnctl docs heads`) (picture: A grid) b"
+    )
+
+
+# --- the site ----------------------------------------------------------------------------------------------------
+
+
+def test_the_site(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("material")
+    built = run("docs", "--site", str(tmp_path / "site"))
+    assert (built.code, built.err) == (0, "") and built.out.strip() == str(tmp_path / "site" / "index.html")
+    pages = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "site").glob("*.html")}
+    assert {f"{topic}.html" for topic in all_topics()} <= set(pages)
+    for name, page in pages.items():  # nothing is fetched from elsewhere
+        fetched = re.findall(r'<(?:script|img|iframe)[^>]*\bsrc="([^"]+)"', page)
+        fetched += re.findall(r'<link[^>]*\brel="(?:stylesheet|icon|preconnect)"[^>]*\bhref="([^"]+)"', page)
+        assert not [address for address in fetched if "//" in address], name
+    assert (tmp_path / "site" / "pictures" / "heatmap.png").is_file()
+
+
+def test_a_warning_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
+    pytest.importorskip("material")
+    own = tmp_path / "docs"
+    shutil.copytree(FOLDER, own)
+    (own / "welcome.md").write_text("see [nothing](nothing.md)\n")
+    monkeypatch.setattr("attnctl.cli.documentation.site.FOLDER", own)
+    assert "nothing.md" in refused("docs", "--site", str(tmp_path / "site"))
+    assert not (tmp_path / "site").exists()
+
+
+def test_where_mkdocs_is_not_installed(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnctl.cli.documentation.site.find_spec", lambda name: None)
+    assert 'pip install "attnctl[docs]"' in refused("docs", "--site", str(tmp_path / "site"), code=2)
+    assert 'pip install "attnctl[docs]"' in refused("docs", "lesson", "--open", code=2)
+
+
+def test_other_files_are_not_written_over(refused: Refused, tmp_path: Path) -> None:
+    pytest.importorskip("material")
+    (tmp_path / "mine.txt").write_text("x")
+    assert "holds other files" in refused("docs", "--site", str(tmp_path), code=2)
+    assert (tmp_path / "mine.txt").read_text() == "x"
+
+
+def test_open(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("attnctl.cli.documentation.site.build_site", lambda target: target / "index.html")
+    monkeypatch.setattr("attnctl.cli.commands.show.view.opened", lambda page: bool(seen.append(page)) or True)
+    assert run("docs", "lesson", "--open").code == 0 and seen[0].endswith("lesson.html")
+    assert seen[0].startswith(str(tmp_path))
+
+
+def test_one_thing_at_a_time(refused: Refused) -> None:
+    assert "ask for one" in refused("docs", "--man", "a", "--site", "b", code=2)
+    assert "leave 'lesson' out" in refused("docs", "lesson", "--man", "a", code=2)
+
+
+# --- man pages ---------------------------------------------------------------------------------------------------
+
+
+def test_man_pages(run: Run, tmp_path: Path) -> None:
+    written = run("docs", "--man", str(tmp_path / "man")).out.split()
+    assert {Path(page).name for page in written} == {"attnctl.1", *(f"attnctl-{name}.1" for name in COMMANDS)}
+    for page in written:
+        source = Path(page).read_text(encoding="utf-8")
+        assert source.isascii() and max(map(len, source.splitlines())) <= 140
+        assert [line for line in source.splitlines() if line.startswith(".SH")][:2] == [".SH NAME", ".SH SYNOPSIS"]
+
+
+@pytest.mark.parametrize("tool", ["mandoc", "groff"])
+def test_man_pages_are_sound(tool: str, tmp_path: Path) -> None:
+    if shutil.which(tool) is None:
+        pytest.skip(f"{tool} is not installed")
+    command = {"mandoc": ["mandoc", "-Tlint", "-Wwarning"], "groff": ["groff", "-man", "-ww", "-Tutf8", "-z"]}[tool]
+    done = subprocess.run([*command, *write_man_pages(str(tmp_path))], capture_output=True, text=True, check=False)
+    assert done.stdout + done.stderr == ""
+
+
+def test_roff_shows_text_as_it_is() -> None:
+    assert literal(".a \\b --c 'd'") == r"\&.a \eb \-\-c \(aqd\(aq"
+    assert literal("é→") == r"\[u00E9]\(->"
+
+
+def test_a_site_is_built_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("material")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "index.html").write_text("old")
+    monkeypatch.setattr("attnctl.cli.documentation.site.run_mkdocs", lambda configuration: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        build_site(tmp_path / "site")
+    assert (tmp_path / "site" / "index.html").read_text() == "old"

@@ -1,0 +1,85 @@
+"""README, samples and documentation cannot drift: every example is run, and what a page shows is what comes out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.documentation.__main__ import abridged, with_heads
+from tests.documentation.examples import ALL, PAGES, ROOT, Section, agrees, fill_room, missing, run_command, run_doctest
+
+
+@pytest.mark.parametrize("section", ALL, ids=lambda section: section.name)
+def test_section(section: Section, tmp_path: Path) -> None:
+    fill_room(tmp_path)
+    names: dict[str, object] = {}
+    skipped = [reason for example in section.examples if (reason := missing(example))]
+    for example in section.examples:
+        if missing(example):
+            continue
+        if example.kind == "pycon":
+            assert not (failed := run_doctest(example.source, tmp_path, names)), failed
+            continue
+        ran = run_command(example.source, tmp_path)
+        assert ran.code == 0, (example.source, ran.err)
+        if example.output.strip():
+            assert agrees(example.output, ran.out), f"{example.source}\n{ran.out}"
+    if skipped:
+        pytest.skip("; ".join(skipped))
+
+
+def test_there_are_examples() -> None:
+    assert sum(len(section.examples) for section in ALL) >= 50
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_is_run(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for kind, body in re.findall(r"^ *```(\w*)\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE):
+        assert kind in ("console", "pycon", "text"), f"a block of {kind or 'no language'} is run by no test"
+        assert kind != "text" or not re.search(r"^ *(\$|>>>) ", body, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_heads_shown_are_those_measured(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert with_heads(text) == text, "python -m tests.documentation writes them anew"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_and_files_are_there(page: str) -> None:
+    from attnctl.cli.documentation.topics import all_topics
+
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+        made = link.removesuffix(".md") in all_topics() and page.startswith("attnctl/docs")
+        assert "://" in link or made or ((ROOT / page).parent / link).exists(), link
+    for named in re.findall(r"`((?:attnctl|tests|samples)/[\w./-]+)`", text):
+        assert (ROOT / named).exists(), named
+
+
+def test_every_sample_and_picture_is_used() -> None:
+    told = "".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
+    for sample in (ROOT / "samples").iterdir():
+        assert sample.name in told or sample.stem in tests or sample.name == "README.md", sample.name
+    for picture in (ROOT / "attnctl/docs/pictures").iterdir():
+        assert f"pictures/{picture.name}" in told, picture.name
+
+
+def test_an_output_that_changed_is_abridged_as_before() -> None:
+    shown = "…\n     layer 1, head 5: it pays 99 % to mat.\n…\n"
+    now = "\n  1  where\n     layer 0, head 2: the pays 9 % to a.\n     layer 1, head 2: it pays 87 % to mat.\n     That is so.\n"
+    assert abridged(shown, now) == "…\n     layer 1, head 2: it pays 87 % to mat.\n…\n"
+    assert agrees(abridged(shown, now), now) and not agrees(shown, now)
+    assert abridged("a 1\nb 2\n…\nz 3\n", "a 7\nb 8\nc\nd\nz 9\n") == "a 7\nb 8\n…\nz 9\n"
+
+
+def test_marked_heads_are_renamed() -> None:
+    before = (
+        "<!-- head: pronoun → antecedent -->\n$ attnctl heatmap x --layer 9 --head 9\n## next\n--layer 9 --head 9\n"
+    )
+    after = with_heads(before)
+    assert "heatmap x --layer 9 --head 9" not in after and after.endswith("## next\n--layer 9 --head 9\n")
