@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -64,6 +65,16 @@ def packing(network: Any) -> PackedLinear | None:
     except (AttributeError, RuntimeError, TypeError):
         return None
     return PackedLinear() if same else None
+
+
+_modes: WeakKeyDictionary[Any, PackedLinear | None] = WeakKeyDictionary()
+
+
+def kept_packing(network: Any) -> PackedLinear | None:
+    """The network's mode, kept as long as the network, so that its weights are laid out once."""
+    if network not in _modes:
+        _modes[network] = packing(network)
+    return _modes[network]
 
 
 @contextmanager

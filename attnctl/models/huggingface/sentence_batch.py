@@ -10,6 +10,7 @@ from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.packed_linear import kept_packing, packed
 from attnctl.models.huggingface.padded_batch import CLOSE, ROUGH, _inputs
 from attnctl.tokens import Token
 
@@ -40,6 +41,7 @@ def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take
 
     with (
         running(model.network, sum(map(len, whole)), model.info.name),
+        packed(kept_packing(model.network)),
         suppress(_LastLayerSeenError),
         attending(model.network, seen, lambda site: site.kind == model.kind),
     ):

@@ -25,6 +25,7 @@ from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.effects.intervention import applied, seen
 from attnctl.models.huggingface.files.network import running
+from attnctl.models.huggingface.packed_linear import kept_packing, packed
 
 CHUNK = 512  # tokens of the prompt that are read at once
 
@@ -86,7 +87,7 @@ class AnsweredPrompt:
             cache = DynamicCache()
         network, logits = self.model.network, None
         edges = [*range(0, max(0, len(ids) - max(1, wanted)), CHUNK), max(0, len(ids) - max(1, wanted)), len(ids)]
-        with running(network, len(ids), self.model.info.name):
+        with running(network, len(ids), self.model.info.name), packed(kept_packing(network)):
             for a, b in zip(edges, edges[1:], strict=False):
                 if a == b:
                     continue
@@ -188,8 +189,9 @@ class AnsweredPrompt:
 
     def run_answer(self) -> None:
         """The network over the queries that the answer is predicted from: the prompt's last token, the answer's but one."""
-        with running(self.model.network, len(self.answer), self.model.info.name):
-            self.model.network(**self.answer_inputs())
+        network = self.model.network
+        with running(network, len(self.answer), self.model.info.name), packed(kept_packing(network)):
+            network(**self.answer_inputs())
 
     def looks(self) -> Looks:
         """Where the queries look that the answer is predicted from."""
