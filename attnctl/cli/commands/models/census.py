@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 FILES = (".json", ".csv", ".parquet", ".html", *(f".{name}" for name in format_names()))
 NAMED = 20  # sentences whose errors are printed; the rest is counted
-MEASURED_SECONDS = 15  # from where on a rate is worth telling
-LONG_SECONDS = 600  # from where on a run says how long it will take
+MEASURED_SECONDS = 15  # from where on the rate of several processes is worth telling
+LONG_SECONDS = 60  # from where on a run says how long it will take
 
 
 class Asked(NamedTuple):
@@ -110,23 +110,28 @@ def _counted(asked: Asked, options: dict[str, Any], folder: str | None) -> Censu
             return on_ray(work, items, address=asked.address, workers=workers, gpus=asked.gpus_per_worker)
         return results(work, items, asked.jobs, model)
 
+    alone = asked.engine == "local" and asked.jobs == 1
     if folder is None:
-        _run(do, treebank, tallies, None)
+        _run(do, treebank, tallies, None, alone)
     else:
         with folder_of(folder, work, asked.corpus, tallies) as opened:
-            _run(do, treebank, tallies, opened)
+            _run(do, treebank, tallies, opened, alone)
     return table(
         tallies.whole, model.info.name, treebank.name, causal=bool(model.info.causal), untrained=asked.untrained
     )
 
 
 def _run(
-    do: Callable[[Any], Iterator[list[Result]]], treebank: Treebank, tallies: Tallies, folder: Folder | None
+    do: Callable[[Any], Iterator[list[Result]]],
+    treebank: Treebank,
+    tallies: Tallies,
+    folder: Folder | None,
+    alone: bool,
 ) -> None:
-    """All sentences, or those that the folder lacks."""
+    """All sentences, or those that the folder lacks; `alone`: by this process."""
     from attnctl.cli.progress import progress
 
-    told = _Told(treebank, folder is not None)
+    told = _Told(treebank, folder is not None, alone)
     with progress(treebank.share) as tick:
         for chunk in do(treebank if folder is None else folder.missing(treebank)):
             if folder is None:
@@ -144,12 +149,13 @@ def _run(
 
 
 class _Told:
-    """What is said on stderr while it runs: sentences that cannot be used, and how long it will take."""
+    """What is said on stderr while it runs: how long it will take, and sentences that cannot be used."""
 
-    def __init__(self, treebank: Treebank, resumable: bool) -> None:
+    def __init__(self, treebank: Treebank, resumable: bool, alone: bool) -> None:
         self.treebank, self.resumable = treebank, resumable
+        self.least = 0.0 if alone else MEASURED_SECONDS  # of several processes the first results come late
         self.errors = self.done = 0
-        self.start: tuple[float, float] | None = None  # time and share when the first new chunk was done
+        self.start = time.monotonic()
         self.said = False
 
     def chunk(self, chunk: list[Result]) -> None:
@@ -160,22 +166,29 @@ class _Told:
                 if self.errors <= NAMED:
                     complain(f"{result.item}: {result.error}")
         self.done += len(chunk)
-        share = self.treebank.share()
-        if share is None or self.said:
+        share, elapsed = self.treebank.share(), time.monotonic() - self.start
+        if not share or not chunk or self.said or elapsed < self.least:
             return
-        if self.start is None:
-            self.start, self.done = (time.monotonic(), share), 0
-        elif (elapsed := time.monotonic() - self.start[0]) > MEASURED_SECONDS and share > self.start[1]:
-            self.said = True
-            left = elapsed * (1 - share) / (share - self.start[1])
-            if left > LONG_SECONDS:
-                go_on = "" if self.resumable else "; with -o FOLDER an interrupted run goes on where it was"
-                complain(f"note: about {_spoken(left)} to go, {self.done / elapsed:,.0f} sentences a second{go_on}")
+        self.said = True
+        read = chunk[-1].item.number + 1
+        rate, whole = self.done / elapsed, round(read / share)
+        if (whole - read) / rate > LONG_SECONDS:
+            go_on = "" if self.resumable else "; with -o FOLDER an interrupted run goes on where it was"
+            before = f", {read - self.done:,} of them done before" if read > self.done else ""
+            complain(
+                f"note: about {_rounded(whole):,} sentences{before}: about {_spoken((whole - read) / rate)}, "
+                f"{rate:,.0f} a second{go_on}"
+            )
 
     def end(self) -> None:
         """Everything is done."""
         if self.errors > NAMED:
             complain(f"… and {self.errors - NAMED:,} more sentences that could not be used")
+
+
+def _rounded(count: int) -> int:
+    """A count that was estimated, to two digits."""
+    return round(count, -max(0, len(str(count)) - 2))
 
 
 def _spoken(seconds: float) -> str:

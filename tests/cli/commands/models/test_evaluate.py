@@ -228,3 +228,17 @@ def test_a_ray_cluster_counts_the_same(run: Run, grammar: Path, tmp_path: Path) 
     result = run(*args, "--engine", "ray", "--jobs", "2", "-o", tmp_path / "out")
     assert (result.code, result.out) == (0, run(*args).out)
     assert run(*args, "-o", tmp_path / "out").out == result.out  # and the folder goes on anywhere
+
+
+def test_a_long_run_says_how_long_it_will_take(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from attnctl.training.english.treebank import treebank_text
+
+    path = tmp_path / "long.conllu"
+    path.write_text(treebank_text(300), encoding="utf-8")
+    assert "a second" not in run("evaluate", path, "--json").err
+    monkeypatch.setattr("attnctl.cli.commands.models.census.LONG_SECONDS", 0)
+    said = re.search(
+        r"about ([\d,]+) sentences: about \d+ min, [\d,]+ a second; with -o FOLDER", run("evaluate", path).err
+    )
+    count = path.read_text().count("# text")
+    assert said and 0.8 * count <= int(said[1].replace(",", "")) <= 1.2 * count
