@@ -43,7 +43,17 @@ def results(
         head = list(islice(items, FEW[work.slow])) if jobs > 1 else []
         several = jobs > 1 and len(head) == FEW[work.slow]
         parts = chunks(chain(head, items), size if several or work.batch_size > 1 else 1 if work.slow else 16)
-    yield from processes(work, parts, jobs) if several else here(work, parts, model)
+    does = worker_of(work)
+    yield from processes(work, parts, jobs, does) if several else here(work, parts, model, does)
+
+
+def worker_of(work: Work) -> Any:
+    """The class that does the work."""
+    if "sources" in work.formats:
+        from attnctl.batching.corpus.prompt_sources import SourcesWorker
+
+        return SourcesWorker
+    return Worker
 
 
 def size_of(work: Work) -> int:

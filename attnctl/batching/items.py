@@ -16,7 +16,8 @@ SLUG = 48  # characters of an id or a text in a file's name
 class Item:
     """One text: its number from 0, where it stood, and what its line says of it beside.
 
-    `error` says why there is no text. `trace` is the JSON document where the input holds traces already.
+    `error` says why there is no text. `trace` is the JSON document where the input holds traces already; `messages` the
+    conversation that the item is, as JSON, of which `text` is the last message; `answer` that to a prompt, where given.
     """
 
     number: int
@@ -27,6 +28,8 @@ class Item:
     options: dict[str, Any] = field(default_factory=dict)
     trace: dict[str, Any] | None = None
     error: str | None = None
+    messages: Any = None
+    answer: str | None = None
 
     @cached_property
     def fingerprint(self) -> str:
@@ -34,6 +37,7 @@ class Item:
         import orjson
 
         said = [self.text, self.id, self.tokens, self.options, self.trace, self.error]
+        said += [self.messages, self.answer] if (self.messages, self.answer) != (None, None) else []
         return hashlib.sha256(orjson.dumps(said, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
     @property

@@ -17,6 +17,7 @@ from attnctl import limits
 from attnctl.batching.items import Item
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.files import check_regular, open_regular, said_plainly
+from attnctl.text import as_json
 
 FORMS = ("text", "jsonl", "csv", "tsv", "parquet")
 SUFFIXES = {
@@ -276,6 +277,8 @@ def _of_json(number: int, where: str, line: str, source: Source | None) -> Item:
         return Item(number, where, line[:1000], error=f"the line is not JSON: {error}")
     if isinstance(document, str):
         return _of_text(number, where, document, None)
+    if isinstance(document, list) or (isinstance(document, dict) and "messages" in document):
+        return _of_messages(document if isinstance(document, dict) else {"messages": document}, number, where)
     if not isinstance(document, dict):
         return Item(number, where, line[:1000], error='the line is no JSON object with a "text"')
     if "schema" in document:
@@ -284,6 +287,28 @@ def _of_json(number: int, where: str, line: str, source: Source | None) -> Item:
         return Item(number, where, text if isinstance(text, str) else "", name, trace=document)
     column = (source.column if source else None) or "text"
     return of_row(document, number, where, column, (source.id_column if source else None) or "id")
+
+
+def _of_messages(document: dict[str, Any], number: int, where: str) -> Item:
+    """A conversation: the messages and tools of an object, its id, and its options, or its answer outright."""
+    from attnctl.formats.chat import conversation_of
+
+    name, options = _id_of(document.get("id")), document.get("options") or {}
+    if not isinstance(options, dict):
+        return Item(number, where, id=name, error='"options" is no JSON object')
+    try:
+        conversation = conversation_of(as_json(document), "it")
+    except AttnctlError as error:
+        return Item(number, where, id=name, error=str(error))
+    kept = {key: document[key] for key in ("messages", "tools") if key in document}
+    text, answer = conversation.messages[-1].content, _answer_of(document)
+    return Item(number, where, text, name, options=options, messages=kept, answer=answer)
+
+
+def _answer_of(row: dict[str, Any]) -> str | None:
+    """The answer to a prompt, where a line gives one."""
+    answer = row.get("answer")
+    return answer if isinstance(answer, str) else None
 
 
 def _id_of(given: object) -> str | int | None:
@@ -308,4 +333,6 @@ def of_row(row: dict[str, Any], number: int, where: str, column: str = "text", i
     if not isinstance(options, dict):
         return Item(number, where, text, name, error='"options" is no JSON object')
     item = _of_text(number, where, text, name)
-    return item if item.error else replace(item, tokens=None if tokens is None else tuple(tokens), options=options)
+    if item.error:
+        return item
+    return replace(item, tokens=None if tokens is None else tuple(tokens), options=options, answer=_answer_of(row))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from attnctl.batching.item_tokens import given, rendered
 from attnctl.batching.items import Item
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.pictures import format_names, heatmap_bytes
@@ -22,7 +23,7 @@ from attnctl.readings.traces.trace import Trace
 from attnctl.selection import chosen, selected
 from attnctl.sources import LayerwiseSource, Pass, TextSource, TraceSource, check_room
 from attnctl.text import as_json
-from attnctl.tokens import Token, checked, find_several
+from attnctl.tokens import checked, find_several
 
 PADDED = 4096  # tokens, padding and all, in one pass
 PICTURES = format_names()
@@ -60,6 +61,7 @@ class Work:
     batch_size: int = 1  # texts that share a pass through a checkpoint
     words: bool = False  # pieces of a tokenizer merged into words
     measure: str | None = None  # what stands in place of the weights: value-norm, rollout
+    prompts: dict[str, Any] = field(default_factory=dict)  # of sources: spans, most, budget, remove
 
     @property
     def predictions(self) -> bool:
@@ -69,7 +71,7 @@ class Work:
     @property
     def slow(self) -> bool:
         """Whether pictures are drawn, which takes longer than everything else together."""
-        return any(form in (*PICTURES, "contact-sheet", "statistics", "effects") for form in self.formats)
+        return any(form in (*PICTURES, "contact-sheet", "statistics", "effects", "sources") for form in self.formats)
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,10 @@ class Worker:
 
             return trace_from_document(item.trace, "it")
         model = self.model(item)
-        tokens = model.tokenize(checked(item.text)) if item.tokens is None else given(model, item)
+        if item.messages is not None:
+            item, tokens = rendered(model, item)
+        else:
+            tokens = model.tokenize(checked(item.text)) if item.tokens is None else given(model, item)
         if work.max_tokens is not None and len(tokens) > work.max_tokens:
             raise AttnctlError(f"{len(tokens):,} tokens: more than --max-tokens {work.max_tokens}")
         said, info = item.options, model.info
@@ -354,34 +359,3 @@ def own_options(item: Item) -> dict[str, Any]:
         if known in OWN:
             own[known] = value
     return own
-
-
-def given(model: Model, item: Item) -> tuple[Token, ...]:
-    """The tokens that an item names itself, with the model's ids and their places in the text.
-
-    Raises AttnctlError for one that the model's vocabulary does not have.
-    """
-    vocabulary: Any = getattr(model, "vocabulary", ()) or getattr(model, "pieces", None)
-    tokens, ids, after = [], dict[str, int](), 0
-    for name in item.tokens or ():
-        at = item.text.find(name, after)
-        start, end = (at, at + len(name)) if at >= 0 and name else (None, None)
-        after = end if end is not None else after
-        if vocabulary:
-            tokens.append(replace(_known(model, name), start=start, end=end))
-        else:
-            tokens.append(Token(name, ids.setdefault(name, len(ids)), start, end))
-    return tuple(tokens)
-
-
-def _known(model: Any, name: str) -> Token:
-    """A token of the model's own vocabulary."""
-    if hasattr(model, "pieces"):
-        number = model.pieces.tokenizer.token_to_id(name)
-        if number is not None:
-            return Token(name, number, special=number in model.pieces.special_ids)
-    else:
-        found: tuple[Token, ...] = model.tokenize(name)
-        if len(found) == 1:
-            return replace(found[0], text=name)
-    raise AttnctlError(f"{name!r} is not one token of {model.info.name}")

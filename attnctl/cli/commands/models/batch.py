@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
     Do = Callable[..., Iterator[list[Result]]]  # called with items and flowing=, answers results in their order
 
-FORMATS = ("json", "npz", "parquet", *format_names(), "contact-sheet", "statistics", "effects")
+FORMATS = ("json", "npz", "parquet", *format_names(), "contact-sheet", "statistics", "effects", "sources")
 
 
 @o.with_model_options
 @o.with_look_options
 def batch(
     source: Annotated[
-        str,
+        str | None,
         typer.Argument(
             help='Texts: a file (.txt a line each, .jsonl, .csv, .tsv, .parquet; .gz, .zst), a folder, or "-".',
             metavar="FILE|FOLDER|-",
             show_default=False,
         ),
-    ],
+    ] = None,
     *,
     output: Annotated[
         str | None,
@@ -90,6 +90,13 @@ def batch(
     gpus_per_worker: Annotated[
         float, typer.Option("--gpus-per-worker", help="GPUs that each of Ray's workers takes.")
     ] = 0.0,
+    spans: o.Spans = None,
+    budget: Annotated[
+        int, typer.Option("--budget", help="Forwards for each prompt (sources): more parts are left out in groups.")
+    ] = 20,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Render each prompt without each part, too (sources).")
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first text that cannot be done.")] = False,
     drop: o.Drop = None,
     renormalise: o.Renormalise = False,
@@ -98,7 +105,7 @@ def batch(
     """Run every text of a file through a model: a trace a line, a picture each.
 
     Run again, it does what is missing. FOLDER/manifest.jsonl says what became of each text; where some failed, the exit code
-    is 3. A line of JSON has "text", and where wanted "id", "tokens", and "options" of its own.
+    is 3. A line of JSON has "text", or "messages" (a conversation), and where wanted "id", "tokens", "answer", "options".
     """
     asked = _formats(formats, output)
     if engine not in ("local", "ray"):
@@ -106,7 +113,7 @@ def batch(
     if engine == "local" and (address is not None or gpus_per_worker):
         raise UsageError("--address and --gpus-per-worker are for --engine ray")
     look = asdict(o.look_of(options, dpi=100)) | {"drop": tuple(drop or ()), "renormalise": renormalise}
-    texts = _source(source, input_form, column, id_column)
+    texts = _source(_path(source, options.pop("chat", None)), input_form, column, id_column)
     from dataclasses import replace
     from functools import partial
 
@@ -114,11 +121,14 @@ def batch(
     from attnctl.batching.work import Work, check
     from attnctl.models.arguments import arguments
 
-    work = Work(
-        arguments(options), asked, layer, head, query, look, parameters, max_tokens, words=words, measure=measure
-    )
+    prompts = _prompts(asked, options, spans, budget, remove)
+    work = Work(arguments(options), asked, layer, head, query, look, parameters, max_tokens, 1, words, measure, prompts)
     model = check(work)
-    if model.info.kind == "checkpoint":
+    if "sources" in asked:
+        from attnctl.batching.corpus.prompt_sources import check_prompts
+
+        check_prompts(model)
+    elif model.info.kind == "checkpoint":
         work = replace(work, batch_size=batch_size)
     to_stdout = output is None or output == "-"
     if engine == "ray":
@@ -160,6 +170,26 @@ def _source(path: str, form: str | None, column: str | None, id_column: str | No
     return Source(path, form, column, id_column)
 
 
+def _path(source: str | None, chat: str | None) -> str:
+    """The file of the texts, or of the conversations after --chat."""
+    if (source is None) == (chat is None):
+        raise UsageError("give a file or folder of texts, or --chat and a file of conversations, one a line")
+    return str(chat if source is None else source)
+
+
+def _prompts(
+    formats: tuple[str, ...], options: dict[str, Any], spans: str | None, budget: int, remove: bool
+) -> dict[str, Any]:
+    """What is said of prompts; nothing where --format is another. Raises UsageError where it does not go together."""
+    if "sources" not in formats:
+        if spans is not None or remove or budget != 20:
+            raise UsageError("--spans, --budget and --remove are for --format sources")
+        return {}
+    if len(formats) > 1:
+        raise UsageError("--format sources goes alone: it answers each prompt, and keeps no traces of it")
+    return {"spans": spans, "budget": budget, "remove": remove, "most": options.pop("generate", None)}
+
+
 def _cores() -> int:
     import os
 
@@ -167,11 +197,13 @@ def _cores() -> int:
 
 
 def _on_ray(work: Work, address: str | None, workers: int | None, gpus: float) -> Do:
-    from attnctl.batching.engines import chunks, size_of
+    from attnctl.batching.engines import chunks, size_of, worker_of
     from attnctl.batching.ray_engine import cluster
 
     def do(items: Iterable[Item], *, flowing: bool) -> Iterator[list[Result]]:
-        return cluster(work, chunks(items, size_of(work)), address=address, workers=workers, gpus=gpus)
+        return cluster(
+            work, chunks(items, size_of(work)), worker=worker_of(work), address=address, workers=workers, gpus=gpus
+        )
 
     return do
 
@@ -190,6 +222,7 @@ def _flow(do: Do, source: Source, strict: bool) -> int:
 
 def _fill(work: Work, do: Do, source: Source, output: str, strict: bool) -> int:
     """A folder of files and their manifest. → how many failed, now or before."""
+    from attnctl.batching.corpus.prompt_sources import PromptSources
     from attnctl.batching.engines import SHARED
     from attnctl.batching.folder import Folder
     from attnctl.batching.groups import Contacts, EffectMeans, Statistics, Tables
@@ -198,9 +231,9 @@ def _fill(work: Work, do: Do, source: Source, output: str, strict: bool) -> int:
     said: dict[str, Any] = {"formats": sorted(work.formats), "model": work.options, "look": work.look}
     said |= {"layer": work.layer, "head": work.head, "query": work.query, "parameters": work.parameters}
     said |= {"max_tokens": work.max_tokens, "batch_size": work.batch_size}
-    said |= {"words": work.words, "measure": work.measure}
+    said |= {"words": work.words, "measure": work.measure} | ({"prompts": work.prompts} if work.prompts else {})
     made = {"parquet": Tables, "contact-sheet": lambda: Contacts(_heading(work, source)), "statistics": Statistics}
-    made["effects"] = EffectMeans
+    made |= {"effects": EffectMeans, "sources": PromptSources}
     writers: list[Any] = [made[form]() for form in work.formats if form in made]
     together = SHARED if work.batch_size > 1 else 1
     flowing = source.path == "-" and together == 1  # texts that share a pass are the same in every run

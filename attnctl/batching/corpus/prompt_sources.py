@@ -1,0 +1,192 @@
+"""Where the answers to many prompts came from: each prompt's parts, a row a prompt, and means over the prompts."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from attnctl.batching.items import Item
+from attnctl.batching.work import Result, Work, bug
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.files import write_whole
+from attnctl.models import Model, open_model
+from attnctl.text import as_json
+
+FORM = "sources"
+OWN = ("answer", "spans")  # what a prompt may say for itself
+COLUMNS = ("looks", "writes", "matters", "removed")
+ROW = (
+    "number",
+    "id",
+    "answer",
+    "log_probability",
+    "parts",
+    "first_source",
+    *COLUMNS,
+    "most_looked_at",
+    "looks_matters",
+)
+
+
+class SourcesWorker:
+    """Answers prompts and says where the answers came from; the model is opened once and kept."""
+
+    def __init__(self, work: Work, model: Model | None = None) -> None:
+        self.work = work
+        self.model: Any = open_model(**work.options) if model is None else model
+
+    def results(self, items: Sequence[Item]) -> list[Result]:
+        """One result an item, in their order. An error that a prompt brings with it stays with its item."""
+        return [self._result(item) for item in items]
+
+    def _result(self, item: Item) -> Result:
+        import time
+
+        start = time.perf_counter()
+        try:
+            document, tokens, notes = self._document(item)
+        except AttnctlError as error:
+            return Result(item, error=str(error))
+        except Exception as error:  # ours to mend; the other items go on
+            return Result(item, error=bug(error))
+        return Result(item, {FORM: as_json(document)}, tokens, time.perf_counter() - start, notes=notes)
+
+    def _document(self, item: Item) -> tuple[dict[str, Any], int, tuple[str, ...]]:
+        """The document of one prompt, with its number and id; its tokens; notes."""
+        from attnctl.formats.chat import conversation_of
+        from attnctl.formats.documents.sources_json import sources_document
+        from attnctl.models.huggingface.text.chat import Prompt
+        from attnctl.models.huggingface.text.prompts import ANSWER, SourceSearch, chat_prompt
+        from attnctl.tokens import checked
+
+        if item.error is not None:
+            raise AttnctlError(item.error)
+        if item.trace is not None or item.tokens is not None:
+            raise AttnctlError('a prompt is a "text", or "messages": there are no tokens of its own to answer')
+        for name, value in item.options.items():
+            if name not in OWN or not isinstance(value, str):
+                raise UsageError(f"one prompt has no option {name!r}: it is {' and '.join(OWN)}, each a text")
+        conversation = None if item.messages is None else conversation_of(as_json(item.messages), "it")
+        prompt = Prompt(checked(item.text), ()) if conversation is None else chat_prompt(self.model, conversation)
+        said, answer = self.work.prompts, item.options.get("answer", item.answer)
+        spans = item.options.get("spans", said.get("spans"))
+        search = SourceSearch(self.model, prompt, spans, answer, said.get("most") or ANSWER, said["budget"])
+        for _ in search.run():
+            pass
+        for _ in search.remove(conversation) if said.get("remove") else ():
+            pass
+        found = search.result()
+        named: dict[str, Any] = {} if item.id is None else {"id": item.id}
+        return {"number": item.number, **named, **sources_document(found)}, len(search.tokens), found.notes
+
+
+def check_prompts(model: Any) -> None:
+    """Raise UsageError where a model answers no prompts."""
+    if model.info.kind != "checkpoint" or model.kind != "self" or not model.info.causal:
+        raise UsageError(f"{model.info.name} answers no prompts: name a checkpoint that continues texts (smollm2, …)")
+
+
+class PromptSources:
+    """`sources.jsonl`, a document a prompt; `sources.csv`, a row a prompt; `sources-means.csv`, means over the prompts."""
+
+    form, prefix = FORM, ".sources/"
+
+    def __init__(self) -> None:
+        self._lines: list[bytes] = []
+        self._first: int | None = None
+
+    def add(self, result: Result) -> Iterator[tuple[str, bytes]]:
+        """Take a prompt in."""
+        if self.form in result.made:
+            self._first = result.item.number if self._first is None else self._first
+            self._lines.append(result.made[self.form])
+        yield from ()
+
+    def end(self) -> Iterator[tuple[str, bytes]]:
+        """The group's documents, a line each."""
+        if self._first is not None:
+            yield f"{self.prefix}{self._first:07d}.jsonl", b"\n".join([*self._lines, b""])
+            self._lines, self._first = [], None
+
+    def finish(self, folder: Path, files: Sequence[str]) -> None:
+        """All documents as one file, and the tables made of them."""
+        means = PartMeans()
+        rows = io.StringIO()
+        lines = csv.writer(rows, lineterminator="\n")
+        lines.writerow(ROW)
+
+        def whole(out: Any) -> None:
+            for document, line in _documents(folder / name for name in files):
+                out.write(line)
+                lines.writerow(row_of(document))
+                means.add(document)
+
+        write_whole(folder / "sources.jsonl", whole)
+        write_whole(folder / "sources.csv", rows.getvalue().encode())
+        write_whole(folder / "sources-means.csv", means.table().encode())
+
+
+def _documents(files: Iterable[Path]) -> Iterator[tuple[dict[str, Any], bytes]]:
+    import orjson
+
+    for path in files:
+        with path.open("rb") as lines:
+            for line in lines:
+                yield orjson.loads(line), line
+
+
+def row_of(document: dict[str, Any]) -> list[Any]:
+    """The row of a prompt: its answer, the part that matters most with each of COLUMNS, the part that is looked at most."""
+    parts = document["parts"]
+    first = parts[0] if parts else {"name": ""}
+    most = max(parts, key=lambda part: part["looks"], default=first)
+    agreement = document["agreement"].get("looks-matters", "")
+    answer = document["answer"]
+    return [
+        document["number"],
+        document.get("id", ""),
+        answer["text"],
+        answer["log_probability"],
+        len(parts),
+        first["name"],
+        *(first.get(name, "") for name in COLUMNS),
+        most["name"],
+        agreement,
+    ]
+
+
+class PartMeans:
+    """Means over prompts: of the parts with the same name, and of those at the same place in the prompt."""
+
+    def __init__(self) -> None:
+        self.sums: dict[tuple[str, Any, str], tuple[int, float, float]] = {}  # by, which, column → n, sum, squares
+
+    def add(self, document: dict[str, Any]) -> None:
+        """Take a prompt in; parts that were measured only with others count in no mean of what matters."""
+        parts = sorted(document["parts"], key=lambda part: part["start"])
+        for place, part in enumerate(parts):
+            values = {name: part[name] for name in COLUMNS if name in part}
+            if not part["alone"]:
+                values.pop("matters", None)
+            for name, value in values.items():
+                for key in (("part", part["name"], name), ("place", place, name)):
+                    n, total, squares = self.sums.get(key, (0, 0.0, 0.0))
+                    self.sums[key] = n + 1, total + value, squares + value * value
+
+    def table(self) -> str:
+        """CSV, a line a part and column, then a line a place and column: mean, its standard error, number of prompts."""
+        out = io.StringIO()
+        lines = csv.writer(out, lineterminator="\n")
+        lines.writerow(["by", "which", "column", "mean", "standard_error", "n"])
+        order = {name: at for at, name in enumerate(COLUMNS)}
+        for (by, which, name), (n, total, squares) in sorted(
+            self.sums.items(), key=lambda e: (e[0][0], isinstance(e[0][1], str), e[0][1], order[e[0][2]])
+        ):
+            spread = max(0.0, squares - total * total / n)
+            error = f"{math.sqrt(spread / (n - 1) / n):.9g}" if n > 1 else ""
+            lines.writerow([by, which, name, f"{total / n:.9g}", error, n])
+        return out.getvalue()
