@@ -38,11 +38,13 @@ PUBLISHED = {
     "C(C)O.BrC(C)>>CCOCC": 0.9754605679009868,
     "CCO.BrCFC>>CCOCFC": 0.9730222157275086,
     "CCOCC.[Br-]~[Na+]>>CCBr.CC[O-]~[Na+]": 0.7312865053856896,
+    "COC(=O)CCBr.O=C[O-]->[K+]>>COC(=O)CCOC(=O)C": 0.9322116305783666,
+    "[1*]C=C.O>>*CCO": 0.9988284870307568,
 }
 
 
 def is_atom(token: str) -> bool:
-    return token not in ("[CLS]", "[SEP]") and (token[0].isalpha() or token[0] == "[")
+    return token not in ("[CLS]", "[SEP]") and (token[0].isalpha() or token[0] in "[*")
 
 
 def kinds_of_atoms(tokens: list[str]) -> list[str]:
