@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -285,6 +286,31 @@ def test_headers_of_gguf(data: bytes, refused: Refused) -> None:
     with Path("m.gguf").open("ab") as file:  # room, for those who only look at the size
         file.truncate(len(data) + (1 << 12))
     refused("model", "m.gguf")
+
+
+LLAMA = entry(8, struct.pack("<Q5s", 5, b"llama"))
+
+
+def tensor(shape: tuple[int, ...], kind: int, start: int) -> bytes:
+    return struct.pack(f"<Q1sI{len(shape)}QIQ", 1, b"t", len(shape), *shape, kind, start)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (gguf(1, LLAMA + tensor((4, 4), 0, 2**40), 1), "the tensor t ends 1,099,5.* bytes beyond the file"),
+        (gguf(1, LLAMA + tensor((2**40, 2**20), 12, 0), 1), "the tensor t ends .* bytes beyond the file"),
+        (gguf(1, LLAMA + tensor((4097,), 24, 0), 1), "the tensor t ends .* bytes beyond the file"),
+        (gguf(1, LLAMA + tensor((4, 4), 999, 0), 1), "the tensor t has the type 999"),
+        (gguf(2, LLAMA + entry(4, struct.pack("<I", 0), b"general.alignment")), "its alignment is 0"),
+        (gguf(1, entry(8, struct.pack("<Q5s", 5, b"llama"), b"another")), "it does not say its architecture"),
+        (gguf(2, LLAMA + entry(9, struct.pack("<IQ2I", 4, 2, 4, 8), b"llama.block_count")), "num_hidden_layers is"),
+    ],
+)
+def test_what_a_gguf_header_says_of_its_tensors(data: bytes, why: str, refused: Refused) -> None:
+    """Held against the file without any library: a tensor that lies beyond its end would be read as a crash."""
+    Path("m.gguf").write_bytes(data + bytes(4096))
+    assert re.search(why, refused("model", "m.gguf"))
 
 
 @pytest.mark.parametrize(

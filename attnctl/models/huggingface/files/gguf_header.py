@@ -1,8 +1,10 @@
-"""A GGUF file's metadata walked through before the library parses it: every length it claims is held against its size."""
+"""A GGUF file's header, read without a library: every length and place it claims is held against its size."""
 
 from __future__ import annotations
 
+import math
 import struct
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -10,59 +12,158 @@ from attnctl import limits
 from attnctl.errors import AttnctlError
 from attnctl.files import check_regular, open_regular
 
-SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # bytes of a value, by its type
+# of a value, by its type: how struct reads it
+FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
 NESTED = 4  # arrays in arrays
+KEPT = 4096  # bytes of a text, and items of an array of numbers, that are kept: what is longer is counted
+ALIGNMENT = 32  # bytes, where the file says no other
+# of a tensor, by its type in ggml.h: numbers in a block, and bytes that it takes
+BLOCKS = {
+    0: (1, 4),
+    1: (1, 2),
+    24: (1, 1),
+    25: (1, 2),
+    26: (1, 4),
+    27: (1, 8),
+    28: (1, 8),
+    30: (1, 2),
+    2: (32, 18),
+    3: (32, 20),
+    6: (32, 22),
+    7: (32, 24),
+    8: (32, 34),
+    9: (32, 40),
+    20: (32, 18),
+    39: (32, 17),
+    10: (256, 84),
+    11: (256, 110),
+    12: (256, 144),
+    13: (256, 176),
+    14: (256, 210),
+    15: (256, 292),
+    16: (256, 66),
+    17: (256, 74),
+    18: (256, 98),
+    19: (256, 50),
+    21: (256, 110),
+    22: (256, 82),
+    23: (256, 136),
+    29: (256, 56),
+    34: (256, 54),
+    35: (256, 66),
+    40: (64, 36),
+    41: (128, 18),
+}
+
+Value = int | float | bool | str | tuple[int | float | bool, ...]
 
 
-def check_header(path: Path) -> None:
-    """Raise AttnctlError where a GGUF file (versions 2 and 3 of ggml's gguf.md) claims what it cannot hold."""
+@dataclass
+class Metadata:
+    """What a GGUF file says of itself: its entries by name (long texts and arrays left out), and how long arrays are."""
+
+    entries: dict[str, Value] = field(default_factory=dict)
+    lengths: dict[str, int] = field(default_factory=dict)
+
+
+def read_header(path: Path) -> Metadata:
+    """The metadata of a GGUF file (versions 2 and 3 of ggml's gguf.md).
+
+    Raises AttnctlError where it claims what it cannot hold: more entries, longer texts, tensors beyond its end.
+    """
     size = check_regular(path)
     with open_regular(path) as file:
         try:
-            _Header(file, size).walk()
+            return _Header(file, size).read()
         except (ValueError, struct.error) as error:
             what = "it is cut short" if isinstance(error, struct.error) else error
             raise AttnctlError(f"cannot read {path}: it is no sound GGUF file: {what}") from error
 
 
 class _Header:
-    """A walk through the metadata; it counts what it meets."""
+    """A walk through the header; it counts what it meets."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self.file, self.size, self.met = file, size, 0
+        self.metadata = Metadata()
 
-    def walk(self) -> None:
-        magic, version, tensors, entries = struct.unpack("<4sIQQ", self._read(24))
+    def read(self) -> Metadata:
+        magic, version, tensors, entries = struct.unpack("<4sIQQ", self.file.read(24))
         if magic != b"GGUF" or not 2 <= version <= 3:
             raise ValueError("it is none, or of another version than 2 and 3")
         self._count(tensors, 24)
         self._count(entries, 12)
         for _ in range(entries):
-            self._skip(self._number())
-            self._value(*struct.unpack("<I", self._read(4)))
-        for _ in range(tensors):
-            self._skip(self._number())
-            (axes,) = struct.unpack("<I", self._read(4))
-            if axes > limits.ARRAY_AXES:
-                raise ValueError(f"a tensor has {axes} axes")
-            self._skip(8 * axes + 12)
+            name = self._text() or ""
+            value = self._value(name, *struct.unpack("<I", self.file.read(4)))
+            if value is not None:
+                self.metadata.entries[name] = value
+        ends = [self._tensor() for _ in range(tensors)]
+        self._check_ends(ends)
+        return self.metadata
 
-    def _value(self, kind: int, depth: int = 0) -> None:
+    def _value(self, name: str, kind: int, depth: int = 0) -> Value | None:
+        """One value; None where it is too long to be kept."""
         if kind == STRING:
-            self._skip(self._number())
-        elif kind == ARRAY and depth < NESTED:
-            inner, count = struct.unpack("<IQ", self._read(12))
-            self._count(count, SIZES.get(inner, 8))
-            if inner in SIZES:
-                self._skip(SIZES[inner] * count)
-            else:
-                for _ in range(count):
-                    self._value(inner, depth + 1)
-        elif kind in SIZES:
-            self._skip(SIZES[kind])
-        else:
+            return self._text()
+        if kind == ARRAY and depth < NESTED:
+            return self._array(name, depth)
+        if kind not in FORMATS:
             raise ValueError(f"a value has the type {kind}")
+        return self._numbers(kind, 1)[0]
+
+    def _array(self, name: str, depth: int) -> Value | None:
+        inner, count = struct.unpack("<IQ", self.file.read(12))
+        least = struct.calcsize(FORMATS[inner]) if inner in FORMATS else 8
+        self._count(count, least)
+        if depth == 0:
+            self.metadata.lengths[name] = count
+        if inner in FORMATS and count <= KEPT:
+            return self._numbers(inner, count)
+        if inner in FORMATS:
+            self._skip(least * count)
+        else:
+            for _ in range(count):
+                self._value(name, inner, depth + 1)
+        return None
+
+    def _numbers(self, kind: int, count: int) -> tuple[int | float | bool, ...]:
+        form = f"<{count}{FORMATS[kind]}"
+        return struct.unpack(form, self.file.read(struct.calcsize(form)))
+
+    def _text(self) -> str | None:
+        (length,) = struct.unpack("<Q", self.file.read(8))
+        if length > KEPT:
+            self._skip(length)
+            return None
+        text = self.file.read(length)
+        if len(text) < length:
+            raise ValueError("its metadata is longer than the file")
+        return text.decode("utf-8", "replace")
+
+    def _tensor(self) -> tuple[str, int]:
+        """The name of a tensor, and where it ends, in bytes from where the tensors begin."""
+        name = self._text() or "a tensor"
+        (axes,) = struct.unpack("<I", self.file.read(4))
+        if axes > limits.ARRAY_AXES:
+            raise ValueError(f"a tensor has {axes} axes")
+        shape = struct.unpack(f"<{axes}Q", self.file.read(8 * axes))
+        kind, start = struct.unpack("<IQ", self.file.read(12))
+        if kind not in BLOCKS:
+            raise ValueError(f"the tensor {name} has the type {kind}, which is none that attnctl knows")
+        numbers, size = BLOCKS[kind]
+        return name, start + math.prod(shape) * size // numbers
+
+    def _check_ends(self, ends: list[tuple[str, int]]) -> None:
+        """Raise ValueError where a tensor ends beyond the file."""
+        said = self.metadata.entries.get("general.alignment", ALIGNMENT)
+        if not isinstance(said, int) or isinstance(said, bool) or not 1 <= said <= 1 << 20:
+            raise ValueError(f"its alignment is {str(said)[:40]}")
+        begin = -(-self.file.tell() // said) * said
+        for name, end in ends:
+            if begin + end > self.size:
+                raise ValueError(f"the tensor {name[:80]} ends {begin + end - self.size:,} bytes beyond the file")
 
     def _count(self, count: int, least: int) -> None:
         """Count entries of `least` bytes or more each. Raises ValueError where they cannot be there."""
@@ -71,13 +172,6 @@ class _Header:
             raise ValueError(f"it claims {count:,} entries where {self.size - self.file.tell():,} bytes are left")
         if self.met > limits.GGUF_ENTRIES:
             raise ValueError(f"it claims more than {limits.GGUF_ENTRIES:,} entries")
-
-    def _number(self) -> int:
-        (number,) = struct.unpack("<Q", self._read(8))
-        return int(number)
-
-    def _read(self, count: int) -> bytes:
-        return self.file.read(count)
 
     def _skip(self, count: int) -> None:
         if count > self.size - self.file.tell():

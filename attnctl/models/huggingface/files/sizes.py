@@ -283,15 +283,12 @@ def _with_defaults(settings: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _gguf(path: Path) -> dict[str, Any]:
     """What a GGUF file's metadata says, under the names of a config.json."""
-    from attnctl.models.huggingface.files.hub import need
+    from attnctl.models.huggingface.files.gguf_header import read_header
 
-    try:
-        fields = need("gguf").GGUFReader(path).fields
-        kind = fields["general.architecture"].contents()
-    except AttnctlError:
-        raise
-    except Exception as error:  # a damaged file fails in as many ways as it has bytes
-        raise AttnctlError(f"cannot read {path}: {in_one_line(error)}") from error
+    header = read_header(path)
+    kind = header.entries.get("general.architecture")
+    if not isinstance(kind, str):
+        raise AttnctlError(f"cannot read {path}: it does not say its architecture")
     names = {
         "num_hidden_layers": "block_count",
         "num_attention_heads": "attention.head_count",
@@ -303,7 +300,7 @@ def _gguf(path: Path) -> dict[str, Any]:
         "vocab_size": "vocab_size",
         "sliding_window": "attention.sliding_window",
     }
-    said = {to: fields[f"{kind}.{name}"].contents() for to, name in names.items() if f"{kind}.{name}" in fields}
-    if "vocab_size" not in said and "tokenizer.ggml.tokens" in fields:
-        said["vocab_size"] = len(fields["tokenizer.ggml.tokens"].data)
+    said = {to: value for to, name in names.items() if (value := header.entries.get(f"{kind}.{name}")) is not None}
+    if "vocab_size" not in said and "tokenizer.ggml.tokens" in header.lengths:
+        said["vocab_size"] = header.lengths["tokenizer.ggml.tokens"]
     return {"model_type": kind} | said
