@@ -43,7 +43,7 @@ class Run:
     measure: str | None = None  # what stands in place of the weights: value-norm, rollout
     gates: dict[int, Any] = field(
         default_factory=dict
-    )  # by layer, how far gates after the context are open: (heads, n_q)
+    )  # by layer: how far gates are open after the context (heads, n_q)
 
     @property
     def known_model(self) -> ModelInfo:
@@ -95,6 +95,11 @@ class LayerAttention(ABC):
     @abstractmethod
     def parameters(self) -> Mapping[str, Floats]:
         """The matrices that made queries, keys, values and output, where they are known, for these heads."""
+
+    @property
+    def output_matrix(self) -> Floats | None:
+        """W_O (heads · d_v, d_out) of all heads of the model; None where it is not known, or not all that follows."""
+        return self.parameters.get("W_O")
 
     @property
     @abstractmethod

@@ -34,6 +34,7 @@ class Forward:
     rope_angles: Array | None = None  # (n, d_k / 2), radians
     parameters: Mapping[str, Floats] = field(default_factory=dict)
     difference: float | None = None  # λ of differential attention: heads h and h + heads / 2 are a pair
+    output_matrix: Callable[[], Floats | None] | None = None  # W_O (heads · d_v, d_out), asked for where it is wanted
     index_scores: Array | None = None  # (n, n_k), by which an indexer picked the keys of the mask
     after: Callable[[Array], tuple[Array, Array | None]] | None = None
 
@@ -169,6 +170,12 @@ class ComputedLayer(LayerAttention):
             name: array if name in SHARED_PARAMETERS else array[heads.get(name[-1], list(self.kv_heads))]
             for name, array in whole.items()
         }
+
+    @property
+    def output_matrix(self) -> Floats | None:
+        """W_O (heads · d_v, d_out) of all heads of the model; None where it is not known, or not all that follows."""
+        asked = self.forward.output_matrix
+        return self.forward.parameters.get("W_O") if asked is None else asked()
 
     @property
     def values(self) -> Array | None:

@@ -14,7 +14,7 @@ from attnctl.layer import LayerAttention
 from attnctl.layer.stored import rescaled
 from attnctl.readings.heatmap import told
 from attnctl.readings.traces.trace import LayerTrace, Trace
-from attnctl.text import shown
+from attnctl.text import shown, spoken
 from attnctl.tokens import Token
 
 MEASURES = ("weights", "value-norm", "rollout")
@@ -123,17 +123,21 @@ def _word(pieces: Sequence[Token], text: str) -> Token:
 def value_norm(layer: LayerAttention) -> LayerAttention:
     """The layer with each weight times the length of its value, ‖weight_ij · value_j‖, as a share of its row.
 
-    Where the layer has W_O, a value is first sent through its head's part of it, as in Kobayashi et al. 2020. Raises
-    UsageError where there are no values.
+    Where W_O of the layer is at hand, a value is first sent through its head's part of it, as in Kobayashi et al. 2020.
+    Raises UsageError where there are no values.
     """
     if layer.values is None:
         raise UsageError("--measure value-norm needs the values, and this source gives none")
-    values, w_o = as_numpy(layer.values), layer.parameters.get("W_O")  # (heads, n_k, d_v), (heads · d_v, d_out)
-    if w_o is not None:
-        d_v = values.shape[-1]
-        parts = np.stack([w_o[head * d_v : (head + 1) * d_v] for head in layer.heads])  # (heads, d_v, d_out)
-        values = values @ parts  # (heads, n_k, d_out)
-    return layer.times(np.linalg.norm(values, axis=-1))
+    values, w_o = as_numpy(layer.values), layer.output_matrix  # (heads, n_k, d_v), (heads · d_v, d_out)
+    if w_o is None:
+        return layer.times(np.linalg.norm(values, axis=-1))
+    d_v = values.shape[-1]
+    parts = np.stack([w_o[head * d_v : (head + 1) * d_v] for head in layer.heads]).astype(np.float64)
+    grams = parts @ parts.transpose(
+        0, 2, 1
+    )  # (heads, d_v, d_v): ‖v W‖² = v W Wᵀ vᵀ, without a row of d_out for each key
+    squares = ((values @ grams) * values).sum(-1)  # (heads, n_k)
+    return layer.times(np.sqrt(np.maximum(squares, 0)))
 
 
 def value_norm_note(projected: bool) -> str:
@@ -185,7 +189,8 @@ def rollout(trace: Trace) -> Trace:
     for expected, layer in enumerate(trace.layers):
         if layer.layer != expected or layer.weights is None or layer.rows is not None:
             raise UsageError(
-                f"--measure rollout multiplies every layer from 0 on, and layer {expected} is not there whole"
+                f"--measure rollout multiplies every layer from 0 on, and layer {expected} of {trace.model.name} is not "
+                f"there whole: its attention is in layers {spoken(part.layer for part in trace.layers)}"
             )
         if trace.model.n_heads is not None and len(layer.heads) < trace.model.n_heads:
             check_measure("rollout", chosen_heads=True)

@@ -122,7 +122,7 @@ def test_rollout_by_hand() -> None:
         expected = (mean + np.eye(4)) / 2 @ expected
         np.testing.assert_allclose(rolled.weights[0], expected, rtol=1e-5)
     assert got.layers[-1].heads == (0,) and "Abnar" in got.notes[-1]
-    with pytest.raises(UsageError, match="layer 0 is not there"):
+    with pytest.raises(UsageError, match="layer 0 of random is not there"):
         measures.rollout(replace(trace, layers=trace.layers[1:]))
     with pytest.raises(UsageError, match="give no --head"):
         measures.rollout(attend("Alice will eat pizza", "random", heads=2, d_model=8, head=0))

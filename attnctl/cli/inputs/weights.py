@@ -77,7 +77,7 @@ def _by_value_norm(source: Source) -> Source:
     projected: list[bool] = []
 
     def change(layer: LayerAttention) -> LayerAttention:
-        projected.append("W_O" in layer.parameters)
+        projected.append(layer.output_matrix is not None)
         return value_norm(layer)
 
     return LayerwiseSource(source, change, "value-norm", lambda: (value_norm_note(all(projected)),))
@@ -87,7 +87,11 @@ def _rolled_out(source: Source, last: int) -> Source:
     from attnctl.readings.measures import rollout
     from attnctl.sources import TraceSource
 
-    return TraceSource(rollout(whole_trace(source, range(last + 1), None)), source.name)
+    try:
+        trace = whole_trace(source, range(last + 1), None)
+    except UsageError as error:
+        raise UsageError(f"--measure rollout follows attention through every layer: {error}") from error
+    return TraceSource(rollout(trace), source.name)
 
 
 def _by_words(source: Source, layers: Sequence[int] | None, heads: Sequence[int] | None) -> Source:

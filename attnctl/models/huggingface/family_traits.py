@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 from torch.overrides import TorchFunctionMode
 
+from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.models.huggingface.attention_interface import leave_where_done
 from attnctl.models.huggingface.attention_sites import Site, attention_modules, names_of
@@ -50,7 +51,11 @@ class FamilyTraits:
             self._keys[site.layer] = weakref.ref(call.keys)
         else:
             self.shared[site.layer] = owner
-        return {"difference": factor, "index_scores": self._indexers.of(site.layer, call.n_q, call.n_k)}
+        return {
+            "difference": factor,
+            "index_scores": self._indexers.of(site.layer, call.n_q, call.n_k),
+            "output_matrix": cache(lambda: output_matrix(self._network, site.name, call)),
+        }
 
     def notes(self) -> tuple[str, ...]:
         """What a reader must know of them, in sentences."""
@@ -123,22 +128,45 @@ def _mixer(layer: Any) -> str:
     return next((name for name in names if not _NO_MIXER.search(name)), type(layer).__name__)
 
 
+# --- the output projection -------------------------------------------------------------------------------------------
+
+OUTPUT_NAMES = ("o_proj", "out_proj", "output.dense", "out_lin", "dense", "c_proj", "wo", "Wo", "o")
+
+
+def output_matrix(network: Any, name: str, call: Call) -> Floats | None:
+    """W_O (heads · d_v, d_out) of the module `name`, which made this call; None where more than it follows the context."""
+    module, width = network.get_submodule(name), call.queries.shape[-3] * call.values.shape[-1]
+    if re.search(r"sigmoid|softplus|norm\(|lambda|rotary", _after_attention(cast(Hashable, type(module)))):
+        return None
+    parts = [module] + ([network.get_submodule(name.rpartition(".")[0])] if "." in name else [])
+    for part in parts:
+        for own in OUTPUT_NAMES:
+            inner = dict(part.named_modules()).get(own)
+            weight = getattr(inner, "weight", None)
+            if weight is not None and weight.ndim == 2 and weight.is_floating_point():
+                matrix = weight if type(inner).__name__ == "Conv1D" else weight.T  # GPT-2's lies the other way
+                if matrix.shape[0] == width:
+                    return as_numpy(matrix.detach())  # type: ignore[no-any-return]
+    return None
+
+
 # --- gates after the context ---------------------------------------------------------------------------------------
 
 
 def has_output_gate(module: Any) -> bool:
     """Whether a module's code multiplies the context by a learned gate before its output projection."""
-    return _gates(cast(Hashable, type(module)))
+    after = _after_attention(cast(Hashable, type(module)))
+    return bool(re.search(r"sigmoid|softplus", after)) and not re.search(r"_norm\(|lambda", after)
 
 
 @cache
-def _gates(kind: Hashable) -> bool:
+def _after_attention(kind: Hashable) -> str:
+    """The code of a class's forward that follows its call of the interface; empty where it is not to be had."""
     try:
         code = inspect.getsource(kind.forward)  # type: ignore[attr-defined]
     except (OSError, TypeError, AttributeError):
-        return False
-    after = code.rpartition("attention_interface(")[2] if "attention_interface(" in code else ""
-    return bool(re.search(r"sigmoid|softplus", after)) and not re.search(r"_norm\(|lambda", after)
+        return ""
+    return code.rpartition("attention_interface(")[2] if "attention_interface(" in code else ""
 
 
 class OutputGates:

@@ -16,11 +16,17 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import torch
 
+from attnctl.attention import Call
+from attnctl.cli.inputs.weights import Chosen, WeightChoice, measured
+from attnctl.errors import UsageError
 from attnctl.formats.documents.json_schemas import SCHEMAS
 from attnctl.formats.storage import load, save
 from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.family_traits import output_matrix
 from attnctl.readings.head_statistics import HeadStatisticsReading
+from attnctl.readings.measures import rollout
 from attnctl.readings.questions.focus import focus
+from attnctl.readings.traces.record import TraceReading
 from attnctl.readings.traces.trace import Trace
 from attnctl.render.terminal.console import as_text
 from attnctl.render.terminal.explanation import Explanation
@@ -194,3 +200,54 @@ def test_a_plain_model_is_said_nothing_of(family: Callable[..., Any]) -> None:
     for layer in trace.layers:
         known = {array.name for array, _ in layer.arrays()}
         assert not known & {"gate", "sink_weights", "signed_weights", "index_scores", "differential_lambda"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "head", "name"),
+    [
+        ("llama", "causal", "model.layers.1.self_attn.o_proj"),
+        ("gpt2", "causal", "transformer.h.1.attn.c_proj"),
+        ("bert", "masked", "bert.encoder.layer.1.attention.output.dense"),
+        ("gpt_neox", "causal", "gpt_neox.layers.1.attention.dense"),
+        ("opt", "causal", "model.decoder.layers.1.self_attn.out_proj"),
+    ],
+)
+def test_value_norms_go_through_the_output_projection(kind: str, head: str, name: str) -> None:
+    """Kobayashi et al. 2020: ‖weight · value W_O‖, of each key and head, against the projection's own product."""
+    wanted = Family(kind, head)
+    model = opened(wanted, build(wanted, "eager"), "self")
+    trace = record(model, TEXT, layers=[1], predictions=False)
+    values = torch.tensor(trace.layers[0].values)  # (heads, n, d_v)
+    projection = model.network.get_submodule(name)
+    heads, n, d_v = values.shape
+    lengths = np.zeros((heads, n))
+    for at in range(heads):
+        alone = torch.zeros(n, heads * d_v)
+        alone[:, at * d_v : (at + 1) * d_v] = values[at]
+        with torch.no_grad():
+            lengths[at] = (projection(alone) - projection(torch.zeros(1, heads * d_v))).norm(dim=-1).numpy()
+    expected = trace.layers[0].weights * lengths[:, None]
+    expected /= expected.sum(-1, keepdims=True)
+    source = measured(WeightChoice(measure="value-norm"), Chosen(TextSource(model, TEXT), [1], None)).source
+    found = source.read(TraceReading(), layers=[1])
+    np.testing.assert_allclose(found.layers[0].weights, expected, atol=1e-5)
+    assert not any("without W_O" in note for note in found.notes) and any("Kobayashi" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("kind", ["diffllama", "bitnet", "qwen3_next", "deepseek_v4"])
+def test_value_norms_say_where_more_than_a_projection_follows(kind: str) -> None:
+    wanted = Family(kind, "causal")
+    network = build(wanted, "eager")
+    kinds = [name for name, module in network.named_modules() if type(module).__name__.endswith("Attention")]
+    call = Call(torch.zeros(1, 4, 2, 8), torch.zeros(1, 4, 2, 8), torch.zeros(1, 4, 2, 8))
+    assert kinds and all(output_matrix(network, name, call) is None for name in kinds)
+
+
+def test_rollout_names_what_it_cannot_follow(family: Callable[..., Any]) -> None:
+    model, trace = family("jamba")
+    with pytest.raises(
+        UsageError, match=r"rollout follows .* every layer: layer 0 of jamba has no attention: it is in 1, 3"
+    ):
+        measured(WeightChoice(measure="rollout"), Chosen(TextSource(model, TEXT), None, None))
+    with pytest.raises(UsageError, match="layer 0 of jamba is not there whole: its attention is in layers 1, 3"):
+        rollout(trace)
