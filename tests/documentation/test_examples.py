@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from attnctl import __version__
 from tests.documentation.__main__ import abridged, with_heads
 from tests.documentation.examples import ALL, PAGES, ROOT, Section, agrees, fill_room, missing, run_command, run_doctest
 
@@ -67,6 +68,12 @@ def test_every_sample_and_picture_is_used() -> None:
         assert sample.name in told or sample.stem in tests or sample.name == "README.md", sample.name
     for picture in (ROOT / "attnctl/docs/pictures").iterdir():
         assert f"pictures/{picture.name}" in told, picture.name
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    assert f"version = {{{__version__}}}" in (ROOT / "README.md").read_text(encoding="utf-8")
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## ([\d.]+)", changes, re.MULTILINE)[0] == __version__
 
 
 def test_an_output_that_changed_is_abridged_as_before() -> None:

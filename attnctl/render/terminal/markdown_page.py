@@ -22,9 +22,7 @@ class PlainHeading(Heading):
     """A heading on the left, without a box."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The heading and, before all but the first, an empty line."""
-        if self.tag != "h1":
-            yield Text("")
+        """The heading as one line of text."""
         yield Text(self.text.plain, Style.combine([console.get_style(f"markdown.{self.tag}", default="bold")]))
 
 
