@@ -17,6 +17,7 @@ from attnctl.tokens import Token, checked
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick
+    from attnctl.layer.run_memory import RunMemory
     from attnctl.readings.overview import LongRow, Overview
 
 Value = TypeVar("Value", covariant=True)
@@ -132,6 +133,7 @@ class TextSource:
 
     rows: tuple[int, ...] | None = None
     measure: str | None = None
+    memory: RunMemory | None = None  # of all texts, where a session asks more than one question
 
     def __init__(self, model: Model, text: str, tokens: Sequence[Token] | None = None) -> None:
         self.model, self.text, self.info, self.name = model, text, model.info, model.info.name
@@ -160,6 +162,8 @@ class TextSource:
         """The reading's value over some layers and heads (None: all); the model runs once."""
         forward = Pass(self, reading, layers, heads, tick)
         with np.errstate(all="ignore"):  # what overflows is refused by name, not warned of
+            if self.memory is not None:
+                return forward.value(self.memory.run(self.model, self.tokens, forward.visit, self.text))
             return forward.value(self.model.run(self.tokens, forward.visit, self.text))
 
 

@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from attnctl import __version__
-from attnctl.cli import help_text, suggestions
+from attnctl.cli import help_text, session, suggestions
 from attnctl.cli.command import Command
 from attnctl.cli.output import complain, lines
 from attnctl.cli.ranges import ranged
@@ -27,7 +28,7 @@ FOLDERS = {
     "effects": ("ablate", "sources", "needle"),
     "models": ("batch", "model", "train", "evaluate"),
     "learn": ("softmax", "quiz"),
-    "settings": ("config", "docs", "schema", "help"),
+    "settings": ("shell", "config", "docs", "schema", "help"),
 }
 MODULES = {name: f"attnctl.cli.commands.{folder}.{name}" for folder, names in FOLDERS.items() for name in names}
 
@@ -81,6 +82,8 @@ class Commands(TyperGroup):
             complain("interrupted")
             raise typer.Exit(INTERRUPTED) from error
         except BrokenPipeError as error:  # the reader has seen enough (`| head`); there is nothing left to say
+            if session.current is not None:
+                raise
             _write_no_more()
             raise typer.Exit(DONE) from error
         except ModuleNotFoundError as error:
@@ -111,7 +114,9 @@ def _of_system(error: OSError) -> str:
 
 
 def _write_no_more() -> None:
-    """Send what is still buffered nowhere, so that Python's own farewell cannot fail on it."""
+    """Send what is still buffered nowhere, so that Python's own farewell cannot fail on it; a shell writes on."""
+    if session.current is not None:
+        return
     with contextlib.suppress(io.UnsupportedOperation):  # no file of the system: nothing is flushed at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -156,10 +161,17 @@ def _ready_streams() -> None:
 def main() -> None:
     """Run attnctl and exit with its code: 0 done, 1 failed, 2 wrong usage, 3 in part, 130 interrupted."""
     _ready_streams()
+    sys.exit(run_command())
+
+
+def run_command(arguments: Sequence[str] | None = None) -> int:
+    """Run one command, by these arguments or those of the process, every error told in one line: its exit code."""
     try:
-        code = app(standalone_mode=False)
+        code = app(None if arguments is None else list(arguments), standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
+        if session.current is not None:
+            raise
         _write_no_more()
         code = DONE
     except OSError as error:  # the help could not be written
@@ -171,7 +183,7 @@ def main() -> None:
             raise
         complain(_usage(error))
         code = USAGE
-    sys.exit(code if isinstance(code, int) else DONE)
+    return code if isinstance(code, int) else DONE
 
 
 def _usage(error: Any) -> str:

@@ -8,13 +8,20 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperOption
 
-from attnctl.cli import defaults, help_text, invocation, suggestions
+from attnctl.cli import defaults, help_text, invocation, session, suggestions
 from attnctl.errors import UsageError
 
 NARROW = 60  # columns, below which an option's help stands under its name
 
 # the parameters that are a text, whose words need no quotes
 TEXTS = ("text", "source")
+
+
+def _completed(context: Any, parameter: Any, incomplete: str) -> Any:
+    """The values that a parameter may take, for the completion of a user's own shell."""
+    from attnctl.cli.inputs.completion import complete_parameter
+
+    return complete_parameter(context, parameter, incomplete)
 
 
 class Command(TyperCommand):
@@ -36,9 +43,14 @@ class Command(TyperCommand):
         for option in self.params:
             if isinstance(option, TyperOption) and not option.is_flag:
                 option.metavar = help_text.metavar(option.name or "", option.type.name)
+        for parameter in self.params:
+            parameter._custom_shell_complete = _completed
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments; words after a text belong to it. Raises UsageError for what else is left over."""
+        if ctx.resilient_parsing:  # for completion, of a line that is not finished
+            ctx.allow_extra_args = True
+            return super().parse_args(ctx, args)
         defaults.apply(self, ctx)
         joins = self._text() is not None
         ctx.allow_extra_args = ctx.allow_extra_args or joins
@@ -54,6 +66,8 @@ class Command(TyperCommand):
             self._join(ctx, rest)
         invocation.begin(self, ctx)
         defaults.yield_to_typed(self, ctx)
+        if session.current is not None:
+            session.current.fill_in(self.name or "", ctx.params)
         return ctx.args  # type: ignore[no-any-return]
 
     def _text(self) -> str | None:

@@ -55,6 +55,9 @@ COMMANDS: dict[str, dict[str, str]] = {
         "needle": "whether a planted fact is found, and by which heads",
         "view": "one HTML page to explore attention in a browser",
     },
+    "Many questions": {
+        "shell": "many questions about one text, its model loaded once",
+    },
     "Many texts": {
         "batch": "every text of a file: a trace a line, a folder of pictures",
     },
@@ -108,6 +111,7 @@ EXAMPLES = {
     "needle": "attnctl needle --model smollm2 --lengths 512,1024",
     "help": "attnctl help explain",
     "docs": "attnctl docs lesson",
+    "shell": "attnctl shell --model smollm2 --file prompt.txt",
 }
 
 

@@ -180,10 +180,12 @@ def look_of(
 
 def model_of(options: dict[str, Any]) -> Any:
     """Open the model that MODEL_OPTIONS ask for. Raises UsageError for options that exclude each other."""
+    from attnctl.cli import session
     from attnctl.models import open_model
     from attnctl.models.arguments import arguments
 
-    return open_model(**arguments(options))
+    given = arguments(options)
+    return open_model(**given) if session.current is None else session.current.open_model(given, open_model)
 
 
 def text_of(text: str | None, file: str | None) -> str:

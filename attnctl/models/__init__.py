@@ -75,6 +75,15 @@ def open_model(name: str = DEFAULT, **options: Any) -> Model:
     return switched_off(model, off)
 
 
+def names_model(name: str) -> bool:
+    """Whether an argument is the name of a model, or a file or folder of one, rather than a text or a trace."""
+    try:
+        is_folder = Path(name).is_dir()
+    except (OSError, ValueError):  # too long for a name, or with a null in it
+        is_folder = False
+    return name in REGISTRY or name in KNOWN or is_folder or name.lower().endswith((".safetensors", ".gguf"))
+
+
 def _predicting(model: Any, predict: str) -> Any:
     """The model, asked for words at a certain token. Raises UsageError where it predicts none."""
     if not hasattr(model, "predict") or getattr(model, "unembedding", model) is None:

@@ -54,6 +54,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "config": [],
     "help": [],
     "docs": ["lesson"],
+    "shell": ["Alice will eat"],
     "sources": ["Alice will eat"],
     "needle": [],
 }

@@ -49,6 +49,7 @@ ARGUMENTS = {
     "model": ("gpt2",),
     "softmax": ("1", "2"),
     "quiz": ("Alice will eat",),
+    "shell": ("Alice will eat",),
     "schema": (),
     "sources": ("Alice will eat",),
     "needle": (),

@@ -102,6 +102,17 @@ def is_file(source: str) -> bool:
     return Path(source).suffix.lower() in {*TRACES, *MATRICES} and not any(char.isspace() for char in source.strip())
 
 
+def refuse_models(command: str, a: str, b: str) -> None:
+    """Raise UsageError where models stand for texts: the text that they read is lacking."""
+    from attnctl.models import names_model
+
+    models = [name for name in (a, b) if names_model(name)]
+    if len(models) == 2:
+        raise UsageError(f'{a} and {b} are models: give the text that both read: attnctl {command} {a} {b} "…"')
+    if models:
+        raise UsageError(f'{models[0]} is a model: name the other one and a text: attnctl {command} A B "…"')
+
+
 def _read(source: str | None) -> tuple[str, bytes] | None:
     """Name and bytes of a file or of standard input; None where the argument is a text itself."""
     from attnctl.files import read_bytes

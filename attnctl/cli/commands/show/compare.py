@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.inputs.sources import is_file, open_source
+from attnctl.cli.inputs.sources import is_file, open_source, refuse_models
 from attnctl.cli.inputs.weights import Chosen, WeightChoice, chosen_trace, weight_choice
 from attnctl.cli.output import put, put_json, show
 from attnctl.errors import UsageError
@@ -106,6 +106,7 @@ def _pair(
     if text is None and file is None:
         if a == b == "-":
             raise UsageError('only one of the two can be "-"')
+        refuse_models("compare", a, b)
         sources = [_side(a, options), _side(b, options)]
     else:
         if options.get("model") is not None:

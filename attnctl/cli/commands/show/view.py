@@ -12,7 +12,7 @@ import typer
 
 from attnctl.cli import options as o
 from attnctl.cli.commands.show import long_view
-from attnctl.cli.inputs.sources import SourceName, TokenNames, is_file, open_source
+from attnctl.cli.inputs.sources import SourceName, TokenNames, is_file, open_source, refuse_models
 from attnctl.cli.inputs.weights import WeightChoice, chosen_of, chosen_trace
 from attnctl.cli.output import lines, put
 from attnctl.errors import AttnctlError, UsageError
@@ -88,6 +88,7 @@ def view(
     elif other is not None:
         if file is not None or source == other == "-":
             raise UsageError('give two sources as arguments; only one of them can be "-", and none --file')
+        refuse_models("view", source or "", other)
         traces = [of_two(part, tokens, choice, options) for part in (source, other) if part]
     else:
         opened_source = open_source(source, file, tokens, options)

@@ -17,8 +17,22 @@ from attnctl.readings.traces.trace import ModelInfo
 SHORT = 2e10  # parameters × tokens below which one thread is enough, and safe where the machine is busy
 
 
+# networks by folder, dtype and device, where a session keeps them for its next question; None: nothing is kept
+loaded_networks: dict[tuple[Path, str, str], Any] | None = None
+
+
 def load(folder: Path, settings: dict[str, Any], dtype: str, device: str, name: str) -> Any:
     """The network in a folder, ready to be read: of the class its configuration names, weights mapped from disk."""
+    if loaded_networks is None:
+        return _load(folder, settings, dtype, device, name)
+    place = (folder.resolve(), dtype, device)
+    if place not in loaded_networks:
+        loaded_networks.clear()  # one network fits where two may not
+        loaded_networks[place] = _load(folder, settings, dtype, device, name)
+    return loaded_networks[place]
+
+
+def _load(folder: Path, settings: dict[str, Any], dtype: str, device: str, name: str) -> Any:
     transformers = need("transformers")
     import torch
 

@@ -1,0 +1,172 @@
+"""`attnctl shell`: many questions about one text, its model loaded and run once."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from attnctl.cli import options as o
+from attnctl.cli import session, suggestions
+from attnctl.cli.output import complain, lines
+from attnctl.errors import DONE, INTERRUPTED, PARTIAL, AttnctlError, UsageError
+
+OWN = {
+    "text": "text NEW TEXT    ask about another text; text alone shows it",
+    "file": "file PATH        ask about the text of a file",
+    "use": "use MODEL        ask another model; use alone names it",
+    "exit": "exit             leave (so does Ctrl-D)",
+}
+LEAVING = ("exit", "quit")
+
+
+@o.with_model_options
+def shell(text: o.Text = None, *, file: o.File = None, **options: Any) -> None:
+    """Ask one question after the other about a text: the commands and options of attnctl, without attnctl and the text.
+
+    Model, text and what was computed of them are kept, so that a second question is answered at once. `text`, `file` and
+    `use` change text and model, Ctrl-C goes back to the prompt, Ctrl-D leaves. Lines from a pipe are run one by one.
+    """
+    if "-" in (text, file):
+        raise UsageError("standard input is where the commands come from: give the text in quotes or as --file FILE")
+    from attnctl.layer.run_memory import RunMemory
+    from attnctl.models.huggingface.files import network
+    from attnctl.sources import TextSource
+
+    read = o.text_of(text, file) if text is not None or file is not None else None
+    session.current = session.Session(read, _given(options))
+    TextSource.memory, network.loaded_networks = RunMemory(), {}
+    failed = False
+    try:
+        for line in _lines(session.current):
+            failed = run_line(line, session.current) not in (DONE, INTERRUPTED) or failed
+    except (EOFError, StopIteration):
+        pass
+    finally:
+        session.current = TextSource.memory = network.loaded_networks = None
+    raise typer.Exit(PARTIAL if failed and not sys.stdin.isatty() else DONE)
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value not in (None, False)}
+
+
+def run_line(line: str, here: session.Session) -> int:
+    """Run one line: the exit code of its command. Raises EOFError where it asks to leave."""
+    from attnctl.cli import COMMANDS, run_command
+
+    word, _, rest = line.strip().removeprefix("attnctl ").lstrip().partition(" ")
+    if not word or word.startswith("#"):
+        return DONE
+    if word in LEAVING:
+        raise EOFError
+    try:
+        if word in OWN:
+            _change(here, word, rest.strip())
+            return DONE
+        if word not in COMMANDS and not word.startswith("-"):
+            raise UsageError(f"{suggestions.command(word, COMMANDS)} (text … asks about another text)")
+        if word == "shell":
+            raise UsageError("this is the shell already: text, file and use change what it asks about")
+        return run_command(arguments_of(word, rest, here))
+    except AttnctlError as error:
+        complain(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise EOFError from None
+    except Exception:  # a bug of ours: the traceback says where, and the shell goes on
+        import traceback
+
+        traceback.print_exc()
+        return AttnctlError.exit_code
+    finally:
+        sys.stdout.flush()
+        if word == "help" and not rest:
+            lines("", "In the shell:", *(f"  {said}" for said in OWN.values()))
+
+
+def arguments_of(word: str, rest: str, here: session.Session) -> list[str]:
+    """The arguments of a command's line. Raises UsageError for a quotation that does not end."""
+    try:
+        arguments = shlex.split(rest)
+    except ValueError as error:
+        raise UsageError(f"{str(error).lower()}: put a text with an apostrophe in double quotes") from None
+    if word == "model" and not any(not argument.startswith("-") for argument in arguments) and here.model:
+        arguments = [here.model, *arguments]
+    return [word, *arguments]
+
+
+def _change(here: session.Session, word: str, rest: str) -> None:
+    """Change, or without `rest` show, the session's text or model."""
+    if word == "use":
+        if rest:
+            here.options = {"model": rest}
+        lines(here.model or "demo")
+        return
+    if word == "file" and rest:
+        here.text = o.text_of(None, rest)
+    elif word == "text" and rest:
+        here.text = rest[1:-1] if len(rest) > 1 and rest[0] == rest[-1] and rest[0] in "\"'" else rest
+    shown = "there is no text yet: text …, or file PATH" if here.text is None else here.text
+    lines(_shortened(shown, 200))
+
+
+def _shortened(text: str, most: int) -> str:
+    """A text on one line of at most `most` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+# --- where the lines come from -----------------------------------------------------------------------------------
+
+
+def _lines(here: session.Session) -> Iterator[str]:
+    """The lines of a pipe, or what is typed at a prompt: with history and completion where prompt_toolkit is installed."""
+    if not sys.stdin.isatty():
+        yield from iter(sys.stdin.readline, "")
+        return
+    ask = _prompt(here)
+    lines(f"{_about(here)}; help lists the commands, Ctrl-D leaves")
+    while True:
+        try:
+            yield ask()
+        except KeyboardInterrupt:
+            continue
+
+
+def _about(here: session.Session) -> str:
+    text = "no text yet (text … gives one)" if here.text is None else _shortened(here.text, 60)
+    return f"attnctl shell: {here.model or 'demo'}, {text}"
+
+
+def _prompt(here: session.Session) -> Any:
+    """What asks for a line and answers it; raises EOFError where there are no more."""
+    try:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.history import FileHistory
+        from prompt_toolkit.shortcuts import CompleteStyle
+    except ImportError:
+        return lambda: input(f"{here.model or 'demo'}> ")
+    from attnctl.cli import command_named
+    from attnctl.cli.inputs.completion import shell_completer
+
+    typed: Any = PromptSession(
+        history=FileHistory(str(history_path())),
+        completer=shell_completer(here, OWN, command_named),
+        complete_style=CompleteStyle.READLINE_LIKE,  # as in other shells: no menu, which takes lines of the screen
+    )
+    return lambda: typed.prompt(f"{here.model or 'demo'}> ")
+
+
+def history_path() -> Path:
+    """The file of the lines that were typed: shell_history in the user's state folder."""
+    from platformdirs import user_state_path
+
+    return user_state_path("attnctl", ensure_exists=True) / "shell_history"

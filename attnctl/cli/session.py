@@ -1,0 +1,63 @@
+"""What a shell keeps between its commands: a text, options, opened models, and what was computed of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attnctl.cli import invocation
+
+MOST_MODELS = 2  # opened at once: a comparison has two
+
+# commands that read a text, where none is given the shell's own: command → the parameter that takes it
+TEXT_PARAMETERS = {
+    "explain": "source", "heatmap": "source", "heads": "source", "view": "source", "ablate": "text", "sources": "text",
+    "quiz": "text",
+}  # fmt: skip
+PAIRS = {"compare": ("a", "b"), "view": ("source", "other")}  # of two models, which read the text in "text"
+OTHER_TEXTS = ("file", "chat")  # options that give a text in another way
+
+
+class Session:
+    """A text and options for every command, and the models that were opened, by their arguments."""
+
+    def __init__(self, text: str | None = None, options: Mapping[str, Any] | None = None) -> None:
+        self.text, self.options = text, dict(options or {})
+        self._models: dict[tuple[tuple[str, Any], ...], Any] = {}
+
+    @property
+    def model(self) -> str | None:
+        """The name of the session's model; None for the default."""
+        return self.options.get("model")
+
+    def open_model(self, arguments: Mapping[str, Any], opener: Callable[..., Any]) -> Any:
+        """The model that `opener` makes of these arguments, or the one that it made before."""
+        key = tuple(sorted((name, repr(value)) for name, value in arguments.items()))
+        if key not in self._models:
+            while len(self._models) >= MOST_MODELS:
+                del self._models[next(iter(self._models))]
+            self._models[key] = opener(**arguments)
+        self._models[key] = self._models.pop(key)  # the last to be forgotten
+        return self._models[key]
+
+    def fill_in(self, command: str, parameters: dict[str, Any]) -> None:
+        """Give a command the session's text and options where it was given none of its own."""
+        of_two = self._of_two(command, parameters)
+        place = "text" if of_two else TEXT_PARAMETERS.get(command)
+        if place is not None and not any(parameters.get(name) for name in (place, *OTHER_TEXTS)):
+            parameters[place] = self.text
+        if of_two or "model" in invocation.typed:  # options of the session's model are not those of another
+            return
+        for name, value in self.options.items():
+            if name in parameters and name not in invocation.typed:
+                parameters[name] = value
+
+    def _of_two(self, command: str, parameters: Mapping[str, Any]) -> bool:
+        """Whether two models are to read a text."""
+        from attnctl.models import names_model
+
+        names = [parameters.get(name) for name in PAIRS.get(command, ())]
+        return bool(names) and all(name is not None and names_model(name) for name in names)
+
+
+current: Session | None = None  # of the shell that runs; None outside one

@@ -1,0 +1,128 @@
+"""`attnctl shell`: the same commands without attnctl and the text, their model run once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from attnctl.cli import session
+from attnctl.models.huggingface.files import network
+from attnctl.sources import TextSource
+from tests.conftest import Result
+
+TEXT = "Alice will eat pizza"
+Run = Callable[..., Result]
+
+QUESTIONS = (
+    ("explain", "--query", "eat", "--steps", "weights,summary"),
+    ("explain", "--json"),
+    ("heads", "--by", "previous", "--csv"),
+    ("heatmap", "--layer", "1", "--head", "2"),
+    ("explain", "--query", "pizza", "--layer", "0", "--steps", "prediction,weights"),
+)
+
+
+@pytest.mark.parametrize("model", ["demo-causal", "random"])
+def test_each_line_answers_as_the_command_does(run: Run, model: str) -> None:
+    questions = [(*asked, "--layers", "2", "--heads", "4") for asked in QUESTIONS] if model == "random" else QUESTIONS
+    alone = "".join(run(command, TEXT, "--model", model, *rest, "--quiet").out for command, *rest in questions)
+    lines = "".join(f"{' '.join(asked)} --quiet\n" for asked in questions)
+    together = run("shell", TEXT, "--model", model, stdin=lines.encode())
+    assert together.code == 0 and together.err == "" and together.out == alone
+    assert session.current is TextSource.memory is network.loaded_networks is None  # nothing is left behind
+
+
+def test_an_error_is_one_line_and_does_not_end_it(run: Run) -> None:
+    lines = "explain --steps nope\nfrobnicate\nexplain 'half\nexplain --query 99\nheatmap --head 9 --layer 0\nshell\n"
+    result = run("shell", TEXT, stdin=f"{lines}heatmap --head 0 --layer 0\n".encode())
+    assert result.code == 3 and result.err.count("\n") == 6 and "Traceback" not in result.err
+    assert all(line.startswith("attnctl: ") for line in result.err.splitlines())
+    assert result.out.startswith("layer\thead\tquery\tAlice")
+
+
+def test_text_and_model_can_be_changed(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "other.txt").write_text("Tom's dog runs")
+    lines = (
+        'text\ntext "Bob likes tea"\nheatmap --layer 0 --head 0\n'
+        f"file {tmp_path / 'other.txt'}\nuse random\nuse\nheatmap --quiet\n"
+        "# a remark\n\nattnctl heatmap Mary runs --quiet\ntext the cat's mat\nexit\nheatmap\n"
+    )
+    result = run("shell", stdin=lines.encode())
+    assert result.code == 0 and result.err == ""
+    said = result.out.splitlines()
+    assert said[0].startswith("there is no text yet") and said[1] == "Bob likes tea"
+    assert said[2].split("\t")[3:] == ["Bob", "likes", "tea"] and "Tom's dog runs" in said
+    assert [line.split("\t")[3:] for line in said if line.startswith("layer\t")][1:] == [
+        ["Tom's", "dog", "runs"], ["Mary", "runs"],
+    ]  # fmt: skip
+    assert said[-1] == "the cat's mat"
+
+
+def test_a_typed_model_is_asked_without_the_options_of_the_sessions_own(run: Run) -> None:
+    lines = (
+        "heatmap --model demo --layer 0 --head 0 --quiet\nheatmap --quiet\ncompare demo random --json --quiet\nmodel"
+    )
+    result = run("shell", TEXT, "--model", "random", "--heads", "2", "--seed", "3", stdin=lines.encode())
+    assert result.code == 3 and result.err.count("\n") == 1  # random has no card
+    assert result.out.count("layer\thead") == 2 and '"attnctl' in result.out
+
+
+def test_files_that_cannot_be_written_do_not_silence_it(run: Run, tmp_path: Path) -> None:
+    lines = f"explain -o {tmp_path}/none/x.json\nheatmap --layer 0 --head 0\n"
+    result = run("shell", TEXT, stdin=lines.encode())
+    assert result.code == 3 and result.err.count("\n") == 1 and "Alice" in result.out
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Callable[..., pexpect.spawn]:
+    def spawn(*blocked: str) -> pexpect.spawn:
+        more = {"COLUMNS": "100", "TERM": "xterm", "XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+        start = "".join(f"sys.modules[{name!r}] = None; " for name in blocked)
+        code = f"import sys; {start}from attnctl.__main__ import main; main()"
+        arguments = ["-c", code, "shell", TEXT]
+        return pexpect.spawn(
+            sys.executable, arguments, env={**os.environ, **more}, encoding="utf-8", timeout=60, dimensions=(30, 100)
+        )
+
+    return spawn
+
+
+def test_at_a_terminal_ctrl_c_goes_back_and_ctrl_d_leaves(
+    terminal: Callable[..., pexpect.spawn], tmp_path: Path
+) -> None:
+    pytest.importorskip("prompt_toolkit")
+    child = terminal()
+    child.expect("demo>")
+    child.send("half a line")
+    child.sendcontrol("c")
+    child.expect("demo>")
+    child.send("expl\t")
+    child.expect("ain")
+    child.send(" --query piz\t")
+    child.expect("za")
+    child.send(" --steps summary\r")
+    child.expect("pays .* of its attention")
+    child.expect("demo>")
+    child.sendcontrol("d")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+    assert "explain --query pizza --steps summary" in (tmp_path / "attnctl" / "shell_history").read_text()
+
+
+def test_without_prompt_toolkit_it_asks_plainly(terminal: Callable[..., pexpect.spawn]) -> None:
+    child = terminal("prompt_toolkit")
+    child.expect("demo> ")
+    child.sendcontrol("c")
+    child.expect("demo> ")
+    child.sendline("heatmap --layer 0 --head 0 --no-values")
+    child.expect("demo> ")
+    child.sendcontrol("d")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0

@@ -1,0 +1,54 @@
+"""Completion: what an option takes, in a user's own shell and at the prompt of attnctl shell."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import matplotlib
+import pytest
+
+from attnctl.cli import command_named
+from attnctl.cli.inputs.completion import MAPS, completions, shell_completions, values_of
+from attnctl.cli.session import Session
+from attnctl.models import open_model
+
+
+def test_values_are_what_the_commands_take() -> None:
+    assert {"demo", "random", "smollm2"} <= set(values_of("model"))
+    assert set(MAPS) <= set(matplotlib.colormaps)
+    assert values_of("nothing") == [] and completions("steps", "queries,ke") == ["queries,keys"]
+    assert completions("query", "P", "Alice will eat pizza") == ["pizza"]
+    for name in ("demo", "random", "dot"):
+        assert open_model(name)
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("expl", {"explain"}),
+        ("explain --que", {"--query"}),
+        ("explain --query e", {"eat"}),
+        ('explain "Bob likes tea" --query l', {"likes"}),
+        ("heatmap --cmap mag", {"magma"}),
+        ("heads --by indu", {"induction"}),
+        ("use smol", {"smollm2"}),
+        ("model gpt2-m", {"gpt2-medium"}),
+        ("compare demo ran", {"random"}),
+        ("nothing here", set()),
+    ],
+)
+def test_at_the_prompt(line: str, wanted: set[str]) -> None:
+    assert set(shell_completions(line, Session("Alice will eat pizza"), ("text", "use"), command_named)) == wanted
+
+
+def test_in_a_users_own_shell() -> None:
+    asked = {
+        "_ATTNCTL_COMPLETE": "complete_bash",
+        "COMP_WORDS": "attnctl explain 'Alice will eat' --query e",
+        "COMP_CWORD": "4",
+    }
+    code = "import sys; sys.argv = ['attnctl']; from attnctl.cli import main; main()"
+    told = subprocess.run([sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True)
+    assert told.stdout.split() == ["eat"] and told.stderr == ""
