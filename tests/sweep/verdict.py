@@ -88,20 +88,20 @@ class UnfitError(Exception):
 
 @contextmanager
 def calm(seconds: int) -> Iterator[None]:
-    """Without gradients and warnings, and not for ever."""
+    """Without gradients and warnings, and not for ever: `seconds` of work, however busy the machine is."""
 
     def over(*_: Any) -> None:
         raise TimeoutError(f"more than {seconds} seconds")
 
-    before = signal.signal(signal.SIGALRM, over)
-    signal.alarm(seconds)
+    before = signal.signal(signal.SIGPROF, over)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def supports_fused(family: Family) -> bool:

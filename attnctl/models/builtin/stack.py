@@ -185,6 +185,8 @@ def info_of(name: str, kind: str, layers: Sequence[dict[str, Floats]], settings:
             "d_k": first["W_K"].shape[2],
             "d_v": first["W_V"].shape[2],
         }
+    if settings.dropout and sizes.get("seed") is None:
+        sizes["seed"] = settings.seed or 0  # by which weights are dropped
     return ModelInfo(
         name=name,
         kind=kind,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.check import Finding
 
 INDENT = 5
-PARKED = 0.5  # mean weight on the first token from which on it is called a place to park
+PARKED = 0.5  # weight on itself, or mean weight on the first token, above which that is called a place to park
 
 
 class Explanation:
@@ -289,7 +289,7 @@ class Explanation:
     def _conclusion(self, focus: Focus, layer: LayerTrace) -> str:
         """What a reader may conclude of the strongest link, in a sentence; empty where it speaks for itself."""
         model, finds = self.trace.model, roles(self.trace.model).get((focus.layer, focus.head), ())
-        if self.trace.key_tokens is None and focus.key == focus.query:
+        if self.trace.key_tokens is None and focus.key == focus.query and focus.weight > PARKED:
             return "What it keeps for itself is parked there: nothing better to look at was found."
         if focus.key == 0 and focus.query > 3 and self._mean_first(layer, focus.head) > PARKED:
             return "Most words look at the first token here: attention is parked there, and says little about it."

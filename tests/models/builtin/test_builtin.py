@@ -77,6 +77,14 @@ def test_wrong_options_are_refused(how: dict[str, Any], says: str) -> None:
         attend(TEXT, **how)
 
 
+@pytest.mark.parametrize("model", ["demo", "dot", "random"])
+def test_the_seed_by_which_weights_are_dropped_is_told(model: str) -> None:
+    """Of a model without a seed of its own, too: whoever has the JSON can do the same again."""
+    told = json.loads(attend(TEXT, model, dropout=0.3, seed=7).to_json())["model"]
+    assert (told["dropout"], told["seed"]) == (0.3, 7)
+    assert json.loads(attend(TEXT, model, dropout=0.3).to_json())["model"]["seed"] == 0
+
+
 def test_dropout_is_seeded_and_scales_what_it_keeps() -> None:
     trace = attend(TEXT * 5, dropout=0.4, seed=3)
     layer = trace.layers[0]

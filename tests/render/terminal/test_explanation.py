@@ -18,9 +18,12 @@ from rich.console import Console
 import attnctl
 from attnctl.errors import UsageError
 from attnctl.readings.questions.focus import focus
+from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
+from attnctl.render.terminal.console import as_text
 from attnctl.render.terminal.explanation import Explanation
 from attnctl.render.terminal.number_grid import Grid, bar, kept, label, number
 from attnctl.steps import NAMES, check_names, narrowed, walk
+from attnctl.tokens import Token
 from tests.conftest import attend
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
@@ -165,3 +168,22 @@ def test_a_long_name_hides_no_column() -> None:
     grid = Grid(np.full((7, 7), 0.14), names, names, heat=True, sums=True)
     shown = [line.plain for line in grid.lines(75)]
     assert len(shown) == 8 and "…  " not in shown[0].replace("<|im_st…  ", "") and max(map(cell_len, shown)) <= 75
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ([0.9, 0.1, 0, 0, 0, 0], "Most words look at the first token here: attention is parked there"),
+        ([0.4, 0.3, 0.3, 0, 0, 0], None),  # the strongest link of one row, but not where most words look
+        ([0, 0, 0.2, 0, 0, 0.8], "What it keeps for itself is parked there"),
+        ([0, 0, 0.3, 0.3, 0, 0.4], None),
+    ],
+)
+def test_attention_is_called_parked_where_that_was_measured(row: list[float], says: str | None) -> None:
+    weights = np.tile(np.array(row, np.float32), (1, 6, 1))  # (1, 6, 6)
+    layer = LayerTrace(0, (0,), (0,), weights=weights)
+    trace = Trace("a b c d e f", tuple(map(Token, "abcdef")), ModelInfo("x", "matrix", n_heads=1), (layer,))
+    found = focus(trace, query=5)
+    assert found is not None
+    said = as_text(Explanation(trace, found, only=["summary"]), 120)
+    assert (says in said) if says else ("parked" not in said)
