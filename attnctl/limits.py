@@ -29,6 +29,9 @@ ENDLESS_BYTES = 1 << 30  # of a line that does not end: what has none by then ne
 GGUF_ENTRIES = 10_000_000  # metadata entries, array items and tensors in all: the largest vocabularies have 260,000
 ARRAY_AXES = 8  # of a stored array: weights have four at most
 TOKENIZER_STEPS = 200  # of a normalizer: those in use have ten at most
+TOKENIZER_SECONDS = (
+    20  # for one text by a pattern that may take for ever; those in use take a second for a million tokens
+)
 TOKENIZER_GROWTH = 1000  # characters that normalizing may make of one: those in use make three
 RANDOM_NUMBERS = 10**9  # in all W_Q of a random model: nobody reads more
 TENSORS = 1_000_000  # in one weights file: the largest checkpoints have 50,000

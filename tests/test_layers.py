@@ -12,6 +12,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 SHARED = {
     "errors",
     "files",
+    "guarded_tokenizer",
     "interventions",
     "light_import",
     "limits",

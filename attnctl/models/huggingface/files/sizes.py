@@ -58,6 +58,7 @@ class Sizes:
     source: str = ""
     windowed_layers: int = 0  # of the cached ones, those that keep a window of keys and values alone
     gated: bool = False  # queries come with a gate of the same size, which closes the context
+    counted: bool = False  # this family's parameters were held against those of built networks, and are equal
 
     def per_head(self) -> dict[str, int]:
         """Parameters of one head: W_Q, W_K, W_V (d_model × d), W_O (d_v × d_model)."""
@@ -179,7 +180,7 @@ def _of_configuration(settings: dict[str, Any], name: str, source: str) -> Sizes
     window = _unless_0(settings, "sliding_window") if settings.get("use_sliding_window", True) else None
     counts = layer_counts(settings, layers)
     layers = counts[FULL] + counts[WINDOWED]
-    if not layers:
+    if not layers or kind in NO_ATTENTION:
         raise AttnctlError(f"{name} has no layers of softmax attention, by its configuration")
     cached = 0 if kind in ENCODERS and not settings.get("is_decoder") else layers
     if settings.get("is_encoder_decoder"):
@@ -202,7 +203,17 @@ def _of_configuration(settings: dict[str, Any], name: str, source: str) -> Sizes
         source,
         counts[WINDOWED] if window is not None and cached else 0,
         bool(settings.get("attn_output_gate", kind in GATED)),
+        kind in counted_families(),
     )
+
+
+NO_ATTENTION = frozenset({"falcon_mamba", "fnet", "mamba", "mamba2", "rwkv", "xlstm"})
+
+
+@cache
+def counted_families() -> frozenset[str]:
+    """The families, by model_type, whose parameters were held against built networks: made by tests/sweep/counted.py."""
+    return frozenset(json.loads(files("attnctl.models.huggingface.files").joinpath("counted.json").read_text("utf-8")))
 
 
 WINDOWED, FULL, OTHER = "window", "full", "other"

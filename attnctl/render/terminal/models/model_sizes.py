@@ -79,6 +79,12 @@ def _parameters(sizes: Sizes, wide: int) -> list[str]:
     if sizes.latent is not None:
         note = "(W_Q, W_K and W_V are stored as products of narrower matrices; these are their sizes multiplied out)"
         told.extend(_beside("", note, wide))
+    elif not sizes.counted:
+        note = (
+            f"(four matrices a layer; {sizes.architecture} is not among the families of which this was held against the "
+            "built network, and may have more: gates, indexers, other sizes in some layers)"
+        )
+        told.extend(_beside("", note, wide))
     return told
 
 

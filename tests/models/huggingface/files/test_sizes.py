@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.models.huggingface.files.sizes import known, of_configuration, sizes
+from attnctl.models.huggingface.files.sizes import counted_families, known, of_configuration, sizes
 
 
 @pytest.mark.parametrize(
@@ -161,3 +161,41 @@ def test_layers_with_a_window_keep_a_window_and_linear_ones_nothing() -> None:
     found = of_configuration(qwen, "qwen", "")
     assert (found.layers, found.cached_layers) == (12, 12)
     assert found.per_head()["W_Q"] == 2 * 640 * 256
+
+
+SOME = [
+    "llama causal",
+    "gpt2 causal",
+    "bert masked",
+    "qwen3_next causal",
+    "jamba causal",
+    "gemma2 causal",
+    "mistral causal",
+]
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_families_said_to_be_counted_are_counted_right(name: str) -> None:
+    """A few of those that python -m tests.sweep.counted holds against the built network."""
+    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+    from tests.sweep.counted import agrees
+    from tests.sweep.families import Family
+
+    kind, head = name.split()
+    assert kind in counted_families() and agrees(Family(kind, head))
+
+
+def test_families_that_have_more_are_said_to(
+    run: Callable[..., Any], refused: Callable[..., str], tmp_path: Path
+) -> None:
+    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+    from tests.sweep.counted import agrees
+    from tests.sweep.families import Family
+
+    assert "afmoe" not in counted_families() and not agrees(Family("afmoe", "causal"))
+    for kind, more in (("afmoe", True), ("llama", False)):
+        (tmp_path / "config.json").write_text(json.dumps(SMALL | {"model_type": kind}))
+        told = " ".join(run("model", str(tmp_path)).out.split())
+        assert ("is not among the families of which this was held against the built network" in told) is more
+    (tmp_path / "config.json").write_text(json.dumps(SMALL | {"model_type": "mamba2"}))
+    assert "no layers of softmax attention" in refused("model", str(tmp_path))

@@ -1,0 +1,80 @@
+"""A tokenizer whose pattern may take for ever on some texts, held to a time limit."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from attnctl import limits
+
+
+class GuardedTokenizer:
+    """A `tokenizers.Tokenizer`; `encode` ends after limits.TOKENIZER_SECONDS. The rest is the tokenizer's own."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> Any:
+        """The Encoding of a text. Raises ValueError where it takes too long."""
+        made: list[Any] = []
+
+        def encode() -> None:
+            try:  # of a batch, since that leaves Python free to go on meanwhile
+                made.append(self._tokenizer.encode_batch([text], add_special_tokens=add_special_tokens)[0])
+            except BaseException as error:  # the library's panics are no Exception
+                made.append(error)
+
+        thread = threading.Thread(target=encode, daemon=True)  # given up, it ends with the process
+        thread.start()
+        thread.join(limits.TOKENIZER_SECONDS)
+        if not made:
+            raise ValueError(f"its pattern takes more than {limits.TOKENIZER_SECONDS} seconds")
+        if isinstance(made[0], BaseException):
+            raise made[0]
+        return made[0]
+
+
+def may_explode(pattern: str) -> bool:
+    """Whether a regular expression repeats a group that itself repeats something, and can take for ever: (a+)+."""
+    repeats = [False]  # of each open group: whether something in it is repeated without end
+    at, in_class, closed = 0, False, False
+    while at < len(pattern):
+        char = pattern[at]
+        endless = char in "*+" or (char == "{" and "," in pattern[at : pattern.find("}", at) + 1])
+        if char == "\\":
+            at, closed = at + 1, False
+        elif in_class:
+            in_class = char != "]"
+        elif char == "[":
+            in_class, closed = True, False
+        elif char == "(":
+            repeats.append(False)
+        elif char == ")" and len(repeats) > 1:
+            closed = repeats.pop()
+            repeats[-1] |= closed
+            at += 1
+            continue
+        elif endless:
+            if closed:
+                return True
+            repeats[-1] = True
+        closed = False
+        at += 1
+    return False
+
+
+def patterns_in(settings: Any) -> list[str]:
+    """Every regular expression in the settings of a tokenizer.json, wherever it stands."""
+    found, waiting = [], [settings]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            if isinstance(part.get("Regex"), str):
+                found.append(part["Regex"])
+            waiting += [value for name, value in part.items() if name not in ("vocab", "merges", "added_tokens")]
+        elif isinstance(part, list):
+            waiting += part
+    return found
