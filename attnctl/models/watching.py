@@ -32,7 +32,8 @@ def by_cross_attention(model: Any) -> Any:
         return model
     from attnctl.models.huggingface.files.network import info_of
 
-    return replace(model, kind="cross", info=info_of(model.network, model.info.name, "cross"))
+    told = {name: getattr(model.info, name) for name in ("source", "revision", "sha256", "quantised")}
+    return replace(model, kind="cross", info=replace(info_of(model.network, model.info.name, "cross"), **told))
 
 
 def references(model: Any, text: str, how: str, file: str | None) -> Mapping[int, Any] | None:

@@ -32,6 +32,7 @@ class Reading:
     # of a part of a text, or where weights are pooled: each row's and column's first token
     starts: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     measure: str | None = None  # what stands in place of the weights: value-norm, rollout, mean, max, mass
+    cited: str = ""  # what the numbers come from, for the metadata of a picture
     names: tuple[str, ...] = ()  # of the panels, where they are no heads
 
     def panel_name(self, head: int) -> str:
@@ -92,6 +93,7 @@ def read(
     rows = chosen[0].rows
     return Reading(
         name=trace.model.name,
+        cited=trace.model.cited,
         layers=tuple(layer.layer for layer in chosen),
         heads=tuple(dict.fromkeys(head for _, head in weights)),
         queries=trace.tokens if rows is None else tuple(trace.tokens[row] for row in rows),
@@ -125,6 +127,7 @@ def of_overview(overview: Overview, done: tuple[str, ...] = (), measure: str | N
         said.append("share of its attention that a query of the row gives to the column, on average")
     return Reading(
         name=overview.model.name,
+        cited=overview.model.cited,
         layers=tuple(dict.fromkeys(layer for layer, _ in grid.weights)),
         heads=tuple(dict.fromkeys(head for _, head in grid.weights)),
         queries=tuple(overview.tokens[part.start] if plain else Token(part.name) for part in grid.rows),

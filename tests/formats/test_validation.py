@@ -123,7 +123,7 @@ def test_by_every_door(refused: Refused, tmp_path: Path) -> None:
         refused("explain", "a b", name, "x" * 300, code=2)
     refused("explain", "a b", "--model", "random", "--layers", "1000000000", code=2)
     refused("explain", "a b", "--model", "random", "--d-model", "9" * 30, code=2)
-    assert "no such step" in refused("explain", "a b", "--model", "random", "--steps", "rope", code=2)
+    assert "no rope step" in refused("explain", "a b", "--model", "random", "--steps", "rope", code=2)
 
 
 def test_old_encodings_and_closed_streams() -> None:

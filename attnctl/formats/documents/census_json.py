@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from attnctl import __version__
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json, read_bytes
 from attnctl.formats.documents.json_documents import DAMAGED, Document, check_schema, damage_of, write_json
@@ -24,6 +25,7 @@ def census_document(census: CensusTable) -> Document:
     """The census as a JSON object."""
     return {
         "schema": SCHEMA,
+        "attnctl": __version__,
         "model": census.model,
         "corpus": census.corpus,
         "causal": census.causal,

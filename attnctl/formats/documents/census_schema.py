@@ -7,6 +7,7 @@ from attnctl.formats.documents.schema_parts import (
     INDEX,
     SHARE,
     TEXT,
+    VERSION,
     Schema,
     list_schema,
     object_schema,
@@ -72,6 +73,7 @@ def census_schema() -> Schema:
     layer = {"layer": INDEX, "dependency_mass": SHARE, "uuas": share}
     properties: dict[str, Schema] = {
         "schema": {"const": "attnctl.census/1"},
+        "attnctl": VERSION,
         "model": TEXT,
         "corpus": TEXT,
         "causal": {"type": "boolean"},

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from attnctl import __version__
 from attnctl.errors import AttnctlError
 from attnctl.formats.validation import read_fields
 from attnctl.readings.traces.trace import ModelInfo
@@ -24,6 +25,7 @@ def document_opening(
     """The first keys of a document; `key_tokens` only where they are not the tokens."""
     document: Document = {
         "schema": schema,
+        "attnctl": __version__,
         "text": text,
         "tokens": [token_document(index, token) for index, token in enumerate(tokens)],
         "model": model_document(model),

@@ -11,6 +11,7 @@ from attnctl.formats.documents.schema_parts import (
     MASK,
     SHARE,
     TEXT,
+    VERSION,
     Schema,
     document_schema,
     list_schema,
@@ -205,6 +206,7 @@ def sources_schema() -> Schema:
     tau = {"type": "number", "minimum": -1, "maximum": 1}
     properties: dict[str, Schema] = {
         "schema": {"const": "attnctl.sources/1"},
+        "attnctl": VERSION,
         "id": {"type": ["string", "integer"], "description": "The item's own name, in a batch."},
         "prompt": {**TEXT, "description": "The prompt as the model read it."},
         "model": {"$ref": "#/$defs/model"},

@@ -35,6 +35,10 @@ MODEL_LIMITS: dict[str, Schema] = {
     "dropout": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
     "positions": {"enum": ["learned", "sinusoidal"]},
     "rope_pairs": {"enum": ["half", "interleaved"]},
+    "source": {**TEXT, "description": "What the name stands for: a repository, a file, the version that it came with."},
+    "revision": {**TEXT, "description": "The commit of a repository."},
+    "sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "Of the weights file."},
+    "quantised": {**TEXT, "description": "How most of the weights were stored."},
     "seed": {"type": ["integer", "null"]},
 }
 
@@ -72,6 +76,9 @@ def tuple_schema(*items: Schema) -> Schema:
     return {"type": "array", "prefixItems": list(items), "minItems": len(items), "maxItems": len(items)}
 
 
+VERSION: Schema = {**TEXT, "description": "The version of attnctl that wrote this."}
+
+
 MASK = list_schema(list_schema({"type": "boolean"}))
 
 
@@ -79,6 +86,7 @@ def opening_properties() -> dict[str, Schema]:
     """What every document of a text begins with."""
     about = "The tokens of the key axis, where it is another text's (cross attention)."
     return {
+        "attnctl": VERSION,
         "text": TEXT,
         "tokens": {"$ref": "#/$defs/tokens"},
         "key_tokens": {"$ref": "#/$defs/tokens", "description": about},

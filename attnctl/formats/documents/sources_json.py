@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnctl import __version__
 from attnctl.formats.documents.json_documents import Document, model_document, token_document, write_json
 from attnctl.readings.effects.answer_sources import AnswerSources
 
@@ -35,6 +36,7 @@ def sources_document(found: AnswerSources) -> Document:
             entry["source"] = first
     return {
         "schema": SCHEMA,
+        "attnctl": __version__,
         "prompt": found.prompt,
         "model": model_document(found.model),
         "answer": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from attnctl import __version__
 from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.files import open_regular, read_bytes
@@ -28,6 +30,7 @@ from attnctl.tokens import BLANKS, Token, Tokenize, open_tokenizer
 ENDS = (".", "?", "!", ":", "“", '"', "(", "[")  # a word after one of these may have a capital that is no name's
 LAYER_TENSORS = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O")
 MODEL_TENSORS = ("embedding", "positions", "unembedding")
+DIGESTED_BYTES = 64 << 20  # of a file whose digest is said: read whole for it, a twentieth of a second
 TABLES = ("embedding", "unembedding")  # one row, or column, a word: of thousands, a text needs a few
 
 
@@ -129,6 +132,13 @@ def _tensor_name(name: str) -> bool:
     return re.sub(r"^layers\.\d+\.", "", name) in LAYER_TENSORS or name in MODEL_TENSORS
 
 
+def _digest(path: Path) -> dict[str, str]:
+    """`sha256` of a weights file; nothing of one that is too large to be read for it each time."""
+    if path.stat().st_size > DIGESTED_BYTES:
+        return {}
+    return {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
 def open_weights(
     *,
     path: str,
@@ -171,6 +181,7 @@ def open_weights(
         _check_residual(file, layers)
     learned: dict[str, Any] = {"positions": "learned"} if "positions" in file.tensors else {}
     learned["finds"] = _finds(file)
+    learned |= {"source": f"bundled with attnctl {__version__}"} if kind == "demo" else _digest(Path(path))
     shown_name = name or _name_of(path)
     from_random = isinstance(embed, partial)
     return Stack(

@@ -21,6 +21,7 @@ from attnctl.layer.stored import StoredLayer
 from attnctl.models.builtin.stack import predicted
 from attnctl.models.huggingface.files.hub import check_extra, find, need
 from attnctl.models.huggingface.files.network import info_of, load, running
+from attnctl.models.huggingface.files.origin import origin_of
 from attnctl.models.huggingface.run_notes import RunNotes
 from attnctl.models.huggingface.text.tokenizer import Pieces, open_pieces, read_json
 from attnctl.readings.traces.trace import ModelInfo, Prediction
@@ -398,7 +399,7 @@ def open_checkpoint(
     if dtype not in DTYPES:
         raise UsageError(f"--dtype {dtype}: it is {', '.join(DTYPES)}")
     check_extra()
-    folder = find(name)
+    folder = found = find(name)
     need("torch")
     if folder.suffix.lower() == ".gguf":
         from attnctl.models.huggingface.files.gguf import folder_of
@@ -413,7 +414,8 @@ def open_checkpoint(
     if network.main_input_name != "input_ids":
         raise AttnctlError(f"{short(name)} reads {network.main_input_name.replace('_', ' ')}, not text")
     pieces = replace(pieces, limit=_limit(network.config, settings, pieces.limit))
-    return Checkpoint(info_of(network, short(name), kind), network, pieces, kind, target, generate or 0)
+    info = replace(info_of(network, short(name), kind), **origin_of(found, name))
+    return Checkpoint(info, network, pieces, kind, target, generate or 0)
 
 
 def short(name: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attnctl import __version__
 from attnctl.errors import AttnctlError
 from attnctl.named_function import call_named
 from attnctl.readings.traces.trace_arrays import LAYER_TRACE_ARRAYS, TraceArray
@@ -53,9 +54,25 @@ class ModelInfo:
     finds: str | None = (
         None  # what its heads were measured to find: "1.2 pronoun -> antecedent; …", layer.head before each
     )
+    source: str | None = None  # what `name` stands for: a repository, a file, the version that a model came with
+    revision: str | None = None  # the commit of a repository
+    sha256: str | None = None  # of the weights file
+    quantised: str | None = None  # how most of the weights were stored: "Q4_1, dequantised"
     seed: int | None = None
     dtype: str = "float32"
     device: str = "cpu"
+
+    @property
+    def origin(self) -> str:
+        """Where the weights come from, as a line to cite; empty where nothing is known but the name."""
+        revision = f"revision {self.revision[:12]}" if self.revision else ""
+        digest = f"sha256 {self.sha256[:12]}" if self.sha256 else ""
+        return ", ".join(part for part in (self.source, self.quantised, revision, digest) if part)
+
+    @property
+    def cited(self) -> str:
+        """The program, the model and its weights, as the metadata of a picture say them."""
+        return f"attnctl {__version__}, {self.name}" + (f": {self.origin}" if self.origin else "")
 
 
 @dataclass(frozen=True, eq=False)

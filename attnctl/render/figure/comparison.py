@@ -35,5 +35,6 @@ def comparison_panels(pair: Comparison, layer: int, head: int, look: Look = PLAI
         columns=tuple(columns),
         scales=(weights, change),
         title=f"layer {layer}, head {head}" if look.title is None else look.title,
+        cited=f"A {pair.a.model.cited}; B {pair.b.model.cited}",
     )
     return drawing_of(grids, replace(look, log=False))

@@ -59,6 +59,7 @@ def _heads(found: Effects, look: Look) -> Drawing:
         said=(f"{_unit(found)} without each head, {how}",),
         axes=("layer", "head"),
         hidden="not measured",
+        cited=found.model.cited,
     )
     return drawing_of(grids, look)
 
@@ -74,7 +75,9 @@ def _bars(found: Effects, look: Look) -> Drawing:
     wide, high = 3.6, BAR * len(rows)
     width, height = max(left + wide + 0.75, 5.0), high + 1.35
     with plain_settings():
-        figure: Any = Figure(figsize=look.size or (width, height), dpi=look.dpi, facecolor="white")
+        figure: Any = Figure(
+            figsize=look.size or (width, height), dpi=look.dpi, facecolor="white", label=found.model.cited
+        )
         FigureCanvasAgg(figure)
         axes = figure.add_axes((left / width, 0.55 / height, wide / width, high / height))
         values = [value for _, value in rows]

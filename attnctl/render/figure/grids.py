@@ -55,6 +55,7 @@ class Grids:
     axes: tuple[str, str] = ("query", "key")  # what goes down, what goes across
     row_names: tuple[str, ...] = ()  # of the rows of panels, where these are named
     hidden: str = "masked"  # what a hatched cell is
+    cited: str = ""  # what the numbers come from, for the metadata
 
     @property
     def shape(self) -> tuple[int, int]:

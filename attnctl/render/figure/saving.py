@@ -12,6 +12,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from attnctl import __version__
 from attnctl.text import harmless
 
 VECTOR_DPI = 300  # vector files hold the cells as an image: fine enough that their edges stay sharp in print
@@ -19,18 +20,35 @@ VECTOR_DPI = 300  # vector files hold the cells as an image: fine enough that th
 
 def png(figure: Figure) -> bytes:
     """A PNG file."""
-    return _saved(figure, "png", figure.dpi, {"Software": "attnctl"})
+    return _saved(figure, "png", figure.dpi, dict(png_metadata(str(figure.get_label()))))
+
+
+def png_metadata(cited: str) -> dict[str, str]:
+    """The text of a PNG file's metadata: the program, and what the numbers come from. In Latin-1, as PNG has it."""
+    said = harmless(cited).encode("latin-1", "backslashreplace").decode("latin-1")
+    return {"Software": f"attnctl {__version__}"} | ({"Source": said} if said else {})
 
 
 def svg(figure: Figure) -> bytes:
     """An SVG file, its letters as outlines."""
-    return _saved(figure, "svg", max(figure.dpi, VECTOR_DPI), {"Date": None, "Creator": "attnctl"})
+    return _saved(
+        figure,
+        "svg",
+        max(figure.dpi, VECTOR_DPI),
+        {"Date": None, "Creator": f"attnctl {__version__}", "Source": _source_of(figure)},
+    )
 
 
 def pdf(figure: Figure) -> bytes:
     """A PDF file of one page, its fonts embedded."""
-    metadata = {"CreationDate": None, "Producer": "attnctl", "Creator": "attnctl"}
+    program = f"attnctl {__version__}"
+    metadata = {"CreationDate": None, "Producer": program, "Creator": program, "Subject": _source_of(figure)}
     return _saved(figure, "pdf", max(figure.dpi, VECTOR_DPI), metadata)
+
+
+def _source_of(figure: Figure) -> str | None:
+    """What the numbers of a figure come from, which its label says; None where it says nothing."""
+    return harmless(str(figure.get_label())) or None
 
 
 def _saved(figure: Figure, form: str, dpi: float, metadata: dict[str, str | None]) -> bytes:

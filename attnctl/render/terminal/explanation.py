@@ -101,7 +101,7 @@ class Explanation:
 
     def _model_line(self) -> str:
         m = self.trace.model
-        parts = [f"model {m.name}"]
+        parts = [f"model {m.name}{f' ({label(m.origin)})' if m.origin else ''}"]
         for count, what in ((m.n_layers, "layer"), (m.n_heads, "head")):
             if count:
                 parts.append(f"{count} {what}{'s' * (count != 1)}")

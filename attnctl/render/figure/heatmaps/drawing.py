@@ -55,7 +55,7 @@ class Sheet:
 
     def _begin(self) -> None:
         p = self.plan
-        self.figure = Figure(figsize=(p.width, p.height), dpi=self.dpi, facecolor=PAPER)
+        self.figure = Figure(figsize=(p.width, p.height), dpi=self.dpi, facecolor=PAPER, label=self.grids.cited)
         FigureCanvasAgg(self.figure)
         self._font = FontProperties(family=self.labels.family)
 

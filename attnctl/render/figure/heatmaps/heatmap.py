@@ -74,6 +74,7 @@ def grids_of_reading(reading: Reading, look: Look) -> Grids:
         scales=(scale,),
         title=reading.title if look.title is None else look.title,
         said=said,
+        cited=reading.cited,
         row_names=tuple(f"layer {layer}" for layer in reading.layers) if several else (),
     )
 

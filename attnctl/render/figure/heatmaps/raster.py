@@ -30,7 +30,7 @@ from attnctl.render.figure.heatmaps.drawing import HATCHED, INK, PAPER, Sheet, b
 from attnctl.render.figure.heatmaps.heatmap import draw_heatmap, grids_of_reading
 from attnctl.render.figure.heatmaps.numerals import HEIGHT, outline
 from attnctl.render.figure.look import Look
-from attnctl.render.figure.saving import plain_settings, png
+from attnctl.render.figure.saving import plain_settings, png, png_metadata
 
 Inks = npt.NDArray[np.uint16]  # a colour for each cell, or one for all: red, green, blue
 DIGIT, POINT = 0.637, 0.318  # widths at one point of size: of a digit, and what the point is narrower
@@ -53,7 +53,7 @@ def heatmap_png(reading: Reading, look: Look) -> tuple[bytes, tuple[str, ...]]:
     if sheet.too_fine:
         drawing = draw_heatmap(reading, look)
         return png(drawing.figure), drawing.notes
-    return encoded(sheet.canvas, sheet.dpi), sheet.labels.notes
+    return encoded(sheet.canvas, sheet.dpi, reading.cited), sheet.labels.notes
 
 
 class Raster(Sheet):
@@ -226,7 +226,7 @@ def _hatching(dpi: float) -> Bytes:
 # --- PNG ---------------------------------------------------------------------------------------------------------
 
 
-def encoded(canvas: Bytes, dpi: float) -> bytes:
+def encoded(canvas: Bytes, dpi: float, cited: str = "") -> bytes:
     """The bytes of a PNG file of canvas (height, width, 3), quickly: rows as differences, lightly deflated."""
     high, wide = canvas.shape[:2]
     flat = canvas.reshape(high, -1)  # (height, 3 · width)
@@ -239,7 +239,7 @@ def encoded(canvas: Bytes, dpi: float) -> bytes:
         (
             b"\x89PNG\r\n\x1a\n",
             _chunk(b"IHDR", struct.pack(">IIBBBBB", wide, high, 8, 2, 0, 0, 0)),
-            _chunk(b"tEXt", b"Software\0attnctl"),
+            *(_chunk(b"tEXt", f"{key}\0{said}".encode("latin-1")) for key, said in png_metadata(cited).items()),
             _chunk(b"pHYs", struct.pack(">IIB", per_metre, per_metre, 1)),
             _chunk(b"IDAT", zlib.compress(rows.data, 1)),
             _chunk(b"IEND", b""),

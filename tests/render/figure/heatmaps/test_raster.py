@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from attnctl import __version__
 from attnctl.models import open_model
 from attnctl.readings.heatmap import Reading, read
 from attnctl.readings.traces.trace import Trace
@@ -99,4 +100,4 @@ def test_png_files_hold_every_pixel_and_the_resolution(shape: tuple[int, int]) -
     picture = Image.open(io.BytesIO(encoded(canvas, 200)))
     assert (np.asarray(picture) == canvas).all()
     assert picture.mode == "RGB" and picture.info["dpi"] == pytest.approx((200, 200), abs=0.1)
-    assert picture.info["Software"] == "attnctl"
+    assert picture.info["Software"] == f"attnctl {__version__}"
