@@ -3,7 +3,7 @@
 import gc
 
 from attnctl import light_import
-from attnctl.cli import main as run
+from attnctl.cli import run_command_line as run
 
 CALM = 20_000  # objects between two looks for garbage: Python's 700 are a tenth of a start that makes none
 

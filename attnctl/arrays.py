@@ -17,7 +17,7 @@ Bytes = npt.NDArray[np.uint8]  # of pictures: red, green, blue and alpha, 0 to 2
 LONG = 2048  # tokens from which torch's threads repay its import
 
 
-def where(device: str, n: int) -> str | None:
+def device_for_length(device: str, n: int) -> str | None:
     """The torch device for a text of n tokens, or None for NumPy.
 
     `device` is auto, cpu, cuda, cuda:1 or mps. Raises AttnctlError where that device is not there.
@@ -48,7 +48,7 @@ def torch_device(device: str) -> str:
     return device
 
 
-def place(array: Any, target: Array | str | None) -> Array:
+def place_array(array: Any, target: Array | str | None) -> Array:
     """A NumPy array where `target` says: None for NumPy, a torch device's name, or beside another array."""
     if target is None or isinstance(target, np.ndarray):
         return array

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 Array = Any
 
 
-def namespace(x: Array) -> Any:
+def array_namespace(x: Array) -> Any:
     """The array library of `x`: the Python Array API namespace that its operations live in."""
     if hasattr(x, "__array_namespace__"):
         return x.__array_namespace__()
@@ -27,7 +27,7 @@ def namespace(x: Array) -> Any:
 
 def swap_last(x: Array) -> Array:
     """`x` (..., a, b) with its last two axes exchanged: (..., b, a)."""
-    return namespace(x).matrix_transpose(x)
+    return array_namespace(x).matrix_transpose(x)
 
 
 def device_of(x: Array) -> Any:
@@ -38,9 +38,9 @@ def device_of(x: Array) -> Any:
 # --- before the scores -------------------------------------------------------------------------------------------
 
 
-def project(x: Array, w: Array, b: Array | None = None) -> Array:
+def project_heads(x: Array, w: Array, b: Array | None = None) -> Array:
     """Queries, keys or values: x (..., n, d_model), w (heads, d_model, d), b (heads, d) → (..., heads, n, d)."""
-    xp = namespace(x)
+    xp = array_namespace(x)
     if x.ndim > 2:  # of a batch: one product for all texts and heads is far faster than one for each
         heads, d_model, d = w.shape
         beside = xp.reshape(xp.permute_dims(w, (1, 0, 2)), (d_model, heads * d))  # (d_model, heads · d)
@@ -50,9 +50,9 @@ def project(x: Array, w: Array, b: Array | None = None) -> Array:
     return y if b is None else y + xp.expand_dims(b, axis=-2)  # (..., heads, n, d)
 
 
-def sinusoidal(positions: Array, d_model: int) -> Array:
+def sinusoidal_positions(positions: Array, d_model: int) -> Array:
     """Sinusoidal positions (Vaswani et al. 2017): positions (n,) float → (n, d_model), sine and cosine in turn."""
-    xp = namespace(positions)
+    xp = array_namespace(positions)
     pair = xp.arange((d_model + 1) // 2, dtype=positions.dtype, device=device_of(positions))  # (d_model / 2,)
     angle = positions[:, None] * xp.exp(pair * (-2.0 * math.log(10000.0) / d_model))  # (n, d_model / 2)
     both = xp.stack([xp.sin(angle), xp.cos(angle)], axis=-1)  # (n, d_model / 2, 2)
@@ -61,18 +61,18 @@ def sinusoidal(positions: Array, d_model: int) -> Array:
 
 def rope_angles(positions: Array, d: int, theta: float = 10000.0) -> Array:
     """The angle, in radians, by which each pair of dimensions turns: positions (n,) float → (n, d / 2)."""
-    xp = namespace(positions)
+    xp = array_namespace(positions)
     pair = xp.arange(d // 2, dtype=positions.dtype, device=device_of(positions))  # (d / 2,)
     return positions[:, None] * xp.exp(pair * (-2.0 * math.log(theta) / d))  # (n, d / 2)
 
 
-def rope(x: Array, angles: Array, pairs: str = "half") -> Array:
+def rotate_positions(x: Array, angles: Array, pairs: str = "half") -> Array:
     """Rotary position embedding (Su et al. 2021): x (..., n, d), angles (n, r / 2) → (..., n, d).
 
     The first r ≤ d dimensions are rotated, the rest passed through. `pairs` names which two dimensions form a pair:
     "half" is (k, k + r/2), as Llama's checkpoints have it; "interleaved" is (2k, 2k + 1), as in the paper.
     """
-    xp = namespace(x)
+    xp = array_namespace(x)
     r = 2 * angles.shape[-1]
     turned, rest = x[..., :r], x[..., r:]  # (..., n, r), (..., n, d - r)
     cos, sin = xp.cos(angles), xp.sin(angles)  # (n, r / 2)
@@ -89,8 +89,8 @@ def rope(x: Array, angles: Array, pairs: str = "half") -> Array:
 
 
 def split_heads(x: Array, n_heads: int) -> Array:
-    """Cut each row into heads: x (..., n, heads · d) → (..., heads, n, d); the inverse of `concatenate`."""
-    xp = namespace(x)
+    """Cut each row into heads: x (..., n, heads · d) → (..., heads, n, d); the inverse of `concatenate_heads`."""
+    xp = array_namespace(x)
     *batch, n, width = x.shape
     axes = [*range(len(batch)), len(batch) + 1, len(batch), len(batch) + 2]
     return xp.permute_dims(xp.reshape(x, (*batch, n, n_heads, width // n_heads)), axes)  # (..., heads, n, d)
@@ -103,7 +103,7 @@ def share_heads(x: Array, n_heads: int) -> Array:
         return x
     if n_heads % kv_heads:
         raise ValueError(f"{n_heads} query heads cannot share {kv_heads} key/value heads evenly")
-    return namespace(x).repeat(x, n_heads // kv_heads, axis=-3)  # (..., n_heads, n, d)
+    return array_namespace(x).repeat(x, n_heads // kv_heads, axis=-3)  # (..., n_heads, n, d)
 
 
 # --- from scores to weights --------------------------------------------------------------------------------------
@@ -119,9 +119,9 @@ def default_scale(d_k: int) -> float:
     return 1.0 / math.sqrt(d_k)
 
 
-def scaled(raw: Array, scale: float, soft_cap: float | None = None, bias: Array | None = None) -> Array:
+def scale_scores(raw: Array, scale: float, soft_cap: float | None = None, bias: Array | None = None) -> Array:
     """Scores × scale, squeezed into ±soft_cap by tanh (Gemma 2), plus a bias (ALiBi, T5): (..., heads, n_q, n_k)."""
-    xp = namespace(raw)
+    xp = array_namespace(raw)
     y = raw * scale  # (..., heads, n_q, n_k)
     if soft_cap is not None:
         y = xp.tanh(y / soft_cap) * soft_cap  # (..., heads, n_q, n_k)
@@ -137,7 +137,7 @@ def visible_gaps(causal: bool, window: int | None) -> tuple[float, float]:
     return (0 if causal else -greatest), greatest
 
 
-def visible(
+def visibility_mask(
     queries: Array, keys: Array, *, causal: bool = False, window: int | None = None, mask: Array | None = None
 ) -> Array | None:
     """The mask: true where a query may look at a key → (..., n_q, n_k), or None where every query sees every key.
@@ -147,7 +147,7 @@ def visible(
     """
     if not causal and window is None:
         return mask
-    xp = namespace(queries)
+    xp = array_namespace(queries)
     gap = xp.expand_dims(queries, axis=-1) - xp.expand_dims(keys, axis=-2)  # (..., n_q, n_k)
     least, greatest = visible_gaps(causal, window)
     shown = gap >= least  # (..., n_q, n_k)
@@ -164,7 +164,7 @@ def softmax(
     `mask` broadcasts against the scores. `sinks` (heads,) is a score per head that takes weight and gives nothing back, so
     that a row may sum to less than 1 (gpt-oss). Computed in float32 at least. A row with nothing to look at gives zeros.
     """
-    xp = namespace(scaled_scores)
+    xp = array_namespace(scaled_scores)
     dtype = scaled_scores.dtype
     low = xp.finfo(dtype).bits < 32
     x = xp.astype(scaled_scores, xp.float32) if low else scaled_scores  # (..., heads, n_q, n_k)
@@ -195,7 +195,7 @@ def _own_softmax(x: Array, mask: Array | None, sinks: Array | None, temperature:
 
     x (..., heads, n_q, n_k), hidden scores at -inf already.
     """
-    xp = namespace(x)
+    xp = array_namespace(x)
     if sinks is not None:
         sink = xp.astype(sinks, x.dtype)[:, None, None] / temperature  # (heads, 1, 1)
         sink = xp.broadcast_to(sink, (*x.shape[:-1], 1))  # (..., heads, n_q, 1)
@@ -207,9 +207,9 @@ def _own_softmax(x: Array, mask: Array | None, sinks: Array | None, temperature:
     return xp.where(blind, zeros, xp.softmax(xp.where(blind, zeros, x), -1))  # (..., heads, n_q, n_k)
 
 
-def dropout(weights: Array, keep: Array, p: float) -> Array:
+def drop_weights(weights: Array, keep: Array, p: float) -> Array:
     """Weights with those dropped where `keep` is false, and the kept ones × 1/(1 - p); shapes as `weights`."""
-    xp = namespace(weights)
+    xp = array_namespace(weights)
     return xp.where(keep, weights / (1.0 - p), xp.zeros_like(weights))
 
 
@@ -221,15 +221,15 @@ def context(weights: Array, values: Array) -> Array:
     return weights @ values  # (..., heads, n_q, d_v)
 
 
-def concatenate(contexts: Array) -> Array:
+def concatenate_heads(contexts: Array) -> Array:
     """The heads' contexts side by side: (..., heads, n, d_v) → (..., n, heads · d_v)."""
-    xp = namespace(contexts)
+    xp = array_namespace(contexts)
     *batch, heads, n, d = contexts.shape
     axes = [*range(len(batch)), len(batch) + 1, len(batch), len(batch) + 2]
     return xp.reshape(xp.permute_dims(contexts, axes), (*batch, n, heads * d))  # (..., n, heads · d_v)
 
 
-def output(side_by_side: Array, w_o: Array | None, b_o: Array | None = None) -> Array:
+def project_output(side_by_side: Array, w_o: Array | None, b_o: Array | None = None) -> Array:
     """Concatenated contexts (..., n, heads · d_v) times w_o (heads · d_v, d_out), plus b_o (d_out,) → (..., n, d_out)."""
     y = side_by_side if w_o is None else side_by_side @ w_o  # (..., n, d_out)
     return y if b_o is None else y + b_o  # (..., n, d_out)
@@ -291,12 +291,12 @@ class Call:
     @property
     def query_positions(self) -> Array:
         """Each query's position among the keys → (n_q,), integer."""
-        return namespace(self.queries).arange(self.n_q, device=device_of(self.queries)) + self.first_position
+        return array_namespace(self.queries).arange(self.n_q, device=device_of(self.queries)) + self.first_position
 
     @property
     def key_positions(self) -> Array:
         """0 … n_k - 1 → (n_k,), integer."""
-        return namespace(self.keys).arange(self.n_k, device=device_of(self.keys))
+        return array_namespace(self.keys).arange(self.n_k, device=device_of(self.keys))
 
 
 def attend(queries: Array, keys: Array, values: Array, **how: Any) -> Attended:
@@ -307,7 +307,7 @@ def attend(queries: Array, keys: Array, values: Array, **how: Any) -> Attended:
     """
     call = Call(queries, keys, values, **how)
     check_shapes(call)
-    return run(call)
+    return run_call(call)
 
 
 def check_shapes(call: Call) -> None:
@@ -336,27 +336,27 @@ def check_shapes(call: Call) -> None:
         ("mask", call.mask, (*grid[:-3], *grid[-2:])),
         ("sinks", call.sinks, queries[-3:-2]),
     ):
-        if array is not None and not broadcasts(tuple(array.shape), whole):
+        if array is not None and not broadcasts_to(tuple(array.shape), whole):
             raise ValueError(f"{name} has shape {tuple(array.shape)}, which does not broadcast to {whole}")
 
 
-def broadcasts(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+def broadcasts_to(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
     """Whether an array of `shape` can be stretched to `whole`."""
     ends = zip(reversed(shape), reversed(whole), strict=False)
     return len(shape) <= len(whole) and all(own in (1, other) for own, other in ends)
 
 
-def run(call: Call) -> Attended:
+def run_call(call: Call) -> Attended:
     """The steps of one `Call`, in order."""
     n_heads = call.queries.shape[-3]
     keys, values = share_heads(call.keys, n_heads), share_heads(call.values, n_heads)  # (..., heads, n_k, d)
     raw = scores(call.queries, keys)  # (..., heads, n_q, n_k)
-    scaled_scores = scaled(raw, call.effective_scale, call.soft_cap, call.bias)  # (..., heads, n_q, n_k)
+    scaled_scores = scale_scores(raw, call.effective_scale, call.soft_cap, call.bias)  # (..., heads, n_q, n_k)
     mask = visible_keys(call)  # (..., n_q, n_k)
     # a mask of a batch lacks the heads' axis
-    across = mask if mask is None or mask.ndim <= 2 else namespace(mask).expand_dims(mask, axis=-3)
+    across = mask if mask is None or mask.ndim <= 2 else array_namespace(mask).expand_dims(mask, axis=-3)
     weights = softmax(scaled_scores, across, call.sinks, call.temperature)  # (..., heads, n_q, n_k)
-    dropped = None if call.keep is None else dropout(weights, call.keep, call.dropout)  # (..., heads, n_q, n_k)
+    dropped = None if call.keep is None else drop_weights(weights, call.keep, call.dropout)  # (..., heads, n_q, n_k)
     ctx = context(weights if dropped is None else dropped, values)  # (..., heads, n_q, d_v)
     return Attended(raw, scaled_scores, mask, weights, dropped, ctx)
 
@@ -365,17 +365,19 @@ def visible_keys(call: Call) -> Array | None:
     """The mask of a call, causality and window in it → (..., n_q, n_k), or None where every query sees every key."""
     if not call.causal and call.window is None:
         return call.mask
-    return visible(call.query_positions, call.key_positions, causal=call.causal, window=call.window, mask=call.mask)
+    return visibility_mask(
+        call.query_positions, call.key_positions, causal=call.causal, window=call.window, mask=call.mask
+    )
 
 
-def select(call: Call, heads: list[int] | None = None, rows: list[int] | None = None) -> Call:
+def select_call(call: Call, heads: list[int] | None = None, rows: list[int] | None = None) -> Call:
     """The same call for some query heads and some query rows only: what is not asked for is never computed.
 
     `heads` and `rows` index the call's own heads and queries. Causal masks keep their meaning for rows out of order.
     """
     if heads is None and rows is None:
         return call
-    xp = namespace(call.queries)
+    xp = array_namespace(call.queries)
     dev = device_of(call.queries)
     changes: dict[str, Any] = {f.name: getattr(call, f.name) for f in fields(call)}
     if heads is not None:
@@ -405,7 +407,7 @@ def select(call: Call, heads: list[int] | None = None, rows: list[int] | None = 
         if mask is not None and mask.shape[-2] == n_q:
             mask = xp.take(mask, at, axis=-2)  # (..., rows, n_k)
         positions, keys = call.query_positions[at], call.key_positions  # (rows,), (n_k,)
-        changes["mask"] = visible(
+        changes["mask"] = visibility_mask(
             positions, keys, causal=call.causal, window=call.window, mask=mask
         )  # (..., rows, n_k)
         changes["causal"], changes["window"], changes["offset"] = False, None, None

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from attnctl.text import shown
+from attnctl.text import visible_text
 
 DONE, FAILED, USAGE, PARTIAL, INTERRUPTED = 0, 1, 2, 3, 130
 LONGEST = 1000  # characters of a message
@@ -31,14 +31,14 @@ def in_one_line(error: BaseException, most: int = 200) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def complain(message: str) -> None:
+def print_complaint(message: str) -> None:
     """One line on stderr. Whatever a user's file or text put into it cannot steer the terminal."""
     message = message if len(message) <= LONGEST else f"{message[:LONGEST]}…"
-    print(f"attnctl: {shown(message)}", file=sys.stderr)
+    print(f"attnctl: {visible_text(message)}", file=sys.stderr)
 
 
 @contextmanager
-def telling(what: str) -> Iterator[None]:
+def telling_errors(what: str) -> Iterator[None]:
     """Raise whatever a tokenizer's library raises, its panics too, as one AttnctlError; its prints are dropped."""
     try:
         with _native_stderr_dropped():

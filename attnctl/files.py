@@ -45,7 +45,7 @@ def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], Any]) -> 
     with said_plainly("write", path):
         if path.exists() and not path.is_file():
             with path.open("wb") as straight:
-                _fill(straight, write)
+                _fill_file(straight, write)
             return
         path.parent.stat()  # a loop of links is said to be one
         with contextlib.suppress(FileNotFoundError):
@@ -54,7 +54,7 @@ def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], Any]) -> 
         temporary = target.with_name(f".{target.name[:100]}.{os.urandom(4).hex()}.part")
         try:
             with temporary.open("xb") as file:
-                _fill(file, write)
+                _fill_file(file, write)
             if target.exists():
                 temporary.chmod(target.stat().st_mode & 0o7777)
             temporary.replace(target)
@@ -63,7 +63,7 @@ def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], Any]) -> 
             raise
 
 
-def _fill(file: IO[bytes], write: bytes | Callable[[IO[bytes]], Any]) -> None:
+def _fill_file(file: IO[bytes], write: bytes | Callable[[IO[bytes]], Any]) -> None:
     if isinstance(write, bytes):
         file.write(write)
     else:
@@ -131,10 +131,10 @@ def _read_at_most(file: IO[bytes], most: int, where: str) -> bytes:
 def check_size(size: int, most: int, where: str) -> None:
     """Raise AttnctlError where an input is of more than `most` bytes."""
     if size > most:
-        raise AttnctlError(f"{where} is larger than the {limits.said(most)} that are read of such input")
+        raise AttnctlError(f"{where} is larger than the {limits.bytes_text(most)} that are read of such input")
 
 
-def decode(data: bytes, where: str) -> str:
+def decode_text(data: bytes, where: str) -> str:
     """UTF-8 text of `data`, a byte-order mark dropped. Raises AttnctlError naming the first bad byte."""
     try:
         return data.decode("utf-8-sig")

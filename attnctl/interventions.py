@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from attnctl.errors import UsageError
-from attnctl.text import shown
+from attnctl.text import visible_text
 
 HOW = ("zero", "mean", "resample")
 TOLD = {
@@ -53,12 +53,12 @@ class Intervention:
 
     def __post_init__(self) -> None:
         if self.how not in HOW:
-            raise UsageError(f"--how {shown(self.how)}: it is {', '.join(HOW)}")
+            raise UsageError(f"--how {visible_text(self.how)}: it is {', '.join(HOW)}")
         if self.how == "resample" and self.reference is None and self.heads:
             raise UsageError("resample takes each head's output from another text: name one as reference")
 
     @property
-    def is_empty(self) -> bool:
+    def changes_nothing(self) -> bool:
         """Whether nothing is changed."""
         return not self.heads and not self.cuts
 
@@ -92,7 +92,7 @@ def heads_off(spec: str) -> dict[int, tuple[int, ...]]:
     for part in spec.split(","):
         match = re.fullmatch(r"\s*(\d{1,6})\.(?:(\d{1,6})(?:-(\d{1,6}))?|(\*|all))\s*", part)
         if not match:
-            raise UsageError(f"--off {shown(spec)!r}: it reads LAYER.HEAD, several with commas: 23.3,0.5")
+            raise UsageError(f"--off {visible_text(spec)!r}: it reads LAYER.HEAD, several with commas: 23.3,0.5")
         layer, first, last = int(match[1]), match[2], match[3]
         if first is None:
             whole.add(layer)

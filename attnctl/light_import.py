@@ -74,11 +74,11 @@ def _compiler_aside() -> Iterator[None]:
     stand_ins = {COMPILER: ModuleType(COMPILER)}
     stand_ins[COMPILER].__path__ = []
     for name in MARKS:
-        setattr(stand_ins[COMPILER], name, _mark)
+        setattr(stand_ins[COMPILER], name, _unchanged)
     for part, names in LATE.items():
         module = stand_ins[f"{COMPILER}.{part}"] = ModuleType(f"{COMPILER}.{part}")
         for name in names:
-            setattr(module, name, _late(module.__name__, name))
+            setattr(module, name, _imported_later(module.__name__, name))
     sys.modules.update(stand_ins)
     torch._dynamo = stand_ins[COMPILER]
     try:
@@ -89,11 +89,11 @@ def _compiler_aside() -> Iterator[None]:
         del torch._dynamo  # torch imports the real one where it is asked for
 
 
-def _mark(function: Any = None, *_: Any, **__: Any) -> Any:
+def _unchanged(function: Any = None, *_: Any, **__: Any) -> Any:
     """A decorator, with or without arguments, that leaves its function as it is."""
-    return _mark if function is None else function
+    return _unchanged if function is None else function
 
 
-def _late(module: str, name: str) -> Callable[..., Any]:
+def _imported_later(module: str, name: str) -> Callable[..., Any]:
     """A class or function of a module that is imported when it is called."""
     return lambda *args, **kwargs: getattr(import_module(module), name)(*args, **kwargs)

@@ -41,7 +41,7 @@ def check_memory(need: float, what: str, advice: str) -> None:
     """Raise AttnctlError where `need` bytes are more than the free memory; `what` needs them, `advice` is what to do."""
     free = free_memory()
     if free is not None and need > free:
-        raise AttnctlError(f"{what} needs {said(need)} of memory, and {said(free)} are free: {advice}")
+        raise AttnctlError(f"{what} needs {bytes_text(need)} of memory, and {bytes_text(free)} are free: {advice}")
 
 
 def free_memory() -> float | None:
@@ -53,7 +53,7 @@ def free_memory() -> float | None:
         return None
 
 
-def said(count: float) -> str:
+def bytes_text(count: float) -> str:
     """A number of bytes for a sentence: "1.6 GB"."""
     for size, unit in ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
         if count >= size:
@@ -73,7 +73,7 @@ class Range(NamedTuple):
     reason: str
     above: bool = False
 
-    def holds(self, value: float) -> bool:
+    def holds_value(self, value: float) -> bool:
         """Whether a value is within; NaN and infinity never are."""
         try:
             finite = math.isfinite(value)
@@ -81,7 +81,7 @@ class Range(NamedTuple):
             return False
         return finite and self.least <= value <= self.most and not (self.above and value == self.least)
 
-    def words(self) -> str:
+    def range_text(self) -> str:
         """The range for an error message: "a number above 0, at most 1e+30"."""
         least, most = (f"{end:,}" if isinstance(end, int) else f"{end:g}" for end in (self.least, self.most))
         if self.above:
@@ -146,14 +146,14 @@ def range_of(option: str, command: str = "") -> Range:
     return RANGES.get(f"{command}.{option}") or RANGES[option]
 
 
-def check(option: str, value: Any, command: str = "") -> None:
+def check_range(option: str, value: Any, command: str = "") -> None:
     """Raise UsageError where a value of this option is not within its range."""
     allowed = range_of(option, command)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not allowed.holds(value):
-        raise UsageError(f"--{option.replace('_', '-')} {spoken(value)}: {allowed.words()}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not allowed.holds_value(value):
+        raise UsageError(f"--{option.replace('_', '-')} {value_text(value)}: {allowed.range_text()}")
 
 
-def spoken(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A value for a message, however long it is."""
     if isinstance(value, int) and abs(value) >= 10**20:
         return f"of {int(abs(value).bit_length() * math.log10(2)) + 1} digits"
@@ -161,14 +161,14 @@ def spoken(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:39]}…"
 
 
-def whole(text: str) -> int:
+def whole_number(text: str) -> int:
     """A whole number in ASCII digits, of at most 400. Raises ValueError for anything else: "٣", "1_000", "1e3"."""
     if not re.fullmatch(r"\s*[+-]?[0-9]{1,400}\s*", text):
         raise ValueError(text)
     return int(text)
 
 
-def number(text: str) -> float:
+def decimal_number(text: str) -> float:
     """A number in ASCII digits, as Python writes it. Raises ValueError for anything else."""
     if not text.isascii() or "_" in text or len(text) > 400:
         raise ValueError(text)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from attnctl.errors import UsageError
 
 
-def chosen(wanted: Sequence[int] | None, count: int, what: str, of: str) -> tuple[int, ...]:
+def chosen_indices(wanted: Sequence[int] | None, count: int, what: str, of: str) -> tuple[int, ...]:
     """Selected layers or heads as indices from 0, None meaning all. Raises UsageError naming what there is."""
     if wanted is None:
         return tuple(range(count))
@@ -19,7 +19,7 @@ def chosen(wanted: Sequence[int] | None, count: int, what: str, of: str) -> tupl
     return tuple(dict.fromkeys(index % count for index in wanted))
 
 
-def selected(spec: str, count: int, what: str, of: str) -> list[int]:
+def parse_selection(spec: str, count: int, what: str, of: str) -> list[int]:
     """Indices that `3`, `0-5`, `1,4,7` or `-1` select from `count`.
 
     Raises UsageError where it is no selection or one is not there.
@@ -36,10 +36,10 @@ def selected(spec: str, count: int, what: str, of: str) -> list[int]:
             wanted.append(int(part))
         else:
             raise UsageError(f"--{what} {spec[:40]!r}: it reads 3, 0-5, 1,4,7, -1 or all")
-    return list(chosen(wanted, count, what, of))
+    return list(chosen_indices(wanted, count, what, of))
 
 
-def stretch(spec: str | None, n: int, option: str) -> tuple[int, int]:
+def token_range(spec: str | None, n: int, option: str) -> tuple[int, int]:
     """Tokens [A, B) of n, as A:B, A: or :B name them; None means all. Raises UsageError where there are none such."""
     if spec is None:
         return 0, n

@@ -45,17 +45,17 @@ def shape_of(word: str, *, first: bool = False) -> str | None:
     return next((shape for shape, pattern in _PATTERNS if pattern.fullmatch(lower)), WORD)
 
 
-def spellings(word: str) -> tuple[str, ...]:
+def word_spellings(word: str) -> tuple[str, ...]:
     """The ways in which a vocabulary may write a word: as it stands, in small letters, with a capital, in capitals."""
     plain = word.replace("’", "'") if len(word) > 1 else word
     return (plain, plain.lower(), plain.capitalize(), plain.upper())
 
 
-def parted(word: str, known: Container[str]) -> tuple[str, str] | None:
+def part_clitic(word: str, known: Container[str]) -> tuple[str, str] | None:
     """`Alice's` as (`Alice`, `'s`), where the vocabulary knows the clitic and not the whole; else None."""
     plain = word.replace("’", "'")
     match = _CLITIC.fullmatch(plain)
-    if match is None or match[2].lower() not in known or any(spelling in known for spelling in spellings(word)):
+    if match is None or match[2].lower() not in known or any(spelling in known for spelling in word_spellings(word)):
         return None
     cut = len(match[1])
     return word[:cut], word[cut:]
@@ -86,7 +86,7 @@ def _with_lone_clitics(tokens: Iterable[Token], known: Container[str]) -> Iterat
 def in_parts(tokens: Iterable[Token], known: Container[str]) -> Iterator[Token]:
     """The tokens, `Alice's` and `Alice 's` as two where the vocabulary wants it so; character spans are kept."""
     for token in _with_lone_clitics(tokens, known):
-        parts = parted(token.text, known) if "'" in token.text or "’" in token.text else None
+        parts = part_clitic(token.text, known) if "'" in token.text or "’" in token.text else None
         if parts is None or token.start is None or token.end is None:
             yield token
             continue

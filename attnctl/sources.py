@@ -11,9 +11,9 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.readings.traces.record import TraceReading, stored_layer
 from attnctl.readings.traces.trace import ModelInfo, Trace
-from attnctl.selection import chosen
-from attnctl.text import spoken
-from attnctl.tokens import Token, checked
+from attnctl.selection import chosen_indices
+from attnctl.text import number_list
+from attnctl.tokens import Token, checked_text
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick
@@ -101,8 +101,8 @@ class Pass(Generic[Result]):
         info = source.info
         self.source, self.tokens, self._reading = source, source.tokens, reading
         self._named = layers is not None
-        self._layers = set(chosen(layers, info.n_layers or 1, "layer", info.name))
-        self._heads = None if heads is None else chosen(heads, info.n_heads or 1, "head", info.name)
+        self._layers = set(chosen_indices(layers, info.n_layers or 1, "layer", info.name))
+        self._heads = None if heads is None else chosen_indices(heads, info.n_heads or 1, "head", info.name)
         self._last = None if reading.predicts else max(self._layers)
         self._tick: Tick | None = None
         if tick is not None:
@@ -122,7 +122,7 @@ class Pass(Generic[Result]):
     def value(self, run: Run) -> Result:
         """What the reading made of it. Raises UsageError for a chosen layer that did not attend."""
         for layer in sorted(self._layers - set(self._met)) if self._named else ():
-            held = spoken(sorted(set(self._met)))
+            held = number_list(sorted(set(self._met)))
             raise UsageError(f"layer {layer} of {self.source.info.name} has no attention: it is in {held}")
         run.text, run.model = self.source.text, run.model or self.source.info
         return self._reading.value(run)
@@ -137,7 +137,7 @@ class TextSource:
 
     def __init__(self, model: Model, text: str, tokens: Sequence[Token] | None = None) -> None:
         self.model, self.text, self.info, self.name = model, text, model.info, model.info.name
-        self.tokens = model.tokenize(checked(text)) if tokens is None else tuple(tokens)
+        self.tokens = model.tokenize(checked_text(text)) if tokens is None else tuple(tokens)
         if not self.tokens:
             raise AttnctlError("the text has no tokens: give at least one word")
 
@@ -266,8 +266,8 @@ class TraceSource:
         n_layers, n_heads = self.counts
         parts = self.trace.layers
         if layers is not None:
-            parts = tuple(self.trace.layer(index) for index in chosen(layers, n_layers, "layer", self.name))
-        some = None if heads is None else chosen(heads, n_heads, "head", self.name)
+            parts = tuple(self.trace.layer(index) for index in chosen_indices(layers, n_layers, "layer", self.name))
+        some = None if heads is None else chosen_indices(heads, n_heads, "head", self.name)
         for part in parts:
             layer = stored_layer(part)
             layer = layer if some is None else layer.select(some)
@@ -314,8 +314,8 @@ class OverviewSource:
                 f"{self.name} holds an overview of a long text, not its every weight: give the text and its model"
             )
         n_layers, n_heads = self.counts
-        some = None if layers is None else chosen(layers, n_layers, "layer", self.name)
-        few = None if heads is None else chosen(heads, n_heads, "head", self.name)
+        some = None if layers is None else chosen_indices(layers, n_layers, "layer", self.name)
+        few = None if heads is None else chosen_indices(heads, n_heads, "head", self.name)
 
         def wanted(layer: int, head: int) -> bool:
             return (some is None or layer in some) and (few is None or head in few)
@@ -326,7 +326,7 @@ class OverviewSource:
 # --- traces of texts ---------------------------------------------------------------------------------------------
 
 
-def record(
+def record_trace(
     model: Model,
     text: str,
     *,

@@ -10,7 +10,7 @@ from typing import Any
 _PICTURES = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421, 0x20: 0x2423}
 
 
-def shown(text: str) -> str:
+def visible_text(text: str) -> str:
     """A token as it may safely stand in a terminal: control characters as symbols, a lone space as ␣.
 
     Terminal escapes, direction overrides and invisible characters become visible and lose their power.
@@ -18,11 +18,11 @@ def shown(text: str) -> str:
     if text.isascii() and text.isprintable() and text.strip():
         return text
     if text.isspace() or not text:
-        return "".join(_symbol(char, lone=True) for char in text) or "∅"
-    return "".join(_symbol(char) for char in text)
+        return "".join(_visible_symbol(char, lone=True) for char in text) or "∅"
+    return "".join(_visible_symbol(char) for char in text)
 
 
-def _symbol(char: str, lone: bool = False) -> str:
+def _visible_symbol(char: str, lone: bool = False) -> str:
     code = ord(char)
     if code == 0x20:
         return "␣" if lone else " "
@@ -35,26 +35,26 @@ def _symbol(char: str, lone: bool = False) -> str:
     return char
 
 
-def spoken(numbers: Any) -> str:
+def number_list(numbers: Any) -> str:
     """A list of numbers for a sentence, abridged: 0, 1, 2, … 31."""
     names = [str(number) for number in numbers]
     return ", ".join(names if len(names) <= 8 else [*names[:3], "…", names[-1]]) or "none"
 
 
 def in_a_cell(text: str) -> str:
-    """A token as a cell of a table of text: as `shown`, and a spreadsheet takes it for no formula.
+    """A token as a cell of a table of text: as `visible_text`, and a spreadsheet takes it for no formula.
 
     A longer text that begins with =, +, - or @ has an apostrophe before it; the sign alone is none.
     """
-    cell = shown(text)
+    cell = visible_text(text)
     return f"'{cell}" if len(cell) > 1 and cell[0] in "=+-@" else cell
 
 
-def harmless(text: str) -> str:
-    """Text of any length as it may safely be written: what `shown` makes visible, but line ends, tabs and spaces stay."""
+def harmless_text(text: str) -> str:
+    """Text of any length as it may safely be written: as `visible_text`, but line ends, tabs and spaces stay."""
     if text.isprintable():
         return text
-    return "".join(char if char in "\n\t" else _symbol(char) for char in text)
+    return "".join(char if char in "\n\t" else _visible_symbol(char) for char in text)
 
 
 # in UTF-8, what JSON allows as it is and a terminal may obey: DEL, C1 controls, and format characters
@@ -77,9 +77,9 @@ def as_json(document: Any) -> bytes:
     except TypeError as error:
         if "surrogate" not in str(error):
             raise
-        data = orjson.dumps(every_string(document, _whole), option=orjson.OPT_SERIALIZE_NUMPY)
+        data = orjson.dumps(every_string(document, _whole_characters), option=orjson.OPT_SERIALIZE_NUMPY)
     if not data.isascii() or b"\x7f" in data:
-        data = _OBEYED.sub(_escaped, data)
+        data = _OBEYED.sub(_escaped_bytes, data)
     return data
 
 
@@ -94,11 +94,11 @@ def every_string(document: Any, change: Callable[[str], str]) -> Any:
     return document
 
 
-def _whole(text: str) -> str:
+def _whole_characters(text: str) -> str:
     """The text with halves of surrogate pairs visible."""
-    return "".join(_symbol(char) if "\ud800" <= char <= "\udfff" else char for char in text)
+    return "".join(_visible_symbol(char) if "\ud800" <= char <= "\udfff" else char for char in text)
 
 
-def _escaped(match: re.Match[bytes]) -> bytes:
+def _escaped_bytes(match: re.Match[bytes]) -> bytes:
     units = match.group().decode().encode("utf-16-be")
     return b"".join(b"\\u%04x" % int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))

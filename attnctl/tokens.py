@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from attnctl import limits
-from attnctl.errors import AttnctlError, UsageError, telling
-from attnctl.text import shown
+from attnctl.errors import AttnctlError, UsageError, telling_errors
+from attnctl.text import visible_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +37,24 @@ _JOINER = "\u200d"
 BLANKS = ("____", "[MASK]", "<mask>")
 
 
-def words(text: str) -> tuple[Token, ...]:
+def split_words(text: str) -> tuple[Token, ...]:
     """Words, numbers and signs, white space dropped: "Alice will eat pizza." is five tokens."""
-    spans = (m.span() for m in _WORD.finditer(text)) if text.isascii() else iter(_word_spans(text))
-    return _numbered(text, list(spans))
+    spans = (m.span() for m in _WORD.finditer(text)) if text.isascii() else iter(_spans_of_words(text))
+    return _numbered_tokens(text, list(spans))
 
 
-def characters(text: str) -> tuple[Token, ...]:
+def split_characters(text: str) -> tuple[Token, ...]:
     """Characters as a reader sees them: letter and accent, or a joined emoji, are one token; white space is kept."""
-    return _numbered(text, _clusters(text))
+    return _numbered_tokens(text, _character_clusters(text))
 
 
-def _numbered(text: str, spans: list[tuple[int, int]]) -> tuple[Token, ...]:
+def _numbered_tokens(text: str, spans: list[tuple[int, int]]) -> tuple[Token, ...]:
     """Tokens at these spans; without a vocabulary, ids count the distinct tokens of the text itself."""
     ids: dict[str, int] = {}
     return tuple(Token(text[start:end], ids.setdefault(text[start:end], len(ids)), start, end) for start, end in spans)
 
 
-def _clusters(text: str) -> list[tuple[int, int]]:
+def _character_clusters(text: str) -> list[tuple[int, int]]:
     """Spans of what a reader takes for one character (after Unicode's grapheme clusters, UAX 29, in short)."""
     spans: list[tuple[int, int]] = []
     flags = 0  # regional indicators seen in a row: two make a flag
@@ -76,9 +76,9 @@ def _clusters(text: str) -> list[tuple[int, int]]:
     return spans
 
 
-def _word_spans(text: str) -> list[tuple[int, int]]:
-    """As `words`, but with marks kept on their letters and unspaced scripts taken apart."""
-    clusters = _clusters(text)
+def _spans_of_words(text: str) -> list[tuple[int, int]]:
+    """As `split_words`, but with marks kept on their letters and unspaced scripts taken apart."""
+    clusters = _character_clusters(text)
     # one stand-in character a cluster, so that the same expression reads every script
     stand_ins = "".join(_stand_in(text[start:end]) for start, end in clusters)
     spans = []
@@ -104,16 +104,16 @@ def _stand_in(cluster: str) -> str:
 
 def from_file(path: str | Path) -> Tokenize:
     """The tokenizer of a `tokenizer.json`. Raises AttnctlError where the file is missing or none."""
-    from attnctl.files import decode, read_bytes
+    from attnctl.files import decode_text, read_bytes
 
-    data = decode(read_bytes(path, limits.SETTINGS_BYTES), str(path))
+    data = decode_text(read_bytes(path, limits.SETTINGS_BYTES), str(path))
     tokenizer = library_tokenizer(data, f"{path} is not a tokenizer.json")
 
-    def tokenize(text: str) -> tuple[Token, ...]:
-        with telling(f"{path} fails on this text"):
+    def tokenize_by_file(text: str) -> tuple[Token, ...]:
+        with telling_errors(f"{path} fails on this text"):
             return from_encoding(text, tokenizer.encode(text))
 
-    return tokenize
+    return tokenize_by_file
 
 
 def library_tokenizer(data: str, refusal: str) -> Any:
@@ -121,7 +121,7 @@ def library_tokenizer(data: str, refusal: str) -> Any:
 
     Raises AttnctlError, beginning with `refusal`, where it is none, or could make a short text endless.
     """
-    with telling(refusal):
+    with telling_errors(refusal):
         loaded = json.loads(data)
         _check_growth(loaded if isinstance(loaded, dict) else {})
         from tokenizers import Tokenizer
@@ -145,7 +145,7 @@ def _check_growth(settings: dict[str, Any]) -> None:
             step = waiting.pop()
             if not isinstance(step, dict):
                 continue
-            waiting += [*_steps(step, "normalizers"), *_steps(step, "decoders")]
+            waiting += [*_pipeline_steps(step, "normalizers"), *_pipeline_steps(step, "decoders")]
             count += 1
             pattern, content = step.get("pattern"), step.get("content", step.get("prepend"))
             if isinstance(content, str):
@@ -157,7 +157,7 @@ def _check_growth(settings: dict[str, Any]) -> None:
                 raise ValueError(f"its {part} is {count} steps that make a character up to {growth:,.0f}")
 
 
-def _steps(step: dict[str, Any], name: str) -> list[Any]:
+def _pipeline_steps(step: dict[str, Any], name: str) -> list[Any]:
     found = step.get(name)
     return found if isinstance(found, list) else []
 
@@ -176,9 +176,9 @@ def from_encoding(text: str, encoding: Any) -> tuple[Token, ...]:
 def open_tokenizer(name: str | None) -> Tokenize:
     """`words` (the default), `chars`, or the path of a tokenizer.json. Raises UsageError for anything else."""
     if name is None or name == "words":
-        return words
+        return split_words
     if name == "chars":
-        return characters
+        return split_characters
     if len(os.fsencode(Path(name).name)) <= 255 and (name.endswith(".json") or Path(name).is_file()):
         return from_file(name)
     raise UsageError(f"no tokenizer {name[:80]!r}: it is words, chars, or the path of a tokenizer.json")
@@ -186,14 +186,14 @@ def open_tokenizer(name: str | None) -> Tokenize:
 
 def unknown_words(tokens: Sequence[Token]) -> tuple[str, ...]:
     """What a user must know of words that a model does not: one sentence, or none."""
-    words = list(dict.fromkeys(shown(token.text) for token in tokens if token.unknown))
+    words = list(dict.fromkeys(visible_text(token.text) for token in tokens if token.unknown))
     if not words:
         return ()
     named = ", ".join(words[:6]) + (f" and {len(words) - 6} more" if len(words) > 6 else "")
     return (f"not among the words the model knows, read by their shape or as its unknown word (†): {named}",)
 
 
-def checked(text: str) -> str:
+def checked_text(text: str) -> str:
     """The text, if there is any. Raises AttnctlError for blank text and for halves of surrogate pairs."""
     if not text.strip():
         raise AttnctlError("the text is empty: give at least one word")
@@ -208,11 +208,11 @@ _INDEX = re.compile(r"[+-]?[0-9]{1,18}")
 _RANGE = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 
 
-def find(tokens: Sequence[Token], query: str) -> int:
+def find_token(tokens: Sequence[Token], query: str) -> int:
     """The index of the one token that `query` names (see `find_several`). Raises UsageError where it names several."""
     found = find_several(tokens, query)
     if len(found) > 1:
-        raise UsageError(f"{shown(query[:80])!r} names {len(found)} tokens: one is wanted here")
+        raise UsageError(f"{visible_text(query[:80])!r} names {len(found)} tokens: one is wanted here")
     return found[0]
 
 
@@ -256,8 +256,8 @@ def _by_text(tokens: Sequence[Token], text: str) -> int:
         matches = [at for at, token in enumerate(tokens) if token.text.casefold() == text.casefold()]
     if len(matches) > 1:
         places = ", ".join(str(at) for at in matches[:12]) + (", …" if len(matches) > 12 else "")
-        raise UsageError(f"{shown(text)!r} stands at several places: name one by its index ({places})")
+        raise UsageError(f"{visible_text(text)!r} stands at several places: name one by its index ({places})")
     if matches:
         return matches[0]
-    known = " ".join(shown(token.text) for token in tokens[:12]) + (" …" if len(tokens) > 12 else "")
-    raise UsageError(f"no token {shown(text[:80])!r} in the text: its tokens are {known}")
+    known = " ".join(visible_text(token.text) for token in tokens[:12]) + (" …" if len(tokens) > 12 else "")
+    raise UsageError(f"no token {visible_text(text[:80])!r} in the text: its tokens are {known}")

@@ -34,7 +34,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Run `attnctl ARGS…` in this process, as if its output went to a pipe 80 columns wide."""
 
     def attnctl(*args: str, stdin: bytes = b"", columns: int = 80) -> Result:
-        from attnctl.cli import main
+        from attnctl.cli import run_command_line
 
         out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
         monkeypatch.setenv("COLUMNS", str(columns))
@@ -45,7 +45,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
             patch.setattr(sys, "stdout", out)
             patch.setattr(sys, "stderr", err)
             with pytest.raises(SystemExit) as exit_:
-                main()
+                run_command_line()
         out.flush()
         err.flush()
         return Result(exit_.value.code, out.buffer.getvalue().decode(), err.buffer.getvalue().decode())

@@ -180,7 +180,7 @@ def played(case: Case) -> str | None:
 def _in_process(arguments: list[str], stdin: bytes) -> str | None:
     import webbrowser
 
-    from attnctl.cli import main
+    from attnctl.cli import run_command_line
 
     webbrowser.open = lambda *_, **__: True  # type: ignore[assignment]
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -189,7 +189,7 @@ def _in_process(arguments: list[str], stdin: bytes) -> str | None:
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
     sys.stdin, sys.stdout, sys.stderr = io.TextIOWrapper(io.BytesIO(stdin), "utf-8"), out, err
     try:
-        main()
+        run_command_line()
     except SystemExit as end:
         code = end.code
     except BaseException:

@@ -47,7 +47,7 @@ def test_journey_with_weights() -> None:
     torch.manual_seed(123)
     for name in ("W_Q", "W_K", "W_V"):  # the sample is what the book draws
         np.testing.assert_array_equal(JOURNEY[name], torch.rand(3, 2).numpy())
-    q, k, v = (a.project(X, JOURNEY[name][None]) for name in ("W_Q", "W_K", "W_V"))
+    q, k, v = (a.project_heads(X, JOURNEY[name][None]) for name in ("W_Q", "W_K", "W_V"))
     steps = a.attend(q, k, v)
     np.testing.assert_allclose(q[0, 1], [0.4306, 1.4551], atol=5e-5)
     np.testing.assert_allclose(steps.scores[0, 1], [1.2705, 1.8524, 1.8111, 1.0795, 0.5577, 1.5440], atol=5e-5)
@@ -69,7 +69,7 @@ def test_small_sums_of_the_lessons() -> None:
     np.testing.assert_allclose(a.context(np.asarray([[[0.27]]]), value)[0, 0], [1.67, 0.378, 2.13], atol=5e-3)
     w_q = np.asarray([[[0.3, -0.1], [-0.2, 0.7], [0.4, 0.2]]])
     # a well-known lesson prints [0.30, 0.61] here
-    np.testing.assert_allclose(a.project(np.asarray([[0.2, 0.8, 0.9]]), w_q)[0, 0], [0.26, 0.72], atol=1e-12)
+    np.testing.assert_allclose(a.project_heads(np.asarray([[0.2, 0.8, 0.9]]), w_q)[0, 0], [0.26, 0.72], atol=1e-12)
 
 
 # --- independent references --------------------------------------------------------------------------------------
@@ -96,10 +96,12 @@ def test_weights_and_output_equal_multihead_attention() -> None:
     w, b = theirs.in_proj_weight.detach().numpy(), theirs.in_proj_bias.detach().numpy()
     parts = [w[at * 8 : at * 8 + 8].reshape(2, 4, 8).transpose(0, 2, 1) for at in range(3)]
     biases = [b[at * 8 : at * 8 + 8].reshape(2, 4) for at in range(3)]
-    steps = a.attend(*(a.project(x[0].numpy(), w, b) for w, b in zip(parts, biases, strict=True)))
+    steps = a.attend(*(a.project_heads(x[0].numpy(), w, b) for w, b in zip(parts, biases, strict=True)))
     np.testing.assert_allclose(steps.weights, weights[0].detach().numpy(), atol=1e-6)
     w_o, b_o = theirs.out_proj.weight.detach().numpy().T, theirs.out_proj.bias.detach().numpy()
-    np.testing.assert_allclose(a.output(a.concatenate(steps.context), w_o, b_o), out[0].detach().numpy(), atol=1e-6)
+    np.testing.assert_allclose(
+        a.project_output(a.concatenate_heads(steps.context), w_o, b_o), out[0].detach().numpy(), atol=1e-6
+    )
 
 
 EVERYTHING = [
@@ -132,10 +134,10 @@ def test_rope_and_positions_run_on_the_strict_array_api() -> None:
     x = normal(2, 5, 6)
     at = np.arange(5, dtype=np.float32)
     for pairs in ("half", "interleaved"):
-        strict = a.rope(array_api_strict.asarray(x), a.rope_angles(array_api_strict.asarray(at), 4), pairs)
-        np.testing.assert_allclose(a.rope(x, a.rope_angles(at, 4), pairs), np.asarray(strict), atol=1e-6)
+        strict = a.rotate_positions(array_api_strict.asarray(x), a.rope_angles(array_api_strict.asarray(at), 4), pairs)
+        np.testing.assert_allclose(a.rotate_positions(x, a.rope_angles(at, 4), pairs), np.asarray(strict), atol=1e-6)
     np.testing.assert_allclose(
-        a.sinusoidal(at, 7), np.asarray(a.sinusoidal(array_api_strict.asarray(at), 7)), atol=1e-6
+        a.sinusoidal_positions(at, 7), np.asarray(a.sinusoidal_positions(array_api_strict.asarray(at), 7)), atol=1e-6
     )
 
 
@@ -174,7 +176,9 @@ def test_rope_depends_on_distance_alone() -> None:
     q, k = normal(1, 1, 8), normal(1, 1, 8, seed=4)
 
     def score(i: int, j: int, pairs: str) -> float:
-        turned = (a.rope(x, a.rope_angles(np.asarray([at], np.float64), 8), pairs) for x, at in ((q, i), (k, j)))
+        turned = (
+            a.rotate_positions(x, a.rope_angles(np.asarray([at], np.float64), 8), pairs) for x, at in ((q, i), (k, j))
+        )
         return float(a.scores(*turned)[0, 0, 0])
 
     for pairs in ("half", "interleaved"):
@@ -188,7 +192,7 @@ def test_rope_equals_llamas() -> None:
     angles = a.rope_angles(torch.arange(6.0), 8)
     both = torch.cat([angles, angles], dim=-1)
     theirs, _ = transformers.apply_rotary_pos_emb(q[None], k[None], both.cos()[None], both.sin()[None])
-    torch.testing.assert_close(a.rope(q, angles), theirs[0])
+    torch.testing.assert_close(a.rotate_positions(q, angles), theirs[0])
 
 
 # --- what must always be true ------------------------------------------------------------------------------------
@@ -245,7 +249,7 @@ def test_chosen_heads_and_rows_equal_the_whole(
         sinks=normal(4, seed=seed),
         soft_cap=3.0,
     )
-    whole, part = a.run(call), a.run(a.select(call, heads, rows))
+    whole, part = a.run_call(call), a.run_call(a.select_call(call, heads, rows))
     np.testing.assert_allclose(part.weights, whole.weights[heads][:, rows], atol=1e-6)
     np.testing.assert_allclose(part.context, whole.context[heads][:, rows], atol=1e-5)
 
@@ -266,9 +270,9 @@ def test_a_cache_shifts_the_diagonal() -> None:
 
 def test_low_precision_rows_still_sum_to_one() -> None:
     q, k, v = (torch.from_numpy(x).bfloat16() for x in qkv(n=300, m=300))
-    weights = a.softmax(a.scaled(a.scores(q, k), 0.35))
+    weights = a.softmax(a.scale_scores(a.scores(q, k), 0.35))
     assert weights.dtype == torch.bfloat16
-    in_32 = a.softmax(a.scaled(a.scores(q, k), 0.35).float())
+    in_32 = a.softmax(a.scale_scores(a.scores(q, k), 0.35).float())
     torch.testing.assert_close(weights.float(), in_32, rtol=2**-8, atol=1e-6)
 
 
@@ -292,4 +296,4 @@ def test_heads_that_do_not_share_evenly_are_refused() -> None:
 @given(heads=st.integers(1, 4), n=st.integers(1, 5), d=st.integers(1, 4))
 def test_split_heads_undoes_concatenate(heads: int, n: int, d: int) -> None:
     x = normal(heads, n, d)
-    np.testing.assert_array_equal(a.split_heads(a.concatenate(x), heads), x)
+    np.testing.assert_array_equal(a.split_heads(a.concatenate_heads(x), heads), x)

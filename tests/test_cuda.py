@@ -20,7 +20,7 @@ import torch
 
 import attnctl
 from attnctl.attention import Call
-from attnctl.blockwise import even, pool
+from attnctl.blockwise import even_parts, pool_between_parts
 from attnctl.blockwise.context import fused_context
 from tests.conftest import SAMPLES, Result
 from tests.models.huggingface import architectures, folders
@@ -185,16 +185,16 @@ CALLS: dict[str, dict[str, Any]] = {
 def test_blocks_on_the_device(cuda: Device, kind: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An overview and a context from queries and keys that live on the device."""
     if dtype == "bfloat16" and cuda is pretend_cuda:
-        monkeypatch.setattr("attnctl.blockwise.sweep.fusible", lambda call: False)  # the CPU lacks CUDA's kernel
+        monkeypatch.setattr("attnctl.blockwise.sweep.is_fusible", lambda call: False)  # the CPU lacks CUDA's kernel
     made = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(heads, 700, 16, generator=made).to(getattr(torch, dtype)) for heads in (4, 2, 2))
-    parts = even(0, 700, 50)
+    parts = even_parts(0, 700, 50)
     how = {name: x.to(q.dtype) if name in ("bias", "sinks") else x for name, x in CALLS[kind].items()}
     call = Call(q, k, v, **how)
-    expected, context = pool(call, parts, parts), fused_context(call)
+    expected, context = pool_between_parts(call, parts, parts), fused_context(call)
     with cuda():
         there = Call(*(x.to("cuda") for x in (q, k, v)), **{name: to_device(value) for name, value in how.items()})
-        found, moved = pool(there, parts, parts), fused_context(there)
+        found, moved = pool_between_parts(there, parts, parts), fused_context(there)
         assert moved.device.type == "cuda"
         moved = moved.cpu()
     tolerance = 1e-5 if dtype == "float32" else 2e-2

@@ -22,5 +22,5 @@ def test_finds_of_before_and_a_fixed_seed() -> None:
 def test_the_fuzzer_finds_what_it_looks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     case = {"arguments": ["explain", "Alice", "-m", "\x1b[2J"], "files": {}, "stdin": ""}
     assert fuzz.played(case) is None
-    monkeypatch.setattr("attnctl.errors.shown", lambda message: "\x1b[2J")
+    monkeypatch.setattr("attnctl.errors.visible_text", lambda message: "\x1b[2J")
     assert "control characters" in str(fuzz.played(case))

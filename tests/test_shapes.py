@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from attnctl.shapes import SHAPES, in_parts, parted, shape_of, spellings
-from attnctl.tokens import words
+from attnctl.shapes import SHAPES, in_parts, part_clitic, shape_of, word_spellings
+from attnctl.tokens import split_words
 
 
 @pytest.mark.parametrize(
@@ -37,18 +37,24 @@ def test_shapes(word: str, first: bool, shape: str | None) -> None:
 
 
 def test_spellings() -> None:
-    assert spellings("It")[:2] == ("It", "it") and "don't" in spellings("Don’t") and "UK" in spellings("uk")
+    assert (
+        word_spellings("It")[:2] == ("It", "it") and "don't" in word_spellings("Don’t") and "UK" in word_spellings("uk")
+    )
 
 
 def test_a_clitic_is_a_word_of_its_own_where_the_vocabulary_has_it() -> None:
     known = {"'s", "'ll", "don't", "Alice"}
-    assert parted("Alice's", known) == ("Alice", "'s") and parted("Alice’s", known) == ("Alice", "’s")
-    assert parted("don't", known) is None and parted("o'clock", known) is None and parted("Alice's", {"Alice"}) is None
+    assert part_clitic("Alice's", known) == ("Alice", "'s") and part_clitic("Alice’s", known) == ("Alice", "’s")
+    assert (
+        part_clitic("don't", known) is None
+        and part_clitic("o'clock", known) is None
+        and part_clitic("Alice's", {"Alice"}) is None
+    )
     text = "Alice’s cat, they'll say, don't bite."
-    tokens = list(in_parts(words(text), known))
+    tokens = list(in_parts(split_words(text), known))
     assert [t.text for t in tokens] == ["Alice", "’s", "cat", ",", "they", "'ll", "say", ",", "don't", "bite", "."]
     assert all(text[t.start : t.end] == t.text for t in tokens)
     apart = "Alice 's cat says 'so ' s"
-    tokens = list(in_parts(words(apart), known))
+    tokens = list(in_parts(split_words(apart), known))
     assert [t.text for t in tokens] == ["Alice", "'s", "cat", "says", "'", "so", "'", "s"]
     assert all(apart[t.start : t.end] == t.text for t in tokens)

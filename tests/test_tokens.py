@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnctl.errors import UsageError
-from attnctl.text import shown
-from attnctl.tokens import characters, find, find_several, open_tokenizer, words
+from attnctl.text import visible_text
+from attnctl.tokens import find_several, find_token, open_tokenizer, split_characters, split_words
 
 
 @pytest.mark.parametrize(
@@ -30,37 +30,37 @@ from attnctl.tokens import characters, find, find_several, open_tokenizer, words
     ],
 )
 def test_words(text: str, tokens: list[str]) -> None:
-    assert [token.text for token in words(text)] == tokens
+    assert [token.text for token in split_words(text)] == tokens
 
 
 @given(st.text())
 def test_spans_give_back_the_text(text: str) -> None:
-    for tokenize in (words, characters):
+    for tokenize in (split_words, split_characters):
         tokens = tokenize(text)
         assert all(text[t.start : t.end] == t.text for t in tokens)
         assert all(a.end <= b.start for a, b in zip(tokens, tokens[1:], strict=False))
-    assert "".join(token.text for token in characters(text)) == text
+    assert "".join(token.text for token in split_characters(text)) == text
 
 
 def test_the_same_word_has_the_same_id() -> None:
-    assert [token.id for token in words("the cat and the dog")] == [0, 1, 2, 0, 3]
+    assert [token.id for token in split_words("the cat and the dog")] == [0, 1, 2, 0, 3]
 
 
 def test_find() -> None:
-    tokens = words("the cat that chased the dog ran")
-    assert find(tokens, "ran") == 6
-    assert find(tokens, "RAN") == 6
-    assert find(tokens, "0") == 0 and find(tokens, "-1") == 6
+    tokens = split_words("the cat that chased the dog ran")
+    assert find_token(tokens, "ran") == 6
+    assert find_token(tokens, "RAN") == 6
+    assert find_token(tokens, "0") == 0 and find_token(tokens, "-1") == 6
     for query, says in (("the", r"several places.*\(0, 4\)"), ("7", "0 to 6"), ("cow", "no token 'cow'.*the cat that")):
         with pytest.raises(UsageError, match=says):
-            find(tokens, query)
+            find_token(tokens, query)
 
 
 def test_a_number_is_an_index_and_text_names_a_token() -> None:
-    tokens = words("3 is more than 2, not 1-2")
-    assert find(tokens, "2") == 2 and find(tokens, "text:3") == 0
+    tokens = split_words("3 is more than 2, not 1-2")
+    assert find_token(tokens, "2") == 2 and find_token(tokens, "text:3") == 0
     assert find_several(tokens, "is,-1,4") == [1, 9, 4] and find_several(tokens, "1-3,2") == [1, 2, 3]
-    assert find(tokens, ",") == 5
+    assert find_token(tokens, ",") == 5
     for query, says in (
         ("9,100", "no token 100"),
         ("300", "no token 300"),
@@ -68,14 +68,14 @@ def test_a_number_is_an_index_and_text_names_a_token() -> None:
         ("3-1", "range"),
     ):
         with pytest.raises(UsageError, match=says):
-            find(tokens, query)
+            find_token(tokens, query)
     with pytest.raises(UsageError, match=r"no token 99: .*\(the token '99' is text:99\)"):
-        find(words("99 red balloons"), "99")
+        find_token(split_words("99 red balloons"), "99")
 
 
 @given(st.text(min_size=1))
 def test_what_is_shown_is_one_harmless_line(text: str) -> None:
-    out = shown(text)
+    out = visible_text(text)
     assert out and len(out.splitlines()) == 1
     assert not any(c in out for c in "\x1b\x07\n\r\t\x9b\u202e\u2066\u2028")
 

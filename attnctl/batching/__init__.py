@@ -33,7 +33,7 @@ def batch(
 
     Raises AttnctlError, naming the text, for one that cannot be read; the generator then ends.
     """
-    from attnctl.batching.engines import chunks
+    from attnctl.batching.engines import chunks_of_items
     from attnctl.batching.texts import of_row
     from attnctl.batching.work import Work, Worker
 
@@ -41,17 +41,19 @@ def batch(
     together = batch_size if opened.info.kind == "checkpoint" else 1
     name = {"name": model} if isinstance(model, str) else {}
     query = None if query is None else str(query)
-    worker = Worker(Work(name | options, (), _listed(layer), _listed(head), query, batch_size=together), opened)
+    worker = Worker(
+        Work(name | options, (), _selection_text(layer), _selection_text(head), query, batch_size=together), opened
+    )
     items = (
         of_row({"text": text} if isinstance(text, str) else dict(text), number, f"text {number}")
         for number, text in enumerate(texts)
     )
-    for chunk in chunks(items, 4 * together if together > 1 else 1):
-        for item, trace, _ in sorted(worker.traces(chunk), key=lambda done: done[0].number):
+    for chunk in chunks_of_items(items, 4 * together if together > 1 else 1):
+        for item, trace, _ in sorted(worker.traces_of_items(chunk), key=lambda done: done[0].number):
             if not isinstance(trace, Trace):
                 raise AttnctlError(f"{item.where}: {trace}")
             yield trace
 
 
-def _listed(index: int | Sequence[int] | None) -> str | None:
+def _selection_text(index: int | Sequence[int] | None) -> str | None:
     return None if index is None else ",".join(map(str, [index] if isinstance(index, int) else index))

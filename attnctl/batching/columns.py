@@ -31,9 +31,9 @@ SCHEMA = pa.schema(
 )
 
 
-def packed(trace: Trace, item: Item) -> bytes:
+def rows_of_trace(trace: Trace, item: Item) -> bytes:
     """The rows of a trace as an Arrow stream."""
-    batches = [_layer(trace, at, item) for at in range(len(trace.layers))]
+    batches = [_layer_rows(trace, at, item) for at in range(len(trace.layers))]
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, SCHEMA) as stream:
         for batch in batches:
@@ -41,41 +41,43 @@ def packed(trace: Trace, item: Item) -> bytes:
     return bytes(sink.getvalue())
 
 
-def unpacked(data: bytes) -> Any:
+def table_of_rows(data: bytes) -> Any:
     """→ the rows as a pyarrow.Table."""
     with pa.ipc.open_stream(data) as stream:
         return stream.read_all()
 
 
-def _layer(trace: Trace, at: int, item: Item) -> Any:
+def _layer_rows(trace: Trace, at: int, item: Item) -> Any:
     layer = trace.layers[at]
     heads = len(layer.heads)
 
-    def same(value: Any, kind: Any) -> Any:
+    def repeated_value(value: Any, kind: Any) -> Any:
         return pa.array([value] * heads, kind)
 
     columns = {
-        "number": same(item.number, pa.int64()),
-        "id": same(None if trace.id is None else str(trace.id), pa.string()),
-        "text": same(trace.text, pa.string()),
-        "model": same(trace.model.name, pa.string()),
-        "tokens": same([token.text for token in trace.tokens], pa.list_(pa.string())),
-        "key_tokens": same([token.text for token in trace.keys_of], pa.list_(pa.string())),
-        "layer": same(layer.layer, pa.int32()),
+        "number": repeated_value(item.number, pa.int64()),
+        "id": repeated_value(None if trace.id is None else str(trace.id), pa.string()),
+        "text": repeated_value(trace.text, pa.string()),
+        "model": repeated_value(trace.model.name, pa.string()),
+        "tokens": repeated_value([token.text for token in trace.tokens], pa.list_(pa.string())),
+        "key_tokens": repeated_value([token.text for token in trace.keys_of], pa.list_(pa.string())),
+        "layer": repeated_value(layer.layer, pa.int32()),
         "head": pa.array(layer.heads, pa.int32()),
         "kv_head": pa.array(layer.kv_heads, pa.int32()),
-        "rows": same(layer.rows, pa.list_(pa.int32())),
+        "rows": repeated_value(layer.rows, pa.list_(pa.int32())),
     }
     mask = layer.mask
-    columns["mask"] = pa.nulls(heads, SCHEMA.field("mask").type) if mask is None else _nested(np.stack([mask] * heads))
-    arrays = {array.name: there for array, there in layer.arrays()}
+    columns["mask"] = (
+        pa.nulls(heads, SCHEMA.field("mask").type) if mask is None else _nested_rows(np.stack([mask] * heads))
+    )
+    arrays = {array.name: there for array, there in layer.arrays_kept()}
     for array in HEAD_FIELD_ARRAYS:
         kind = SCHEMA.field(array.name).type
-        columns[array.name] = _nested(arrays[array.name]) if array.name in arrays else pa.nulls(heads, kind)
+        columns[array.name] = _nested_rows(arrays[array.name]) if array.name in arrays else pa.nulls(heads, kind)
     return pa.record_batch([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
-def _nested(array: Any) -> Any:
+def _nested_rows(array: Any) -> Any:
     """An array (heads, rows, columns) as a list of lists a head, one (heads, rows) as a list a head."""
     if array.ndim == 2:
         flat = pa.array(np.ascontiguousarray(array).reshape(-1))

@@ -28,7 +28,7 @@ LETTERS = 20_000  # of the texts in a chunk: what is made of them is held at onc
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-def results(
+def run_engine(
     work: Work, items: Iterable[Item], jobs: int, flowing: bool = False, model: Model | None = None
 ) -> Iterator[list[Result]]:
     """All of the work, by `jobs` processes where there is enough of it; `model` is the work's own, opened.
@@ -40,11 +40,13 @@ def results(
         several, parts = jobs > 1, as_they_come(items, size)
     else:
         items = iter(items)
-        head = list(islice(items, FEW[work.slow])) if jobs > 1 else []
-        several = jobs > 1 and len(head) == FEW[work.slow]
-        parts = chunks(chain(head, items), size if several or work.batch_size > 1 else 1 if work.slow else 16)
+        head = list(islice(items, FEW[work.draws_pictures])) if jobs > 1 else []
+        several = jobs > 1 and len(head) == FEW[work.draws_pictures]
+        parts = chunks_of_items(
+            chain(head, items), size if several or work.batch_size > 1 else 1 if work.draws_pictures else 16
+        )
     does = worker_of(work)
-    yield from processes(work, parts, jobs, does) if several else here(work, parts, model, does)
+    yield from run_in_processes(work, parts, jobs, does) if several else run_here(work, parts, model, does)
 
 
 def worker_of(work: Work) -> Any:
@@ -58,10 +60,10 @@ def worker_of(work: Work) -> Any:
 
 def size_of(work: Work) -> int:
     """How many items are handed to a worker at a time."""
-    return SHARED if work.batch_size > 1 else 8 if work.slow else 32
+    return SHARED if work.batch_size > 1 else 8 if work.draws_pictures else 32
 
 
-def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+def chunks_of_items(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     """The items, `size` at a time, fewer where they are long; the same in every run, wherever it begins."""
     chunk: list[Item] = []
     letters = 0
@@ -79,7 +81,7 @@ def as_they_come(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
     """The items that are there, at most so many at a time; none, now and then, where none is there."""
     come: queue.Queue[Item | None | BaseException] = queue.Queue(4 * most)
 
-    def read() -> None:
+    def read_chunks() -> None:
         try:
             for item in items:
                 come.put(item)
@@ -87,7 +89,7 @@ def as_they_come(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
         except BaseException as error:  # to be raised where the items are wanted
             come.put(error)
 
-    threading.Thread(target=read, daemon=True).start()
+    threading.Thread(target=read_chunks, daemon=True).start()
     while True:
         chunk: list[Item] = []
         try:
@@ -105,7 +107,7 @@ def as_they_come(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
         yield chunk
 
 
-def here(
+def run_here(
     work: Any, chunks: Iterable[list[Item]], model: Model | None = None, worker: Any = Worker
 ) -> Iterator[list[Result]]:
     """All of it in this process, by `worker` (a class called with work and model, whose `results` are those of a chunk)."""
@@ -114,20 +116,22 @@ def here(
         yield does.results(chunk)
 
 
-def processes(work: Any, chunks: Iterable[list[Item]], jobs: int, worker: Any = Worker) -> Iterator[list[Result]]:
+def run_in_processes(
+    work: Any, chunks: Iterable[list[Item]], jobs: int, worker: Any = Worker
+) -> Iterator[list[Result]]:
     """The work spread over `jobs` processes, each with a model of its own; never more than a few chunks wait.
 
     Raises AttnctlError where a process was killed.
     """
     context = multiprocessing.get_context("spawn")
     with _one_thread_each():
-        pool = ProcessPoolExecutor(jobs, context, _begin, (work, worker))
+        pool = ProcessPoolExecutor(jobs, context, _begin_process, (work, worker))
         workers: list[Any] = []
         waiting: deque[Future[list[Result]]] = deque()
         try:
             for chunk in chunks:
                 if chunk:
-                    waiting.append(pool.submit(_do, chunk))
+                    waiting.append(pool.submit(_do_chunk, chunk))
                     workers = list(pool._processes.values())
                 while len(waiting) > 3 * jobs or (waiting and waiting[0].done()):
                     yield waiting.popleft().result()
@@ -161,7 +165,7 @@ def _one_thread_each() -> Iterator[None]:
 _worker: Any = None
 
 
-def _begin(work: Any, worker: Any) -> None:
+def _begin_process(work: Any, worker: Any) -> None:
     """In a new process: open the model, leave Ctrl-C to the parent, and go when it is gone."""
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -173,7 +177,7 @@ def _begin(work: Any, worker: Any) -> None:
     _worker = worker(work)
 
 
-def _do(chunk: Sequence[Item]) -> list[Result]:
+def _do_chunk(chunk: Sequence[Item]) -> list[Result]:
     assert _worker is not None
     results: list[Result] = _worker.results(chunk)
     return results

@@ -66,7 +66,7 @@ class Folder:
         self._shared: list[FileEntry] = []  # files of the group that is not full
 
     @property
-    def kept(self) -> int:
+    def kept_before(self) -> int:
         """How many items were there before."""
         return 0 if self._resumption is None else self._resumption.kept
 
@@ -81,31 +81,31 @@ class Folder:
         with said_plainly("write", self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             self._check_files()
-            self._lock = _locked(self.path)
+            self._lock = _lock_folder(self.path)
             try:
                 self._manifest = Manifest(self.path / MANIFEST)
                 self._files.append(self._manifest)
-                check_run(self.path, self.said, is_new=self._manifest.is_empty())
+                check_run(self.path, self.said, is_new=self._manifest.has_no_entry())
                 for part in (self.path / ".part", *self.path.glob(".*.part")):  # of a run that was killed as it wrote
                     part.unlink(missing_ok=True)
-                self._lines = {form: AppendedFile(self.path / LINES[form]) for form in self._growing()}
+                self._lines = {form: AppendedFile(self.path / LINES[form]) for form in self._growing_files()}
                 self._files += self._lines.values()
             except BaseException:
-                self._close()
+                self._release_lock()
                 raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close()
+        self._release_lock()
 
-    def _close(self) -> None:
+    def _release_lock(self) -> None:
         for file in self._files:
-            file.close()
+            file.close_file()
         self._lock.release()
 
-    def _growing(self) -> list[str]:
+    def _growing_files(self) -> list[str]:
         return [form for form in self.formats if form in LINES]
 
     def _check_files(self) -> None:
@@ -114,28 +114,28 @@ class Folder:
             path.name not in ("run.json", LOCK) for path in self.path.iterdir()
         ):
             raise UsageError(f"{self.path} is not empty and holds no batch: give a new folder")
-        for name in (MANIFEST, LOCK, "run.json", *(LINES[form] for form in self._growing())):
+        for name in (MANIFEST, LOCK, "run.json", *(LINES[form] for form in self._growing_files())):
             path = self.path / name
             if path.exists() and not path.is_file():  # a pipe would be waited for
                 raise AttnctlError(f"{path} is no regular file: give a new folder")
 
-    def missing(self, items: Iterable[Item]) -> Iterator[Item]:
+    def items_to_do(self, items: Iterable[Item]) -> Iterator[Item]:
         """The items that are still to be done; what is there already and is not what it was is done again."""
         prefixes = tuple(writer.prefix for writer in self.writers)
         self._resumption = Resumption(self._manifest, self._lines, self.formats, prefixes, self._size)
-        yield from self._resumption.missing(items)
+        yield from self._resumption.items_not_done(items)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def add(self, results: Sequence[Result]) -> None:
+    def write_results(self, results: Sequence[Result]) -> None:
         """Write what was made of some items, in their order, then their lines into the manifest."""
         grown: dict[str, bytearray] = {form: bytearray() for form in self._lines}
         entries: list[Entry] = []
         for result in results:
             if self._is_rewritten(result.item):
-                list(self._own(result))
+                list(self._own_files(result))
                 continue
-            entry = self._entry(result)
+            entry = self._write_item(result)
             for form, lines in grown.items():
                 if form in result.made:
                     offset = self._lines[form].end + len(lines)
@@ -145,23 +145,23 @@ class Folder:
             self.done += result.error is None
             self.failed += result.error is not None
             for writer in self.writers:
-                self._share(writer.add(result))
+                self._write_shared(writer.add(result))
             if self._size > 1 and (result.item.number + 1) % self._size == 0:
-                self._append(grown)
+                self._append_grown(grown)
                 self._end_group([*self._group, *entries])
                 entries = []
-        self._append(grown)
+        self._append_grown(grown)
         if self._size > 1:
             self._group += entries
         else:
-            self._commit(entries)
+            self._commit_entries(entries)
 
-    def finish(self) -> None:
+    def finish_run(self) -> None:
         """End the run: what waits for its group to fill is written as it is."""
         if self._group:
             self._end_group(self._group)
         files = {writer.prefix: dict[str, None]() for writer in self.writers}
-        for entry, _ in self._manifest.entries() if files else ():
+        for entry, _ in self._manifest.read_entries() if files else ():
             for name in (file["file"] for file in entry.get("files", ())):
                 for prefix in files:
                     if name.startswith(prefix):
@@ -177,7 +177,7 @@ class Folder:
         again.discard(item.number)
         return True
 
-    def _entry(self, result: Result) -> Entry:
+    def _write_item(self, result: Result) -> Entry:
         item = result.item
         entry: Entry = {"number": item.number}
         if item.id is not None:
@@ -186,23 +186,23 @@ class Folder:
         entry["where"] = item.where
         if result.error is not None:
             entry["error"] = result.error
-        entry["input"] = item.fingerprint
+        entry["input"] = item.content_fingerprint
         entry["time"] = datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         entry["seconds"] = round(result.seconds, 6)
         if result.error is None:
             entry["tokens"] = result.tokens
-            entry["files"] = list(self._own(result))
+            entry["files"] = list(self._own_files(result))
         return entry
 
-    def _own(self, result: Result) -> Iterator[FileEntry]:
+    def _own_files(self, result: Result) -> Iterator[FileEntry]:
         """The item's own files, written."""
         for form in FILES:
             if form in result.made:
-                name = f"{result.item.stem}.{form}"
-                self._write(name, result.made[form])
+                name = f"{result.item.file_stem}.{form}"
+                self._write_file(name, result.made[form])
                 yield file_entry(name, result.made[form])
 
-    def _write(self, name: str, data: bytes) -> None:
+    def _write_file(self, name: str, data: bytes) -> None:
         path, part = self.path / name, self.path / ".part"
         with said_plainly("write", path):
             try:
@@ -214,32 +214,32 @@ class Folder:
                 part.unlink(missing_ok=True)
                 raise
 
-    def _append(self, grown: dict[str, bytearray]) -> None:
+    def _append_grown(self, grown: dict[str, bytearray]) -> None:
         for form, lines in grown.items():
-            self._lines[form].append(bytes(lines))
+            self._lines[form].append_bytes(bytes(lines))
             lines.clear()
 
-    def _share(self, files: Iterable[tuple[str, bytes]]) -> None:
+    def _write_shared(self, files: Iterable[tuple[str, bytes]]) -> None:
         for name, data in files:
-            self._write(name, data)
+            self._write_file(name, data)
             self._shared.append(file_entry(name, data))
 
     def _end_group(self, entries: list[Entry]) -> None:
         for writer in self.writers:
-            self._share(writer.end())
+            self._write_shared(writer.end())
         if self._shared:  # a group is done or not as one: its last line tells
             entries[-1].setdefault("files", []).extend(self._shared)
-        self._commit(entries)
+        self._commit_entries(entries)
         self._group, self._shared = [], []
 
-    def _commit(self, entries: Sequence[Entry]) -> None:
+    def _commit_entries(self, entries: Sequence[Entry]) -> None:
         if entries:
-            self._manifest.add(entries)
+            self._manifest.append_entries(entries)
             for file in self._lines.values():
-                file.keep()
+                file.keep_written()
 
 
-def _locked(folder: Path) -> BaseFileLock:
+def _lock_folder(folder: Path) -> BaseFileLock:
     """The folder's lock, held until it is released or this process ends, however it ends.
 
     Raises AttnctlError where another process holds it.

@@ -31,10 +31,10 @@ class Tables:
     def add(self, result: Result) -> Iterator[tuple[str, bytes]]:
         """Take an item in; a file where they have become many."""
         if self.form in result.made:
-            from attnctl.batching.columns import unpacked
+            from attnctl.batching.columns import table_of_rows
 
             self._first = result.item.number if self._first is None else self._first
-            self._rows.append(unpacked(result.made[self.form]))
+            self._rows.append(table_of_rows(result.made[self.form]))
             self._bytes += len(result.made[self.form])
             if self._bytes > LARGEST:
                 yield from self.end()
@@ -74,15 +74,15 @@ class Contacts:
             self._tiles += list(unpacked_tiles(result.made[self.form]))
             full = SHAPE[0] * SHAPE[1]
             while len(self._tiles) >= full:
-                yield self._made(full)
+                yield self._contact_page(full)
 
     def end(self) -> Iterator[tuple[str, bytes]]:
         """The page of what is left."""
         if self._tiles:
-            yield self._made(len(self._tiles))
+            yield self._contact_page(len(self._tiles))
         self._first, self._page = None, 0
 
-    def _made(self, count: int) -> tuple[str, bytes]:
+    def _contact_page(self, count: int) -> tuple[str, bytes]:
         from attnctl.render.figure.heatmaps.contact_sheet import sheet_page
 
         tiles, self._tiles = self._tiles[:count], self._tiles[count:]
@@ -112,10 +112,10 @@ class Statistics:
         if self.form in result.made:
             import orjson
 
-            from attnctl.batching.corpus.corpus_statistics import added
+            from attnctl.batching.corpus.corpus_statistics import add_measurements
 
             self._first = result.item.number if self._first is None else self._first
-            added(self._tally, orjson.loads(result.made[self.form]), self._names())
+            add_measurements(self._tally, orjson.loads(result.made[self.form]), self._measure_names())
         yield from ()
 
     def end(self) -> Iterator[tuple[str, bytes]]:
@@ -129,23 +129,23 @@ class Statistics:
         """All tallies as one table."""
         import orjson
 
-        from attnctl.batching.corpus.corpus_statistics import merged
+        from attnctl.batching.corpus.corpus_statistics import merge_tallies
 
         tally: Any = {}
         for name in files:
             rows = orjson.loads((folder / name).read_bytes())
-            tally = merged(tally, {tuple(row[:3]): tuple(row[3:]) for row in rows})
-        write_whole(folder / f"{self.form}.csv", self._table(tally).encode())
+            tally = merge_tallies(tally, {tuple(row[:3]): tuple(row[3:]) for row in rows})
+        write_whole(folder / f"{self.form}.csv", self._tally_csv(tally).encode())
 
-    def _names(self) -> Iterable[str]:
+    def _measure_names(self) -> Iterable[str]:
         from attnctl.readings.head_statistics import STATISTICS
 
         return STATISTICS
 
-    def _table(self, tally: Any) -> str:
-        from attnctl.batching.corpus.corpus_statistics import table
+    def _tally_csv(self, tally: Any) -> str:
+        from attnctl.batching.corpus.corpus_statistics import statistics_csv
 
-        return table(tally)
+        return statistics_csv(tally)
 
 
 class EffectMeans(Statistics):
@@ -153,12 +153,12 @@ class EffectMeans(Statistics):
 
     form, prefix = "effects", ".effects/"
 
-    def _names(self) -> Iterable[str]:
+    def _measure_names(self) -> Iterable[str]:
         from attnctl.batching.corpus.corpus_effects import MEASURES
 
         return MEASURES
 
-    def _table(self, tally: Any) -> str:
-        from attnctl.batching.corpus.corpus_effects import table
+    def _tally_csv(self, tally: Any) -> str:
+        from attnctl.batching.corpus.corpus_effects import effects_csv
 
-        return table(tally)
+        return effects_csv(tally)

@@ -32,7 +32,7 @@ class Item:
     answer: str | None = None
 
     @cached_property
-    def fingerprint(self) -> str:
+    def content_fingerprint(self) -> str:
         """64 bits of SHA-256 over everything that decides what comes out."""
         import orjson
 
@@ -41,7 +41,7 @@ class Item:
         return hashlib.sha256(orjson.dumps(said, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
     @property
-    def stem(self) -> str:
+    def file_stem(self) -> str:
         """The name of its files, without the suffix: the number, so that no two are the same, and a slug to read."""
         slug = slug_of(self.text if self.id is None else str(self.id))
         name = f"{self.number:07d}-{slug}" if slug else f"{self.number:07d}"

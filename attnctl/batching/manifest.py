@@ -50,7 +50,7 @@ class AppendedFile:
         self.file = path.open("a+b", buffering=0)
         self._kept: int | None = None  # where what is done ends; None before anybody knows
 
-    def append(self, data: bytes) -> None:
+    def append_bytes(self, data: bytes) -> None:
         """Write all of `data`. Raises AttnctlError where the disk is full; `end` is then what it was."""
         view = memoryview(data)
         with said_plainly("write", self.path):
@@ -58,16 +58,16 @@ class AppendedFile:
                 view = view[self.file.write(view) :]
         self.end += len(data)
 
-    def cut(self, end: int) -> None:
+    def cut_after(self, end: int) -> None:
         """Forget what stands after `end`; what stands before it is done."""
         self.file.truncate(end)
         self.end = self._kept = end
 
-    def keep(self) -> None:
+    def keep_written(self) -> None:
         """All that was written is done."""
         self._kept = self.end
 
-    def close(self) -> None:
+    def close_file(self) -> None:
         """Close the file, without what is not done: half a line after a full disk. After kill -9 the next run cuts it."""
         if self._kept is not None:
             with contextlib.suppress(OSError):
@@ -78,7 +78,7 @@ class AppendedFile:
 class Manifest(AppendedFile):
     """manifest.jsonl, read up to its first line that is not whole."""
 
-    def entries(self) -> Iterator[tuple[Entry, int]]:
+    def read_entries(self) -> Iterator[tuple[Entry, int]]:
         """Each entry and where its line ends."""
         self.file.seek(0)
         end = 0
@@ -90,20 +90,20 @@ class Manifest(AppendedFile):
                     return
                 yield entry, end
 
-    def files(self, start: int = 0, end: int | None = None) -> Iterator[str]:
+    def files_between(self, start: int = 0, end: int | None = None) -> Iterator[str]:
         """The names of the files in the lines from `start` to `end`, but for those that grow."""
-        for entry, after in self.entries():
+        for entry, after in self.read_entries():
             if end is not None and after > end:
                 return
             if after > start:
                 yield from (file["file"] for file in entry.get("files", ()) if "offset" not in file)
 
-    def add(self, entries: Sequence[Entry]) -> None:
+    def append_entries(self, entries: Sequence[Entry]) -> None:
         """Append a line an entry; they are done."""
-        self.append(b"".join(as_json(entry) + b"\n" for entry in entries))
-        self.keep()
+        self.append_bytes(b"".join(as_json(entry) + b"\n" for entry in entries))
+        self.keep_written()
 
-    def is_empty(self) -> bool:
+    def has_no_entry(self) -> bool:
         """Whether nothing stands in it."""
         return not self.file.seek(0, 2)
 

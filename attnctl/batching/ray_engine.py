@@ -26,7 +26,7 @@ class Actor:
     def __init__(self, work: Any, worker: Any = Worker) -> None:
         self.worker = worker(work)
 
-    def ready(self) -> None:
+    def answer_ready(self) -> None:
         """Answer once the model is open."""
 
     def results(self, chunk: list[Item]) -> list[Result]:
@@ -35,7 +35,7 @@ class Actor:
         return results
 
 
-def cluster(
+def run_on_cluster(
     work: Any,
     chunks: Iterable[list[Item]],
     *,
@@ -50,7 +50,7 @@ def cluster(
     how many actors there are at most (None: one a GPU they need, or one a core). A worker that dies is started again, and
     its chunk done again. Raises AttnctlError where there is no cluster, or not what the workers need.
     """
-    ray = _ray()
+    ray = _import_ray()
     started = not ray.is_initialized()
     here: dict[str, Any] = {"address": address} if address else {"include_dashboard": False}
     try:
@@ -59,7 +59,7 @@ def cluster(
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise AttnctlError(f"no Ray cluster at {address or 'all'}: {in_one_line(error)}") from error
     try:
-        yield from _results(ray, work, chunks, workers, gpus, worker)
+        yield from _results_in_order(ray, work, chunks, workers, gpus, worker)
     except ray.exceptions.RayError as error:
         raise AttnctlError(f"the Ray cluster gave up: {str(error).strip().splitlines()[-1][:200]}") from error
     finally:
@@ -67,7 +67,7 @@ def cluster(
             ray.shutdown()
 
 
-def _ray() -> Any:
+def _import_ray() -> Any:
     """The library, without its messages. Raises AttnctlError where it is not installed."""
     quietly = {
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -83,7 +83,7 @@ def _ray() -> Any:
     return ray
 
 
-def _results(
+def _results_in_order(
     ray: Any, work: Any, chunks: Iterable[list[Item]], workers: int | None, gpus: float, worker: Any
 ) -> Iterator[list[Result]]:
     there = ray.cluster_resources()
@@ -105,13 +105,15 @@ def _in_order(ray: Any, actors: list[Any], chunks: Iterable[list[Item]]) -> Iter
 
     No more than WINDOW chunks an actor are read before the first of them is yielded.
     """
-    busy = {actor.ready.remote(): (actor, -1) for actor in actors for _ in range(IN_FLIGHT)}  # → actor, chunk's number
+    busy = {
+        actor.answer_ready.remote(): (actor, -1) for actor in actors for _ in range(IN_FLIGHT)
+    }  # → actor, chunk's number
     free: deque[Any] = deque()
     done: dict[int, Any] = {}  # number → reference to results that wait for those before them
     given = yielded = 0
     for chunk in chunks:
         while not free or given - yielded >= WINDOW * len(actors):
-            _wait(ray, busy, free, done)
+            _wait_for_actor(ray, busy, free, done)
             while yielded in done:
                 yield ray.get(done.pop(yielded))
                 yielded += 1
@@ -120,12 +122,12 @@ def _in_order(ray: Any, actors: list[Any], chunks: Iterable[list[Item]]) -> Iter
         given += 1
     while yielded < given:
         while yielded not in done:
-            _wait(ray, busy, free, done)
+            _wait_for_actor(ray, busy, free, done)
         yield ray.get(done.pop(yielded))
         yielded += 1
 
 
-def _wait(ray: Any, busy: dict[Any, tuple[Any, int]], free: deque[Any], done: dict[int, Any]) -> None:
+def _wait_for_actor(ray: Any, busy: dict[Any, tuple[Any, int]], free: deque[Any], done: dict[int, Any]) -> None:
     """Wait until an actor is free again."""
     (reference, *_), _ = ray.wait(list(busy), num_returns=1)
     actor, number = busy.pop(reference)

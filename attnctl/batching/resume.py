@@ -40,13 +40,13 @@ class Resumption:
         self._grows = {LINES[form]: form for form in lines}
         self._ends = dict.fromkeys(lines, 0)  # where the files that grow end
 
-    def missing(self, items: Iterable[Item]) -> Iterator[Item]:
+    def items_not_done(self, items: Iterable[Item]) -> Iterator[Item]:
         """The items that are still to be done; the rest is found in the manifest, item by item.
 
         Where an item is not what it was, everything from there on is done again.
         """
         mark, group = (0, dict(self._ends), 0, 0), list[Item]()
-        entries, items = self._manifest.entries(), iter(items)
+        entries, items = self._manifest.read_entries(), iter(items)
         end, entry, done = 0, None, False
         for item in items:
             if item.number % self._size == 0:
@@ -59,19 +59,19 @@ class Resumption:
             if (item.number + 1) % self._size == 0 and done and not self._ends_group(entry):
                 break
             end = after
-            self._keep(entry)
+            self._keep_entry(entry)
             if item.number in self.again:
                 yield item
         else:
             if not done or entry is None or self._ends_group(entry):
-                self._cut(end)
+                self._cut_manifest(end)
                 return
         end, self._ends, self.kept, self.failed = mark
-        self._cut(end)
+        self._cut_manifest(end)
         yield from group
         yield from items
 
-    def _keep(self, entry: Entry) -> None:
+    def _keep_entry(self, entry: Entry) -> None:
         self.kept += 1
         self.failed += entry["status"] != "done"
         for file in entry.get("files", ()):
@@ -80,20 +80,20 @@ class Resumption:
 
     def _is_of(self, entry: Entry, item: Item) -> bool:
         """Whether an entry is that of this very item, and all it lists is there; the item's own files can be made again."""
-        if entry["input"] != item.fingerprint or entry["number"] != item.number:
+        if entry["input"] != item.content_fingerprint or entry["number"] != item.number:
             return False
         files, again = entry.get("files", ()), False
         own = {file["file"] for file in files if not file["file"].startswith(self._prefixes)}
-        wanted = {*self._grows, *(f"{item.stem}.{form}" for form in FILES if form in self._formats)}
+        wanted = {*self._grows, *(f"{item.file_stem}.{form}" for form in FILES if form in self._formats)}
         if own != (wanted if entry["status"] == "done" else set()):
             return False
         for file in files:
             size = self._size_of(file["file"])
             if file["file"] in self._grows or "offset" in file:
-                if not self._continues(file, size):
+                if not self._continues_file(file, size):
                     return False
             elif size != file["bytes"]:
-                if self._size > 1 or not file["file"].startswith(f"{item.stem}."):
+                if self._size > 1 or not file["file"].startswith(f"{item.file_stem}."):
                     return False
                 again = True
         if again:
@@ -107,7 +107,7 @@ class Resumption:
         except OSError:
             return -1
 
-    def _continues(self, file: FileEntry, size: int) -> bool:
+    def _continues_file(self, file: FileEntry, size: int) -> bool:
         """Whether an item's part of a file that grows begins where the part before it ends, and is there."""
         form = self._grows.get(file["file"])
         return form is not None and file.get("offset") == self._ends[form] and size >= self._ends[form] + file["bytes"]
@@ -117,18 +117,18 @@ class Resumption:
         names = [file["file"] for file in entry.get("files", ())]
         return all(any(name.startswith(prefix) for name in names) for prefix in self._prefixes)
 
-    def _cut(self, end: int) -> None:
+    def _cut_manifest(self, end: int) -> None:
         """Forget what stands in the manifest after `end`, and cut what grows to what is left."""
         with said_plainly("write", self._folder):
             root = Path(os.path.realpath(self._folder))
-            gone = {os.path.realpath(self._folder / name): name for name in self._manifest.files(start=end)}
+            gone = {os.path.realpath(self._folder / name): name for name in self._manifest.files_between(start=end)}
             for name in (*LINES.values(), MANIFEST, "run.json"):
                 gone.pop(str(root / name), None)
-            for name in self._manifest.files(end=end) if gone else ():
+            for name in self._manifest.files_between(end=end) if gone else ():
                 gone.pop(os.path.realpath(self._folder / name), None)
-            self._manifest.cut(end)
+            self._manifest.cut_after(end)
             for form, file in self._lines.items():
-                file.cut(self._ends[form])
+                file.cut_after(self._ends[form])
             for real, name in gone.items():
                 if Path(real).is_relative_to(root):  # a manifest that was tampered with may put it elsewhere
                     with contextlib.suppress(OSError):  # or name a folder; what stays is listed nowhere

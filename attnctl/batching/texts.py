@@ -34,7 +34,7 @@ LONGEST = limits.LINE_BYTES
 
 
 @dataclass
-class Source:
+class TextStream:
     """The items of an input, read as they are asked for.
 
     `form` is one of FORMS (None: by the suffix, or a look at the first line of a pipe), `column` holds the texts of a
@@ -50,22 +50,22 @@ class Source:
     _size: int = 0
 
     def __iter__(self) -> Iterator[Item]:
-        for number, item in enumerate(self._items()):
+        for number, item in enumerate(self._all_items()):
             yield item if item.number == number else replace(item, number=number)
 
-    def share(self) -> float | None:
+    def share_read(self) -> float | None:
         """How much of a file has been read, 0 to 1; None where nobody knows."""
         if self._raw is None or not self._size or self._raw.closed:
             return None
         return min(1.0, self._raw.tell() / self._size)
 
-    def _items(self) -> Iterator[Item]:
+    def _all_items(self) -> Iterator[Item]:
         if self.path != "-" and Path(self.path).is_dir():
-            yield from self._folder(Path(self.path))
+            yield from self._items_of_folder(Path(self.path))
         else:
-            yield from self._file(self.path)
+            yield from self._items_of_file(self.path)
 
-    def _folder(self, folder: Path) -> Iterator[Item]:
+    def _items_of_folder(self, folder: Path) -> Iterator[Item]:
         """Every file with a known suffix, in the order of names: a .txt is one text, of others each line or row."""
         any_there = False
         for where, folders, names in os.walk(folder):
@@ -81,31 +81,35 @@ class Source:
                 if not path.is_file():
                     yield Item(0, str(path), id=name, error="it is no regular file")
                 elif form == "text":
-                    yield _whole(path, folder)
+                    yield _item_of_file(path, folder)
                 else:
-                    yield from self._file(str(path))
+                    yield from self._items_of_file(str(path))
         if not any_there:
             raise AttnctlError(f"{folder} holds no texts: it may hold {', '.join(SUFFIXES)}, also .gz and .zst")
 
-    def _file(self, path: str) -> Iterator[Item]:
+    def _items_of_file(self, path: str) -> Iterator[Item]:
         name = "standard input" if path == "-" else path
         form = self.form or _form_of(path)
         if form == "parquet":
-            yield from self._parquet(path)
+            yield from self._items_of_parquet(path)
             return
-        with said_plainly("read", name), _opened(path) as raw:
+        with said_plainly("read", name), _open_stream(path) as raw:
             if path != "-":
                 self._raw, self._size = raw, os.fstat(raw.fileno()).st_size
             try:
-                file = _unpacked(raw, name)
+                file = _decompressed(raw, name)
                 if form is None:
-                    form = "jsonl" if _starts(file).lstrip().startswith(b"{") else "text"
-                yield from self._rows(file, name, form) if form in ("csv", "tsv") else self._lines(file, name, form)
+                    form = "jsonl" if _first_bytes(file).lstrip().startswith(b"{") else "text"
+                yield from (
+                    self._items_of_table(file, name, form)
+                    if form in ("csv", "tsv")
+                    else self._items_of_lines(file, name, form)
+                )
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
                 raise AttnctlError(f"{name} is damaged: {error}") from error
 
-    def _lines(self, file: IO[bytes], name: str, form: str) -> Iterator[Item]:
-        if _starts(file)[:2] in (b"\xff\xfe", b"\xfe\xff"):
+    def _items_of_lines(self, file: IO[bytes], name: str, form: str) -> Iterator[Item]:
+        if _first_bytes(file)[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise AttnctlError(f"{name} is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8 makes it so")
         number = 0
         while line := file.readline(LONGEST):
@@ -115,22 +119,22 @@ class Source:
                 while (rest := file.readline(LONGEST)) and not rest.endswith(b"\n"):
                     skipped += len(rest)
                     if skipped > limits.ENDLESS_BYTES:
-                        raise AttnctlError(f"{where} has no end in {limits.said(skipped)}: it is no text")
+                        raise AttnctlError(f"{where} has no end in {limits.bytes_text(skipped)}: it is no text")
                 yield Item(number, where, error=f"the line is longer than {LONGEST >> 20} MB")
             else:
                 yield _of_line(number, where, line.removeprefix(b"\xef\xbb\xbf") if not number else line, form, self)
             number += 1
 
-    def _rows(self, file: IO[bytes], name: str, form: str) -> Iterator[Item]:
+    def _items_of_table(self, file: IO[bytes], name: str, form: str) -> Iterator[Item]:
         csv.field_size_limit(LONGEST)
         text = io.TextIOWrapper(cast(Any, file), "utf-8-sig", errors="surrogateescape", newline="")
         rows: Any = None
         try:
-            lines = _bounded(text)
+            lines = _bounded_lines(text)
             head = next(lines, "")
             mark = "\t" if form == "tsv" else ";" if ";" in head and "," not in head else ","
             columns = next(csv.reader([head], delimiter=mark), [])
-            column, id_column = self._columns(columns, name)
+            column, id_column = self._text_columns(columns, name)
             rows = csv.DictReader(lines, columns, delimiter=mark)
             for number, row in enumerate(rows):
                 where = f"{name}, line {rows.line_num + 1}"
@@ -141,7 +145,7 @@ class Source:
         finally:
             text.detach()  # the file is closed by who opened it
 
-    def _columns(self, columns: list[str], name: str) -> tuple[str, str | None]:
+    def _text_columns(self, columns: list[str], name: str) -> tuple[str, str | None]:
         """The columns of texts and of ids. Raises UsageError naming those there are."""
         has = f"{name} has the columns {', '.join(columns) or 'none'}"
         column = self.column or ("text" if "text" in columns else columns[0] if len(columns) == 1 else None)
@@ -153,18 +157,18 @@ class Source:
             raise UsageError(f"no column {self.id_column!r}: {has}")
         return column, self.id_column or ("id" if "id" in columns and column != "id" else None)
 
-    def _parquet(self, path: str) -> Iterator[Item]:
+    def _items_of_parquet(self, path: str) -> Iterator[Item]:
         if path == "-":
             raise UsageError("Parquet cannot be read from a pipe: name its file")
         check_regular(path)
-        _arrow("Parquet", path)
+        _read_arrow("Parquet", path)
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         try:
             with said_plainly("read", path), pq.ParquetFile(path) as file:
                 names = file.schema_arrow.names
-                column, id_column = self._columns(names, path)
+                column, id_column = self._text_columns(names, path)
                 wanted = [column, *([id_column] if id_column else []), *({"tokens"} & set(names) - {column})]
                 number = 0
                 for rows in file.iter_batches(1024, columns=wanted):
@@ -175,11 +179,11 @@ class Source:
             raise AttnctlError(f"{path} is not a sound Parquet file: {in_one_line(error)}") from error
 
 
-def _bounded(text: io.TextIOWrapper) -> Iterator[str]:
+def _bounded_lines(text: io.TextIOWrapper) -> Iterator[str]:
     """The lines of a table. Raises csv.Error for one that is longer than any row."""
     while line := text.readline(LONGEST):
         if len(line) == LONGEST:
-            raise csv.Error(f"it is longer than {limits.said(LONGEST)}")
+            raise csv.Error(f"it is longer than {limits.bytes_text(LONGEST)}")
         yield line
 
 
@@ -195,8 +199,8 @@ def _form_of(path: str) -> str | None:
     return SUFFIXES.get(bare.suffix.lower())
 
 
-def _opened(path: str) -> IO[bytes]:
-    return open(0, "rb", closefd=False) if path == "-" and _real_stdin() else _plain(path)  # noqa: SIM115
+def _open_stream(path: str) -> IO[bytes]:
+    return open(0, "rb", closefd=False) if path == "-" and _real_stdin() else _open_bytes(path)  # noqa: SIM115
 
 
 def _real_stdin() -> bool:
@@ -206,49 +210,49 @@ def _real_stdin() -> bool:
         return False
 
 
-def _plain(path: str) -> IO[bytes]:
+def _open_bytes(path: str) -> IO[bytes]:
     return sys.stdin.buffer if path == "-" else open_regular(path)
 
 
-def _starts(file: IO[bytes]) -> bytes:
+def _first_bytes(file: IO[bytes]) -> bytes:
     """The first bytes of a buffered file, still to be read."""
     return cast(io.BufferedReader, file).peek(64)[:64]
 
 
-def _unpacked(raw: IO[bytes], name: str) -> IO[bytes]:
+def _decompressed(raw: IO[bytes], name: str) -> IO[bytes]:
     """The file with gzip or zstd taken off, told by its first bytes."""
-    magic = _starts(raw)[:4]
+    magic = _first_bytes(raw)[:4]
     if magic[:2] == b"\x1f\x8b":
         return io.BufferedReader(cast(Any, gzip.GzipFile(fileobj=raw)))
     if magic == b"\x28\xb5\x2f\xfd":
-        _arrow("zstd", name)
+        _read_arrow("zstd", name)
         import pyarrow as pa
 
         return io.BufferedReader(cast(Any, pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")))
     return raw
 
 
-def _arrow(what: str, name: str) -> None:
+def _read_arrow(what: str, name: str) -> None:
     try:
         import pyarrow  # noqa: F401
     except ImportError:
         raise AttnctlError(f"{name} is {what}, which needs pyarrow: pip install 'attnctl[batch]'") from None
 
 
-def _whole(path: Path, folder: Path) -> Item:
+def _item_of_file(path: Path, folder: Path) -> Item:
     """A file that is one text."""
     where, name = str(path), path.relative_to(folder).with_suffix("").as_posix()
     with said_plainly("read", path):
         if path.stat().st_size > LONGEST:
             return Item(0, where, id=name, error=f"the file is larger than {LONGEST >> 20} MB")
-        with _plain(where) as raw:
-            data = _unpacked(raw, where).read(LONGEST + 1)
+        with _open_bytes(where) as raw:
+            data = _decompressed(raw, where).read(LONGEST + 1)
     if len(data) > LONGEST:
         return Item(0, where, id=name, error=f"the text is longer than {LONGEST >> 20} MB")
     return replace(_of_line(0, where, data, "text", None), id=name)
 
 
-def _of_line(number: int, where: str, line: bytes, form: str, source: Source | None) -> Item:
+def _of_line(number: int, where: str, line: bytes, form: str, source: TextStream | None) -> Item:
     try:
         text = line.decode().rstrip("\r\n")
     except UnicodeDecodeError as error:
@@ -266,7 +270,7 @@ def _of_text(number: int, where: str, text: str, name: str | int | None) -> Item
     return Item(number, where, text, name)
 
 
-def _of_json(number: int, where: str, line: str, source: Source | None) -> Item:
+def _of_json(number: int, where: str, line: str, source: TextStream | None) -> Item:
     import orjson
 
     if not line.strip():

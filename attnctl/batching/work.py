@@ -16,14 +16,14 @@ from attnctl.batching.items import Item
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.pictures import format_names, heatmap_bytes
 from attnctl.models import Model, open_model
-from attnctl.models.arguments import arguments
-from attnctl.readings.measures import by_words, check_measure, rollout, value_norm, value_norm_note
+from attnctl.models.arguments import model_arguments
+from attnctl.readings.measures import attention_rollout, by_words, check_measure, value_norm, value_norm_note
 from attnctl.readings.traces.record import TraceReading
 from attnctl.readings.traces.trace import Trace
-from attnctl.selection import chosen, selected
+from attnctl.selection import chosen_indices, parse_selection
 from attnctl.sources import LayerwiseSource, Pass, TextSource, TraceSource, check_room
 from attnctl.text import as_json
-from attnctl.tokens import checked, find_several
+from attnctl.tokens import checked_text, find_several
 
 PADDED = 4096  # tokens, padding and all, in one pass
 PICTURES = format_names()
@@ -64,12 +64,12 @@ class Work:
     prompts: dict[str, Any] = field(default_factory=dict)  # of sources: spans, most, budget, remove
 
     @property
-    def predictions(self) -> bool:
+    def wants_predictions(self) -> bool:
         """Whether any of the formats tells what the model predicts; with none, the traces themselves are wanted."""
         return not self.formats or any(form in ("json", "npz") for form in self.formats)
 
     @property
-    def slow(self) -> bool:
+    def draws_pictures(self) -> bool:
         """Whether pictures are drawn, which takes longer than everything else together."""
         return any(form in (*PICTURES, "contact-sheet", "statistics", "effects", "sources") for form in self.formats)
 
@@ -101,23 +101,23 @@ class Worker:
     def results(self, items: Sequence[Item]) -> list[Result]:
         """One result an item, in their order. An error that a text brings with it stays with its item."""
         done = {}
-        for item, trace, seconds in self.traces(items):
+        for item, trace, seconds in self.traces_of_items(items):
             start = time.perf_counter()
-            result = self._made(item, trace) if isinstance(trace, Trace) else Result(item, error=trace)
+            result = self._result_of_trace(item, trace) if isinstance(trace, Trace) else Result(item, error=trace)
             done[item.number] = replace(result, seconds=seconds + time.perf_counter() - start)
         return [done[item.number] for item in items]
 
-    def traces(self, items: Sequence[Item]) -> Iterator[Done]:
+    def traces_of_items(self, items: Sequence[Item]) -> Iterator[Done]:
         """Each item with its trace, or with what is wrong with it, and the seconds it took; in any order."""
-        for item, trace, seconds in self._traces(items):
+        for item, trace, seconds in self._traces_of_items(items):
             if isinstance(trace, Trace):
                 try:
-                    trace = replace(self._measured(item, trace), id=trace.id if item.id is None else item.id)
+                    trace = replace(self._with_measure(item, trace), id=trace.id if item.id is None else item.id)
                 except AttnctlError as error:
                     trace = str(error)
             yield item, trace, seconds
 
-    def _measured(self, item: Item, trace: Trace) -> Trace:
+    def _with_measure(self, item: Item, trace: Trace) -> Trace:
         """The trace with its weights by words, or with another measure in their place, where that was asked for."""
         work = self.work
         if work.measure is None and not work.words:
@@ -128,31 +128,33 @@ class Worker:
             trace = replace(source.read(TraceReading(None, False)), predictions=trace.predictions)
         elif work.measure == "rollout":  # shown is what has come of all layers, unless some are named
             spec, info = item.options.get("layer", work.layer), trace.model
-            shown = [trace.layers[-1].layer] if spec is None else _selected(spec, info.n_layers, "layer", info.name)
-            rolled = rollout(trace)
+            shown = (
+                [trace.layers[-1].layer] if spec is None else _selected_indices(spec, info.n_layers, "layer", info.name)
+            )
+            rolled = attention_rollout(trace)
             kept = tuple(layer for layer in rolled.layers if shown is None or layer.layer in shown)
             trace = replace(rolled, layers=kept)
         return by_words(trace) if work.words else trace
 
-    def _traces(self, items: Sequence[Item]) -> Iterator[Done]:
+    def _traces_of_items(self, items: Sequence[Item]) -> Iterator[Done]:
         ready: list[tuple[Item, Pass[Trace]]] = []
         for item in items:
             start = time.perf_counter()
             trace: Trace | str
             try:
-                recording = self._recording(item)
-                if isinstance(recording, Pass) and self.work.batch_size > 1 and self._shares(item):
+                recording = self._recording_of_item(item)
+                if isinstance(recording, Pass) and self.work.batch_size > 1 and self._may_share_pass(item):
                     ready.append((item, recording))
                     continue
-                trace = recording if isinstance(recording, Trace) else self._alone(item, recording)
+                trace = recording if isinstance(recording, Trace) else self._record_alone(item, recording)
             except AttnctlError as error:
                 trace = str(error)
             except Exception as error:  # ours to mend; the other items go on
-                trace = bug(error)
+                trace = describe_bug(error)
             yield item, trace, time.perf_counter() - start
-        yield from self._together(ready)
+        yield from self._record_together(ready)
 
-    def _recording(self, item: Item) -> Pass[Trace] | Trace:
+    def _recording_of_item(self, item: Item) -> Pass[Trace] | Trace:
         """The trace that an item is, or is to become."""
         work = self.work
         if item.error is not None:
@@ -161,38 +163,38 @@ class Worker:
             from attnctl.formats.documents.trace_json import trace_from_document
 
             return trace_from_document(item.trace, "it")
-        model = self.model(item)
+        model = self.model_of_item(item)
         if item.messages is not None:
             item, tokens = rendered(model, item)
         else:
-            tokens = model.tokenize(checked(item.text)) if item.tokens is None else given(model, item)
+            tokens = model.tokenize(checked_text(item.text)) if item.tokens is None else given(model, item)
         if work.max_tokens is not None and len(tokens) > work.max_tokens:
             raise AttnctlError(f"{len(tokens):,} tokens: more than --max-tokens {work.max_tokens}")
         said, info = item.options, model.info
         query = said.get("query", work.query)
         rolled = work.measure == "rollout"  # which needs every layer, whichever is shown
-        layers = None if rolled else _selected(said.get("layer", work.layer), info.n_layers, "layer", info.name)
-        heads = _selected(said.get("head", work.head), info.n_heads, "head", info.name)
+        layers = None if rolled else _selected_indices(said.get("layer", work.layer), info.n_layers, "layer", info.name)
+        heads = _selected_indices(said.get("head", work.head), info.n_heads, "head", info.name)
         rows = None if query is None else find_several(tokens, str(query))
         check_room(info, len(tokens), layers, heads, rows)
-        return Pass(TextSource(model, item.text, tokens), TraceReading(rows, work.predictions), layers, heads)
+        return Pass(TextSource(model, item.text, tokens), TraceReading(rows, work.wants_predictions), layers, heads)
 
-    def _alone(self, item: Item, recording: Pass[Trace]) -> Trace:
-        model = self.model(item)
+    def _record_alone(self, item: Item, recording: Pass[Trace]) -> Trace:
+        model = self.model_of_item(item)
         with np.errstate(all="ignore"):  # what overflows is refused by name
             return recording.value(model.run(recording.tokens, recording.visit, item.text))
 
-    def _shares(self, item: Item) -> bool:
+    def _may_share_pass(self, item: Item) -> bool:
         """Whether the item may share a pass with others."""
         if own_options(item):
             return False
         if self._can is None:
             from attnctl.models.huggingface.padded_batch import can_batch
 
-            self._can = can_batch(self.model(item))
+            self._can = can_batch(self.model_of_item(item))
         return self._can
 
-    def _together(self, ready: list[tuple[Item, Pass[Trace]]]) -> Iterator[Done]:
+    def _record_together(self, ready: list[tuple[Item, Pass[Trace]]]) -> Iterator[Done]:
         """Texts of about one length at a time, in one pass; where that fails, each alone."""
         from attnctl.models.huggingface.padded_batch import minds_padding, record_several
 
@@ -201,7 +203,7 @@ class Worker:
             most = max(1, min(self.work.batch_size, PADDED // len(ready[0][1].tokens)))
             some, ready = ready[:most], ready[most:]
             start = time.perf_counter()
-            model: Any = self.model(some[0][0])
+            model: Any = self.model_of_item(some[0][0])
             recordings = [recording for _, recording in some]
             traces: list[Trace] | None = None
             try:
@@ -212,49 +214,49 @@ class Worker:
             except AttnctlError:
                 pass  # of one of them: which, it says when it is alone
             if traces is None:
-                yield from Worker(replace(self.work, batch_size=1), model).traces([item for item, _ in some])
+                yield from Worker(replace(self.work, batch_size=1), model).traces_of_items([item for item, _ in some])
                 continue
             each = (time.perf_counter() - start) / len(some)
             for (item, _), trace in zip(some, traces, strict=True):
                 yield item, trace, each
 
-    def model(self, item: Item) -> Model:
+    def model_of_item(self, item: Item) -> Model:
         """The model of the batch, or as the item's own options have it."""
         own = own_options(item)
         key = repr(sorted(own.items()))
         if key not in self._models:
             if len(self._models) >= OPENED:
                 self._models.pop(next(key for key in self._models if key != NONE))
-            self._models[key] = self._opened(own)
+            self._models[key] = self._open_own_model(own)
         return self._models[key]
 
-    def _opened(self, own: dict[str, Any]) -> Model:
+    def _open_own_model(self, own: dict[str, Any]) -> Model:
         if not own:
             return open_model(**self.work.options)
-        model: Any = self.model(Item(0, ""))
+        model: Any = self.model_of_item(Item(0, ""))
         if model.info.kind != "checkpoint":
-            return open_model(**(self.work.options | arguments(own)))
+            return open_model(**(self.work.options | model_arguments(own)))
         if set(own) != {"target"}:
             raise UsageError(f"the options of one text do not change the checkpoint {model.info.name}: only target may")
         changed: Model = replace(model, target=own["target"])
         return changed
 
-    def _made(self, item: Item, trace: Trace) -> Result:
+    def _result_of_trace(self, item: Item, trace: Trace) -> Result:
         """Everything asked for of one trace."""
         made: dict[str, bytes] = {}
         notes: list[str] = []
         try:
             for form in self.work.formats:
-                made[form] = self._as(form, item, trace, notes)
+                made[form] = self._bytes_of_format(form, item, trace, notes)
         except AttnctlError as error:
             return Result(item, error=str(error))
         except Exception as error:
-            return Result(item, error=bug(error))
+            return Result(item, error=describe_bug(error))
         return Result(item, made, len(trace.tokens), notes=tuple(notes))
 
-    def _as(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
+    def _bytes_of_format(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
         if form in PICTURES:
-            return self._picture(form, item, trace, notes)
+            return self._picture_of_trace(form, item, trace, notes)
         if not self.work.parameters:
             trace = replace(trace, layers=tuple(replace(layer, parameters={}) for layer in trace.layers))
         if form == "json":
@@ -266,7 +268,7 @@ class Worker:
 
             return trace_to_npz(trace)
         if form == "parquet":
-            from attnctl.batching.columns import packed as packed_rows
+            from attnctl.batching.columns import rows_of_trace as packed_rows
 
             return packed_rows(trace, item)
         if form == "contact-sheet":
@@ -279,29 +281,29 @@ class Worker:
 
             return as_json(of_trace(trace))
         if form == "effects":
-            return self._effects(item, trace)
+            return self._effects_of_item(item, trace)
         raise ValueError(form)
 
-    def _effects(self, item: Item, trace: Trace) -> bytes:
+    def _effects_of_item(self, item: Item, trace: Trace) -> bytes:
         from attnctl.batching.corpus.corpus_effects import of_item
 
         info, said = trace.model, item.options
-        layers = _selected(said.get("layer", self.work.layer), info.n_layers, "layer", info.name)
-        heads = _selected(said.get("head", self.work.head), info.n_heads, "head", info.name)
-        return as_json(of_item(self.model(item), item, layers, heads))
+        layers = _selected_indices(said.get("layer", self.work.layer), info.n_layers, "layer", info.name)
+        heads = _selected_indices(said.get("head", self.work.head), info.n_heads, "head", info.name)
+        return as_json(of_item(self.model_of_item(item), item, layers, heads))
 
-    def _picture(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
-        from attnctl.readings.heatmap import read
+    def _picture_of_trace(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
+        from attnctl.readings.heatmap import read_heatmap
         from attnctl.render.figure.look import Look
 
         look = self.work.look | ({"title": item.options["title"]} if "title" in item.options else {})
-        reading = read(trace, drop=look.pop("drop", ()), renormalise=look.pop("renormalise", False))
+        reading = read_heatmap(trace, drop=look.pop("drop", ()), renormalise=look.pop("renormalise", False))
         data, said = heatmap_bytes(reading, Look(**look), form)
         notes += said
         return data
 
 
-def check(work: Work) -> Model:
+def open_work_model(work: Work) -> Model:
     """Open the model. Raises what a mistake in the options would raise for every single item."""
     check_measure(work.measure, chosen_heads=work.head is not None)
     if "effects" in work.formats and (work.words or work.measure is not None):
@@ -314,36 +316,36 @@ def check(work: Work) -> Model:
         )
     model = open_model(**work.options)
     for spec, count, what in ((work.layer, model.info.n_layers, "layer"), (work.head, model.info.n_heads, "head")):
-        _selected(spec, count, what, model.info.name)
+        _selected_indices(spec, count, what, model.info.name)
     if "parquet" in work.formats:
         try:
             import pyarrow  # noqa: F401
         except ImportError:
             raise AttnctlError("--format parquet needs pyarrow: pip install 'attnctl[batch]'") from None
-    if work.slow:
+    if work.draws_pictures:
         from attnctl.render.figure.heatmaps.heatmap import colour_map
 
         colour_map(work.look.get("cmap", "viridis"))
     return model
 
 
-def bug(error: Exception) -> str:
+def describe_bug(error: Exception) -> str:
     """An error that is no user's mistake, and where it arose."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     at = f"{Path(last.filename).name}:{last.lineno}"
     return f"a bug of attnctl's: {type(error).__name__}: {str(error)[:200]} ({at}); please report it"
 
 
-def _selected(spec: Any, count: int | None, what: str, of: str) -> list[int] | None:
+def _selected_indices(spec: Any, count: int | None, what: str, of: str) -> list[int] | None:
     """A selection as the command line writes it, or a number, or a list of them."""
     if spec is None or spec == "all":
         return None
     if isinstance(spec, str):
-        return selected(spec, count or 1, what, of)
+        return parse_selection(spec, count or 1, what, of)
     several = [spec] if isinstance(spec, int) else spec
     if not isinstance(several, list) or not all(isinstance(index, int) for index in several):
         raise UsageError(f'"{what}" is a number, a list of numbers, or a selection like "0-5"')
-    return list(chosen(several, count or 1, what, of))
+    return list(chosen_indices(several, count or 1, what, of))
 
 
 def own_options(item: Item) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Facts about a weight matrix that is never built: its overview, entropies, distances, single weights, strongest links.
 
 Each takes a `Call` of NumPy or torch arrays, (heads, n, d), and answers NumPy arrays. Short texts have their whole matrix
-built by `attention.run`; long ones are swept a block at a time (see `sweep`), and torch imported; both ways give the same
-numbers.
+built by `attention.run_call`; long ones are swept a block at a time (see `sweep`), and torch imported; both ways
+give the same numbers.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.attention import Call
-from attnctl.blockwise.facts import Facts, Tick, Wanted, even_edges, pairs
+from attnctl.blockwise.facts import Facts, Tick, Wanted, even_edges, neighbouring_edges
 
-__all__ = ["Facts", "Tick", "Wanted", "even_edges", "measure", "pairs", "pool"]
+__all__ = ["Facts", "Tick", "Wanted", "even_edges", "measure_rows", "neighbouring_edges", "pool_between_parts"]
 
 PLAIN = 512 * 512  # weights a head, up to which the matrix is simply built
 MEMORY = 256 << 20  # bytes for blocks of whole rows
@@ -33,23 +33,25 @@ def is_short(call: Call) -> bool:
 # --- one pass ----------------------------------------------------------------------------------------------------
 
 
-def measure(call: Call, wanted: Wanted = LOGSUMEXP, *, plain: bool | None = None, tick: Tick | None = None) -> Facts:
+def measure_rows(
+    call: Call, wanted: Wanted = LOGSUMEXP, *, plain: bool | None = None, tick: Tick | None = None
+) -> Facts:
     """All that is `wanted`, in one pass over the keys; weights are those before dropout. `plain` overrides `is_short`."""
     if is_short(call) if plain is None else plain:
         return _measure_plain(call, wanted)
     import torch
 
-    from attnctl.blockwise.sweep import sweep
+    from attnctl.blockwise.sweep import sweep_keys
     from attnctl.blockwise.tiles import as_torch
 
     with torch.inference_mode():
-        found = sweep(as_torch(call), wanted, tick=tick)
+        found = sweep_keys(as_torch(call), wanted, tick=tick)
     parts = {f.name: getattr(found, f.name) for f in fields(Facts)}
     return Facts(**{name: None if part is None else as_numpy(part) for name, part in parts.items()})
 
 
 def _measure_plain(call: Call, wanted: Wanted) -> Facts:
-    steps = attention.run(replace(call, keep=None))
+    steps = attention.run_call(replace(call, keep=None))
     weights, scores = as_numpy(steps.weights), as_numpy(steps.scaled_scores)  # (heads, n_q, n_k)
     best = weights.argmax(-1)[..., None]  # (heads, n_q, 1)
     top, score = (np.take_along_axis(part, best, -1)[..., 0] for part in (weights, scores))  # (heads, n_q)
@@ -61,7 +63,7 @@ def _measure_plain(call: Call, wanted: Wanted) -> Facts:
         pooled = pool_rows(by_key, wanted.row_edges, wanted.peaks)  # (heads, row bins, key bins)
     if not wanted.rows:
         return Facts(logsumexp, pooled)
-    return replace(row_facts(weights, positions(call), wanted.marks), logsumexp=logsumexp, pooled=pooled)
+    return replace(row_facts(weights, call_positions(call), wanted.marks), logsumexp=logsumexp, pooled=pooled)
 
 
 def pool_keys(weights: Any, edges: Sequence[int], peaks: bool = False) -> Any:
@@ -78,7 +80,7 @@ def pool_rows(masses: Any, edges: Sequence[int], peaks: bool = False) -> Any:
 def row_facts(weights: Any, positions: Any, marks: Any) -> Facts:
     """Entropy, distance, spread and marked mass of rows whose weights (heads, rows, n_k) are there.
 
-    `positions` (rows,) are the queries' places among the keys, `marks` (marks, n_k) as of `measure`.
+    `positions` (rows,) are the queries' places among the keys, `marks` (marks, n_k) as of `measure_rows`.
     """
     kept = weights.sum(-1)  # (heads, rows)
     total = np.where(kept == 0, 1, kept)  # (heads, rows)
@@ -98,12 +100,12 @@ def row_facts(weights: Any, positions: Any, marks: Any) -> Facts:
     )
 
 
-def positions(call: Call) -> Any:
+def call_positions(call: Call) -> Any:
     """The queries' places among the keys → (n_q,), integer."""
     return np.arange(call.n_q) + call.first_position
 
 
-def cut(call: Call, lo: int, hi: int) -> Call:
+def cut_call(call: Call, lo: int, hi: int) -> Call:
     """The call for the queries [lo, hi) alone, and for the keys that these may see; nothing is copied."""
     n_q, n_k = call.n_q, call.n_k
     first, last = lo + call.first_position, hi - 1 + call.first_position
@@ -120,14 +122,14 @@ def cut(call: Call, lo: int, hi: int) -> Call:
     return replace(call, **changes)
 
 
-def visible_counts(call: Call) -> Any:
+def count_visible(call: Call) -> Any:
     """How many keys each query may see → (n_q,)."""
     if call.mask is not None:
-        parts = (cut(call, lo, min(lo + 512, call.n_q)) for lo in range(0, call.n_q, 512))
+        parts = (cut_call(call, lo, min(lo + 512, call.n_q)) for lo in range(0, call.n_q, 512))
         return np.concatenate([_whole_mask(part).sum(-1) for part in parts])
     least, greatest = attention.visible_gaps(call.causal, call.window)
-    first = np.maximum(0, positions(call) - greatest)  # (n_q,)
-    last = np.minimum(call.n_k - 1, positions(call) - least)  # (n_q,)
+    first = np.maximum(0, call_positions(call) - greatest)  # (n_q,)
+    last = np.minimum(call.n_k - 1, call_positions(call) - least)  # (n_q,)
     return np.maximum(last - first + 1, 0).astype(np.int64)
 
 
@@ -135,7 +137,7 @@ def _whole_mask(call: Call) -> Any:
     """The mask of a call with few rows → (n_q, n_k)."""
     mask = np.broadcast_to(as_numpy(call.mask), (call.n_q, call.n_k))
     keys = np.arange(call.n_k)  # (n_k,)
-    return attention.visible(positions(call), keys, causal=call.causal, window=call.window, mask=mask)
+    return attention.visibility_mask(call_positions(call), keys, causal=call.causal, window=call.window, mask=mask)
 
 
 Ranges = Sequence[tuple[int, int]]  # tokens [a, b), one stretch or several
@@ -157,7 +159,7 @@ class Parts:
         return self.places.T @ np.diff(self.edges)
 
     @classmethod
-    def of(cls, parts: Sequence[Ranges], whole: int | None = None) -> Parts:
+    def among(cls, parts: Sequence[Ranges], whole: int | None = None) -> Parts:
         """The parts alone, or among all of `whole` tokens."""
         ends = {at for part in parts for span in part for at in span}
         edges = sorted(ends | (set() if whole is None else {0, whole}))
@@ -168,7 +170,7 @@ class Parts:
         return cls(edges, places)
 
 
-def pool(
+def pool_between_parts(
     call: Call, rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean", tick: Tick | None = None
 ) -> Any:
     """The weights between parts of the text → (heads, rows, columns).
@@ -176,36 +178,36 @@ def pool(
     `how` is mean (of the weights in a cell), max, or mass: what a query of the row part gives to the column part, on
     average. Parts may leave tokens out, and must not overlap.
     """
-    queries, keys = Parts.of(rows), Parts.of(columns, call.n_k)
+    queries, keys = Parts.among(rows), Parts.among(columns, call.n_k)
     first, last = queries.edges[0], queries.edges[-1]
     if (first, last) != (0, call.n_q):  # only these rows, but all the keys
         call = replace(
-            cut(replace(call, causal=False, window=None), first, last), causal=call.causal, window=call.window
+            cut_call(replace(call, causal=False, window=None), first, last), causal=call.causal, window=call.window
         )
     edges = [at - first for at in queries.edges]
     wanted = Wanted(keys.edges, edges, peaks=how == "max")
-    found = measure(call, wanted, tick=tick).pooled  # (heads, row bins, key bins)
-    return _joined(found, queries, keys, how)
+    found = measure_rows(call, wanted, tick=tick).pooled  # (heads, row bins, key bins)
+    return _joined_bins(found, queries, keys, how)
 
 
 def pool_weights(
     blocks: Iterable[tuple[int, int, Any]], rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean"
 ) -> Any:
-    """As `pool`, of weights that are there: blocks of rows, each with its first row, last + 1, and (heads, rows, n_k)."""
-    queries, peaks = Parts.of(rows), how == "max"
+    """As `pool_between_parts`, of weights that are there: blocks of (first row, last + 1, (heads, rows, n_k))."""
+    queries, peaks = Parts.among(rows), how == "max"
     first, last = queries.edges[0], queries.edges[-1]
     keys, masses = None, []
     for lo, hi, block in blocks:
-        keys = Parts.of(columns, block.shape[-1]) if keys is None else keys
+        keys = Parts.among(columns, block.shape[-1]) if keys is None else keys
         a, b = max(lo, first), min(hi, last)
         if a < b:
             masses.append(pool_keys(block[:, a - lo : b - lo], keys.edges, peaks))  # (heads, rows, bins)
     assert keys is not None
     edges = [at - first for at in queries.edges]
-    return _joined(pool_rows(np.concatenate(masses, axis=1), edges, peaks), queries, keys, how)
+    return _joined_bins(pool_rows(np.concatenate(masses, axis=1), edges, peaks), queries, keys, how)
 
 
-def _joined(found: Any, rows: Parts, columns: Parts, how: str) -> Any:
+def _joined_bins(found: Any, rows: Parts, columns: Parts, how: str) -> Any:
     """Bins (heads, row bins, key bins) put together as the parts have them → (heads, rows, columns)."""
     if how == "max":
         by_column = [found[:, :, place].max(-1) for place in columns.places.T > 0]
@@ -222,13 +224,13 @@ def single_tokens(parts: Sequence[Ranges]) -> list[int] | None:
     return [part[0][0] for part in parts] if single else None
 
 
-def visible_parts(call: Call, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Any:
+def parts_visible(call: Call, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Any:
     """Whether any query of a row part may see any key of a column part → (rows, columns); None where all may.
 
     A part of several stretches counts as all that lies between its ends, but for the keys of a mask.
     """
     queries, keys = (np.array([(part[0][0], part[-1][1] - 1) for part in parts]) for parts in (rows, columns))
-    position = positions(call)[queries]  # (rows, 2)
+    position = call_positions(call)[queries]  # (rows, 2)
     least, greatest = attention.visible_gaps(call.causal, call.window)
     widest = position[:, None, 1] - keys[None, :, 0]  # (rows, columns)
     narrowest = position[:, None, 0] - keys[None, :, 1]  # (rows, columns)
@@ -245,9 +247,9 @@ def visible_mask(mask: Any, queries: Any, columns: Sequence[Ranges]) -> Any:
     return np.stack([np.any([by_row[:, a:b].any(1) for a, b in part], axis=0) for part in columns], 1)
 
 
-def even(first: int, last: int, most: int) -> list[Ranges]:
+def even_parts(first: int, last: int, most: int) -> list[Ranges]:
     """At most `most` parts of tokens [first, last), as wide as each other but for the last."""
-    return [((first + a, first + b),) for a, b in pairs(even_edges(last - first, most))]
+    return [((first + a, first + b),) for a, b in neighbouring_edges(even_edges(last - first, most))]
 
 
 def effective_rank(grids: Any) -> Any:

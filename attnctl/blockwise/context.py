@@ -15,17 +15,21 @@ from attnctl.blockwise.rows import row_blocks
 def fused_context(call: Call) -> Array:
     """The context of a call → (heads, n_q, d_v), in its own library: by a fused kernel, or in blocks of rows.
 
-    The kernel takes scale, causality, grouped heads and a mask; what it cannot take goes through `attention.run`.
+    The kernel takes scale, causality, grouped heads and a mask; what it cannot take goes through `attention.run_call`.
     """
     if is_short(call):
-        return attention.run(call).context
+        return attention.run_call(call).context
     bent = call.soft_cap is not None or call.bias is not None or call.sinks is not None
     square = call.n_q == call.n_k and call.first_position == 0
     same = call.values.shape[-1] == call.queries.shape[-1]
     if bent or call.keep is not None or call.window is not None or (call.causal and not square) or not same:
-        return attention.namespace(call.queries).concat([steps.context for *_, steps in row_blocks(call)], axis=-2)
+        return attention.array_namespace(call.queries).concat(
+            [steps.context for *_, steps in row_blocks(call)], axis=-2
+        )
     if call.causal and call.mask is not None:
-        return attention.namespace(call.queries).concat([steps.context for *_, steps in row_blocks(call)], axis=-2)
+        return attention.array_namespace(call.queries).concat(
+            [steps.context for *_, steps in row_blocks(call)], axis=-2
+        )
     import torch
 
     from attnctl.blockwise.tiles import as_torch

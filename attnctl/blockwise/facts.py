@@ -42,7 +42,7 @@ class Facts:
     kept: Array | None = None  # (heads, n_q), mass on all keys: below 1 where a learned sink takes the rest
 
 
-def pairs(edges: Sequence[int]) -> list[tuple[int, int]]:
+def neighbouring_edges(edges: Sequence[int]) -> list[tuple[int, int]]:
     """Neighbouring edges: the bins between them."""
     return list(zip(edges, edges[1:], strict=False))
 

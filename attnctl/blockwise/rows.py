@@ -12,7 +12,7 @@ import numpy as np
 from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
-from attnctl.blockwise import MEMORY, cut, positions
+from attnctl.blockwise import MEMORY, call_positions, cut_call
 
 Cells = Callable[[Any, Any], Any]  # queries (grids, r), keys (grids, c) → something of (…, grids, r, c)
 
@@ -25,14 +25,21 @@ def weights_between(call: Call, logsumexp: Any, rows: Any, columns: Any) -> Any:
     queries, keys = call.queries, call.keys
     n_heads, (n_q, n_k) = queries.shape[0], (call.n_q, call.n_k)
     share = n_heads // keys.shape[0]
-    seen = visible_at(call, rows, columns)  # (grids, r, c)
-    bias = None if call.bias is None else _broadcast(call.bias, (n_heads, n_q, n_k))
+    seen = grids_visible(call, rows, columns)  # (grids, r, c)
+    bias = None if call.bias is None else _broadcast_heads(call.bias, (n_heads, n_q, n_k))
     found = np.empty((n_heads, *seen.shape), np.float32)
     for head in range(n_heads):
-        q, k = _single(queries[head][rows]), _single(keys[head // share][columns])  # (grids, r, d), (grids, c, d)
+        q, k = (
+            _single_precision(queries[head][rows]),
+            _single_precision(keys[head // share][columns]),
+        )  # (grids, r, d), (grids, c, d)
         raw = (q * k).sum(-1)[..., None] if q.shape[1] == k.shape[1] == 1 else attention.scores(q, k)
-        part = None if bias is None else _single(bias[head][rows[:, :, None], columns[:, None, :]])  # (grids, r, c)
-        scaled = attention.scaled(raw, call.effective_scale, call.soft_cap, part) / call.temperature  # (grids, r, c)
+        part = (
+            None if bias is None else _single_precision(bias[head][rows[:, :, None], columns[:, None, :]])
+        )  # (grids, r, c)
+        scaled = (
+            attention.scale_scores(raw, call.effective_scale, call.soft_cap, part) / call.temperature
+        )  # (grids, r, c)
         lse = logsumexp[head][rows][..., None]  # (grids, r, 1)
         with np.errstate(over="ignore"):  # -inf then, and exp of it 0
             gap = as_numpy(scaled) - lse  # (grids, r, c); above 0 only by the rounding of large scores
@@ -40,29 +47,31 @@ def weights_between(call: Call, logsumexp: Any, rows: Any, columns: Any) -> Any:
     return found
 
 
-def _single(array: Array) -> Array:
+def _single_precision(array: Array) -> Array:
     """Half precision widened to float32."""
     return array if isinstance(array, np.ndarray) or array.dtype.itemsize >= 4 else array.float()
 
 
-def _broadcast(array: Array, shape: tuple[int, ...]) -> Array:
+def _broadcast_heads(array: Array, shape: tuple[int, ...]) -> Array:
     return np.broadcast_to(array, shape) if isinstance(array, np.ndarray) else array.broadcast_to(shape)
 
 
-def visible_at(call: Call, rows: Any, columns: Any) -> Any:
+def grids_visible(call: Call, rows: Any, columns: Any) -> Any:
     """The mask of small grids cut from the matrix: rows (grids, r), columns (grids, c) → (grids, r, c)."""
     mask = np.ones((len(rows), rows.shape[1], columns.shape[1]), bool)
     if call.mask is not None:
-        whole = as_numpy(_broadcast(call.mask, (call.n_q, call.n_k)))  # (n_q, n_k)
+        whole = as_numpy(_broadcast_heads(call.mask, (call.n_q, call.n_k)))  # (n_q, n_k)
         mask = whole[rows[:, :, None], columns[:, None, :]]  # (grids, r, c)
-    return attention.visible(positions(call)[rows], columns, causal=call.causal, window=call.window, mask=mask)
+    return attention.visibility_mask(
+        call_positions(call)[rows], columns, causal=call.causal, window=call.window, mask=mask
+    )
 
 
-def at_offset(cells: Cells, positions: Any, n_k: int, offset: int) -> Any:
+def weights_at_offset(cells: Cells, positions: Any, n_k: int, offset: int) -> Any:
     """Each query's weight on the key `offset` places from itself: 0 itself, -1 the one before → (heads, n_q).
 
-    `cells` answers the weights of small grids, `positions` (n_q,) are the queries' places among the keys. NaN where there is
-    no such key.
+    `cells` answers the weights of small grids, `positions` (n_q,) are the queries' places among the keys.
+    NaN where there is no such key.
     """
     columns = positions + offset  # (n_q,)
     there = np.flatnonzero((columns >= 0) & (columns < n_k))
@@ -72,7 +81,7 @@ def at_offset(cells: Cells, positions: Any, n_k: int, offset: int) -> Any:
     return found
 
 
-def on_copies(cells: Cells, visible: Cells, ids: Sequence[int], shift: int = 0, room: int = MEMORY >> 8) -> Any:
+def weights_on_copies(cells: Cells, visible: Cells, ids: Sequence[int], shift: int = 0, room: int = MEMORY >> 8) -> Any:
     """Each query's mass on the keys `shift` places after the other copies of its own token → (heads, n).
 
     Shift 0 asks who looks at duplicates, 1 who looks at what followed them (induction: Olsson et al. 2022). Queries and keys
@@ -110,7 +119,9 @@ def exact_rows(call: Call, rows: Sequence[int]) -> Any:
     n_heads, n_k = call.queries.shape[0], call.n_k
     step = max(1, MEMORY // (24 * n_heads * n_k))
     parts = [
-        as_numpy(attention.run(attention.select(replace(call, keep=None), rows=list(rows[at : at + step]))).weights)
+        as_numpy(
+            attention.run_call(attention.select_call(replace(call, keep=None), rows=list(rows[at : at + step]))).weights
+        )
         for at in range(0, len(rows), step)
     ]
     return np.concatenate(parts, axis=-2)  # (heads, rows, n_k)
@@ -122,8 +133,8 @@ def row_blocks(call: Call) -> Iterator[tuple[int, int, int, attention.Attended]]
     step = max(1, MEMORY // (24 * n_heads * n_k))
     for lo in range(0, n_q, step):
         hi = min(lo + step, n_q)
-        part = cut(call, lo, hi)
-        yield lo, hi, lo + call.first_position - int(part.offset or 0), attention.run(part)
+        part = cut_call(call, lo, hi)
+        yield lo, hi, lo + call.first_position - int(part.offset or 0), attention.run_call(part)
 
 
 def top_links(call: Call, count: int) -> tuple[Any, Any]:
@@ -136,12 +147,12 @@ def top_links(call: Call, count: int) -> tuple[Any, Any]:
     keys = np.zeros((n_heads, n_q, count), np.int64)
     weights = np.zeros((n_heads, n_q, count), np.float32)
     for lo, hi, first, steps in row_blocks(replace(call, keep=None)):
-        best, values = strongest(as_numpy(steps.weights), count)  # (heads, rows, most)
+        best, values = strongest_keys(as_numpy(steps.weights), count)  # (heads, rows, most)
         keys[:, lo:hi, : best.shape[-1]], weights[:, lo:hi, : best.shape[-1]] = best + first, values
     return keys, weights
 
 
-def strongest(weights: Any, count: int) -> tuple[Any, Any]:
+def strongest_keys(weights: Any, count: int) -> tuple[Any, Any]:
     """The keys of the `count` largest weights of each row, and those weights, strongest first: (heads, rows, count) each."""
     most = min(count, weights.shape[-1])
     best = np.argpartition(-weights, most - 1, axis=-1)[..., :most]  # (heads, rows, most)

@@ -22,14 +22,14 @@ import numpy as np
 import torch
 
 from attnctl.attention import Call
-from attnctl.blockwise.facts import Facts, Tick, Wanted, pairs
-from attnctl.blockwise.tiles import FLOOR, Group, fusible, grid, open_group, row_tiles, shaped
+from attnctl.blockwise.facts import Facts, Tick, Wanted, neighbouring_edges
+from attnctl.blockwise.tiles import FLOOR, Group, grid_size, is_fusible, open_group, row_tiles, shaped_buffer
 
 KEYS = {"cpu": 128}  # keys in a block; elsewhere 512
 ELEMENTS = {"cpu": 1 << 19}  # numbers in a block's buffer, to stay in a CPU's cache; elsewhere 1 << 26
 
 
-def each(work: Callable[[range], Any], groups: Sequence[range], stop: Event) -> list[Any]:
+def map_groups(work: Callable[[range], Any], groups: Sequence[range], stop: Event) -> list[Any]:
     """`work` on every group of heads. On a CPU each thread takes groups of its own; `stop` is set to end them early.
 
     Threads inside each small operation would wait for each other thousands of times, which a busy machine makes very slow.
@@ -38,7 +38,7 @@ def each(work: Callable[[range], Any], groups: Sequence[range], stop: Event) -> 
     if len(groups) < threads or threads == 1:
         return [work(heads) for heads in groups]
 
-    def alone(heads: range) -> Any:
+    def work_on_group(heads: range) -> Any:
         with torch.inference_mode():  # known to one thread only
             return work(heads)
 
@@ -46,7 +46,7 @@ def each(work: Callable[[range], Any], groups: Sequence[range], stop: Event) -> 
     try:
         with ThreadPoolExecutor(threads) as pool:
             try:
-                return list(pool.map(alone, groups))
+                return list(pool.map(work_on_group, groups))
             except BaseException:  # Ctrl-C reaches this thread alone
                 stop.set()
                 raise
@@ -76,7 +76,7 @@ class Rows:
         unseen, top = like.new_full((2, heads, n_q), FLOOR)
         return cls(unseen, a, b, c, d, like.new_zeros(heads, marks, n_q), top)
 
-    def add(self, lo: int, hi: int, block: Rows) -> None:
+    def add_block(self, lo: int, hi: int, block: Rows) -> None:
         """Take in what a block of keys says of rows [lo, hi): each side by its share of the two together."""
         mine = Rows(**{f.name: getattr(self, f.name)[..., lo:hi] for f in fields(Rows)})  # views
         both = torch.logaddexp(mine.logsumexp, block.logsumexp)  # (heads, rows)
@@ -108,7 +108,7 @@ def block_rows(
     """
     a, b, lo, hi = span
     shape = (len(group.keys), b - a, hi - lo)
-    shifted, e = (shaped(buffer, *shape) for buffer in group.buffers)  # (heads, keys, rows)
+    shifted, e = (shaped_buffer(buffer, *shape) for buffer in group.buffers)  # (heads, keys, rows)
     entropy = total.log() - shifted.mul_(e).sum(1) / total  # (heads, rows)
     middle = (a + b) // 2
     local = torch.arange(a - middle, b - middle, dtype=e.dtype, device=e.device)  # (keys,)
@@ -128,39 +128,39 @@ def block_rows(
 # --- one pass ----------------------------------------------------------------------------------------------------
 
 
-def sweep(call: Call, wanted: Wanted, *, fused: bool | None = None, tick: Tick | None = None) -> Facts:
-    """One pass over the keys of a call of 3-D torch arrays; what `attnctl.blockwise.measure` says, as torch arrays.
+def sweep_keys(call: Call, wanted: Wanted, *, fused: bool | None = None, tick: Tick | None = None) -> Facts:
+    """One pass over the keys of a call of 3-D torch arrays; what `attnctl.blockwise.measure_rows` says, as torch arrays.
 
-    `fused` None takes a fused kernel for the masses where one is there and faster (see `fusible`).
+    `fused` None takes a fused kernel for the masses where one is there and faster (see `is_fusible`).
     """
-    n_q, n_k = grid(call)
-    fused = (fusible(call) if fused is None else fused) and not wanted.rows and not wanted.peaks
+    n_q, n_k = grid_size(call)
+    fused = (is_fusible(call) if fused is None else fused) and not wanted.rows and not wanted.peaks
     edges = [0, n_k] if wanted.key_edges is None else list(wanted.key_edges)
     marks = None if wanted.marks is None else torch.as_tensor(np.asarray(wanted.marks), device=call.queries.device)
     size = KEYS.get(call.queries.device.type, 512)
     cuts = edges if fused else [*range(0, n_k, size), n_k]
-    widest = max(b - a for a, b in pairs(cuts))
+    widest = max(b - a for a, b in neighbouring_edges(cuts))
     elements = max(ELEMENTS.get(call.queries.device.type, 1 << 26), widest)
     n_heads, step = call.queries.shape[0], max(1, elements // (widest * n_q))
 
     stop = Event()
 
-    def work(heads: range) -> tuple[Any, ...]:
-        tally = Tally.nothing(open_group(call, heads, elements), edges, marks, wanted.rows, wanted.peaks)
-        for a, b in pairs(cuts):
+    def sweep_heads(heads: range) -> tuple[Any, ...]:
+        tally = BlockTally.nothing(open_group(call, heads, elements), edges, marks, wanted.rows, wanted.peaks)
+        for a, b in neighbouring_edges(cuts):
             if stop.is_set():
                 break
-            tally.take(a, b, fused)
+            tally.take_keys(a, b, fused)
             if tick is not None:
                 tick((b - a) / n_k * len(heads) / n_heads)
-        return tally.finish(wanted.row_edges if wanted.key_edges is not None else None)
+        return tally.finish_fields(wanted.row_edges if wanted.key_edges is not None else None)
 
-    found = each(work, [range(at, min(at + step, n_heads)) for at in range(0, n_heads, step)], stop)
+    found = map_groups(sweep_heads, [range(at, min(at + step, n_heads)) for at in range(0, n_heads, step)], stop)
     return Facts(*(None if parts[0] is None else torch.cat(parts) for parts in zip(*found, strict=True)))
 
 
 @dataclass
-class Tally:
+class BlockTally:
     """What the sweep of one group of heads has gathered so far."""
 
     group: Group
@@ -171,21 +171,23 @@ class Tally:
     rows: Rows | None
 
     @classmethod
-    def nothing(cls, group: Group, edges: Sequence[int], marks: torch.Tensor | None, rows: bool, peaks: bool) -> Tally:
+    def nothing(
+        cls, group: Group, edges: Sequence[int], marks: torch.Tensor | None, rows: bool, peaks: bool
+    ) -> BlockTally:
         """No key taken in yet."""
-        like, (n_q, n_k) = group.keys, grid(group.call)
+        like, (n_q, n_k) = group.keys, grid_size(group.call)
         heads, bins = len(like), len(edges) - 1
         marks = like.new_zeros(0, n_k) if marks is None else marks.to(like)  # (marks, n_k)
         masses = like.new_full((heads, 1 if peaks else bins, n_q), FLOOR)
         tops = like.new_full((heads, bins, n_q), FLOOR) if peaks else None
         return cls(group, edges, masses, tops, marks, Rows.nothing(like, heads, n_q, len(marks)) if rows else None)
 
-    def take(self, a: int, b: int, fused: bool) -> None:
+    def take_keys(self, a: int, b: int, fused: bool) -> None:
         """Take in keys [a, b); with `fused` they are one bin."""
         group = self.group
         first, last = bisect_right(self.edges, a) - 1, bisect_left(self.edges, b)  # the bins that the block touches
         inner = [(max(self.edges[at], a) - a, min(self.edges[at + 1], b) - a) for at in range(first, last)]
-        columns = self._columns(a, b, inner if self.peaks is None else [(0, b - a)])  # (columns, keys)
+        columns = self._weighed_columns(a, b, inner if self.peaks is None else [(0, b - a)])  # (columns, keys)
         touched = slice(first, last) if self.peaks is None else slice(0, 1)
         most = max(1, len(group.buffers[0]) // (len(group.keys) * (b - a)))
         for lo, hi, whole in row_tiles(group.call, a, b, most):
@@ -193,19 +195,19 @@ class Tally:
             if fused and whole:
                 masses.copy_(torch.logaddexp(masses, group.fused_logsumexp(a, b, lo, hi)[:, None]))
                 continue
-            scores = group.scores(a, b, lo, hi, whole)
+            scores = group.masked_scores(a, b, lo, hi, whole)
             if self.peaks is not None:
                 for at, (x, y) in enumerate(inner, first):
                     peak = self.peaks[:, at, lo:hi]  # (heads, rows)
                     torch.maximum(peak, scores[:, x:y].amax(1), out=peak)
-            top, e = group.exponentials(scores)
+            top, e = group.shifted_exponentials(scores)
             sums = columns @ e  # (heads, columns, rows)
             mass, rest = sums[:, : masses.shape[1]], sums[:, masses.shape[1] :]
             masses.copy_(torch.logaddexp(masses, top[:, None] + mass.log()))
             if self.rows is not None:
-                self.rows.add(lo, hi, block_rows(group, top, mass.sum(1), rest, (a, b, lo, hi)))
+                self.rows.add_block(lo, hi, block_rows(group, top, mass.sum(1), rest, (a, b, lo, hi)))
 
-    def _columns(self, a: int, b: int, inner: Sequence[tuple[int, int]]) -> torch.Tensor:
+    def _weighed_columns(self, a: int, b: int, inner: Sequence[tuple[int, int]]) -> torch.Tensor:
         """What to weigh the keys of a block by: their bins, then their positions and marks → (columns, keys)."""
         extra = 0 if self.rows is None else 1 + len(self.marks)
         columns = self.marks.new_zeros(len(inner) + extra, b - a)
@@ -216,7 +218,7 @@ class Tally:
             columns[len(inner) + 1 :] = self.marks[:, a:b]
         return columns
 
-    def finish(self, row_edges: Sequence[int] | None) -> tuple[Any, ...]:
+    def finish_fields(self, row_edges: Sequence[int] | None) -> tuple[Any, ...]:
         """The fields of Facts, in order; what was gathered is used up."""
         lse = torch.logsumexp(self.masses, 1) if self.rows is None else self.rows.logsumexp  # (heads, n_q)
         seen = lse > FLOOR / 2  # (heads, n_q)
@@ -231,7 +233,7 @@ class Tally:
         if row_edges is not None:
             weights = self.masses if self.peaks is None else self.peaks  # (heads, bins, n_q)
             weights.sub_(lse[:, None]).clamp_(max=0).exp_().mul_(seen[:, None])  # above 0 only by rounding
-            parts = [weights[:, :, lo:hi] for lo, hi in pairs(row_edges)]
+            parts = [weights[:, :, lo:hi] for lo, hi in neighbouring_edges(row_edges)]
             pooled = torch.stack([p.mean(-1) if self.peaks is None else p.amax(-1) for p in parts], 1)
         known: tuple[Any, ...] = (None,) * 6
         if (rows := self.rows) is not None:

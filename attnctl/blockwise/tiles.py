@@ -19,11 +19,11 @@ FLOOR = -1e30  # a hidden score: finite, so that a block with nothing visible st
 def as_torch(call: Call) -> Call:
     """The call with its arrays as torch tensors, its queries 3-D; NumPy arrays are not copied."""
 
-    def tensor(array: Array | None) -> Any:
+    def as_tensor(array: Array | None) -> Any:
         return torch.from_numpy(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array
 
     arrays = {
-        name: tensor(getattr(call, name)) for name in ("queries", "keys", "values", "bias", "mask", "sinks", "keep")
+        name: as_tensor(getattr(call, name)) for name in ("queries", "keys", "values", "bias", "mask", "sinks", "keep")
     }
     if arrays["queries"].ndim != 3:
         raise ValueError(f"queries have shape {tuple(arrays['queries'].shape)}: one text at a time, (heads, n, d)")
@@ -53,19 +53,19 @@ def row_tiles(call: Call, a: int, b: int, most: int) -> Iterator[tuple[int, int,
             yield at, min(at + most, hi), whole
 
 
-def hidden(call: Call, lo: int, hi: int, a: int, b: int) -> torch.Tensor:
+def hidden_keys(call: Call, lo: int, hi: int, a: int, b: int) -> torch.Tensor:
     """True where key [a, b) is hidden from query [lo, hi) → (keys, rows)."""
     device, first = call.queries.device, call.first_position
     at, keys = (
         torch.arange(lo + first, hi + first, device=device),
         torch.arange(a, b, device=device),
     )  # (rows,), (keys,)
-    mask = None if call.mask is None else torch.broadcast_to(call.mask, grid(call))[lo:hi, a:b]  # (rows, keys)
-    shown: Any = attention.visible(at, keys, causal=call.causal, window=call.window, mask=mask)  # (rows, keys)
+    mask = None if call.mask is None else torch.broadcast_to(call.mask, grid_size(call))[lo:hi, a:b]  # (rows, keys)
+    shown: Any = attention.visibility_mask(at, keys, causal=call.causal, window=call.window, mask=mask)  # (rows, keys)
     return torch.logical_not(shown.T)  # (keys, rows)
 
 
-def grid(call: Call) -> tuple[int, int]:
+def grid_size(call: Call) -> tuple[int, int]:
     """How many queries and keys."""
     return call.n_q, call.n_k
 
@@ -84,24 +84,24 @@ class Group:
     bias: torch.Tensor | None  # (heads, n_q, n_k)
     buffers: tuple[torch.Tensor, torch.Tensor]
 
-    def scores(self, a: int, b: int, lo: int, hi: int, whole: bool) -> torch.Tensor:
+    def masked_scores(self, a: int, b: int, lo: int, hi: int, whole: bool) -> torch.Tensor:
         """Masked scaled scores of keys [a, b) and rows [lo, hi), in the first buffer → (heads, keys, rows)."""
-        block = shaped(self.buffers[0], len(self.keys), b - a, hi - lo)
+        block = shaped_buffer(self.buffers[0], len(self.keys), b - a, hi - lo)
         torch.bmm(self.keys[:, a:b], self.queries[:, :, lo:hi], out=block)  # (heads, keys, rows)
         call = self.call
         if is_bent(call):
             bias = None if self.bias is None else self.bias[:, lo:hi, a:b].mT.to(block.dtype)  # (heads, keys, rows)
-            bent = attention.scaled(block, call.effective_scale, call.soft_cap, bias)  # (heads, keys, rows)
+            bent = attention.scale_scores(block, call.effective_scale, call.soft_cap, bias)  # (heads, keys, rows)
             torch.div(bent, call.temperature, out=block).clamp_(min=FLOOR)
         if not whole:
-            block.masked_fill_(hidden(call, lo, hi, a, b), FLOOR)
+            block.masked_fill_(hidden_keys(call, lo, hi, a, b), FLOOR)
         return block
 
-    def exponentials(self, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def shifted_exponentials(self, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Each row's top score, and exp(score - top) in the second buffer; `scores` becomes score - top."""
         top = scores.amax(1)  # (heads, rows)
         scores.sub_(top[:, None])
-        return top, torch.exp(scores, out=shaped(self.buffers[1], *scores.shape))  # (heads, keys, rows)
+        return top, torch.exp(scores, out=shaped_buffer(self.buffers[1], *scores.shape))  # (heads, keys, rows)
 
     def fused_logsumexp(self, a: int, b: int, lo: int, hi: int) -> torch.Tensor:
         """What a fused kernel says of rows [lo, hi) on keys [a, b), nothing hidden → (heads, rows)."""
@@ -120,14 +120,14 @@ def is_bent(call: Call) -> bool:
     return call.soft_cap is not None or call.bias is not None
 
 
-def fusible(call: Call) -> bool:
+def is_fusible(call: Call) -> bool:
     """Whether a fused kernel that tells its logsumexp is there and faster: half precision on a CUDA device."""
     q = call.queries
     half = q.dtype in (torch.float16, torch.bfloat16)
     return q.is_cuda and half and q.shape[-1] <= 256 and q.shape[-1] % 8 == 0 and not is_bent(call)
 
 
-def shaped(buffer: torch.Tensor, *shape: int) -> torch.Tensor:
+def shaped_buffer(buffer: torch.Tensor, *shape: int) -> torch.Tensor:
     """The front of a flat buffer as an array of `shape`."""
     return buffer[: math.prod(shape)].view(shape)
 
@@ -141,6 +141,6 @@ def open_group(call: Call, heads: range, elements: int) -> Group:
     k = call.keys[[head // share for head in heads]].to(dtype)  # (heads, n_k, d)
     bias = None
     if call.bias is not None:
-        bias = torch.broadcast_to(call.bias, (n_heads, *grid(call)))[heads.start : heads.stop]  # (heads, n_q, n_k)
+        bias = torch.broadcast_to(call.bias, (n_heads, *grid_size(call)))[heads.start : heads.stop]  # (heads, n_q, n_k)
     one, other = torch.empty(2, elements, dtype=dtype, device=q.device)
     return Group(call, heads, q, k, bias, (one, other))

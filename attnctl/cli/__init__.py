@@ -16,8 +16,8 @@ from typer.core import TyperGroup
 from attnctl import __version__
 from attnctl.cli import help_text, session, suggestions
 from attnctl.cli.command import Command
-from attnctl.cli.output import complain, lines
-from attnctl.cli.ranges import ranged
+from attnctl.cli.output import print_complaint, print_lines
+from attnctl.cli.ranges import with_ranges
 from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError, UsageError, in_one_line
 
 COMMANDS = tuple(name for commands in help_text.COMMANDS.values() for name in commands)
@@ -38,7 +38,7 @@ def command_named(name: str) -> Any:
     module = import_module(MODULES[name])
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     alone.command(name, cls=Command, context_settings=getattr(module, "CONTEXT", None))(getattr(module, name))
-    return ranged(typer.main.get_command(alone), name)
+    return with_ranges(typer.main.get_command(alone), name)
 
 
 class Commands(TyperGroup):
@@ -55,12 +55,12 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the arguments begin with. Raises UsageError naming the nearest one where there is none such."""
         if args and args[0] not in COMMANDS:
-            raise UsageError(suggestions.command(args[0], COMMANDS))
+            raise UsageError(suggestions.suggest_command(args[0], COMMANDS))
         return super().resolve_command(ctx, args)
 
     def get_help(self, ctx: Any) -> str:
         """The help, as wide as the terminal."""
-        ctx.terminal_width = help_text.width()
+        ctx.terminal_width = help_text.help_width()
         return super().get_help(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -76,10 +76,10 @@ class Commands(TyperGroup):
             sys.stdout.flush()
             return result
         except AttnctlError as error:
-            complain(str(error))
+            print_complaint(str(error))
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt as error:
-            complain("interrupted")
+            print_complaint("interrupted")
             raise typer.Exit(INTERRUPTED) from error
         except BrokenPipeError as error:  # the reader has seen enough (`| head`); there is nothing left to say
             if session.current is not None:
@@ -89,20 +89,20 @@ class Commands(TyperGroup):
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != "torch":
                 raise
-            complain(
+            print_complaint(
                 "this needs torch, which is not installed: pip install torch (attnctl docs first-minutes says why)"
             )
             raise typer.Exit(FAILED) from error
         except MemoryError as error:
-            complain(f"not enough memory: {str(error) or 'ask for less'}")
+            print_complaint(f"not enough memory: {str(error) or 'ask for less'}")
             raise typer.Exit(FAILED) from error
         except RuntimeError as error:
             if "allocate" not in str(error) and "out of memory" not in str(error):  # as torch says it
                 raise
-            complain(f"not enough memory: {in_one_line(error)}")
+            print_complaint(f"not enough memory: {in_one_line(error)}")
             raise typer.Exit(FAILED) from error
         except OSError as error:
-            complain(_of_system(error))
+            print_complaint(_of_system(error))
             _write_no_more()
             raise typer.Exit(FAILED) from error
 
@@ -132,20 +132,22 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
-        lines(f"attnctl {__version__}")
+        print_lines(f"attnctl {__version__}")
         raise typer.Exit(DONE)
 
 
 @app.callback()
-def _root(
+def _root_command(
     ctx: typer.Context,
-    version: bool = typer.Option(False, "--version", "-V", callback=_version, is_eager=True, help="Print the version."),
+    version: bool = typer.Option(
+        False, "--version", "-V", callback=_print_version, is_eager=True, help="Print the version."
+    ),
 ) -> None:
     """The command line for attention: every step as tables, pictures and JSON."""
     if ctx.invoked_subcommand is None:
-        lines(ctx.get_help())
+        print_lines(ctx.get_help())
 
 
 def _ready_streams() -> None:
@@ -158,7 +160,7 @@ def _ready_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def main() -> None:
+def run_command_line() -> None:
     """Run attnctl and exit with its code: 0 done, 1 failed, 2 wrong usage, 3 in part, 130 interrupted."""
     _ready_streams()
     sys.exit(run_command())
@@ -175,18 +177,18 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         _write_no_more()
         code = DONE
     except OSError as error:  # the help could not be written
-        complain(_of_system(error))
+        print_complaint(_of_system(error))
         _write_no_more()
         code = FAILED
     except Exception as error:
         if not hasattr(error, "format_message"):  # a bug of ours: the traceback says where
             raise
-        complain(_usage(error))
+        print_complaint(_usage_message(error))
         code = USAGE
     return code if isinstance(code, int) else DONE
 
 
-def _usage(error: Any) -> str:
+def _usage_message(error: Any) -> str:
     """Typer's complaint as one line, with where to read more."""
     message = " ".join(str(error.format_message()).split()).rstrip(".")
     context = getattr(error, "ctx", None)

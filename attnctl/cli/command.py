@@ -42,7 +42,7 @@ class Command(TyperCommand):
         )
         for option in self.params:
             if isinstance(option, TyperOption) and not option.is_flag:
-                option.metavar = help_text.metavar(option.name or "", option.type.name)
+                option.metavar = help_text.option_metavar(option.name or "", option.type.name)
         for parameter in self.params:
             parameter._custom_shell_complete = _completed
 
@@ -51,8 +51,8 @@ class Command(TyperCommand):
         if ctx.resilient_parsing:  # for completion, of a line that is not finished
             ctx.allow_extra_args = True
             return super().parse_args(ctx, args)
-        defaults.apply(self, ctx)
-        joins = self._text() is not None
+        defaults.apply_defaults(self, ctx)
+        joins = self._text_parameter() is not None
         ctx.allow_extra_args = ctx.allow_extra_args or joins
         try:
             rest = super().parse_args(ctx, args)
@@ -61,22 +61,22 @@ class Command(TyperCommand):
             if name is None or type(error).__name__ != "NoSuchOption":
                 raise
             group = ctx.parent.command if ctx.parent is not None else None
-            raise UsageError(suggestions.option(self, name, group)) from error
+            raise UsageError(suggestions.suggest_option(self, name, group)) from error
         if rest and joins:
-            self._join(ctx, rest)
-        invocation.begin(self, ctx)
+            self._join_words(ctx, rest)
+        invocation.begin_command(self, ctx)
         defaults.yield_to_typed(self, ctx)
         if session.current is not None:
             session.current.fill_in(self.name or "", ctx.params)
         return ctx.args  # type: ignore[no-any-return]
 
-    def _text(self) -> str | None:
+    def _text_parameter(self) -> str | None:
         """The name of the parameter that is a text, where it is the command's only argument."""
         arguments = [p for p in self.params if p.param_type_name == "argument"]
         return arguments[0].name if len(arguments) == 1 and arguments[0].name in TEXTS else None
 
-    def _join(self, ctx: Any, rest: list[str]) -> None:
-        name = self._text()
+    def _join_words(self, ctx: Any, rest: list[str]) -> None:
+        name = self._text_parameter()
         first = ctx.params.get(name)
         if first is None or first == "-" or Path(first).is_file():
             raise UsageError(f"{rest[0]!r} is one argument too many: {self.name} reads one text, or one file")
@@ -87,7 +87,7 @@ class Command(TyperCommand):
 
     def get_help(self, ctx: Any) -> str:
         """The help, as wide as the terminal."""
-        ctx.terminal_width = help_text.width()
+        ctx.terminal_width = help_text.help_width()
         return super().get_help(ctx)
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
@@ -106,7 +106,9 @@ class Command(TyperCommand):
         for parameter in self.get_params(ctx):
             if (record := parameter.get_help_record(ctx)) is not None:
                 group = (
-                    "Arguments" if parameter.param_type_name == "argument" else help_text.group(parameter.name or "")
+                    "Arguments"
+                    if parameter.param_type_name == "argument"
+                    else help_text.option_group(parameter.name or "")
                 )
                 rows.setdefault(group, []).append(record)
         for group in ("Arguments", *help_text.GROUPS):

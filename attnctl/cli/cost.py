@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnctl import limits
 from attnctl.cli import invocation
-from attnctl.cli.output import complain, console
+from attnctl.cli.output import print_complaint, safe_console
 
 if TYPE_CHECKING:
     from attnctl.sources import Source
@@ -36,18 +36,18 @@ def check_cost(source: Source, heads: int, size: int = SIZE) -> None:
     limits.check_memory(need, f"a text of {n:,} tokens", "shorten it, or cut it into parts")
     seconds = heads * float(n) ** 2 * (0.5 if info.causal else 1.0) / (PAIRS_A_SECOND * threads)
     if info.device == "cpu" and seconds > SAID:
-        complain(
-            f"{heads} heads over {n:,} tokens: about {_time(seconds)} and {limits.said(need)} on the CPU "
+        print_complaint(
+            f"{heads} heads over {n:,} tokens: about {_duration(seconds)} and {limits.bytes_text(need)} on the CPU "
             "(--layer and --head take fewer)"
         )
 
 
-def _time(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[float], None] | None]:
+def cost_progress(what: str) -> Iterator[Callable[[float], None] | None]:
     """A bar on stderr where that is a terminal, and nothing in a pipe."""
     if invocation.quiet or not sys.stderr.isatty():
         yield None
@@ -60,6 +60,6 @@ def progress(what: str) -> Iterator[Callable[[float], None] | None]:
         TextColumn("{task.percentage:3.0f} %"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=safe_console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=1.0)
         yield lambda share: bar.update(task, advance=share)

@@ -29,7 +29,7 @@ def config_path() -> Path:
     return user_config_path("attnctl") / "config.toml"
 
 
-def settings() -> dict[str, Any]:
+def read_defaults() -> dict[str, Any]:
     """What the defaults file says; nothing where there is none. Raises AttnctlError where it is no TOML."""
     path = config_path()
     try:
@@ -51,21 +51,21 @@ def options_of(command: Any) -> dict[str, Any]:
     return {p.name: p for p in command.params if p.param_type_name == "option" and p.name not in NEVER}
 
 
-def apply(command: Any, ctx: Any) -> None:
+def apply_defaults(command: Any, ctx: Any) -> None:
     """Give a command's options the defaults of file and environment. Raises AttnctlError for a value of another type."""
     options = options_of(command)
     for name, option in options.items():
         option.envvar, option.show_envvar = f"{PREFIX}{name.upper()}", False
     if not _may_be_there():
         return
-    said = settings()
+    said = read_defaults()
     own = said.get(command.name, {})
     table = {k: v for k, v in said.items() if not isinstance(v, dict)} | (own if isinstance(own, dict) else {})
     given = {name.replace("-", "_"): value for name, value in table.items()}
     for name, value in given.items():
         if name in options and not isinstance(value, (str, int, float, bool)):
             raise AttnctlError(f"{config_path()}: {name} is one value: a text, a number, true or false")
-    ctx.default_map = {name: _read(value) for name, value in given.items() if name in options}
+    ctx.default_map = {name: _environment_value(value) for name, value in given.items() if name in options}
 
 
 def yield_to_typed(command: Any, ctx: Any) -> None:
@@ -85,6 +85,6 @@ def _may_be_there() -> bool:
     return os.name != "posix" or os.uname().sysname == "Darwin" or Path(home, "attnctl").is_dir()
 
 
-def _read(value: Any) -> Any:
+def _environment_value(value: Any) -> Any:
     """Numbers go the way of the command line, which checks their range."""
     return value if isinstance(value, (bool, str)) else str(value)

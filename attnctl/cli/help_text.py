@@ -115,18 +115,18 @@ EXAMPLES = {
 }
 
 
-def width() -> int:
+def help_width() -> int:
     """The columns that help is written in: those of the terminal, up to 100."""
     import shutil
 
     return max(20, min(shutil.get_terminal_size().columns, 100) - 1)
 
 
-def group(name: str) -> str:
+def option_group(name: str) -> str:
     """The group that the option `name` is listed in; the output's, where the table lacks it."""
     return next((title for title, names in GROUPS.items() if name.rstrip("_") in names), OUTPUT)
 
 
-def metavar(name: str, kind: str) -> str:
+def option_metavar(name: str, kind: str) -> str:
     """What the value of option `name`, of this type, is called."""
     return TYPES.get(kind, METAVARS.get(name.rstrip("_"), "TEXT"))

@@ -8,7 +8,7 @@ typed: set[str] = set()  # names of the parameters that stand on the command lin
 quiet = False  # neither notes nor progress
 
 
-def begin(command: Any, ctx: Any) -> None:
+def begin_command(command: Any, ctx: Any) -> None:
     """Note which parameters of `command` were typed."""
     sources = {p.name: ctx.get_parameter_source(p.name) for p in command.params}
     typed.clear()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl import limits
-from attnctl.cli.output import complain
+from attnctl.cli.output import print_complaint
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,66 +67,70 @@ Spans = Annotated[
 Output = Annotated[str | None, typer.Option("-o", "--output", help="Write to this file.", show_default=False)]
 
 
-def _option(kind: Any, *names: str, **more: Any) -> Any:
+def _shared_option(kind: Any, *names: str, **more: Any) -> Any:
     return Annotated[kind | None, typer.Option(*names, show_default=False, rich_help_panel=None, **more)]
 
 
 # every option that says which numbers a text is run through; None means: as the model has it
 MODEL_OPTIONS: dict[str, Any] = {
-    "chat": _option(str, "--chat", help="Instead of a text a conversation: JSON, a list of role and content."),
-    "model": _option(
+    "chat": _shared_option(str, "--chat", help="Instead of a text a conversation: JSON, a list of role and content."),
+    "model": _shared_option(
         str, "--model", "-m", help="random, dot, a weights file, or a checkpoint: folder, .gguf, Hugging Face id."
     ),
-    "tokenizer": _option(str, "--tokenizer", help="words, chars, or a tokenizer.json."),
-    "embeddings": _option(str, "--embeddings", help="Embeddings, one row a token (.npy, .npz, .csv)."),
-    "qkv": _option(str, "--qkv", help="Q, K and V given outright (.npz, .safetensors)."),
-    "d_model": _option(int, "--d-model", help="Length of an embedding (random, dot)."),
-    "d_k": _option(int, "--d-k", help="Length of a query and a key (random)."),
-    "heads": _option(int, "--heads", help="Number of query heads."),
-    "kv_heads": _option(int, "--kv-heads", help="Number of key/value heads, shared by groups of query heads."),
-    "layers": _option(int, "--layers", help="Number of layers (random, dot)."),
-    "output_projection": _option(
+    "tokenizer": _shared_option(str, "--tokenizer", help="words, chars, or a tokenizer.json."),
+    "embeddings": _shared_option(str, "--embeddings", help="Embeddings, one row a token (.npy, .npz, .csv)."),
+    "qkv": _shared_option(str, "--qkv", help="Q, K and V given outright (.npz, .safetensors)."),
+    "d_model": _shared_option(int, "--d-model", help="Length of an embedding (random, dot)."),
+    "d_k": _shared_option(int, "--d-k", help="Length of a query and a key (random)."),
+    "heads": _shared_option(int, "--heads", help="Number of query heads."),
+    "kv_heads": _shared_option(int, "--kv-heads", help="Number of key/value heads, shared by groups of query heads."),
+    "layers": _shared_option(int, "--layers", help="Number of layers (random, dot)."),
+    "output_projection": _shared_option(
         bool, "--output-projection/--no-output-projection", help="With or without W_O (random)."
     ),
-    "predict": _option(str, "--predict", help="The words expected after a token (masked models: at it), or all."),
-    "off": _option(str, "--off", help="Heads switched off, layer.head: 23.3,0.5 (see attnctl ablate)."),
-    "seed": _option(int, "--seed", help="Seed of everything random; 0 unless told otherwise."),
-    "causal": _option(bool, "--causal/--no-causal", help="Hide the future from every query."),
-    "window": _option(int, "--window", help="Sliding window: hide keys this many tokens away, and more."),
-    "scale": _option(str, "--scale", help="auto (1/√d_k), none, or a factor on the scores."),
+    "predict": _shared_option(
+        str, "--predict", help="The words expected after a token (masked models: at it), or all."
+    ),
+    "off": _shared_option(str, "--off", help="Heads switched off, layer.head: 23.3,0.5 (see attnctl ablate)."),
+    "seed": _shared_option(int, "--seed", help="Seed of everything random; 0 unless told otherwise."),
+    "causal": _shared_option(bool, "--causal/--no-causal", help="Hide the future from every query."),
+    "window": _shared_option(int, "--window", help="Sliding window: hide keys this many tokens away, and more."),
+    "scale": _shared_option(str, "--scale", help="auto (1/√d_k), none, or a factor on the scores."),
     "no_scale": Annotated[bool, typer.Option("--no-scale", help="The same as --scale none.")],
-    "temperature": _option(float, "--temperature", help="Divide by this before the softmax."),
-    "positions": _option(str, "--positions", help="Add positions to the embeddings: sinusoidal."),
+    "temperature": _shared_option(float, "--temperature", help="Divide by this before the softmax."),
+    "positions": _shared_option(str, "--positions", help="Add positions to the embeddings: sinusoidal."),
     "rope": Annotated[bool, typer.Option("--rope", help="Rotary positions on queries and keys.")],
-    "rope_theta": _option(float, "--rope-theta", help="Base of the rotary angles; 10000 unless told otherwise."),
-    "rope_pairs": _option(str, "--rope-pairs", help="Dimensions that turn together: half (as Llama) or interleaved."),
-    "dropout": _option(float, "--dropout", help="Drop each weight with this probability (seeded)."),
-    "attention": _option(str, "--attention", help="Of an encoder-decoder: encoder, decoder or cross."),
-    "target": _option(str, "--target", help="The decoder's text (encoder-decoders)."),
-    "generate": _option(int, "--generate", help="Let a checkpoint add so many tokens, greedily."),
-    "bos": _option(bool, "--bos/--no-bos", help="With or without the token that begins a text (checkpoints)."),
-    "truncate": _option(bool, "--truncate", help="Cut a text that is longer than the checkpoint reads."),
-    "dtype": _option(str, "--dtype", help="auto, float32, bfloat16 or float16 (checkpoints)."),
-    "device": _option(str, "--device", help="auto, cpu, cuda, cuda:1 or mps."),
+    "rope_theta": _shared_option(float, "--rope-theta", help="Base of the rotary angles; 10000 unless told otherwise."),
+    "rope_pairs": _shared_option(
+        str, "--rope-pairs", help="Dimensions that turn together: half (as Llama) or interleaved."
+    ),
+    "dropout": _shared_option(float, "--dropout", help="Drop each weight with this probability (seeded)."),
+    "attention": _shared_option(str, "--attention", help="Of an encoder-decoder: encoder, decoder or cross."),
+    "target": _shared_option(str, "--target", help="The decoder's text (encoder-decoders)."),
+    "generate": _shared_option(int, "--generate", help="Let a checkpoint add so many tokens, greedily."),
+    "bos": _shared_option(bool, "--bos/--no-bos", help="With or without the token that begins a text (checkpoints)."),
+    "truncate": _shared_option(bool, "--truncate", help="Cut a text that is longer than the checkpoint reads."),
+    "dtype": _shared_option(str, "--dtype", help="auto, float32, bfloat16 or float16 (checkpoints)."),
+    "device": _shared_option(str, "--device", help="auto, cpu, cuda, cuda:1 or mps."),
 }
 
 
 # how a picture looks: the fields of render.figure.look.Look; None means: as it comes
 LOOK_OPTIONS: dict[str, Any] = {
-    "cmap": _option(str, "--cmap", help="Colour map, by its name in matplotlib [default: viridis]."),
-    "size": _option(str, "--size", help="WIDTHxHEIGHT in inches: 6x4."),
-    "dpi": _option(int, "--dpi", help="Dots per inch, 30 to 1200 [default: 200; in a batch 100]."),
-    "title": _option(str, "--title", help="Title; '' for none."),
-    "values": _option(
+    "cmap": _shared_option(str, "--cmap", help="Colour map, by its name in matplotlib [default: viridis]."),
+    "size": _shared_option(str, "--size", help="WIDTHxHEIGHT in inches: 6x4."),
+    "dpi": _shared_option(int, "--dpi", help="Dots per inch, 30 to 1200 [default: 200; in a batch 100]."),
+    "title": _shared_option(str, "--title", help="Title; '' for none."),
+    "values": _shared_option(
         bool,
         "--values/--no-values",
         "--numbers/--no-numbers",
         help="Numbers in the cells; where they can be read unless told otherwise.",
     ),
     "log": Annotated[bool, typer.Option("--log", help="Colours on a logarithmic scale.")],
-    "font_size": _option(float, "--font-size", help="Points of the labels; other letters in proportion."),
-    "vmin": _option(float, "--vmin", help="The weight with the first colour [default: 0]."),
-    "vmax": _option(float, "--vmax", help="The weight with the last colour [default: the largest]."),
+    "font_size": _shared_option(float, "--font-size", help="Points of the labels; other letters in proportion."),
+    "vmin": _shared_option(float, "--vmin", help="The weight with the first colour [default: 0]."),
+    "vmax": _shared_option(float, "--vmax", help="The weight with the last colour [default: the largest]."),
     "no_colorbar": Annotated[bool, typer.Option("--no-colorbar", help="Without the colour bar.")],
 }
 # what is shown in place of the weights: the fields of cli.weights.WeightChoice
@@ -138,7 +142,7 @@ SWITCHES = ("no_scale", "rope", "log", "no_colorbar", "renormalise", "words")  #
 def with_options(options: dict[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command that takes `**options` each of these options as a keyword."""
 
-    def extended(command: Callable[..., None]) -> Callable[..., None]:
+    def with_extra_options(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command, eval_str=True)
         parameters = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
         for name, annotation in options.items():
@@ -150,7 +154,7 @@ def with_options(options: dict[str, Any]) -> Callable[[Callable[..., None]], Cal
         command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
         return command
 
-    return extended
+    return with_extra_options
 
 
 with_model_options = with_options(MODEL_OPTIONS)
@@ -173,7 +177,7 @@ def look_of(
         raise UsageError(f"{lost[0]} is for a picture: name its file with -o")
     bar = not chosen.pop("no_colorbar")
     if chosen["size"] is not None:
-        chosen["size"] = inches(chosen["size"])
+        chosen["size"] = size_in_inches(chosen["size"])
     given = {name: value for name, value in chosen.items() if value is not None}
     return Look(**{"dpi": dpi, "colour_bar": bar} | given)
 
@@ -182,25 +186,25 @@ def model_of(options: dict[str, Any]) -> Any:
     """Open the model that MODEL_OPTIONS ask for. Raises UsageError for options that exclude each other."""
     from attnctl.cli import session
     from attnctl.models import open_model
-    from attnctl.models.arguments import arguments
+    from attnctl.models.arguments import model_arguments
 
-    given = arguments(options)
+    given = model_arguments(options)
     return open_model(**given) if session.current is None else session.current.open_model(given, open_model)
 
 
 def text_of(text: str | None, file: str | None) -> str:
     """The text of an argument, of --file, or of standard input for "-". Raises AttnctlError where there is none."""
     from attnctl.errors import AttnctlError
-    from attnctl.files import decode, read_bytes
+    from attnctl.files import decode_text, read_bytes
 
     if file is not None:
         if text is not None:
             raise UsageError("give the text, or --file, not both")
-        return decode(read_bytes(file, limits.TEXT_BYTES), "standard input" if file == "-" else file)
+        return decode_text(read_bytes(file, limits.TEXT_BYTES), "standard input" if file == "-" else file)
     if text is None:
         raise UsageError('there is no text: give it in quotes, as --file FILE, or "-" for standard input')
     if text == "-":
-        return decode(read_bytes("-", limits.TEXT_BYTES), "standard input")
+        return decode_text(read_bytes("-", limits.TEXT_BYTES), "standard input")
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -208,34 +212,34 @@ def text_of(text: str | None, file: str | None) -> str:
     return text
 
 
-def say(notes: Sequence[str]) -> None:
+def say_notes(notes: Sequence[str]) -> None:
     """Notes for the user, on stderr, a line each."""
     from attnctl.cli import invocation
 
     for note in () if invocation.quiet else notes:
-        complain(f"note: {note}")
+        print_complaint(f"note: {note}")
 
 
 def say_unknown(*texts: Sequence[Token]) -> None:
     """What a user must know of words that a model does not, a line for each text that has such."""
     from attnctl.tokens import unknown_words
 
-    say([note for tokens in dict.fromkeys(map(tuple, texts)) for note in unknown_words(tokens)])
+    say_notes([note for tokens in dict.fromkeys(map(tuple, texts)) for note in unknown_words(tokens)])
 
 
-def selection(spec: str | None, count: int, what: str, of: str) -> list[int] | None:
+def select_indices(spec: str | None, count: int, what: str, of: str) -> list[int] | None:
     """Indices that `3`, `0-5`, `1,4,7`, `-1` or `all` select from `count`; None for None and for all.
 
     Raises UsageError where it is no selection or one is not there.
     """
     if spec is None or spec == "all":
         return None
-    from attnctl.selection import selected
+    from attnctl.selection import parse_selection
 
-    return selected(spec, count, what, of)
+    return parse_selection(spec, count, what, of)
 
 
-def inches(size: str) -> tuple[float, float]:
+def size_in_inches(size: str) -> tuple[float, float]:
     """--size as (width, height)."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*[x×,]\s*(\d+(?:\.\d+)?)", size.strip().lower())
     if not match:

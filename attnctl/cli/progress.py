@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from attnctl.cli import invocation
-from attnctl.cli.output import console
+from attnctl.cli.output import safe_console
 
 
 @contextmanager
-def progress(share: Callable[[], float | None]) -> Iterator[Callable[[int], None]]:
+def items_progress(share: Callable[[], float | None]) -> Iterator[Callable[[int], None]]:
     """A bar on stderr, moved on by calling it with how many are done; `share` says how much of the input was read.
 
     It answers None where nobody knows: then the bar counts alone.
@@ -29,12 +29,12 @@ def progress(share: Callable[[], float | None]) -> Iterator[Callable[[int], None
         TextColumn("· left"),
         TimeRemainingColumn(),
     )
-    page = console(stderr=True)
+    page = safe_console(stderr=True)
     with Progress(*columns, console=page, transient=True, redirect_stderr=True, redirect_stdout=False) as bar:
         task = bar.add_task("", total=None, done=0, rate="…")
         done = 0
 
-        def tick(count: int) -> None:
+        def move_on(count: int) -> None:
             nonlocal done
             done += count
             elapsed = bar.tasks[0].elapsed or 0
@@ -48,4 +48,4 @@ def progress(share: Callable[[], float | None]) -> Iterator[Callable[[int], None
                 rate="…" if rate is None else f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}",
             )
 
-        yield tick
+        yield move_on

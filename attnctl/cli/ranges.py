@@ -12,22 +12,22 @@ from attnctl.errors import UsageError
 NUMERIC = ("int", "int range", "float", "float range")  # what Typer calls the types of numbers
 
 
-def numeric(command: Any) -> list[Any]:
+def numeric_parameters(command: Any) -> list[Any]:
     """The parameters of a Typer command that are numbers."""
     return [parameter for parameter in command.params if parameter.type.name in NUMERIC]
 
 
-def ranged(command: Any, name: str) -> Any:
+def with_ranges(command: Any, name: str) -> Any:
     """The command, its numbers read by `read_number`. Raises KeyError for an option without a range."""
-    for parameter in numeric(command):
+    for parameter in numeric_parameters(command):
         limits.range_of(parameter.name, name)
         whole = parameter.type.name.startswith("int")
         parameter.type = copy.copy(parameter.type)
-        parameter.type.convert = partial(_converted, name, whole)
+        parameter.type.convert = partial(_converted_number, name, whole)
     return command
 
 
-def _converted(command: str, whole: bool, value: Any, parameter: Any, _: Any) -> int | float:
+def _converted_number(command: str, whole: bool, value: Any, parameter: Any, _: Any) -> int | float:
     if not isinstance(value, str):  # the default
         number: int | float = value
         return number
@@ -38,10 +38,10 @@ def read_number(text: str, option: str, flag: str, command: str, whole: bool) ->
     """The number that `text` is. Raises UsageError where it is none, or not within the range of its option."""
     allowed = limits.range_of(option, command)
     try:
-        number = limits.whole(text) if whole else limits.number(text)
+        number = limits.whole_number(text) if whole else limits.decimal_number(text)
     except (ValueError, OverflowError):
         wanted = "a whole number" if whole else "a number"
-        raise UsageError(f"{flag} {limits.spoken(text)!r}: {wanted} in digits is wanted") from None
-    if not allowed.holds(number):
-        raise UsageError(f"{flag} {limits.spoken(number)}: {allowed.words()}")
+        raise UsageError(f"{flag} {limits.value_text(text)!r}: {wanted} in digits is wanted") from None
+    if not allowed.holds_value(number):
+        raise UsageError(f"{flag} {limits.value_text(number)}: {allowed.range_text()}")
     return number

@@ -35,7 +35,7 @@ OPTIONS_BY_MEANING: dict[str, Sequence[str]] = {
 }  # fmt: skip
 
 
-def command(name: str, commands: Sequence[str]) -> str:
+def suggest_command(name: str, commands: Sequence[str]) -> str:
     """One line about a command that is not there."""
     meant = COMMANDS_BY_MEANING.get(name.casefold().strip("-"))
     if meant is None:
@@ -45,29 +45,29 @@ def command(name: str, commands: Sequence[str]) -> str:
     return f"no command {name!r}: did you mean attnctl {meant}?"
 
 
-def option(asked: Any, name: str, group: Any = None) -> str:
+def suggest_option(asked: Any, name: str, group: Any = None) -> str:
     """One line about an option that the command `asked` lacks; `group` is the group that knows the other commands."""
     own = [opt for p in asked.params if p.param_type_name == "option" for opt in (*p.opts, *p.secondary_opts)]
     plain = name.split("=")[0]
     for meant in OPTIONS_BY_MEANING.get(plain.casefold(), ()):
         flag = meant.split()[0]
-        if flag in own and (flag != "-o" or _writes(asked, meant)):
+        if flag in own and (flag != "-o" or _writes_type(asked, meant)):
             return f"{asked.name} has no {plain}: did you mean {meant}?"
     others = [other for other in _commands_with(plain, group) if other != asked.name]
     if others:
-        return f"{asked.name} has no {plain}: it belongs to {_and(others)} (see attnctl {asked.name} --help)"
+        return f"{asked.name} has no {plain}: it belongs to {_joined_names(others)} (see attnctl {asked.name} --help)"
     if near := get_close_matches(plain, own, 2, 0.65):
         return f"{asked.name} has no {plain}: did you mean {' or '.join(near)}?"
     return f"{asked.name} has no {plain} (see attnctl {asked.name} --help)"
 
 
-def choice(name: str, choices: Iterable[str]) -> str:
+def suggest_choice(name: str, choices: Iterable[str]) -> str:
     """The question whether a choice near to what was given was meant, as the end of a sentence; nothing where none is."""
     near = get_close_matches(name.casefold(), list(choices), 1, 0.6)
     return f": did you mean {near[0]}?" if near else ""
 
 
-def _writes(asked: Any, meant: str) -> bool:
+def _writes_type(asked: Any, meant: str) -> bool:
     """Whether the command's -o says that it writes the file type of `meant` ("-o FILE.csv")."""
     suffix = meant.rpartition(".")[2] if "." in meant else ""
     said = next((p.help or "" for p in asked.params if "-o" in p.opts), "")
@@ -81,5 +81,5 @@ def _commands_with(flag: str, group: Any) -> list[str]:
     return [name for name, one in commands.items() if flag in {opt for p in one.params for opt in p.opts}]
 
 
-def _and(names: Sequence[str]) -> str:
+def _joined_names(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

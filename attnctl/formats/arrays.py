@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError, in_one_line
-from attnctl.files import decode, read_bytes
+from attnctl.files import decode_text, read_bytes
 from attnctl.formats.validation import read_npy, read_npz
 from attnctl.tokens import Token
 
@@ -47,7 +47,7 @@ def given_rows(path: str) -> GivenRows:
     return GivenRows(path, array)
 
 
-def finite(array: npt.NDArray[Any], what: str) -> Floats:
+def finite_numbers(array: npt.NDArray[Any], what: str) -> Floats:
     """As float32. Raises AttnctlError where it holds no numbers, or one that is NaN or infinite."""
     if array.dtype.kind not in "fiub":
         raise AttnctlError(f"{what} holds {array.dtype}, not numbers")
@@ -82,7 +82,7 @@ class MappedWeights:
         first, last, _ = rows.indices(self.n_q)
         start = self.starts[head] + first * self.n_k * self.dtype.itemsize
         block = np.memmap(self.path, self.dtype, "r", start, (last - first, self.n_k))  # (rows, n_k)
-        return finite(np.array(block), f"{self.path}, rows {first} to {last - 1}")
+        return finite_numbers(np.array(block), f"{self.path}, rows {first} to {last - 1}")
 
 
 def map_weights(path: str) -> list[MappedWeights]:
@@ -128,12 +128,12 @@ def read_array(path: str, names: tuple[str, ...] = (), data: bytes | None = None
         found = [name for name in names if name in arrays] or list(arrays)
         if len(found) != 1:
             raise AttnctlError(f"{path} holds {', '.join(found) or 'nothing'}: name one array {' or '.join(names)}")
-        return finite(arrays[found[0]], f"{path}: {found[0]}"), labels
+        return finite_numbers(arrays[found[0]], f"{path}: {found[0]}"), labels
     if data[:6] == b"\x93NUMPY":
-        return finite(read_npy(data, path), path), ()
+        return finite_numbers(read_npy(data, path), path), ()
     if Path(path).suffix.lower() in (".npy", ".npz"):
         raise AttnctlError(f"{path} is not a sound {Path(path).suffix} file (nothing is ever unpickled)")
-    return read_csv(decode(data, path), path)
+    return read_csv(decode_text(data, path), path)
 
 
 def labels_of(tokens: npt.NDArray[Any] | None, path: str) -> tuple[str, ...]:
@@ -174,7 +174,7 @@ def read_csv(text: str, path: str) -> tuple[Floats, tuple[str, ...]]:
             raise AttnctlError(f"{path}: row {number} has {len(rows[-1])} numbers, the first has {len(rows[0])}")
     if not rows or not rows[0]:
         raise AttnctlError(f"{path} holds no numbers")
-    return finite(np.asarray(rows), path), labels
+    return finite_numbers(np.asarray(rows), path), labels
 
 
 def _has_comma(cell: str) -> bool:

@@ -27,15 +27,15 @@ def census_rows(census: CensusTable) -> Iterator[dict[str, Any]]:
             "untrained_best": None if relation.untrained is None else relation.untrained.accuracy,
         }
         at = None if best is None else (best.layer, best.head)
-        yield from _rows(relation.relation, relation.direction, relation.cases, relation.correct, at, about)
+        yield from _census_rows(relation.relation, relation.direction, relation.cases, relation.correct, at, about)
     trees = census.trees
     at = None if trees.best_head is None else (trees.best_head.layer, trees.best_head.head)
     about = {"best_rule": "right-branching", "best_rule_accuracy": trees.right_branching}
     about |= {"untrained_best": None if trees.untrained is None else trees.untrained.accuracy}
-    yield from _rows(UUAS, "undirected", trees.edges, trees.correct, at, about)
+    yield from _census_rows(UUAS, "undirected", trees.edges, trees.correct, at, about)
 
 
-def _rows(
+def _census_rows(
     relation: str, direction: str, cases: int, correct: Any, best: tuple[int, int] | None, about: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     for layer, heads in enumerate(correct.tolist()):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from attnctl.errors import AttnctlError
-from attnctl.text import shown
+from attnctl.text import visible_text
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 TEXT_PARTS = ("text", "input_text", "output_text")
@@ -49,27 +49,27 @@ def conversation_of(data: bytes | str, source: str) -> Conversation:
         raise AttnctlError(f"{source} holds no messages")
     if not isinstance(tools, (list, tuple)) or not all(isinstance(tool, dict) for tool in tools):
         raise AttnctlError(f"{source}: tools is a list of JSON objects")
-    messages = tuple(_message(entry, f"{source}: message {at}") for at, entry in enumerate(document))
+    messages = tuple(_chat_message(entry, f"{source}: message {at}") for at, entry in enumerate(document))
     if not any(message.content.strip() for message in messages):
         raise AttnctlError(f"{source}: every message is empty")
     return Conversation(messages, tuple(tools))
 
 
-def _message(entry: Any, where: str) -> Message:
+def _chat_message(entry: Any, where: str) -> Message:
     if not isinstance(entry, dict):
         raise AttnctlError(f"{where} is no object with role and content")
     role = entry.get("role")
     if role not in ROLES:
-        given = "has no role" if role is None else f"has the role {shown(str(role))!r}"
+        given = "has no role" if role is None else f"has the role {visible_text(str(role))!r}"
         raise AttnctlError(f"{where} {given}: a role is {', '.join(ROLES)}")
     more = {name: value for name, value in entry.items() if name not in ("role", "content")}
     content = entry.get("content")
     if content is None and not more.get("tool_calls"):
         raise AttnctlError(f"{where} ({role}) has no content")
-    return Message(role, _content(content, f"{where} ({role})"), more)
+    return Message(role, _message_text(content, f"{where} ({role})"), more)
 
 
-def _content(content: Any, where: str) -> str:
+def _message_text(content: Any, where: str) -> str:
     """The text of a message's content. Raises AttnctlError for images and other parts that are no text."""
     if content is None:
         return ""
@@ -83,7 +83,7 @@ def _content(content: Any, where: str) -> str:
     for part in content:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind not in TEXT_PARTS:
-            named = f"a part of type {shown(str(kind))!r}" if kind else "a part without a type"
+            named = f"a part of type {visible_text(str(kind))!r}" if kind else "a part without a type"
             raise AttnctlError(f"{where} holds {named}: only text can be read, no images, sound or files")
         if not isinstance(part.get("text"), str):
             raise AttnctlError(f"{where}: a part of type text has no text")

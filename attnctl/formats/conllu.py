@@ -24,12 +24,12 @@ class Block:
     error: str | None = None
 
     @property
-    def name(self) -> str | None:
+    def sentence_id(self) -> str | None:
         """Its `# sent_id`."""
-        return comment(self.lines, "sent_id")
+        return comment_value(self.lines, "sent_id")
 
 
-def comment(lines: Iterable[str], key: str) -> str | None:
+def comment_value(lines: Iterable[str], key: str) -> str | None:
     """The value of `# key = value` among the comments of a sentence."""
     for line in lines:
         if line.startswith("#"):
@@ -39,13 +39,13 @@ def comment(lines: Iterable[str], key: str) -> str | None:
     return None
 
 
-def blocks(file: IO[bytes]) -> Iterator[Block]:
+def sentence_blocks(file: IO[bytes]) -> Iterator[Block]:
     """The sentences of a file, their lines not yet read as words; comments alone (# newdoc, licences) are passed over."""
     number, start = 0, 1
     lines: list[str] = []
     wrong: str | None = None
 
-    def block() -> Iterator[Block]:
+    def finished_block() -> Iterator[Block]:
         kept = tuple(line for line in lines if line)
         if wrong is not None or any(not line.startswith("#") for line in kept):
             yield Block(start, kept, wrong)
@@ -57,7 +57,7 @@ def blocks(file: IO[bytes]) -> Iterator[Block]:
                 pass
             wrong, raw = wrong or f"too long: line {number} has more than {LONGEST_LINE >> 20} MB", b"-\n"
         if not raw.strip(b" \t\r\n"):
-            yield from block()
+            yield from finished_block()
             lines, wrong, start = [], None, number + 1
             continue
         if len(lines) >= MOST_LINES:
@@ -68,27 +68,27 @@ def blocks(file: IO[bytes]) -> Iterator[Block]:
                 lines.append(raw.removeprefix(b"\xef\xbb\xbf").decode().rstrip("\r\n"))
             except UnicodeDecodeError as error:
                 wrong = f"not UTF-8: byte 0x{raw[error.start]:02x} in line {number}"
-    yield from block()
+    yield from finished_block()
 
 
-def parsed(block: Block, entity_fields: Sequence[str] = ()) -> ParsedSentence:
+def parsed_sentence(block: Block, entity_fields: Sequence[str] = ()) -> ParsedSentence:
     """The sentence of a block. Raises BadSentenceError, with the line, where it is none that can be used.
 
     `entity_fields` are the parts of a mention by the file's `# global.Entity`.
     """
     if block.error is not None:
         raise BadSentenceError(block.error)
-    tokens = _tokens(block)
+    tokens = _parsed_lines(block)
     words = [token for token in tokens if isinstance(token["id"], int)]
     if not words:
         raise BadSentenceError("no words: the sentence is empty")
     for number, word in enumerate(words, 1):
         if word["id"] != number:
             raise BadSentenceError(f"word numbers: {word['id']} stands where {number} should")
-    heads = _heads(words)
-    text, spans = _spans(block, tokens, words)
+    heads = _word_heads(words)
+    text, spans = _word_spans(block, tokens, words)
     tags = [word["upos"] if word["upos"] != "_" else word["xpos"] or "" for word in words]
-    half = comment(block.lines, "census")
+    half = comment_value(block.lines, "census")
     return ParsedSentence(
         text,
         tuple(spans),
@@ -96,12 +96,12 @@ def parsed(block: Block, entity_fields: Sequence[str] = ()) -> ParsedSentence:
         tuple(tags),
         tuple(heads),
         tuple(word["deprel"] for word in words),
-        mentions_of([_misc(word, "Entity") or "" for word in words], heads, entity_fields),
+        mentions_of([_misc_value(word, "Entity") or "" for word in words], heads, entity_fields),
         half if half in HALVES else None,
     )
 
 
-def _tokens(block: Block) -> list[dict[str, Any]]:
+def _parsed_lines(block: Block) -> list[dict[str, Any]]:
     """The lines of words, multi-word tokens and empty nodes, by the conllu library."""
     import conllu
     from conllu.exceptions import ParseException
@@ -112,9 +112,11 @@ def _tokens(block: Block) -> list[dict[str, Any]]:
             continue
         columns = line.count("\t") + 1
         if columns != 10:
-            raise BadSentenceError(f"no CoNLL-U: line {number} has {columns} columns instead of 10: {_shown(line)}")
+            raise BadSentenceError(
+                f"no CoNLL-U: line {number} has {columns} columns instead of 10: {_shown_line(line)}"
+            )
         try:
-            token = conllu.parse_token_and_metadata(line, field_parsers=LEFT_OUT | {"misc": _column})[0]
+            token = conllu.parse_token_and_metadata(line, field_parsers=LEFT_OUT | {"misc": _column_value})[0]
         except ParseException as error:
             raise BadSentenceError(f"no CoNLL-U: line {number}: {in_one_line(error, 80)}") from error
         if token["id"] is None or not token["form"]:
@@ -123,23 +125,23 @@ def _tokens(block: Block) -> list[dict[str, Any]]:
     return found
 
 
-def _column(line: list[str], at: int) -> str:
+def _column_value(line: list[str], at: int) -> str:
     return line[at]
 
 
-def _shown(line: str) -> str:
-    from attnctl.text import shown
+def _shown_line(line: str) -> str:
+    from attnctl.text import visible_text
 
-    return repr(shown(line[:40]))
+    return repr(visible_text(line[:40]))
 
 
-def _misc(token: dict[str, Any], key: str) -> str | None:
+def _misc_value(token: dict[str, Any], key: str) -> str | None:
     """The value of KEY=VALUE in the last column."""
     misc = token.get("misc") or "_"
     return next((part[len(key) + 1 :] for part in misc.split("|") if part.startswith(f"{key}=")), None)
 
 
-def _heads(words: Sequence[dict[str, Any]]) -> list[int]:
+def _word_heads(words: Sequence[dict[str, Any]]) -> list[int]:
     """Each word's head, from 0, -1 for the root. Raises BadSentenceError where they are no tree."""
     heads = []
     for number, word in enumerate(words, 1):
@@ -170,18 +172,18 @@ def _check_acyclic(heads: Sequence[int]) -> None:
             below_root[seen] = True
 
 
-def _spans(
+def _word_spans(
     block: Block, tokens: Sequence[dict[str, Any]], words: Sequence[dict[str, Any]]
 ) -> tuple[str, list[tuple[int, int]]]:
     """The text, and where each word stands in it; words of a multi-word token that does not spell them share its place."""
-    surface = _surface(tokens)
-    text = comment(block.lines, "text")
+    surface = _surface_forms(tokens)
+    text = comment_value(block.lines, "text")
     if text is None:
         text = "".join(form + space for form, space, _ in surface).rstrip()
     spans: list[tuple[int, int]] = []
     after = 0
     for form, _, count in surface:
-        start, end = _found(text, form, after)
+        start, end = _find_form(text, form, after)
         after = end
         parts = [word["form"] for word in words[len(spans) : len(spans) + count]]
         if text[start:end] == "".join(parts):
@@ -191,11 +193,13 @@ def _spans(
         else:
             spans += [(start, end)] * count
     if text[after:].strip():
-        raise BadSentenceError(f"not aligned: # text goes on with {_shown(text[after:].strip())} after the last word")
+        raise BadSentenceError(
+            f"not aligned: # text goes on with {_shown_line(text[after:].strip())} after the last word"
+        )
     return text, spans
 
 
-def _surface(tokens: Sequence[dict[str, Any]]) -> list[tuple[str, str, int]]:
+def _surface_forms(tokens: Sequence[dict[str, Any]]) -> list[tuple[str, str, int]]:
     """What is written: (form, the space behind it, how many words it is). Empty nodes are not written."""
     found: list[tuple[str, str, int]] = []
     inside = 0  # words still to come of a multi-word token
@@ -212,13 +216,13 @@ def _surface(tokens: Sequence[dict[str, Any]]) -> list[tuple[str, str, int]]:
             count = inside = last - number[0] + 1
         else:
             continue
-        found.append((token["form"], "" if _misc(token, "SpaceAfter") == "No" else " ", count))
+        found.append((token["form"], "" if _misc_value(token, "SpaceAfter") == "No" else " ", count))
     if inside:
         raise BadSentenceError("word numbers: a range ends after the last word")
     return found
 
 
-def _found(text: str, form: str, after: int) -> tuple[int, int]:
+def _find_form(text: str, form: str, after: int) -> tuple[int, int]:
     """Where a form stands next in the text; white space in either may be of any kind and length."""
     while after < len(text) and text[after].isspace():
         after += 1
@@ -232,7 +236,7 @@ def _found(text: str, form: str, after: int) -> tuple[int, int]:
             at += 1
         if at >= len(text) or text[at] != char:
             raise BadSentenceError(
-                f"not aligned: {_shown(form)} is not what # text goes on with, {_shown(text[after:])}"
+                f"not aligned: {_shown_line(form)} is not what # text goes on with, {_shown_line(text[after:])}"
             )
         at += 1
     return after, at

@@ -33,17 +33,17 @@ def mentions_of(values: Sequence[str], heads: Sequence[int], fields: Sequence[st
                 parts = dict(zip(fields, begins.split("-"), strict=False))
                 name, which = parts.get("eid", begins), parts.get("head", "")
                 if both:
-                    found.append(_mention(name, at, at, which, heads))
+                    found.append(_mention_of_entity(name, at, at, which, heads))
                 else:
                     opened.setdefault(name, []).append((at, which))
             elif opened.get(name := ends.split("-")[0]):
                 first, which = opened[name].pop()
-                found.append(_mention(name, first, at, which, heads))
+                found.append(_mention_of_entity(name, first, at, which, heads))
     whole = {(mention.entity, mention.head): mention for mention in found if "[" not in mention.entity}
     return tuple(sorted(whole.values(), key=lambda mention: (mention.head, mention.first)))
 
 
-def _mention(name: str, first: int, last: int, which: str, heads: Sequence[int]) -> Mention:
+def _mention_of_entity(name: str, first: int, last: int, which: str, heads: Sequence[int]) -> Mention:
     """The mention, its head as the corpus says, or the first word whose own head lies outside."""
     if which.isdigit() and first <= first + int(which) - 1 <= last:
         return Mention(name, first, last, first + int(which) - 1)

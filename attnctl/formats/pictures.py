@@ -14,7 +14,7 @@ from attnctl.named_function import find_named
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from attnctl.readings.heatmap import Reading
+    from attnctl.readings.heatmap import HeatmapGrid
     from attnctl.render.figure.look import Look
 
 
@@ -31,11 +31,14 @@ PICTURE_FORMATS = {
     form.name: form
     for form in (
         PictureFormat(
-            "png", "figure", "attnctl.render.figure.saving:png", "attnctl.render.figure.heatmaps.raster:heatmap_png"
+            "png",
+            "figure",
+            "attnctl.render.figure.saving:png_bytes",
+            "attnctl.render.figure.heatmaps.raster:heatmap_png",
         ),
-        PictureFormat("svg", "figure", "attnctl.render.figure.saving:svg"),
-        PictureFormat("pdf", "figure", "attnctl.render.figure.saving:pdf"),
-        PictureFormat("gif", "frames", "attnctl.render.figure.evolution:moving"),
+        PictureFormat("svg", "figure", "attnctl.render.figure.saving:svg_bytes"),
+        PictureFormat("pdf", "figure", "attnctl.render.figure.saving:pdf_bytes"),
+        PictureFormat("gif", "frames", "attnctl.render.figure.evolution:moving_picture"),
         PictureFormat("html", "page", "attnctl.render.page.document:page_html"),
     )
 }
@@ -66,7 +69,7 @@ def figure_bytes(figure: Figure, name: str) -> bytes:
     return written
 
 
-def heatmap_bytes(reading: Reading, look: Look, name: str) -> tuple[bytes, tuple[str, ...]]:
+def heatmap_bytes(reading: HeatmapGrid, look: Look, name: str) -> tuple[bytes, tuple[str, ...]]:
     """Weights drawn as a file of a format, by the quickest way there is, and notes about the picture."""
     form = PICTURE_FORMATS.get(name)
     if form is not None and form.heatmap_writer is not None:

@@ -14,7 +14,7 @@ from attnctl.readings.overview import LongRow, Overview
 from attnctl.readings.traces.trace import Trace
 
 
-def save(value: Trace | Overview | LongRow, path: str | Path) -> None:
+def save_value(value: Trace | Overview | LongRow, path: str | Path) -> None:
     """Write a trace (.json, .npz) or an overview (.json) to `path`, whole or not at all.
 
     Raises AttnctlError for another suffix, a number that is not finite, or a path that cannot be written.
@@ -31,7 +31,7 @@ def save(value: Trace | Overview | LongRow, path: str | Path) -> None:
 
 
 def load(path: str | Path) -> Trace | Overview | LongRow:
-    """Read what `save`, `explain --json`, `heatmap --json` or `heads --json` wrote, or JSON from "-".
+    """Read what `save_value`, `explain --json`, `heatmap --json` or `heads --json` wrote, or JSON from "-".
 
     Raises AttnctlError where the file is no trace and no overview, is damaged, or cannot be read.
     """

@@ -49,7 +49,7 @@ def _npz_entries(trace: Trace) -> Iterator[tuple[str, npt.NDArray[np.generic]]]:
     if trace.embeddings is not None:
         yield "embeddings", trace.embeddings
     for layer in trace.layers:
-        for array, there in layer.arrays():
+        for array, there in layer.arrays_kept():
             yield f"layers.{layer.layer}.{array.name}", there
 
 

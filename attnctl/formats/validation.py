@@ -98,7 +98,7 @@ def check_trace(trace: Trace, source: str) -> Trace:
 
 def _check_shapes(layer: LayerTrace, n: int, n_k: int, source: str) -> None:
     sizes = {"rows": n if layer.rows is None else len(layer.rows), "keys": n_k, "tokens": n}
-    for array, there in layer.arrays():
+    for array, there in layer.arrays_kept():
         heads = [len(layer.heads)] if array.level == "head" else []
         shape = [*heads, *(sizes.get(axis) for axis in array.axes)]  # None: a vector is as long as it is
         fits = there.ndim == len(shape) and all(a in (None, b) for a, b in zip(shape, there.shape, strict=True))
@@ -118,7 +118,7 @@ def read_npz(data: bytes, source: str) -> dict[str, npt.NDArray[Any]]:
             _check_unpacked(archive.zip, len(data), source)
             arrays = {name: archive[name] for name in archive.files}
     except DAMAGE as error:
-        raise AttnctlError(f"{source} is not a sound .npz file: {reason(error)}") from error
+        raise AttnctlError(f"{source} is not a sound .npz file: {error_reason(error)}") from error
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):
             raise AttnctlError(f"{source} is not a sound .npz file: {name[:40]} is no array")
@@ -131,7 +131,8 @@ def _check_unpacked(archive: zipfile.ZipFile, size: int, source: str) -> None:
     total = sum(entry.file_size for entry in entries)
     if total > limits.UNPACKED_BYTES or (total > limits.PACKED_FREELY and total > limits.MOST_PACKED * size):
         raise AttnctlError(
-            f"{source} would unpack to {limits.said(total)}, from {limits.said(size)}: no arrays of numbers are so large"
+            f"{source} would unpack to {limits.bytes_text(total)}, from {limits.bytes_text(size)}: "
+            "no arrays of numbers are so large"
         )
     limits.check_memory(3.0 * total, f"unpacking {source}", "give a smaller file")
     for entry in entries:
@@ -156,11 +157,11 @@ def read_npy(data: bytes, source: str) -> npt.NDArray[Any]:
         _check_header(io.BytesIO(data), len(data))
         array: npt.NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
     except DAMAGE as error:
-        raise AttnctlError(f"{source} is not a sound .npy file: {reason(error)}") from error
+        raise AttnctlError(f"{source} is not a sound .npy file: {error_reason(error)}") from error
     return array
 
 
-def reason(error: BaseException) -> str:
+def error_reason(error: BaseException) -> str:
     """What a library's error comes to, in a few words."""
     if "pickle" in str(error).lower():
         return "it holds pickled objects, which attnctl never unpickles"

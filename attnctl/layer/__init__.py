@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from attnctl.arrays import Bools, Floats
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
-from attnctl.text import spoken
+from attnctl.text import number_list
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Facts, Ranges, Tick
@@ -118,11 +118,11 @@ class LayerAttention(ABC):
 
     @abstractmethod
     def pooled(self, rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean") -> Floats:
-        """The weights between parts of the text → (heads, rows, columns); parts and `how` are as of `blockwise.pool`."""
+        """The weights between parts of the text → (heads, rows, columns); arguments as of `blockwise.pool_between_parts`."""
 
     @abstractmethod
     def statistics(self, marks: Any = None, grid: int = 1) -> Facts:
-        """Of each row, what `blockwise.measure` finds with `rows`; pooled to at most grid × grid even cells."""
+        """Of each row, what `blockwise.measure_rows` finds with `rows`; pooled to at most grid × grid even cells."""
 
     @abstractmethod
     def links(self, count: int) -> tuple[Any, Floats]:
@@ -155,15 +155,15 @@ class LayerAttention(ABC):
 
     def at_offset(self, offset: int) -> Floats:
         """Each query's weight on the key `offset` places from itself: as of `blockwise.rows.at_offset` → (heads, n_q)."""
-        from attnctl.blockwise.rows import at_offset
+        from attnctl.blockwise.rows import weights_at_offset
 
-        return at_offset(self.cells, self.positions, self.n_k, offset)  # type: ignore[no-any-return]
+        return weights_at_offset(self.cells, self.positions, self.n_k, offset)  # type: ignore[no-any-return]
 
     def on_copies(self, ids: Sequence[int], shift: int = 0) -> Floats:
         """Each query's mass on what follows the other copies of its token: as of `blockwise.rows.on_copies` → (heads, n)."""
-        from attnctl.blockwise.rows import on_copies
+        from attnctl.blockwise.rows import weights_on_copies
 
-        return on_copies(self.cells, self.visible_at, ids, shift)  # type: ignore[no-any-return]
+        return weights_on_copies(self.cells, self.visible_at, ids, shift)  # type: ignore[no-any-return]
 
     # --- other weights over the same keys ---
 
@@ -178,6 +178,6 @@ class LayerAttention(ABC):
     def _places(self, heads: Sequence[int]) -> list[int]:
         for head in heads:
             if head not in self.heads:
-                held = spoken(self.heads)
+                held = number_list(self.heads)
                 raise AttnctlError(f"head {head} of layer {self.layer} is not there: it has {held}")
         return [self.heads.index(head) for head in heads]

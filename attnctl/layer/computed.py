@@ -39,17 +39,17 @@ class Forward:
     after: Callable[[Array], tuple[Array, Array | None]] | None = None
 
     @cached_property
-    def steps(self) -> Attended:
+    def all_steps(self) -> Attended:
         """Every step for all heads and rows: memory grows with n_q · n_k."""
-        return attention.run(self.call)
+        return attention.run_call(self.call)
 
     @property
     def context_so_far(self) -> Array | None:
         """The context (heads, n_q, d_v) where a reading has had every step computed; None where not."""
-        return self.steps.context if "steps" in self.__dict__ else None
+        return self.all_steps.context if "all_steps" in self.__dict__ else None
 
     @cached_property
-    def context(self) -> Array:
+    def context_of_heads(self) -> Array:
         """What the model goes on with (heads, n_q, d_v): of the steps, or by a kernel that holds no n × n weights."""
         if (known := self.context_so_far) is not None:
             return known
@@ -60,7 +60,7 @@ class Forward:
     @cached_property
     def output_and_residual(self) -> tuple[Array | None, Array | None]:
         """What the layer puts out, and the residual stream after it: (n, d_model) each, None where the model keeps them."""
-        return (None, None) if self.after is None else self.after(self.context)
+        return (None, None) if self.after is None else self.after(self.context_of_heads)
 
 
 @dataclass(eq=False)
@@ -71,7 +71,7 @@ class ComputedLayer(LayerAttention):
     changed: Call | None = None  # the call of these heads, where their weights are other than the model's
 
     @classmethod
-    def of(cls, layer: int, call: Call, **beside: Any) -> ComputedLayer:
+    def of_call(cls, layer: int, call: Call, **beside: Any) -> ComputedLayer:
         """All heads of a call; `beside` are the other fields of Forward."""
         return cls(layer, tuple(range(call.queries.shape[-3])), Forward(call, **beside))
 
@@ -96,7 +96,7 @@ class ComputedLayer(LayerAttention):
         """The call of the chosen heads alone."""
         if self.changed is not None:
             return self.changed
-        return self.forward.call if self._all_heads else attention.select(self.forward.call, list(self.heads))
+        return self.forward.call if self._all_heads else attention.select_call(self.forward.call, list(self.heads))
 
     @property
     def _all_heads(self) -> bool:
@@ -105,17 +105,17 @@ class ComputedLayer(LayerAttention):
     def select(self, heads: Sequence[int]) -> ComputedLayer:
         """The same layer for some heads. Raises AttnctlError for a head that is not here."""
         places = self._places(heads)
-        changed = None if self.changed is None else attention.select(self.changed, places)
+        changed = None if self.changed is None else attention.select_call(self.changed, places)
         return replace(self, heads=tuple(heads), changed=changed)
 
     def arrays(self, rows: Sequence[int] | None = None) -> dict[str, Any]:
         """Every array that is known of this layer, by its name in a trace, for some queries (None: all); NumPy."""
         call, heads, chosen = self.forward.call, list(self.heads), None if rows is None else list(rows)
         if self.changed is not None or (call.n_q > LONG and (rows is not None or not self._all_heads)):
-            narrow = attention.select(self.call, None, chosen)  # what was asked for, not every n × n
-            known = _step_arrays(narrow, attention.run(narrow))
+            narrow = attention.select_call(self.call, None, chosen)  # what was asked for, not every n × n
+            known = _step_arrays(narrow, attention.run_call(narrow))
         else:
-            known = _chosen(_step_arrays(call, self.forward.steps), heads, chosen)
+            known = _chosen_heads(_step_arrays(call, self.forward.all_steps), heads, chosen)
         if self.changed is not None:
             return {name: known[name] for name in ("weights", "mask") if name in known}
         return known | self._beside(heads, chosen) | self._differences(chosen)
@@ -128,10 +128,10 @@ class ComputedLayer(LayerAttention):
         half = call.queries.shape[-3] // 2
         pairs = sorted({head % half for head in self.heads})
         if "steps" in self.forward.__dict__ and rows is None:
-            weights = as_numpy(self.forward.steps.weights)[[*pairs, *(pair + half for pair in pairs)]]
+            weights = as_numpy(self.forward.all_steps.weights)[[*pairs, *(pair + half for pair in pairs)]]
         else:
-            narrow = attention.select(replace(call, keep=None), [*pairs, *(pair + half for pair in pairs)], rows)
-            weights = as_numpy(attention.run(narrow).weights)  # (2 · pairs, rows, n_k)
+            narrow = attention.select_call(replace(call, keep=None), [*pairs, *(pair + half for pair in pairs)], rows)
+            weights = as_numpy(attention.run_call(narrow).weights)  # (2 · pairs, rows, n_k)
         signed = weights[: len(pairs)] - np.float32(factor) * weights[len(pairs) :]  # (pairs, rows, n_k)
         signed = signed[[pairs.index(head % half) for head in self.heads]]  # (heads, rows, n_k)
         return {"signed_weights": signed, "differential_lambda": np.array([factor], np.float32)}
@@ -154,7 +154,7 @@ class ComputedLayer(LayerAttention):
         if "keys_before_rope" in arrays:
             arrays["keys_before_rope"] = arrays["keys_before_rope"][list(self.kv_heads)]
         if "queries_before_rope" in arrays:
-            arrays |= _chosen({"queries_before_rope": arrays["queries_before_rope"]}, heads, rows)
+            arrays |= _chosen_heads({"queries_before_rope": arrays["queries_before_rope"]}, heads, rows)
         return arrays
 
     @property
@@ -187,13 +187,13 @@ class ComputedLayer(LayerAttention):
         """Whether all the weights are there, or are few enough to be simply built."""
         from attnctl.blockwise import is_short
 
-        return self.changed is None and ("steps" in self.forward.__dict__ or is_short(self.forward.call))
+        return self.changed is None and ("all_steps" in self.forward.__dict__ or is_short(self.forward.call))
 
     def weights(self) -> Floats:
         """All the weights → (heads, n_q, n_k), before dropout. Memory grows with them."""
         if self.changed is not None or (not self._all_heads and not self._is_built):
-            return as_numpy(attention.run(replace(self.call, keep=None)).weights)  # type: ignore[no-any-return]
-        return as_numpy(self.forward.steps.weights)[list(self.heads)]  # type: ignore[no-any-return]
+            return as_numpy(attention.run_call(replace(self.call, keep=None)).weights)  # type: ignore[no-any-return]
+        return as_numpy(self.forward.all_steps.weights)[list(self.heads)]  # type: ignore[no-any-return]
 
     def rows(self, queries: Sequence[int]) -> Floats:
         """The exact weights of some queries → (heads, rows, n_k)."""
@@ -211,27 +211,27 @@ class ComputedLayer(LayerAttention):
 
     @cached_property
     def _logsumexp(self) -> Any:
-        from attnctl.blockwise import measure
+        from attnctl.blockwise import measure_rows
 
-        return measure(self.call).logsumexp
+        return measure_rows(self.call).logsumexp
 
     def pooled(self, rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean") -> Floats:
-        """The weights between parts of the text → (heads, rows, columns); parts and `how` are as of `blockwise.pool`."""
-        from attnctl.blockwise import pool, pool_weights, single_tokens
+        """The weights between parts of the text → (heads, rows, columns); arguments as of `blockwise.pool_between_parts`."""
+        from attnctl.blockwise import pool_between_parts, pool_weights, single_tokens
 
         queries, keys = single_tokens(rows), single_tokens(columns)
         if queries is not None and keys is not None:
             return self.rows(queries)[..., keys]
         if self._is_built:
             return pool_weights([(0, self.n_q, self.weights())], rows, columns, how)  # type: ignore[no-any-return]
-        return pool(self.call, rows, columns, how, self.tick)  # type: ignore[no-any-return]
+        return pool_between_parts(self.call, rows, columns, how, self.tick)  # type: ignore[no-any-return]
 
     def statistics(self, marks: Any = None, grid: int = 1) -> Facts:
-        """Of each row, what `blockwise.measure` finds with `rows`; pooled to at most grid × grid even cells."""
-        from attnctl.blockwise import Wanted, even_edges, measure
+        """Of each row, what `blockwise.measure_rows` finds with `rows`; pooled to at most grid × grid even cells."""
+        from attnctl.blockwise import Wanted, even_edges, measure_rows
 
         edges = even_edges(self.n_k, grid), even_edges(self.n_q, grid)
-        found = measure(self.call, Wanted(*edges, marks, rows=True), tick=self.tick)
+        found = measure_rows(self.call, Wanted(*edges, marks, rows=True), tick=self.tick)
         self.__dict__["_logsumexp"] = found.logsumexp
         return found
 
@@ -248,23 +248,23 @@ class ComputedLayer(LayerAttention):
 
     def visible_at(self, rows: Any, columns: Any) -> Bools:
         """The mask of small grids: queries (grids, r), keys (grids, c) → (grids, r, c)."""
-        from attnctl.blockwise.rows import visible_at
+        from attnctl.blockwise.rows import grids_visible
 
-        return visible_at(self.call, rows, columns)  # type: ignore[no-any-return]
+        return grids_visible(self.call, rows, columns)  # type: ignore[no-any-return]
 
     def visible_parts(self, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Bools | None:
         """Whether any query of a row part may see any key of a column part → (rows, columns); None where all may."""
-        from attnctl.blockwise import visible_parts
+        from attnctl.blockwise import parts_visible
 
-        return visible_parts(self.call, rows, columns)  # type: ignore[no-any-return]
+        return parts_visible(self.call, rows, columns)  # type: ignore[no-any-return]
 
     def visible_counts(self) -> Any:
         """How many keys each query may see → (n_q,)."""
-        from attnctl.blockwise import visible_counts
+        from attnctl.blockwise import count_visible
 
-        return visible_counts(self.call)
+        return count_visible(self.call)
 
-    def stored(self) -> StoredLayer:
+    def as_stored(self) -> StoredLayer:
         """The weights and the mask alone, as a layer of their own. Memory grows with them."""
         mask = attention.visible_keys(self.call)  # (n_q, n_k)
         mask = None if mask is None else np.broadcast_to(as_numpy(mask), (self.n_q, self.n_k))
@@ -273,7 +273,7 @@ class ComputedLayer(LayerAttention):
     def without_keys(self, keys: Sequence[int]) -> LayerAttention:
         """The layer with some keys hidden, and a sink too: each row shares all its attention among the rest."""
         if self._is_built:
-            return self.stored().without_keys(keys)
+            return self.as_stored().without_keys(keys)
         kept: Any = np.ones(self.n_k, bool)
         kept[list(keys)] = False
         mask = as_library(np.broadcast_to(kept, (self.n_q, self.n_k)), self.call.queries)
@@ -283,7 +283,7 @@ class ComputedLayer(LayerAttention):
     def times(self, factors: Any) -> LayerAttention:
         """The layer with each key's weight times a factor (heads, n_k) of 0 or more, and each row made to sum to 1 again."""
         if self._is_built:
-            return self.stored().times(factors)
+            return self.as_stored().times(factors)
         logs = np.log(np.maximum(as_numpy(factors), 1e-30)).astype(np.float32)  # (heads, n_k)
         bias = as_library(logs[:, None] * np.float32(self.call.temperature), self.call.queries)  # (heads, 1, n_k)
         bias = bias if self.call.bias is None else self.call.bias + bias
@@ -323,7 +323,7 @@ def _step_arrays(call: Call, steps: Attended) -> dict[str, Any]:
     return known
 
 
-def _chosen(arrays: dict[str, Any], heads: list[int], rows: list[int] | None) -> dict[str, Any]:
+def _chosen_heads(arrays: dict[str, Any], heads: list[int], rows: list[int] | None) -> dict[str, Any]:
     """The same arrays for some heads, by their place, and some query rows."""
     every = next(array.shape[0] for name, array in arrays.items() if name != "mask")
     if heads != list(range(every)):

@@ -12,7 +12,7 @@ from attnctl.arrays import Bools, Floats
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.layer import PER_ROW, SHARED_PARAMETERS, LayerAttention
-from attnctl.text import spoken
+from attnctl.text import number_list
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Facts, Ranges
@@ -34,7 +34,7 @@ class StoredLayer(LayerAttention):
     key_heads: tuple[int, ...] | None = None
 
     @classmethod
-    def of(cls, layer: int, weights: Any, **more: Any) -> StoredLayer:
+    def of_weights(cls, layer: int, weights: Any, **more: Any) -> StoredLayer:
         """All heads of some weights; `more` are other fields."""
         return cls(layer, tuple(range(weights.shape[0])), weights, **more)
 
@@ -115,7 +115,7 @@ class StoredLayer(LayerAttention):
             return list(queries)
         for query in queries:
             if query not in self.held:
-                raise AttnctlError(f"query {query} is not in this trace: it holds {spoken(self.held)}")
+                raise AttnctlError(f"query {query} is not in this trace: it holds {number_list(self.held)}")
         return [self.held.index(query) for query in queries]
 
     def _all_rows(self, what: str) -> None:
@@ -142,7 +142,7 @@ class StoredLayer(LayerAttention):
         return found  # (heads, grids, r, c)
 
     def pooled(self, rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean") -> Floats:
-        """The weights between parts of the text → (heads, rows, columns); parts and `how` are as of `blockwise.pool`."""
+        """The weights between parts of the text → (heads, rows, columns); arguments as of `blockwise.pool_between_parts`."""
         from attnctl.blockwise import pool_weights, single_tokens
 
         queries, keys = single_tokens(rows), single_tokens(columns)
@@ -152,8 +152,8 @@ class StoredLayer(LayerAttention):
         return pool_weights(self._blocks(), rows, columns, how)  # type: ignore[no-any-return]
 
     def statistics(self, marks: Any = None, grid: int = 1) -> Facts:
-        """Of each row, what `blockwise.measure` finds with `rows`, without logsumexp; pooled to grid × grid even cells."""
-        from attnctl.blockwise import Facts, even, row_facts
+        """Of each row, what `blockwise.measure_rows` finds, without logsumexp; pooled to grid × grid even cells."""
+        from attnctl.blockwise import Facts, even_parts, row_facts
 
         self._all_rows("statistics")
         blocks = [row_facts(block, self.positions[lo:hi], marks) for lo, hi, block in self._blocks()]
@@ -161,14 +161,14 @@ class StoredLayer(LayerAttention):
             name: np.concatenate([getattr(block, name) for block in blocks], axis=-1)
             for name in ("entropy", "distance", "spread", "marked", "largest", "kept")
         }
-        return Facts(None, self.pooled(even(0, self.n_q, grid), even(0, self.n_k, grid), "mass"), **known)
+        return Facts(None, self.pooled(even_parts(0, self.n_q, grid), even_parts(0, self.n_k, grid), "mass"), **known)
 
     def links(self, count: int) -> tuple[Any, Floats]:
         """The `count` keys that each query attends to most, and their weights: two arrays (heads, n_q, count)."""
-        from attnctl.blockwise.rows import strongest
+        from attnctl.blockwise.rows import strongest_keys
 
         self._all_rows("the strongest links")
-        found = [strongest(block, min(count, self.n_k)) for *_, block in self._blocks()]
+        found = [strongest_keys(block, min(count, self.n_k)) for *_, block in self._blocks()]
         return tuple(np.concatenate(parts, axis=1) for parts in zip(*found, strict=True))  # type: ignore[return-value]
 
     @property
@@ -211,7 +211,7 @@ class StoredLayer(LayerAttention):
         factors = np.asarray(factors, np.float32)  # (heads, n_k)
         changed: Any = Reweighted(self.stored, factors)
         if isinstance(self.stored, np.ndarray):
-            changed = rescaled(self.stored * factors[:, None])  # (heads, rows, n_k)
+            changed = rescaled_rows(self.stored * factors[:, None])  # (heads, rows, n_k)
         return replace(self, stored=changed, known={}, matrices={})
 
 
@@ -232,10 +232,10 @@ class Reweighted:
         if isinstance(at, list):
             return Reweighted(self.stored[at], self.factors[at])
         head, rows = at
-        return rescaled(self.stored[head, rows] * self.factors[head])
+        return rescaled_rows(self.stored[head, rows] * self.factors[head])
 
 
-def rescaled(weights: Floats) -> Floats:
+def rescaled_rows(weights: Floats) -> Floats:
     """Each row of weights (..., n_q, n_k) divided by its sum; a row of zeros stays zeros."""
     total = weights.sum(axis=-1, keepdims=True)  # (..., n_q, 1)
     return np.asarray(weights / np.where(total == 0, 1, total), dtype=weights.dtype)  # (..., n_q, n_k)

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from attnctl.errors import UsageError
-from attnctl.limits import RANGES, check
+from attnctl.limits import RANGES, check_range
 from attnctl.models.huggingface.files.hub import CHECKPOINT_OPTIONS, KNOWN, is_checkpoint
 from attnctl.readings.traces.trace import Trace
-from attnctl.sources import Model, record
-from attnctl.tokens import checked, find_several
+from attnctl.sources import Model, record_trace
+from attnctl.tokens import checked_text, find_several
 
-__all__ = ["Model", "attend", "open_model", "record"]
+__all__ = ["Model", "attend", "open_model", "record_trace"]
 
 DEFAULT = "demo"
 
@@ -59,7 +59,7 @@ def open_model(name: str = DEFAULT, **options: Any) -> Model:
             "checkpoint's folder, .gguf file or Hugging Face id (owner/name)"
         )
     for option in given.keys() & RANGES.keys():
-        check(option, given[option])
+        check_range(option, given[option])
     opener = getattr(import_module(module), attribute)
     checkpoint = attribute == "open_checkpoint"
     foreign = given.keys() - CHECKPOINT_OPTIONS - {"name"} if checkpoint else CHECKPOINT_OPTIONS - {"device"}
@@ -67,12 +67,12 @@ def open_model(name: str = DEFAULT, **options: Any) -> Model:
         if option in foreign:
             raise UsageError(f"--{option.replace('_', '-')} does not go with --model {name}")
     model: Model = opener(**given)
-    model = model if predict is None else _predicting(model, predict)
+    model = model if predict is None else _predicting_at(model, predict)
     if off is None:
         return model
-    from attnctl.models.switched_off import switched_off
+    from attnctl.models.switched_off import switch_heads_off
 
-    return switched_off(model, off)
+    return switch_heads_off(model, off)
 
 
 def names_model(name: str) -> bool:
@@ -84,7 +84,7 @@ def names_model(name: str) -> bool:
     return name in REGISTRY or name in KNOWN or is_folder or name.lower().endswith((".safetensors", ".gguf"))
 
 
-def _predicting(model: Any, predict: str) -> Any:
+def _predicting_at(model: Any, predict: str) -> Any:
     """The model, asked for words at a certain token. Raises UsageError where it predicts none."""
     if not hasattr(model, "predict") or getattr(model, "unembedding", model) is None:
         raise UsageError(f"--predict: {model.info.name} has no unembedding, so it predicts no words")
@@ -111,9 +111,9 @@ def attend(
     Raises AttnctlError for what the command line would refuse.
     """
     opened = open_model(model, **options) if isinstance(model, str) else model
-    rows = None if query is None else find_several(opened.tokenize(checked(text)), str(query))
-    return record(opened, text, layers=_several(layer), heads=_several(head), rows=rows)
+    rows = None if query is None else find_several(opened.tokenize(checked_text(text)), str(query))
+    return record_trace(opened, text, layers=_index_list(layer), heads=_index_list(head), rows=rows)
 
 
-def _several(index: int | Sequence[int] | None) -> Sequence[int] | None:
+def _index_list(index: int | Sequence[int] | None) -> Sequence[int] | None:
     return [index] if isinstance(index, int) else index

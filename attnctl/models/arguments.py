@@ -9,7 +9,7 @@ from attnctl import limits
 from attnctl.errors import UsageError
 
 
-def arguments(options: Mapping[str, Any]) -> dict[str, Any]:
+def model_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options by the names of the command line, as keywords of `open_model`; None is not given.
 
     Raises UsageError for options that exclude each other.
@@ -37,6 +37,6 @@ def scale_of(scale: str | float | None, no_scale: bool) -> float | None:
     if scale == "none":
         return 1.0
     try:
-        return limits.number(str(scale))
+        return limits.decimal_number(str(scale))
     except ValueError:
-        raise UsageError(f"--scale {limits.spoken(scale)!r}: it is auto, none, or a number") from None
+        raise UsageError(f"--scale {limits.value_text(scale)!r}: it is auto, none, or a number") from None

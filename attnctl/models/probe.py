@@ -35,7 +35,7 @@ class ProbeReading:
         return self._scores
 
 
-def probe(
+def probe_heads(
     model: Model,
     length: int = 100,
     *,

@@ -18,7 +18,7 @@ class SwitchedOff:
 
     def __init__(self, model: Any, intervention: Intervention) -> None:
         self.model, self.intervention = model, intervention
-        self.info: ModelInfo = self._named(model.info)
+        self.info: ModelInfo = self._named_info(model.info)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # copying and pickling ask before there is a model
@@ -29,32 +29,32 @@ class SwitchedOff:
         """The tokens of a text; what is generated is generated with the heads off."""
         if self.info.kind != "checkpoint":
             return self.model.tokenize(text)  # type: ignore[no-any-return]
-        from attnctl.models.huggingface.effects.intervention import applied
+        from attnctl.models.huggingface.effects.intervention import apply_interventions
 
-        with applied(self.model.network, [self.intervention], self.model.kind):
+        with apply_interventions(self.model.network, [self.intervention], self.model.kind):
             return self.model.tokenize(text)  # type: ignore[no-any-return]
 
     def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
         """The text through every layer, the heads off; `visit` sees what each head computes, which then goes nowhere."""
         if self.info.kind == "checkpoint":
-            from attnctl.models.huggingface.effects.intervention import applied
+            from attnctl.models.huggingface.effects.intervention import apply_interventions
 
-            with applied(self.model.network, [self.intervention], self.model.kind):
+            with apply_interventions(self.model.network, [self.intervention], self.model.kind):
                 ran: Run = self.model.run(tokens, visit, text)
         else:
-            from attnctl.models.builtin.intervention import changed
+            from attnctl.models.builtin.intervention import changed_visit
 
-            ran = self.model.run(tokens, changed(visit, self.intervention), text)
+            ran = self.model.run(tokens, changed_visit(visit, self.intervention), text)
         off = spoken_heads(self.intervention.heads)
-        ran.model = None if ran.model is None else self._named(ran.model)
+        ran.model = None if ran.model is None else self._named_info(ran.model)
         ran.notes = (*ran.notes, f"Off (layer.head): {off}. What these heads compute is shown, and goes nowhere.")
         return ran
 
-    def _named(self, info: ModelInfo) -> ModelInfo:
+    def _named_info(self, info: ModelInfo) -> ModelInfo:
         return replace(info, name=f"{info.name} without {spoken_heads(self.intervention.heads)}")
 
 
-def switched_off(model: Any, off: str) -> SwitchedOff:
+def switch_heads_off(model: Any, off: str) -> SwitchedOff:
     """The model with the heads of `23.3,0.5` off. Raises UsageError for heads that are not there, or cannot be switched."""
     info = model.info
     if info.kind == "matrix":

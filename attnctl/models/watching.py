@@ -10,7 +10,7 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
 from attnctl.models.switched_off import SwitchedOff
 from attnctl.readings.effects.ablation import Watched
-from attnctl.text import shown
+from attnctl.text import visible_text
 
 
 def watched_text(model: Any, text: str, query: str | None = None, base: Intervention | None = None) -> Watched:
@@ -18,10 +18,10 @@ def watched_text(model: Any, text: str, query: str | None = None, base: Interven
     if isinstance(model, SwitchedOff):
         model, base = model.model, model.intervention
     if model.info.kind == "checkpoint":
-        from attnctl.models.huggingface.effects.watched import watch
+        from attnctl.models.huggingface.effects.watched import watch_network
 
-        return watch(model, text, query, base)
-    from attnctl.models.builtin.watched import watch as watch_stack
+        return watch_network(model, text, query, base)
+    from attnctl.models.builtin.watched import watch_stack as watch_stack
 
     return watch_stack(model, text, query, base)
 
@@ -30,13 +30,13 @@ def by_cross_attention(model: Any) -> Any:
     """An encoder-decoder looked into by its cross attention; any other model as it is."""
     if getattr(model, "kind", None) != "encoder":
         return model
-    from attnctl.models.huggingface.files.network import info_of
+    from attnctl.models.huggingface.files.network import network_info
 
     told = {name: getattr(model.info, name) for name in ("source", "revision", "sha256", "quantised")}
-    return replace(model, kind="cross", info=replace(info_of(model.network, model.info.name, "cross"), **told))
+    return replace(model, kind="cross", info=replace(network_info(model.network, model.info.name, "cross"), **told))
 
 
-def references(model: Any, text: str, how: str, file: str | None) -> Mapping[int, Any] | None:
+def reference_contexts(model: Any, text: str, how: str, file: str | None) -> Mapping[int, Any] | None:
     """What takes the place of a head's context: of a file of texts, one a line; None where none is given.
 
     For mean, layer → (heads, d_v), over all positions of all texts; for resample, layer → (heads, n, d_v) of the first text
@@ -44,43 +44,43 @@ def references(model: Any, text: str, how: str, file: str | None) -> Mapping[int
     """
     if file is None:
         return None
-    from attnctl.files import decode, read_bytes
+    from attnctl.files import decode_text, read_bytes
 
-    texts = [line for line in decode(read_bytes(file), file).splitlines() if line.strip()]
+    texts = [line for line in decode_text(read_bytes(file), file).splitlines() if line.strip()]
     if not texts:
         raise AttnctlError(f"--reference {file}: there is no text in it, one a line")
     if how == "mean":
-        return _mean(model, texts)
+        return _mean_contexts(model, texts)
     tokens = model.tokenize(text)
     lengths: dict[int, str] = {}
     for other in texts:
         there = model.tokenize(other)
         lengths.setdefault(len(there), other)
         if len(there) == len(tokens) and other != text:
-            return _contexts(model, other)
+            return _layer_contexts(model, other)
     said = ", ".join(str(n) for n in sorted(lengths)[:6])
     raise UsageError(
-        f"--reference {shown(file)}: resample needs another text of {len(tokens)} tokens, as many as this one; "
+        f"--reference {visible_text(file)}: resample needs another text of {len(tokens)} tokens, as many as this one; "
         f"its texts have {said}"
     )
 
 
-def _mean(model: Any, texts: list[str]) -> dict[int, Any]:
+def _mean_contexts(model: Any, texts: list[str]) -> dict[int, Any]:
     sums: dict[int, Any] = {}
     count = 0
     for text in texts:
-        for layer, context in (found := _contexts(model, text)).items():
+        for layer, context in (found := _layer_contexts(model, text)).items():
             sums[layer] = sums.get(layer, 0) + context.sum(-2)  # (heads, d_v)
         count += next(iter(found.values())).shape[-2]
     return {layer: total / count for layer, total in sums.items()}
 
 
-def _contexts(model: Any, text: str) -> dict[int, Any]:
+def _layer_contexts(model: Any, text: str) -> dict[int, Any]:
     """Layer → what each head takes away from each position: (heads, n, d_v)."""
     found: dict[int, Any] = {}
 
-    def visit(layer: Any) -> None:
-        found[layer.layer] = layer.forward.context  # (heads, n, d_v)
+    def keep_context(layer: Any) -> None:
+        found[layer.layer] = layer.forward.context_of_heads  # (heads, n, d_v)
 
-    model.run(model.tokenize(text), visit, text)
+    model.run(model.tokenize(text), keep_context, text)
     return found

@@ -7,7 +7,7 @@ from typing import Any
 
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, Run
-from attnctl.readings.overview import Grid, LongRow, Overview, Part
+from attnctl.readings.overview import LongRow, Overview, PooledGrid, TextPart
 
 
 class GridReading:
@@ -15,7 +15,7 @@ class GridReading:
 
     predicts = False
 
-    def __init__(self, rows: Sequence[Part], columns: Sequence[Part], pool: str = "mean") -> None:
+    def __init__(self, rows: Sequence[TextPart], columns: Sequence[TextPart], pool: str = "mean") -> None:
         self.rows, self.columns, self.pool = tuple(rows), tuple(columns), pool
         self._weights: dict[tuple[int, int], Any] = {}
         self._masks: dict[int, Any] = {}
@@ -28,7 +28,7 @@ class GridReading:
         if (mask := layer.visible_parts(*parts)) is not None:
             self._masks[layer.layer] = mask
 
-    def kept_in(self, overview: Overview | LongRow, wanted: Callable[[int, int], bool], name: str) -> Grid:
+    def kept_in(self, overview: Overview | LongRow, wanted: Callable[[int, int], bool], name: str) -> PooledGrid:
         """These rows and columns of an overview's grid. Raises AttnctlError where it has none such."""
         grid = overview.grid if isinstance(overview, Overview) else None
         if (
@@ -45,8 +45,8 @@ class GridReading:
             raise AttnctlError(f"{name} has no grid of these layers and heads")
         shown = {layer for layer, _ in weights}
         masks = {layer: mask[rows][:, columns] for layer, mask in grid.masks.items() if layer in shown}
-        return Grid(self.pool, self.rows, self.columns, weights, masks)
+        return PooledGrid(self.pool, self.rows, self.columns, weights, masks)
 
-    def value(self, run: Run) -> Grid:
+    def value(self, run: Run) -> PooledGrid:
         """The grid of each layer and head."""
-        return Grid(self.pool, self.rows, self.columns, self._weights, self._masks)
+        return PooledGrid(self.pool, self.rows, self.columns, self._weights, self._masks)

@@ -39,7 +39,7 @@ class Statistic(NamedTuple):
         return self.unit == "share"
 
     @property
-    def title(self) -> str:
+    def title_with_unit(self) -> str:
         """The sentence with its unit: "entropy (nats)"."""
         return self.sentence if self.unit in ("", "share") else f"{self.sentence} ({self.unit})"
 
@@ -84,7 +84,7 @@ class HeadStatistics:
         """The value of a statistic of STATISTICS; None where it has no meaning."""
         return self.values.get(name)
 
-    def document(self) -> dict[str, Any]:
+    def statistics_document(self) -> dict[str, Any]:
         """The statistics that have a value, by name, and the head's names."""
         known = {name: value for name in STATISTICS if (value := self[name]) is not None}
         return known | {"names": list(self.names)}
@@ -133,7 +133,7 @@ def head_statistics(layer: LayerAttention, tokens: Sequence[Token], own: bool = 
     marks[0, 0] = True
     if own:
         marks[1] = [token.special for token in tokens]
-        marks[2] = [is_punctuation(token) for token in tokens]
+        marks[2] = [is_punctuation_token(token) for token in tokens]
     found: Any = layer.statistics(marks, RANKED)
     if not np.isfinite(found.entropy).all():  # a row that sees nothing has entropy 0
         raise AttnctlError(f"the scores of layer {layer.layer} are no finite numbers: see the weights up to there")
@@ -142,7 +142,7 @@ def head_statistics(layer: LayerAttention, tokens: Sequence[Token], own: bool = 
         "entropy": found.entropy.mean(-1),
         "entropy_share": (found.entropy[:, most > 0] / most[most > 0]).mean(-1) if (most > 0).any() else None,
         "confidence": found.largest.mean(-1),
-        "sink": _taken(found.kept),
+        "sink": _mass_on_sinks(found.kept),
         "gate": None,  # known when the layer has ended
         "first": found.marked[:, 0].mean(-1),
         "special": found.marked[:, 1].mean(-1) if marks[1].any() else None,
@@ -153,15 +153,15 @@ def head_statistics(layer: LayerAttention, tokens: Sequence[Token], own: bool = 
     }
     for name, offset in (("self", 0), ("previous", -1), ("next", 1)):
         hidden = not own or (offset > 0 and not _sees_ahead(layer))
-        means[name] = None if hidden else _mean(layer.at_offset(offset))
+        means[name] = None if hidden else _mean_over_queries(layer.at_offset(offset))
     ids = [(token.id, token.text) for token in tokens]
     names = {name: at for at, name in enumerate(dict.fromkeys(ids))}
     for name, shift in (("induction", 1), ("duplicate", 0)):
-        means[name] = _mean(layer.on_copies([names[at] for at in ids], shift)) if own else None
-    return [named(HeadStatistics(layer.layer, head, _of_head(means, at))) for at, head in enumerate(layer.heads)]
+        means[name] = _mean_over_queries(layer.on_copies([names[at] for at in ids], shift)) if own else None
+    return [name_head(HeadStatistics(layer.layer, head, _of_head(means, at))) for at, head in enumerate(layer.heads)]
 
 
-def _taken(kept: Any) -> Any:
+def _mass_on_sinks(kept: Any) -> Any:
     """The mass that learned sinks take, of the mass on all keys (heads, n_q) → (heads,); None where there are none."""
     taken = np.where(kept > 0, 1 - kept, 0)  # (heads, n_q); a row that sees nothing has no sink either
     return taken.mean(-1) if (taken > SINKS).any() else None
@@ -171,7 +171,7 @@ def _of_head(means: dict[str, Any], at: int) -> dict[str, float | None]:
     return {name: None if (mean := means[name]) is None else float(mean[at]) for name in STATISTICS}
 
 
-def named(head: HeadStatistics) -> HeadStatistics:
+def name_head(head: HeadStatistics) -> HeadStatistics:
     """The statistics with the head's names: labels whose thresholds it passes, the most particular first."""
     names = (
         one.label
@@ -181,7 +181,7 @@ def named(head: HeadStatistics) -> HeadStatistics:
     return replace(head, names=tuple(names))
 
 
-def _mean(rows: Any) -> Any:
+def _mean_over_queries(rows: Any) -> Any:
     """Means over the queries with a number (heads, n_q) → (heads,); None where no query has one."""
     there = ~np.isnan(rows[0])
     return rows[:, there].mean(-1) if there.any() else None
@@ -193,7 +193,7 @@ def _sees_ahead(layer: LayerAttention) -> bool:
     return bool(layer.visible_at(first, later).any())
 
 
-def is_punctuation(token: Token) -> bool:
+def is_punctuation_token(token: Token) -> bool:
     """Whether a token is nothing but punctuation."""
     signs = token.text.strip()
     return bool(signs) and not token.special and all(unicodedata.category(sign)[0] == "P" for sign in signs)

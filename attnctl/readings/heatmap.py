@@ -10,15 +10,15 @@ import numpy as np
 
 from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.layer.stored import rescaled
-from attnctl.readings.overview import Overview, Part
+from attnctl.layer.stored import rescaled_rows
+from attnctl.readings.overview import Overview, TextPart
 from attnctl.readings.traces.trace import LayerTrace, Trace
-from attnctl.text import shown
-from attnctl.tokens import AS_TEXT, Token, find, is_index
+from attnctl.text import visible_text
+from attnctl.tokens import AS_TEXT, Token, find_token, is_index
 
 
 @dataclass(frozen=True)
-class Reading:
+class HeatmapGrid:
     """The weights to be shown, and `said`: what was done to them, in words for the reader of the picture."""
 
     name: str  # of the model
@@ -45,41 +45,41 @@ class Reading:
             yield layer, head, weights, self.masks.get(layer)
 
     @property
-    def masked(self) -> bool:
+    def hides_keys(self) -> bool:
         """Whether anything shown is hidden from some query."""
         return any(not mask.all() for mask in self.masks.values())
 
     @property
-    def title(self) -> str:
+    def picture_title(self) -> str:
         """The model, the layers and the heads, as a title says them."""
-        heads = "rollout of all heads" if self.measure == "rollout" else _counted(self.heads, "head")
-        return f"{self.name}, {_counted(self.layers, 'layer')}, {heads}"
+        heads = "rollout of all heads" if self.measure == "rollout" else _numbers_text(self.heads, "head")
+        return f"{self.name}, {_numbers_text(self.layers, 'layer')}, {heads}"
 
     @property
-    def unit(self) -> str:
+    def unit_of_cells(self) -> str:
         """What a cell's number is, for the colour bar."""
         units = {"value-norm": "share of ‖weight × value‖", "rollout": "rollout", "mass": "mass", "mean": "mean weight"}
         return units.get(self.measure or "", "largest weight" if self.measure == "max" else "weight")
 
 
-def read(
+def read_heatmap(
     trace: Trace,
     *,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
     drop: Sequence[str] = (),
     renormalise: bool = False,
-) -> Reading:
+) -> HeatmapGrid:
     """The weights of a trace for the layers and heads asked for (None: all that it holds).
 
-    `drop` and `renormalise` are as of `left_out` and `rescaled`. Raises AttnctlError where the trace has no such layer, head
-    or weights, UsageError where a key to drop is not there.
+    `drop` and `renormalise` are as of `keys_left_out` and `rescaled_rows`. Raises AttnctlError where the trace has no such
+    layer, head or weights, UsageError where a key to drop is not there.
     """
     chosen = trace.layers if layers is None else tuple(trace.layer(index) for index in layers)
     if not chosen:
         raise AttnctlError("this trace holds no layers, so there are no weights to show")
     keys = trace.keys_of
-    out = left_out(keys, drop)
+    out = keys_left_out(keys, drop)
     kept = [j for j in range(len(keys)) if j not in out]
     weights: dict[tuple[int, int], Floats] = {}
     masks: dict[int, Bools] = {}
@@ -89,9 +89,9 @@ def read(
             masks[layer.layer] = layer.mask[:, kept]
         for head in layer.heads if heads is None else heads:
             grid = array[layer.position_of(head)][:, kept]  # (n_q, kept)
-            weights[layer.layer, head] = rescaled(grid) if renormalise else grid
+            weights[layer.layer, head] = rescaled_rows(grid) if renormalise else grid
     rows = chosen[0].rows
-    return Reading(
+    return HeatmapGrid(
         name=trace.model.name,
         cited=trace.model.cited,
         layers=tuple(layer.layer for layer in chosen),
@@ -100,12 +100,12 @@ def read(
         keys=tuple(keys[j] for j in kept),
         weights=weights,
         masks=masks,
-        said=told(keys, out, renormalise),
+        said=weights_notes(keys, out, renormalise),
         measure=trace.measure,
     )
 
 
-def of_overview(overview: Overview, done: tuple[str, ...] = (), measure: str | None = None) -> Reading:
+def of_overview(overview: Overview, done: tuple[str, ...] = (), measure: str | None = None) -> HeatmapGrid:
     """The grids of an overview, each row and column under its name.
 
     `done` says what else was done to them, `measure` what stands in place of the weights. Where each row and each column is
@@ -113,39 +113,39 @@ def of_overview(overview: Overview, done: tuple[str, ...] = (), measure: str | N
     """
     grid = overview.grid
     assert grid is not None
-    single = all(part.size == 1 for part in (*grid.rows, *grid.columns))
+    single = all(part.token_count == 1 for part in (*grid.rows, *grid.columns))
     plain = single and all(
-        part.name == tokens[part.start].text
+        part.name == tokens[part.first_token].text
         for parts, tokens in ((grid.rows, overview.tokens), (grid.columns, overview.keys_of))
         for part in parts
     )
     said = []
     if grid.pool != "mass" and not single:
-        cell = f"each cell of {_tokens(grid.rows)} × {_tokens(grid.columns)}"
+        cell = f"each cell of {_part_labels(grid.rows)} × {_part_labels(grid.columns)}"
         said.append(f"{cell}: the {'mean' if grid.pool == 'mean' else 'largest'} of its weights")
     elif grid.pool == "mass":
         said.append("share of its attention that a query of the row gives to the column, on average")
-    return Reading(
+    return HeatmapGrid(
         name=overview.model.name,
         cited=overview.model.cited,
         layers=tuple(dict.fromkeys(layer for layer, _ in grid.weights)),
         heads=tuple(dict.fromkeys(head for _, head in grid.weights)),
-        queries=tuple(overview.tokens[part.start] if plain else Token(part.name) for part in grid.rows),
-        keys=tuple(overview.keys_of[part.start] if plain else Token(part.name) for part in grid.columns),
+        queries=tuple(overview.tokens[part.first_token] if plain else Token(part.name) for part in grid.rows),
+        keys=tuple(overview.keys_of[part.first_token] if plain else Token(part.name) for part in grid.columns),
         weights=grid.weights,
         masks=grid.masks,
         said=(*said, *done),
         measure=measure if measure is not None or (single and grid.pool != "mass") else grid.pool,
-        starts=None if plain or grid.pool == "mass" else (_starts(grid.rows), _starts(grid.columns)),
+        starts=None if plain or grid.pool == "mass" else (_part_starts(grid.rows), _part_starts(grid.columns)),
     )
 
 
-def _starts(parts: Sequence[Part]) -> tuple[int, ...]:
-    return tuple(part.start for part in parts)
+def _part_starts(parts: Sequence[TextPart]) -> tuple[int, ...]:
+    return tuple(part.first_token for part in parts)
 
 
-def _tokens(parts: Sequence[Part]) -> str:
-    most = max(part.size for part in parts)
+def _part_labels(parts: Sequence[TextPart]) -> str:
+    most = max(part.token_count for part in parts)
     return f"{most} token{'s' * (most != 1)}"
 
 
@@ -159,7 +159,7 @@ def _weights_of(layer: LayerTrace, first: LayerTrace) -> Floats:
     return layer.weights
 
 
-def left_out(keys: Sequence[Token], drop: Sequence[str]) -> tuple[int, ...]:
+def keys_left_out(keys: Sequence[Token], drop: Sequence[str]) -> tuple[int, ...]:
     """The indices of the keys that `drop` names: "first", "special", a token's text (everywhere it stands), its index.
 
     Raises UsageError where there is no such key, or none would be left.
@@ -176,17 +176,17 @@ def left_out(keys: Sequence[Token], drop: Sequence[str]) -> tuple[int, ...]:
         else:
             text = name.removeprefix(AS_TEXT)
             everywhere = {j for j, token in enumerate(keys) if token.text == text}
-            out |= {find(keys, name)} if is_index(name) or not everywhere else everywhere
+            out |= {find_token(keys, name)} if is_index(name) or not everywhere else everywhere
     if len(out) >= len(keys):
         raise UsageError("dropping every key leaves nothing to show")
     return tuple(sorted(out))
 
 
-def told(keys: Sequence[Token], out: Sequence[int], renormalise: bool) -> tuple[str, ...]:
+def weights_notes(keys: Sequence[Token], out: Sequence[int], renormalise: bool) -> tuple[str, ...]:
     """What was done to the weights, in words: the same in every picture, page and table."""
     said = []
     if out:
-        names = [f"“{shown(keys[j].text)}” ({j})" for j in out[:4]]
+        names = [f"“{visible_text(keys[j].text)}” ({j})" for j in out[:4]]
         more = f" and {len(out) - 4} more" if len(out) > 4 else ""
         said.append(f"{'key' if len(out) == 1 else 'keys'} {', '.join(names)}{more} left out")
     if renormalise:
@@ -194,7 +194,7 @@ def told(keys: Sequence[Token], out: Sequence[int], renormalise: bool) -> tuple[
     return tuple(said)
 
 
-def _counted(numbers: Sequence[int], what: str) -> str:
+def _numbers_text(numbers: Sequence[int], what: str) -> str:
     """`head 3`, `heads 0–7`, `heads 1, 4, 7`, `12 heads`."""
     if len(numbers) == 1:
         return f"{what} {numbers[0]}"
@@ -203,7 +203,7 @@ def _counted(numbers: Sequence[int], what: str) -> str:
     return f"{what}s {', '.join(map(str, numbers))}" if len(numbers) <= 6 else f"{len(numbers)} {what}s"
 
 
-def span(reading: Reading) -> tuple[float, float]:
+def weight_span(reading: HeatmapGrid) -> tuple[float, float]:
     """The least (at most 0) and the greatest weight that a query may give: the ends of the colour scale."""
     low, high = 0.0, 0.0
     for _, _, weights, mask in reading.panels():
@@ -216,12 +216,12 @@ def span(reading: Reading) -> tuple[float, float]:
 DECADES = 6  # that a logarithmic scale spans at most
 
 
-def log_span(reading: Reading) -> tuple[float, float, str]:
+def log_span(reading: HeatmapGrid) -> tuple[float, float, str]:
     """The ends of a logarithmic colour scale, and the words that say so.
 
     Raises AttnctlError where the weights have no logarithm.
     """
-    low, high = span(reading)
+    low, high = weight_span(reading)
     least = min((float(w[w > 0].min()) for _, _, w, _ in reading.panels() if (w > 0).any()), default=None)
     if low < 0 or least is None:
         raise AttnctlError(f"no logarithmic scale for these weights: {'some are negative' if low < 0 else 'all are 0'}")

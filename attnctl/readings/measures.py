@@ -11,10 +11,10 @@ from attnctl import tokens as cutting
 from attnctl.arrays import as_numpy
 from attnctl.errors import UsageError
 from attnctl.layer import LayerAttention
-from attnctl.layer.stored import rescaled
-from attnctl.readings.heatmap import told
+from attnctl.layer.stored import rescaled_rows
+from attnctl.readings.heatmap import weights_notes
 from attnctl.readings.traces.trace import LayerTrace, Trace
-from attnctl.text import shown, spoken
+from attnctl.text import number_list, visible_text
 from attnctl.tokens import Token
 
 MEASURES = ("weights", "value-norm", "rollout")
@@ -50,8 +50,8 @@ def by_words(trace: Trace) -> Trace:
     Weights to a split word are summed, from a split word averaged (Clark et al. 2019). Special and generated tokens stay
     as they are.
     """
-    keys = groups(trace.keys_of, trace.text)
-    queries = keys if trace.key_tokens is None else groups(trace.tokens, trace.text)
+    keys = word_groups(trace.keys_of, trace.text)
+    queries = keys if trace.key_tokens is None else word_groups(trace.tokens, trace.text)
     layers = []
     for layer in trace.layers:
         kept = list(range(len(trace.tokens))) if layer.rows is None else list(layer.rows)
@@ -78,10 +78,10 @@ def by_words(trace: Trace) -> Trace:
     place = {i: word for word, group in enumerate(queries) for i in group}
     return replace(
         trace,
-        tokens=tuple(_word([trace.tokens[i] for i in group], trace.text) for group in queries),
+        tokens=tuple(_joined_word([trace.tokens[i] for i in group], trace.text) for group in queries),
         key_tokens=None
         if trace.key_tokens is None
-        else tuple(_word([trace.key_tokens[j] for j in group], trace.text) for group in keys),
+        else tuple(_joined_word([trace.key_tokens[j] for j in group], trace.text) for group in keys),
         layers=tuple(layers),
         embeddings=None,
         predictions=tuple(replace(p, position=place[p.position]) for p in trace.predictions),
@@ -89,10 +89,10 @@ def by_words(trace: Trace) -> Trace:
     )
 
 
-def groups(tokens: Sequence[Token], text: str) -> list[list[int]]:
+def word_groups(tokens: Sequence[Token], text: str) -> list[list[int]]:
     """Neighbouring tokens of one word, as lists of indices that cover `tokens` in order."""
     word_at: dict[int, int] = {}
-    for number, span in enumerate(cutting.words(text)):
+    for number, span in enumerate(cutting.split_words(text)):
         assert span.start is not None and span.end is not None
         word_at |= dict.fromkeys(range(span.start, span.end), number)
     found: list[list[int]] = []
@@ -110,7 +110,7 @@ def groups(tokens: Sequence[Token], text: str) -> list[list[int]]:
     return found
 
 
-def _word(pieces: Sequence[Token], text: str) -> Token:
+def _joined_word(pieces: Sequence[Token], text: str) -> Token:
     if len(pieces) == 1:
         return pieces[0]
     start, end = pieces[0].start, pieces[-1].end
@@ -148,7 +148,7 @@ def value_norm_note(projected: bool) -> str:
 # --- keys left out -----------------------------------------------------------------------------------------------
 
 
-def keys_left_out(trace: Trace, out: Collection[int], renormalise: bool) -> Trace:
+def without_left_out(trace: Trace, out: Collection[int], renormalise: bool) -> Trace:
     """The trace without some columns of its weights, and with `renormalise` each row summing to 1; the rest is gone."""
     if not out and not renormalise:
         return trace
@@ -157,7 +157,7 @@ def keys_left_out(trace: Trace, out: Collection[int], renormalise: bool) -> Trac
     for layer in trace.layers:
         weights = None if layer.weights is None else layer.weights[..., kept]  # (heads, rows, kept)
         if weights is not None and renormalise:
-            weights = rescaled(weights)
+            weights = rescaled_rows(weights)
         mask = None if layer.mask is None else layer.mask[:, kept]  # (rows, kept)
         layers.append(LayerTrace(layer.layer, layer.heads, layer.kv_heads, weights, layer.rows, mask=mask))
     return replace(
@@ -167,7 +167,7 @@ def keys_left_out(trace: Trace, out: Collection[int], renormalise: bool) -> Trac
         embeddings=None,
         notes=(
             *trace.notes,
-            *(f"{what[0].upper()}{what[1:]}." for what in told(trace.keys_of, sorted(out), renormalise)),
+            *(f"{what[0].upper()}{what[1:]}." for what in weights_notes(trace.keys_of, sorted(out), renormalise)),
         ),
     )
 
@@ -175,7 +175,7 @@ def keys_left_out(trace: Trace, out: Collection[int], renormalise: bool) -> Trac
 # --- rollout -----------------------------------------------------------------------------------------------------
 
 
-def rollout(trace: Trace) -> Trace:
+def attention_rollout(trace: Trace) -> Trace:
     """Attention rollout (Abnar & Zuidema 2020): one map a layer, how much of each token has reached each row by then.
 
     Half of each layer is its heads' mean, half the token itself, for the residual stream; the layers are multiplied. Rows
@@ -190,7 +190,7 @@ def rollout(trace: Trace) -> Trace:
         if layer.layer != expected or layer.weights is None or layer.rows is not None:
             raise UsageError(
                 f"--measure rollout multiplies every layer from 0 on, and layer {expected} of {trace.model.name} is not "
-                f"there whole: its attention is in layers {spoken(part.layer for part in trace.layers)}"
+                f"there whole: its attention is in layers {number_list(part.layer for part in trace.layers)}"
             )
         if trace.model.n_heads is not None and len(layer.heads) < trace.model.n_heads:
             check_measure("rollout", chosen_heads=True)
@@ -213,7 +213,7 @@ def rollout(trace: Trace) -> Trace:
 # --- where attention is parked -----------------------------------------------------------------------------------
 
 
-def sink(trace: Trace) -> str | None:
+def sink_sentence(trace: Trace) -> str | None:
     """How much of the attention goes to the first and to the other special tokens, as a sentence; None for one token.
 
     The first token's own row is left out: where the future is hidden it has nowhere else to look.
@@ -235,8 +235,8 @@ def sink(trace: Trace) -> str | None:
         return None
     layers = [layer.layer for layer in trace.layers]
     where = f"layer {layers[0]}, head {trace.layers[0].heads[0]}" if heads == 1 else f"{heads} heads"
-    said = f"{100 * np.mean(first):.0f} % goes to the first token, {shown(keys[0].text)}"
+    said = f"{100 * np.mean(first):.0f} % goes to the first token, {visible_text(keys[0].text)}"
     if others:
-        names = dict.fromkeys(shown(keys[j].text) for j in others)
+        names = dict.fromkeys(visible_text(keys[j].text) for j in others)
         said += f", {100 * np.mean(special):.0f} % to the other special ones ({', '.join(list(names)[:4])})"
     return f"Of the attention of {where}, {said}."

@@ -20,30 +20,30 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TextPart:
     """A row or a column of a grid: its name, and the tokens [a, b) in it, one stretch or several."""
 
     name: str
     ranges: tuple[tuple[int, int], ...]
 
     @property
-    def start(self) -> int:
+    def first_token(self) -> int:
         """Its first token."""
         return self.ranges[0][0]
 
     @property
-    def size(self) -> int:
+    def token_count(self) -> int:
         """How many tokens it holds."""
         return sum(b - a for a, b in self.ranges)
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class PooledGrid:
     """The weights between parts of the text, pooled: how they were, (rows, columns), and where anything can be seen."""
 
     pool: str  # mean, max, mass
-    rows: tuple[Part, ...]
-    columns: tuple[Part, ...]
+    rows: tuple[TextPart, ...]
+    columns: tuple[TextPart, ...]
     weights: dict[tuple[int, int], Floats]  # (layer, head) → (rows, columns)
     masks: dict[int, Bools]  # layer → (rows, columns), false where no query sees any key
 
@@ -56,7 +56,7 @@ class Links:
     weights: Floats
 
     @property
-    def coverage(self) -> float:
+    def mass_covered(self) -> float:
         """The mass that these links hold, of all there is."""
         return float(self.weights.sum(-1).mean())
 
@@ -69,7 +69,7 @@ class Overview:
     tokens: tuple[Token, ...]
     model: ModelInfo
     key_tokens: tuple[Token, ...] | None = None
-    grid: Grid | None = None
+    grid: PooledGrid | None = None
     facts: tuple[HeadStatistics, ...] = ()
     links: dict[tuple[int, int], Links] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class Overview:
 
     def save(self, path: str | Path) -> None:
         """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""
-        call_named("attnctl.formats.storage:save", self, path)
+        call_named("attnctl.formats.storage:save_value", self, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +103,10 @@ class LongRow:
 
     def save(self, path: str | Path) -> None:
         """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""
-        call_named("attnctl.formats.storage:save", self, path)
+        call_named("attnctl.formats.storage:save_value", self, path)
 
 
-def snippet(tokens: Sequence[Token], a: int, b: int, text: str, most: int = 18) -> str:
+def part_snippet(tokens: Sequence[Token], a: int, b: int, text: str, most: int = 18) -> str:
     """What tokens [a, b) are called: the position of the first, and the beginning of their text; `most` characters."""
     start = next((token.start for token in tokens[a:b] if token.start is not None and not token.special), None)
     end = next((token.end for token in reversed(tokens[a:b]) if token.end is not None and not token.special), None)

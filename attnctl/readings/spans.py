@@ -11,7 +11,7 @@ from typing import Any
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.readings.overview import Part
+from attnctl.readings.overview import TextPart
 from attnctl.tokens import Token
 
 KINDS = ("paragraphs", "lines", "headings", "documents")
@@ -23,7 +23,7 @@ _DOCUMENT = re.compile(r"^[ \t]*\[([^\]\n]{1,80})\]|^[ \t]*<(document|doc)\b[^>\
 Span = tuple[str, int, int]  # name, start, end in characters
 
 
-def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[Part, ...]:
+def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[TextPart, ...]:
     """The parts that `kind` names (one of KINDS, or a file), as stretches of tokens; tokens in none of them are the rest.
 
     A token belongs to the part that its last character stands in. Raises AttnctlError where spans overlap, are not in the
@@ -35,7 +35,7 @@ def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[Part, ...]:
             raise AttnctlError(
                 f"the spans {one!r} and {other!r} overlap at character {start}: each character has one part"
             )
-    owner = list(owners(spans, tokens))
+    owner = list(span_owners(spans, tokens))
     held = set(owner)
     for at, (name, start, end) in enumerate(spans):
         if at not in held and kind not in KINDS:
@@ -50,10 +50,10 @@ def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[Part, ...]:
         if at == len(owner) or owner[at] != owner[start]:
             ranges[owner[start]].append((start, at))
             start = at
-    return tuple(Part(names[at], tuple(ranges[at])) for at in names)
+    return tuple(TextPart(names[at], tuple(ranges[at])) for at in names)
 
 
-def owners(spans: Sequence[Span], tokens: Sequence[Token]) -> Iterator[int]:
+def span_owners(spans: Sequence[Span], tokens: Sequence[Token]) -> Iterator[int]:
     """Of each token, the index of the span that holds it, or -1."""
     at = 0
     for token in tokens:
@@ -76,11 +76,11 @@ def spans_of(kind: str, text: str) -> list[Span]:
         found = [m.span() for m in re.finditer(r"[^\n]*\S[^\n]*", text)]
         return [(f"{text.count(chr(10), 0, a) + 1} {_first_words(text[a:b])}", a, b) for a, b in found]
     if kind in ("headings", "documents"):
-        return _marked(kind, text)
-    return _read(kind, text)
+        return _marked_spans(kind, text)
+    return _read_spans(kind, text)
 
 
-def _marked(kind: str, text: str) -> list[Span]:
+def _marked_spans(kind: str, text: str) -> list[Span]:
     """From each heading or marker to the next; what stands before the first is a part of its own."""
     marks = list((_HEADING if kind == "headings" else _DOCUMENT).finditer(text))
     if not marks:
@@ -100,13 +100,13 @@ def _first_words(text: str) -> str:
 # --- a file of spans ---------------------------------------------------------------------------------------------
 
 
-def _read(path: str, text: str) -> list[Span]:
+def _read_spans(path: str, text: str) -> list[Span]:
     """Spans of a .json list of {name, start, end} or a .csv or .tsv with these columns; start and end in characters."""
-    from attnctl.files import decode, read_bytes
+    from attnctl.files import decode_text, read_bytes
 
     if "." not in path and "/" not in path:
         raise UsageError(f"--spans {path}: it is {', '.join(KINDS)}, or a file (.json, .csv) of name, start, end")
-    data = decode(read_bytes(path, limits.TEXT_BYTES), path)
+    data = decode_text(read_bytes(path, limits.TEXT_BYTES), path)
     rows = _json_rows(data, path) if data.lstrip()[:1] in ("[", "{") else _table_rows(data, path)
     spans = []
     for number, row in enumerate(rows):

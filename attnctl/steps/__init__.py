@@ -52,7 +52,9 @@ OTHERWISE = {
 }
 
 
-def walk(trace: Trace, heads: Collection[int] | None = None, only: Collection[str] | None = None) -> Iterator[Step]:
+def walk_steps(
+    trace: Trace, heads: Collection[int] | None = None, only: Collection[str] | None = None
+) -> Iterator[Step]:
     """The steps of `trace` in the order of the mathematics, for some heads (None: all) and some names (None: all)."""
     for step in _all_steps(trace, heads):
         if only is None or step.name in only:
@@ -62,26 +64,26 @@ def walk(trace: Trace, heads: Collection[int] | None = None, only: Collection[st
 
 
 def _all_steps(trace: Trace, heads: Collection[int] | None) -> Iterator[Step]:
-    yield _tokens(trace)
+    yield _tokens_step(trace)
     if trace.embeddings is not None:
-        yield _embeddings(trace)
+        yield _embeddings_step(trace)
     for layer in trace.layers:
         if layer.input is not None:
-            yield _input(layer)
+            yield _input_step(layer)
         for at, head in enumerate(layer.heads):
             if heads is None or head in heads:
                 yield from _head_steps(trace, layer, at, head)
         if layer.output is not None and (len(layer.heads) > 1 or "W_O" in layer.parameters):
-            yield _output(trace, layer)
+            yield _output_step(trace, layer)
         if layer.residual is not None:
-            yield _residual(layer)
+            yield _residual_step(layer)
     if trace.predictions:
-        yield _prediction(trace)
+        yield _prediction_step(trace)
     if any(layer.weights is not None for layer in trace.layers):
         yield Step("summary", "where attention went", "", "The largest weights of each row, as shares of one.")
 
 
-def _tokens(trace: Trace) -> Step:
+def _tokens_step(trace: Trace) -> Step:
     n = len(trace.tokens)
     many = f"{n} tokens" if n != 1 else "1 token"
     known = trace.tokens and trace.tokens[0].id is not None
@@ -89,28 +91,28 @@ def _tokens(trace: Trace) -> Step:
     return Step("tokens", "tokens", "", f"The text is cut into {many}{ids}.")
 
 
-def _embeddings(trace: Trace) -> Step:
+def _embeddings_step(trace: Trace) -> Step:
     assert trace.embeddings is not None
     d = trace.embeddings.shape[1]
     sentence = f"Each token becomes a row of {d} numbers, the same for the same word."
     if trace.model.positions is not None:
         kind = "sines and cosines of" if trace.model.positions == "sinusoidal" else "a learned row for"
         sentence = f"Each token becomes a row of {d} numbers: its word's row, plus {kind} its position."
-    return Step("embeddings", "embeddings", "X", sentence, (_part("embeddings", "X", trace.embeddings, "tokens"),))
+    return Step("embeddings", "embeddings", "X", sentence, (_step_part("embeddings", "X", trace.embeddings, "tokens"),))
 
 
-def _part(name: str, symbol: str, array: npt.NDArray[np.float32], rows: str, columns: str = "dimensions") -> Part:
+def _step_part(name: str, symbol: str, array: npt.NDArray[np.float32], rows: str, columns: str = "dimensions") -> Part:
     return Part(name, symbol, array, rows, columns)
 
 
-def _input(layer: LayerTrace) -> Step:
+def _input_step(layer: LayerTrace) -> Step:
     assert layer.input is not None
     return Step(
         "input",
         f"input of layer {layer.layer}",
         f"X of layer {layer.layer} = residual stream",
         "What the layers before have made of each token; it takes the place of the embeddings.",
-        (_part("input", "X", layer.input, "tokens"),),
+        (_step_part("input", "X", layer.input, "tokens"),),
         layer=layer.layer,
     )
 
@@ -122,19 +124,19 @@ def _head_steps(trace: Trace, layer: LayerTrace, at: int, head: int) -> Iterator
             yield replace(step, layer=layer.layer, head=head)
 
 
-def _projections(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+def _projections_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     before = layer.queries_before_rope, layer.keys_before_rope
     q = layer.queries if before[0] is None else before[0]
     k = layer.keys if before[1] is None else before[1]
     names = (("queries", "Q", q, "queries"), ("keys", "K", k, "keys"), ("values", "V", layer.values, "keys"))
-    parts = tuple(_part(name, symbol, array[at], rows) for name, symbol, array, rows in names if array is not None)
+    parts = tuple(_step_part(name, symbol, array[at], rows) for name, symbol, array, rows in names if array is not None)
     if not parts:
         return None
     story = (
         "Query: what am I looking for? Key: what do I offer? Value: what do I share if I am chosen? "
         "As in a library: the query is what you ask, the keys are the titles on the spines, the values what is inside."
     )
-    formula = "   ".join(_projection(part.symbol, layer) for part in parts)
+    formula = "   ".join(_projection_formula(part.symbol, layer) for part in parts)
     sentence = "Each row is read in three ways: as what it looks for, what it offers, and what it passes on."
     if trace.model.kind == "dot":
         formula, sentence = "Q = K = V = X", "Without weights a row is its own query, key and value."
@@ -150,12 +152,12 @@ def _projections(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     return Step("projections", title, formula, sentence, parts, story)
 
 
-def _projection(symbol: str, layer: LayerTrace) -> str:
+def _projection_formula(symbol: str, layer: LayerTrace) -> str:
     bias = f" + b_{symbol}" if f"b_{symbol}" in layer.parameters else ""
     return f"{symbol} = X W_{symbol}{bias}"
 
 
-def _rope(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+def _rope_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     if layer.rope_angles is None or layer.queries_before_rope is None:
         return None
     assert layer.queries is not None and layer.keys is not None
@@ -167,14 +169,14 @@ def _rope(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         f"Queries and keys are turned in pairs of dimensions {pairs}, by an angle that grows with the position: a score "
         "then depends on how far apart two tokens are.",
         (
-            _part("rope_angles", "angle in radians", layer.rope_angles, "tokens", "pairs"),
-            _part("queries", "Q turned", layer.queries[at], "queries"),
-            _part("keys", "K turned", layer.keys[at], "keys"),
+            _step_part("rope_angles", "angle in radians", layer.rope_angles, "tokens", "pairs"),
+            _step_part("queries", "Q turned", layer.queries[at], "queries"),
+            _step_part("keys", "K turned", layer.keys[at], "keys"),
         ),
     )
 
 
-def _scores(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+def _scores_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     if layer.scores is None:
         return None
     formula = "scores = X Xᵀ" if trace.model.kind == "dot" and layer.rope_angles is None else "scores = Q Kᵀ"
@@ -183,12 +185,12 @@ def _scores(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         "scores",
         formula,
         "Row i, column j: the dot product of i's query and j's key. The better they match, the larger it is.",
-        (_part("scores", "scores", layer.scores[at], "queries", "keys"),),
+        (_step_part("scores", "scores", layer.scores[at], "queries", "keys"),),
         "Each token holds its question against every token's offer.",
     )
 
 
-def _scaled(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+def _scaled_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     if layer.scaled_scores is None:
         return None
     scale, d_k, cap = trace.model.scale, trace.model.d_k, trace.model.soft_cap
@@ -207,11 +209,11 @@ def _scaled(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     if cap is not None:
         formula += f", capped: {cap:g} tanh(· / {cap:g})"
         sentence += f" A soft cap then keeps them within ±{cap:g}."
-    parts = [_part("scaled_scores", "scaled scores", layer.scaled_scores[at], "queries", "keys")]
+    parts = [_step_part("scaled_scores", "scaled scores", layer.scaled_scores[at], "queries", "keys")]
     if layer.bias is not None:
         formula += " + bias"
         sentence += " A bias for the distance is added."
-        parts.insert(0, _part("bias", "bias", layer.bias[at], "queries", "keys"))
+        parts.insert(0, _step_part("bias", "bias", layer.bias[at], "queries", "keys"))
     story = "Without this, one match that is a little better would take everything."
     return Step("scaled", "scaled scores", formula, sentence, tuple(parts), story)
 
@@ -222,7 +224,7 @@ def is_default_scale(trace: Trace) -> bool:
     return scale is not None and d_k is not None and math.isclose(scale, 1 / math.sqrt(d_k), rel_tol=1e-6)
 
 
-def _weights(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+def _weights_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     if layer.weights is None:
         return None
     t = trace.model.temperature
@@ -240,7 +242,7 @@ def _weights(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         formula, sentence = OTHERWISE[trace.measure]
     elif t is not None:
         sentence += f" A temperature of {t:g} makes rows {'flatter' if t > 1 else 'sharper'}."
-    part = _part("weights", "weights", layer.weights[at], "queries", "keys")
+    part = _step_part("weights", "weights", layer.weights[at], "queries", "keys")
     return Step(
         "weights",
         trace.measure or "weights",
@@ -251,7 +253,7 @@ def _weights(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     )
 
 
-def _dropout(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+def _dropout_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     if layer.dropped_weights is None:
         return None
     p = trace.model.dropout or 0.0
@@ -260,11 +262,11 @@ def _dropout(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         "dropout",
         f"kept weights × 1/(1 - {p:g}), the others 0",
         f"In training, each weight is dropped with probability {p:g}, and the kept ones grow by {1 / (1 - p):.3g}.",
-        (_part("dropped_weights", "weights after dropout", layer.dropped_weights[at], "queries", "keys"),),
+        (_step_part("dropped_weights", "weights after dropout", layer.dropped_weights[at], "queries", "keys"),),
     )
 
 
-def _context(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+def _context_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     if layer.context is None:
         return None
     used = "weights" if layer.dropped_weights is None else "(weights after dropout)"
@@ -273,25 +275,25 @@ def _context(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         "context",
         f"context = {used} {'X' if trace.model.kind == 'dot' else 'V'}",
         "Each token's new row: every value times its weight, added up.",
-        (_part("context", "context", layer.context[at], "queries"),),
+        (_step_part("context", "context", layer.context[at], "queries"),),
         "What each token has learned from those it listened to.",
     )
 
 
 _HEAD_STEPS = (
-    *(_projections, _rope, _scores, _scaled, mask_step, _weights, difference_step),
-    *(_dropout, _context, gate_step),
+    *(_projections_step, _rope_step, _scores_step, _scaled_step, mask_step, _weights_step, difference_step),
+    *(_dropout_step, _context_step, gate_step),
 )
 
 
-def _output(trace: Trace, layer: LayerTrace) -> Step:
+def _output_step(trace: Trace, layer: LayerTrace) -> Step:
     assert layer.output is not None
     n_heads, projected = trace.model.n_heads or len(layer.heads), "W_O" in layer.parameters
     joined = f"The contexts of {n_heads} heads stand side by side" if n_heads > 1 else "The context stands alone"
-    parts = [_part("output", "output", layer.output, "tokens")]
+    parts = [_step_part("output", "output", layer.output, "tokens")]
     if layer.context is not None and len(layer.heads) == n_heads > 1 and projected and layer.rows is None:
         side_by_side = np.concatenate(list(layer.context), axis=-1)  # (n, heads · d_v)
-        parts.insert(0, _part("concatenated", "side by side", side_by_side, "tokens"))
+        parts.insert(0, _step_part("concatenated", "side by side", side_by_side, "tokens"))
     bias = " + b_O" if "b_O" in layer.parameters else ""
     heads = "[head 0 … head " + str(n_heads - 1) + "]" if n_heads > 1 else "context"
     return Step(
@@ -304,19 +306,19 @@ def _output(trace: Trace, layer: LayerTrace) -> Step:
     )
 
 
-def _residual(layer: LayerTrace) -> Step:
+def _residual_step(layer: LayerTrace) -> Step:
     assert layer.residual is not None
     return Step(
         "residual",
         "residual stream",
         "X + output",
         "What attention found is added to what was there.",
-        (_part("residual", "X + output", layer.residual, "tokens"),),
+        (_step_part("residual", "X + output", layer.residual, "tokens"),),
         layer=layer.layer,
     )
 
 
-def _prediction(trace: Trace) -> Step:
+def _prediction_step(trace: Trace) -> Step:
     if trace.model.kind == "checkpoint":
         return Step(
             "prediction",
@@ -332,7 +334,7 @@ def _prediction(trace: Trace) -> Step:
     )
 
 
-def narrowed(trace: Trace, names: Collection[str]) -> Trace:
+def narrow_trace(trace: Trace, names: Collection[str]) -> Trace:
     """The trace with only the arrays that the named steps show. Raises UsageError for a name that is no step."""
     check_names(names)
     gone: dict[str, Any] = {array.name: None for array in FIELD_ARRAYS if array.step not in names}

@@ -12,9 +12,9 @@ import numpy as np
 
 from attnctl import limits
 from attnctl.errors import AttnctlError
-from attnctl.files import decode, read_bytes, said_plainly
+from attnctl.files import decode_text, read_bytes, said_plainly
 from attnctl.shapes import SHAPES, shape_of
-from attnctl.tokens import words
+from attnctl.tokens import split_words
 
 UNKNOWN, MASK = "[UNK]", "[MASK]"
 MAX_WORDS = 8192  # rarer words become [UNK]
@@ -55,7 +55,7 @@ class Corpus:
         return " ".join(self.vocabulary[at] for at in row if at >= 0)
 
 
-def encoded(sentences: Iterable[Sequence[str]]) -> Corpus:
+def encode_sentences(sentences: Iterable[Sequence[str]]) -> Corpus:
     """Sentences of words as a Corpus, of which a rare word is an open one.
 
     Raises AttnctlError where there is nothing to learn from them.
@@ -91,9 +91,9 @@ def table_of(pieces: Sequence[Sequence[str]], words_of: Sequence[str], openness:
     )
 
 
-def split(lines: Iterable[str]) -> list[list[str]]:
+def split_lines(lines: Iterable[str]) -> list[list[str]]:
     """Each line as its words."""
-    return [[token.text for token in words(line)] for line in lines]
+    return [[token.text for token in split_words(line)] for line in lines]
 
 
 def read_lines(source: str) -> list[str]:
@@ -110,7 +110,7 @@ def read_lines(source: str) -> list[str]:
         files = [source]
     lines: list[str] = []
     for file in files:
-        text = decode(read_bytes(file, limits.TEXT_BYTES), "standard input" if file == "-" else file)
+        text = decode_text(read_bytes(file, limits.TEXT_BYTES), "standard input" if file == "-" else file)
         lines += [line for line in text.splitlines() if line.strip()]
     if not lines:
         raise AttnctlError(f"{'standard input' if source == '-' else source} is empty: give one sentence a line")

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from attnctl.tokens import words
+from attnctl.tokens import split_words
 from attnctl.training import network
 from attnctl.training.objectives import FIRST_WORD
 from attnctl.training.train import Training
@@ -48,7 +48,7 @@ def one_step(training: Training, sentence: str, query: str | None = None, lr: fl
     rate = LESSON_RATE if lr is None else lr
     before = {name: array.copy() for name, array in training.arrays().items()}
     watch.start(before)
-    loss, predictions = _loss(training, watch, [token.text for token in words(sentence)])
+    loss, predictions = _sentence_loss(training, watch, [token.text for token in split_words(sentence)])
     training.optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     with torch.no_grad():
@@ -66,7 +66,7 @@ def one_step(training: Training, sentence: str, query: str | None = None, lr: fl
         vocabulary=len(training.corpus.vocabulary),
         predictions=predictions,
         loss=float(loss.detach()),
-        loss_after=float(_loss(training, watch, [])[0].detach()),
+        loss_after=float(_sentence_loss(training, watch, [])[0].detach()),
         lr=rate,
         layer=seen["layer"],
         head=head,
@@ -78,7 +78,9 @@ def one_step(training: Training, sentence: str, query: str | None = None, lr: fl
     )
 
 
-def _loss(training: Training, watch: Watch, names: list[str]) -> tuple[torch.Tensor, list[tuple[str, str, float]]]:
+def _sentence_loss(
+    training: Training, watch: Watch, names: list[str]
+) -> tuple[torch.Tensor, list[tuple[str, str, float]]]:
     """The loss of a sentence, and each true word's probability (where `names` spells the words out)."""
     p = training.parameters
     device = p["embedding"].device

@@ -22,10 +22,10 @@ RELATIONS = {
 def marked_sentences() -> tuple[Sentence, ...]:
     """The sentences of `marked.txt` with their links. Raises ValueError for a line that names a word it does not have."""
     text = files("attnctl.training").joinpath("marked.txt").read_text(encoding="utf-8")
-    return tuple(_read(line) for line in text.splitlines() if line and not line.startswith("#"))
+    return tuple(_marked_sentence(line) for line in text.splitlines() if line and not line.startswith("#"))
 
 
-def _read(line: str) -> Sentence:
+def _marked_sentence(line: str) -> Sentence:
     """`the words | relation query>key … ; relation …`; word#2 is the second that is written so."""
     text, _, marks = line.partition(" | ")
     words = text.split()
@@ -34,11 +34,11 @@ def _read(line: str) -> Sentence:
         code, *pairs = mark.split()
         for pair in pairs:
             query, key = pair.rsplit(">", 1)
-            links.append(Link(RELATIONS[code], _place(words, query), _place(words, key)))
+            links.append(Link(RELATIONS[code], _word_place(words, query), _word_place(words, key)))
     return Sentence(words, links)
 
 
-def _place(words: Sequence[str], name: str) -> int:
+def _word_place(words: Sequence[str], name: str) -> int:
     match = re.fullmatch(r"(.+)#(\d)", name)
     word, count = (match[1], int(match[2])) if match else (name, 1)
     places = [at for at, other in enumerate(words) if other == word]
@@ -47,7 +47,7 @@ def _place(words: Sequence[str], name: str) -> int:
     return places[count - 1]
 
 
-def content(words: Sequence[str]) -> tuple[str, ...]:
+def content_words(words: Sequence[str]) -> tuple[str, ...]:
     """The content words of a sentence in their order, small; of one that has fewer than two, all its words."""
     small = tuple(word.lower() for word in words)
     found = tuple(word for word in small if word not in function_words() and word[0].isalpha())
@@ -57,4 +57,4 @@ def content(words: Sequence[str]) -> tuple[str, ...]:
 @cache
 def kept_out() -> frozenset[tuple[str, ...]]:
     """The content words of every sentence that training may not meet."""
-    return frozenset(content(s.words) for s in marked_sentences())
+    return frozenset(content_words(s.words) for s in marked_sentences())

@@ -89,13 +89,13 @@ def residual(
     angles: Array | None = None
     steps: list[Attended] = []
     for parameters in layers_of(p)[:depth]:
-        q, k, v = block.projected(x, parameters, 1)  # (..., heads, n, d_k)
+        q, k, v = block.project_rows(x, parameters, 1)  # (..., heads, n, d_k)
         if theta is not None:
-            angles = block.angles(x, q.shape[-1], theta) if angles is None else angles  # (n, d_k / 2)
-            q, k = attention.rope(q, angles), attention.rope(k, angles)  # (..., heads, n, d_k)
+            angles = block.row_angles(x, q.shape[-1], theta) if angles is None else angles  # (n, d_k / 2)
+            q, k = attention.rotate_positions(q, angles), attention.rotate_positions(k, angles)  # (..., heads, n, d_k)
         near = window if not steps else None
         steps.append(attention.attend(q, k, v, causal=causal, mask=mask, window=near))
-        x = x + block.mixed(steps[-1].context, parameters)  # (..., n, d_model)
+        x = x + block.mix_heads(steps[-1].context, parameters)  # (..., n, d_model)
     return x, steps
 
 
@@ -110,7 +110,7 @@ def forward(
 ) -> tuple[Array, list[Attended]]:
     """Scores of every word at every place (..., n, vocabulary), and each layer's attention; arguments as of `residual`."""
     x, steps = residual(p, rows, causal=causal, real=real, theta=theta, window=window)
-    return block.unembedded(x, p), steps
+    return block.unembed_rows(x, p), steps
 
 
 def metadata(vocabulary: tuple[str, ...], heads: int, causal: bool, **provenance: Any) -> dict[str, str]:

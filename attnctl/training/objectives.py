@@ -63,12 +63,12 @@ class Batches:
     def at(self, step: int) -> Batch:
         """The batch of this step."""
         random = torch.Generator().manual_seed((self.seed << 32) + step)
-        rows = self._rows(random)  # (batch,)
+        rows = self._sentence_rows(random)  # (batch,)
         n = int(self.lengths[rows].max())
         stands, settled = (None if part is None else part[rows, :n] for part in (self.stands_for, self.settled))
         return self.corrupted(self.ids[rows, :n], random, stands, settled)
 
-    def _rows(self, random: torch.Generator) -> Tensor:
+    def _sentence_rows(self, random: torch.Generator) -> Tensor:
         """Which sentences: of about the same length, so many that there are always about as many words → (batch,)."""
         count = len(self.ids)
         window = max(1, count // WINDOWS)
@@ -96,7 +96,7 @@ class Batches:
         kind = torch.rand(ids.shape, generator=random)  # (batch, n)
         if settled is not None:
             kind = torch.where(settled, 0.0, kind)  # (batch, n)
-        wrong = self._wrong(ids, random)  # (batch, n)
+        wrong = self._wrong_words(ids, random)  # (batch, n)
         shown = torch.where(kind < MASKED, MASK_ID, torch.where(kind < MASKED + WRONG, wrong, seen))  # (batch, n)
         shown = torch.where(chosen, shown, seen)  # (batch, n)
         if stands_for is None:
@@ -105,7 +105,7 @@ class Batches:
         shown = torch.where(meant, true, shown)  # (batch, n)
         return Batch(shown, torch.where(meant, stands_for, true), chosen | meant, real, meant)
 
-    def _wrong(self, ids: Tensor, random: torch.Generator) -> Tensor:
+    def _wrong_words(self, ids: Tensor, random: torch.Generator) -> Tensor:
         """Another word for each place: one that fits between its neighbours, or a form of the same word → (batch, n)."""
         wrong = self.neighbours.sample(ids, random)  # (batch, n)
         if self.twins is None:
@@ -133,7 +133,7 @@ class Neighbours:
 
     def __init__(self, ids: Tensor, vocabulary: int) -> None:
         self.edge = vocabulary  # stands for what is before the first word and after the last
-        before, after = self._beside(ids)  # (sentences, length)
+        before, after = self._words_beside(ids)  # (sentences, length)
         real = ids >= 0  # (sentences, length)
         order = before[real].argsort(stable=True)
         self.words = ids[real][order]  # (words of the corpus,), sorted by the word before
@@ -142,7 +142,7 @@ class Neighbours:
         self.side_by_side = torch.zeros(vocabulary, vocabulary + 1, dtype=torch.bool)  # (word, the word after it)
         self.side_by_side[ids[real], after[real]] = True
 
-    def _beside(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+    def _words_beside(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """The words before and after each place: ids (batch, n), -1 at padding → (batch, n) twice."""
         end = torch.full((len(ids), 1), -1)
         before, after = torch.cat([end, ids[:, :-1]], dim=1), torch.cat([ids[:, 1:], end], dim=1)  # (batch, n)
@@ -150,7 +150,7 @@ class Neighbours:
 
     def sample(self, ids: Tensor, random: torch.Generator) -> Tensor:
         """A word that fits between its neighbours, for each place: ids (batch, n), -1 at padding → (batch, n)."""
-        before, after = self._beside(ids)  # (batch, n)
+        before, after = self._words_beside(ids)  # (batch, n)
         draw = torch.rand((self.tries, *ids.shape), generator=random, dtype=torch.float64)  # (tries, batch, n)
         at = self.first[before] + (draw * self.count[before]).long()  # (tries, batch, n)
         drawn = self.words[at.clamp(max=len(self.words) - 1)]  # (tries, batch, n)

@@ -77,18 +77,20 @@ class Sample:
     links: dict[str, list[tuple[int, Link]]]
 
 
-def evaluate(model: Any, *, count: int = 1000, untrained_seed: int = 0) -> list[Measured]:
+def measure_relations(model: Any, *, count: int = 1000, untrained_seed: int = 0) -> list[Measured]:
     """Measure every relation on `count` sentences a set. Raises AttnctlError where the model splits words of the grammar."""
     causal = bool(model.info.causal)
-    samples = {name: sample(name, count, causal) for name in SEEDS} | {BY_HAND: _linked(marked_sentences(), causal)}
-    looked = {name: look(model, one) for name, one in samples.items()}
+    samples = {name: sample_sentences(name, count, causal) for name in SEEDS} | {
+        BY_HAND: _linked_sample(marked_sentences(), causal)
+    }
+    looked = {name: look_at_words(model, one) for name, one in samples.items()}
     fresh = before_training(model, untrained_seed)
-    before = {name: look(fresh, samples[name]) for name in ("validation", "held_out")} if fresh else {}
+    before = {name: look_at_words(fresh, samples[name]) for name in ("validation", "held_out")} if fresh else {}
     found = [r for r in GOALS if all(len(samples[name].links.get(r, ())) >= LEAST_LINKS for name in SEEDS)]
-    return [_measured(relation, samples, looked, before) for relation in found]
+    return [_measured_relation(relation, samples, looked, before) for relation in found]
 
 
-def _measured(
+def _measured_relation(
     relation: str,
     samples: dict[str, Sample],
     looked: dict[str, dict[str, Looked]],
@@ -98,11 +100,11 @@ def _measured(
     shares = {
         name: one[relation].right.mean(axis=0) for name, one in looked.items() if relation in one
     }  # (layers, heads)
-    at = _best(shares["validation"])
+    at = _best_head(shares["validation"])
     untrained = None
     if before:
         own = {name: before[name][relation].right.mean(axis=0) for name in before}  # (layers, heads)
-        untrained = float(own["held_out"][_best(own["validation"])])
+        untrained = float(own["held_out"][_best_head(own["validation"])])
     offset = rules.best_offset(link for _, link in samples["validation"].links[relation])
     held, hand = samples["held_out"], samples[BY_HAND].links.get(relation, [])
     return Measured(
@@ -116,25 +118,25 @@ def _measured(
         weight=float(looked["held_out"][relation].weight.mean(axis=0)[at]),
         untrained=untrained,
         offset=offset,
-        by_offset=_share(held, relation, lambda _, query: query + offset),
-        by_nearest=_share(held, relation, rules.nearest(relation)),
-        by_first=_share(held, relation, rules.first(relation)),
+        by_offset=_rule_share(held, relation, lambda _, query: query + offset),
+        by_nearest=_rule_share(held, relation, rules.nearest_rule(relation)),
+        by_first=_rule_share(held, relation, rules.first_rule(relation)),
         links=len(held.links[relation]),
         links_by_hand=len(hand),
         goal=GOALS[relation],
     )
 
 
-def sample(name: str, count: int, causal: bool) -> Sample:
+def sample_sentences(name: str, count: int, causal: bool) -> Sample:
     """One of the three sets of sentences, the same each time; of a causal model, links to earlier words alone."""
     chosen = grammar.sentences(count, SEEDS[name], held=name != "validation", causal=causal)
     if name == "unseen":
         draw = random.Random(SEEDS[name])
         chosen = [with_unseen_words(sentence, draw) for sentence in chosen]
-    return _linked(chosen, causal)
+    return _linked_sample(chosen, causal)
 
 
-def _linked(sentences: Sequence[Sentence], causal: bool) -> Sample:
+def _linked_sample(sentences: Sequence[Sentence], causal: bool) -> Sample:
     links: dict[str, list[tuple[int, Link]]] = defaultdict(list)
     for at, sentence in enumerate(sentences):
         for link in sentence.links:
@@ -144,7 +146,7 @@ def _linked(sentences: Sequence[Sentence], causal: bool) -> Sample:
 
 
 @cache
-def _plurals() -> frozenset[str]:
+def _plural_nouns() -> frozenset[str]:
     """Every plural of the grammar's nouns."""
     from attnctl.training.english.lexicon import lexicon
 
@@ -176,7 +178,7 @@ def with_unseen_words(sentence: Sentence, draw: random.Random) -> Sentence:
             and openness().get(word) == 1
             and (names if word[0].isupper() else nouns)
         ):
-            new[word] = names.pop() if word[0].isupper() else nouns.pop() + "s" * (word in _plurals())
+            new[word] = names.pop() if word[0].isupper() else nouns.pop() + "s" * (word in _plural_nouns())
     return Sentence([new.get(word, word) for word in words], sentence.links, sentence.facts)
 
 
@@ -207,7 +209,7 @@ def before_training(model: Any, seed: int) -> Stack | None:
     )
 
 
-def look(model: Any, sample: Sample) -> dict[str, Looked]:
+def look_at_words(model: Any, sample: Sample) -> dict[str, Looked]:
     """Where each linked word of the sample looks under `model`."""
     wanted: dict[int, list[Link]] = defaultdict(list)
     for links in sample.links.values():
@@ -250,12 +252,12 @@ def word_weights(model: Any, sentence: Sentence) -> Any:
     return np.stack([kept[layer] for layer in sorted(kept)])  # (layers, heads, words, words)
 
 
-def _best(shares: Any) -> tuple[int, int]:
+def _best_head(shares: Any) -> tuple[int, int]:
     layer, head = np.unravel_index(int(shares.argmax()), shares.shape)
     return int(layer), int(head)
 
 
-def _share(of: Sample, relation: str, rule: rules.Rule) -> float:
+def _rule_share(of: Sample, relation: str, rule: rules.Rule) -> float:
     """How often a rule finds the right word."""
     links = of.links[relation]
     return sum(rule(of.sentences[at], link.query) == link.key for at, link in links) / len(links)

@@ -22,7 +22,7 @@ PRONOUNS = frozenset(words_of("pronouns"))
 
 
 @cache
-def nouns() -> frozenset[str]:
+def noun_forms() -> frozenset[str]:
     """Nouns, names and pronouns: what a verb's subject, or what a pronoun stands for, can be."""
     lex = lexicon()
     found = {form for some in lex.nouns.values() for noun in some for form in (noun.singular, noun.plural) if form}
@@ -39,17 +39,17 @@ def verbs_only() -> frozenset[str]:
 
 
 @cache
-def verbs() -> frozenset[str]:
+def verb_forms() -> frozenset[str]:
     """Verb forms, the forms of be among them."""
     return verbs_only() | {"is", "are", "was", "were", "am", "be", "been"}
 
 
-def kind(relation: str) -> Callable[[str], bool]:
+def kind_of_word(relation: str) -> Callable[[str], bool]:
     """Whether a word can be what this relation looks for."""
     if relation == phrases.OBJECT_VERB:
-        return verbs().__contains__
+        return verb_forms().__contains__
     if relation == phrases.PREPOSITION:
-        return lambda word: word in verbs() or is_noun(word)
+        return lambda word: word in verb_forms() or is_noun(word)
     if relation == phrases.CLOSING:
         return OPENING.__contains__
     if relation == phrases.INDUCTION:
@@ -59,12 +59,16 @@ def kind(relation: str) -> Callable[[str], bool]:
 
 def is_noun(word: str) -> bool:
     """Whether a word is a noun, a name or a pronoun; a capital makes a name of what is not known."""
-    return word in nouns() or word.lower() in nouns() or (word[:1].isupper() and word.lower() not in function_words())
+    return (
+        word in noun_forms()
+        or word.lower() in noun_forms()
+        or (word[:1].isupper() and word.lower() not in function_words())
+    )
 
 
-def places(relation: str, sentence: Sentence, query: int) -> Sequence[int]:
+def candidate_places(relation: str, sentence: Sentence, query: int) -> Sequence[int]:
     """Where such words stand on the side that the relation looks to, the nearest first; [-1] where there is none."""
-    wanted, n = kind(relation), len(sentence.words)
+    wanted, n = kind_of_word(relation), len(sentence.words)
     after, before = range(query + 1, n), range(query - 1, -1, -1)
     if relation == phrases.DETERMINER:
         sides = [*after]
@@ -75,14 +79,14 @@ def places(relation: str, sentence: Sentence, query: int) -> Sequence[int]:
     return [at for at in sides if wanted(sentence.words[at])] or [-1]
 
 
-def nearest(relation: str) -> Rule:
+def nearest_rule(relation: str) -> Rule:
     """The nearest word of the right kind."""
-    return lambda sentence, query: places(relation, sentence, query)[0]
+    return lambda sentence, query: candidate_places(relation, sentence, query)[0]
 
 
-def first(relation: str) -> Rule:
+def first_rule(relation: str) -> Rule:
     """The first word of the right kind."""
-    return lambda sentence, query: min(places(relation, sentence, query))
+    return lambda sentence, query: min(candidate_places(relation, sentence, query))
 
 
 def best_offset(links: Iterable[Link]) -> int:

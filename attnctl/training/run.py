@@ -98,7 +98,7 @@ OWN_TEXT = {
 def read_corpus(recipe: Recipe, lines: list[str] | None) -> corpus.Corpus:
     """The sentences of a recipe: `lines`, or those of the grammar."""
     if lines is not None:
-        return corpus.encoded(corpus.split(lines))
+        return corpus.encode_sentences(corpus.split_lines(lines))
     return corpus_of(sentences(recipe.sentences, recipe.seed + 1, causal=recipe.objective == "next-word"))
 
 
@@ -116,7 +116,7 @@ def initial_arrays(recipe: Recipe, of: corpus.Corpus) -> dict[str, Any]:
     return network.initial(sizes_of(recipe, of), recipe.seed)
 
 
-class Run:
+class TrainingRun:
     """The folder of one run."""
 
     def __init__(self, path: str | Path) -> None:
@@ -152,7 +152,7 @@ class Run:
             raise AttnctlError(f"{self.path} holds no run to go on with: there is no recipe.json")
         try:
             told = json.loads(read_bytes(path, limits.SETTINGS_BYTES))
-            recipe = check(read_fields(Recipe, {field.name: told[field.name] for field in fields(Recipe)}))
+            recipe = checked_recipe(read_fields(Recipe, {field.name: told[field.name] for field in fields(Recipe)}))
         except KeyError as error:
             raise AttnctlError(f"{path} is damaged: it says no {error.args[0]}") from error
         except (ValueError, TypeError, RecursionError, UsageError) as error:
@@ -162,7 +162,7 @@ class Run:
 
     def checkpoint(self, training: Training) -> None:
         """Keep the weights of this step, and all it takes to go on from it."""
-        weights = weights_of(training)
+        weights = weights_file(training)
         write_whole(self.path / f"step-{training.step:06d}.safetensors", weights)
         write_whole(self.path / "weights.safetensors", weights)
         self.save_state(training)
@@ -170,7 +170,7 @@ class Run:
     def finish(self, training: Training, measured: Sequence[Measured]) -> None:
         """Write into the final weights what their heads were found to have learned."""
         figures = {m.relation: m._asdict() for m in measured}
-        write_whole(self.path / "weights.safetensors", weights_of(training, figures=figures))
+        write_whole(self.path / "weights.safetensors", weights_file(training, figures=figures))
 
     def save_state(self, training: Training) -> None:
         """Keep all it takes to go on from this step."""
@@ -224,7 +224,7 @@ class Run:
         return report
 
 
-def weights_of(training: Training, **more: Any) -> bytes:
+def weights_file(training: Training, **more: Any) -> bytes:
     """The weights as a file, with how to read them and where they came from."""
     from safetensors.numpy import save
 
@@ -253,20 +253,20 @@ def weights_of(training: Training, **more: Any) -> bytes:
     return data
 
 
-def check(recipe: Recipe) -> Recipe:
+def checked_recipe(recipe: Recipe) -> Recipe:
     """The recipe, if it can be followed. Raises UsageError naming the option that cannot."""
     from attnctl.training.objectives import OBJECTIVES
 
     if recipe.objective not in OBJECTIVES:
         raise UsageError(f"--objective {recipe.objective!r}: it is {' or '.join(OBJECTIVES)}")
     for name in ("layers", "heads", "d_model", "steps", "batch_size", "lr", "seed", "sentences", "min_length"):
-        limits.check(name, getattr(recipe, name), "train")
+        limits.check_range(name, getattr(recipe, name), "train")
     if recipe.first_window is not None:
-        limits.check("window", recipe.first_window, "train")
+        limits.check_range("window", recipe.first_window, "train")
     if recipe.d_k is not None:
-        limits.check("d_k", recipe.d_k, "train")
+        limits.check_range("d_k", recipe.d_k, "train")
     if recipe.rope_theta is not None:
-        limits.check("rope_theta", recipe.rope_theta, "train")
+        limits.check_range("rope_theta", recipe.rope_theta, "train")
         if (recipe.d_k or recipe.d_model // recipe.heads) % 2:
             raise UsageError(f"--heads {recipe.heads}: RoPE turns pairs of dimensions, so d_model / heads must be even")
     numbers = 4 * recipe.layers * recipe.d_model * max(recipe.d_model, recipe.heads * (recipe.d_k or 0))

@@ -17,7 +17,7 @@ from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.training import network
 from attnctl.training.corpus import Corpus
 from attnctl.training.objectives import Batch, Batches, batch_to
-from attnctl.training.run import Recipe, Run, initial_arrays
+from attnctl.training.run import Recipe, TrainingRun, initial_arrays
 from attnctl.training.watch import Watch
 
 WARM_UP, FLOOR = 100, 0.02  # steps until the full learning rate; what is left of it at the end
@@ -46,11 +46,11 @@ class Training:
         return {name: tensor.detach().cpu().numpy() for name, tensor in self.parameters.items()}
 
 
-def begin(recipe: Recipe, corpus: Corpus) -> Training:
+def begin_training(recipe: Recipe, corpus: Corpus) -> Training:
     """A network before its first step. Raises AttnctlError where the recipe's sizes do not fit."""
     if recipe.d_k is None and recipe.d_model % recipe.heads:
         raise UsageError(f"--d-model {recipe.d_model} does not divide into {recipe.heads} heads")
-    device = device_of(recipe.device)
+    device = torch_device(recipe.device)
     parameters = {
         name: torch.from_numpy(_by_word(name, array)).to(device).requires_grad_()
         for name, array in initial_arrays(recipe, corpus).items()
@@ -66,7 +66,7 @@ def _by_word(name: str, array: Any) -> Any:
     return np.asfortranarray(array) if name == "unembedding" else array
 
 
-def device_of(name: str) -> str:
+def torch_device(name: str) -> str:
     """The torch device of --device. Raises AttnctlError where it is not there."""
     if name == "auto":
         # a network this small is faster on the CPU than on the way to a GPU
@@ -85,7 +85,7 @@ def learning_rate(step: int, recipe: Recipe) -> float:
     return recipe.lr * rise * fall
 
 
-def residual(training: Training, batch: Batch, depth: int | None) -> Tensor:
+def rows_after(training: Training, batch: Batch, depth: int | None) -> Tensor:
     """The rows after `depth` layers, None for all: → (batch, n, d_model)."""
     rows = torch.nn.functional.embedding(batch.ids, training.parameters["embedding"])  # (batch, n, d_model)
     padding = None if training.causal else batch.real  # it stands after the words: a causal network never sees it
@@ -122,7 +122,7 @@ def loss_of(training: Training, batch: Batch) -> Tensor:
     depth, counted = depth_of(training), batch.counted
     if depth is not None and batch.meant is not None and bool((counted & ~batch.meant).any()):
         counted = counted & ~batch.meant  # (batch, n)
-    x, targets = residual(training, batch, depth)[counted], batch.targets[counted]  # (counted, d_model), (counted,)
+    x, targets = rows_after(training, batch, depth)[counted], batch.targets[counted]  # (counted, d_model), (counted,)
     p = training.parameters
     table = p["embedding"] if "unembedding" not in p else p["unembedding"].T  # (vocabulary, d_model)
     if training.recipe.candidates is not None:
@@ -133,7 +133,7 @@ def loss_of(training: Training, batch: Batch) -> Tensor:
     return torch.nn.functional.cross_entropy(x @ table.T, targets)
 
 
-def advance(training: Training) -> float:
+def training_step(training: Training) -> float:
     """One step of gradient descent. → its loss. Raises AttnctlError where that is no number any more."""
     recipe = training.recipe
     batch = batch_to(training.batches.at(training.step), training.parameters["embedding"].device)
@@ -166,8 +166,8 @@ def few_threads(d_model: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def train(
-    training: Training, run: Run, watch: Watch | None = None, stop: Callable[[], bool] = lambda: False
+def train_network(
+    training: Training, run: TrainingRun, watch: Watch | None = None, stop: Callable[[], bool] = lambda: False
 ) -> Generator[dict[str, Any], None, None]:
     """Train to the recipe's last step, or until `stop` says so, yielding a report now and then; all is saved as it goes.
 
@@ -183,7 +183,7 @@ def train(
     try:
         while training.step < recipe.steps and not stop():
             with few_threads(recipe.d_model):
-                losses.append(advance(training))
+                losses.append(training_step(training))
             words += recipe.batch_size * length
             now = time.monotonic()
             if training.step in recipe.checkpoints:
@@ -194,7 +194,7 @@ def train(
                 saved = now
             if training.step % recipe.report_every == 0 or training.step == recipe.steps:
                 speed = words / max(now - reported, 1e-9)
-                yield run.report(_report(training, losses, speed, now - started, watch))
+                yield run.report(_training_report(training, losses, speed, now - started, watch))
                 losses, words, reported = [], 0.0, now
     except GeneratorExit:  # whoever read the reports has gone
         run.checkpoint(training)
@@ -203,7 +203,7 @@ def train(
         run.checkpoint(training)
 
 
-def _report(
+def _training_report(
     training: Training, losses: list[float], speed: float, seconds: float, watch: Watch | None
 ) -> dict[str, Any]:
     known = [loss for loss in losses if math.isfinite(loss)]

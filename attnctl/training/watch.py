@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from attnctl.errors import AttnctlError
-from attnctl.shapes import in_parts, shape_of, spellings
-from attnctl.tokens import find, words
+from attnctl.shapes import in_parts, shape_of, word_spellings
+from attnctl.tokens import find_token, split_words
 from attnctl.training import network
 from attnctl.training.corpus import UNKNOWN
 
 
-def _id(word: str, known: dict[str, int], *, first: bool) -> int:
+def _word_id(word: str, known: dict[str, int], *, first: bool) -> int:
     """The id of a word, else of its shape."""
-    own = next((known[spelling] for spelling in spellings(word) if spelling in known), None)
+    own = next((known[spelling] for spelling in word_spellings(word) if spelling in known), None)
     return known.get(shape_of(word, first=first) or UNKNOWN, 0) if own is None else own
 
 
@@ -33,13 +33,13 @@ class Watch:
     _before: Any = field(default=None, repr=False)  # (layers, heads, n, n) at the first look
 
     def __post_init__(self) -> None:
-        self.tokens = words(self.sentence)
+        self.tokens = split_words(self.sentence)
         if len(self.tokens) < 2:
             raise AttnctlError(f"--watch {self.sentence!r}: a sentence of two words or more")
         known = {word: at for at, word in enumerate(self.vocabulary)}
         self.tokens = tuple(in_parts(self.tokens, known))
-        self.ids = [_id(token.text, known, first=at == 0) for at, token in enumerate(self.tokens)]
-        self.row = None if self.query is None else find(self.tokens, self.query)
+        self.ids = [_word_id(token.text, known, first=at == 0) for at, token in enumerate(self.tokens)]
+        self.row = None if self.query is None else find_token(self.tokens, self.query)
 
     def weights(self, parameters: dict[str, Any]) -> Any:
         """Attention over the sentence under these parameters: (layers, heads, n, n)."""

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attnctl.batching.corpus.corpus_statistics import added, merged
+from attnctl.batching.corpus.corpus_statistics import add_measurements, merge_tallies
 from attnctl.formats.documents.trace_json import trace_from_json
 from attnctl.models import open_model
 from attnctl.readings.head_statistics import STATISTICS, HeadStatisticsReading
 from attnctl.readings.traces.trace_arrays import HEAD_FIELD_ARRAYS
 from attnctl.render.figure.heatmaps import contact_sheet
-from attnctl.sources import TextSource, record
+from attnctl.sources import TextSource, record_trace
 from tests.batching.test_resume import check_whole, contents, killed_midway, manifest, sentences
 from tests.conftest import process
 
@@ -91,8 +91,8 @@ def test_tallies_add_up_in_any_split() -> None:
         one: Any = {}
         other: Any = {}
         for at, row in enumerate(rows):
-            added(one if at < cut else other, row)
-        both = merged(one, other)
+            add_measurements(one if at < cut else other, row)
+        both = merge_tallies(one, other)
         for at, name in enumerate(STATISTICS):
             values = [row[0][2 + at] for row in rows]
             n, mean, squares = both[0, 0, name]
@@ -108,7 +108,7 @@ def test_a_model_without_queries_has_no_statistics(run: Run, tmp_path: Path) -> 
 
 
 def test_a_tile_shows_the_weights() -> None:
-    trace = record(open_model("random", causal=True), "a b c d")
+    trace = record_trace(open_model("random", causal=True), "a b c d")
     (tile,) = contact_sheet.head_tiles(trace, "7")
     assert tile.shape == (*contact_sheet.TILE, 3)
     weights = trace.layers[0].weights

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from attnctl.batching.engines import chunks, here
+from attnctl.batching.engines import chunks_of_items, run_here
 from attnctl.batching.items import Item
-from attnctl.batching.texts import Source
+from attnctl.batching.texts import TextStream
 from attnctl.batching.work import Result, Work, Worker
 from attnctl.errors import AttnctlError
 from tests.batching.test_resume import check_whole, contents, sentences
@@ -26,9 +26,9 @@ Run = Callable[..., Any]
 @pytest.fixture(scope="module")
 def two_workers() -> Iterator[None]:
     """A cluster of this machine, with room for two."""
-    from attnctl.batching.ray_engine import _ray
+    from attnctl.batching.ray_engine import _import_ray
 
-    _ray().init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
+    _import_ray().init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
     yield
     ray.shutdown()
 
@@ -46,7 +46,7 @@ def test_the_folder_is_the_same_as_from_one_machine(two_workers: None, run: Run,
 
 
 def test_a_worker_that_is_killed_is_replaced(two_workers: None, tmp_path: Path) -> None:
-    from attnctl.batching.ray_engine import cluster
+    from attnctl.batching.ray_engine import run_on_cluster
 
     file, mark = sentences(tmp_path / "in.txt", 400), tmp_path / "died"
 
@@ -59,22 +59,24 @@ def test_a_worker_that_is_killed_is_replaced(two_workers: None, tmp_path: Path) 
 
     work = Work({"name": "demo"})
     found = [
-        result for some in cluster(work, chunks(Source(str(file)), 32), workers=2, worker=Dying) for result in some
+        result
+        for some in run_on_cluster(work, chunks_of_items(TextStream(str(file)), 32), workers=2, worker=Dying)
+        for result in some
     ]
     assert mark.exists()
-    expected = [result for some in here(work, chunks(Source(str(file)), 32)) for result in some]
+    expected = [result for some in run_here(work, chunks_of_items(TextStream(str(file)), 32)) for result in some]
     assert [(one.item, one.made, one.error) for one in found] == [(one.item, one.made, one.error) for one in expected]
 
 
 def test_what_the_cluster_does_not_have(two_workers: None, run: Run, tmp_path: Path) -> None:
-    from attnctl.batching.ray_engine import cluster
+    from attnctl.batching.ray_engine import run_on_cluster
 
     with pytest.raises(AttnctlError, match="has 0 GPUs, and a worker asks for 2"):
-        list(cluster(Work({}), iter([[Item(0, "", "a b")]]), gpus=2))
+        list(run_on_cluster(Work({}), iter([[Item(0, "", "a b")]]), gpus=2))
 
 
 def test_no_more_than_a_window_of_chunks_is_read_ahead(two_workers: None) -> None:
-    from attnctl.batching.ray_engine import WINDOW, cluster
+    from attnctl.batching.ray_engine import WINDOW, run_on_cluster
 
     read = 0
 
@@ -84,7 +86,7 @@ def test_no_more_than_a_window_of_chunks_is_read_ahead(two_workers: None) -> Non
             read += 1
             yield [Item(number, f"line {number}", "a b")]
 
-    found = cluster(Work({"name": "random"}), many(), workers=2)
+    found = run_on_cluster(Work({"name": "random"}), many(), workers=2)
     for number in range(20):
         (result,) = next(found)
         assert result.item.number == number and read <= number + 1 + 2 * WINDOW
@@ -92,7 +94,7 @@ def test_no_more_than_a_window_of_chunks_is_read_ahead(two_workers: None) -> Non
 
 
 def test_a_chunk_that_kills_every_worker_is_named_at_last(two_workers: None) -> None:
-    from attnctl.batching.ray_engine import cluster
+    from attnctl.batching.ray_engine import run_on_cluster
 
     class Deadly(Worker):
         def results(self, items: Sequence[Item]) -> list[Result]:
@@ -100,4 +102,4 @@ def test_a_chunk_that_kills_every_worker_is_named_at_last(two_workers: None) -> 
             return []
 
     with pytest.raises(AttnctlError, match="the Ray cluster gave up"):
-        list(cluster(Work({"name": "random"}), iter([[Item(0, "", "a b")]]), workers=1, worker=Deadly))
+        list(run_on_cluster(Work({"name": "random"}), iter([[Item(0, "", "a b")]]), workers=1, worker=Deadly))

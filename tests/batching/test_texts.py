@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnctl.batching.items import Item, slug_of
-from attnctl.batching.texts import Source
+from attnctl.batching.texts import TextStream
 from attnctl.errors import AttnctlError, UsageError
 
 
 def texts(path: Path, **how: str) -> list[tuple[int, str | None, str]]:
-    items = list(Source(str(path), **how))
+    items = list(TextStream(str(path), **how))
     assert not any(item.error for item in items), items
     return [(item.number, item.id, item.text) for item in items]
 
@@ -46,7 +46,7 @@ def test_json_lines_bring_ids_tokens_and_options(tmp_path: Path) -> None:
         "a bare string",
         {"tokens": ["no", "text"]},
     ]
-    items = list(Source(str(put(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines))))))
+    items = list(TextStream(str(put(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines))))))
     assert [(item.id, item.text, item.tokens, item.options) for item in items] == [
         (7, "New York is big", ("New York", "is", "big"), {"causal": True}),
         (None, "a bare string", None, {}),
@@ -62,9 +62,9 @@ def test_a_column_of_a_table(tmp_path: Path, name: str, mark: str) -> None:
     assert texts(tmp_path / name, column="said") == [(0, "x", rows[1][1]), (1, "y", rows[2][1])]
     assert texts(tmp_path / name, column="said", id_column="n")[1] == (1, "2", rows[2][1])
     with pytest.raises(UsageError, match="--column"):
-        list(Source(str(tmp_path / name)))
+        list(TextStream(str(tmp_path / name)))
     with pytest.raises(UsageError, match="no column 'words': .* id, said, n"):
-        list(Source(str(tmp_path / name), column="words"))
+        list(TextStream(str(tmp_path / name), column="words"))
 
 
 def test_parquet(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_parquet(tmp_path: Path) -> None:
         {"text": ["a b", None, "c"], "id": [1, 2, 3], "tokens": [["a", "b"], None, None], "more": [0, 0, 0]}
     )
     pq.write_table(table, tmp_path / "a.parquet")
-    items = list(Source(str(tmp_path / "a.parquet")))
+    items = list(TextStream(str(tmp_path / "a.parquet")))
     assert [(item.id, item.text, item.tokens) for item in items] == [
         (1, "a b", ("a", "b")),
         (2, "", None),
@@ -81,7 +81,7 @@ def test_parquet(tmp_path: Path) -> None:
     ]
     assert "no text in 'text'" in str(items[1].error)
     with pytest.raises(AttnctlError, match="not a sound Parquet file"):
-        list(Source(str(put(tmp_path / "b.parquet", "no"))))
+        list(TextStream(str(put(tmp_path / "b.parquet", "no"))))
 
 
 def test_gzip_and_zstd_are_told_by_their_bytes(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_gzip_and_zstd_are_told_by_their_bytes(tmp_path: Path) -> None:
     assert texts(put(tmp_path / "a.txt.gz", gzip.compress(plain.encode()))) == expected
     assert texts(put(tmp_path / "unnamed", gzip.compress(plain.encode()))) == expected
     with pytest.raises(AttnctlError, match="is damaged"):
-        list(Source(str(put(tmp_path / "b.gz", gzip.compress(plain.encode())[:-40]))))
+        list(TextStream(str(put(tmp_path / "b.gz", gzip.compress(plain.encode())[:-40]))))
     pa = pytest.importorskip("pyarrow")
     packed = pa.compress(plain.encode(), "zstd", asbytes=True)
     assert texts(put(tmp_path / "a.txt.zst", packed)) == expected
@@ -111,7 +111,7 @@ def test_a_folder_file_by_file(tmp_path: Path) -> None:
     ]
     put(tmp_path / "empty/picture.png", b"")
     with pytest.raises(AttnctlError, match="holds no texts"):
-        list(Source(str(tmp_path / "empty")))
+        list(TextStream(str(tmp_path / "empty")))
 
 
 def test_what_is_wrong_with_one_line_is_kept_to_it(tmp_path: Path) -> None:
@@ -125,27 +125,27 @@ def test_what_is_wrong_with_one_line_is_kept_to_it(tmp_path: Path) -> None:
         b'{"text": "x", "tokens": [1]}',
         b'"last"',
     ]
-    items = list(Source(str(put(tmp_path / "a.jsonl", b"\n".join(lines)))))
+    items = list(TextStream(str(put(tmp_path / "a.jsonl", b"\n".join(lines)))))
     assert [item.error is None for item in items] == [True, *[False] * 6, True]
     assert [item.where.rpartition(" ")[2] for item in items] == [str(at) for at in range(1, 9)]
     for item, words in zip(
         items[1:7], ["not JSON", "empty", "no text in 'text'", "byte 0xff", "object", "tokens"], strict=True
     ):
         assert words in str(item.error)
-    (half,) = Source(str(put(tmp_path / "half.csv", b"text\ncaf\xe9\n")))
+    (half,) = TextStream(str(put(tmp_path / "half.csv", b"text\ncaf\xe9\n")))
     assert half.error == "it is not UTF-8"
 
 
 def test_utf_16_is_named(tmp_path: Path) -> None:
     with pytest.raises(AttnctlError, match="UTF-16"):
-        list(Source(str(put(tmp_path / "a.txt", "Alice\n".encode("utf-16")))))
+        list(TextStream(str(put(tmp_path / "a.txt", "Alice\n".encode("utf-16")))))
 
 
 def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
     def peak(lines: int) -> int:
         file = put(tmp_path / f"{lines}.txt", "The cat sat on the mat.\n" * lines)
         tracemalloc.start()
-        assert sum(1 for _ in Source(str(file))) == lines
+        assert sum(1 for _ in TextStream(str(file))) == lines
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return most
@@ -155,7 +155,7 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
 
 @given(st.text(max_size=300), st.none() | st.text(max_size=300), st.integers(0, 10**8))
 def test_names_are_safe_and_their_own(text: str, name: str | None, number: int) -> None:
-    stem = Item(number, "", text, name).stem
+    stem = Item(number, "", text, name).file_stem
     assert set(stem) <= set("abcdefghijklmnopqrstuvwxyz0123456789-/") and len(stem) < 80
     assert stem.count("/") <= 1 and not stem.startswith(("/", "-")) and not stem.endswith("-")
     assert int(stem.rpartition("/")[2].partition("-")[0]) == number  # so that no two are the same

@@ -63,13 +63,13 @@ def pictures() -> None:
         print("pictures: seaborn is not installed")
         return
     from attnctl.models import open_model
-    from attnctl.readings.heatmap import read
+    from attnctl.readings.heatmap import read_heatmap
     from attnctl.render.figure.heatmaps.raster import heatmap_png
     from attnctl.render.figure.look import Look
-    from attnctl.sources import record
+    from attnctl.sources import record_trace
 
     model = open_model("random")
-    traces = [record(model, text) for text in texts(60, 10)]
+    traces = [record_trace(model, text) for text in texts(60, 10)]
 
     def theirs(trace: Any, dpi: int) -> None:
         names = [token.text for token in trace.tokens]
@@ -82,7 +82,7 @@ def pictures() -> None:
 
     for dpi in (100, 200):
         ours, seaborns = (
-            rate(lambda t, d=dpi: heatmap_png(read(t), Look(dpi=d)), traces),
+            rate(lambda t, d=dpi: heatmap_png(read_heatmap(t), Look(dpi=d)), traces),
             rate(lambda t, d=dpi: theirs(t, d), traces[:8], 2),
         )
         print(
@@ -91,8 +91,8 @@ def pictures() -> None:
 
 
 def lines() -> None:
-    from attnctl.batching.engines import results
-    from attnctl.batching.texts import Source
+    from attnctl.batching.engines import run_engine
+    from attnctl.batching.texts import TextStream
     from attnctl.batching.work import Work
 
     with tempfile.TemporaryDirectory() as folder:
@@ -100,7 +100,7 @@ def lines() -> None:
         for name, words in (("demo", 5), ("demo", 10), ("random", 5)):
             file.write_text("\n".join(texts(4000, words)))
             start, size = time.process_time(), 0
-            for chunk in results(Work({"name": name}), Source(str(file)), 1):
+            for chunk in run_engine(Work({"name": name}), TextStream(str(file)), 1):
                 size += sum(len(result.made["json"]) for result in chunk)
             took = time.process_time() - start
             print(

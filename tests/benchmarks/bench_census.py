@@ -9,7 +9,7 @@ import sys
 import time
 from itertools import islice
 
-from attnctl.batching.corpus.census_run import Tallies, results
+from attnctl.batching.corpus.census_run import Tallies, census_results
 from attnctl.batching.corpus.census_work import CensusWork
 from attnctl.batching.corpus.treebank import Treebank, sentence_of
 from attnctl.models import open_model
@@ -26,7 +26,7 @@ def main() -> None:
     for together in (32, 1, 32, 1):
         tallies = Tallies((model.info.n_layers or 1, model.info.n_heads or 1))
         start = time.process_time()
-        for chunk in results(CensusWork({"name": name}, batch_size=together), iter(items), 1, model):
+        for chunk in census_results(CensusWork({"name": name}, batch_size=together), iter(items), 1, model):
             for result in chunk:
                 list(tallies.add(result))
         rate = len(items) / (time.process_time() - start)

@@ -134,15 +134,15 @@ def process(folder: str, pairs: int) -> None:
 def main(pairs: int = 3) -> None:
     head(pairs)
     from attnctl.errors import AttnctlError
-    from attnctl.models.huggingface.files.gguf import folder_of
-    from attnctl.models.huggingface.files.hub import find
+    from attnctl.models.huggingface.files.gguf import dequantised_folder
+    from attnctl.models.huggingface.files.hub import find_checkpoint
 
     try:
-        folder = find("smollm2")
+        folder = find_checkpoint("smollm2")
     except AttnctlError as error:
         print(f"process  not measured: {error}")
         return
-    process(str(folder_of(folder) if folder.suffix == ".gguf" else folder), pairs)
+    process(str(dequantised_folder(folder) if folder.suffix == ".gguf" else folder), pairs)
 
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ import torch
 
 from attnctl.models import open_model
 from attnctl.models.watching import watched_text
-from attnctl.readings.effects.ablation import Ask
-from attnctl.readings.effects.effect_sweep import measure
-from attnctl.readings.effects.rank_correlation import spearman
+from attnctl.readings.effects.ablation import EffectRequest
+from attnctl.readings.effects.effect_sweep import measure_effects
+from attnctl.readings.effects.rank_correlation import spearman_rho
 
 TEXT = "<|endoftext|>When Mary and John went to the store, John gave a drink to"
 TARGET, AGAINST = " Mary", " John"
@@ -58,7 +58,7 @@ def main() -> None:
 
     def sweep(**how: Any) -> Any:
         watched = watched_text(model, TEXT)
-        return measure(watched, Ask(TARGET, AGAINST, **how))
+        return measure_effects(watched, EffectRequest(TARGET, AGAINST, **how))
 
     def approximate() -> Any:
         watched = watched_text(model, TEXT)
@@ -86,7 +86,7 @@ def main() -> None:
             f" · to first order {quick:.2f} s, {plain / quick:.0f} × (with the check of 20 heads {plain / checked:.0f} ×)"
         )
     places = [(one.layer, one.head) for one in found.heads]
-    rank = spearman(
+    rank = spearman_rho(
         [one.effect.logit_difference for one in found.heads],
         [float(slopes.heads[layer]["logit_difference"][head]) for layer, head in places],
     )

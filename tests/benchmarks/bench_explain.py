@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from attnctl.models import open_model
-from attnctl.sources import record
+from attnctl.sources import record_trace
 
 N, HEADS, D_MODEL = 1000, 8, 512
 
@@ -37,9 +37,9 @@ def main(pairs: int = 11) -> None:
     x = model.embed(model.tokenize(text))
     with tempfile.TemporaryDirectory() as folder:
         ratios = []
-        record(model, text).save(Path(folder) / "run.npz")  # warm the caches
+        record_trace(model, text).save(Path(folder) / "run.npz")  # warm the caches
         for _ in range(pairs):
-            ours = timed(lambda: record(model, text).save(Path(folder) / "run.npz"))
+            ours = timed(lambda: record_trace(model, text).save(Path(folder) / "run.npz"))
             theirs = timed(lambda: bare(x, model.layers[0]))
             ratios.append(ours / theirs)
         print(

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from attnctl.attention import Call
-from attnctl.blockwise import Wanted, even, even_edges, measure, pool
+from attnctl.blockwise import Wanted, even_edges, even_parts, measure_rows, pool_between_parts
 
 HEADS, D = 32, 128
 RUNS = 5
@@ -43,14 +43,14 @@ def long_texts(n: int) -> None:
     torch.manual_seed(0)
     q, k, v = (torch.randn(HEADS, n, D, device="cuda", dtype=torch.bfloat16) for _ in range(3))  # (heads, n, d)
     call = Call(q, k, v, causal=True)
-    cells, edges = even(0, n, 256), even_edges(n, 64)
+    cells, edges = even_parts(0, n, 256), even_edges(n, 64)
     first = np.arange(n)[None] == 0  # (marks, n)
     runs = {
         "fused attention": lambda: torch.nn.functional.scaled_dot_product_attention(
             q[None], k[None], v[None], is_causal=True
         ),
-        "overview": lambda: pool(call, cells, cells),
-        "head statistics": lambda: measure(call, Wanted(edges, edges, first, rows=True)),
+        "overview": lambda: pool_between_parts(call, cells, cells),
+        "head statistics": lambda: measure_rows(call, Wanted(edges, edges, first, rows=True)),
     }
     inputs = 3 * q.nbytes
     base = None

@@ -22,7 +22,7 @@ what, n, heads, d = sys.argv[1], *map(int, sys.argv[2:])
 torch.manual_seed(0)
 q, k, v = torch.randn(3, heads, n, d)
 call = attention.Call(q, k, v, causal=True)
-cells = blockwise.even(0, n, 256)
+cells = blockwise.even_parts(0, n, 256)
 
 def fused():
     torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)
@@ -33,7 +33,7 @@ def overview():
 def heads_facts():
     share = 1 / np.arange(1, 20001)  # words as in any language: Zipf
     ids = np.random.default_rng(0).choice(20000, n, p=share / share.sum())
-    layer = ComputedLayer.of(0, call)
+    layer = ComputedLayer.of_call(0, call)
     found = layer.statistics([np.arange(n) == 0, ids % 10 == 0], 64)
     for offset in (0, -1, 1):
         layer.at_offset(offset)
@@ -49,7 +49,7 @@ run = {"fused": fused, "overview": overview, "heads": heads_facts, "matrix": mat
 if what != "matrix":  # the first call loads libraries
     short = call
     torch.nn.functional.scaled_dot_product_attention(q[None, :, :600], k[None, :, :600], v[None, :, :600])
-    few = blockwise.even(0, 600, 256)
+    few = blockwise.even_parts(0, 600, 256)
     blockwise.pool(attention.Call(q[:1, :600], k[:1, :600], v[:1, :600], causal=True), few, few)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 best = 1e9
@@ -68,12 +68,12 @@ import time, torch
 from attnctl.models import open_model
 from attnctl.readings.grid import GridReading
 from attnctl.sources import TextSource
-from attnctl.readings.overview import Part
-from attnctl.blockwise import even
+from attnctl.readings.overview import TextPart
+from attnctl.blockwise import even_parts
 model = open_model("smollm2")
 text = " ".join(f"In {year} the {year % 97}th ship of the line sailed from port {year % 13}." for year in range(1200, 1500))
 tokens = model.tokenize(text)[:4096]
-cells = tuple(Part("", part) for part in even(0, len(tokens), 256))
+cells = tuple(TextPart("", part) for part in even_parts(0, len(tokens), 256))
 
 def plain():
     with torch.inference_mode():

@@ -59,7 +59,7 @@ def exact(call):
         array = array.numpy() if isinstance(array, torch.Tensor) else array
         return array.astype(np.float64) if isinstance(array, np.ndarray) and array.dtype == np.float32 else array
 
-    return attention.run(
+    return attention.run_call(
         replace(call, **{f: wide(getattr(call, f)) for f in ("queries", "keys", "values", "bias", "mask", "sinks")})
     )
 
@@ -84,8 +84,8 @@ def one_thread():
 
 def swept(call, plain=False):
     """The layer of a call, its rows' logsumexp found a block at a time."""
-    layer = ComputedLayer.of(0, call)
-    layer.__dict__["_logsumexp"] = blockwise.measure(call, plain=plain).logsumexp
+    layer = ComputedLayer.of_call(0, call)
+    layer.__dict__["_logsumexp"] = blockwise.measure_rows(call, plain=plain).logsumexp
     return layer
 
 
@@ -112,12 +112,12 @@ def test_every_fact_equals_the_matrix(kind, heads, kv_heads, n, way, monkeypatch
     n = w.shape[-1]
     edges, rows = [0, 1, 7, n // 4, n // 2, n - 3, n], [0, n // 3, n - 10, n]
     marks = np.stack([np.arange(n) == 0, np.arange(n) % 7 == 3])
-    found = blockwise.measure(call, Wanted(edges, rows, marks, rows=True), plain=plain)
+    found = blockwise.measure_rows(call, Wanted(edges, rows, marks, rows=True), plain=plain)
 
     pooled = np.stack(
         [
-            np.stack([w[:, a:b, c:d].sum(-1).mean(-1) for c, d in blockwise.pairs(edges)], -1)
-            for a, b in blockwise.pairs(rows)
+            np.stack([w[:, a:b, c:d].sum(-1).mean(-1) for c, d in blockwise.neighbouring_edges(edges)], -1)
+            for a, b in blockwise.neighbouring_edges(rows)
         ],
         1,
     )
@@ -137,13 +137,13 @@ def test_every_fact_equals_the_matrix(kind, heads, kv_heads, n, way, monkeypatch
         again = np.exp(steps.scaled_scores / call.temperature - found.logsumexp[..., None])
     close(np.where(w > 0, again, 0), w)
 
-    peaks = blockwise.measure(call, Wanted(edges, rows, peaks=True), plain=plain).pooled
+    peaks = blockwise.measure_rows(call, Wanted(edges, rows, peaks=True), plain=plain).pooled
     close(
         peaks,
         np.stack(
             [
-                np.stack([w[:, a:b, c:d].max((-1, -2)) for c, d in blockwise.pairs(edges)], -1)
-                for a, b in blockwise.pairs(rows)
+                np.stack([w[:, a:b, c:d].max((-1, -2)) for c, d in blockwise.neighbouring_edges(edges)], -1)
+                for a, b in blockwise.neighbouring_edges(rows)
             ],
             1,
         ),
@@ -155,7 +155,7 @@ def test_both_ways_agree_where_one_takes_over_from_the_other(plain):
     call = make(512, causal=True)
     assert blockwise.is_short(call)
     assert not blockwise.is_short(make(513))
-    one, other = (blockwise.measure(call, Wanted(rows=True), plain=way) for way in (True, False))
+    one, other = (blockwise.measure_rows(call, Wanted(rows=True), plain=way) for way in (True, False))
     close(one.entropy, other.entropy)
     close(one.logsumexp, other.logsumexp)
 
@@ -164,17 +164,17 @@ def test_both_ways_agree_where_one_takes_over_from_the_other(plain):
 def test_more_keys_than_queries(library):
     call = make(50, n_k=400, library=library, causal=True)
     w = exact(call).weights
-    found = blockwise.measure(call, Wanted([0, 300, 400], [0, 50], rows=True), plain=False)
+    found = blockwise.measure_rows(call, Wanted([0, 300, 400], [0, 50], rows=True), plain=False)
     close(found.pooled[:, 0], np.stack([w[..., :300].sum(-1).mean(-1), w[..., 300:].sum(-1).mean(-1)], -1))
     distance = np.abs(np.arange(350, 400)[:, None] - np.arange(400))
     close(found.distance, (w * distance).sum(-1))
-    close(ComputedLayer.of(0, call).at_offset(-1), w[:, np.arange(50), np.arange(349, 399)])
+    close(ComputedLayer.of_call(0, call).at_offset(-1), w[:, np.arange(50), np.arange(349, 399)])
 
 
 def test_the_kernel_that_tells_its_logsumexp_gives_the_same_masses():
     call = tiles.as_torch(make(300, d=16, causal=True, window=100))
     edges = blockwise.even_edges(300, 7)
-    one, other = (sweep.sweep(call, Wanted(edges, edges), fused=fused).pooled for fused in (True, False))
+    one, other = (sweep.sweep_keys(call, Wanted(edges, edges), fused=fused).pooled for fused in (True, False))
     close(one, other)
 
 
@@ -182,7 +182,7 @@ def test_half_precision_is_widened():
     call = make(600, causal=True)
     half = replace(call, queries=call.queries.bfloat16(), keys=call.keys.bfloat16())
     wide = replace(call, queries=half.queries.float(), keys=half.keys.float())
-    one, other = (blockwise.measure(c, Wanted(rows=True)) for c in (half, wide))
+    one, other = (blockwise.measure_rows(c, Wanted(rows=True)) for c in (half, wide))
     assert np.array_equal(one.entropy, other.entropy)
 
 
@@ -192,7 +192,7 @@ def test_a_previous_token_head_stands_exactly_one_token_back():
     turn = lambda x: np.concatenate([np.cos(x), np.sin(x)], -1).astype(np.float32)[None]  # noqa: E731
     call = Call(turn(angles - np.exp(-np.arange(16) / 2)), turn(angles), turn(angles), scale=60.0, causal=True)
     w = exact(call).weights[0, 1:]
-    found = blockwise.measure(call, Wanted(rows=True))
+    found = blockwise.measure_rows(call, Wanted(rows=True))
     gap = np.arange(1, n)[:, None] - np.arange(n)
     close(found.distance[0, 1:], (w * gap).sum(-1))
     assert 0.99 < found.distance[0, 1:].mean() < 1.5
@@ -204,13 +204,20 @@ def test_a_previous_token_head_stands_exactly_one_token_back():
 @pytest.mark.parametrize("how", ["mean", "max"])
 def test_an_overview_cell_is_the_mean_or_the_largest_of_its_weights(how):
     call = make(700, causal=True)
-    grid = blockwise.pool(call, blockwise.even(0, 700, 64), blockwise.even(0, 700, 64), how)
+    grid = blockwise.pool_between_parts(call, blockwise.even_parts(0, 700, 64), blockwise.even_parts(0, 700, 64), how)
     w = exact(call).weights
     edges = blockwise.even_edges(700, 64)
     assert grid.shape == (4, len(edges) - 1, len(edges) - 1)
     some = {"mean": np.mean, "max": np.max}[how]
     close(
-        grid, [[[some(h[a:b, c:d]) for c, d in blockwise.pairs(edges)] for a, b in blockwise.pairs(edges)] for h in w]
+        grid,
+        [
+            [
+                [some(h[a:b, c:d]) for c, d in blockwise.neighbouring_edges(edges)]
+                for a, b in blockwise.neighbouring_edges(edges)
+            ]
+            for h in w
+        ],
     )
 
 
@@ -219,7 +226,7 @@ def test_an_overview_cell_is_the_mean_or_the_largest_of_its_weights(how):
 def test_parts_may_leave_tokens_out_and_lie_apart(kind, how):
     call = make(600, **KINDS[kind])
     rows, columns = [((100, 140),), ((150, 160), (300, 301))], [((0, 1), (400, 600)), ((1, 90),), ((90, 95),)]
-    found = blockwise.pool(call, rows, columns, how)
+    found = blockwise.pool_between_parts(call, rows, columns, how)
     w = exact(call).weights
 
     def cell(head, row, column):
@@ -309,9 +316,9 @@ def test_the_context_without_the_matrix(kind, library, monkeypatch):
 def test_random_rows_of_a_long_text_in_float64():
     n = 6000
     call = make(n, heads=2, kv_heads=1, d=32, causal=True)
-    found = blockwise.measure(call, Wanted(rows=True, marks=[np.arange(n) == 0]))
+    found = blockwise.measure_rows(call, Wanted(rows=True, marks=[np.arange(n) == 0]))
     some = sorted(np.random.default_rng(3).choice(n, 20, replace=False).tolist())
-    w = exact(attention.select(call, rows=some)).weights
+    w = exact(attention.select_call(call, rows=some)).weights
     close(found.entropy[:, some], -(w * np.log(np.where(w > 0, w, 1))).sum(-1))
     close(found.marked[:, 0, some], w[..., 0])
     close(found.distance[:, some], (w * np.abs(np.array(some)[:, None] - np.arange(n))).sum(-1))
@@ -326,8 +333,8 @@ n, heads = 12288, 4
 q = torch.randn(heads, n, 16, generator=torch.Generator().manual_seed(0))
 call = attention.Call(q, q, q, causal=True)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-cells = blockwise.even(0, n, 128)
-blockwise.pool(call, cells, cells)
+cells = blockwise.even_parts(0, n, 128)
+blockwise.pool_between_parts(call, cells, cells)
 fused_context(call)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 """

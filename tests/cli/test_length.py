@@ -15,12 +15,12 @@ import pytest
 from attnctl import models
 from attnctl.cli.inputs.zoom import Zoom, grid_of
 from attnctl.models import attend
-from attnctl.models.probe import probe
+from attnctl.models.probe import probe_heads
 from attnctl.readings.heatmap import of_overview
 from attnctl.readings.spans import parts_of
 from attnctl.readings.survey import OverviewReading
 from attnctl.sources import TextSource
-from attnctl.tokens import Token, words
+from attnctl.tokens import Token, split_words
 
 MODEL = ("--model", "random", "--d-model", "16", "--heads", "2", "--layers", "2", "--causal", "--rope", "--scale", "1")
 
@@ -103,7 +103,7 @@ def test_pictures_of_long_texts_say_what_a_cell_is(run, file, text, tmp_path):
     source = TextSource(models.open_model("random", causal=True), text)
     reading = of_overview(source.read(OverviewReading(grid_of(source, Zoom()))))
     assert reading.said == ("each cell of 4 tokens × 4 tokens: the mean of its weights",)
-    assert reading.unit == "mean weight"
+    assert reading.unit_of_cells == "mean weight"
 
 
 @pytest.mark.parametrize(
@@ -139,19 +139,19 @@ def named(parts):
 
 def test_parts_by_headings_and_documents():
     marked = "intro\n# One\na b\n## Two #\nc\n"
-    assert named(parts_of("headings", marked, words(marked))) == {
+    assert named(parts_of("headings", marked, split_words(marked))) == {
         "(before)": ((0, 1),),
         "One": ((1, 5),),
         "Two": ((5, 10),),
     }
     marked = "[a.txt]\none two\n[b.txt] three\n"
-    assert list(named(parts_of("documents", marked, words(marked)))) == ["a.txt", "b.txt"]
+    assert list(named(parts_of("documents", marked, split_words(marked)))) == ["a.txt", "b.txt"]
 
 
 def test_tokens_of_no_part_are_the_rest(tmp_path):
     spans = tmp_path / "spans.csv"
     spans.write_text("name,start,end\nmiddle,4,11\n")
-    tokens = words("one two three four")
+    tokens = split_words("one two three four")
     assert named(parts_of(str(spans), "one two three four", tokens)) == {
         "middle": ((1, 2),),
         "(rest)": ((0, 1), (2, 4)),
@@ -243,7 +243,7 @@ def test_the_probe_finds_an_induction_head():
         info = models.open_model("random", causal=True).info
 
         def tokenize(self, text):
-            return words(text)
+            return split_words(text)
 
         def run(self, tokens, visit, text=""):
             from attnctl.attention import Call
@@ -254,10 +254,10 @@ def test_the_probe_finds_an_induction_head():
             row = np.eye(ids.max() + 1, dtype=np.float32)[ids]
             before = np.vstack([np.zeros_like(row[:1]), row[:-1]])
             with contextlib.suppress(StopForward):
-                visit(ComputedLayer.of(0, Call(row[None] * 30, before[None], row[None], scale=1.0, causal=True)))
+                visit(ComputedLayer.of_call(0, Call(row[None] * 30, before[None], row[None], scale=1.0, causal=True)))
             return Run(tuple(tokens))
 
-    induction, duplicate = probe(Induction(), 40)[0, 0]
+    induction, duplicate = probe_heads(Induction(), 40)[0, 0]
     assert induction > 0.99 and duplicate < 0.01
 
 

@@ -12,8 +12,8 @@ import pytest
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models import open_model
 from attnctl.readings.spans import parts_of
-from attnctl.tokens import words
-from attnctl.training.run import DEFAULTS, Run, check
+from attnctl.tokens import split_words
+from attnctl.training.run import DEFAULTS, TrainingRun, checked_recipe
 
 Refused = Callable[..., str]
 
@@ -58,7 +58,7 @@ def test_a_model_beyond_reason_is_refused_before_it_is_built(how: dict[str, Any]
 
 def test_a_network_larger_than_the_memory_is_not_begun() -> None:
     with pytest.raises(AttnctlError, match="a network of .* weights needs .* of memory"):
-        check(DEFAULTS["next-word"].__class__(layers=1000, d_model=10**6))
+        checked_recipe(DEFAULTS["next-word"].__class__(layers=1000, d_model=10**6))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_network_larger_than_the_memory_is_not_begun() -> None:
     ],
 )
 def test_a_recipe_of_other_types_is_damaged(name: str, value: Any, tmp_path: Path, refused: Refused) -> None:
-    run = Run(tmp_path / "run")
+    run = TrainingRun(tmp_path / "run")
     run.create(DEFAULTS["next-word"], None)
     recipe = tmp_path / "run/recipe.json"
     told = json.loads(recipe.read_text())
@@ -93,7 +93,7 @@ def test_a_recipe_of_other_types_is_damaged(name: str, value: Any, tmp_path: Pat
 
 @pytest.mark.parametrize("line", [b"5", b'{"step": "x"}', b"[1]", b'{"step": null}', b"\xff", b"[" * 5000])
 def test_reports_end_where_a_line_is_none(line: bytes, tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1, "loss": 2.0}\n' + line + b'\n{"step": 3}\n')
     assert run.reports() == [{"step": 1, "loss": 2.0}]
 
@@ -104,7 +104,7 @@ TEXT = "Alice will eat pizza"
 def test_spans_with_bare_carriage_returns(tmp_path: Path) -> None:
     path = tmp_path / "spans.csv"
     path.write_bytes(b"name,start,end\rwho,0,5\rwhat,6,20\r")
-    assert [part.name for part in parts_of(str(path), TEXT, words(TEXT))][:2] == ["who", "what"]
+    assert [part.name for part in parts_of(str(path), TEXT, split_words(TEXT))][:2] == ["who", "what"]
 
 
 @pytest.mark.parametrize(
@@ -123,5 +123,5 @@ def test_spans_that_are_none(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "spans.csv"
     path.write_bytes(data)
     with pytest.raises(AttnctlError) as error:
-        parts_of(str(path), TEXT, words(TEXT))
+        parts_of(str(path), TEXT, split_words(TEXT))
     assert "\n" not in str(error.value)

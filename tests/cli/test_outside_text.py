@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 
 from attnctl.cli import COMMANDS, app
 from attnctl.models.builtin.bundled import path_of
-from attnctl.text import as_json, harmless
+from attnctl.text import as_json, harmless_text
 from tests.conftest import Result
 
 Run = Callable[..., Result]
@@ -82,7 +82,7 @@ def test_no_argument_of_any_command_steers(
     name: str, parameter: Any, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("attnctl.cli.commands.show.view.opened", lambda target: True)
+    monkeypatch.setattr("attnctl.cli.commands.show.view.opened_in_browser", lambda target: True)
     Path("in.txt").write_text("Alice will eat\nBob will eat\n")
     for text in (HOSTILE, "\udcff\u2066", "", "x" * 5000):
         arguments = list(ARGUMENTS[name])
@@ -253,7 +253,7 @@ def test_json_reads_back_as_it_was(text: str) -> None:
     clean(data.decode())
     loaded = json.loads(data)
     assert loaded["a"] == [text] or "\udcff" in text and loaded["a"] == [text.replace("\udcff", "\\udcff")]
-    clean(harmless(text))
+    clean(harmless_text(text))
 
 
 PACKAGE = Path(__file__).parents[2] / "attnctl"

@@ -11,7 +11,7 @@ import typer.main
 
 from attnctl import limits
 from attnctl.cli import COMMANDS, app
-from attnctl.cli.ranges import numeric
+from attnctl.cli.ranges import numeric_parameters
 
 Run = Callable[..., Any]
 
@@ -62,7 +62,7 @@ def command(name: str) -> Any:
 
 def options() -> Iterator[tuple[str, Any]]:
     for name in COMMANDS:
-        for parameter in numeric(command(name)):
+        for parameter in numeric_parameters(command(name)):
             yield name, parameter
 
 
@@ -73,7 +73,7 @@ def test_a_number_outside_its_range_is_refused_before_any_work(
     monkeypatch.setattr("attnctl.models.open_model", lambda *_, **__: pytest.fail("a model was opened"))
     allowed = limits.range_of(parameter.name, name)
     assert allowed.least <= allowed.most and allowed.reason
-    outside = [str(n) for n in (0, -1) if not allowed.holds(n)]
+    outside = [str(n) for n in (0, -1) if not allowed.holds_value(n)]
     whole = WHOLE if parameter.type.name.startswith("int") else ()
     flag = parameter.opts[-1]
     large = [value for value in NEVER if whole or LARGE.get(value, math.inf) > allowed.most]
@@ -85,15 +85,15 @@ def test_a_number_outside_its_range_is_refused_before_any_work(
 @pytest.mark.parametrize("option", limits.RANGES)
 def test_ends_of_a_range_are_said_as_they_are(option: str) -> None:
     allowed = limits.RANGES[option]
-    assert allowed.holds(allowed.most) and allowed.holds(allowed.least) is not allowed.above
+    assert allowed.holds_value(allowed.most) and allowed.holds_value(allowed.least) is not allowed.above
     for value in (min(-1, 2 * allowed.least), allowed.most * 2 + 1, float("nan"), float("inf"), 10**400):
-        assert not allowed.holds(value)
+        assert not allowed.holds_value(value)
     name, _, own = option.rpartition(".")
     with pytest.raises(limits.UsageError, match=r"^--[a-z-]+ .*: (it is|a number above|a probability)"):
-        limits.check(own, allowed.most * 2 + 1, name)
+        limits.check_range(own, allowed.most * 2 + 1, name)
     for value in (True, "1", None):
         with pytest.raises(limits.UsageError):
-            limits.check(own, value, name)
+            limits.check_range(own, value, name)
 
 
 def test_the_table_has_no_option_that_no_command_has() -> None:

@@ -12,7 +12,7 @@ import pytest
 from attnctl.formats.documents.json_schemas import trace_schema
 from attnctl.models import open_model
 from attnctl.models.huggingface import check as checking
-from attnctl.sources import record
+from attnctl.sources import record_trace
 
 SCHEMA = trace_schema()
 MODEL = ["--model", "random", "--layers", "3", "--heads", "2", "--d-model", "8"]
@@ -58,13 +58,13 @@ def test_check(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None
     model = open_model("random", causal=True)
 
     def wrong(*given: Any, **how: Any) -> Any:
-        trace = record(model, TEXT)
+        trace = record_trace(model, TEXT)
         trace.layers[0].weights[0, 1] *= 0.5
         trace.layers[0].context[0, 1] += 0.5
         trace.layers[0].weights[0, 3, 0] = np.nan
         return trace
 
-    monkeypatch.setattr(checking, "record", wrong)
+    monkeypatch.setattr(checking, "record_trace", wrong)
     bad = run("explain", TEXT, "--model", "random", "--check")
     assert bad.code == 1
     marks = [line[0] for line in bad.out.splitlines()]

@@ -25,14 +25,14 @@ import sys
 for name in ("torch", "transformers", "tokenizers", "accelerate", "gguf"):
     sys.modules[name] = None
 import contextlib, io, json
-from attnctl.cli import main
+from attnctl.cli import run_command_line
 answers = []
 for words in json.loads(sys.argv[1]):
     sys.argv = ["attnctl", *words]
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            main()
+            run_command_line()
         except SystemExit as end:
             code = end.code
     err.flush()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnctl.readings.traces.comparison import compare
+from attnctl.readings.traces.comparison import compare_traces
 from tests.conftest import Result, attend
 
 Run = Callable[..., Result]
@@ -54,14 +54,17 @@ def test_explain_reads_a_trace_that_is_there(tmp_path: Path, run: Run, refused: 
 
 def test_what_one_side_hides_is_not_compared_as_a_weight_of_nothing(run: Run) -> None:
     whole, causal = attend("Alice will eat"), attend("Alice will eat", causal=True)
-    pair = compare(whole, causal)
+    pair = compare_traces(whole, causal)
     hidden = pair.hidden_in_one(0)
     assert hidden is not None and hidden.tolist() == np.triu(np.ones((3, 3), bool), 1).tolist()
-    *_, i, j = pair.largest()
+    *_, i, j = pair.largest_difference()
     assert j <= i
-    np.testing.assert_array_equal(pair.document()["layers"][0]["heads"][0]["hidden_in_one"], hidden)
-    assert compare(causal, causal).hidden_in_one(0) is None and compare(whole, whole).hidden_in_one(0) is None
-    assert compare(causal, whole).hidden_in_one(0).tolist() == hidden.tolist()  # type: ignore[union-attr]
+    np.testing.assert_array_equal(pair.comparison_document()["layers"][0]["heads"][0]["hidden_in_one"], hidden)
+    assert (
+        compare_traces(causal, causal).hidden_in_one(0) is None
+        and compare_traces(whole, whole).hidden_in_one(0) is None
+    )
+    assert compare_traces(causal, whole).hidden_in_one(0).tolist() == hidden.tolist()  # type: ignore[union-attr]
 
 
 def test_compare_says_how_many_places_are_hidden(tmp_path: Path, run: Run) -> None:
@@ -82,13 +85,15 @@ def test_the_prediction_of_a_checkpoint_names_its_own_head() -> None:
     from dataclasses import replace
 
     from attnctl.readings.traces.trace import Prediction
-    from attnctl.steps import walk
+    from attnctl.steps import walk_steps
 
     trace: Any = attend("Alice will eat")
     trace = replace(trace, predictions=(Prediction(2, "pizza", 0, 0.5),))
     formulas = {
         kind: next(
-            s.formula for s in walk(replace(trace, model=replace(trace.model, kind=kind))) if s.name == "prediction"
+            s.formula
+            for s in walk_steps(replace(trace, model=replace(trace.model, kind=kind)))
+            if s.name == "prediction"
         )
         for kind in ("demo", "checkpoint")
     }

@@ -152,13 +152,13 @@ def only_quoted(command: str) -> bool:
 
 def run_here(words: list[str]) -> Ran:
     """Run the command line in this process, as if into a pipe."""
-    from attnctl.cli import main
+    from attnctl.cli import run_command_line
 
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
     code = 0
     with patch.multiple(sys, argv=words, stdin=io.TextIOWrapper(io.BytesIO()), stdout=out, stderr=err):
         try:
-            main()
+            run_command_line()
         except SystemExit as end:
             code = int(end.code or 0)
     out.flush()

@@ -160,7 +160,9 @@ def test_open(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     seen: list[str] = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("attnctl.cli.documentation.site.build_site", lambda target: target / "index.html")
-    monkeypatch.setattr("attnctl.cli.commands.show.view.opened", lambda page: bool(seen.append(page)) or True)
+    monkeypatch.setattr(
+        "attnctl.cli.commands.show.view.opened_in_browser", lambda page: bool(seen.append(page)) or True
+    )
     assert run("docs", "lesson", "--open").code == 0 and seen[0].endswith("lesson.html")
     assert seen[0].startswith(str(tmp_path))
 

@@ -11,7 +11,7 @@ import pytest
 
 from attnctl.batching.corpus.treebank import Treebank, sentence_of
 from attnctl.errors import AttnctlError
-from attnctl.formats.conllu import MOST_LINES, blocks, line_of, parsed
+from attnctl.formats.conllu import MOST_LINES, line_of, parsed_sentence, sentence_blocks
 from attnctl.formats.entities import mentions_of
 from attnctl.readings.census.parsed_sentence import BadSentenceError, Mention, ParsedSentence, from_dict
 from tests.conftest import SAMPLES
@@ -32,15 +32,15 @@ GOOD = "\n".join(
 
 
 def read(text: str) -> ParsedSentence:
-    (block,) = blocks(io.BytesIO(f"{text}\n\n".encode()))
-    return parsed(block)
+    (block,) = sentence_blocks(io.BytesIO(f"{text}\n\n".encode()))
+    return parsed_sentence(block)
 
 
 def said(text: str | bytes) -> str:
     data = text.encode() if isinstance(text, str) else text
-    (block,) = blocks(io.BytesIO(data))
+    (block,) = sentence_blocks(io.BytesIO(data))
     with pytest.raises(BadSentenceError) as error:
-        parsed(block)
+        parsed_sentence(block)
     return str(error.value)
 
 
@@ -112,7 +112,7 @@ def test_a_sentence_that_is_none_says_why(text: str | bytes, reason: str) -> Non
 
 def test_comments_alone_are_no_sentence_and_the_last_needs_no_empty_line() -> None:
     text = f"# newdoc\n\n\n\n{GOOD}\n\n\r\n{GOOD}"
-    assert [block.line for block in blocks(io.BytesIO(text.encode()))] == [5, 16]
+    assert [block.line for block in sentence_blocks(io.BytesIO(text.encode()))] == [5, 16]
 
 
 def test_a_sentence_of_a_million_words_is_passed_over_in_little_memory() -> None:
@@ -131,12 +131,12 @@ def test_a_sentence_of_a_million_words_is_passed_over_in_little_memory() -> None
             return len(line)
 
     tracemalloc.start()
-    (block,) = blocks(io.BufferedReader(Endless()))
+    (block,) = sentence_blocks(io.BufferedReader(Endless()))
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert block.error == f"too long: more than {MOST_LINES:,} lines"
     assert most < 8 << 20
-    after = list(blocks(io.BytesIO(b"1\t" + b"x" * (3 << 20) + b"\n\n" + GOOD.encode())))
+    after = list(sentence_blocks(io.BytesIO(b"1\t" + b"x" * (3 << 20) + b"\n\n" + GOOD.encode())))
     assert [one.error for one in after] == ["too long: line 1 has more than 1 MB", None]
 
 
@@ -163,7 +163,7 @@ def several(tmp_path: Path) -> list[str]:
 def test_several_files_are_one_corpus(several: list[str]) -> None:
     bank = Treebank(several)
     items = list(bank)
-    assert [item.number for item in items] == [0, 1, 2, 3, 4] and bank.share() == 1.0
+    assert [item.number for item in items] == [0, 1, 2, 3, 4] and bank.share_read_so_far() == 1.0
     assert [item.error is None for item in items] == [True, True, False, True, True]
     assert items[1].where == f"{several[1]}, line 1" and items[0].id == "s1"
     assert {sentence_of(item) for item in items if item.error is None} == {read(GOOD)}

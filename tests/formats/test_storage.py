@@ -21,7 +21,7 @@ from attnctl.models import open_model
 from attnctl.readings.grid import GridReading
 from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.links import LinksReading
-from attnctl.readings.overview import LongRow, Overview, Part
+from attnctl.readings.overview import LongRow, Overview, TextPart
 from attnctl.readings.rows import RowReading
 from attnctl.readings.survey import OverviewReading
 from attnctl.sources import TextSource
@@ -31,7 +31,7 @@ TEXT = "the cat sat on the mat because the cat was warm"
 
 
 def surveyed(**asked: Any) -> Overview:
-    parts = tuple(Part(f"{a}", ((a, a + 4),)) for a in (0, 4))
+    parts = tuple(TextPart(f"{a}", ((a, a + 4),)) for a in (0, 4))
     source = TextSource(open_model("random", causal=True, heads=2), TEXT)
     readings = {
         "grid": GridReading(parts, parts),

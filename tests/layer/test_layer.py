@@ -32,10 +32,10 @@ class Rows:
 def layers(kind: str, n: int = N) -> list[LayerAttention]:
     """The same layer computed, stored in memory, and stored elsewhere."""
     call = make(n, heads=4, kv_heads=2, library=np, **KINDS[kind])
-    steps = attention.run(call)
+    steps = attention.run_call(call)
     mask = None if steps.mask is None else np.broadcast_to(as_numpy(steps.mask), (n, n))
-    stored = StoredLayer.of(3, as_numpy(steps.weights), mask=mask, key_heads=(0, 0, 1, 1))
-    return [ComputedLayer.of(3, call), stored, replace(stored, stored=Rows(stored.stored))]
+    stored = StoredLayer.of_weights(3, as_numpy(steps.weights), mask=mask, key_heads=(0, 0, 1, 1))
+    return [ComputedLayer.of_call(3, call), stored, replace(stored, stored=Rows(stored.stored))]
 
 
 QUESTIONS = {
@@ -86,7 +86,7 @@ def test_other_weights_over_the_same_keys_are_alike(kind: str, n: int) -> None:
 
 
 def test_what_is_not_there_is_named() -> None:
-    stored = StoredLayer.of(2, np.eye(3, dtype=np.float32)[None], held=(1, 4, 5))
+    stored = StoredLayer.of_weights(2, np.eye(3, dtype=np.float32)[None], held=(1, 4, 5))
     assert stored.rows([4]).shape == (1, 1, 3)
     with pytest.raises(AttnctlError, match="query 0 is not in this trace: it holds 1, 4, 5"):
         stored.rows([0])
@@ -98,7 +98,7 @@ def test_what_is_not_there_is_named() -> None:
 
 def test_a_model_goes_on_with_the_steps_that_a_reading_had_computed() -> None:
     call = make(30, library=np, causal=True)
-    layer = ComputedLayer.of(0, call)
+    layer = ComputedLayer.of_call(0, call)
     assert layer.forward.context_so_far is None
     layer.select([1]).arrays()
-    assert layer.forward.context_so_far is layer.forward.context is layer.forward.steps.context
+    assert layer.forward.context_so_far is layer.forward.context_of_heads is layer.forward.all_steps.context

@@ -22,7 +22,7 @@ from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models import open_model
 from attnctl.readings.head_statistics import head_statistics
-from attnctl.sources import record
+from attnctl.sources import record_trace
 from attnctl.tokens import Token
 from tests.models.huggingface import folders
 
@@ -54,7 +54,7 @@ TEMPLATES = [
 def test_a_previous_token_head() -> None:
     model = open_model("minilm")
     for text in TEXTS:
-        weights = record(model, text, layers=[0], heads=[2]).layers[0].weights[0]
+        weights = record_trace(model, text, layers=[0], heads=[2]).layers[0].weights[0]
         assert np.diagonal(weights, -1).mean() >= 0.99
 
 
@@ -65,7 +65,7 @@ def test_a_head_that_follows_pronouns() -> None:
     right, nearest = [], []
     for (he, she), template, swap, pronoun in product(PAIRS, TEMPLATES, (False, True), ("he", "she")):
         names = (she, he) if swap else (he, she)
-        trace = record(model, template.format(*names, pronoun), layers=[1], heads=[3])
+        trace = record_trace(model, template.format(*names, pronoun), layers=[1], heads=[3])
         places = [token.text.lower() for token in trace.tokens]
         row = trace.layers[0].weights[0][places.index(pronoun)]
         own, other = (places.index(name.split()[-1].lower()) for name in ((he, she) if pronoun == "he" else (she, he)))
@@ -80,7 +80,7 @@ def test_a_head_that_follows_pronouns() -> None:
     ("layer", "head", "query", "key", "weight"), [(13, 8, "eat", "Alice", 0.89), (10, 1, "pizza", "eat", 0.97)]
 )
 def test_who_eats_what(layer: int, head: int, query: str, key: str, weight: float) -> None:
-    trace = record(open_model("smollm2"), "<|endoftext|>Alice will eat pizza", layers=[layer], heads=[head])
+    trace = record_trace(open_model("smollm2"), "<|endoftext|>Alice will eat pizza", layers=[layer], heads=[head])
     places = [token.text for token in trace.tokens]
     assert trace.tokens[0].special
     assert trace.layers[0].weights[0, places.index(query), places.index(key)] == pytest.approx(weight, abs=0.015)
@@ -133,11 +133,11 @@ def test_rows_that_see_nothing_are_no_error(n: int) -> None:
     mask = np.ones((n, n), bool)
     mask[:7] = False
     tokens = [Token("a", 0)] * n
-    layer = ComputedLayer.of(3, Call(q, k, v, mask=mask))
+    layer = ComputedLayer.of_call(3, Call(q, k, v, mask=mask))
     assert all(math.isfinite(head["entropy"]) for head in head_statistics(layer, tokens))
     q[1, n - 1] = np.nan
     with pytest.raises(AttnctlError, match="the scores of layer 3 are no finite numbers"):
-        head_statistics(ComputedLayer.of(3, Call(q, k, v, mask=mask)), tokens)
+        head_statistics(ComputedLayer.of_call(3, Call(q, k, v, mask=mask)), tokens)
 
 
 def test_what_a_learned_sink_takes() -> None:
@@ -146,7 +146,7 @@ def test_what_a_learned_sink_takes() -> None:
     q, k = rng.standard_normal((2, 2, 5, 4), dtype=np.float32)  # (heads, n, d)
     tokens = [Token(str(at), at) for at in range(5)]
     for sinks in (None, np.array([0.0, 3.0], np.float32)):
-        layer = ComputedLayer.of(0, Call(q, k, k, causal=True, sinks=sinks))
+        layer = ComputedLayer.of_call(0, Call(q, k, k, causal=True, sinks=sinks))
         weights = layer.weights()
         for head, found in enumerate(head_statistics(layer, tokens)):
             assert found["confidence"] == pytest.approx(weights[head].max(-1).mean(), abs=1e-6)

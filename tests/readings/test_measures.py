@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnctl.cli.inputs.weights import Chosen, WeightChoice, measured
+from attnctl.cli.inputs.weights import Chosen, WeightChoice, measured_source
 from attnctl.errors import UsageError
 from attnctl.layer import LayerAttention
 from attnctl.models import attend, open_model
@@ -66,8 +66,8 @@ def test_spaces_cjk_and_split_characters() -> None:
     text = "ab 中文 🍕"
     pieces = [("a", 0, 1), ("b", 1, 2), (" 中", 2, 4), ("文", 4, 5), (" ", 5, 6), ("🍕₁", 6, 7), ("🍕₂", 6, 7)]
     tokens = [Token(shown, 0, start, end) for shown, start, end in pieces]
-    assert measures.groups(tokens, text) == [[0, 1], [2], [3], [4], [5, 6]]
-    assert measures.groups([Token("new"), Token("er")], "newer") == [[0], [1]]
+    assert measures.word_groups(tokens, text) == [[0, 1], [2], [3], [4], [5, 6]]
+    assert measures.word_groups([Token("new"), Token("er")], "newer") == [[0], [1]]
 
 
 def test_value_norm_by_hand() -> None:
@@ -76,7 +76,7 @@ def test_value_norm_by_hand() -> None:
     tokens = (Token("a"), Token("b"))
     layer = LayerTrace(0, (0,), (0,), weights=weights, values=values)
     trace = Trace("a b", tokens, ModelInfo("x", "matrix"), (layer,))
-    got = measured(WeightChoice(measure="value-norm"), Chosen(TraceSource(trace), None, None)).source.read(
+    got = measured_source(WeightChoice(measure="value-norm"), Chosen(TraceSource(trace), None, None)).source.read(
         TraceReading()
     )
     np.testing.assert_allclose(got.layers[0].weights[0], [[0.25, 0.75]] * 2)
@@ -98,7 +98,7 @@ def test_value_norm_and_keys_left_out_need_no_matrix(kind: dict[str, object]) ->
             layers.append(layer)
 
     source.read(Kept(predictions=False))
-    swept, stored = layers[0], layers[0].select([0, 1]).stored()  # type: ignore[attr-defined]
+    swept, stored = layers[0], layers[0].select([0, 1]).as_stored()  # type: ignore[attr-defined]
     stored = replace(stored, known={"values": swept.values}, matrices=swept.parameters)
     rows = [0, 100, 519]
     for change in (measures.value_norm, lambda layer: layer.without_keys([0, 7])):
@@ -107,15 +107,15 @@ def test_value_norm_and_keys_left_out_need_no_matrix(kind: dict[str, object]) ->
 
 def test_rollout_hides_what_cannot_be_reached() -> None:
     trace = attend("Alice will eat pizza", "random", d_model=8, causal=True, layers=2)
-    last = measures.rollout(trace).layers[-1]
+    last = measures.attention_rollout(trace).layers[-1]
     np.testing.assert_array_equal(last.mask, np.tri(4, dtype=bool))
-    near = measures.rollout(attend("Alice will eat pizza", "random", d_model=8, window=2, layers=2)).layers
+    near = measures.attention_rollout(attend("Alice will eat pizza", "random", d_model=8, window=2, layers=2)).layers
     assert near[0].mask.sum() < near[1].mask.sum() and not near[1].weights[0][~near[1].mask].any()
 
 
 def test_rollout_by_hand() -> None:
     trace = attend("Alice will eat pizza", "random", layers=3, heads=2, d_model=8)
-    got = measures.rollout(trace)
+    got = measures.attention_rollout(trace)
     expected = np.eye(4)
     for layer, rolled in zip(trace.layers, got.layers, strict=True):
         mean = (layer.weights[0] + layer.weights[1]) / 2
@@ -123,9 +123,9 @@ def test_rollout_by_hand() -> None:
         np.testing.assert_allclose(rolled.weights[0], expected, rtol=1e-5)
     assert got.layers[-1].heads == (0,) and "Abnar" in got.notes[-1]
     with pytest.raises(UsageError, match="layer 0 of random is not there"):
-        measures.rollout(replace(trace, layers=trace.layers[1:]))
+        measures.attention_rollout(replace(trace, layers=trace.layers[1:]))
     with pytest.raises(UsageError, match="give no --head"):
-        measures.rollout(attend("Alice will eat pizza", "random", heads=2, d_model=8, head=0))
+        measures.attention_rollout(attend("Alice will eat pizza", "random", heads=2, d_model=8, head=0))
 
 
 def test_the_sink_is_stated() -> None:
@@ -133,15 +133,17 @@ def test_the_sink_is_stated() -> None:
     weights[0, :, 0] = 0.75
     weights[0, :, 3] = 0.25
     trace = trace_of(weights)
-    assert measures.sink(trace) == "Of the attention of layer 0, head 0, 75 % goes to the first token, [CLS]."
+    assert measures.sink_sentence(trace) == "Of the attention of layer 0, head 0, 75 % goes to the first token, [CLS]."
     ended = replace(trace, tokens=(*PIECES[:3], Token("[SEP]", special=True), *PIECES[4:]))
-    assert measures.sink(ended).endswith("75 % goes to the first token, [CLS], 25 % to the other special ones ([SEP]).")
+    assert measures.sink_sentence(ended).endswith(
+        "75 % goes to the first token, [CLS], 25 % to the other special ones ([SEP])."
+    )
     one = replace(trace, tokens=PIECES[:1], layers=(replace(trace.layers[0], weights=np.ones((1, 1, 1), np.float32)),))
-    assert measures.sink(one) is None
+    assert measures.sink_sentence(one) is None
 
 
 def test_measures_by_name() -> None:
     given = Chosen(TextSource(open_model("random"), "Alice will eat"), None, None)
-    assert measured(WeightChoice(measure="weights"), given) == given
+    assert measured_source(WeightChoice(measure="weights"), given) == given
     with pytest.raises(UsageError, match="it is weights, value-norm, rollout"):
-        measured(WeightChoice(measure="mass"), given)
+        measured_source(WeightChoice(measure="mass"), given)

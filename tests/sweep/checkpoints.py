@@ -8,11 +8,11 @@ import numpy as np
 import tokenizers
 
 from attnctl.errors import AttnctlError
-from attnctl.models.huggingface.check import check
+from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.files.network import info_of
+from attnctl.models.huggingface.files.network import network_info
 from attnctl.models.huggingface.text.tokenizer import Pieces
-from attnctl.sources import record
+from attnctl.sources import record_trace
 from tests.sweep.families import Family
 from tests.sweep.modes import N, ids
 
@@ -26,13 +26,13 @@ def opened(family: Family, network: Any, kind: str) -> Checkpoint:
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     target = "w5 w6 w7" if kind in ("decoder", "cross") else None
     name = family.kind
-    return Checkpoint(info_of(network, name, kind), network, Pieces(name, tokenizer, {}), kind, target)
+    return Checkpoint(network_info(network, name, kind), network, Pieces(name, tokenizer, {}), kind, target)
 
 
 def recorded_and_checked(family: Family, network: Any, kind: str) -> str | None:
     """What is wrong with the trace of one kind of attention, or None. Raises AttnctlError where it is refused."""
     model = opened(family, network, kind)
-    trace = record(model, TEXT)
+    trace = record_trace(model, TEXT)
     if not trace.layers:
         return f"an empty {kind} trace"
     own = model.own_weights(trace.tokens, trace.text)
@@ -46,7 +46,7 @@ def recorded_and_checked(family: Family, network: Any, kind: str) -> str | None:
             ours, theirs = (w / np.maximum(w.sum(-1, keepdims=True), 1e-12) for w in (ours, theirs))
         if (gap := float(np.abs(ours - theirs).max())) > 1e-4:
             return f"{kind} layer {layer.layer}: weights off by {gap:.1e}"
-    false = [finding for finding in check(model, TEXT) if finding.holds is False]
+    false = [finding for finding in check_attention(model, TEXT) if finding.holds is False]
     if false:
         return f"--check finds {kind} {false[0].what}: {false[0].found}"
     return None

@@ -6,7 +6,7 @@ from collections import Counter
 
 from attnctl.training.english import grammar, phrases
 from attnctl.training.english.grammar import sentences
-from attnctl.training.marked import content, kept_out, marked_sentences
+from attnctl.training.marked import content_words, kept_out, marked_sentences
 from attnctl.training.relations import GOALS
 
 
@@ -33,8 +33,8 @@ def test_near_copies_are_kept_out() -> None:
         "Mary thanked Tom so that she likes his tea !",
     ):
         words = near.split()
-        assert (content(words) in kept_out()) == ("today" not in words)
-    assert content(["the", "dog", "sat", "on", "the", "mat", "because", "it", "was", "warm"]) not in kept_out()
+        assert (content_words(words) in kept_out()) == ("today" not in words)
+    assert content_words(["the", "dog", "sat", "on", "the", "mat", "because", "it", "was", "warm"]) not in kept_out()
 
 
 def test_the_grammar_makes_none_of_them(monkeypatch) -> None:  # type: ignore[no-untyped-def]
@@ -50,4 +50,4 @@ def test_the_grammar_makes_none_of_them(monkeypatch) -> None:  # type: ignore[no
 
 
 def test_no_sentence_of_the_corpus_is_one_of_them() -> None:
-    assert not {content(s.words) for s in sentences(10_000, 1)} & kept_out()
+    assert not {content_words(s.words) for s in sentences(10_000, 1)} & kept_out()

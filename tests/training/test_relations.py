@@ -15,37 +15,37 @@ from attnctl.layer.computed import ComputedLayer
 from attnctl.models import open_model
 from attnctl.models.builtin.bundled import path_of
 from attnctl.readings.traces.trace import ModelInfo
-from attnctl.tokens import words
+from attnctl.tokens import split_words
 from attnctl.training.english import phrases
 from attnctl.training.english.phrases import Link, Sentence
-from attnctl.training.relations import Sample, evaluate, look, word_weights
+from attnctl.training.relations import Sample, look_at_words, measure_relations, word_weights
 
 
 class Made:
     """A model whose two heads look at the previous and at the first token, whatever the text."""
 
     info = ModelInfo(name="made", kind="dot", n_heads=2, n_layers=1, causal=True)
-    tokenize = staticmethod(words)
+    tokenize = staticmethod(split_words)
 
     def run(self, tokens: Any, visit: Any, text: str = "") -> Run:
         n = len(tokens)
         keys = np.eye(n, dtype=np.float32)[None].repeat(2, 0)
         at = np.arange(n)
         queries = 50 * np.stack([np.eye(n)[np.maximum(at - 1, 0)], np.eye(n)[at * 0]]).astype(np.float32)
-        visit(ComputedLayer.of(0, Call(queries, keys, keys, scale=1.0, causal=True)))
+        visit(ComputedLayer.of_call(0, Call(queries, keys, keys, scale=1.0, causal=True)))
         return Run(tuple(tokens))
 
 
 def test_a_head_is_right_where_its_largest_weight_on_another_word_is() -> None:
     s = Sentence(["Alice", "will", "eat", "pizza"], [Link("verb", 2, 0), Link("object", 3, 2), Link("first", 0, 0)])
-    found = look(Made(), Sample([s], {link.relation: [(0, link)] for link in s.links}))
+    found = look_at_words(Made(), Sample([s], {link.relation: [(0, link)] for link in s.links}))
     assert found["verb"].right.tolist() == [[[False, True]]]
     assert found["object"].right.tolist() == [[[True, False]]]
     assert found["first"].right.tolist() == [[[False, False]]]  # a word never finds itself
 
 
 def test_made_heads_score_what_the_rules_score() -> None:
-    measured = {m.relation: m for m in evaluate(Made(), count=400)}
+    measured = {m.relation: m for m in measure_relations(Made(), count=400)}
     assert measured[phrases.PRONOUN].untrained is None
     preposition = measured[phrases.PREPOSITION]  # the previous-token head is the rule "one to the left"
     assert (preposition.offset, preposition.head) == (-1, 0)
@@ -57,10 +57,10 @@ def test_made_heads_score_what_the_rules_score() -> None:
 
 def test_split_words_are_pooled() -> None:
     """A model that reads letters: a word is looked at by the sum of its letters, and looks as its last one."""
-    from attnctl.tokens import characters
+    from attnctl.tokens import split_characters
 
     class Letters(Made):
-        tokenize = staticmethod(characters)
+        tokenize = staticmethod(split_characters)
 
     w = word_weights(Letters(), Sentence(["the", "cat"]))
     assert w.shape == (1, 2, 2, 2)
@@ -72,7 +72,7 @@ def test_the_bundled_model_holds_what_its_card_says(name: str) -> None:
     model: Any = open_model(name)
     card = figures(name)
     assert path_of(name).stat().st_size < 4_000_000 and len(model.vocabulary) > 8000
-    measured = {m.relation: m for m in evaluate(model, count=250)}
+    measured = {m.relation: m for m in measure_relations(model, count=250)}
     assert len(card) >= 8 and set(measured) <= set(card)
     same = [m for m in measured.values() if (m.layer, m.head) == (card[m.relation]["layer"], card[m.relation]["head"])]
     assert len(same) >= 4  # of fewer sentences, another head may come first where two are about as good

@@ -13,28 +13,28 @@ from attnctl import attend
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.training import network
-from attnctl.training.corpus import encoded, split
+from attnctl.training.corpus import encode_sentences, split_lines
 from attnctl.training.objectives import FIRST_WORD, MASK_ID, UNKNOWN_ID, Batches
-from attnctl.training.run import Recipe, Run, read_corpus
-from attnctl.training.train import Training, begin, learning_rate, train
+from attnctl.training.run import Recipe, TrainingRun, read_corpus
+from attnctl.training.train import Training, begin_training, learning_rate, train_network
 from attnctl.training.watch import Watch
 
 LINES = ["the cat sat on the mat", "the dog ran home", "a bird sang", "the cat ran on the mat today"]
 RECIPE = Recipe("next-word", corpus="text", steps=30, batch_size=8, d_model=8, heads=2, layers=2)
 
 
-def run_of(path: Path, recipe: Recipe = RECIPE, stop_at: int | None = None) -> tuple[Training, Run]:
-    training, run = begin(recipe, read_corpus(recipe, LINES)), Run(path)
+def run_of(path: Path, recipe: Recipe = RECIPE, stop_at: int | None = None) -> tuple[Training, TrainingRun]:
+    training, run = begin_training(recipe, read_corpus(recipe, LINES)), TrainingRun(path)
     run.create(recipe, LINES)
-    for _ in train(training, run, stop=lambda: training.step == stop_at):
+    for _ in train_network(training, run, stop=lambda: training.step == stop_at):
         pass
     return training, run
 
 
-def resumed(path: Path) -> tuple[Training, Run]:
-    run = Run(path)
+def resumed(path: Path) -> tuple[Training, TrainingRun]:
+    run = TrainingRun(path)
     recipe, lines = run.recipe()
-    training = begin(recipe, read_corpus(recipe, lines))
+    training = begin_training(recipe, read_corpus(recipe, lines))
     run.restore(training)
     return training, run
 
@@ -63,7 +63,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     run_of(tmp_path / "part", stop_at=13)
     training, run = resumed(tmp_path / "part")
     assert training.step == 13
-    for _ in train(training, run):
+    for _ in train_network(training, run):
         pass
     for name, array in whole.arrays().items():
         np.testing.assert_array_equal(array, training.arrays()[name])
@@ -80,7 +80,7 @@ def test_a_kill_costs_only_the_steps_since_the_last_save(tmp_path: Path) -> None
 
 
 def test_a_run_killed_before_its_first_step_starts_anew(tmp_path: Path) -> None:
-    run = Run(tmp_path / "run")
+    run = TrainingRun(tmp_path / "run")
     run.create(RECIPE, LINES)
     training, _ = resumed(tmp_path / "run")
     assert training.step == 0
@@ -128,7 +128,7 @@ def test_padding_changes_nothing() -> None:
 
 @pytest.mark.parametrize("objective", ["next-word", "masked-word"])
 def test_batches_hide_what_is_predicted(objective: str) -> None:
-    corpus = encoded(split(LINES * 20))
+    corpus = encode_sentences(split_lines(LINES * 20))
     batches = Batches(corpus, objective, 64, seed=1)
     batch = batches.at(5)
     assert torch.equal(batches.at(5).ids, batch.ids) and not torch.equal(batches.at(6).ids, batch.ids)
@@ -150,15 +150,15 @@ def test_the_learning_rate_rises_and_falls() -> None:
 
 def test_a_loss_that_is_no_number_stops(tmp_path: Path) -> None:
     recipe = Recipe(**{**vars_of(RECIPE), "lr": 1e30})
-    training, run = begin(recipe, read_corpus(recipe, LINES)), Run(tmp_path / "run")
+    training, run = begin_training(recipe, read_corpus(recipe, LINES)), TrainingRun(tmp_path / "run")
     run.create(recipe, LINES)
     with pytest.raises(AttnctlError, match="loss is (nan|inf) at step .*smaller --lr"):
-        list(train(training, run))
+        list(train_network(training, run))
     open_model(str(run.path))  # what was saved before is sound
 
 
 def test_the_watch_tells_the_link_that_grew(tmp_path: Path) -> None:
-    training = begin(RECIPE, read_corpus(RECIPE, LINES))
+    training = begin_training(RECIPE, read_corpus(RECIPE, LINES))
     watch = Watch("the cat ran home", training.corpus.vocabulary, True, query="ran")
     before = training.arrays()
     watch.start(before)

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from attnctl.batching.corpus.census_work import FORM, TOGETHER, CensusWork, CensusWorker
-from attnctl.batching.engines import chunks, here, processes
+from attnctl.batching.engines import chunks_of_items, run_here, run_in_processes
 from attnctl.batching.folder import Folder
 from attnctl.batching.items import Item
 from attnctl.batching.work import Result
 from attnctl.models import Model
-from attnctl.readings.census.census_tally import Tally, packed, unpacked, unpacked_record
+from attnctl.readings.census.census_tally import CensusTally, pack_tally, unpack_tally, unpacked_record
 
 
 class Tallies:
@@ -22,52 +22,54 @@ class Tallies:
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self.shape = shape
-        self.whole = Tally(shape)  # at the end of the run, everything
-        self._part = Tally(shape)
+        self.whole = CensusTally(shape)  # at the end of the run, everything
+        self._part = CensusTally(shape)
         self._first: int | None = None
 
     def add(self, result: Result) -> Iterator[tuple[str, bytes]]:
         """Take a sentence in, or that it could not be used."""
         self._first = result.item.number if self._first is None else self._first
         if result.error is not None:
-            self._part.skip(result.error)
+            self._part.skip_sentence(result.error)
         else:
-            self._part.add(unpacked_record(result.made[FORM]))
+            self._part.add_sentence(unpacked_record(result.made[FORM]))
         yield from ()
 
     def end(self) -> Iterator[tuple[str, bytes]]:
         """The group's counts."""
         if self._first is not None:
-            yield f"{self.prefix}{self._first:07d}.json.z", packed(self._part)
-            self._part, self._first = Tally(self.shape), None
+            yield f"{self.prefix}{self._first:07d}.json.z", pack_tally(self._part)
+            self._part, self._first = CensusTally(self.shape), None
 
     def finish(self, folder: Path, files: Sequence[str]) -> None:
         """All counts as one."""
-        self.whole = Tally(self.shape)
+        self.whole = CensusTally(self.shape)
         for name in files:
-            self.whole.merge(unpacked((folder / name).read_bytes()))
+            self.whole.merge_tally(unpack_tally((folder / name).read_bytes()))
 
-    def in_memory(self) -> Tally:
+    def in_memory(self) -> CensusTally:
         """The counts of everything taken in, where there is no folder."""
-        self.whole.merge(self._part)
-        self._part, self._first = Tally(self.shape), None
+        self.whole.merge_tally(self._part)
+        self._part, self._first = CensusTally(self.shape), None
         return self.whole
 
 
-def results(work: CensusWork, items: Iterable[Item], jobs: int, model: Model | None = None) -> Iterator[list[Result]]:
+def census_results(
+    work: CensusWork, items: Iterable[Item], jobs: int, model: Model | None = None
+) -> Iterator[list[Result]]:
     """What becomes of each sentence, in their order, by `jobs` processes."""
-    parts = chunks(items, TOGETHER)
-    return processes(work, parts, jobs, CensusWorker) if jobs > 1 else here(work, parts, model, CensusWorker)
+    parts = chunks_of_items(items, TOGETHER)
+    return run_in_processes(work, parts, jobs, CensusWorker) if jobs > 1 else run_here(work, parts, model, CensusWorker)
 
 
 def on_ray(work: CensusWork, items: Iterable[Item], **cluster: Any) -> Iterator[list[Result]]:
     """The same by the workers of a Ray cluster."""
-    from attnctl.batching.ray_engine import cluster as run
+    from attnctl.batching.ray_engine import run_on_cluster as run
 
-    return run(work, chunks(items, TOGETHER), worker=CensusWorker, **cluster)
+    return run(work, chunks_of_items(items, TOGETHER), worker=CensusWorker, **cluster)
 
 
-def folder_of(path: str, work: CensusWork, corpus: Sequence[str], tallies: Tallies) -> Folder:
+def census_folder(path: str, work: CensusWork, corpus: Sequence[str], tallies: Tallies) -> Folder:
     """The folder of a census: the same work on the same corpus goes on in it, anything else is refused."""
     said: dict[str, Any] = {
         "formats": [FORM],

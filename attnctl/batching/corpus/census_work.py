@@ -11,15 +11,15 @@ import numpy as np
 
 from attnctl.batching.corpus.treebank import sentence_of
 from attnctl.batching.items import Item
-from attnctl.batching.work import PADDED, Result, bug
+from attnctl.batching.work import PADDED, Result, describe_bug
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention
 from attnctl.models import Model, open_model
 from attnctl.readings.census.census import Census, SentenceCounts
 from attnctl.readings.census.census_tally import packed_record, record_of
 from attnctl.readings.census.parsed_sentence import BadSentenceError
-from attnctl.readings.census.words import AlignedSentence, aligned
-from attnctl.tokens import checked
+from attnctl.readings.census.words import AlignedSentence, align_words
+from attnctl.tokens import checked_text
 
 FORM = "census"  # under which a result carries a sentence's counts
 TOGETHER = 192  # sentences among which those of about one length are found
@@ -56,23 +56,23 @@ class CensusWorker:
         ready: list[Ready] = []
         for item in items:
             try:
-                ready.append((item, self._aligned(item)))
+                ready.append((item, self._aligned_sentence(item)))
             except AttnctlError as error:
                 done[item.number] = Result(item, error=str(error))
             except Exception as error:  # ours to mend; the other items go on
-                done[item.number] = Result(item, error=bug(error))
+                done[item.number] = Result(item, error=describe_bug(error))
         ready.sort(key=lambda pair: (len(pair[1].tokens), pair[0].number))
         while ready:
             most = max(1, min(self.work.batch_size, PADDED // len(ready[0][1].tokens)))
-            some = ready[: most if self._shares(ready) else 1]
+            some = ready[: most if self._may_share_batch(ready) else 1]
             ready = ready[len(some) :]
-            for result in self._counted(some):
+            for result in self._counted_together(some):
                 done[result.item.number] = result
         return [done[item.number] for item in items]
 
-    def _aligned(self, item: Item) -> AlignedSentence:
+    def _aligned_sentence(self, item: Item) -> AlignedSentence:
         sentence = sentence_of(item)
-        text = checked(sentence.text)
+        text = checked_text(sentence.text)
         try:
             tokens = self.model.tokenize(text)
         except AttnctlError as error:
@@ -83,9 +83,9 @@ class CensusWorker:
             raise BadSentenceError(
                 f"too long: {len(tokens):,} tokens are more than --max-tokens {self.work.max_tokens}"
             )
-        return aligned(sentence, tokens, self.work.relations)
+        return align_words(sentence, tokens, self.work.relations)
 
-    def _shares(self, ready: Sequence[Ready]) -> bool:
+    def _may_share_batch(self, ready: Sequence[Ready]) -> bool:
         """Whether sentences may share a pass; the first time, whether padding leaves the weights as they are."""
         if self._together is None:
             from attnctl.models.huggingface.padded_batch import can_batch
@@ -97,7 +97,7 @@ class CensusWorker:
                 self._together = not padding_changes_weights(self.model, ready[0][1].tokens, ready[-1][1].tokens)
         return self._together
 
-    def _counted(self, some: Sequence[Ready]) -> list[Result]:
+    def _counted_together(self, some: Sequence[Ready]) -> list[Result]:
         """Some sentences in one pass; where that fails, each alone."""
         start = time.perf_counter()
         sentences = [sentence for _, sentence in some]
@@ -106,8 +106,8 @@ class CensusWorker:
             before = counts_of(self.untrained, sentences) if self.untrained is not None else [None] * len(sentences)
         except Exception as error:
             if len(some) > 1:
-                return [result for one in some for result in self._counted([one])]
-            why = f"not read: {error}" if isinstance(error, AttnctlError) else bug(error)
+                return [result for one in some for result in self._counted_together([one])]
+            why = f"not read: {error}" if isinstance(error, AttnctlError) else describe_bug(error)
             return [Result(some[0][0], error=why)]
         each = (time.perf_counter() - start) / len(some)
         return [
@@ -127,10 +127,10 @@ def counts_of(model: Any, sentences: Sequence[AlignedSentence]) -> list[Sentence
         if _has_own_way(model):
             from attnctl.models.huggingface.sentence_batch import weights_of_several
 
-            weights_of_several(model, [sentence.tokens for sentence in sentences], census.take)
+            weights_of_several(model, [sentence.tokens for sentence in sentences], census.count_layer)
         else:
-            _alone(model, sentences[0], census)
-    return census.value()
+            _count_alone(model, sentences[0], census)
+    return census.sentence_counts()
 
 
 def _has_own_way(model: Any) -> bool:
@@ -142,16 +142,16 @@ def _has_own_way(model: Any) -> bool:
     return can_batch(model)
 
 
-def _alone(model: Any, sentence: AlignedSentence, census: Census) -> None:
+def _count_alone(model: Any, sentence: AlignedSentence, census: Census) -> None:
     """One sentence through any model."""
 
-    def visit(layer: LayerAttention) -> None:
-        census.take(layer.layer, layer.weights()[None])
+    def count_layer_alone(layer: LayerAttention) -> None:
+        census.count_layer(layer.layer, layer.weights()[None])
 
-    model.run(sentence.tokens, visit, "")
+    model.run(sentence.tokens, count_layer_alone, "")
 
 
-def check(work: CensusWork) -> Model:
+def open_census_model(work: CensusWork) -> Model:
     """Open the model. Raises what a mistake in the options would raise for every single sentence."""
     model: Any = open_model(**work.options)
     if getattr(model, "kind", "self") in ("cross", "decoder") or bool(getattr(model, "generate", False)):
@@ -167,9 +167,9 @@ def check(work: CensusWork) -> Model:
 def untrained_of(model: Any, seed: int) -> Any:
     """The model before training. Raises UsageError where it has never been trained."""
     if model.info.kind == "checkpoint":
-        from attnctl.models.huggingface.files.untrained import untrained
+        from attnctl.models.huggingface.files.untrained import untrained_checkpoint
 
-        return untrained(model, seed)
+        return untrained_checkpoint(model, seed)
     from attnctl.training.relations import before_training
 
     fresh = before_training(model, seed)

@@ -22,15 +22,15 @@ def of_item(model: Any, item: Item, layers: list[int] | None, heads: list[int] |
     trace: its numbers are computed already.
     """
     from attnctl.models.watching import watched_text
-    from attnctl.readings.effects.ablation import Ask
-    from attnctl.readings.effects.effect_sweep import measure
-    from attnctl.tokens import checked
+    from attnctl.readings.effects.ablation import EffectRequest
+    from attnctl.readings.effects.effect_sweep import measure_effects
+    from attnctl.tokens import checked_text
 
     if item.trace is not None:
         raise AttnctlError("a trace has no heads to switch off: give its text")
     options = item.options
-    ask = Ask(options.get("word"), options.get("against"), layers=layers, heads=heads)
-    found = measure(watched_text(model, checked(item.text), options.get("query")), ask)
+    ask = EffectRequest(options.get("word"), options.get("against"), layers=layers, heads=heads)
+    found = measure_effects(watched_text(model, checked_text(item.text), options.get("query")), ask)
     return [
         [one.layer, one.head, one.weight, one.writes]
         + [one.effect.log_probability, one.effect.logit_difference, one.effect.distance]
@@ -38,7 +38,7 @@ def of_item(model: Any, item: Item, layers: list[int] | None, heads: list[int] |
     ]
 
 
-def table(tally: Tally) -> str:
+def effects_csv(tally: Tally) -> str:
     """CSV, one line a layer, head and measure: mean over the texts, its standard error, how many they are."""
     out = io.StringIO()
     lines = csv.writer(out, lineterminator="\n")

@@ -27,7 +27,7 @@ def of_trace(trace: Trace) -> list[list[Any]]:
     return rows
 
 
-def added(tally: Tally, rows: Iterable[list[Any]], names: Iterable[str] = tuple(STATISTICS)) -> None:
+def add_measurements(tally: Tally, rows: Iterable[list[Any]], names: Iterable[str] = tuple(STATISTICS)) -> None:
     """Take the facts of one text into a tally (Welford 1962); `names` are those of a row's numbers."""
     for layer, head, *values in rows:
         for name, value in zip(names, values, strict=True):
@@ -38,7 +38,7 @@ def added(tally: Tally, rows: Iterable[list[Any]], names: Iterable[str] = tuple(
                 tally[layer, head, name] = n + 1, mean, squares + off * (value - mean)
 
 
-def merged(one: Tally, other: Tally) -> Tally:
+def merge_tallies(one: Tally, other: Tally) -> Tally:
     """Two tallies as one (Chan, Golub and LeVeque 1983)."""
     both = dict(one)
     for key, (n, mean, squares) in other.items():
@@ -48,7 +48,7 @@ def merged(one: Tally, other: Tally) -> Tally:
     return both
 
 
-def table(tally: Tally) -> str:
+def statistics_csv(tally: Tally) -> str:
     """CSV, one line a layer, head and measure: mean over the texts, standard deviation between them, how many they are."""
     out = io.StringIO()
     lines = csv.writer(out, lineterminator="\n")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from attnctl.batching.items import Item
-from attnctl.batching.work import Result, Work, bug
+from attnctl.batching.work import Result, Work, describe_bug
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import write_whole
 from attnctl.models import Model, open_model
@@ -52,7 +52,7 @@ class SourcesWorker:
         except AttnctlError as error:
             return Result(item, error=str(error))
         except Exception as error:  # ours to mend; the other items go on
-            return Result(item, error=bug(error))
+            return Result(item, error=describe_bug(error))
         return Result(item, {FORM: as_json(document)}, tokens, time.perf_counter() - start, notes=notes)
 
     def _document(self, item: Item) -> tuple[dict[str, Any], int, tuple[str, ...]]:
@@ -61,7 +61,7 @@ class SourcesWorker:
         from attnctl.formats.documents.sources_json import sources_document
         from attnctl.models.huggingface.text.chat import Prompt
         from attnctl.models.huggingface.text.prompts import ANSWER, SourceSearch, chat_prompt
-        from attnctl.tokens import checked
+        from attnctl.tokens import checked_text
 
         if item.error is not None:
             raise AttnctlError(item.error)
@@ -71,15 +71,15 @@ class SourcesWorker:
             if name not in OWN or not isinstance(value, str):
                 raise UsageError(f"one prompt has no option {name!r}: it is {' and '.join(OWN)}, each a text")
         conversation = None if item.messages is None else conversation_of(as_json(item.messages), "it")
-        prompt = Prompt(checked(item.text), ()) if conversation is None else chat_prompt(self.model, conversation)
+        prompt = Prompt(checked_text(item.text), ()) if conversation is None else chat_prompt(self.model, conversation)
         said, answer = self.work.prompts, item.options.get("answer", item.answer)
         spans = item.options.get("spans", said.get("spans"))
         search = SourceSearch(self.model, prompt, spans, answer, said.get("most") or ANSWER, said["budget"])
-        for _ in search.run():
+        for _ in search.measure_all():
             pass
-        for _ in search.remove(conversation) if said.get("remove") else ():
+        for _ in search.remove_parts(conversation) if said.get("remove") else ():
             pass
-        found = search.result()
+        found = search.found_so_far()
         named: dict[str, Any] = {} if item.id is None else {"id": item.id}
         return {"number": item.number, **named, **sources_document(found)}, len(search.tokens), found.notes
 

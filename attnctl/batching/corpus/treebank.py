@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import IO
 
 from attnctl.batching.items import Item
-from attnctl.batching.texts import _opened, _unpacked
+from attnctl.batching.texts import _decompressed, _open_stream
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.files import said_plainly
-from attnctl.formats.conllu import Block, blocks, comment, parsed
+from attnctl.formats.conllu import Block, comment_value, parsed_sentence, sentence_blocks
 from attnctl.formats.entities import fields_of
 from attnctl.readings.census.parsed_sentence import BadSentenceError, ParsedSentence, from_dict
 
@@ -27,17 +27,17 @@ class Treebank:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.paths = tuple(paths)
-        self._sizes = [0 if path == "-" else _size(path) for path in paths]
+        self._sizes = [0 if path == "-" else _size_on_disk(path) for path in paths]
         self._done = 0  # bytes of the files that are read
         self._raw: IO[bytes] | None = None
 
     @property
-    def name(self) -> str:
+    def corpus_name(self) -> str:
         """What the corpus is called in headings."""
         names = [Path(path).name if path != "-" else "standard input" for path in self.paths]
         return ", ".join(names) if len(names) < 4 else f"{names[0]} and {len(names) - 1} other files"
 
-    def share(self) -> float | None:
+    def share_read_so_far(self) -> float | None:
         """How much has been read, 0 to 1; None where nobody knows."""
         if "-" in self.paths or not sum(self._sizes):
             return None
@@ -47,19 +47,19 @@ class Treebank:
     def __iter__(self) -> Iterator[Item]:
         number, self._done = 0, 0
         for path, size in zip(self.paths, self._sizes, strict=True):
-            for item in self._file(path, number):
+            for item in self._sentences_of_file(path, number):
                 yield item
                 number = item.number + 1
             self._done, self._raw = self._done + size, None
 
-    def _file(self, path: str, number: int) -> Iterator[Item]:
+    def _sentences_of_file(self, path: str, number: int) -> Iterator[Item]:
         name = "standard input" if path == "-" else path
         fields: tuple[str, ...] = ()
-        with said_plainly("read", name), _opened(path) as raw:
+        with said_plainly("read", name), _open_stream(path) as raw:
             self._raw = None if path == "-" else raw
             try:
-                for block in blocks(_unpacked(raw, name)):
-                    said = comment(block.lines, "global.Entity")
+                for block in sentence_blocks(_decompressed(raw, name)):
+                    said = comment_value(block.lines, "global.Entity")
                     fields = fields_of(said) if said is not None else fields
                     yield item_of(block, number, name, fields)
                     number += 1
@@ -73,10 +73,10 @@ def item_of(block: Block, number: int, name: str, fields: Sequence[str] = ()) ->
     """The item of a sentence's lines."""
     where = f"{name}, line {block.line}"
     try:
-        sentence = parsed(block, fields)
+        sentence = parsed_sentence(block, fields)
     except BadSentenceError as error:
-        return Item(number, where, id=block.name, error=str(error))
-    return Item(number, where, sentence.text, block.name, options={PARSE: sentence.as_dict()})
+        return Item(number, where, id=block.sentence_id, error=str(error))
+    return Item(number, where, sentence.text, block.sentence_id, options={PARSE: sentence.as_dict()})
 
 
 def sentence_of(item: Item) -> ParsedSentence:
@@ -86,7 +86,7 @@ def sentence_of(item: Item) -> ParsedSentence:
     return from_dict(item.options[PARSE])
 
 
-def _size(path: str) -> int:
+def _size_on_disk(path: str) -> int:
     if Path(path).is_dir():
         raise AttnctlError(f"{path} is a folder: name its CoNLL-U files, as {Path(path) / '*.conllu'}")
     with said_plainly("read", path):

@@ -29,7 +29,9 @@ def command_help(name: str) -> CommandHelp:
     groups: dict[str, list[tuple[str, str]]] = {}
     for parameter in command.get_params(context):
         if (record := parameter.get_help_record(context)) is not None:
-            heading = ARGUMENTS if parameter.param_type_name == "argument" else help_text.group(parameter.name or "")
+            heading = (
+                ARGUMENTS if parameter.param_type_name == "argument" else help_text.option_group(parameter.name or "")
+            )
             groups.setdefault(heading, []).append((record[0], one_line(record[1])))
     ordered = {heading: groups[heading] for heading in (ARGUMENTS, *help_text.GROUPS) if heading in groups}
     paragraphs = [one_line(part) for part in inspect.cleandoc(command.help or "").split("\n\n")]

@@ -56,9 +56,9 @@ def _models(_: str) -> Iterable[str]:
 
 
 def _configurations(_: str) -> Iterable[str]:
-    from attnctl.models.huggingface.files.sizes import known
+    from attnctl.models.huggingface.files.sizes import known_configurations
 
-    return known()
+    return known_configurations()
 
 
 def _steps(_: str) -> Iterable[str]:
@@ -86,9 +86,9 @@ def _spans(_: str) -> Iterable[str]:
 
 
 def _tokens(text: str) -> Iterable[str]:
-    from attnctl.tokens import words
+    from attnctl.tokens import split_words
 
-    return dict.fromkeys(token.text for token in words(text)[:200])
+    return dict.fromkeys(token.text for token in split_words(text)[:200])
 
 
 def _dropped(text: str) -> Iterable[str]:

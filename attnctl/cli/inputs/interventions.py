@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _ARROW = re.compile(r"\s*(?:→|->|>)\s*")
 
 
-def measured(
+def measured_effects(
     text: str,
     options: dict[str, Any],
     *,
@@ -40,23 +40,23 @@ def measured(
 ) -> Effects:
     """The effects over a text, as the options of `attnctl ablate` ask. Raises UsageError for what does not go together."""
     from attnctl.interventions import Intervention
-    from attnctl.models.watching import by_cross_attention, references, watched_text
-    from attnctl.readings.effects.ablation import Ask
-    from attnctl.readings.effects.effect_sweep import measure
-    from attnctl.tokens import checked
+    from attnctl.models.watching import by_cross_attention, reference_contexts, watched_text
+    from attnctl.readings.effects.ablation import EffectRequest
+    from attnctl.readings.effects.effect_sweep import measure_effects
+    from attnctl.tokens import checked_text
 
-    _check(how, reference, edges, edge, spans, answer, approximate)
+    _check_options(how, reference, edges, edge, spans, answer, approximate)
     model = o.model_of(options)
     if options.get("attention") is None:
         model = by_cross_attention(model)
     info = model.info
-    layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
-    heads = o.selection(head, info.n_heads or 1, "head", info.name)
-    text = checked(text)
-    replaced = Intervention(how=how, reference=references(model, text, how, reference))
-    base = switched_off(info, off, replaced)
+    layers = o.select_indices(layer, info.n_layers or 1, "layer", info.name)
+    heads = o.select_indices(head, info.n_heads or 1, "head", info.name)
+    text = checked_text(text)
+    replaced = Intervention(how=how, reference=reference_contexts(model, text, how, reference))
+    base = heads_named_off(info, off, replaced)
     watched = watched_text(model, text, query, base)
-    pairs = [_edge(one, watched) for one in edge]
+    pairs = [_named_edge(one, watched) for one in edge]
     parts = []
     if spans is not None:
         from attnctl.readings.spans import REST, SPECIAL, parts_of
@@ -68,7 +68,7 @@ def measured(
             for part in found
             if part.name not in (REST, SPECIAL)  # what no span holds
         ]
-    ask = Ask(
+    ask = EffectRequest(
         target=target,
         against=against,
         how=how,
@@ -83,11 +83,11 @@ def measured(
         approximate=approximate,
         batch_size=batch_size,
     )
-    with _bar() as tick:
-        return measure(watched, ask, tick)
+    with _sweep_bar() as tick:
+        return measure_effects(watched, ask, tick)
 
 
-def _check(
+def _check_options(
     how: str,
     reference: str | None,
     edges: bool,
@@ -110,7 +110,7 @@ def _check(
         raise UsageError("--approximate is of every head and every edge: give no --edge and no --spans")
 
 
-def switched_off(info: Any, off: str | None, how: Intervention | None = None) -> Intervention:
+def heads_named_off(info: Any, off: str | None, how: Intervention | None = None) -> Intervention:
     """The heads of --off as an intervention; nothing where it is not given. Raises UsageError for one not there."""
     from attnctl.interventions import Intervention
     from attnctl.models.switched_off import off_heads
@@ -119,27 +119,27 @@ def switched_off(info: Any, off: str | None, how: Intervention | None = None) ->
     return how if off is None else Intervention(off_heads(info, off), how.cuts, how.how, how.reference)
 
 
-def _edge(spec: str, watched: Any) -> tuple[int, int]:
+def _named_edge(spec: str, watched: Any) -> tuple[int, int]:
     """(query, key) of "gave→Mary", "11>2": what looks, and what is looked at. Raises UsageError where it reads otherwise."""
-    from attnctl.tokens import find
+    from attnctl.tokens import find_token
 
     parts = _ARROW.split(spec)
     if len(parts) != 2 or not all(part.strip() for part in parts):
         raise UsageError(f'--edge {spec!r}: it reads QUERY→KEY, as "gave→Mary" or "11>2"')
     keys = watched.tokens if watched.key_tokens is None else watched.key_tokens
-    return find(watched.tokens, parts[0]), find(keys, parts[1])
+    return find_token(watched.tokens, parts[0]), find_token(keys, parts[1])
 
 
 @contextmanager
-def _bar() -> Iterator[Tick]:
+def _sweep_bar() -> Iterator[Tick]:
     """A bar on stderr with the time left."""
-    from attnctl.cli.progress import progress
+    from attnctl.cli.progress import items_progress
 
     state = [0, 1]
-    with progress(lambda: state[0] / max(state[1], 1)) as tick:
+    with items_progress(lambda: state[0] / max(state[1], 1)) as tick:
 
-        def move(done: int, of: int) -> None:
+        def move_bar(done: int, of: int) -> None:
             more, state[0], state[1] = done - state[0], done, of
             tick(more)
 
-        yield move
+        yield move_bar

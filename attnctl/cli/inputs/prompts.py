@@ -39,8 +39,8 @@ def prompt_of(
         )
     from attnctl.models.huggingface.text.chat import Prompt
     from attnctl.models.huggingface.text.prompts import chat_prompt
-    from attnctl.tokens import checked
+    from attnctl.tokens import checked_text
 
     if conversation is not None:
         return model, chat_prompt(model, conversation), conversation
-    return model, Prompt(checked(said or ""), ()), None
+    return model, Prompt(checked_text(said or ""), ()), None

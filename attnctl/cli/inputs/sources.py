@@ -45,29 +45,31 @@ def open_source(
     from attnctl.sources import OverviewSource, TextSource, TraceSource
 
     if options.get("chat") is not None:
-        return _conversation(source, file, tokens, options)
+        return _conversation_source(source, file, tokens, options)
     if file is None and source is not None and is_large_matrix(source):
-        _refuse(options, source)
+        _refuse_model_options(options, source)
         return TraceSource(_large_matrix(source, tokens), source)
-    given = None if file is not None else _read(source)
+    given = None if file is not None else _read_input(source)
     if given is None:
         if tokens is not None:
             raise UsageError("--tokens names the tokens of bare weights; a text is split by --tokenizer")
         text = o.text_of(source, file)
         return TextSource(o.model_of(options), text)
     where, data = given
-    if _form(where, data, tokens) == "text":
-        from attnctl.files import check_size, decode
+    if _kind_of_input(where, data, tokens) == "text":
+        from attnctl.files import check_size, decode_text
 
         check_size(len(data), limits.TEXT_BYTES, where)
-        text = decode(data, where)
+        text = decode_text(data, where)
         return TextSource(o.model_of(options), text)
-    _refuse(options, where)
-    found = _computed(where, data, tokens)
+    _refuse_model_options(options, where)
+    found = _computed_input(where, data, tokens)
     return TraceSource(found, where) if hasattr(found, "layers") else OverviewSource(found, where)
 
 
-def _conversation(source: str | None, file: str | None, tokens: str | None, options: dict[str, Any]) -> TextSource:
+def _conversation_source(
+    source: str | None, file: str | None, tokens: str | None, options: dict[str, Any]
+) -> TextSource:
     """A conversation as its checkpoint reads it."""
     from attnctl.cli.inputs.prompts import prompt_of
     from attnctl.sources import TextSource
@@ -94,7 +96,7 @@ def is_large_matrix(source: str) -> bool:
 def _large_matrix(path: str, tokens: str | None) -> Trace:
     from attnctl.models.builtin.matrix import trace_of_mapped_matrix
 
-    return trace_of_mapped_matrix(path, None if tokens is None else names_of(tokens))
+    return trace_of_mapped_matrix(path, None if tokens is None else token_names(tokens))
 
 
 def is_file(source: str) -> bool:
@@ -113,7 +115,7 @@ def refuse_models(command: str, a: str, b: str) -> None:
         raise UsageError(f'{models[0]} is a model: name the other one and a text: attnctl {command} A B "…"')
 
 
-def _read(source: str | None) -> tuple[str, bytes] | None:
+def _read_input(source: str | None) -> tuple[str, bytes] | None:
     """Name and bytes of a file or of standard input; None where the argument is a text itself."""
     from attnctl.files import read_bytes
 
@@ -136,7 +138,7 @@ def _read(source: str | None) -> tuple[str, bytes] | None:
     return None
 
 
-def _form(where: str, data: bytes, tokens: str | None) -> str:
+def _kind_of_input(where: str, data: bytes, tokens: str | None) -> str:
     """What the bytes are: trace, matrix, or text."""
     start = data[:4096].removeprefix(b"\xef\xbb\xbf").lstrip()
     if data[:6] == b"\x93NUMPY":
@@ -168,9 +170,9 @@ def _is_table(data: bytes) -> bool:
         return False
 
 
-def _computed(where: str, data: bytes, tokens: str | None) -> Any:
+def _computed_input(where: str, data: bytes, tokens: str | None) -> Any:
     """A trace, bare weights as one, or an overview."""
-    form = _form(where, data, tokens)
+    form = _kind_of_input(where, data, tokens)
     if form == "npz":
         from attnctl.formats.trace_npz import trace_from_npz
         from attnctl.formats.validation import read_npz
@@ -180,7 +182,7 @@ def _computed(where: str, data: bytes, tokens: str | None) -> Any:
     if form != "trace":
         from attnctl.models.builtin.matrix import trace_of_matrix
 
-        return trace_of_matrix(where, None if tokens is None else names_of(tokens), data)
+        return trace_of_matrix(where, None if tokens is None else token_names(tokens), data)
     if tokens is not None:
         raise UsageError(f"--tokens does not go with {where}: a trace has its own tokens")
     if data[:2] == b"PK":
@@ -188,20 +190,20 @@ def _computed(where: str, data: bytes, tokens: str | None) -> Any:
     lines = data.count(b"\n", 0, len(data.rstrip())) + 1
     if lines > 1 and data.split(b"\n", 1)[0].rstrip().endswith(b"}"):
         raise AttnctlError(
-            f"{where} holds {lines} traces, one a line; choose one: sed -n 1p {_quoted(where)} | attnctl … -"
+            f"{where} holds {lines} traces, one a line; choose one: sed -n 1p {_quoted_name(where)} | attnctl … -"
         )
     from attnctl.formats.storage import from_json
 
     return from_json(data, where)
 
 
-def _quoted(where: str) -> str:
+def _quoted_name(where: str) -> str:
     import shlex
 
     return "traces.jsonl" if where == "standard input" else shlex.quote(where)
 
 
-def names_of(tokens: str) -> list[str]:
+def token_names(tokens: str) -> list[str]:
     """The tokens of --tokens: a JSON list of strings, or words with white space between them."""
     if tokens.lstrip().startswith("["):
         try:
@@ -217,7 +219,7 @@ def names_of(tokens: str) -> list[str]:
     return tokens.split()
 
 
-def _refuse(options: dict[str, Any], where: str) -> None:
+def _refuse_model_options(options: dict[str, Any], where: str) -> None:
     for name, value in options.items():
         if value not in (None, False) and name in invocation.typed:  # a default of the user's own just does not apply
             option = "--" + name.replace("_", "-")

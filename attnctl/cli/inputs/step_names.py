@@ -35,9 +35,9 @@ _WHY = {
 
 def check_steps(trace: Trace, names: Sequence[str]) -> list[str]:
     """Notes on the named steps that a run lacks. Raises UsageError where it has none of them."""
-    from attnctl.steps import walk
+    from attnctl.steps import walk_steps
 
-    lacking = [name for name in names if not any(walk(trace, None, [name]))]
+    lacking = [name for name in names if not any(walk_steps(trace, None, [name]))]
     said = [f"no {name} step: {_WHY.get(name, 'this run has none')}" for name in lacking]
     if len(lacking) == len(names):
         raise UsageError(f"--steps {','.join(names)}: {said[0]}")

@@ -49,11 +49,11 @@ _REST: dict[str, Any] = {"renormalise": False, "words": False, "measure": None}
 def chosen_of(source: Source, layer: str | None, head: str | None) -> Chosen:
     """The source with the layers and heads that --layer and --head select. Raises UsageError for one not there."""
     n_layers, n_heads = source.counts
-    layers = o.selection(layer, n_layers, "layer", source.name)
-    return Chosen(source, layers, o.selection(head, n_heads, "head", source.name))
+    layers = o.select_indices(layer, n_layers, "layer", source.name)
+    return Chosen(source, layers, o.select_indices(head, n_heads, "head", source.name))
 
 
-def measured(choice: WeightChoice, given: Chosen) -> Chosen:
+def measured_source(choice: WeightChoice, given: Chosen) -> Chosen:
     """The source by --measure and --words. Raises UsageError for what it cannot give."""
     source, layers, heads = given
     if choice.measure not in (None, "weights"):
@@ -76,22 +76,22 @@ def _by_value_norm(source: Source) -> Source:
 
     projected: list[bool] = []
 
-    def change(layer: LayerAttention) -> LayerAttention:
+    def reweight(layer: LayerAttention) -> LayerAttention:
         projected.append(layer.output_matrix is not None)
         return value_norm(layer)
 
-    return LayerwiseSource(source, change, "value-norm", lambda: (value_norm_note(all(projected)),))
+    return LayerwiseSource(source, reweight, "value-norm", lambda: (value_norm_note(all(projected)),))
 
 
 def _rolled_out(source: Source, last: int) -> Source:
-    from attnctl.readings.measures import rollout
+    from attnctl.readings.measures import attention_rollout
     from attnctl.sources import TraceSource
 
     try:
         trace = whole_trace(source, range(last + 1), None)
     except UsageError as error:
         raise UsageError(f"--measure rollout follows attention through every layer: {error}") from error
-    return TraceSource(rollout(trace), source.name)
+    return TraceSource(attention_rollout(trace), source.name)
 
 
 def _by_words(source: Source, layers: Sequence[int] | None, heads: Sequence[int] | None) -> Source:
@@ -116,16 +116,16 @@ def whole_trace(
     return source.read(TraceReading(rows, predictions), layers, heads)
 
 
-def left_out(choice: WeightChoice, source: Source) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def dropped_keys(choice: WeightChoice, source: Source) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """The keys of --drop, and what was done to the weights, in words. Raises UsageError for a key that is not there."""
-    from attnctl.readings.heatmap import left_out as keys_left_out
-    from attnctl.readings.heatmap import told
+    from attnctl.readings.heatmap import keys_left_out as keys_left_out
+    from attnctl.readings.heatmap import weights_notes
 
     out = keys_left_out(source.key_tokens, choice.drop) if choice.drop else ()
-    return out, told(source.key_tokens, out, choice.renormalise)
+    return out, weights_notes(source.key_tokens, out, choice.renormalise)
 
 
-def renormalised(choice: WeightChoice, source: Source, out: Sequence[int]) -> Source:
+def renormalised_source(choice: WeightChoice, source: Source, out: Sequence[int]) -> Source:
     """With --renormalise, the source whose rows share all their attention among the keys that are left."""
     if not choice.renormalise:
         return source
@@ -138,10 +138,10 @@ def chosen_trace(
     choice: WeightChoice, given: Chosen, rows: Sequence[int] | None = None, predictions: bool = True
 ) -> Trace:
     """The trace of what was chosen, its weights as `choice` has them."""
-    source, layers, heads = measured(choice, given)
+    source, layers, heads = measured_source(choice, given)
     trace = whole_trace(source, layers, heads, rows, predictions)
     if not choice.drop and not choice.renormalise:
         return trace
-    from attnctl.readings.measures import keys_left_out
+    from attnctl.readings.measures import without_left_out
 
-    return keys_left_out(trace, left_out(choice, source)[0], choice.renormalise)
+    return without_left_out(trace, dropped_keys(choice, source)[0], choice.renormalise)

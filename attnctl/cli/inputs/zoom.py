@@ -10,7 +10,7 @@ from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
     from attnctl.readings.grid import GridReading
-    from attnctl.readings.overview import Part
+    from attnctl.readings.overview import TextPart
     from attnctl.sources import Source
     from attnctl.tokens import Token
 
@@ -41,43 +41,43 @@ def grid_of(
     """
     from attnctl.readings.grid import GridReading
 
-    _check(zoom)
+    _check_zoom(zoom)
     if hasattr(source, "overview"):
         return _kept_grid(source, zoom, out)
     if zoom == Zoom() and not is_long(source):
         held = range(len(source.tokens)) if source.rows is None else source.rows
         kept = (j for j in range(len(source.key_tokens)) if j not in set(out))
-        return GridReading(_single(source.tokens, held), _single(source.key_tokens, kept))
+        return GridReading(_single_parts(source.tokens, held), _single_parts(source.key_tokens, kept))
     if zoom.spans is not None:
-        rows, columns = _spans(source, zoom.spans)
+        rows, columns = _span_parts(source, zoom.spans)
     else:
         size = SIZE if heads <= MANY else SIZE // 4
         if room is not None:
             size = min(room, size) if heads <= MANY else 32
         name = 18 if heads == 1 or room is not None else 13  # characters, as many as a picture writes
-        rows = cells(source.tokens, zoom.rows, "--rows", size, source.text, name)
-        columns = cells(source.key_tokens, zoom.columns, "--columns", size, source.text, name)
-    left = tuple(part for part in (without(part, out) for part in columns) if part is not None)
+        rows = zoom_cells(source.tokens, zoom.rows, "--rows", size, source.text, name)
+        columns = zoom_cells(source.key_tokens, zoom.columns, "--columns", size, source.text, name)
+    left = tuple(part for part in (without_tokens(part, out) for part in columns) if part is not None)
     if not left:
         raise UsageError("dropping every key leaves nothing to show")
     return GridReading(rows, left, "mass" if zoom.spans is not None else zoom.pool or "mean")
 
 
-def _check(zoom: Zoom) -> None:
+def _check_zoom(zoom: Zoom) -> None:
     if zoom.pool not in (None, "mean", "max"):
         raise UsageError(f"--pool {zoom.pool}: it is mean or max")
     if zoom.spans is not None and zoom[:3] != (None, None, None):
         raise UsageError("--spans goes without --rows, --columns and --pool: its cells are the parts' shares")
 
 
-def _single(tokens: Sequence[Token], indices: Iterable[int]) -> tuple[Part, ...]:
+def _single_parts(tokens: Sequence[Token], indices: Iterable[int]) -> tuple[TextPart, ...]:
     """Each of these tokens as a part, by its own name."""
-    from attnctl.readings.overview import Part
+    from attnctl.readings.overview import TextPart
 
-    return tuple(Part(tokens[at].text, ((at, at + 1),)) for at in indices)
+    return tuple(TextPart(tokens[at].text, ((at, at + 1),)) for at in indices)
 
 
-def _spans(source: Source, spans: str) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+def _span_parts(source: Source, spans: str) -> tuple[tuple[TextPart, ...], tuple[TextPart, ...]]:
     from attnctl.readings.spans import parts_of
 
     if source.key_tokens != source.tokens:
@@ -90,7 +90,7 @@ def _kept_grid(source: Any, zoom: Zoom, out: Sequence[int]) -> GridReading:
     """The cells that an overview holds, those within --rows and --columns."""
     from attnctl.errors import AttnctlError
     from attnctl.readings.grid import GridReading
-    from attnctl.selection import stretch
+    from attnctl.selection import token_range
 
     grid = getattr(source.overview, "grid", None)
     if grid is None:
@@ -102,9 +102,9 @@ def _kept_grid(source: Any, zoom: Zoom, out: Sequence[int]) -> GridReading:
         (grid.rows, source.tokens, zoom.rows, "--rows"),
         (grid.columns, source.key_tokens, zoom.columns, "--columns"),
     ):
-        first, last = stretch(spec, len(tokens), option)
+        first, last = token_range(spec, len(tokens), option)
         kept.append([part for part in parts if first <= part.start and part.ranges[-1][1] <= last])
-    gone = [part for part in kept[1] if without(part, out) != part]
+    gone = [part for part in kept[1] if without_tokens(part, out) != part]
     if any(part.size > 1 for part in gone):
         raise UsageError(f"--drop does not go with {source.name}: the key is pooled with others already")
     columns = [part for part in kept[1] if part not in gone]
@@ -113,26 +113,26 @@ def _kept_grid(source: Any, zoom: Zoom, out: Sequence[int]) -> GridReading:
     return GridReading(kept[0], columns, zoom.pool or grid.pool)
 
 
-def without(part: Part, out: Sequence[int]) -> Part | None:
+def without_tokens(part: TextPart, out: Sequence[int]) -> TextPart | None:
     """The part with the tokens `out` left out; None where nothing is left."""
-    from attnctl.readings.overview import Part
+    from attnctl.readings.overview import TextPart
 
     ranges = []
     for a, b in part.ranges:
         edges = [a, *(at for token in out if a <= token < b for at in (token, token + 1)), b]
         ranges += [(x, y) for x, y in zip(edges[::2], edges[1::2], strict=True) if x < y]
-    return Part(part.name, tuple(ranges)) if ranges else None
+    return TextPart(part.name, tuple(ranges)) if ranges else None
 
 
-def cells(
+def zoom_cells(
     tokens: Sequence[Token], spec: str | None, option: str, size: int, text: str, name: int = 18
-) -> tuple[Part, ...]:
+) -> tuple[TextPart, ...]:
     """The tokens that --rows or --columns names in at most `size` even cells, each named by where and how it begins."""
-    from attnctl.blockwise import even
-    from attnctl.readings.overview import Part, snippet
-    from attnctl.selection import stretch
+    from attnctl.blockwise import even_parts
+    from attnctl.readings.overview import TextPart, part_snippet
+    from attnctl.selection import token_range
 
-    first, last = stretch(spec, len(tokens), option)
-    found = [(a, b) for ((a, b),) in even(first, last, size)]
+    first, last = token_range(spec, len(tokens), option)
+    found = [(a, b) for ((a, b),) in even_parts(first, last, size)]
     # tokens of no text are named by their numbers
-    return tuple(Part(snippet(tokens, a, b, text, name) if text else str(a), ((a, b),)) for a, b in found)
+    return tuple(TextPart(part_snippet(tokens, a, b, text, name) if text else str(a), ((a, b),)) for a, b in found)

@@ -29,7 +29,7 @@ def census_document(census: CensusTable) -> Document:
         "model": census.model,
         "corpus": census.corpus,
         "causal": census.causal,
-        "sentences": {"read": census.read, "used": census.used, "skipped": census.skipped},
+        "sentences": {"read": census.sentences_read, "used": census.used, "skipped": census.skipped},
         "words": {"used": census.words, "dependencies_within": census.within},
         "relations": [_relation_document(relation) for relation in census.relations],
         "uuas": _trees_document(census.trees),
@@ -37,7 +37,7 @@ def census_document(census: CensusTable) -> Document:
             {"layer": layer, "dependency_mass": mass, "uuas": census.trees.layers[layer]}
             for layer, mass in enumerate(census.layer_mass)
         ],
-        "heads": [_head_document(head) for head in census.heads],
+        "heads": [_census_head(head) for head in census.heads],
         "compared_with_untrained": census.untrained,
     }
 
@@ -53,14 +53,14 @@ def _relation_document(relation: Relation) -> Document:
     if relation.subtype:
         document["subtype"] = True
     if relation.best is not None:
-        document["best"] = _best_document(relation.best) | {"beats_rules": relation.beats_rules}
+        document["best"] = _best_head_document(relation.best) | {"beats_rules": relation.beats_rules}
     document["rules"] = {rule.name: _rule_document(rule) for rule in relation.rules}
     if relation.untrained is not None:
-        document["untrained"] = _best_document(relation.untrained)
+        document["untrained"] = _best_head_document(relation.untrained)
     return document
 
 
-def _best_document(best: Best) -> Document:
+def _best_head_document(best: Best) -> Document:
     return {
         "layer": best.layer,
         "head": best.head,
@@ -83,15 +83,15 @@ def _trees_document(trees: Trees) -> Document:
         "correct": np.ascontiguousarray(trees.correct),
     }
     if trees.best_head is not None:
-        document["best_head"] = _best_document(trees.best_head)
+        document["best_head"] = _best_head_document(trees.best_head)
     if trees.best_layer is not None:
         document["best_layer"] = {"layer": trees.best_layer[0], "accuracy": trees.best_layer[1]}
     if trees.untrained is not None:
-        document["untrained"] = _best_document(trees.untrained)
+        document["untrained"] = _best_head_document(trees.untrained)
     return document
 
 
-def _head_document(head: HeadRow) -> Document:
+def _census_head(head: HeadRow) -> Document:
     document: Document = {"layer": head.layer, "head": head.head}
     document |= {name: getattr(head, name) for name in HEAD_NUMBERS}
     if head.uuas is not None:
@@ -143,7 +143,7 @@ def _relation_of(said: Document) -> Relation:
         str(said["relation"]),
         str(said["direction"]),
         int(said["cases"]),
-        _counts(said["correct"]),
+        _read_counts(said["correct"]),
         int(said["ahead"]),
         _best_of(said.get("best")),
         rules,
@@ -152,7 +152,7 @@ def _relation_of(said: Document) -> Relation:
     )
 
 
-def _counts(rows: list[list[int]]) -> Any:
+def _read_counts(rows: list[list[int]]) -> Any:
     counts = np.array(rows, np.int64)  # (layers, heads)
     if counts.ndim != 2:
         raise ValueError("the counts of a relation are no table of layers and heads")
@@ -174,7 +174,7 @@ def _trees_of(said: Document, layers: list[Document]) -> Trees:
         float(said["right_branching"]),
         _best_of(said.get("best_head")),
         None if best is None else (int(best["layer"]), float(best["accuracy"])),
-        _counts(said["correct"]),
+        _read_counts(said["correct"]),
         tuple(float(layer["uuas"]) for layer in layers),
         _best_of(said.get("untrained")),
     )

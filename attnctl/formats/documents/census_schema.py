@@ -15,7 +15,7 @@ from attnctl.formats.documents.schema_parts import (
 )
 
 
-def census_schema() -> Schema:
+def schema_of_census() -> Schema:
     """The schema of a census, `attnctl.census/1`."""
     place = {"layer": INDEX, "head": INDEX}
     share = {**SHARE, "maximum": 1}

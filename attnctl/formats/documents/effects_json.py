@@ -21,17 +21,17 @@ def effects_document(effects: Effects, top: int | None = None) -> Document:
     document = document_opening(SCHEMA, effects.text, effects.tokens, effects.model, effects.key_tokens)
     document |= {"how": effects.how, "query": effects.query}
     if effects.target is not None:
-        document["target"] = _word(effects.target)
+        document["target"] = _word_document(effects.target)
     if effects.against is not None:
-        document["against"] = _word(effects.against)
-    document["baseline"] = _baseline(effects.baseline)
+        document["against"] = _word_document(effects.against)
+    document["baseline"] = _baseline_document(effects.baseline)
     if effects.heads:
-        document["heads"] = [_head(one) for one in effects.strongest(top)]
+        document["heads"] = [_head_effect(one) for one in effects.strongest(top)]
     if effects.edges:
-        document["edges"] = [_edge(one, effects.query) for one in strongest_cuts(effects.edges, top)]
+        document["edges"] = [_edge_effect(one, effects.query) for one in strongest_cuts(effects.edges, top)]
     if effects.spans:
         document["spans"] = [
-            {"name": one.name, "start": one.start, "end": one.end} | _changes(one.effect)
+            {"name": one.name, "start": one.start, "end": one.end} | _change_document(one.effect)
             for one in strongest_cuts(effects.spans, top)
         ]
     if effects.heads:
@@ -44,43 +44,43 @@ def effects_document(effects: Effects, top: int | None = None) -> Document:
     return document | {"notes": list(effects.notes)}
 
 
-def _word(word: Word) -> Document:
+def _word_document(word: Word) -> Document:
     """The word; `id` of its first token, `ids` of all where it has several."""
     return {"text": word.text, "id": word.ids[0]} | ({"ids": list(word.ids)} if len(word.ids) > 1 else {})
 
 
-def _present(names: Sequence[str], values: object) -> Document:
+def _present_values(names: Sequence[str], values: object) -> Document:
     return {name: value for name in names if (value := getattr(values, name)) is not None}
 
 
-def _baseline(outcome: Outcome) -> Document:
-    document = _present(("log_probability", "probability", "logit", "logit_difference", "distance"), outcome)
-    return document | ({} if outcome.best is None else {"best": _best(outcome)})
+def _baseline_document(outcome: Outcome) -> Document:
+    document = _present_values(("log_probability", "probability", "logit", "logit_difference", "distance"), outcome)
+    return document | ({} if outcome.best is None else {"best": _best_document(outcome)})
 
 
-def _best(outcome: Outcome) -> Document:
+def _best_document(outcome: Outcome) -> Document:
     assert outcome.best is not None
     return {"text": outcome.best[0], "probability": outcome.best[1]}
 
 
-def _changes(effect: Effect) -> Document:
-    document = _present(("log_probability", "logit_difference", "distance"), effect)
+def _change_document(effect: Effect) -> Document:
+    document = _present_values(("log_probability", "logit_difference", "distance"), effect)
     if effect.after.probability is not None:
         document["probability"] = effect.after.probability
-    return document | ({} if effect.after.best is None else {"best": _best(effect.after)})
+    return document | ({} if effect.after.best is None else {"best": _best_document(effect.after)})
 
 
-def _head(one: HeadEffect) -> Document:
+def _head_effect(one: HeadEffect) -> Document:
     document: Document = {"layer": one.layer, "head": one.head, "looks": {"key": one.key, "weight": one.weight}}
-    return document | ({} if one.writes is None else {"writes": one.writes}) | _changes(one.effect)
+    return document | ({} if one.writes is None else {"writes": one.writes}) | _change_document(one.effect)
 
 
-def _edge(one: EdgeEffect, watched: int) -> Document:
+def _edge_effect(one: EdgeEffect, watched: int) -> Document:
     """An edge; its query where that is not the watched one, and no key where all edges named are cut together."""
     document: Document = {} if one.key is None else {"key": one.key}
     if one.key is not None and one.query != watched:
         document["query"] = one.query
-    return document | ({"together": True} if one.key is None else {}) | _changes(one.effect)
+    return document | ({"together": True} if one.key is None else {}) | _change_document(one.effect)
 
 
 def contributions_document(contributions: Contributions) -> Document:
@@ -94,4 +94,4 @@ def contributions_document(contributions: Contributions) -> Document:
         if part.keys is not None:
             document["keys"] = list(part.keys)
         parts.append(document)
-    return {"logit": contributions.logit, "sum": contributions.sum, "parts": parts}
+    return {"logit": contributions.logit, "sum": contributions.sum_of_parts, "parts": parts}

@@ -167,9 +167,9 @@ def effects_schema() -> Schema:
 
 def census_schema() -> Schema:
     """The schema of a census, `attnctl.census/1`."""
-    from attnctl.formats.documents.census_schema import census_schema
+    from attnctl.formats.documents.census_schema import schema_of_census
 
-    return census_schema()
+    return schema_of_census()
 
 
 def sources_schema() -> Schema:
@@ -250,4 +250,4 @@ def _array_schema(array: TraceArray) -> Schema:
 
 def _statistic_schema(statistic: Statistic) -> Schema:
     form = SHARE if statistic.is_share else {"type": "number", "minimum": 0}
-    return {**form, "description": statistic.title}
+    return {**form, "description": statistic.title_with_unit}

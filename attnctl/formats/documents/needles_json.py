@@ -53,13 +53,13 @@ def cells_of(data: bytes, source: str, info: ModelInfo, needle: Needle, seed: in
             if document.get(key) != wanted[key]:
                 raise AttnctlError(f"{where} is of another {key}: name a new file with -o")
         try:
-            cells.append(_cell(document))
+            cells.append(_cell_of_document(document))
         except DAMAGED as error:
             raise AttnctlError(f"{where} is damaged: {damage_of(error)}") from error
     return cells
 
 
-def _cell(document: dict[str, Any]) -> NeedleCell:
+def _cell_of_document(document: dict[str, Any]) -> NeedleCell:
     scores = {int(layer): np.asarray(row, np.float32) for layer, row in document["scores"].items()}
     counts = int(document["length"]), float(document["depth"]), int(document["tokens"])
     return NeedleCell(*counts, str(document["answer"]), bool(document["answered"]), float(document["found"]), scores)
@@ -71,7 +71,7 @@ def needles_document(found: Needles) -> Document:
         "schema": SCHEMA,
         "model": model_document(found.model),
         "asked": len(found.cells),
-        "answered": found.answered,
+        "answered": found.answered_count,
         "retrieval_heads": [
             {"layer": layer, "head": head, "score": score} for (layer, head), score in found.retrieval_heads().items()
         ],

@@ -21,7 +21,7 @@ from attnctl.formats.documents.json_documents import (
 )
 from attnctl.formats.validation import finite_floats, read_fields
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
-from attnctl.readings.overview import Grid, Links, LongRow, Overview, Part
+from attnctl.readings.overview import Links, LongRow, Overview, PooledGrid, TextPart
 from attnctl.readings.traces.trace import ModelInfo
 
 SCHEMA = "attnctl.overview/1"
@@ -65,9 +65,9 @@ def _head_document(overview: Overview, layer: int, head: int) -> Document:
     document: Document = {"layer": layer, "head": head}
     for fact in overview.facts:
         if (fact.layer, fact.head) == (layer, head):
-            document |= fact.document()
+            document |= fact.statistics_document()
     if (links := overview.links.get((layer, head))) is not None:
-        document["coverage"] = links.coverage
+        document["coverage"] = links.mass_covered
         document["links"] = [
             [[key, weight] for key, weight in zip(keys, weights, strict=True) if weight > 0]
             for keys, weights in zip(links.keys.tolist(), _shortest_decimals(links.weights), strict=True)
@@ -143,7 +143,7 @@ def _read_statistics(layer: int, head: int, entry: Document) -> HeadStatistics:
     return HeadStatistics(layer, head, values, tuple(str(name) for name in entry.get("names", ())))
 
 
-def _read_grid(entries: Document, heads: dict[tuple[int, int], Document], n_q: int, n_k: int) -> Grid:
+def _read_grid(entries: Document, heads: dict[tuple[int, int], Document], n_q: int, n_k: int) -> PooledGrid:
     rows, columns = (_read_parts(entries[name], n) for name, n in (("rows", n_q), ("columns", n_k)))
     shape = len(rows), len(columns)
     weights = {at: _of_shape(finite_floats(head["grid"]), shape) for at, head in heads.items() if "grid" in head}
@@ -151,11 +151,13 @@ def _read_grid(entries: Document, heads: dict[tuple[int, int], Document], n_q: i
         int(layer["layer"]): _of_shape(np.asarray(layer["mask"], np.bool_), shape)
         for layer in entries.get("layers", ())
     }
-    return Grid(str(entries["pool"]), rows, columns, weights, masks)
+    return PooledGrid(str(entries["pool"]), rows, columns, weights, masks)
 
 
-def _read_parts(entries: Iterable[Document], n: int) -> tuple[Part, ...]:
-    parts = tuple(Part(str(entry["name"]), tuple((int(a), int(b)) for a, b in entry["ranges"])) for entry in entries)
+def _read_parts(entries: Iterable[Document], n: int) -> tuple[TextPart, ...]:
+    parts = tuple(
+        TextPart(str(entry["name"]), tuple((int(a), int(b)) for a, b in entry["ranges"])) for entry in entries
+    )
     for part in parts:
         if not part.ranges or any(not 0 <= a < b <= n for a, b in part.ranges):
             raise ValueError(f"{part.name[:40]!r} holds tokens {part.ranges}, of {n}")

@@ -47,12 +47,12 @@ def sources_document(found: AnswerSources) -> Document:
         },
         "parts": parts,
         "apart": found.apart,
-        "agreement": found.agreement(),
+        "agreement": found.rank_agreement(),
         "forwards": found.forwards,
         "notes": list(found.notes),
     }
 
 
-def to_json(found: AnswerSources) -> bytes:
+def sources_to_json(found: AnswerSources) -> bytes:
     """One line of JSON, without the newline."""
     return write_json(sources_document(found), "result")

@@ -41,7 +41,7 @@ def trace_document(trace: Trace) -> Document:
     if trace.id is not None:
         document["id"] = trace.id
     if trace.embeddings is not None:
-        document["embeddings"] = _writable(trace.embeddings, "embeddings")
+        document["embeddings"] = _finite_contiguous(trace.embeddings, "embeddings")
     document["layers"] = [_layer_document(layer) for layer in trace.layers]
     if trace.predictions:
         document["predictions"] = [
@@ -63,10 +63,12 @@ def _layer_document(layer: LayerTrace) -> Document:
     before: list[tuple[str, Any]] = []
     of_heads: list[tuple[str, Any]] = []
     after: list[tuple[str, Any]] = []
-    for array, there in layer.arrays():
+    for array, there in layer.arrays_kept():
         group = of_heads if array.level == "head" else before if array.name in _BEFORE_HEADS else after
         where = f"layer {layer.layer}: {array.name}"
-        group.append((array.name, _written(there, array, where) if array.parameter else _writable(there, where)))
+        group.append(
+            (array.name, _heads_as_text(there, array, where) if array.parameter else _finite_contiguous(there, where))
+        )
     heads = [
         {"head": head, "kv_head": layer.kv_heads[at]} | {name: there[at] for name, there in of_heads}
         for at, head in enumerate(layer.heads)
@@ -80,12 +82,12 @@ _WRITTEN: OrderedDict[tuple[int, str], tuple[Floats | Bools, Any]] = (
 MOST_WRITTEN = 256
 
 
-def _written(array: Floats | Bools, of: TraceArray, where: str) -> Any:
+def _heads_as_text(array: Floats | Bools, of: TraceArray, where: str) -> Any:
     """A model's own numbers as JSON text, one text a head: they are the same in every trace, so they are written once."""
     key = (id(array), of.name)
     known = _WRITTEN.get(key)
     if known is None or known[0] is not array:
-        floats = _writable(array, where)
+        floats = _finite_contiguous(array, where)
         texts = [Fragment(as_json(part)) for part in floats] if of.level == "head" else Fragment(as_json(floats))
         known = _WRITTEN[key] = (array, texts)
         if len(_WRITTEN) > MOST_WRITTEN:
@@ -97,7 +99,7 @@ _LEVELS = [array.level for array in LAYER_TRACE_ARRAYS]
 _BEFORE_HEADS = {array.name for array in LAYER_TRACE_ARRAYS[: _LEVELS.index("head")]}
 
 
-def _writable(array: Floats | Bools, where: str) -> npt.NDArray[np.generic]:
+def _finite_contiguous(array: Floats | Bools, where: str) -> npt.NDArray[np.generic]:
     """As JSON needs it: contiguous, float32, and finite."""
     if array.dtype == np.bool_:
         return np.ascontiguousarray(array)

@@ -10,7 +10,7 @@ from attnctl.arrays import Floats
 from attnctl.errors import UsageError
 from attnctl.formats.arrays import given_rows
 from attnctl.models.builtin.random import random_rows
-from attnctl.models.builtin.stack import Settings, Stack, info_of
+from attnctl.models.builtin.stack import Settings, Stack, stack_info
 from attnctl.tokens import Token, open_tokenizer
 
 NOTE = "no weights, random embeddings: give --embeddings FILE for vectors that mean something"
@@ -47,7 +47,7 @@ def open_dot(
     parts: tuple[dict[str, Floats], ...] = ({},) * layers
     sizes = {"d_model": d_model, "d_k": d_k, "d_v": d_k, "n_heads": heads, "n_kv_heads": heads}
     return Stack(
-        info=info_of("dot", "dot", parts, settings, seed=None if embeddings else seed, **sizes),
+        info=stack_info("dot", "dot", parts, settings, seed=None if embeddings else seed, **sizes),
         settings=settings,
         layers=parts,
         embed=embed,

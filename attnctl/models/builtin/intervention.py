@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from attnctl import attention
-from attnctl.arrays import Bools, Floats, as_numpy, place
+from attnctl.arrays import Bools, Floats, as_numpy, place_array
 from attnctl.attention import Array, Call
 from attnctl.errors import UsageError
 from attnctl.interventions import Intervention, spoken_range
@@ -20,28 +20,28 @@ HIDDEN = np.float32(-1e30)  # added to a scaled score: its weight is then exactl
 Visit = Callable[[LayerAttention], None]
 
 
-def changed(visit: Visit, intervention: Intervention) -> Visit:
+def changed_visit(visit: Visit, intervention: Intervention) -> Visit:
     """The visitor, shown each layer with its edges cut; the model goes on with the heads that are off replaced."""
 
-    def visited(layer: LayerAttention) -> None:
+    def visit_changed(layer: LayerAttention) -> None:
         if intervention.in_layer(layer.layer):
             assert isinstance(layer, ComputedLayer)  # as every layer of a stack
             layer.forward = changed_forward(layer.forward, intervention, layer.layer)
         visit(layer)
 
-    return visited
+    return visit_changed
 
 
 def changed_forward(forward: Forward, intervention: Intervention, layer: int) -> Forward:
     """A layer's forward under an intervention."""
     after = forward.after
 
-    def instead(context: Array) -> tuple[Array, Array | None]:
+    def replaced_context(context: Array) -> tuple[Array, Array | None]:
         assert after is not None
         return after(with_heads_off(context, intervention, layer))
 
     call = with_edges_cut(forward.call, intervention, layer)
-    return replace(forward, call=call, after=None if after is None else instead)
+    return replace(forward, call=call, after=None if after is None else replaced_context)
 
 
 def with_heads_off(context: Array, intervention: Intervention, layer: int) -> Array:
@@ -49,21 +49,21 @@ def with_heads_off(context: Array, intervention: Intervention, layer: int) -> Ar
     heads = list(intervention.heads.get(layer, ()))
     if not heads:
         return context
-    check_heads(heads, context.shape[0], layer)
+    check_stack_heads(heads, context.shape[0], layer)
     own = as_numpy(context)  # (heads, n, d_v)
     result = own.copy()  # (heads, n, d_v)
-    result[heads] = _instead(own, intervention, layer)[heads]
-    return place(result, context)
+    result[heads] = _replacement(own, intervention, layer)[heads]
+    return place_array(result, context)
 
 
-def check_heads(heads: Sequence[int], count: int, layer: int) -> None:
+def check_stack_heads(heads: Sequence[int], count: int, layer: int) -> None:
     """Raise UsageError for a head that is not there."""
     for head in heads:
         if not 0 <= head < count:
             raise UsageError(f"no head {head} in layer {layer}: it has {spoken_range('head', count)}")
 
 
-def _instead(own: Floats, intervention: Intervention, layer: int) -> Floats:
+def _replacement(own: Floats, intervention: Intervention, layer: int) -> Floats:
     """What takes the place of every head's context: (heads, n, d_v)."""
     if intervention.how == "zero":
         return np.zeros_like(own)  # (heads, n, d_v)
@@ -83,21 +83,21 @@ def with_edges_cut(call: Call, intervention: Intervention, layer: int) -> Call:
     for heads in {cut.heads for cut in intervention.cuts if cut.in_layer(layer)}:
         mask = attention.visible_keys(call)
         seen: Bools = np.ones((n_q, n_k), dtype=bool) if mask is None else as_numpy(mask)  # (n_q, n_k)
-        left = seen & ~_lost(intervention, layer, heads, n_q, n_k)  # (n_q, n_k)
+        left = seen & ~_hidden_edges(intervention, layer, heads, n_q, n_k)  # (n_q, n_k)
         only = seen.any(-1) & ~left.any(-1)  # (n_q,)
         left[only, np.arange(n_q)[only]] = True
         if heads is None:
-            call = replace(call, mask=place(left, call.queries), causal=False, window=None, offset=None)
+            call = replace(call, mask=place_array(left, call.queries), causal=False, window=None, offset=None)
             continue
-        check_heads(sorted(heads), n_heads, layer)
+        check_stack_heads(sorted(heads), n_heads, layer)
         bias = np.zeros((n_heads, n_q, n_k), dtype=np.float32)  # (heads, n_q, n_k)
         bias[sorted(heads)] = HIDDEN * (seen & ~left)
-        given = place(bias, call.queries)
+        given = place_array(bias, call.queries)
         call = replace(call, bias=given if call.bias is None else call.bias + given)
     return call
 
 
-def _lost(intervention: Intervention, layer: int, heads: frozenset[int] | None, n_q: int, n_k: int) -> Bools:
+def _hidden_edges(intervention: Intervention, layer: int, heads: frozenset[int] | None, n_q: int, n_k: int) -> Bools:
     """True where a key is hidden from a query: (n_q, n_k)."""
     lost = np.zeros((n_q, n_k), dtype=bool)  # (n_q, n_k)
     for cut in intervention.cuts:

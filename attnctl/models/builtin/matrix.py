@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attnctl.arrays import Floats, place, where
+from attnctl.arrays import Floats, device_for_length, place_array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import read_bytes
-from attnctl.formats.arrays import finite, map_weights, read_array
+from attnctl.formats.arrays import finite_numbers, map_weights, read_array
 from attnctl.formats.validation import read_npz
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
-from attnctl.models.builtin.stack import Settings, info_of
+from attnctl.models.builtin.stack import Settings, stack_info
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.tokens import Token, Tokenize, open_tokenizer
 
@@ -37,10 +37,10 @@ class GivenQKV:
         n = self.queries.shape[1]
         if len(tokens) != n:
             raise AttnctlError(f"{self.path} has {n} rows, but the text has {len(tokens)} tokens: one row a token")
-        device = where(self.settings.device, n)
-        q, k, v = (place(part, device) for part in (self.queries, self.keys, self.values))
+        device = device_for_length(self.settings.device, n)
+        q, k, v = (place_array(part, device) for part in (self.queries, self.keys, self.values))
         with suppress(StopForward):
-            visit(ComputedLayer.of(0, self.settings.call(0, q, k, v)))
+            visit(ComputedLayer.of_call(0, self.settings.call_of_layer(0, q, k, v)))
         return Run(tuple(tokens))
 
 
@@ -62,15 +62,15 @@ def open_qkv(*, qkv: str, tokenizer: str | None = None, seed: int = 0, **how: An
     ):
         if how.pop(option, None) is not None:
             raise UsageError(f"--{option.replace('_', '-')} does not go with --qkv: Q, K and V are given outright")
-    parts = _qkv(qkv)
+    parts = _read_qkv(qkv)
     q, k, v = parts
     settings = Settings(seed=seed, **how)
     sizes = {"n_heads": q.shape[0], "n_kv_heads": k.shape[0], "d_k": q.shape[2], "d_v": v.shape[2]}
-    info = info_of(Path(qkv).stem, "matrix", ({},), settings, **sizes)
+    info = stack_info(Path(qkv).stem, "matrix", ({},), settings, **sizes)
     return GivenQKV(info, settings, q, k, v, qkv, open_tokenizer(tokenizer))
 
 
-def _qkv(path: str) -> tuple[Floats, Floats, Floats]:
+def _read_qkv(path: str) -> tuple[Floats, Floats, Floats]:
     if Path(path).suffix.lower() == ".safetensors":
         from attnctl.models.builtin.weights import read_safetensors
 
@@ -81,7 +81,7 @@ def _qkv(path: str) -> tuple[Floats, Floats, Floats]:
     for name in ("Q", "K", "V"):
         if name not in arrays:
             raise AttnctlError(f"{path} has no {name}: it holds {', '.join(arrays) or 'nothing'}")
-        part = finite(arrays[name], f"{path}: {name}")
+        part = finite_numbers(arrays[name], f"{path}: {name}")
         if part.ndim not in (2, 3) or 0 in part.shape:
             raise AttnctlError(f"{path}: {name} has shape {part.shape}: it is (n, d) or (heads, n, d)")
         found.append(part if part.ndim == 3 else part[None])

@@ -13,7 +13,7 @@ from attnctl import limits
 from attnctl.arrays import Floats
 from attnctl.errors import UsageError
 from attnctl.formats.arrays import given_rows
-from attnctl.models.builtin.stack import Settings, Stack, info_of, uniform
+from attnctl.models.builtin.stack import Settings, Stack, stack_info, uniform_numbers
 from attnctl.tokens import Token, open_tokenizer
 
 NOTE = "random weights: the numbers show how attention is computed, and mean nothing yet"
@@ -21,12 +21,12 @@ NOTE = "random weights: the numbers show how attention is computed, and mean not
 
 def random_rows(seed: int, d_model: int, tokens: Sequence[Token]) -> Floats:
     """One row a token, of variance 1, that depends on the seed and the token's text alone → (n, d_model)."""
-    return np.stack([_row(seed, d_model, token.text) for token in tokens])  # (n, d_model)
+    return np.stack([_random_row(seed, d_model, token.text) for token in tokens])  # (n, d_model)
 
 
 @lru_cache(maxsize=10_000)  # a batch meets the same words again and again
-def _row(seed: int, d_model: int, text: str) -> Floats:
-    row: Floats = uniform(f"{seed}/embedding/{text}", (d_model,)) * np.float32(math.sqrt(3.0))  # (d_model,)
+def _random_row(seed: int, d_model: int, text: str) -> Floats:
+    row: Floats = uniform_numbers(f"{seed}/embedding/{text}", (d_model,)) * np.float32(math.sqrt(3.0))  # (d_model,)
     return row
 
 
@@ -53,17 +53,17 @@ def open_random(
             )
         d_model = rows.d_model
     kv_heads = heads if kv_heads is None else kv_heads
-    d_model, d_k = _sizes(8 if d_model is None else d_model, d_k, heads, kv_heads, layers, settings)
+    d_model, d_k = _head_sizes(8 if d_model is None else d_model, d_k, heads, kv_heads, layers, settings)
     if output_projection is None:
         output_projection = heads > 1 or layers > 1
     if layers > 1 and not output_projection and heads * d_k != d_model:
         raise UsageError(
             f"stacked layers without W_O need heads × d_k = d_model, not {heads} × {d_k} and {d_model}: see --d-k"
         )
-    parts = tuple(_layer(seed, at, d_model, d_k, heads, kv_heads, output_projection) for at in range(layers))
+    parts = tuple(_random_layer(seed, at, d_model, d_k, heads, kv_heads, output_projection) for at in range(layers))
     embed = rows if rows is not None else partial(random_rows, seed, d_model)
     return Stack(
-        info=info_of("random", "random", parts, settings, seed=seed),
+        info=stack_info("random", "random", parts, settings, seed=seed),
         settings=settings,
         layers=parts,
         embed=embed,
@@ -73,21 +73,21 @@ def open_random(
     )
 
 
-def _large(number: int) -> str:
+def _large_number(number: int) -> str:
     return f"{number:,}" if number < 10**15 else "far too many"
 
 
-def _sizes(
+def _head_sizes(
     d_model: int, d_k: int | None, heads: int, kv_heads: int, layers: int, settings: Settings
 ) -> tuple[int, int]:
     numbers = layers * heads * d_model * (d_model // heads if d_k is None else d_k)
     if numbers > limits.RANDOM_NUMBERS:
         raise UsageError(
-            f"--layers, --heads, --d-model and --d-k ask for {_large(numbers)} numbers a matrix: ask for less"
+            f"--layers, --heads, --d-model and --d-k ask for {_large_number(numbers)} numbers a matrix: ask for less"
         )
     limits.check_memory(
         8 * 4 * numbers,
-        f"a random model of {_large(numbers)} numbers a matrix",
+        f"a random model of {_large_number(numbers)} numbers a matrix",
         "ask for less with --d-model or --layers",
     )
     if heads % kv_heads:
@@ -101,17 +101,17 @@ def _sizes(
     return d_model, d_k
 
 
-def _layer(
+def _random_layer(
     seed: int, layer: int, d_model: int, d_k: int, heads: int, kv_heads: int, output_projection: bool
 ) -> dict[str, Floats]:
-    def drawn(name: str, shape: tuple[int, ...], fan_in: int) -> Floats:
-        return uniform(f"{seed}/layers.{layer}.{name}", shape) * np.float32(math.sqrt(3.0 / fan_in))
+    def drawn_matrix(name: str, shape: tuple[int, ...], fan_in: int) -> Floats:
+        return uniform_numbers(f"{seed}/layers.{layer}.{name}", shape) * np.float32(math.sqrt(3.0 / fan_in))
 
     parameters = {
-        "W_Q": drawn("W_Q", (heads, d_model, d_k), d_model),
-        "W_K": drawn("W_K", (kv_heads, d_model, d_k), d_model),
-        "W_V": drawn("W_V", (kv_heads, d_model, d_k), d_model),
+        "W_Q": drawn_matrix("W_Q", (heads, d_model, d_k), d_model),
+        "W_K": drawn_matrix("W_K", (kv_heads, d_model, d_k), d_model),
+        "W_V": drawn_matrix("W_V", (kv_heads, d_model, d_k), d_model),
     }
     if output_projection:
-        parameters["W_O"] = drawn("W_O", (heads * d_k, d_model), heads * d_k)
+        parameters["W_O"] = drawn_matrix("W_O", (heads * d_k, d_model), heads * d_k)
     return parameters

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from attnctl import attention, limits
-from attnctl.arrays import Floats, as_numpy, place, where
+from attnctl.arrays import Floats, as_numpy, device_for_length, place_array
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin import block
 from attnctl.readings.traces.trace import ModelInfo, Prediction
-from attnctl.tokens import BLANKS, Token, Tokenize, find, words
+from attnctl.tokens import BLANKS, Token, Tokenize, find_token, split_words
 
 READABLE = 128  # tokens that any trained model reads without a word of warning
 
@@ -42,19 +42,21 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("dropout", "temperature", "scale", "window", "first_window", "rope_theta"):
             if (value := getattr(self, name)) is not None:
-                limits.check(name.removeprefix("first_"), value)
+                limits.check_range(name.removeprefix("first_"), value)
         if self.positions not in (None, "sinusoidal"):
             raise UsageError(f"--positions {self.positions}: the only kind to add is sinusoidal")
         if self.rope_pairs not in ("half", "interleaved"):
             raise UsageError(f"--rope-pairs {self.rope_pairs}: it is half or interleaved")
 
-    def call(self, layer: int, queries: Array, keys: Array, values: Array) -> Call:
+    def call_of_layer(self, layer: int, queries: Array, keys: Array, values: Array) -> Call:
         """These queries, keys and values (heads, n, d), attended to as the settings say."""
         keep = None
         if self.dropout:
             # seeded by name, so that the same weights fall on every machine and device
             shape = (queries.shape[0], queries.shape[1], keys.shape[1])
-            keep = place(uniform(f"{self.seed or 0}/dropout/{layer}", shape) >= 2 * self.dropout - 1, queries)
+            keep = place_array(
+                uniform_numbers(f"{self.seed or 0}/dropout/{layer}", shape) >= 2 * self.dropout - 1, queries
+            )
         return Call(
             queries,
             keys,
@@ -81,7 +83,7 @@ class Stack:
     settings: Settings
     layers: tuple[dict[str, Floats], ...]
     embed: Callable[[Sequence[Token]], Floats]
-    tokenize: Tokenize = words
+    tokenize: Tokenize = split_words
     residual: bool = False
     positions: Floats | None = None  # (max_length, d_model)
     unembedding: Floats | None = None  # (d_model, vocabulary)
@@ -93,12 +95,14 @@ class Stack:
 
     def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
         """The tokens through every layer; `visit` sees each layer's attention, and may raise StopForward."""
-        embeddings = self._input(tokens)
+        embeddings = self._input_rows(tokens)
         ran = Run(tuple(tokens), embeddings, notes=(*self.notes, *self._too_long(len(tokens))))
-        device = where(self.settings.device, len(tokens))
-        x = place(embeddings, device)  # (n, d_model)
+        device = device_for_length(self.settings.device, len(tokens))
+        x = place_array(embeddings, device)  # (n, d_model)
         for number, parameters in enumerate(self.layers):
-            layer = self._layer(number, x, parameters, {name: place(w, device) for name, w in parameters.items()})
+            layer = self._layer_attention(
+                number, x, parameters, {name: place_array(w, device) for name, w in parameters.items()}
+            )
             try:
                 visit(layer)
             except StopForward:
@@ -106,7 +110,7 @@ class Stack:
             output, residual = layer.forward.output_and_residual
             x = output if residual is None else residual  # (n, d_model)
         if self.unembedding is not None:
-            ran.predictions = self._predictions(tokens, as_numpy(x))
+            ran.predictions = self._predicted_words(tokens, as_numpy(x))
         return ran
 
     def _too_long(self, n: int) -> tuple[str, ...]:
@@ -116,7 +120,7 @@ class Stack:
         known = f"{self.info.name} was trained on sentences of up to {self.longest} words"
         return (f"{known}: what it finds in {n:,} is a guess",)
 
-    def _input(self, tokens: Sequence[Token]) -> Floats:
+    def _input_rows(self, tokens: Sequence[Token]) -> Floats:
         x = self.embed(tokens)  # (n, d_model)
         n, d_model = x.shape
         if self.positions is not None:
@@ -126,54 +130,60 @@ class Stack:
                 )
             x = x + self.positions[:n]  # (n, d_model)
         if self.settings.positions == "sinusoidal":
-            x = x + attention.sinusoidal(np.arange(n, dtype=np.float32), d_model)  # (n, d_model)
+            x = x + attention.sinusoidal_positions(np.arange(n, dtype=np.float32), d_model)  # (n, d_model)
         return x
 
-    def _layer(self, number: int, x: Array, parameters: dict[str, Floats], placed: dict[str, Array]) -> ComputedLayer:
+    def _layer_attention(
+        self, number: int, x: Array, parameters: dict[str, Floats], placed: dict[str, Array]
+    ) -> ComputedLayer:
         """One layer's attention over x (n, d_model); `placed` are its parameters where x is."""
         settings = self.settings
-        q, k, v = block.projected(x, placed, self.info.n_heads or 1)  # (heads, n, d_k), (kv_heads, n, d_k | d_v)
+        q, k, v = block.project_rows(x, placed, self.info.n_heads or 1)  # (heads, n, d_k), (kv_heads, n, d_k | d_v)
         beside: dict[str, Any] = {"input": x} if number else {}
         if settings.rope_theta is not None:
-            angles = block.angles(x, q.shape[-1], settings.rope_theta)  # (n, d_k / 2)
+            angles = block.row_angles(x, q.shape[-1], settings.rope_theta)  # (n, d_k / 2)
             beside |= {"queries_before_rope": q, "keys_before_rope": k, "rope_angles": angles}
-            q, k = (attention.rope(part, angles, settings.rope_pairs) for part in (q, k))  # (heads, n, d_k)
+            q, k = (attention.rotate_positions(part, angles, settings.rope_pairs) for part in (q, k))  # (heads, n, d_k)
 
         def after(context: Array) -> tuple[Array, Array | None]:
-            output = block.mixed(context, placed)  # (n, d_out)
+            output = block.mix_heads(context, placed)  # (n, d_out)
             return output, x + output if self.residual else None  # (n, d_model) each
 
-        return ComputedLayer.of(number, settings.call(number, q, k, v), parameters=parameters, after=after, **beside)
+        return ComputedLayer.of_call(
+            number, settings.call_of_layer(number, q, k, v), parameters=parameters, after=after, **beside
+        )
 
     @cached_property
-    def _table(self) -> dict[str, Floats]:
+    def _unembedding_table(self) -> dict[str, Floats]:
         """The unembedding, read once: whoever predicts one word needs all of it."""
         assert self.unembedding is not None
         return {"unembedding": np.asarray(self.unembedding, dtype=np.float32)}  # (d_model, vocabulary)
 
-    def _predictions(self, tokens: Sequence[Token], final: Floats, top: int = 5) -> tuple[Prediction, ...]:
+    def _predicted_words(self, tokens: Sequence[Token], final: Floats, top: int = 5) -> tuple[Prediction, ...]:
         """The most probable words where they are asked for, at each blank, or after the last: final (n, d_model)."""
         blanks = [at for at, token in enumerate(tokens) if token.text in BLANKS]
         found = []
-        for at in predicted(tokens, self.predict, blanks, bool(self.info.causal)):
+        for at in predicted_places(tokens, self.predict, blanks, bool(self.info.causal)):
             # a causal model says what follows, so it fills a blank from the word before it
             source = at - 1 if self.info.causal and tokens[at].text in BLANKS else at
             if source < 0:
                 continue
-            probability = attention.softmax(block.unembedded(final[source], self._table))  # (vocabulary,)
+            probability = attention.softmax(block.unembed_rows(final[source], self._unembedding_table))  # (vocabulary,)
             best = np.argsort(-probability, kind="stable")[:top]
             found += [Prediction(at, self.vocabulary[i], int(i), float(probability[i])) for i in best]
         return tuple(found)
 
 
-def predicted(tokens: Sequence[Token], predict: str | None, blanks: Sequence[int], causal: bool) -> Sequence[int]:
+def predicted_places(
+    tokens: Sequence[Token], predict: str | None, blanks: Sequence[int], causal: bool
+) -> Sequence[int]:
     """Where words are predicted: at what --predict names, at the blanks, or after the last token of a causal model."""
     if predict is not None:
-        return range(len(tokens)) if predict == "all" else [find(tokens, predict)]
+        return range(len(tokens)) if predict == "all" else [find_token(tokens, predict)]
     return blanks or ([len(tokens) - 1] if causal else [])
 
 
-def info_of(name: str, kind: str, layers: Sequence[dict[str, Floats]], settings: Settings, **more: Any) -> ModelInfo:
+def stack_info(name: str, kind: str, layers: Sequence[dict[str, Floats]], settings: Settings, **more: Any) -> ModelInfo:
     """The ModelInfo of a stack: its sizes read off the first layer's parameters, the rest from its settings."""
     first = layers[0]
     sizes: dict[str, Any] = dict(more)
@@ -203,7 +213,7 @@ def info_of(name: str, kind: str, layers: Sequence[dict[str, Floats]], settings:
     )
 
 
-def uniform(name: str, shape: tuple[int, ...]) -> Floats:
+def uniform_numbers(name: str, shape: tuple[int, ...]) -> Floats:
     """Numbers in [-1, 1) that depend on `name` alone: the same on every machine, in every version of every library.
 
     Bits of SHAKE-256, 24 a number, so that each is exact in float32. → float32 of `shape`.

@@ -13,14 +13,14 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
 from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer
-from attnctl.models.builtin.intervention import changed
+from attnctl.models.builtin.intervention import changed_visit
 from attnctl.models.builtin.stack import Stack
 from attnctl.readings.effects.ablation import FirstOrder
-from attnctl.readings.effects.contributions import Contributions, Part
+from attnctl.readings.effects.contributions import ContributionPart, Contributions
 from attnctl.readings.effects.effects import Word
 from attnctl.readings.traces.trace import ModelInfo
-from attnctl.text import shown
-from attnctl.tokens import BLANKS, Token, find
+from attnctl.text import visible_text
+from attnctl.tokens import BLANKS, Token, find_token
 
 
 @dataclass
@@ -54,12 +54,12 @@ class WatchedStack:
         """The target that a text names. Raises UsageError where the vocabulary lacks it, or it is no one word."""
         words = self.model.tokenize(text) if text.strip() else ()
         if len(words) != 1:
-            raise UsageError(f"--target {shown(text)!r}: give one word of the vocabulary of {self.info.name}")
+            raise UsageError(f"--target {visible_text(text)!r}: give one word of the vocabulary of {self.info.name}")
         known = [str(word) for word in self.model.vocabulary]
         for name in (words[0].text, words[0].text.lower()):
             if name in known:
                 return Word(name, (known.index(name),))
-        raise UsageError(f"--target {shown(text)!r}: the vocabulary of {self.info.name} has no such word")
+        raise UsageError(f"--target {visible_text(text)!r}: the vocabulary of {self.info.name} has no such word")
 
     def named(self, number: int) -> str:
         """The word of one id of the vocabulary."""
@@ -72,7 +72,7 @@ class WatchedStack:
     def looks(self) -> dict[int, Floats]:
         """Layer → weights of the watched query: (heads, n)."""
         if not self.seen:
-            self.seen = {layer.layer: layer.rows([self.query])[:, 0] for layer in self._layers(self.base)}
+            self.seen = {layer.layer: layer.rows([self.query])[:, 0] for layer in self._changed_layers(self.base)}
         return self.seen
 
     def outcomes(
@@ -80,28 +80,28 @@ class WatchedStack:
     ) -> Iterator[Floats]:
         """Logits at the watched position, (1, 1, vocabulary), or final states (1, n, d_model), one intervention a time."""
         for one in interventions:
-            final = self._final(one)  # (n, d_model)
+            final = self._final_state(one)  # (n, d_model)
             if self.model.unembedding is None:
                 yield final[None]
             else:
                 yield (final[self.query] @ self.model.unembedding)[None, None]
 
-    def _final(self, intervention: Intervention) -> Floats:
+    def _final_state(self, intervention: Intervention) -> Floats:
         """The state after the last layer: (n, d_model)."""
-        layers = self._layers(intervention)
+        layers = self._changed_layers(intervention)
         output, residual = layers[-1].forward.output_and_residual
         final: Floats = as_numpy(output if residual is None else residual)  # (n, d_model)
         return final
 
-    def _layers(self, intervention: Intervention) -> list[ComputedLayer]:
+    def _changed_layers(self, intervention: Intervention) -> list[ComputedLayer]:
         """Every layer as it runs under an intervention."""
         layers: list[ComputedLayer] = []
 
-        def keep(layer: LayerAttention) -> None:
+        def keep_layer(layer: LayerAttention) -> None:
             assert isinstance(layer, ComputedLayer)
             layers.append(layer)
 
-        self.model.run(self.tokens, changed(keep, intervention), self.text)
+        self.model.run(self.tokens, changed_visit(keep_layer, intervention), self.text)
         return layers
 
     def gradients(self, target: Word, against: Word | None) -> FirstOrder:
@@ -114,22 +114,22 @@ class WatchedStack:
         if u is None or not self.model.residual:
             raise AttnctlError(f"{self.info.name} has no residual stream from which words are predicted")
         direction = u[:, target.ids[0]] - (u[:, against.ids[0]] if against is not None else 0)  # (d_model,)
-        embedded = self.model._input(self.tokens)  # (n, d_model)
-        parts = [Part("embedding", float(embedded[self.query] @ direction))]
-        for layer in self._layers(self.base):
+        embedded = self.model._input_rows(self.tokens)  # (n, d_model)
+        parts = [ContributionPart("embedding", float(embedded[self.query] @ direction))]
+        for layer in self._changed_layers(self.base):
             parameters = self.model.layers[layer.layer]
-            parts += _written(layer.layer, layer.forward.call, parameters, direction, self.query, self.base)
+            parts += _written_parts(layer.layer, layer.forward.call, parameters, direction, self.query, self.base)
             if "b_O" in parameters:
-                parts.append(Part("bias", float(parameters["b_O"] @ direction), layer.layer))
-        logit = float(self._final(self.base)[self.query] @ direction)
+                parts.append(ContributionPart("bias", float(parameters["b_O"] @ direction), layer.layer))
+        logit = float(self._final_state(self.base)[self.query] @ direction)
         return Contributions(logit, tuple(parts))
 
 
-def _written(
+def _written_parts(
     layer: int, call: Call, parameters: dict[str, Floats], direction: Floats, query: int, base: Intervention
-) -> Iterator[Part]:
+) -> Iterator[ContributionPart]:
     """What each head of a layer writes along a direction, by source token."""
-    steps = attention.run(attention.select(call, None, [query]))
+    steps = attention.run_call(attention.select_call(call, None, [query]))
     weights = as_numpy(steps.weights if steps.dropped is None else steps.dropped)[:, 0]  # (heads, n)
     n_heads = weights.shape[0]
     values = as_numpy(attention.share_heads(call.values, n_heads))  # (heads, n, d_v)
@@ -139,10 +139,10 @@ def _written(
         span = slice(head * d_v, (head + 1) * d_v)
         way = parameters["W_O"][span] @ direction if "W_O" in parameters else direction[span]  # (d_v,)
         keys = weights[head] * (values[head] @ way) * (head not in off)  # (n,)
-        yield Part("head", float(keys.sum()), layer, head, tuple(keys.tolist()))
+        yield ContributionPart("head", float(keys.sum()), layer, head, tuple(keys.tolist()))
 
 
-def watch(model: Any, text: str, query: str | None = None, base: Intervention | None = None) -> WatchedStack:
+def watch_stack(model: Any, text: str, query: str | None = None, base: Intervention | None = None) -> WatchedStack:
     """The text, tokenised, and the position watched: `query`, the blank, or the last token.
 
     Raises UsageError for a query that is not there, AttnctlError for a source that is no model of words.
@@ -155,7 +155,7 @@ def watch(model: Any, text: str, query: str | None = None, base: Intervention | 
     blanks = [at for at, token in enumerate(tokens) if token.text in BLANKS]
     if query is None and len(blanks) > 1:
         raise UsageError(f"the text has {len(blanks)} blanks: name one with --query ({', '.join(map(str, blanks))})")
-    at = find(tokens, query) if query is not None else blanks[0] if blanks else len(tokens) - 1
+    at = find_token(tokens, query) if query is not None else blanks[0] if blanks else len(tokens) - 1
     if model.info.causal and tokens[at].text in BLANKS and at:
         at -= 1  # a causal model says what follows, so it fills a blank from the word before it
     return WatchedStack(model, text, tokens, at, Intervention() if base is None else base)

@@ -17,14 +17,14 @@ from attnctl import __version__
 from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.files import open_regular, read_bytes
-from attnctl.formats.arrays import finite, given_rows
+from attnctl.formats.arrays import finite_numbers, given_rows
 from attnctl.formats.safetensors_header import check_readable_tensors
 from attnctl.formats.validation import read_npz
 from attnctl.models.builtin.block import PROJECTIONS
 from attnctl.models.builtin.random import random_rows
-from attnctl.models.builtin.stack import Settings, Stack, info_of
-from attnctl.readings.questions.roles import told
-from attnctl.shapes import NUMBER, SHAPES, in_parts, shape_of, spellings
+from attnctl.models.builtin.stack import Settings, Stack, stack_info
+from attnctl.readings.questions.roles import roles_sentence
+from attnctl.shapes import NUMBER, SHAPES, in_parts, shape_of, word_spellings
 from attnctl.tokens import BLANKS, Token, Tokenize, open_tokenizer
 
 ENDS = (".", "?", "!", ":", "“", '"', "(", "[")  # a word after one of these may have a capital that is no name's
@@ -42,7 +42,7 @@ class WeightFile:
     tensors: dict[str, Floats]
     metadata: dict[str, str]
 
-    def number(self, name: str, kind: type = int) -> Any:
+    def metadata_number(self, name: str, kind: type = int) -> Any:
         """Metadata `name` as a number, or None. Raises AttnctlError where it is none."""
         if name not in self.metadata:
             return None
@@ -69,20 +69,20 @@ def read_weights(path: str | Path) -> WeightFile:
         raise AttnctlError(f"{path} is not a sound .npz file (nothing is ever unpickled)")
     else:
         tensors, metadata = read_safetensors(path, TABLES)
-    return WeightFile(path, {name: _read(name, t, path) for name, t in tensors.items()}, metadata)
+    return WeightFile(path, {name: _read_tensor(name, t, path) for name, t in tensors.items()}, metadata)
 
 
-def _read(name: str, tensor: Any, path: str) -> Any:
+def _read_tensor(name: str, tensor: Any, path: str) -> Any:
     """A tensor checked, half precision widened; a table stays on disk, its rows checked as they are looked up."""
     if name in TABLES and isinstance(tensor, np.memmap):
         return tensor
-    return finite(tensor.astype(np.float32) if tensor.dtype == np.float16 else tensor, f"{path}: {name}")
+    return finite_numbers(tensor.astype(np.float32) if tensor.dtype == np.float16 else tensor, f"{path}: {name}")
 
 
 def looked_up(table: Any, rows: Any, what: str) -> Floats:
     """These rows of a table of numbers in float32 → (len(rows), width). Raises AttnctlError where one is NaN or infinite."""
     found: Floats = np.asarray(table[rows])  # (rows, width)
-    return finite(found.astype(np.float32) if found.dtype == np.float16 else found, what)
+    return finite_numbers(found.astype(np.float32) if found.dtype == np.float16 else found, what)
 
 
 def read_safetensors(path: str, mapped: Sequence[str] = ()) -> tuple[dict[str, Any], dict[str, str]]:
@@ -102,7 +102,7 @@ def read_safetensors(path: str, mapped: Sequence[str] = ()) -> tuple[dict[str, A
                     return {name: wide.get_tensor(name).float().numpy() for name in names}, metadata
             tables = {name for name in mapped if name in names and file.get_slice(name).get_dtype() in _MAPPED}
             found = {name: file.get_tensor(name) for name in names if name not in tables}
-        return found | _map(path, tables), metadata
+        return found | _map_tensors(path, tables), metadata
     except SafetensorError as error:
         raise AttnctlError(f"{path} is not a sound .safetensors file: {in_one_line(error)}") from error
     except (TypeError, MemoryError) as error:
@@ -112,7 +112,7 @@ def read_safetensors(path: str, mapped: Sequence[str] = ()) -> tuple[dict[str, A
 _MAPPED = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4")}
 
 
-def _map(path: str, names: Collection[str]) -> dict[str, Any]:
+def _map_tensors(path: str, names: Collection[str]) -> dict[str, Any]:
     """These tensors of a sound .safetensors file, mapped from disk: its header tells where each begins."""
     if not names:
         return {}
@@ -161,41 +161,42 @@ def open_weights(
     if Path(path).is_dir():
         path = str(Path(path) / "weights.safetensors")
     file = read_weights(path)
-    n_heads = file.number("n_heads") if heads is None else heads
-    n_kv_heads = file.number("n_kv_heads") if kv_heads is None else kv_heads
+    n_heads = file.metadata_number("n_heads") if heads is None else heads
+    n_kv_heads = file.metadata_number("n_kv_heads") if kv_heads is None else kv_heads
     layers = tuple(
-        _fitted(file, layer, n_heads, n_kv_heads if n_kv_heads is not None else n_heads) for layer in _layers(file)
+        _fitted_shapes(file, layer, n_heads, n_kv_heads if n_kv_heads is not None else n_heads)
+        for layer in _layer_tensors(file)
     )
-    settings = _settings(file, how, seed)
+    settings = _settings_of_file(file, how, seed)
     d_model, d_k = layers[0]["W_Q"].shape[1:]
     if settings.rope_theta is not None and d_k % 2:
         raise AttnctlError(f"{path}: RoPE turns pairs of dimensions, but d_k is {d_k}")
-    embed, vocabulary, notes = _embedding(file, d_model, seed, embeddings)
+    embed, vocabulary, notes = _embedding_of(file, d_model, seed, embeddings)
     for tensor, at in (("positions", 1), ("unembedding", 0)):
         if tensor in file.tensors and (file.tensors[tensor].ndim != 2 or file.tensors[tensor].shape[at] != d_model):
             raise AttnctlError(f"{path}: {tensor} has shape {file.tensors[tensor].shape}, but d_model is {d_model}")
-    unembedding = _unembedding(file)
+    unembedding = _unembedding_of(file)
     predicts = unembedding is not None and len(vocabulary) == unembedding.shape[1]
     residual = len(layers) > 1 or file.metadata.get("residual", "") == "true" or predicts
     if residual:
         _check_residual(file, layers)
     learned: dict[str, Any] = {"positions": "learned"} if "positions" in file.tensors else {}
-    learned["finds"] = _finds(file)
+    learned["finds"] = _head_findings(file)
     learned |= {"source": f"bundled with attnctl {__version__}"} if kind == "demo" else _digest(Path(path))
     shown_name = name or _name_of(path)
     from_random = isinstance(embed, partial)
     return Stack(
-        info=info_of(shown_name, kind, layers, settings, seed=seed if from_random else None, **learned),
+        info=stack_info(shown_name, kind, layers, settings, seed=seed if from_random else None, **learned),
         settings=settings,
         layers=layers,
         embed=embed,
-        tokenize=_tokenize(tokenizer, vocabulary, file),
+        tokenize=_tokenize_with(tokenizer, vocabulary, file),
         residual=residual,
         positions=file.tensors.get("positions"),
         unembedding=unembedding if predicts else None,
         tied=predicts and "unembedding" not in file.tensors,
         vocabulary=vocabulary,
-        longest=file.number("longest"),
+        longest=file.metadata_number("longest"),
         notes=notes,
     )
 
@@ -216,7 +217,7 @@ def _name_of(path: str) -> str:
     return Path(path).parent.name if Path(path).name == "weights.safetensors" else Path(path).stem
 
 
-def _settings(file: WeightFile, how: dict[str, Any], seed: int) -> Settings:
+def _settings_of_file(file: WeightFile, how: dict[str, Any], seed: int) -> Settings:
     """The file's metadata under what the command line says. Raises AttnctlError for what the file says wrongly."""
     own = _file_settings(file)
     try:
@@ -233,17 +234,17 @@ def _file_settings(file: WeightFile) -> dict[str, Any]:
         known["causal"] = file.metadata["causal"].strip().lower() in ("true", "1", "yes")
     scale = file.metadata.get("scale", "auto")
     if scale != "auto":
-        known["scale"] = 1.0 if scale == "none" else file.number("scale", float)
+        known["scale"] = 1.0 if scale == "none" else file.metadata_number("scale", float)
     for name, kind in (("rope_theta", float), ("window", int), ("first_window", int), ("temperature", float)):
         if name in file.metadata:
-            known[name] = file.number(name, kind)
+            known[name] = file.metadata_number(name, kind)
     for name in ("rope_pairs", "positions"):
         if name in file.metadata:
             known[name] = file.metadata[name]
     return known
 
 
-def _layers(file: WeightFile) -> list[dict[str, Floats]]:
+def _layer_tensors(file: WeightFile) -> list[dict[str, Floats]]:
     """Each layer's tensors by their short names."""
     numbered: dict[int, dict[str, Floats]] = {}
     for name, tensor in file.tensors.items():
@@ -264,7 +265,7 @@ def _layers(file: WeightFile) -> list[dict[str, Floats]]:
     return [numbered[layer] for layer in sorted(numbered)]
 
 
-def _fitted(
+def _fitted_shapes(
     file: WeightFile, tensors: dict[str, Floats], n_heads: int | None, n_kv_heads: int | None
 ) -> dict[str, Floats]:
     """A layer's tensors as (heads, d_model, d_k) and so on. Raises AttnctlError naming both shapes that do not fit."""
@@ -281,26 +282,26 @@ def _fitted(
             fitted[bias] = tensors[bias].reshape(w.shape[0], w.shape[2])  # (heads, d)
     q, k, v = (fitted[name] for name in PROJECTIONS)
 
-    def refuse(a: str, b: str, why: str) -> None:
+    def refuse_shapes(a: str, b: str, why: str) -> None:
         raise AttnctlError(f"{file.path}: {a} {given[a]} and {b} {given[b]} do not fit: {why}")
 
     if q.shape[2] != k.shape[2]:
-        refuse("W_Q", "W_K", f"queries have {q.shape[2]} dimensions a head, keys {k.shape[2]}")
+        refuse_shapes("W_Q", "W_K", f"queries have {q.shape[2]} dimensions a head, keys {k.shape[2]}")
     for name, w in (("W_K", k), ("W_V", v)):
         if w.shape[1] != q.shape[1]:
-            refuse("W_Q", name, f"one takes rows of {q.shape[1]}, the other of {w.shape[1]}")
+            refuse_shapes("W_Q", name, f"one takes rows of {q.shape[1]}, the other of {w.shape[1]}")
     if k.shape[0] != v.shape[0]:
-        refuse("W_K", "W_V", f"{k.shape[0]} key heads against {v.shape[0]} value heads")
+        refuse_shapes("W_K", "W_V", f"{k.shape[0]} key heads against {v.shape[0]} value heads")
     if q.shape[0] % k.shape[0]:
-        refuse("W_Q", "W_K", f"{q.shape[0]} query heads cannot share {k.shape[0]} key heads evenly")
+        refuse_shapes("W_Q", "W_K", f"{q.shape[0]} query heads cannot share {k.shape[0]} key heads evenly")
     if "W_O" in tensors:
         wide = q.shape[0] * v.shape[2]
         if tensors["W_O"].ndim != 2 or tensors["W_O"].shape[0] != wide:
-            refuse("W_O", "W_V", f"the heads side by side are {wide} wide")
+            refuse_shapes("W_O", "W_V", f"the heads side by side are {wide} wide")
         fitted["W_O"] = tensors["W_O"]
         if "b_O" in tensors:
             if tensors["b_O"].shape != tensors["W_O"].shape[1:]:
-                refuse("b_O", "W_O", "one number a column is wanted")
+                refuse_shapes("b_O", "W_O", "one number a column is wanted")
             fitted["b_O"] = tensors["b_O"]
     return fitted
 
@@ -330,12 +331,12 @@ def _check_residual(file: WeightFile, layers: Sequence[dict[str, Floats]]) -> No
             )
 
 
-def _embedding(
+def _embedding_of(
     file: WeightFile, d_model: int, seed: int, embeddings: str | None
 ) -> tuple[Callable[[Sequence[Token]], Floats], list[str], tuple[str, ...]]:
     """How tokens become rows, the vocabulary, and what to say about it."""
     table = file.tensors.get("embedding")
-    vocabulary = _vocabulary(file)
+    vocabulary = _vocabulary_of(file)
     if embeddings is not None:
         rows = given_rows(embeddings)
         if rows.d_model != d_model:
@@ -355,32 +356,32 @@ def _embedding(
     if vocabulary and len(vocabulary) != len(table):
         raise AttnctlError(f"{file.path}: {len(vocabulary)} tokens in the metadata, but {len(table)} rows of embedding")
 
-    def embed(tokens: Sequence[Token]) -> Floats:
+    def embed_tokens(tokens: Sequence[Token]) -> Floats:
         ids = [token.id or 0 for token in tokens]
         worst = max(ids, default=0)
         if worst >= len(table):
             raise AttnctlError(f"token id {worst} has no row in {file.path}: its embedding has {len(table)}")
         return looked_up(table, ids, f"{file.path}: embedding")  # (n, d_model)
 
-    return embed, vocabulary, ()
+    return embed_tokens, vocabulary, ()
 
 
-def _finds(file: WeightFile) -> str | None:
+def _head_findings(file: WeightFile) -> str | None:
     """What its heads were measured to find, as the file says. Raises AttnctlError where that is damaged."""
     try:
-        return told(json.loads(file.metadata.get("figures", "{}")))
+        return roles_sentence(json.loads(file.metadata.get("figures", "{}")))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise AttnctlError(f"{file.path}: metadata figures is damaged: {in_one_line(error)}") from error
 
 
-def _unembedding(file: WeightFile) -> Any:
+def _unembedding_of(file: WeightFile) -> Any:
     """What turns rows into scores of words (d_model, vocabulary): a tensor of its own, or the embedding; or None."""
     if file.metadata.get("tied", "") == "true" and "embedding" in file.tensors:
         return file.tensors["embedding"].T
     return file.tensors.get("unembedding")
 
 
-def _vocabulary(file: WeightFile) -> list[str]:
+def _vocabulary_of(file: WeightFile) -> list[str]:
     if "tokens" not in file.metadata:
         return []
     try:
@@ -392,7 +393,7 @@ def _vocabulary(file: WeightFile) -> list[str]:
     return tokens
 
 
-def _tokenize(tokenizer: str | None, vocabulary: list[str], file: WeightFile) -> Tokenize:
+def _tokenize_with(tokenizer: str | None, vocabulary: list[str], file: WeightFile) -> Tokenize:
     """Text to tokens with the file's own ids; a word it lacks becomes its unknown token, shown as the user's word."""
     split = open_tokenizer(tokenizer)
     if not vocabulary:
@@ -409,7 +410,9 @@ def _tokenize(tokenizer: str | None, vocabulary: list[str], file: WeightFile) ->
                 found.append(replace(token, id=blank, special=True))
             else:
                 found.append(
-                    _known(token, ids, unknown, shape_of(token.text, first=first) if shaped else None, file.path)
+                    _token_in_vocabulary(
+                        token, ids, unknown, shape_of(token.text, first=first) if shaped else None, file.path
+                    )
                 )
             first = token.text in ENDS
         return tuple(found)
@@ -417,9 +420,9 @@ def _tokenize(tokenizer: str | None, vocabulary: list[str], file: WeightFile) ->
     return look_up
 
 
-def _known(token: Token, ids: dict[str, int], unknown: int | None, shape: str | None, path: str) -> Token:
+def _token_in_vocabulary(token: Token, ids: dict[str, int], unknown: int | None, shape: str | None, path: str) -> Token:
     """The token with its id in the vocabulary: of the word, else of its shape, else of the unknown word."""
-    for word in spellings(token.text):
+    for word in word_spellings(token.text):
         if word in ids:
             return replace(token, id=ids[word])
     read_as = ids.get(shape, unknown) if shape is not None else unknown

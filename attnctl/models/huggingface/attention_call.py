@@ -80,22 +80,22 @@ def call_of(
         query,
         key,
         value,
-        scale=_scale(module, scaling),
+        scale=_scale_of_call(module, scaling),
         soft_cap=softcap,
         bias=bias,
         causal=causal,
         offset=0 if causal else None,
         mask=mask,
-        sinks=_sinks(s_aux if s_aux is not None else sinks, query.shape[-3]),
+        sinks=_sinks_of_heads(s_aux if s_aux is not None else sinks, query.shape[-3]),
     )
 
 
-def _scale(module: Any, scaling: float | None) -> float | None:
+def _scale_of_call(module: Any, scaling: float | None) -> float | None:
     """The factor on the scores; None for 1/√d_k."""
     return None if scaling is None else float(scaling)
 
 
-def _sinks(sinks: Array | None, n_heads: int) -> Array | None:
+def _sinks_of_heads(sinks: Array | None, n_heads: int) -> Array | None:
     """A learned sink for each head (heads,)."""
     if sinks is not None and sinks.numel() != n_heads:
         raise AttnctlError(f"a learned sink for each query, {tuple(sinks.shape)}: attnctl reads one for each head")
@@ -142,7 +142,7 @@ def changed_context(call: Call) -> Array:
     plain = call.bias is None and call.soft_cap is None and call.sinks is None and call.window is None
     plain = plain and call.temperature == 1.0 and not call.causal and call.mask is not None
     if call.n_k < FUSED_KEYS or not plain:
-        return attention.run(call).context
+        return attention.run_call(call).context
     mask: Any = call.mask
     return torch.nn.functional.scaled_dot_product_attention(
         call.queries,

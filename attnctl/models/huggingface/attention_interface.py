@@ -75,20 +75,20 @@ class Session:
     steps: dict[int, tuple[int, int]] = field(default_factory=dict)  # of each module: its last forward, how many before
     layers_met: dict[str, int] = field(default_factory=dict)  # of each kind in this forward, where layers are shared
 
-    def begin(self) -> None:
+    def begin_forward(self) -> None:
         """A forward of the whole model, or of the part of it that was called, begins."""
         self.forwards += 1
         self.occurrences.clear()
         self.layers_met.clear()
 
-    def site(self, module: Any) -> Site:
+    def site_of_call(self, module: Any) -> Site:
         """The site of this call of a module."""
         names, key = self.names[id(module)], id(module)
         occurrence = self.occurrences.get(key, 0)
         self.occurrences[key] = occurrence + 1
         last, step = self.steps.get(key, (self.forwards, 0))
         self.steps[key] = (self.forwards, step + (last != self.forwards))
-        site = names.site(occurrence)
+        site = names.site_of_occurrence(occurrence)
         if self.shares_layers:
             layer = self.layers_met.get(site.kind, 0)
             self.layers_met[site.kind] = layer + 1
@@ -96,11 +96,11 @@ class Session:
         self.seen[site] = None
         return site
 
-    def step(self, site: Site) -> int:
+    def step_of_site(self, site: Site) -> int:
         """How many forwards called the module of this site before this one: one a new token in generation."""
         return self.steps[site.module][1]
 
-    def attentions(self, model: Any) -> set[Site]:
+    def sites_of_model(self, model: Any) -> set[Site]:
         """The sites that are known to call in each forward: of the modules that say whether they are causal.
 
         Empty where layers are shared or repeated (HRM), whose calls cannot be told beforehand.
@@ -109,7 +109,7 @@ class Session:
         if self.shares_layers or any(isinstance(count, int) and count > 1 for count in cycles):
             return set()
         return {
-            self.names[id(module)].site(0)
+            self.names[id(module)].site_of_occurrence(0)
             for module in model.modules()
             if isinstance(getattr(module, "is_causal", None), bool) and sites.follows_interface(module)
         }
@@ -120,7 +120,7 @@ _lock = threading.RLock()
 
 
 @contextmanager
-def attending(
+def watch_attention(
     model: Any,
     visit: Visit,
     wants: Callable[[Site], bool] = lambda site: True,
@@ -144,21 +144,23 @@ def attending(
     than the Call says.
     """
     check_inference(model)
-    if not follows_interface(model):
+    if not model_follows_interface(model):
         raise AttnctlError(
-            f"{architecture(model)} computes its attention in code of its own: only its weights can be read"
+            f"{architecture_name(model)} computes its attention in code of its own: only its weights can be read"
         )
     shares = hasattr(model.config, "num_hidden_groups")
-    session = Session(architecture(model), sites.names_of(model), visit, wants, change, replaces, own, after, shares)
+    session = Session(
+        architecture_name(model), sites.names_of_modules(model), visit, wants, change, replaces, own, after, shares
+    )
     with ExitStack() as stack:
         _enter_readable(model, stack)
         _watch_forwards(model, session, stack)
         _watch_silence(model, session, stack)
-        stack.enter_context(_watched(session))
+        stack.enter_context(_session_listed(session))
         yield session
 
 
-def architecture(model: Any) -> str:
+def architecture_name(model: Any) -> str:
     """The architecture's name, for messages: "GPT2LMHeadModel"."""
     return type(model).__name__
 
@@ -167,11 +169,11 @@ def check_inference(model: Any) -> None:
     """Raise AttnctlError where `model` is in training mode."""
     if model.training:
         raise AttnctlError(
-            f"{architecture(model)} is in training mode, where dropout changes the weights: call model.eval()"
+            f"{architecture_name(model)} is in training mode, where dropout changes the weights: call model.eval()"
         )
 
 
-def follows_interface(model: Any) -> bool:
+def model_follows_interface(model: Any) -> bool:
     """Whether any part of `model` that attends asks transformers' interface for its function."""
     modules = list(sites.attention_modules(model).values())
     return any(sites.follows_interface(module) for module in modules)
@@ -181,7 +183,7 @@ def follows_interface(model: Any) -> bool:
 
 
 @contextmanager
-def _watched(session: Session) -> Iterator[None]:
+def _session_listed(session: Session) -> Iterator[None]:
     """The session in the list; with the first of all, our function around transformers', and gone with the last."""
     from transformers.modeling_utils import AttentionInterface
 
@@ -207,10 +209,10 @@ def _get_interface(interface: Any, implementation: str, default: Any) -> Any:
     originals = list(_originals)
     if not originals:  # the last session has just ended, in another thread
         return type(interface).get_interface(interface, implementation, default)
-    return partial(_attend, originals[0](interface, implementation, default), implementation)
+    return partial(_attend_call, originals[0](interface, implementation, default), implementation)
 
 
-def _attend(
+def _attend_call(
     kernel: Any,
     implementation: str,
     module: Any,
@@ -227,17 +229,19 @@ def _attend(
     if not sessions:
         return own
     given = dict(zip(("scaling", "dropout"), args, strict=False)) | how
-    half, whole = _joined(module, query, value, own)
+    half, whole = _joined_calls(module, query, value, own)
     if whole is None:
         return own
     value, made = whole
     asked = [
-        (session, site) for session in sessions if session.wants(site := session.site(module)) and not session.done
+        (session, site)
+        for session in sessions
+        if session.wants(site := session.site_of_call(module)) and not session.done
     ]
     context = None
     if asked:
         call = _checked_call(*asked[0], module, (query, key, value, attention_mask), given, implementation, made)
-        context = _shown(asked, call, made, half)
+        context = _show_call(asked, call, made, half)
     answer = own if context is None else (context[..., half:].transpose(1, 2).contiguous(), own[1])
     afters = [
         session.after for session, _ in asked if session.after is not None and id(module) in session.after.modules
@@ -258,7 +262,9 @@ def leave_where_done(module: Any) -> None:
         raise StopForward
 
 
-def _shown(asked: list[tuple[Session, Site]], given: Call, own: tuple[Array, Array | None], half: int) -> Array | None:
+def _show_call(
+    asked: list[tuple[Session, Site]], given: Call, own: tuple[Array, Array | None], half: int
+) -> Array | None:
     """The call, changed where an intervention says so, shown to each visitor; the context in place of the model's own.
 
     (batch, heads, n_q, d_v), or None where the model goes on with its own.
@@ -274,7 +280,7 @@ def _shown(asked: list[tuple[Session, Site]], given: Call, own: tuple[Array, Arr
     for session, site in asked:
         if session.own is not None:
             session.own(site, *own)
-        answer = _answer(session, site, call)
+        answer = _visitor_answer(session, site, call)
         if context is None and (session.replaces or own[1] is None or call is not given):
             context = answer
     if context is None and call is not given:
@@ -285,7 +291,7 @@ def _shown(asked: list[tuple[Session, Site]], given: Call, own: tuple[Array, Arr
     return context
 
 
-def _joined(
+def _joined_calls(
     module: Any, query: Array, value: Array, own: tuple[Array, Array | None]
 ) -> tuple[int, tuple[Array, tuple[Array, Array | None]] | None]:
     """The values of a call and what came of it; of differential attention (Ye et al. 2024), of its two calls as one.
@@ -315,12 +321,12 @@ def _sessions_of(module: Any) -> list[Session]:
     return mine or watching
 
 
-def _sees(session: Session, module: Any) -> bool:
+def _session_sees(session: Session, module: Any) -> bool:
     """Whether a forward of this module, in this thread, is one that the session watches."""
     return any(session is other for other in _sessions_of(module))
 
 
-def _answer(session: Session, site: Site, call: Call) -> Array | None:
+def _visitor_answer(session: Session, site: Site, call: Call) -> Array | None:
     """What the visitor answers to a call; StopForward is kept until all have had enough."""
     try:
         return session.visit(site, call)
@@ -343,7 +349,7 @@ def _checked_call(
         check_inference(module)
     check_keywords(session.architecture, how)
     call = call_of(module, *given, fused=implementation != "eager", **how)
-    gap = disagreement(call, *own)
+    gap = context_disagreement(call, *own)
     if gap is not None:
         raise AttnctlError(
             f"layer {site.layer} of {session.architecture} attends otherwise than by the softmax of its scores (off by "
@@ -353,7 +359,7 @@ def _checked_call(
 
 
 @torch.no_grad()
-def disagreement(call: Call, context: Array, weights: Array | None) -> float | None:
+def context_disagreement(call: Call, context: Array, weights: Array | None) -> float | None:
     """By how much a model's own context (batch, n_q, heads, d_v) and weights, if any, differ from the Call's; None: not.
 
     A few rows are compared, which costs n_k numbers each. Of half precision only weights are: fused kernels round otherwise.
@@ -361,7 +367,7 @@ def disagreement(call: Call, context: Array, weights: Array | None) -> float | N
     n_q = call.queries.shape[-2]
     rows = sorted({at * (n_q - 1) // max(1, min(n_q, CHECKED_ROWS) - 1) for at in range(min(n_q, CHECKED_ROWS))})
     with torch.no_grad():
-        steps = attention.run(attention.select(call, rows=rows))
+        steps = attention.run_call(attention.select_call(call, rows=rows))
     limit = ROUNDING.get(call.queries.dtype, 1e-4)
     gaps = [0.0]
     if isinstance(weights, torch.Tensor) and weights.ndim == 4 and weights.shape[-2] == n_q:
@@ -370,7 +376,7 @@ def disagreement(call: Call, context: Array, weights: Array | None) -> float | N
             return float("inf")
         if call.sinks is not None:  # some put out the tokens' shares without the sink's
             theirs = torch.where(ours.sum(-1, keepdim=True) > 1e-6, theirs, torch.zeros_like(theirs))
-            ours, theirs = _of_one(ours), _of_one(theirs)
+            ours, theirs = _shares_of_row(ours), _shares_of_row(theirs)
         gaps.append(float((ours - theirs).detach().abs().nan_to_num(0.0).max()))
     if call.queries.dtype in (torch.float32, torch.float64):
         ours, theirs = steps.context.transpose(1, 2), context[:, rows]  # (batch, rows, heads, d_v)
@@ -381,7 +387,7 @@ def disagreement(call: Call, context: Array, weights: Array | None) -> float | N
     return max(gaps) if max(gaps) > limit else None
 
 
-def _of_one(weights: Array) -> Array:
+def _shares_of_row(weights: Array) -> Array:
     """Rows (..., n_k) as shares of what their keys have together."""
     return weights / weights.sum(-1, keepdim=True).clamp(min=1e-12)  # (..., n_k)
 
@@ -393,34 +399,34 @@ def _watch_forwards(model: Any, session: Session, stack: ExitStack) -> None:
     """Count the forwards: of the model, or of a part of it that is called alone, as an encoder in generation."""
     from transformers.modeling_utils import PreTrainedModel
 
-    def enter(part: Any, *_: Any) -> None:
-        if not _sees(session, part):
+    def enter_part(part: Any, *_: Any) -> None:
+        if not _session_sees(session, part):
             return
         if part is model:
             session.depth = 0
         if session.depth == 0:
-            session.begin()
+            session.begin_forward()
         session.depth += 1
 
-    def leave(part: Any, *_: Any) -> None:
-        if _sees(session, part):
+    def leave_part(part: Any, *_: Any) -> None:
+        if _session_sees(session, part):
             session.depth = max(0, session.depth - 1)
 
     for part in model.modules():
         if part is model or isinstance(part, PreTrainedModel):
-            stack.callback(part.register_forward_pre_hook(enter).remove)
-            stack.callback(part.register_forward_hook(leave, always_call=True).remove)
+            stack.callback(part.register_forward_pre_hook(enter_part).remove)
+            stack.callback(part.register_forward_hook(leave_part, always_call=True).remove)
 
 
 def _watch_silence(model: Any, session: Session, stack: ExitStack) -> None:
     """Note the modules that attend without a call of the interface."""
 
-    def leave(module: Any, *_: Any) -> None:
-        if _sees(session, module) and not session.occurrences.get(id(module)):
-            session.silent[session.names[id(module)].site(0)] = type(module).__name__
+    def leave_part(module: Any, *_: Any) -> None:
+        if _session_sees(session, module) and not session.occurrences.get(id(module)):
+            session.silent[session.names[id(module)].site_of_occurrence(0)] = type(module).__name__
 
     for module in sites.attention_modules(model).values():
-        stack.callback(module.register_forward_hook(leave).remove)
+        stack.callback(module.register_forward_hook(leave_part).remove)
 
 
 # --- configurations ------------------------------------------------------------------------------------------------
@@ -428,13 +434,13 @@ def _watch_silence(model: Any, session: Session, stack: ExitStack) -> None:
 
 def _enter_readable(model: Any, stack: ExitStack) -> None:
     """Flash and flex attention hide keys by other means than masks: such a model runs on torch's fused kernel here."""
-    if any(not _is_readable(name) for _, name in _configurations(model)):
-        stack.enter_context(implementation(model, "sdpa" if type(model)._supports_sdpa else "eager", _is_readable))
+    if any(not _is_readable(name) for _, name in _attention_configurations(model)):
+        stack.enter_context(attention_set_to(model, "sdpa" if type(model)._supports_sdpa else "eager", _is_readable))
 
 
-def implementations(model: Any) -> list[str | None]:
+def attention_implementations(model: Any) -> list[str | None]:
     """The attention that each configuration within `model` names."""
-    return [name for _, name in _configurations(model)]
+    return [name for _, name in _attention_configurations(model)]
 
 
 def _is_readable(name: str | None) -> bool:
@@ -442,14 +448,14 @@ def _is_readable(name: str | None) -> bool:
 
 
 @contextmanager
-def implementation(model: Any, name: str, spare: Callable[[str | None], bool] = lambda name: False) -> Iterator[None]:
+def attention_set_to(model: Any, name: str, spare: Callable[[str | None], bool] = lambda name: False) -> Iterator[None]:
     """Every configuration within `model` set to attention `name`, but those `spare` is true of, and put back afterwards.
 
     Where two threads do so at once, what was there before the first is put back with the last.
     """
     changed = []
     with _lock:
-        for config, before in _configurations(model):
+        for config, before in _attention_configurations(model):
             if not spare(before) or id(config) in _changed:
                 count, first = _changed.get(id(config), (0, before))
                 _changed[id(config)] = (count + 1, first)
@@ -470,7 +476,7 @@ def implementation(model: Any, name: str, spare: Callable[[str | None], bool] = 
 _changed: dict[int, tuple[int, str | None]] = {}  # configurations set to another attention: how often, what it was
 
 
-def _configurations(model: Any) -> list[tuple[Any, str | None]]:
+def _attention_configurations(model: Any) -> list[tuple[Any, str | None]]:
     """Every configuration within `model`, those without a module of their own too, and its attention."""
     found: dict[int, Any] = {}
     waiting = [part.config for part in model.modules() if hasattr(part, "config")]

@@ -32,7 +32,7 @@ class Names:
     names: tuple[str, ...]
     layers: tuple[int, ...]
 
-    def site(self, occurrence: int) -> Site:
+    def site_of_occurrence(self, occurrence: int) -> Site:
         """The site of the module's call, the how-manieth in this forward."""
         at, recurrence = occurrence % len(self.layers), occurrence // len(self.layers)
         return Site(self.names[at], self.kind, self.layers[at], recurrence, self.module)
@@ -40,15 +40,15 @@ class Names:
 
 def attention_modules(model: Any) -> dict[str, Any]:
     """The innermost modules that attend, by the names of their classes: name → module."""
-    found = {name: module for name, module in model.named_modules() if _attends(module)}
+    found = {name: module for name, module in model.named_modules() if _module_attends(module)}
     return {
         name: module
         for name, module in found.items()
-        if not any(part is not module and _attends(part) for part in module.modules())
+        if not any(part is not module and _module_attends(part) for part in module.modules())
     }
 
 
-def _attends(module: Any) -> bool:
+def _module_attends(module: Any) -> bool:
     name = type(module).__name__
     named = bool(_ATTENTION.search(name)) or hasattr(module, "num_key_value_groups")
     return named and not _NO_ATTENTION.search(name)
@@ -60,23 +60,23 @@ def follows_interface(module: Any) -> bool:
     return any(hasattr(file, "ALL_ATTENTION_FUNCTIONS") for file in files)
 
 
-def names_of(model: Any) -> dict[int, Names]:
+def names_of_modules(model: Any) -> dict[int, Names]:
     """The names of every module that could call attention: id of the module → Names."""
     two = bool(getattr(model.config, "is_encoder_decoder", False))
     found: dict[int, list[tuple[str, str, int]]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
-        entry = (name, _kind(name.split("."), two), _layer(name, module))
+        entry = (name, _kind_of_attention(name.split("."), two), _layer_number(name, module))
         found.setdefault(id(module), []).append(entry)
-    return {key: _names(key, entries) for key, entries in found.items()}
+    return {key: _names_of_module(key, entries) for key, entries in found.items()}
 
 
-def _names(module: int, entries: list[tuple[str, str, int]]) -> Names:
+def _names_of_module(module: int, entries: list[tuple[str, str, int]]) -> Names:
     by_layer = {layer: name for name, _, layer in reversed(entries)}  # aliases of one layer count once
     layers = tuple(dict.fromkeys(layer for *_, layer in entries))
     return Names(module, entries[0][1], tuple(by_layer[layer] for layer in layers), layers)
 
 
-def _kind(parts: list[str], two: bool) -> str:
+def _kind_of_attention(parts: list[str], two: bool) -> str:
     if _CROSS.search(parts[-1]) or any(_CROSS.search(part) for part in parts[-3:-1]):
         return "cross"
     if not two:
@@ -84,7 +84,7 @@ def _kind(parts: list[str], two: bool) -> str:
     return "decoder" if any(part.endswith("decoder") for part in parts) else "encoder"
 
 
-def _layer(name: str, module: Any) -> int:
+def _layer_number(name: str, module: Any) -> int:
     """The layer as the model counts it: the number in the name, or what the module says itself."""
     numbers = [int(part) for part in name.split(".") if part.isdigit()]
     said = getattr(module, "layer_idx", None)
@@ -97,7 +97,7 @@ def layer_count(model: Any, kind: str) -> int:
     """How many layers of a kind of attention a model has, as it counts them; those that do not attend count too."""
     if hasattr(model.config, "num_hidden_groups"):  # a few modules stand for all layers
         return int(model.config.num_hidden_layers)
-    names = names_of(model)
+    names = names_of_modules(model)
     layers = [
         layer
         for module in attention_modules(model).values()
@@ -107,7 +107,7 @@ def layer_count(model: Any, kind: str) -> int:
     return max(layers, default=-1) + 1
 
 
-def unseen(silent: dict[Site, str]) -> str:
+def unseen_sentence(silent: dict[Site, str]) -> str:
     """Who attends in code of its own, and is not shown, as a sentence; empty where nobody does."""
     parts = []
     for name in dict.fromkeys(silent.values()):

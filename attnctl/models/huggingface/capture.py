@@ -15,14 +15,14 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import StopForward
 from attnctl.models.huggingface.attention_interface import (
     Session,
-    architecture,
-    attending,
+    architecture_name,
+    attention_implementations,
     check_inference,
-    follows_interface,
-    implementations,
+    model_follows_interface,
+    watch_attention,
 )
-from attnctl.models.huggingface.attention_sites import Site, attention_modules, layer_count, unseen
-from attnctl.selection import chosen
+from attnctl.models.huggingface.attention_sites import Site, attention_modules, layer_count, unseen_sentence
+from attnctl.selection import chosen_indices
 
 
 @dataclass(frozen=True)
@@ -75,43 +75,43 @@ def capture(
     kernel. With `stop` the forward is left, and this context with it, once every call asked for was seen: nothing is
     computed that nobody reads. A model that shares its layers, or whose calls cannot be told beforehand, runs to its end.
     An architecture outside transformers' attention interface must have been loaded with attn_implementation="eager"; of it
-    only weights are kept. Raises UsageError for a layer or head that is not there, AttnctlError as `attending`.
+    only weights are kept. Raises UsageError for a layer or head that is not there, AttnctlError as `watch_attention`.
     """
     if attention not in (None, "encoder", "decoder", "cross"):
         raise UsageError(f"no attention {attention!r}: it is encoder, decoder or cross")
     unknown = set(keep) - set(STEPS)
     if unknown:
         raise UsageError(f"no step {sorted(unknown)[0]!r} to keep: the steps are {', '.join(STEPS)}")
-    some = _several("layers", layers), _several("heads", heads), _several("rows", rows)
+    some = _checked_indices("layers", layers), _checked_indices("heads", heads), _checked_indices("rows", rows)
     wanted = _Wanted(model, *some, attention, tuple(keep))
     traces: list[Captured] = []
     check_inference(model)
-    if not follows_interface(model):
-        with _outputs(model, wanted, traces):
+    if not model_follows_interface(model):
+        with _take_outputs(model, wanted, traces):
             yield traces
         return
 
-    def seen(site: Site, call: Call) -> Array | None:
-        context = _keep(wanted, session, traces, site, call)
+    def see_call(site: Site, call: Call) -> Array | None:
+        context = _keep_call(wanted, session, traces, site, call)
         missing.discard(site)
         if stop and not missing:
             raise StopForward
         return context
 
-    with attending(model, seen, wanted.site) as session:
-        missing = {site for site in session.attentions(model) if wanted.site(site)}
+    with watch_attention(model, see_call, wanted.wants_site) as session:
+        missing = {site for site in session.sites_of_model(model) if wanted.wants_site(site)}
         stop = stop and bool(missing)
         with suppress(StopForward):
             yield traces
         if session.forwards or session.seen:
             silent = {site: name for site, name in session.silent.items() if wanted.of_kind(site.kind)}
             met = {site.layer for site in session.seen if wanted.of_kind(site.kind)}
-            wanted.check(met, session.architecture, list(silent.values()))
-            if told := unseen({site: name for site, name in silent.items() if wanted.site(site)}):
+            wanted.check_seen(met, session.architecture, list(silent.values()))
+            if told := unseen_sentence({site: name for site, name in silent.items() if wanted.wants_site(site)}):
                 warnings.warn(f"{session.architecture}: {told}", stacklevel=3)
 
 
-def _several(name: str, given: int | Sequence[int] | None) -> Sequence[int] | None:
+def _checked_indices(name: str, given: int | Sequence[int] | None) -> Sequence[int] | None:
     several = [given] if isinstance(given, int) else given
     if several is not None and not several:
         raise UsageError(f"no {name} asked for: None takes all of them")
@@ -132,18 +132,18 @@ class _Wanted:
     def of_kind(self, kind: str) -> bool:
         return self.attention is None or kind == self.attention
 
-    def layer(self, index: int, count: int) -> bool:
+    def wants_layer(self, index: int, count: int) -> bool:
         return self.layers is None or index in self.layers or index - count in self.layers
 
-    def site(self, site: Site) -> bool:
-        return self.of_kind(site.kind) and self.layer(site.layer, self.counts[site.kind])
+    def wants_site(self, site: Site) -> bool:
+        return self.of_kind(site.kind) and self.wants_layer(site.layer, self.layers_by_kind[site.kind])
 
     @cached_property
-    def counts(self) -> dict[str, int]:
+    def layers_by_kind(self) -> dict[str, int]:
         """How many layers of each kind there are."""
         return {kind: layer_count(self.model, kind) for kind in ("self", "encoder", "decoder", "cross")}
 
-    def check(self, seen: set[int], name: str, silent: Sequence[str] = ()) -> None:
+    def check_seen(self, seen: set[int], name: str, silent: Sequence[str] = ()) -> None:
         """Raise where nothing went by, or a layer asked for did not."""
         if not seen:
             kind = f"{self.attention} attention" if self.attention else "attention"
@@ -156,25 +156,27 @@ class _Wanted:
                 raise UsageError(f"no layer {index} in {name}: attention went by in layers {min(seen)} to {max(seen)}")
 
 
-def _keep(wanted: _Wanted, session: Session, traces: list[Captured], site: Site, call: Call) -> Array | None:
+def _keep_call(wanted: _Wanted, session: Session, traces: list[Captured], site: Site, call: Call) -> Array | None:
     """Compute and keep one call; the context where all of it was computed."""
     n_heads = call.queries.shape[-3]
-    heads = chosen(wanted.heads, n_heads, "head", f"layer {site.layer} of {session.architecture}")
+    heads = chosen_indices(wanted.heads, n_heads, "head", f"layer {site.layer} of {session.architecture}")
     whole = wanted.rows is None and len(heads) == n_heads
-    rows = None if wanted.rows is None else list(chosen(wanted.rows, call.queries.shape[-2], "row", "this call"))
-    narrow = call if whole else attention.select(call, list(heads), rows)
-    steps = attention.run(narrow)
+    rows = (
+        None if wanted.rows is None else list(chosen_indices(wanted.rows, call.queries.shape[-2], "row", "this call"))
+    )
+    narrow = call if whole else attention.select_call(call, list(heads), rows)
+    steps = attention.run_call(narrow)
     arrays = {
         "queries": narrow.queries,
-        "keys": _own(narrow.keys, len(heads)) if "keys" in wanted.keep else None,
-        "values": _own(narrow.values, len(heads)) if "values" in wanted.keep else None,
+        "keys": _own_copy(narrow.keys, len(heads)) if "keys" in wanted.keep else None,
+        "values": _own_copy(narrow.values, len(heads)) if "values" in wanted.keep else None,
         "scores": steps.scores,
         "scaled_scores": steps.scaled_scores,
         "mask": steps.mask,
         "context": steps.context,
     }
     kept = {name: array.detach() for name, array in arrays.items() if array is not None and name in wanted.keep}
-    step = session.step(site)
+    step = session.step_of_site(site)
     traces.append(
         Captured(
             site.name, site.kind, site.layer, heads, step, steps.weights.detach(), recurrence=site.recurrence, **kept
@@ -183,7 +185,7 @@ def _keep(wanted: _Wanted, session: Session, traces: list[Captured], site: Site,
     return steps.context if whole else None
 
 
-def _own(cached: Array, n_heads: int) -> Array:
+def _own_copy(cached: Array, n_heads: int) -> Array:
     """Keys or values for every head; a copy, since the cache they lie in is written over as a text grows."""
     shared = attention.share_heads(cached, n_heads)  # (batch, heads, n_k, d)
     return shared.clone() if shared is cached else shared
@@ -200,33 +202,33 @@ _OUTPUTS = (
 
 
 @contextmanager
-def _outputs(model: Any, wanted: _Wanted, traces: list[Captured]) -> Iterator[None]:
+def _take_outputs(model: Any, wanted: _Wanted, traces: list[Captured]) -> Iterator[None]:
     """Take the weights that `model` itself puts out under eager, forward by forward."""
     if not attention_modules(model):
-        raise AttnctlError(f"{architecture(model)} has no attention: no part of it is named so")
-    if any(name != "eager" for name in implementations(model)):
+        raise AttnctlError(f"{architecture_name(model)} has no attention: no part of it is named so")
+    if any(name != "eager" for name in attention_implementations(model)):
         raise AttnctlError(
-            f"{architecture(model)} attends in code of its own, which tells its weights under eager only: load it with "
+            f"{architecture_name(model)} attends in code of its own, which tells its weights under eager only: load it with "
             'attn_implementation="eager"'
         )
     steps = iter(range(1 << 62))
     known: dict[str, int] = {}
 
-    def ask(_: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def ask_for_weights(_: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         check_inference(model)
         return args, kwargs | {"output_attentions": True, "return_dict": True}
 
-    def take(_: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def take_output(_: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         step = next(steps)
-        traces.extend(weights_of(output, wanted, step, architecture(model), known))
+        traces.extend(weights_of_output(output, wanted, step, architecture_name(model), known))
 
     with ExitStack() as stack:
-        stack.callback(model.register_forward_pre_hook(ask, with_kwargs=True).remove)
-        stack.callback(model.register_forward_hook(take, with_kwargs=True).remove)
+        stack.callback(model.register_forward_pre_hook(ask_for_weights, with_kwargs=True).remove)
+        stack.callback(model.register_forward_hook(take_output, with_kwargs=True).remove)
         yield
 
 
-def weights_of(
+def weights_of_output(
     output: Any, wanted: _Wanted, step: int, name: str, known: dict[str, int] | None = None
 ) -> Iterator[Captured]:
     """The weights in a model's output. Raises AttnctlError where it has none, or puts out something else.
@@ -239,17 +241,17 @@ def weights_of(
     if not found:
         raise AttnctlError(f"{name} puts out no attention weights: it attends in a way that tells none")
     for kind, layers in found:
-        wanted.check(set(range(len(layers))), name)
+        wanted.check_seen(set(range(len(layers))), name)
         lengths = None if kind == "cross" else key_counts(layers, known.get(kind, 0))
         longest = max((w.shape[-1] for w in layers if getattr(w, "ndim", 0) == 4), default=0)
         known[kind] = min(longest, max(lengths)) if lengths else longest
         for layer, weights in enumerate(layers):
-            if weights is not None and wanted.layer(layer, len(layers)):
+            if weights is not None and wanted.wants_layer(layer, len(layers)):
                 check_weights(weights, f"{kind if kind != 'self' else ''} layer {layer} of {name}".strip(), lengths)
-                heads = chosen(wanted.heads, weights.shape[1], "head", f"layer {layer} of {name}")
+                heads = chosen_indices(wanted.heads, weights.shape[1], "head", f"layer {layer} of {name}")
                 part = weights[:, list(heads)]  # (batch, heads, n_q, n_k)
                 if wanted.rows is not None:
-                    part = part[:, :, list(chosen(wanted.rows, part.shape[2], "row", "this call"))]
+                    part = part[:, :, list(chosen_indices(wanted.rows, part.shape[2], "row", "this call"))]
                 yield Captured("", kind, layer, heads, step, part.detach())
 
 
@@ -259,7 +261,7 @@ def key_counts(layers: Sequence[Any], cached: int = 0) -> set[int]:
     return queries | {cached + n_q for n_q in queries}
 
 
-def _fits(weights: Any, lengths: set[int]) -> bool:
+def _fits_lengths(weights: Any, lengths: set[int]) -> bool:
     most = max(lengths)
     return weights.shape[-1] in lengths or (weights.shape[-1] > most and not bool(weights[..., most:].any()))
 
@@ -270,7 +272,7 @@ def check_weights(weights: Any, whose: str, lengths: set[int] | None = None) -> 
     `lengths` are the numbers of keys that there may be (None: any); a static cache has more, of which nothing is read.
     """
     what = None
-    if getattr(weights, "ndim", 0) == 4 and lengths and not _fits(weights, lengths):
+    if getattr(weights, "ndim", 0) == 4 and lengths and not _fits_lengths(weights, lengths):
         what = f"in {weights.shape[-1]} columns for {max(lengths)} keys"
     elif getattr(weights, "ndim", 0) != 4:
         what = f"of shape {tuple(weights.shape)}" if hasattr(weights, "shape") else f"a {type(weights).__name__}"

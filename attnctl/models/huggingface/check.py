@@ -11,7 +11,7 @@ import numpy as np
 from attnctl.attention import default_scale
 from attnctl.models import Model
 from attnctl.readings.traces.trace import LayerTrace, Trace
-from attnctl.sources import record
+from attnctl.sources import record_trace
 
 # how far two roads may lie apart: rounding, in units of what the number type resolves
 ROUNDING = {"float64": 1e-6, "float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}
@@ -26,23 +26,23 @@ class Finding:
     found: str
 
 
-def check(
+def check_attention(
     model: Model, text: str, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
 ) -> tuple[Finding, ...]:
     """Recompute the attention over `text` by the model's own eager path and by torch's fused kernel.
 
-    Raises AttnctlError as `record`.
+    Raises AttnctlError as `record_trace`.
     """
-    trace = record(model, text, layers=layers, heads=heads, predictions=False)
+    trace = record_trace(model, text, layers=layers, heads=heads, predictions=False)
     limit = ROUNDING.get(trace.model.dtype, 1e-5)
     return (
         _against_eager(model, trace, limit),
         _against_fused(trace, limit, has_sinks(model)),
         _layer_output(model, trace, limit),
         _row_sums(trace, limit, has_sinks(model)),
-        _nans(trace),
-        _dropout(model, trace),
-        _shapes(trace),
+        _nan_finding(trace),
+        _dropout_finding(model, trace),
+        _shape_finding(trace),
     )
 
 
@@ -59,9 +59,9 @@ def _against_eager(model: Model, trace: Trace, limit: float) -> Finding:
         if ours.shape != theirs.shape:
             return Finding(what, False, f"layer {layer.layer}: {ours.shape} for {theirs.shape}")
         if has_sinks(model):  # some eager paths tell the tokens' shares without the sink's
-            ours, theirs = _of_one(ours), _of_one(theirs)
+            ours, theirs = _rescaled_rows(ours), _rescaled_rows(theirs)
         blind = np.zeros(theirs.shape[1], dtype=bool) if layer.mask is None else ~layer.mask.any(axis=-1)  # (n_q,)
-        worst = worse(worst, float(np.abs(ours - theirs)[:, ~blind].max(initial=0)))
+        worst = worse_error(worst, float(np.abs(ours - theirs)[:, ~blind].max(initial=0)))
     return Finding(what, worst <= limit, f"{worst:.1e}" if worst else "0, equal to the last bit")
 
 
@@ -83,12 +83,14 @@ def _against_fused(trace: Trace, limit: float, sinks: bool) -> Finding:
             bias.masked_fill_(~torch.tensor(layer.mask), -torch.inf)
         q, k, v = (torch.tensor(part, dtype=torch.float32)[None] for part in (layer.queries, layer.keys, layer.values))
         ours = layer.context
-        kernel = scaled_dot_product_attention(q, k, v, attn_mask=bias[None], scale=_scale(trace, layer))[0].numpy()
-        worst = worse(worst, float(np.abs(ours - kernel).max(initial=0) / max(np.abs(ours).max(initial=0), 1e-9)))
+        kernel = scaled_dot_product_attention(q, k, v, attn_mask=bias[None], scale=_scale_of_scores(trace, layer))[
+            0
+        ].numpy()
+        worst = worse_error(worst, float(np.abs(ours - kernel).max(initial=0) / max(np.abs(ours).max(initial=0), 1e-9)))
     return Finding(what, worst <= 10 * limit, f"{worst:.1e}")
 
 
-def _of_one(weights: Any) -> Any:
+def _rescaled_rows(weights: Any) -> Any:
     """Rows (..., n_k) as shares of what their keys have together."""
     return weights / np.maximum(weights.sum(axis=-1, keepdims=True), 1e-12)  # (..., n_k)
 
@@ -104,11 +106,11 @@ def _layer_output(model: Model, trace: Trace, limit: float) -> Finding:
     worst = 0.0
     for layer in {part.layer for part in trace.layers} & own.keys():
         largest = max(float(np.abs(own[layer]).max(initial=0)), 1e-9)
-        worst = worse(worst, float(np.abs(own[layer] - ours[layer]).max(initial=0)) / largest)
+        worst = worse_error(worst, float(np.abs(own[layer] - ours[layer]).max(initial=0)) / largest)
     return Finding(what, worst <= 10 * limit, f"{worst:.1e}" if worst else "0, equal to the last bit")
 
 
-def _scale(trace: Trace, layer: LayerTrace) -> float:
+def _scale_of_scores(trace: Trace, layer: LayerTrace) -> float:
     """The factor on the scores, read off the largest of them: what the model said, in whatever way it said it."""
     assert layer.queries is not None
     if layer.scores is None or layer.scaled_scores is None:
@@ -127,7 +129,7 @@ def has_sinks(model: Any) -> bool:
     return network is not None and any(name.split(".")[-1] == "sinks" for name, _ in network.named_parameters())
 
 
-def worse(one: float, other: float) -> float:
+def worse_error(one: float, other: float) -> float:
     """The larger of two errors; NaN is the worst of all."""
     return float(np.maximum(one, other))
 
@@ -142,16 +144,16 @@ def _row_sums(trace: Trace, limit: float, sinks: bool) -> Finding:
         if sinks:
             return Finding(what, bool((sums <= 1 + 10 * limit).all()), "below 1: a learned sink takes the rest")
         seen = np.ones(sums.shape[1], dtype=bool) if layer.mask is None else layer.mask.any(axis=-1)
-        worst = worse(worst, float(np.abs(sums[:, seen] - 1).max(initial=0)))
+        worst = worse_error(worst, float(np.abs(sums[:, seen] - 1).max(initial=0)))
     return Finding(what, worst <= 10 * limit, f"{worst:.1e}")
 
 
-def _nans(trace: Trace) -> Finding:
+def _nan_finding(trace: Trace) -> Finding:
     count = sum(int(np.isnan(part.weights).any(axis=-1).sum()) for part in trace.layers if part.weights is not None)
     return Finding("rows with NaN", count == 0, str(count))
 
 
-def _dropout(model: Any, trace: Trace) -> Finding:
+def _dropout_finding(model: Any, trace: Trace) -> Finding:
     what = "dropout"
     if trace.model.dropout:
         return Finding(what, True, f"asked for: {trace.model.dropout:g}")
@@ -159,7 +161,7 @@ def _dropout(model: Any, trace: Trace) -> Finding:
     return Finding(what, not training, "on: the model is in training mode" if training else "off")
 
 
-def _shapes(trace: Trace) -> Finding:
+def _shape_finding(trace: Trace) -> Finding:
     n_q, n_k = len(trace.tokens), len(trace.keys_of)
     wrong = [
         f"layer {layer.layer}: {layer.weights.shape}"

@@ -18,14 +18,14 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.layer.stored import StoredLayer
-from attnctl.models.builtin.stack import predicted
-from attnctl.models.huggingface.files.hub import check_extra, find, need
-from attnctl.models.huggingface.files.network import info_of, load, running
+from attnctl.models.builtin.stack import predicted_places
+from attnctl.models.huggingface.files.hub import check_extra, find_checkpoint, import_extra
+from attnctl.models.huggingface.files.network import load_network, network_info, running_network
 from attnctl.models.huggingface.files.origin import origin_of
 from attnctl.models.huggingface.run_notes import RunNotes
 from attnctl.models.huggingface.text.tokenizer import Pieces, open_pieces, read_json
 from attnctl.readings.traces.trace import ModelInfo, Prediction
-from attnctl.text import shown
+from attnctl.text import visible_text
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ class Checkpoint:
     def tokenize(self, text: str) -> tuple[Token, ...]:
         """The tokens that ask: of the text, generated ones at their end, or of the target for decoder and cross."""
         if self.kind in ("decoder", "cross"):
-            return self._target(self.pieces.tokenize(text))
-        tokens = self.pieces.tokenize(text)
+            return self._decoder_tokens(self.pieces.tokenize_text(text))
+        tokens = self.pieces.tokenize_text(text)
         if self.generate and self.kind == "self":
-            tokens = (*tokens, *self._generated(tokens, len(tokens)))
+            tokens = (*tokens, *self._generated_tokens(tokens, len(tokens)))
         return tokens
 
     def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
@@ -70,27 +70,27 @@ class Checkpoint:
         from attnctl.models.huggingface.family_traits import FamilyTraits
 
         self.check_tokens(tokens)
-        source = self.pieces.tokenize(text) if self.kind in ("decoder", "cross") else None
+        source = self.pieces.tokenize_text(text) if self.kind in ("decoder", "cross") else None
         ran = Run(tuple(tokens), key_tokens=source if self.kind == "cross" else None)
-        inputs = self._inputs(tokens, source)
+        inputs = self._forward_inputs(tokens, source)
         told = RunNotes(type(self.network).__name__)
         traits = FamilyTraits(self.network, self.kind)
 
-        def seen(site: Any, call: Call) -> Array | None:
-            told.saw(site, call)
+        def see_call_of_run(site: Any, call: Call) -> Array | None:
+            told.note_call(site, call)
             if call.queries.shape[-2] != len(tokens):
                 raise AttnctlError(
                     f"layer {site.layer} of {self.info.name} has {call.queries.shape[-2]} queries for {len(tokens)} "
                     "tokens: this architecture has queries of its own, which have no tokens to stand for"
                 )
             ran.key_tokens = _key_tokens(call.keys.shape[-2], tokens, source, ran.key_tokens)
-            layer = ComputedLayer.of(site.layer, without_batch(call), **traits.of(site, call))
+            layer = ComputedLayer.of_call(site.layer, without_batch(call), **traits.of(site, call))
             visit(layer)
             context = layer.forward.context_so_far
             return None if context is None else context[None]
 
-        with running(self.network, len(tokens) + len(source or ()), self.info.name):
-            output, silent, weights = self._forward(inputs, seen, traits)
+        with running_network(self.network, len(tokens) + len(source or ()), self.info.name):
+            output, silent, weights = self._run_forward(inputs, see_call_of_run, traits)
             with suppress(StopForward):
                 for number, stored in weights.items():
                     if stored.shape[1] != len(tokens):
@@ -99,29 +99,29 @@ class Checkpoint:
                             "this architecture pools them, and they have no tokens to stand for"
                         )
                     ran.key_tokens = _key_tokens(stored.shape[2], tokens, source, ran.key_tokens)
-                    visit(StoredLayer.of(number, stored))
+                    visit(StoredLayer.of_weights(number, stored))
             table = self.network.get_input_embeddings()
             if len(tokens) <= EMBEDDED and hasattr(table, "num_embeddings"):
                 ids = inputs["decoder_input_ids" if source is not None else "input_ids"]
                 ran.embeddings = as_numpy(table(ids)[0])  # (n, d_model)
         ran.gates = {layer: as_numpy(share) for layer, share in traits.gates.open.items()}
         told.traits = traits
-        self.told(ran, told, silent, output, source=source, weights=weights)
+        self.told_by_run(ran, told, silent, output, source=source, weights=weights)
         return ran
 
-    def _forward(
+    def _run_forward(
         self, inputs: dict[str, Any], seen: Callable[[Any, Call], Array | None], traits: FamilyTraits
     ) -> tuple[Any, dict[Any, str], dict[int, Any]]:
         """One forward, its calls shown to `seen`: the output, if it came to an end, who attended unseen, and the weights
         of each layer where the network tells no more than those.
         """
-        from attnctl.models.huggingface.attention_interface import attending, follows_interface
+        from attnctl.models.huggingface.attention_interface import model_follows_interface, watch_attention
 
-        if not follows_interface(self.network):
+        if not model_follows_interface(self.network):
             output = self.network(**inputs, output_attentions=True)
             return output, {}, self._own_weights(output)
         output = None
-        wanted = attending(self.network, seen, lambda site: site.kind == self.kind, after=traits.gates)
+        wanted = watch_attention(self.network, seen, lambda site: site.kind == self.kind, after=traits.gates)
         with suppress(StopForward), wanted as session, traits.watching():
             output = self.network(**inputs)
         silent = {site: name for site, name in session.silent.items() if site.kind == self.kind}
@@ -129,7 +129,7 @@ class Checkpoint:
             raise AttnctlError(_nothing_seen(type(self.network).__name__, self.kind, silent))
         return output, silent, {}
 
-    def told(
+    def told_by_run(
         self,
         ran: Run,
         told: RunNotes,
@@ -140,30 +140,34 @@ class Checkpoint:
         weights: dict[int, Any] | None = None,
     ) -> None:
         """What a run tells beside its attention: the model's description, predictions, notes."""
-        ran.model = told.info(self.info)
+        ran.model = told.described_model(self.info)
         if weights:
             square = [w for w in weights.values() if w.shape[-1] == w.shape[-2] > 1]
             ahead = any(np.triu(np.abs(w[0]), 1).any() for w in square)
             ran.model = replace(ran.model, causal=bool(square) and not ahead)
-        ran.predictions = self._predictions(ran.tokens, output, bool(ran.model.causal))
-        ran.notes = self._notes(ran.tokens, source, bool(weights)) + told.notes(silent)
+        ran.predictions = self._predicted_tokens(ran.tokens, output, bool(ran.model.causal))
+        ran.notes = self._run_notes(ran.tokens, source, bool(weights)) + told.reader_notes(silent)
 
     def own_weights(self, tokens: Sequence[Token], text: str = "") -> dict[int, Any]:
         """The weights by the model's own eager functions: layer → (heads, n_q, n_k). Memory grows with all of them."""
-        from attnctl.models.huggingface.attention_interface import attending, follows_interface, implementation
+        from attnctl.models.huggingface.attention_interface import (
+            attention_set_to,
+            model_follows_interface,
+            watch_attention,
+        )
 
-        source = self.pieces.tokenize(text) if self.kind in ("decoder", "cross") else None
-        inputs, found = self._inputs(tokens, source), {}
+        source = self.pieces.tokenize_text(text) if self.kind in ("decoder", "cross") else None
+        inputs, found = self._forward_inputs(tokens, source), {}
         total = len(tokens) + len(source or ())
 
-        def own(site: Any, _: Array, weights: Array | None) -> None:
+        def own_weights(site: Any, _: Array, weights: Array | None) -> None:
             if weights is not None:
                 found[site.layer] = as_numpy(weights[0])  # (heads, n_q, n_k)
 
-        with running(self.network, total, self.info.name), implementation(self.network, "eager"):
-            if not follows_interface(self.network):
+        with running_network(self.network, total, self.info.name), attention_set_to(self.network, "eager"):
+            if not model_follows_interface(self.network):
                 return self._own_weights(self.network(**inputs, output_attentions=True))
-            with attending(self.network, lambda *_: None, lambda site: site.kind == self.kind, own=own):
+            with watch_attention(self.network, lambda *_: None, lambda site: site.kind == self.kind, own=own_weights):
                 self.network(**inputs)
         return found
 
@@ -173,30 +177,32 @@ class Checkpoint:
         `recomputed` with the context that attnctl computes in place of the model's own. Empty outside the interface.
         """
         from attnctl import attention
-        from attnctl.models.huggingface.attention_interface import attending, follows_interface
-        from attnctl.models.huggingface.attention_sites import attention_modules, names_of
+        from attnctl.models.huggingface.attention_interface import model_follows_interface, watch_attention
+        from attnctl.models.huggingface.attention_sites import attention_modules, names_of_modules
 
         halved = any(hasattr(module, "lambda_init") for module in self.network.modules())  # differential attention
-        if halved or not follows_interface(self.network):
+        if halved or not model_follows_interface(self.network):
             return {}
-        source = self.pieces.tokenize(text) if self.kind in ("decoder", "cross") else None
-        names, outputs = names_of(self.network), {}
+        source = self.pieces.tokenize_text(text) if self.kind in ("decoder", "cross") else None
+        names, outputs = names_of_modules(self.network), {}
 
-        def kept(module: Any, _: Any, output: Any) -> None:
-            site = names[id(module)].site(0)
+        def keep_output(module: Any, _: Any, output: Any) -> None:
+            site = names[id(module)].site_of_occurrence(0)
             if site.kind == self.kind:
                 first = output[0] if isinstance(output, tuple) else output
                 outputs[site.layer] = as_numpy(first[0])  # (n, d_model)
 
-        def visit(_: Any, call: Call) -> Array | None:
-            return attention.run(call).context if recomputed else None
+        def visit_without_batch(_: Any, call: Call) -> Array | None:
+            return attention.run_call(call).context if recomputed else None
 
         with ExitStack() as stack:
-            stack.enter_context(running(self.network, len(tokens) + len(source or ()), self.info.name))
-            stack.enter_context(attending(self.network, visit, lambda site: site.kind == self.kind, replaces=True))
+            stack.enter_context(running_network(self.network, len(tokens) + len(source or ()), self.info.name))
+            stack.enter_context(
+                watch_attention(self.network, visit_without_batch, lambda site: site.kind == self.kind, replaces=True)
+            )
             for module in attention_modules(self.network).values():
-                stack.callback(module.register_forward_hook(kept).remove)
-            self.network(**self._inputs(tokens, source))
+                stack.callback(module.register_forward_hook(keep_output).remove)
+            self.network(**self._forward_inputs(tokens, source))
         return outputs
 
     def check_tokens(self, tokens: Sequence[Token]) -> None:
@@ -214,21 +220,21 @@ class Checkpoint:
                     f"embeddings for {rows:,} ids: they do not belong together"
                 )
 
-    def _inputs(self, tokens: Sequence[Token], source: Sequence[Token] | None) -> dict[str, Any]:
+    def _forward_inputs(self, tokens: Sequence[Token], source: Sequence[Token] | None) -> dict[str, Any]:
         """What the network is called with; the logits of the last token are all that is read of a decoder's."""
-        inputs: dict[str, Any] = {"input_ids": self._ids(tokens if source is None else source)}
+        inputs: dict[str, Any] = {"input_ids": self._token_ids(tokens if source is None else source)}
         if source is not None:
-            inputs["decoder_input_ids"] = self._ids(tokens)
+            inputs["decoder_input_ids"] = self._token_ids(tokens)
         elif self.kind == "encoder":  # the decoder must be given something; its attention is not read
-            inputs["decoder_input_ids"] = self._ids(self._start())
-        if "logits_to_keep" in self.takes and self.predict is None and not self.blanks(tokens):
+            inputs["decoder_input_ids"] = self._token_ids(self._decoder_start())
+        if "logits_to_keep" in self.forward_keywords and self.predict is None and not self.mask_positions(tokens):
             inputs["logits_to_keep"] = 1
-        if "use_cache" in self.takes:
+        if "use_cache" in self.forward_keywords:
             inputs["use_cache"] = False
         return inputs
 
     @cached_property
-    def takes(self) -> frozenset[str]:
+    def forward_keywords(self) -> frozenset[str]:
         """The keywords of the network's forward; without logits_to_keep where layers then leave out other queries."""
         import inspect
 
@@ -236,26 +242,26 @@ class Checkpoint:
         shares = getattr(self.network.config.get_text_config(), "num_kv_shared_layers", None)
         return names - {"logits_to_keep"} if shares else names
 
-    def _ids(self, tokens: Sequence[Token]) -> Array:
+    def _token_ids(self, tokens: Sequence[Token]) -> Array:
         import torch
 
         return torch.tensor([[token.id for token in tokens]], device=self.network.device)  # (1, n)
 
-    def _start(self) -> tuple[Token, ...]:
+    def _decoder_start(self) -> tuple[Token, ...]:
         said = (self.network.config, getattr(self.network, "generation_config", None), self.pieces)
         names = ("decoder_start_token_id", "bos_token_id", "bos_id")
         number = next((i for name in names for one in said if (i := getattr(one, name, None)) is not None), 0)
         return (Token(self.pieces.tokenizer.id_to_token(number) or str(number), number, special=True),)
 
-    def _target(self, source: Sequence[Token]) -> tuple[Token, ...]:
+    def _decoder_tokens(self, source: Sequence[Token]) -> tuple[Token, ...]:
         """The decoder's tokens: its start, and the target, or what the model itself says of the text."""
         if self.target is not None:
-            tokens = self.pieces.tokenize(self.target)
+            tokens = self.pieces.tokenize_text(self.target)
             end = getattr(self.network.config, "eos_token_id", None)
-            return (*self._start(), *(tokens[:-1] if tokens and tokens[-1].id == end else tokens))
-        return (*self._start(), *self._generated(source, 1))
+            return (*self._decoder_start(), *(tokens[:-1] if tokens and tokens[-1].id == end else tokens))
+        return (*self._decoder_start(), *self._generated_tokens(source, 1))
 
-    def _generated(self, tokens: Sequence[Token], known: int) -> tuple[Token, ...]:
+    def _generated_tokens(self, tokens: Sequence[Token], known: int) -> tuple[Token, ...]:
         """Greedy continuation through the key/value cache; `known` ids of what comes back are not new."""
         import torch
 
@@ -267,8 +273,8 @@ class Checkpoint:
             raise AttnctlError(
                 f"{len(tokens):,} tokens and {count:,} new ones are more than {self.info.name} reads: {limit:,}"
             )
-        ids = self._ids(tokens)
-        with running(self.network, len(tokens), self.info.name):
+        ids = self._token_ids(tokens)
+        with running_network(self.network, len(tokens), self.info.name):
             made = self.network.generate(
                 input_ids=ids,
                 attention_mask=torch.ones_like(ids),
@@ -278,7 +284,7 @@ class Checkpoint:
                 pad_token_id=self.network.config.pad_token_id or 0,
             )[0].tolist()
         before = [token.id for token in tokens if token.id is not None] if self.kind == "self" else made[:known]
-        return self.pieces.continued(before, made[known:])
+        return self.pieces.continued_tokens(before, made[known:])
 
     def _own_weights(self, output: Any) -> dict[int, Any]:
         from attnctl.models.huggingface.capture import check_weights, key_counts
@@ -294,13 +300,15 @@ class Checkpoint:
                 found[layer] = as_numpy(part[0])  # (heads, n, n)
         return found
 
-    def blanks(self, tokens: Sequence[Token]) -> list[int]:
+    def mask_positions(self, tokens: Sequence[Token]) -> list[int]:
         """Where the model is asked to fill in: its mask tokens."""
         mask = self.pieces.settings.get("mask_token")
         mask = mask.get("content") if isinstance(mask, dict) else mask
         return [at for at, token in enumerate(tokens) if mask and token.special and token.text == mask]
 
-    def _predictions(self, tokens: Sequence[Token], output: Any, causal: bool, top: int = 5) -> tuple[Prediction, ...]:
+    def _predicted_tokens(
+        self, tokens: Sequence[Token], output: Any, causal: bool, top: int = 5
+    ) -> tuple[Prediction, ...]:
         """The likeliest tokens after the last one of a decoder, or at the blanks of an encoder."""
         import torch
 
@@ -312,7 +320,7 @@ class Checkpoint:
         if getattr(self.network, "attnctl_headless", False) or not bool(torch.isfinite(logits).all()):
             return ()  # of weights that are not in the file, or are no numbers
         found = []
-        for at in predicted(tokens, self.predict, self.blanks(tokens), causal):
+        for at in predicted_places(tokens, self.predict, self.mask_positions(tokens), causal):
             share = torch.softmax(logits[0, at - len(tokens)].float(), -1)  # (vocabulary,)
             values, ids = share.topk(top)
             for value, number in zip(values.tolist(), ids.tolist(), strict=True):
@@ -320,19 +328,21 @@ class Checkpoint:
                 found.append(Prediction(at, text.strip() or text, number, value))
         return tuple(found)
 
-    def _said(self, tokens: Sequence[Token]) -> str:
+    def _spelled_tokens(self, tokens: Sequence[Token]) -> str:
         """The text that tokens spell, safe in a terminal."""
-        return shown(self.pieces.tokenizer.decode([token.id for token in tokens], skip_special_tokens=False).strip())
+        return visible_text(
+            self.pieces.tokenizer.decode([token.id for token in tokens], skip_special_tokens=False).strip()
+        )
 
-    def _notes(self, tokens: Sequence[Token], source: Sequence[Token] | None, bare: bool) -> tuple[str, ...]:
-        notes = list(self.pieces.notes(tokens if source is None else source, bool(self.info.causal)))
+    def _run_notes(self, tokens: Sequence[Token], source: Sequence[Token] | None, bare: bool) -> tuple[str, ...]:
+        notes = list(self.pieces.beginning_notes(tokens if source is None else source, bool(self.info.causal)))
         new = [token for token in tokens if token.start is None]
         if new and self.kind == "self":
             last = f"last {len(new)} tokens are" if len(new) > 1 else "last token is"
-            notes.append(f"The {last} the model's own, the likeliest each time: “{self._said(new)}”")
+            notes.append(f"The {last} the model's own, the likeliest each time: “{self._spelled_tokens(new)}”")
         elif source is not None and self.target is None:
             own = [token for token in tokens if not token.special]
-            said = f" (“{self._said(own)}”)" if own else ""
+            said = f" (“{self._spelled_tokens(own)}”)" if own else ""
             notes.append(
                 f"The decoder's tokens are the model's own{said}, the likeliest each time: --target gives others."
             )
@@ -399,26 +409,26 @@ def open_checkpoint(
     if dtype not in DTYPES:
         raise UsageError(f"--dtype {dtype}: it is {', '.join(DTYPES)}")
     check_extra()
-    folder = found = find(name)
-    need("torch")
+    folder = found = find_checkpoint(name)
+    import_extra("torch")
     if folder.suffix.lower() == ".gguf":
-        from attnctl.models.huggingface.files.gguf import folder_of
+        from attnctl.models.huggingface.files.gguf import dequantised_folder
 
-        folder = folder_of(folder)
+        folder = dequantised_folder(folder)
     settings = read_json(folder / "config.json")
-    kind = _kind(settings, attention, target, generate, name)
-    pieces = open_pieces(folder, short(name), bos=bos, truncate=truncate)
-    network = load(folder, settings, dtype, device, short(name))
-    if info_of(network, short(name), kind).n_layers == 0:
-        raise AttnctlError(f"{short(name)} has no layers, by its config.json")
+    kind = _kind_of_model(settings, attention, target, generate, name)
+    pieces = open_pieces(folder, short_name(name), bos=bos, truncate=truncate)
+    network = load_network(folder, settings, dtype, device, short_name(name))
+    if network_info(network, short_name(name), kind).n_layers == 0:
+        raise AttnctlError(f"{short_name(name)} has no layers, by its config.json")
     if network.main_input_name != "input_ids":
-        raise AttnctlError(f"{short(name)} reads {network.main_input_name.replace('_', ' ')}, not text")
-    pieces = replace(pieces, limit=_limit(network.config, settings, pieces.limit))
-    info = replace(info_of(network, short(name), kind), **origin_of(found, name))
+        raise AttnctlError(f"{short_name(name)} reads {network.main_input_name.replace('_', ' ')}, not text")
+    pieces = replace(pieces, limit=_token_limit(network.config, settings, pieces.limit))
+    info = replace(network_info(network, short_name(name), kind), **origin_of(found, name))
     return Checkpoint(info, network, pieces, kind, target, generate or 0)
 
 
-def short(name: str) -> str:
+def short_name(name: str) -> str:
     """A checkpoint's name for sentences: the last part of its path or id."""
     path = Path(name)
     return (
@@ -430,7 +440,9 @@ def short(name: str) -> str:
     )
 
 
-def _kind(settings: dict[str, Any], attention: str | None, target: str | None, generate: int | None, name: str) -> str:
+def _kind_of_model(
+    settings: dict[str, Any], attention: str | None, target: str | None, generate: int | None, name: str
+) -> str:
     two = bool(settings.get("is_encoder_decoder"))
     if attention is not None and attention not in KINDS:
         raise UsageError(f"--attention {attention}: it is {', '.join(KINDS)}")
@@ -450,7 +462,7 @@ def _kind(settings: dict[str, Any], attention: str | None, target: str | None, g
     return attention or "encoder"
 
 
-def _limit(config: Any, settings: dict[str, Any], own: int | None) -> int | None:
+def _token_limit(config: Any, settings: dict[str, Any], own: int | None) -> int | None:
     longest = getattr(config.get_text_config(), "max_position_embeddings", None)
     kind = str(settings.get("model_type"))
     if not isinstance(longest, int) or longest < 1 or kind == "t5":

@@ -16,8 +16,8 @@ from torch.overrides import TorchFunctionMode
 from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.models.huggingface.attention_interface import leave_where_done
-from attnctl.models.huggingface.attention_sites import Site, attention_modules, names_of
-from attnctl.text import spoken
+from attnctl.models.huggingface.attention_sites import Site, attention_modules, names_of_modules
+from attnctl.text import number_list
 
 _NO_MIXER = re.compile(r"Norm|MLP|MoE|Moe|Expert|FeedForward|Dropout|Embedding|Router|Identity", re.IGNORECASE)
 
@@ -88,7 +88,7 @@ class FamilyTraits:
 
 
 def _layers(layers: Sequence[int]) -> str:
-    return f"Layer {layers[0]} has" if len(layers) == 1 else f"Layers {spoken(layers)} have"
+    return f"Layer {layers[0]} has" if len(layers) == 1 else f"Layers {number_list(layers)} have"
 
 
 def _it(layers: Sequence[int]) -> str:
@@ -178,9 +178,11 @@ class OutputGates:
     """
 
     def __init__(self, network: Any, kind: str) -> None:
-        names = names_of(network)
+        names = names_of_modules(network)
         modules = [part for part in attention_modules(network).values() if has_output_gate(part)]
-        self._layers = {id(part): names[id(part)].site(0).layer for part in modules if names[id(part)].kind == kind}
+        self._layers = {
+            id(part): names[id(part)].site_of_occurrence(0).layer for part in modules if names[id(part)].kind == kind
+        }
         self._modules = [part for part in modules if id(part) in self._layers]
         self.modules = frozenset(self._layers)
         self.open: dict[int, Array] = {}
@@ -256,9 +258,9 @@ class IndexerScores:
     """
 
     def __init__(self, network: Any) -> None:
-        names = names_of(network)
+        names = names_of_modules(network)
         self._indexers = [part for part in network.modules() if type(part).__name__.endswith("Indexer")]
-        self._layers = {id(part): names[id(part)].site(0).layer for part in self._indexers}
+        self._layers = {id(part): names[id(part)].site_of_occurrence(0).layer for part in self._indexers}
         self.scores: dict[int, Array] = {}
         self._modes: dict[int, _TopK] = {}
 

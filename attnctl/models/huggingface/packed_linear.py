@@ -29,7 +29,7 @@ class PackedLinear(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """One call of a function of torch."""
-        if func is torch.nn.functional.linear and not kwargs and _fits(*args):
+        if func is torch.nn.functional.linear and not kwargs and _fits_kernel(*args):
             x, weight, *bias = args
             if id(weight) not in self._packed:
                 layout = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), x.numel() // x.shape[-1])
@@ -39,7 +39,7 @@ class PackedLinear(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _fits(x: Any, weight: Any, bias: Any = None) -> bool:
+def _fits_kernel(x: Any, weight: Any, bias: Any = None) -> bool:
     return (
         x.dtype == weight.dtype == torch.float32
         and x.device.type == "cpu"
@@ -50,7 +50,7 @@ def _fits(x: Any, weight: Any, bias: Any = None) -> bool:
     )
 
 
-def packing(network: Any) -> PackedLinear | None:
+def packing_mode(network: Any) -> PackedLinear | None:
     """The mode for a network, or None where this torch has no such kernels, or memory is short."""
     there: Any = torch.backends.mkldnn
     if not there.is_available() or network.device.type != "cpu" or network.dtype != torch.float32:
@@ -73,12 +73,12 @@ _modes: WeakKeyDictionary[Any, PackedLinear | None] = WeakKeyDictionary()
 def kept_packing(network: Any) -> PackedLinear | None:
     """The network's mode, kept as long as the network, so that its weights are laid out once."""
     if network not in _modes:
-        _modes[network] = packing(network)
+        _modes[network] = packing_mode(network)
     return _modes[network]
 
 
 @contextmanager
-def packed(mode: PackedLinear | None) -> Iterator[None]:
+def packed_products(mode: PackedLinear | None) -> Iterator[None]:
     """Within this, the mode holds; nothing changes without one."""
     if mode is None:
         yield

@@ -30,16 +30,16 @@ def can_batch(model: Any) -> bool:
     """Whether texts may share a forward pass: a checkpoint that reads one text, and lets its attention be seen."""
     if not isinstance(model, Checkpoint) or model.kind != "self" or model.generate or model.predict is not None:
         return False
-    from attnctl.models.huggingface.attention_interface import follows_interface
+    from attnctl.models.huggingface.attention_interface import model_follows_interface
 
     # an indexer that picks keys picks others where the last bits differ, and those differ in company
-    return follows_interface(model.network) and not hasattr(model.network.config.get_text_config(), "index_topk")
+    return model_follows_interface(model.network) and not hasattr(model.network.config.get_text_config(), "index_topk")
 
 
 def record_several(model: Checkpoint, recordings: Sequence[Pass[Trace]]) -> list[Trace]:
     """The trace of each recording, all in one pass. Raises AttnctlError as `record`, without saying for which."""
     with np.errstate(all="ignore"):
-        runs = _run(model, [recording.tokens for recording in recordings], [r.visit for r in recordings])
+        runs = _run_padded(model, [recording.tokens for recording in recordings], [r.visit for r in recordings])
         return [recording.value(ran) for recording, ran in zip(recordings, runs, strict=True)]
 
 
@@ -52,26 +52,26 @@ def minds_padding(model: Checkpoint, short: Pass[Trace], long: Pass[Trace]) -> b
 def _last_weights(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> Any:
     """The first text's weights in the last layer that attends: (heads, n, n)."""
     seen: list[LayerAttention] = []
-    _run(model, texts, [seen.append, *[lambda _: None] * (len(texts) - 1)])
+    _run_padded(model, texts, [seen.append, *[lambda _: None] * (len(texts) - 1)])
     return seen[-1].weights()
 
 
-def _run(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit]) -> list[Run]:
+def _run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit]) -> list[Run]:
     """One pass; each text's visitor sees each layer's call cut to that text."""
-    from attnctl.models.huggingface.attention_interface import attending
-    from attnctl.models.huggingface.files.network import running
+    from attnctl.models.huggingface.attention_interface import watch_attention
+    from attnctl.models.huggingface.files.network import running_network
 
     for tokens in texts:
         model.check_tokens(tokens)
-    inputs, at = _inputs(model, texts)
+    inputs, at = _padded_inputs(model, texts)
     told = RunNotes(type(model.network).__name__, padded=True)
     over: set[int] = set()  # the texts of which all is seen
 
-    def seen(site: Any, call: Call) -> Array | None:
-        told.saw(site, call)
+    def see_padded(site: Any, call: Call) -> Array | None:
+        told.note_call(site, call)
         contexts: list[Array | None] = []
         for b, visit in enumerate(visits):
-            layer = ComputedLayer.of(site.layer, _part(call, b, len(texts[b])))
+            layer = ComputedLayer.of_call(site.layer, _text_part(call, b, len(texts[b])))
             try:
                 visit(layer)
             except StopForward:
@@ -87,20 +87,23 @@ def _run(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence
         return whole
 
     output = None
-    with running(model.network, sum(map(len, texts)), model.info.name):
-        with suppress(StopForward), attending(model.network, seen, lambda site: site.kind == model.kind) as session:
+    with running_network(model.network, sum(map(len, texts)), model.info.name):
+        with (
+            suppress(StopForward),
+            watch_attention(model.network, see_padded, lambda site: site.kind == model.kind) as session,
+        ):
             output = model.network(**inputs)
         embeddings = as_numpy(model.network.get_input_embeddings()(inputs["input_ids"]))  # (batch, n, d_model)
     runs = []
     for b, tokens in enumerate(texts):
-        own = SimpleNamespace(logits=_logits(output, b, len(tokens), at))
+        own = SimpleNamespace(logits=_text_logits(output, b, len(tokens), at))
         ran = Run(tokens, embeddings[b, : len(tokens)])
-        model.told(ran, told, session.silent, own)
+        model.told_by_run(ran, told, session.silent, own)
         runs.append(ran)
     return runs
 
 
-def _inputs(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> tuple[dict[str, Any], list[int] | None]:
+def _padded_inputs(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> tuple[dict[str, Any], list[int] | None]:
     """What the network is called with, and the positions whose logits come back (None: all of them, if any)."""
     import torch
 
@@ -111,15 +114,15 @@ def _inputs(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> tuple[dict
     if any(len(tokens) < n for tokens in texts):
         there = [[1] * len(tokens) + [0] * (n - len(tokens)) for tokens in texts]
         inputs["attention_mask"] = torch.tensor(there, device=device)  # (batch, n)
-    if "use_cache" in model.takes:
+    if "use_cache" in model.forward_keywords:
         inputs["use_cache"] = False
-    if "logits_to_keep" not in model.takes or any(model.blanks(tokens) for tokens in texts):
+    if "logits_to_keep" not in model.forward_keywords or any(model.mask_positions(tokens) for tokens in texts):
         return inputs, None
     at = sorted({len(tokens) - 1 for tokens in texts})  # only what follows the last token is told
     return inputs | {"logits_to_keep": torch.tensor(at, device=device)}, at
 
 
-def _logits(output: Any, b: int, n: int, at: list[int] | None) -> Array | None:
+def _text_logits(output: Any, b: int, n: int, at: list[int] | None) -> Array | None:
     """A text's own logits (1, positions, vocabulary), the last that of its last token."""
     logits = getattr(output, "logits", None)
     if logits is None or logits.ndim != 3:
@@ -130,19 +133,19 @@ def _logits(output: Any, b: int, n: int, at: list[int] | None) -> Array | None:
     return logits[b : b + 1, place : place + 1]
 
 
-def _part(call: Call, b: int, n: int) -> Call:
+def _text_part(call: Call, b: int, n: int) -> Call:
     """Text b's part of a call: its n queries and keys, without the batch; a mask that hides nothing is none."""
 
-    def own(part: Array | None) -> Array | None:
+    def own_mask(part: Array | None) -> Array | None:
         """(batch or 1, …, n_q, n_k) → (…, n, n)."""
         return None if part is None else part[b if part.shape[0] > 1 else 0][..., :n, :n]
 
     mask = call.mask
-    mask = own(mask) if mask is not None and mask.ndim == 3 else None if mask is None else mask[:n, :n]
+    mask = own_mask(mask) if mask is not None and mask.ndim == 3 else None if mask is None else mask[:n, :n]
     if mask is not None and bool(mask.all()):
         mask = None
     queries, keys, values = (part[b, :, :n] for part in (call.queries, call.keys, call.values))
-    bias = own(call.bias) if call.bias is not None and call.bias.ndim == 4 else call.bias
+    bias = own_mask(call.bias) if call.bias is not None and call.bias.ndim == 4 else call.bias
     if bias is not None and not bool(bias.any()):
         bias = None  # it was of padding alone
     return replace(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnctl.attention import Call
 from attnctl.errors import AttnctlError
-from attnctl.models.huggingface.attention_sites import Site, unseen
+from attnctl.models.huggingface.attention_sites import Site, unseen_sentence
 from attnctl.readings.traces.trace import ModelInfo
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class RunNotes:
     causal: bool | None = None
     traits: FamilyTraits | None = None
 
-    def saw(self, site: Site, call: Call) -> None:
+    def note_call(self, site: Site, call: Call) -> None:
         """Note one call. Raises AttnctlError for a layer that attends a second time in one forward."""
         if site.layer in self.layers:
             raise AttnctlError(
@@ -41,7 +41,7 @@ class RunNotes:
         self.scales.add(call.effective_scale)
         self.sinks |= call.sinks is not None
 
-    def info(self, info: ModelInfo) -> ModelInfo:
+    def described_model(self, info: ModelInfo) -> ModelInfo:
         """The model's description, with what the calls said; what differs from layer to layer is not given."""
         if not self.sizes:
             return replace(info, scale=None)
@@ -56,9 +56,9 @@ class RunNotes:
             causal=info.causal if self.causal is None else self.causal,
         )
 
-    def notes(self, silent: dict[Site, str]) -> tuple[str, ...]:
+    def reader_notes(self, silent: dict[Site, str]) -> tuple[str, ...]:
         """What a reader must know of the run, `silent` being who attended in code of its own."""
-        told = unseen(silent)
+        told = unseen_sentence(silent)
         notes = [f"{told[0].upper()}{told[1:]}."] if told else []
         if self.sinks:
             notes.append("A learned sink takes a part of each row and gives nothing back: rows sum to less than 1.")

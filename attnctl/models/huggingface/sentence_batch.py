@@ -10,8 +10,8 @@ from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.packed_linear import kept_packing, packed
-from attnctl.models.huggingface.padded_batch import CLOSE, ROUGH, _inputs
+from attnctl.models.huggingface.packed_linear import kept_packing, packed_products
+from attnctl.models.huggingface.padded_batch import CLOSE, ROUGH, _padded_inputs
 from attnctl.tokens import Token
 
 Take = Callable[[int, Array], None]  # called with a layer and its weights (batch, heads, n, n), padding at the end
@@ -23,27 +23,27 @@ class _LastLayerSeenError(Exception):
 
 def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take: Take) -> None:
     """Hand each layer's weights to `take`, then leave the network. Raises AttnctlError where a text cannot be read."""
-    from attnctl.models.huggingface.attention_interface import attending
-    from attnctl.models.huggingface.files.network import running
+    from attnctl.models.huggingface.attention_interface import watch_attention
+    from attnctl.models.huggingface.files.network import running_network
 
     whole = [tuple(tokens) for tokens in texts]
     for tokens in whole:
         model.check_tokens(tokens)
-    inputs, _ = _inputs(model, whole)
+    inputs, _ = _padded_inputs(model, whole)
     last = (model.info.n_layers or 0) - 1
 
-    def seen(site: Any, call: Call) -> Array:
-        steps = attention.run(call)
+    def see_layer(site: Any, call: Call) -> Array:
+        steps = attention.run_call(call)
         take(site.layer, steps.weights)
         if site.layer == last:
             raise _LastLayerSeenError
         return steps.context
 
     with (
-        running(model.network, sum(map(len, whole)), model.info.name),
-        packed(kept_packing(model.network)),
+        running_network(model.network, sum(map(len, whole)), model.info.name),
+        packed_products(kept_packing(model.network)),
         suppress(_LastLayerSeenError),
-        attending(model.network, seen, lambda site: site.kind == model.kind),
+        watch_attention(model.network, see_layer, lambda site: site.kind == model.kind),
     ):
         model.network(**inputs)
 
@@ -52,10 +52,10 @@ def padding_changes_weights(model: Checkpoint, short: Sequence[Token], long: Seq
     """Whether a text's weights change when it is padded to another's length, as no architecture should let them."""
     kept: list[Any] = []
 
-    def keep(layer: int, weights: Array) -> None:
+    def keep_layer_weights(layer: int, weights: Array) -> None:
         kept[:] = [as_numpy(weights)[0, :, : len(short), : len(short)]]  # (heads, n, n)
 
-    weights_of_several(model, [short], keep)
+    weights_of_several(model, [short], keep_layer_weights)
     alone = kept[0]
-    weights_of_several(model, [short, long], keep)
+    weights_of_several(model, [short, long], keep_layer_weights)
     return bool(abs(alone - kept[0]).max() > CLOSE.get(model.info.dtype, ROUGH))

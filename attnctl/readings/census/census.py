@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from attnctl.arrays import as_numpy, place
-from attnctl.attention import Array, namespace
+from attnctl.arrays import as_numpy, place_array
+from attnctl.attention import Array, array_namespace
 from attnctl.errors import AttnctlError
 from attnctl.readings.census.trees import edges_found, maximum_spanning_trees
 from attnctl.readings.census.words import FARTHEST, AlignedSentence
@@ -40,13 +40,13 @@ class Census:
 
     def __init__(self, sentences: Sequence[AlignedSentence], shape: tuple[int, int]) -> None:
         self.sentences, self.shape = sentences, shape
-        n, units = max(len(s.tokens) for s in sentences), max(s.units for s in sentences)
+        n, units = max(len(s.tokens) for s in sentences), max(s.unit_count for s in sentences)
         batch = len(sentences)
         self._pool = np.zeros((batch, n, units), np.float32)  # (batch, n, units)
         self._own = np.zeros((batch, 3, units, units), bool)  # (batch, 3, units, units): others, linked, edges
         self._kept = np.zeros((batch, units), bool)  # (batch, units)
         for b, sentence in enumerate(sentences):
-            u = sentence.units
+            u = sentence.unit_count
             self._pool[b, : len(sentence.tokens), :u] = sentence.pool
             self._own[b, 0, :u, :u] = ~np.eye(u, dtype=bool)
             self._own[b, 1, :u, :u] = sentence.linked
@@ -58,11 +58,11 @@ class Census:
         self._choosing = [(b, at, q) for b, at, q in asked if q.choices]
         self._taken: dict[int, dict[str, Any]] = {}
 
-    def take(self, layer: int, weights: Array) -> None:
+    def count_layer(self, layer: int, weights: Array) -> None:
         """Take in a layer's weights, of all sentences: (batch, heads, n, n), padding at the end."""
-        words, special, entropy = self._words(weights)
-        xp = namespace(words)
-        others = place(self._own[:, :1], words)  # (batch, 1, units, units)
+        words, special, entropy = self._word_weights(weights)
+        xp = array_namespace(words)
+        others = place_array(self._own[:, :1], words)  # (batch, 1, units, units)
         given = xp.where(others, words, xp.zeros_like(words))  # (batch, heads, units, units)
         top, found = xp.max(given, axis=-1), xp.argmax(given, axis=-1)  # (batch, heads, units)
         found = as_numpy(xp.where(top > 0, found, xp.full_like(found, -1)))  # (batch, heads, units)
@@ -70,17 +70,22 @@ class Census:
         given = as_numpy(given)
         if not np.isfinite(entropy).all():
             raise AttnctlError(f"the weights of layer {layer} are no finite numbers")
-        sums = self._sums(given) | {"entropy": entropy, "special": special, "self": itself}
-        trees = self._trees(given)
+        sums = self._mass_sums(given) | {"entropy": entropy, "special": special, "self": itself}
+        trees = self._tree_counts(given)
         sums |= {"looking": (found >= 0).sum(-1), "edges": trees[:, :-1]}
-        right = self._right(given, found)
-        self._taken[layer] = {"right": right, "offsets": self._offsets(found), "layer_edges": trees[:, -1], **sums}
+        right = self._right_answers(given, found)
+        self._taken[layer] = {
+            "right": right,
+            "offsets": self._offset_counts(found),
+            "layer_edges": trees[:, -1],
+            **sums,
+        }
 
-    def value(self) -> list[SentenceCounts]:
+    def sentence_counts(self) -> list[SentenceCounts]:
         """The counts of each sentence."""
-        return [self._counts(b, len(sentence.questions)) for b, sentence in enumerate(self.sentences)]
+        return [self._counts_of_sentence(b, len(sentence.questions)) for b, sentence in enumerate(self.sentences)]
 
-    def _counts(self, b: int, questions: int) -> SentenceCounts:
+    def _counts_of_sentence(self, b: int, questions: int) -> SentenceCounts:
         layers, heads = self.shape
         right = np.zeros((questions, layers, heads), bool)  # (questions, layers, heads)
         sums = {name: np.zeros((layers, heads)) for name in SUMS}
@@ -95,11 +100,11 @@ class Census:
                 sums[name][layer, :own] = taken[name][b]
         return SentenceCounts(right, sums, offsets, layer_edges)
 
-    def _words(self, weights: Array) -> tuple[Array, Any, Any]:
+    def _word_weights(self, weights: Array) -> tuple[Array, Any, Any]:
         """Weights between units (batch, heads, units, units); of their rows, the mass elsewhere and the entropy, summed."""
-        xp = namespace(weights)
+        xp = array_namespace(weights)
         weights = xp.astype(weights, xp.float32)  # (batch, heads, n, n)
-        pool = place(self._pool[:, None], weights)  # (batch, 1, n, units)
+        pool = place_array(self._pool[:, None], weights)  # (batch, 1, n, units)
         pieces = xp.sum(pool, axis=-2)  # (batch, 1, units)
         mean = pool / xp.where(pieces > 0, pieces, xp.ones_like(pieces))[:, :, None, :]  # (batch, 1, n, units)
         from_words = xp.matrix_transpose(mean) @ weights  # (batch, heads, units, n)
@@ -110,7 +115,7 @@ class Census:
         entropy = xp.sum(rows[:, :, None, :] @ mean, axis=(-1, -2))  # (batch, heads)
         return words, as_numpy(elsewhere), as_numpy(entropy)
 
-    def _right(self, given: Any, found: Any) -> list[Any]:
+    def _right_answers(self, given: Any, found: Any) -> list[Any]:
         """Each sentence's answers: (questions, heads) bool."""
         heads = given.shape[1]
         right = [np.zeros((len(s.questions), heads), bool) for s in self.sentences]
@@ -125,7 +130,7 @@ class Census:
             right[b][at] = np.isin(picked, asked.right) & (choices.max(-1) > 0)
         return right
 
-    def _sums(self, given: Any) -> dict[str, Any]:
+    def _mass_sums(self, given: Any) -> dict[str, Any]:
         """Mass on other words, on linked ones, and times distance: each (batch, heads)."""
         at = np.arange(given.shape[-1])
         far = np.abs(at[:, None] - at[None, :]).astype(np.float32)  # (units, units)
@@ -135,12 +140,12 @@ class Census:
             "linked": np.einsum("bhij,bij->bh", given, self._own[:, 1].astype(np.float32)),
         }
 
-    def _offsets(self, found: Any) -> Any:
+    def _offset_counts(self, found: Any) -> Any:
         """How often the word found stands at each offset: (batch, heads, 2 · FARTHEST + 1)."""
         off = np.where(found >= 0, found - np.arange(found.shape[-1]), FARTHEST + 1)  # (batch, heads, units)
         return np.stack([(off == offset).sum(-1) for offset in range(-FARTHEST, FARTHEST + 1)], -1)
 
-    def _trees(self, given: Any) -> Any:
+    def _tree_counts(self, given: Any) -> Any:
         """Gold edges in the tree of each head and, last, of the layer's mean: (batch, heads + 1)."""
         batch, heads, units, _ = given.shape
         graphs = np.concatenate([given, given.mean(1, keepdims=True)], 1)  # (batch, heads + 1, units, units)

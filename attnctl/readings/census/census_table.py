@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from attnctl.readings.census.census_tally import Cases, Tally
+from attnctl.readings.census.census_tally import Cases, CensusTally
 from attnctl.readings.census.words import COREFERENCE, DOWN, FARTHEST, SIDES, TO_ANTECEDENT, UP
 
 ALL = "all"  # every relation but punctuation
@@ -140,19 +140,21 @@ class CensusTable:
         return int(layers), int(heads)
 
     @property
-    def read(self) -> int:
+    def sentences_read(self) -> int:
         """Sentences in the corpus."""
         return self.used + sum(self.skipped.values())
 
 
-def table(tally: Tally, model: str, corpus: str, *, causal: bool = False, untrained: bool = False) -> CensusTable:
+def census_table(
+    tally: CensusTally, model: str, corpus: str, *, causal: bool = False, untrained: bool = False
+) -> CensusTable:
     """What a tally says."""
-    relations = tuple(_relation(*part, untrained) for part in _parts(tally))
-    trees = _trees(tally, untrained)
+    relations = tuple(_relation_row(*part, untrained) for part in _relation_cases(tally))
+    trees = _tree_scores(tally, untrained)
     used, units, within, _ = (int(count) for count in tally.counts.sum(0))
-    masses = _masses(tally)
+    masses = _head_masses(tally)
     per_layer = tuple(float(mass) for mass in masses["dependency_mass_by_layer"])
-    heads = tuple(_heads(tally, masses, relations))
+    heads = tuple(_head_rows(tally, masses, relations))
     skipped = dict(sorted(tally.skipped.items(), key=lambda reason: (-reason[1], reason[0])))
     return CensusTable(
         model, corpus, causal, used, skipped, units, within, relations, trees, heads, per_layer, untrained
@@ -170,7 +172,7 @@ def head_names(census: CensusTable) -> dict[tuple[int, int], tuple[str, ...]]:
     return names
 
 
-def wilson(right: int, of: int) -> tuple[float, float]:
+def wilson_interval(right: int, of: int) -> tuple[float, float]:
     """The 95 % interval of a share (Wilson 1927). → from, to."""
     if of == 0:
         return 0.0, 1.0
@@ -186,21 +188,21 @@ def best_of(right: Any, count: Any) -> Best | None:
         return None
     layer, head = (int(at) for at in np.unravel_index(int(right[0].argmax()), right[0].shape))
     found, of = int(right[1, layer, head]), int(count[1])
-    return Best(layer, head, int(count[0]), of, found / of, wilson(found, of))
+    return Best(layer, head, int(count[0]), of, found / of, wilson_interval(found, of))
 
 
-def _parts(tally: Tally) -> Iterator[tuple[str, str, Cases, bool]]:
+def _relation_cases(tally: CensusTally) -> Iterator[tuple[str, str, Cases, bool]]:
     """Relations with their subtypes, then these alone, then all together; those with most cases first."""
     whole: dict[tuple[str, str], Cases] = {}
     subtypes: dict[str, set[str]] = {}
     for (name, direction), cases in tally.cases.items():
         base, colon, _ = name.partition(":")
-        whole.setdefault((base, direction), tally.no_cases()).add(cases)
+        whole.setdefault((base, direction), tally.no_cases()).add_cases(cases)
         if colon:
             subtypes.setdefault(base, set()).add(name)
         if base not in ("punct", COREFERENCE):
-            whole.setdefault((ALL, direction), tally.no_cases()).add(cases)
-    size = {name: int(whole[name, direction].count.sum()) for name, direction in whole}
+            whole.setdefault((ALL, direction), tally.no_cases()).add_cases(cases)
+    size = {name: int(whole[name, direction].count_by_half.sum()) for name, direction in whole}
     order = sorted(size, key=lambda name: (name == COREFERENCE, name != ALL, -size[name], name))
     for name in order:
         if name == COREFERENCE:
@@ -213,19 +215,19 @@ def _parts(tally: Tally) -> Iterator[tuple[str, str, Cases, bool]]:
                 yield subtype, direction, tally.cases[subtype, direction], True
 
 
-def _relation(name: str, direction: str, cases: Cases, subtype: bool, untrained: bool) -> Relation:
-    count = cases.count
+def _relation_row(name: str, direction: str, cases: Cases, subtype: bool, untrained: bool) -> Relation:
+    count = cases.count_by_half
     best = best_of(cases.right, count)
-    rules = () if best is None else tuple(_rules(cases, direction == TO_ANTECEDENT))
+    rules = () if best is None else tuple(_rule_rows(cases, direction == TO_ANTECEDENT))
     before = best_of(cases.untrained, count) if untrained else None
     ahead = int(count.sum() - cases.plain[:, 3].sum())
     offset = float(cases.offsets.sum(0).max()) / max(int(count.sum()), 1)
     return Relation(name, direction, int(count.sum()), cases.right.sum(0), ahead, best, rules, before, subtype, offset)
 
 
-def _rules(cases: Cases, mentions: bool) -> Iterator[Rule]:
+def _rule_rows(cases: Cases, mentions: bool) -> Iterator[Rule]:
     """The rules beside a relation, what can be chosen chosen on the first half and all scored on the second."""
-    scored = int(cases.count[1])
+    scored = int(cases.count_by_half[1])
     if mentions:
         nearest = sum(counts[1, 3] for counts in cases.tags.values())
         yield Rule("nearest", float(nearest) / scored)
@@ -241,9 +243,9 @@ def _rules(cases: Cases, mentions: bool) -> Iterator[Rule]:
     yield Rule("first", float(cases.plain[1, 1]) / scored)
 
 
-def _trees(tally: Tally, untrained: bool) -> Trees:
+def _tree_scores(tally: CensusTally, untrained: bool) -> Trees:
     edges = tally.counts[:, 3]  # (2,)
-    right = _sums(tally, "edges")
+    right = _whole_sums(tally, "edges")
     layers = np.broadcast_to(np.asarray(tally.layer_edges), (2, tally.shape[0]))  # (2, layers)
     total = max(int(edges.sum()), 1)
     best_layer = None
@@ -257,16 +259,16 @@ def _trees(tally: Tally, untrained: bool) -> Trees:
         best_layer,
         right.sum(0),
         tuple(float(found) / total for found in layers.sum(0)),
-        best_of(_sums(tally, "edges_untrained"), edges) if untrained else None,
+        best_of(_whole_sums(tally, "edges_untrained"), edges) if untrained else None,
     )
 
 
-def _sums(tally: Tally, name: str) -> Any:
+def _whole_sums(tally: CensusTally, name: str) -> Any:
     """One of the sums, in whole numbers: (2, layers, heads)."""
     return np.asarray(tally.sums.get(name, np.zeros((2, *tally.shape)))).round().astype(np.int64)
 
 
-def _masses(tally: Tally) -> dict[str, Any]:
+def _head_masses(tally: CensusTally) -> dict[str, Any]:
     """Means and shares of each head over all words: (layers, heads), and of a layer (layers,)."""
     zeros = np.zeros((2, *tally.shape))
     sums = {name: tally.sums.get(name, zeros).sum(0) for name in ("entropy", "self", "special", "words", "distance")}
@@ -282,11 +284,11 @@ def _masses(tally: Tally) -> dict[str, Any]:
     }
 
 
-def _heads(tally: Tally, masses: dict[str, Any], relations: tuple[Relation, ...]) -> Iterator[HeadRow]:
+def _head_rows(tally: CensusTally, masses: dict[str, Any], relations: tuple[Relation, ...]) -> Iterator[HeadRow]:
     layers, heads = tally.shape
     looking = tally.sums.get("looking", np.zeros((2, layers, heads))).sum(0)  # (layers, heads)
     offsets = np.broadcast_to(np.asarray(tally.offsets), (layers, heads, 2 * FARTHEST + 1))
-    edges, found = int(tally.counts[:, 3].sum()), _sums(tally, "edges").sum(0)
+    edges, found = int(tally.counts[:, 3].sum()), _whole_sums(tally, "edges").sum(0)
     names = ("entropy", "own", "special", "distance", "dependency_mass")
     for layer in range(layers):
         for head in range(heads):
@@ -298,12 +300,12 @@ def _heads(tally: Tally, masses: dict[str, Any], relations: tuple[Relation, ...]
                 **{name: float(masses[name][layer, head]) for name in names},
                 uuas=float(found[layer, head]) / edges if edges else None,
                 positional=(at - FARTHEST, share) if share >= POSITIONAL else None,
-                syntactic=tuple(_syntactic(tally, relations, layer, head)),
+                syntactic=tuple(_syntactic_labels(tally, relations, layer, head)),
             )
 
 
-def _syntactic(
-    tally: Tally, relations: tuple[Relation, ...], layer: int, head: int
+def _syntactic_labels(
+    tally: CensusTally, relations: tuple[Relation, ...], layer: int, head: int
 ) -> Iterator[tuple[str, str, float]]:
     for relation in relations:
         if relation.relation not in VOITA or relation.cases < FEWEST:

@@ -10,7 +10,7 @@ import numpy as np
 
 from attnctl.readings.census.census import SentenceCounts
 from attnctl.readings.census.trees import edges_found, right_branching
-from attnctl.readings.census.words import FARTHEST, AlignedSentence, Question
+from attnctl.readings.census.words import FARTHEST, AlignedSentence, TreeQuestion
 
 Key = tuple[str, str]  # relation as the corpus labels it, direction
 MOST_LABELS = 2000  # relations in both directions: a column of something else has more, and the memory ends
@@ -30,11 +30,11 @@ class Cases:
     tags: dict[str, Any] = field(default_factory=dict)  # of the target → (2, 4): cases, nearest before, behind, either
 
     @property
-    def count(self) -> Any:
+    def count_by_half(self) -> Any:
         """Cases in each half: (2,)."""
         return self.plain[:, 0]
 
-    def add(self, other: Cases) -> None:
+    def add_cases(self, other: Cases) -> None:
         """Take in the cases of another."""
         self.right = self.right + other.right
         self.untrained = self.untrained + other.untrained
@@ -45,7 +45,7 @@ class Cases:
 
 
 @dataclass(eq=False)
-class Tally:
+class CensusTally:
     """Everything counted; `shape` is (layers, heads)."""
 
     shape: tuple[int, int]
@@ -57,12 +57,12 @@ class Tally:
     offsets: Any = 0  # (layers, heads, 11)
     layer_edges: Any = 0  # (2, layers)
 
-    def skip(self, reason: str) -> None:
+    def skip_sentence(self, reason: str) -> None:
         """Count a sentence that could not be used; what follows the reason's colon names it and is not counted."""
         short = reason.partition(":")[0]
         self.skipped[short] = self.skipped.get(short, 0) + 1
 
-    def add(self, record: SentenceRecord) -> None:
+    def add_sentence(self, record: SentenceRecord) -> None:
         """Take in a sentence."""
         half = record.scored
         for at, question in enumerate(record.questions):
@@ -88,9 +88,9 @@ class Tally:
     def _known_cases(self, relation: str, direction: str) -> Cases:
         """The cases of a label; of very many, those that come late are one."""
         known = (relation, direction) in self.cases or len(self.cases) < MOST_LABELS
-        return self._cases((relation if known else OTHER, direction))
+        return self._cases_of((relation if known else OTHER, direction))
 
-    def _cases(self, key: Key) -> Cases:
+    def _cases_of(self, key: Key) -> Cases:
         if key not in self.cases:
             self.cases[key] = self.no_cases()
         return self.cases[key]
@@ -99,10 +99,10 @@ class Tally:
         """Cases of which there are none."""
         return Cases(np.zeros((2, *self.shape), np.int64), np.zeros((2, *self.shape), np.int64))
 
-    def merge(self, other: Tally) -> None:
+    def merge_tally(self, other: CensusTally) -> None:
         """Take in everything that another counted."""
         for (relation, direction), cases in other.cases.items():
-            self._known_cases(relation, direction).add(cases)
+            self._known_cases(relation, direction).add_cases(cases)
         for reason, count in other.skipped.items():
             self.skipped[reason] = self.skipped.get(reason, 0) + count
         self.counts = self.counts + other.counts
@@ -122,7 +122,7 @@ class SentenceRecord:
     within: int
     edges: int
     right_branching: int
-    questions: tuple[Question, ...]
+    questions: tuple[TreeQuestion, ...]
     right: Any  # (questions, layers, heads) bool
     untrained: Any | None  # the same of the untrained model
     sums: dict[str, Any]  # (layers, heads)
@@ -136,7 +136,7 @@ def record_of(sentence: AlignedSentence, counts: SentenceCounts, untrained: Sent
     sums = counts.sums | ({} if untrained is None else {"edges_untrained": untrained.sums["edges"]})
     return SentenceRecord(
         sentence.scored,
-        sentence.units,
+        sentence.unit_count,
         sentence.within,
         int(sentence.edges.sum()) // 2,
         int(chain[0]),
@@ -171,15 +171,15 @@ def unpacked_record(data: bytes) -> SentenceRecord:
         flat = np.unpackbits(np.array(packed, np.uint8), count=int(np.prod(shape)))
         return flat.reshape(shape).astype(bool)  # (questions, layers, heads)
 
-    said["questions"] = tuple(Question(*question) for question in said["questions"])
+    said["questions"] = tuple(TreeQuestion(*question) for question in said["questions"])
     said["right"] = bits(said["right"])
     said["untrained"] = None if said["untrained"] is None else bits(said["untrained"])
     said["sums"] = {name: np.array(sums) for name, sums in said["sums"].items()}
-    said["offsets"], said["layer_edges"] = _array(said["offsets"]), _array(said["layer_edges"])
+    said["offsets"], said["layer_edges"] = _count_array(said["offsets"]), _count_array(said["layer_edges"])
     return SentenceRecord(**said)
 
 
-def packed(tally: Tally) -> bytes:
+def pack_tally(tally: CensusTally) -> bytes:
     """The tally as bytes: JSON, deflated; most counts of a part of a corpus are zero."""
     import orjson
 
@@ -199,31 +199,31 @@ def packed(tally: Tally) -> bytes:
     return zlib.compress(orjson.dumps(said, option=orjson.OPT_SERIALIZE_NUMPY), 1)
 
 
-def unpacked(data: bytes) -> Tally:
-    """The tally that `packed` wrote."""
+def unpack_tally(data: bytes) -> CensusTally:
+    """The tally that `pack_tally` wrote."""
     import orjson
 
     said = orjson.loads(zlib.decompress(data))
     layers, heads = said["shape"]
-    tally = Tally(
+    tally = CensusTally(
         (layers, heads),
         skipped=said["skipped"],
-        counts=_array(said["counts"]),
-        right_branching=_array(said["right_branching"]),
+        counts=_count_array(said["counts"]),
+        right_branching=_count_array(said["right_branching"]),
         sums={name: np.array(sums) for name, sums in said["sums"].items()},
-        offsets=_array(said["offsets"]),
-        layer_edges=_array(said["layer_edges"]),
+        offsets=_count_array(said["offsets"]),
+        layer_edges=_count_array(said["layer_edges"]),
     )
     for relation, direction, right, untrained, offsets, plain, tags in said["cases"]:
         tally.cases[relation, direction] = Cases(
-            _array(right),
-            _array(untrained),
-            _array(offsets),
-            _array(plain),
-            {tag: _array(counts) for tag, counts in tags.items()},
+            _count_array(right),
+            _count_array(untrained),
+            _count_array(offsets),
+            _count_array(plain),
+            {tag: _count_array(counts) for tag, counts in tags.items()},
         )
     return tally
 
 
-def _array(counts: Any) -> Any:
+def _count_array(counts: Any) -> Any:
     return np.array(counts, np.int64)

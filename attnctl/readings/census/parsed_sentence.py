@@ -39,7 +39,7 @@ class ParsedSentence:
     half: str | None = None  # one of HALVES, where the corpus says so
 
     @property
-    def scored(self) -> int:
+    def scored_half(self) -> int:
         """0 where the sentence is one to choose heads on, 1 where it is one to score them on; by a hash of its text."""
         return zlib.crc32(self.text.encode()) & 1 if self.half is None else HALVES.index(self.half)
 

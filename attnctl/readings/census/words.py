@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnctl.readings.census.parsed_sentence import BadSentenceError, ParsedSentence
-from attnctl.text import shown
+from attnctl.text import visible_text
 from attnctl.tokens import Token
 
 UP, DOWN = "dependent→head", "head→dependent"
@@ -19,7 +19,7 @@ FARTHEST = 5  # words: fixed offsets go from -5 to 5
 SIDES = ("before", "behind", "either")  # where the nearest word of a tag is looked for
 
 
-class Question(NamedTuple):
+class TreeQuestion(NamedTuple):
     """One case: from the word `query` a head should look at the word `target`; beside it, what simple rules answer."""
 
     relation: str
@@ -42,7 +42,7 @@ class AlignedSentence:
 
     tokens: tuple[Token, ...]
     pool: Any  # (n, units) bool: which token is part of which unit
-    questions: tuple[Question, ...]
+    questions: tuple[TreeQuestion, ...]
     edges: Any  # (units, units) bool: an undirected edge of the tree, punctuation left out
     kept: Any  # (units,) bool: whether a unit is more than punctuation
     linked: Any  # (units, units) bool: any dependency, either way
@@ -50,12 +50,12 @@ class AlignedSentence:
     scored: int  # 0: to choose heads on, 1: to score them on
 
     @property
-    def units(self) -> int:
+    def unit_count(self) -> int:
         """How many units there are."""
         return int(self.pool.shape[1])
 
 
-def aligned(
+def align_words(
     sentence: ParsedSentence, tokens: Sequence[Token], renamed: dict[str, str] | None = None
 ) -> AlignedSentence:
     """The sentence's words among the tokens, by their characters.
@@ -63,10 +63,10 @@ def aligned(
     `renamed`: other names of relations; those that become "" are left out. Raises
     BadSentenceError where a word has no token.
     """
-    unit_of, pool = _units(sentence, tokens)
+    unit_of, pool = _word_units(sentence, tokens)
     units = pool.shape[1]
     names = sentence.relations if renamed is None else tuple(renamed.get(r, r) for r in sentence.relations)
-    punctuation = [is_punctuation(*word) for word in zip(sentence.tags, sentence.relations, strict=True)]
+    punctuation = [is_punctuation_tag(*word) for word in zip(sentence.tags, sentence.relations, strict=True)]
     kept = np.zeros(units, bool)  # (units,)
     kept[[unit for unit, sign in zip(unit_of, punctuation, strict=True) if not sign]] = True
     edges, linked = np.zeros((2, units, units), bool)  # (units, units)
@@ -83,19 +83,19 @@ def aligned(
         if not punctuation[word] and kept[one] and kept[other]:
             edges[one, other] = edges[other, one] = True
         pairs.append((name, word, head))
-    questions = [*_dependencies(sentence, pairs, unit_of, units), *_coreference(sentence, unit_of)]
-    return AlignedSentence(tuple(tokens), pool, tuple(questions), edges, kept, linked, within, sentence.scored)
+    questions = [*_dependency_questions(sentence, pairs, unit_of, units), *_coreference_questions(sentence, unit_of)]
+    return AlignedSentence(tuple(tokens), pool, tuple(questions), edges, kept, linked, within, sentence.scored_half)
 
 
-def is_punctuation(tag: str, relation: str) -> bool:
+def is_punctuation_tag(tag: str, relation: str) -> bool:
     """Whether a word is punctuation, by its tag or its relation."""
     return tag == "PUNCT" or relation.partition(":")[0] == "punct"
 
 
-def _units(sentence: ParsedSentence, tokens: Sequence[Token]) -> tuple[list[int], Any]:
+def _word_units(sentence: ParsedSentence, tokens: Sequence[Token]) -> tuple[list[int], Any]:
     """Each word's unit, and the tokens of each unit (n, units)."""
     spans, text = sentence.spans, sentence.text
-    touching = [_words_under(spans, *_trimmed(text, token)) for token in tokens]
+    touching = [_words_under(spans, *_trimmed_span(text, token)) for token in tokens]
     begins = np.ones(len(spans), bool)  # (words,)
     held = np.zeros(len(spans), bool)  # (words,)
     for under in touching:
@@ -111,11 +111,11 @@ def _units(sentence: ParsedSentence, tokens: Sequence[Token]) -> tuple[list[int]
             pool[at, unit_of[under.start]] = True
     if not pool.any(0).all() or not held.all():
         word = int(np.flatnonzero(~held)[0]) if not held.all() else 0
-        raise BadSentenceError(f"not aligned: the model has no token for {shown(sentence.forms[word])!r}")
+        raise BadSentenceError(f"not aligned: the model has no token for {visible_text(sentence.forms[word])!r}")
     return unit_of, pool
 
 
-def _trimmed(text: str, token: Token) -> tuple[int, int]:
+def _trimmed_span(text: str, token: Token) -> tuple[int, int]:
     """The characters of a token without the white space around them; (0, 0) for a special one."""
     start, end = token.start, token.end
     if token.special or start is None or end is None:
@@ -137,16 +137,16 @@ def _words_under(spans: Sequence[tuple[int, int]], start: int, end: int) -> rang
     return range(first, max(first, bisect_left(spans, end, key=lambda span: span[0])))
 
 
-def _dependencies(
+def _dependency_questions(
     sentence: ParsedSentence, pairs: Sequence[tuple[str, int, int]], unit_of: Sequence[int], units: int
-) -> list[Question]:
+) -> list[TreeQuestion]:
     """Both directions of each dependency between two units."""
     near = _Nearest(sentence.tags, unit_of)
     found = []
     for name, word, head in pairs:
         for direction, asks, answers in ((UP, word, head), (DOWN, head, word)):
             query, target, tag = unit_of[asks], unit_of[answers], sentence.tags[answers]
-            found.append(Question(name, direction, query, target, tag, near(query, tag, target), target == 0))
+            found.append(TreeQuestion(name, direction, query, target, tag, near(query, tag, target), target == 0))
     return found
 
 
@@ -169,7 +169,7 @@ class _Nearest:
         return before == target, behind == target, nearer == target
 
 
-def _coreference(sentence: ParsedSentence, unit_of: Sequence[int]) -> list[Question]:
+def _coreference_questions(sentence: ParsedSentence, unit_of: Sequence[int]) -> list[TreeQuestion]:
     """Each mention whose entity was mentioned before in the sentence: does it look at such a mention's head?"""
     found = []
     heads = [(unit_of[m.head], m.entity, sentence.forms[m.head].casefold(), m.head) for m in sentence.mentions]
@@ -182,7 +182,7 @@ def _coreference(sentence: ParsedSentence, unit_of: Sequence[int]) -> list[Quest
         nearest = choices[-1]
         same = [unit for unit, _, other, _ in earlier if other == form]
         found.append(
-            Question(
+            TreeQuestion(
                 COREFERENCE,
                 TO_ANTECEDENT,
                 query,

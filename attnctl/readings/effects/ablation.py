@@ -75,7 +75,7 @@ class Watched(Protocol):
 
 
 @dataclass(frozen=True)
-class Ask:
+class EffectRequest:
     """What is to be measured. `edges`: (query, key) pairs, or None for none; `every_edge`: each key of the watched query."""
 
     target: str | None = None
@@ -96,7 +96,7 @@ class Ask:
 Tick = Callable[[int, int], None]  # how many are done, of how many
 
 
-def baseline_of(watched: Watched, ask: Ask, gauge: Gauge) -> Effects:
+def baseline_of(watched: Watched, ask: EffectRequest, gauge: Gauge) -> Effects:
     """The prediction as it stands; nothing measured yet."""
     return Effects(
         text=watched.text,
@@ -120,7 +120,7 @@ def with_heads(found: Effects, watched: Watched, jobs: Sequence[tuple[int, int]]
         row = looks[layer][head]  # (n_k,)
         key = int(row.argmax())
         heads.append(HeadEffect(layer, head, key, float(row[key]), None, effect))
-    tau = kendall_tau([one.weight for one in heads], [one.effect.size for one in heads])
+    tau = kendall_tau([one.weight for one in heads], [one.effect.absolute_size for one in heads])
     return with_contributions(replace(found, heads=tuple(heads), kendall_tau=tau), watched)
 
 
@@ -140,7 +140,7 @@ def with_contributions(found: Effects, watched: Watched) -> Effects:
     return replace(found, heads=heads, contributions=parts, notes=(*found.notes, *parts.notes))
 
 
-def chosen_heads(watched: Watched, ask: Ask) -> list[tuple[int, int]]:
+def chosen_heads(watched: Watched, ask: EffectRequest) -> list[tuple[int, int]]:
     """The layers and heads to ablate. Raises UsageError where there are none."""
     there = watched.heads()
     layers = [layer for layer in (there if ask.layers is None else ask.layers) if layer in there]
@@ -163,7 +163,7 @@ class Gauge:
     """The prediction watched, and how it stands with nothing changed but the base."""
 
     watched: Watched
-    ask: Ask
+    ask: EffectRequest
     target: Word | None
     against: Word | None
     baseline: Outcome
@@ -171,7 +171,7 @@ class Gauge:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, watched: Watched, ask: Ask) -> Gauge:
+    def of_request(cls, watched: Watched, ask: EffectRequest) -> Gauge:
         """The gauge of what is asked for, its baseline measured. Raises UsageError for a target that cannot be."""
         if not watched.predicts:
             if ask.target is not None or ask.against is not None:
@@ -191,42 +191,42 @@ class Gauge:
                 notes.append(
                     f"The {name} {word.text!r} is {len(word.ids)} tokens ({pieces}): numbers are sums over them."
                 )
-        notes += [note for word in (target, against) if word is not None for note in _spaced(watched, word, first)]
+        notes += [note for word in (target, against) if word is not None for note in _spaced_note(watched, word, first)]
         gauge = cls(watched, ask, target, against, Outcome(), None, tuple(notes))
-        return replace(gauge, baseline=next(gauge.outcomes([watched.base])))
+        return replace(gauge, baseline=next(gauge.outcomes_under([watched.base])))
 
-    def effects(self, interventions: Sequence[Intervention]) -> Iterator[Effect]:
+    def effects_of(self, interventions: Sequence[Intervention]) -> Iterator[Effect]:
         """What each intervention does, in their order."""
         before = self.baseline
-        for after in self.outcomes(interventions) if interventions else ():
+        for after in self.outcomes_under(interventions) if interventions else ():
             yield Effect(
-                _gap(after.log_probability, before.log_probability),
-                _gap(after.logit_difference, before.logit_difference),
+                _difference(after.log_probability, before.log_probability),
+                _difference(after.logit_difference, before.logit_difference),
                 after.distance,
                 after,
             )
 
-    def outcomes(self, interventions: Sequence[Intervention]) -> Iterator[Outcome]:
+    def outcomes_under(self, interventions: Sequence[Intervention]) -> Iterator[Outcome]:
         """The prediction under each intervention."""
         if self.target is None:
             assert self.states is not None
             for states in self.watched.outcomes(interventions, (), self.ask.batch_size):
                 for row in states:
-                    yield Outcome(distance=_distance(row, self.states, self.ask.pooled))
+                    yield Outcome(distance=_cosine_distance(row, self.states, self.ask.pooled))
             return
-        logits = self._rows(interventions, self.target.ids)
+        logits = self._logit_rows(interventions, self.target.ids)
         if self.against is None or len(self.against.ids) == 1:
             for row in logits:
-                yield self._outcome(row, row)
+                yield self._outcome_of(row, row)
             return
-        for row, other in zip(logits, self._rows(interventions, self.against.ids), strict=True):
-            yield self._outcome(row, other)
+        for row, other in zip(logits, self._logit_rows(interventions, self.against.ids), strict=True):
+            yield self._outcome_of(row, other)
 
-    def _rows(self, interventions: Sequence[Intervention], ids: tuple[int, ...]) -> Iterator[Floats]:
+    def _logit_rows(self, interventions: Sequence[Intervention], ids: tuple[int, ...]) -> Iterator[Floats]:
         for logits in self.watched.outcomes(interventions, ids[:-1], self.ask.batch_size):
             yield from logits  # (1 + continuation, vocabulary)
 
-    def _outcome(self, row: Floats, other: Floats) -> Outcome:
+    def _outcome_of(self, row: Floats, other: Floats) -> Outcome:
         assert self.target is not None
         logit = float(sum(row[at, number] for at, number in enumerate(self.target.ids)))
         said = sum(log_softmax(row[at])[number] for at, number in enumerate(self.target.ids))
@@ -238,7 +238,7 @@ class Gauge:
         return Outcome(float(said), float(np.exp(said)), logit, difference, None, (self.watched.named(best), share))
 
 
-def _spaced(watched: Watched, word: Word, logits: Floats) -> Iterator[str]:
+def _spaced_note(watched: Watched, word: Word, logits: Floats) -> Iterator[str]:
     """A note where the word with a space before it is another token, and likelier: logits (vocabulary,)."""
     if word.text[:1].isspace() or len(word.ids) > 1:
         return
@@ -250,7 +250,7 @@ def _spaced(watched: Watched, word: Word, logits: Floats) -> Iterator[str]:
         yield f"{other.text!r}, with the space before it, is another token than {word.text!r}, and likelier here."
 
 
-def _gap(after: float | None, before: float | None) -> float | None:
+def _difference(after: float | None, before: float | None) -> float | None:
     return None if after is None or before is None else after - before
 
 
@@ -261,7 +261,7 @@ def log_softmax(logits: Floats) -> Any:
     return x - np.log(np.exp(x).sum())  # (vocabulary,)
 
 
-def _distance(one: Floats, other: Floats, pooled: bool) -> float:
+def _cosine_distance(one: Floats, other: Floats, pooled: bool) -> float:
     """1 - cosine of two texts' final states (n, d_model): of their means, or position by position, averaged."""
     if pooled:
         one, other = one.mean(axis=0, keepdims=True), other.mean(axis=0, keepdims=True)  # (1, d_model)

@@ -14,7 +14,7 @@ import numpy as np
 
 from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError
-from attnctl.readings.spans import Span, owners, spans_of
+from attnctl.readings.spans import Span, span_owners, spans_of
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.tokens import Token
 
@@ -78,7 +78,7 @@ class AnswerSources:
         """Of the whole answer, nats."""
         return float(self.log_probabilities.sum())
 
-    def agreement(self) -> dict[str, float]:
+    def rank_agreement(self) -> dict[str, float]:
         """Kendall's τ over parts between the columns, each the larger the more it is for the answer; where it is defined."""
         from attnctl.readings.effects.rank_correlation import kendall_tau
 
@@ -120,15 +120,15 @@ def prompt_parts(
     if messages and kind is not None and kind not in ("paragraphs", "lines", "headings", "documents"):
         spans = spans_of(kind, text)
     elif messages:
-        spans = [span for message in messages for span in _within(message, text, kind)]
+        spans = [span for message in messages for span in _spans_within(message, text, kind)]
     else:
-        spans = spans_of(kind, text) if kind is not None else _natural(text)
+        spans = spans_of(kind, text) if kind is not None else _natural_spans(text)
     spans = sorted(spans, key=lambda span: span[1:])
     for (one, _, end), (other, start, _) in pairwise(spans):
         if start < end:
             raise AttnctlError(f"the spans {one!r} and {other!r} overlap at character {start}")
     held: dict[int, list[int]] = {}
-    for at, owner in enumerate(owners(spans, tokens)):
+    for at, owner in enumerate(span_owners(spans, tokens)):
         if owner >= 0:
             held.setdefault(owner, []).append(at)
     parts = [
@@ -144,16 +144,16 @@ def prompt_parts(
     return tuple(parts)
 
 
-def _natural(text: str) -> list[Span]:
+def _natural_spans(text: str) -> list[Span]:
     """Documents where a text has marked ones, else paragraphs where there are several, else the whole."""
     for kind in ("documents", "paragraphs"):
         found = _or_none(kind, text)
         if found is not None and len(found) > 1:
-            return _closed(found, text) if kind == "documents" else found
+            return _closed_documents(found, text) if kind == "documents" else found
     return [("text", 0, len(text))]
 
 
-def _closed(documents: list[Span], text: str) -> list[Span]:
+def _closed_documents(documents: list[Span], text: str) -> list[Span]:
     """The last document ends at a blank line where no other holds one: what follows it is a question, or the like."""
     *others, (name, start, end) = documents
     inside = [text[a:b].strip() for other, a, b in others if other != "(before)"]
@@ -170,10 +170,10 @@ def _or_none(kind: str, text: str) -> list[Span] | None:
         return None
 
 
-def _within(message: Span, text: str, kind: str | None) -> Iterator[Span]:
+def _spans_within(message: Span, text: str, kind: str | None) -> Iterator[Span]:
     """The parts of one message, named after it; the message itself where it has no such parts."""
     name, start, end = message
-    found = _natural(text[start:end]) if kind is None else _or_none(kind, text[start:end])
+    found = _natural_spans(text[start:end]) if kind is None else _or_none(kind, text[start:end])
     if found is None or len(found) < 2:
         yield message
         return
@@ -197,7 +197,7 @@ class Found:
     measured: int = 0
 
 
-def search(count: int, measure: Measure, budget: int, likely: Sequence[int] = ()) -> Iterator[Found]:
+def search_parts(count: int, measure: Measure, budget: int, likely: Sequence[int] = ()) -> Iterator[Found]:
     """What each of `count` parts does, within `budget` measurements; yields what is known after each of them.
 
     With enough of a budget every part is left out alone. Else the `likely` ones are, up to half of the budget, and of the
@@ -207,7 +207,7 @@ def search(count: int, measure: Measure, budget: int, likely: Sequence[int] = ()
     """
     found = Found()
 
-    def told(group: tuple[int, ...]) -> float:
+    def effect_told(group: tuple[int, ...]) -> float:
         change = measure(group)
         found.measured += 1
         found.changes |= dict.fromkeys(group, change)
@@ -217,17 +217,17 @@ def search(count: int, measure: Measure, budget: int, likely: Sequence[int] = ()
 
     if count <= budget:
         for part in range(count):
-            told((part,))
+            effect_told((part,))
             yield found
         return
     alone = tuple(likely[: budget // 2])
     for part in alone:
-        told((part,))
+        effect_told((part,))
         yield found
     rest = tuple(part for part in range(count) if part not in alone)
     waiting = [(-float("inf"), rest)]
     if alone:
-        waiting = [(-told(rest), rest)]
+        waiting = [(-effect_told(rest), rest)]
         yield found
     while waiting and found.measured + 2 <= budget:
         size, group = heapq.heappop(waiting)
@@ -236,12 +236,12 @@ def search(count: int, measure: Measure, budget: int, likely: Sequence[int] = ()
             break
         middle = len(group) // 2
         for half in (group[middle:], group[:middle]):
-            change = told(half)
+            change = effect_told(half)
             yield found
             if len(half) > 1:
                 heapq.heappush(waiting, (-change, half))
 
 
-def measurements(count: int, budget: int) -> int:
+def most_measurements(count: int, budget: int) -> int:
     """How many measurements the search makes at most."""
     return count if count <= budget else budget

@@ -7,14 +7,14 @@ from typing import Any
 
 from attnctl.arrays import Floats
 from attnctl.errors import UsageError
-from attnctl.readings.effects.ablation import Ask, FirstOrder, Gauge, Tick, Watched, chosen_heads, with_heads
+from attnctl.readings.effects.ablation import EffectRequest, FirstOrder, Gauge, Tick, Watched, chosen_heads, with_heads
 from attnctl.readings.effects.effects import EdgeEffect, Effect, Effects, Outcome
-from attnctl.readings.effects.rank_correlation import spearman
+from attnctl.readings.effects.rank_correlation import spearman_rho
 
 CHECKED = 20  # heads that are ablated exactly as well
 
 
-def approximated(found: Effects, watched: Watched, ask: Ask, gauge: Gauge, tick: Tick) -> Effects:
+def approximate_effects(found: Effects, watched: Watched, ask: EffectRequest, gauge: Gauge, tick: Tick) -> Effects:
     """The effects of every head and every edge to first order, with their rank correlation to exact ablation.
 
     Raises UsageError where there is no prediction to take the gradient of.
@@ -25,28 +25,32 @@ def approximated(found: Effects, watched: Watched, ask: Ask, gauge: Gauge, tick:
         raise UsageError("--approximate takes one token for --against: leave it out, or ablate exactly")
     jobs = chosen_heads(watched, ask)
     slopes = watched.gradients(gauge.target, gauge.against)
-    effects = [_effect({name: values[head] for name, values in slopes.heads[layer].items()}) for layer, head in jobs]
+    effects = [
+        _effect_of_values({name: values[head] for name, values in slopes.heads[layer].items()}) for layer, head in jobs
+    ]
     found = with_heads(found, watched, jobs, effects)
-    found = replace(found, edges=_edges(found, ask, slopes))
+    found = replace(found, edges=_edge_effects(found, ask, slopes))
     first = found.strongest(CHECKED)
     exact = []
-    for effect in gauge.effects([watched.base.with_head(one.layer, one.head) for one in sorted(first, key=_place)]):
-        exact.append(effect.value)
+    for effect in gauge.effects_of(
+        [watched.base.with_head(one.layer, one.head) for one in sorted(first, key=_head_place)]
+    ):
+        exact.append(effect.signed_size)
         tick(len(exact), len(first))
-    rank = spearman([one.effect.value for one in sorted(first, key=_place)], exact)
+    rank = spearman_rho([one.effect.signed_size for one in sorted(first, key=_head_place)], exact)
     return replace(found, approximation=None if rank is None else (rank, len(first)))
 
 
-def _place(one: Any) -> tuple[int, int]:
+def _head_place(one: Any) -> tuple[int, int]:
     return one.layer, one.head
 
 
-def _effect(values: dict[str, Any]) -> Effect:
+def _effect_of_values(values: dict[str, Any]) -> Effect:
     difference = values.get("logit_difference")
     return Effect(float(values["log_probability"]), None if difference is None else float(difference), None, Outcome())
 
 
-def _edges(found: Effects, ask: Ask, slopes: FirstOrder) -> tuple[EdgeEffect, ...]:
+def _edge_effects(found: Effects, ask: EffectRequest, slopes: FirstOrder) -> tuple[EdgeEffect, ...]:
     """Each key of the watched query, in the layers and heads that were chosen."""
     sums: dict[str, Floats] = {}
     for layer, numbers in slopes.edges.items():
@@ -57,6 +61,6 @@ def _edges(found: Effects, ask: Ask, slopes: FirstOrder) -> tuple[EdgeEffect, ..
             sums[name] = sums.get(name, 0) + chosen.sum(axis=0)  # (n_k,)
     n_k = found.query + 1 if found.model.causal and found.key_tokens is None else len(found.keys_of)
     return tuple(
-        EdgeEffect(found.query, key, _effect({name: values[key] for name, values in sums.items()}))
+        EdgeEffect(found.query, key, _effect_of_values({name: values[key] for name, values in sums.items()}))
         for key in range(n_k)
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Part:
+class ContributionPart:
     """What one part adds to a logit: the embedding, a head, an MLP, a bias, under the final norm's scale on this text.
 
     `keys`: of a head, the same by source token, Σⱼ weight · value · W_O · unembedding.
@@ -25,14 +25,14 @@ class Contributions:
     """The logit of a word (minus that of another), by the model itself and as the sum of its parts."""
 
     logit: float
-    parts: tuple[Part, ...]
+    parts: tuple[ContributionPart, ...]
     notes: tuple[str, ...] = ()
 
     @property
-    def sum(self) -> float:
+    def sum_of_parts(self) -> float:
         """What the parts add up to."""
         return math.fsum(part.value for part in self.parts)
 
-    def of_head(self, layer: int, head: int) -> Part | None:
+    def of_head(self, layer: int, head: int) -> ContributionPart | None:
         """What a head writes, or None where it is not among the parts."""
         return next((part for part in self.parts if (part.layer, part.head) == (layer, head)), None)

@@ -8,26 +8,26 @@ import numpy as np
 
 from attnctl.errors import UsageError
 from attnctl.interventions import Cut, Intervention
-from attnctl.readings.effects.ablation import Ask, Gauge, Tick, Watched, baseline_of, chosen_heads, with_heads
-from attnctl.readings.effects.approximation import approximated
+from attnctl.readings.effects.ablation import EffectRequest, Gauge, Tick, Watched, baseline_of, chosen_heads, with_heads
+from attnctl.readings.effects.approximation import approximate_effects
 from attnctl.readings.effects.effects import EdgeEffect, Effect, Effects, SpanEffect
 
 
-def measure(watched: Watched, ask: Ask, tick: Tick = lambda done, of: None) -> Effects:
+def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda done, of: None) -> Effects:
     """Everything asked for, over one text. Raises UsageError and AttnctlError in one line for what cannot be."""
-    gauge = Gauge.of(watched, ask)
+    gauge = Gauge.of_request(watched, ask)
     found = baseline_of(watched, ask, gauge)
     if ask.approximate:
-        return approximated(found, watched, ask, gauge, tick)
+        return approximate_effects(found, watched, ask, gauge, tick)
     jobs = chosen_heads(watched, ask) if ask.sweep_heads else []
-    edges, spans = _edges(watched, ask), _spans(watched, ask)
+    edges, spans = _edges_to_cut(watched, ask), _spans_to_cut(watched, ask)
     changes = [
         *(watched.base.with_head(*place) for place in jobs),
         *(cuts for *_, cuts in edges),
         *(c for *_, c in spans),
     ]
     effects: list[Effect] = []
-    for effect in gauge.effects(changes):
+    for effect in gauge.effects_of(changes):
         effects.append(effect)
         tick(len(effects), len(changes))
     if jobs:
@@ -43,7 +43,7 @@ def measure(watched: Watched, ask: Ask, tick: Tick = lambda done, of: None) -> E
     )
 
 
-def _edges(watched: Watched, ask: Ask) -> list[tuple[int, int | None, Intervention]]:
+def _edges_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[int, int | None, Intervention]]:
     """(query, key, what to cut): each edge by itself, and all those that are named together."""
     pairs = list(ask.edges)
     if ask.every_edge:
@@ -54,7 +54,7 @@ def _edges(watched: Watched, ask: Ask) -> list[tuple[int, int | None, Interventi
         if square and watched.info.causal and key > query:
             one, other = watched.tokens[query].text, watched.tokens[key].text
             raise UsageError(f"no edge {one!r} → {other!r}: it looks into the future, which {watched.info.name} hides")
-    cuts = [(query, key, _cut(ask, (key,), (query,))) for query, key in pairs]
+    cuts = [(query, key, _cut_of(ask, (key,), (query,))) for query, key in pairs]
     found: list[tuple[int, int | None, Intervention]] = [(q, k, watched.base.with_cuts(cut)) for q, k, cut in cuts]
     if len(ask.edges) > 1:
         together = [cut for *_, cut in cuts[: len(ask.edges)]]
@@ -62,14 +62,14 @@ def _edges(watched: Watched, ask: Ask) -> list[tuple[int, int | None, Interventi
     return found
 
 
-def _spans(watched: Watched, ask: Ask) -> list[tuple[str, int, int, Intervention]]:
+def _spans_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[str, int, int, Intervention]]:
     queries = (watched.query,) if ask.only_answer or watched.key_tokens is not None else None
     return [
-        (name, tokens[0], tokens[-1] + 1, watched.base.with_cuts(_cut(ask, tokens, queries)))
+        (name, tokens[0], tokens[-1] + 1, watched.base.with_cuts(_cut_of(ask, tokens, queries)))
         for name, tokens in ask.spans
     ]
 
 
-def _cut(ask: Ask, keys: tuple[int, ...], queries: tuple[int, ...] | None) -> Cut:
+def _cut_of(ask: EffectRequest, keys: tuple[int, ...], queries: tuple[int, ...] | None) -> Cut:
     layers = None if ask.layers is None else frozenset(ask.layers)
     return Cut(keys, queries, layers, None if ask.heads is None else frozenset(ask.heads))

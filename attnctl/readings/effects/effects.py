@@ -46,13 +46,13 @@ class Effect:
     after: Outcome
 
     @property
-    def size(self) -> float:
+    def absolute_size(self) -> float:
         """How much it does: of the logit difference, the log-probability, or the distance, whichever is measured."""
         measured = (self.logit_difference, self.log_probability, self.distance)
         return abs(next((value for value in measured if value is not None), 0.0))
 
     @property
-    def value(self) -> float:
+    def signed_size(self) -> float:
         """The signed number that heads are ranked and coloured by."""
         measured = (self.logit_difference, self.log_probability, self.distance)
         return next((value for value in measured if value is not None), 0.0)
@@ -117,7 +117,7 @@ class Effects:
 
     def strongest(self, top: int | None = None) -> tuple[HeadEffect, ...]:
         """The heads, those that do most first."""
-        return tuple(sorted(self.heads, key=lambda one: (-one.effect.size, one.layer, one.head)))[:top]
+        return tuple(sorted(self.heads, key=lambda one: (-one.effect.absolute_size, one.layer, one.head)))[:top]
 
 
 CutEffect = TypeVar("CutEffect", EdgeEffect, SpanEffect)
@@ -127,5 +127,5 @@ def strongest_cuts(rows: Sequence[CutEffect], top: int | None) -> tuple[CutEffec
     """The `top` edges or spans that do most (None: all), in the order they have."""
     if top is None:
         return tuple(rows)
-    most = sorted(range(len(rows)), key=lambda at: (-rows[at].effect.size, at))[:top]
+    most = sorted(range(len(rows)), key=lambda at: (-rows[at].effect.absolute_size, at))[:top]
     return tuple(rows[at] for at in sorted(most))

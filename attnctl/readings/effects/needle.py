@@ -51,12 +51,12 @@ class Needle:
     question: str = QUESTION
     expect: str = EXPECT
 
-    def answered(self, answer: str) -> bool:
+    def is_answered(self, answer: str) -> bool:
         """Whether an answer holds what is expected."""
         return " ".join(self.expect.casefold().split()) in " ".join(answer.casefold().split())
 
 
-def filler(seed: int) -> Any:
+def filler_sentences(seed: int) -> Any:
     """Sentences without end, the same for the same seed: nothing in them has to do with a needle."""
     rng = random.Random(seed)
     while True:
@@ -111,11 +111,11 @@ class Needles:
     notes: tuple[str, ...] = ()
 
     @property
-    def answered(self) -> int:
+    def answered_count(self) -> int:
         """How many needles were answered."""
         return sum(cell.answered for cell in self.cells)
 
-    def scores(self) -> dict[tuple[int, int], float]:
+    def retrieval_scores(self) -> dict[tuple[int, int], float]:
         """(layer, head) → retrieval score, the mean over the needles that were answered, highest first."""
         known = [cell for cell in self.cells if cell.answered and cell.scores]
         if not known:
@@ -126,9 +126,9 @@ class Needles:
 
     def retrieval_heads(self) -> dict[tuple[int, int], float]:
         """The heads whose score is at least RETRIEVAL."""
-        return {place: score for place, score in self.scores().items() if score >= RETRIEVAL}
+        return {place: score for place, score in self.retrieval_scores().items() if score >= RETRIEVAL}
 
-    def grid(self, what: str) -> tuple[Floats, list[int], list[float]]:
+    def depth_grid(self, what: str) -> tuple[Floats, list[int], list[float]]:
         """`answered` or `found` as (depths, lengths), NaN where it was not asked; and the lengths and depths."""
         lengths = sorted({cell.length for cell in self.cells})
         depths = sorted({cell.depth for cell in self.cells})

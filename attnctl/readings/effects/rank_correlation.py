@@ -20,15 +20,15 @@ def kendall_tau(one: Sequence[float], other: Sequence[float]) -> float | None:
     return None if not x_pairs or not y_pairs else both / float(np.sqrt(x_pairs * y_pairs))
 
 
-def spearman(one: Sequence[float], other: Sequence[float]) -> float | None:
+def spearman_rho(one: Sequence[float], other: Sequence[float]) -> float | None:
     """Spearman's rank correlation, ties sharing their mean rank; None for fewer than two, or where one is all ties."""
-    a, b = _ranks(one), _ranks(other)  # (n,)
+    a, b = _mean_ranks(one), _mean_ranks(other)  # (n,)
     if len(a) < 2 or not a.std() or not b.std():
         return None
     return float(np.corrcoef(a, b)[0, 1])
 
 
-def _ranks(values: Sequence[float]) -> Any:
+def _mean_ranks(values: Sequence[float]) -> Any:
     _, place, count = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)
     ends = np.cumsum(count)  # (distinct,)
     return (ends - (count - 1) / 2)[place]  # (n,)

@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from attnctl.readings.questions.roles import of_pronoun, roles
+from attnctl.readings.questions.roles import of_pronoun, roles_of_heads
 from attnctl.readings.questions.word_classes import may_relate
 from attnctl.readings.traces.trace import LayerTrace, Trace
 
@@ -91,7 +91,7 @@ def _largest_of_row(part: LayerTrace, head: int, query: int) -> Focus | None:
 
 def _of_measured_heads(trace: Trace, query: int | None) -> Focus | None:
     """What a head that was measured to find a relation finds in this text; None where no such link stands out."""
-    found = roles(trace.model)
+    found = roles_of_heads(trace.model)
     if not found or trace.key_tokens is not None:
         return None
     return _of_pronoun(trace, query) or _of_relation(trace, query, "verb") or _of_relation(trace, query, "")
@@ -101,7 +101,7 @@ def _of_relation(trace: Trace, query: int | None, about: str) -> Focus | None:
     """The link that stands out most among those of heads measured to find a relation with `about` in its name."""
     words = [token.text for token in trace.tokens]
     best: tuple[_Link, str] | None = None
-    for (layer, head), relations in roles(trace.model).items():
+    for (layer, head), relations in roles_of_heads(trace.model).items():
         for relation in relations:
             if about not in relation:
                 continue
@@ -121,7 +121,7 @@ def _of_pronoun(trace: Trace, query: int | None) -> Focus | None:
     row = part.weights[part.position_of(asked[1]), asked[2]].copy()  # (n_k,)
     row[asked[2]] = -1  # a word does not stand for itself
     key = int(np.argmax(row))
-    relation = next(name for name in roles(trace.model)[asked[:2]] if name.startswith(("it →", "pronoun →")))
+    relation = next(name for name in roles_of_heads(trace.model)[asked[:2]] if name.startswith(("it →", "pronoun →")))
     return Focus(*asked, key, float(row[key]), f"the head was measured to find {relation}")
 
 

@@ -16,13 +16,13 @@ from attnctl.errors import AttnctlError
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.steps import is_default_scale
-from attnctl.text import shown
+from attnctl.text import visible_text
 
 MOST_KEYS = 12  # rows longer than this are no exercise for the head
 
 
 @dataclass(frozen=True)
-class Question:
+class QuizQuestion:
     """A question; its answer is one of `choices`, or a number to within `tolerance` where there are none."""
 
     kind: str
@@ -33,14 +33,14 @@ class Question:
     choices: tuple[str, ...] = ()
     tolerance: float = 0.0
 
-    def document(self) -> dict[str, Any]:
+    def question_document(self) -> dict[str, Any]:
         """The question and its answer as JSON."""
         answer: str | float = self.answer if self.choices else float(self.answer)
         more = {"choices": list(self.choices)} if self.choices else {"tolerance": self.tolerance}
         return {"kind": self.kind, "question": self.text, "facts": list(self.facts), "answer": answer} | more
 
 
-def right(question: Question, given: str) -> bool | None:
+def is_right(question: QuizQuestion, given: str) -> bool | None:
     """Whether an answer is right; None where it is none at all (no such choice, not a number)."""
     given = given.strip()
     if not question.choices:
@@ -68,7 +68,7 @@ def number_in(text: str) -> float | None:
 
 
 @dataclass(frozen=True)
-class Row:
+class QuizRow:
     """One query of one head: what a question may ask about. Arrays (n,), over the keys that the query may see."""
 
     trace: Trace
@@ -84,33 +84,33 @@ class Row:
     dice: random.Random = field(compare=False)
 
     @property
-    def best(self) -> int:
+    def largest_key(self) -> int:
         """The place of the largest weight."""
         return int(np.argmax(self.weights))
 
-    def pick(self) -> int:
+    def some_key(self) -> int:
         """Some key's place."""
         return self.dice.randrange(len(self.keys))
 
-    def listed(self, numbers: npt.NDArray[np.float64], but: int | None = None) -> tuple[str, ...]:
+    def keys_with_numbers(self, numbers: npt.NDArray[np.float64], but: int | None = None) -> tuple[str, ...]:
         """Each key with its number, one of them left out."""
         pairs = zip(self.names, numbers, strict=True)
         return tuple(f"{name} {'?' if at == but else f'{x:.2f}'}" for at, (name, x) in enumerate(pairs))
 
 
-def questions(trace: Trace, count: int = 5, seed: int = 0, query: int | None = None) -> list[Question]:
+def quiz_questions(trace: Trace, count: int = 5, seed: int = 0, query: int | None = None) -> list[QuizQuestion]:
     """`count` questions about `trace`, of as many kinds as its numbers allow; the same seed asks the same.
 
     Raises AttnctlError where the trace has no weights, or no row with two keys to choose from.
     """
     dice = random.Random(seed)
-    rows = _rows(trace, dice, query)
+    rows = _telling_rows(trace, dice, query)
     if not rows:
         raise AttnctlError(
             f"there is nothing to ask: no query here sees 2 to {MOST_KEYS} keys; take a sentence of a few words"
         )
-    asked: list[Question] = []
-    for makers in _rounds(dice):
+    asked: list[QuizQuestion] = []
+    for makers in _question_rounds(dice):
         before = len(asked)
         for make in makers:
             question = make(rows[len(asked) % len(rows)])
@@ -125,14 +125,14 @@ def questions(trace: Trace, count: int = 5, seed: int = 0, query: int | None = N
     return asked
 
 
-def _rounds(dice: random.Random) -> Iterator[list[Callable[[Row], Question | None]]]:
+def _question_rounds(dice: random.Random) -> Iterator[list[Callable[[QuizRow], QuizQuestion | None]]]:
     for _ in range(24):
         order = list(MAKERS)
         dice.shuffle(order)
         yield order
 
 
-def _rows(trace: Trace, dice: random.Random, query: int | None) -> list[Row]:
+def _telling_rows(trace: Trace, dice: random.Random, query: int | None) -> list[QuizRow]:
     """Rows worth asking about, the most telling one first, then others in any order."""
     found = focus(trace, query=query)
     places = [
@@ -143,31 +143,31 @@ def _rows(trace: Trace, dice: random.Random, query: int | None) -> list[Row]:
         for row in range(layer.weights.shape[1])
     ]
     dice.shuffle(places)
-    rows = [row for place in places if (row := _row(trace, *place, dice)) is not None]
+    rows = [row for place in places if (row := _quiz_row(trace, *place, dice)) is not None]
     if query is not None:
         rows = [row for row in rows if (row.layer.rows or range(len(trace.tokens)))[row.row] == query]
 
-    def first(row: Row) -> bool:
+    def row_of_query(row: QuizRow) -> bool:
         here = (row.layer.layer, row.layer.heads[row.at], (row.layer.rows or range(len(trace.tokens)))[row.row])
         return found is not None and here == (found.layer, found.head, found.query)
 
-    return sorted(rows, key=first, reverse=True)
+    return sorted(rows, key=row_of_query, reverse=True)
 
 
-def _row(trace: Trace, layer: LayerTrace, at: int, row: int, dice: random.Random) -> Row | None:
+def _quiz_row(trace: Trace, layer: LayerTrace, at: int, row: int, dice: random.Random) -> QuizRow | None:
     assert layer.weights is not None
     n_k = layer.weights.shape[2]
     keys = tuple(j for j in range(n_k) if layer.mask is None or layer.mask[row, j])
     if not 2 <= len(keys) <= MOST_KEYS:
         return None
-    labels = _named([shown(token.text) for token in trace.keys_of])
+    labels = _distinct_labels([visible_text(token.text) for token in trace.keys_of])
     place = row if layer.rows is None else layer.rows[row]
-    query = _named([shown(token.text) for token in trace.tokens])[place]
+    query = _distinct_labels([visible_text(token.text) for token in trace.tokens])[place]
 
-    def seen(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    def visible_numbers(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         return array[at, row, list(keys)].astype(np.float64)  # (n,)
 
-    return Row(
+    return QuizRow(
         trace,
         layer,
         at,
@@ -175,148 +175,159 @@ def _row(trace: Trace, layer: LayerTrace, at: int, row: int, dice: random.Random
         query,
         keys,
         tuple(labels[j] for j in keys),
-        weights=seen(layer.weights),
-        scaled=None if layer.scaled_scores is None else seen(layer.scaled_scores),
-        scores=None if layer.scores is None else seen(layer.scores),
+        weights=visible_numbers(layer.weights),
+        scaled=None if layer.scaled_scores is None else visible_numbers(layer.scaled_scores),
+        scores=None if layer.scores is None else visible_numbers(layer.scores),
         dice=dice,
     )
 
 
-def _named(labels: list[str]) -> list[str]:
+def _distinct_labels(labels: list[str]) -> list[str]:
     """Labels told apart: the place is added to those that stand more than once."""
     return [f"{name}({at})" if labels.count(name) > 1 else name for at, name in enumerate(labels)]
 
 
-def _of(row: Row) -> str:
+def _row_name(row: QuizRow) -> str:
     many = (row.trace.model.n_heads or 1) > 1 or (row.trace.model.n_layers or 1) > 1
     return f" (layer {row.layer.layer}, head {row.layer.heads[row.at]})" if many else ""
 
 
-def _strongest(row: Row) -> Question | None:
+def _ask_strongest(row: QuizRow) -> QuizQuestion | None:
     by_size = np.sort(row.weights)
     if by_size[-1] - by_size[-2] < 0.01:
         return None
-    facts = row.listed(row.scaled) if row.scaled is not None else ()
+    facts = row.keys_with_numbers(row.scaled) if row.scaled is not None else ()
     said = "From these scaled scores, which token" if facts else "Which token"
-    return Question(
+    return QuizQuestion(
         "strongest",
-        f"{said} does “{row.query}” attend to most{_of(row)}?",
-        row.names[row.best],
-        f"The largest score takes the largest weight: {row.names[row.best]}, {row.weights[row.best]:.2f}.",
+        f"{said} does “{row.query}” attend to most{_row_name(row)}?",
+        row.names[row.largest_key],
+        f"The largest score takes the largest weight: {row.names[row.largest_key]}, {row.weights[row.largest_key]:.2f}.",
         facts,
         row.names,
     )
 
 
-def _softmax(row: Row) -> Question | None:
-    if row.scaled is None or not _plain(row) or abs(row.weights.sum() - 1) > 1e-3 or np.abs(row.scaled).max() > 20:
+def _ask_softmax(row: QuizRow) -> QuizQuestion | None:
+    if (
+        row.scaled is None
+        or not _is_plain_softmax(row)
+        or abs(row.weights.sum() - 1) > 1e-3
+        or np.abs(row.scaled).max() > 20
+    ):
         return None
-    j = row.pick()
+    j = row.some_key()
     rounded = np.round(row.scaled, 2)  # (n,): what the reader is given to work with
     total = float(np.exp(rounded).sum())
-    return Question(
+    return QuizQuestion(
         "softmax",
-        f"“{row.query}” has these scaled scores{_of(row)}. What is its weight on “{row.names[j]}”?",
+        f"“{row.query}” has these scaled scores{_row_name(row)}. What is its weight on “{row.names[j]}”?",
         f"{float(attention.softmax(rounded)[j]):.6f}",
         f"exp({rounded[j]:.2f}) / Σ exp = {np.exp(rounded[j]):.2f} / {total:.2f} = {row.weights[j]:.2f}.",
-        row.listed(row.scaled),
+        row.keys_with_numbers(row.scaled),
         tolerance=0.0151,
     )
 
 
-def _missing(row: Row) -> Question | None:
+def _ask_missing(row: QuizRow) -> QuizQuestion | None:
     if abs(row.weights.sum() - 1) > 1e-3:
         return None
-    j = row.pick()
+    j = row.some_key()
     rest = float(np.delete(np.round(row.weights, 2), j).sum())
-    return Question(
+    return QuizQuestion(
         "sum",
-        f"One weight in the row of “{row.query}” is missing{_of(row)}. What is its weight on “{row.names[j]}”?",
+        f"One weight in the row of “{row.query}” is missing{_row_name(row)}. What is its weight on “{row.names[j]}”?",
         f"{1 - rest:.6f}",
         f"A row sums to 1, so 1 - {rest:.2f} = {1 - rest:.2f}.",
-        row.listed(row.weights, but=j),
+        row.keys_with_numbers(row.weights, but=j),
         tolerance=0.0101,
     )
 
 
-def _division(row: Row) -> Question | None:
+def _ask_division(row: QuizRow) -> QuizQuestion | None:
     d_k = row.trace.model.d_k
-    if row.scores is None or row.scaled is None or not is_default_scale(row.trace) or not _plain(row) or d_k is None:
+    if (
+        row.scores is None
+        or row.scaled is None
+        or not is_default_scale(row.trace)
+        or not _is_plain_softmax(row)
+        or d_k is None
+    ):
         return None
-    j = row.pick()
+    j = row.some_key()
     score = round(float(row.scores[j]), 2)
-    return Question(
+    return QuizQuestion(
         "scaled",
         f"The score of “{row.query}” with “{row.names[j]}” is {score:.2f}, and d_k is {d_k}. "
-        f"What is the scaled score{_of(row)}?",
+        f"What is the scaled score{_row_name(row)}?",
         f"{score / np.sqrt(d_k):.6f}",
         f"{score:.2f} / √{d_k} = {score / np.sqrt(d_k):.2f}.",
         tolerance=max(0.0151, 0.01 * abs(score / math.sqrt(d_k))),
     )
 
 
-def _unscaled(row: Row) -> Question | None:
-    if row.scores is None or not _plain(row) or row.trace.model.scale in (None, 1.0):
+def _ask_unscaled(row: QuizRow) -> QuizQuestion | None:
+    if row.scores is None or not _is_plain_softmax(row) or row.trace.model.scale in (None, 1.0):
         return None
     without = attention.softmax(row.scores / (row.trace.model.temperature or 1.0))  # (n,)
-    return _moved(
+    return _ask_moved(
         row,
         "unscaled",
         f"Without the scaling, would the largest weight in the row of “{row.query}” be larger, smaller or the same"
-        f"{_of(row)}?",
+        f"{_row_name(row)}?",
         float(without.max()),
         "Unscaled scores lie farther apart",
     )
 
 
-def _warmer(row: Row) -> Question | None:
-    if row.scaled is None or not _plain(row):
+def _ask_warmer(row: QuizRow) -> QuizQuestion | None:
+    if row.scaled is None or not _is_plain_softmax(row):
         return None
     t = row.trace.model.temperature or 1.0
-    return _moved(
+    return _ask_moved(
         row,
         "temperature",
         f"At twice the temperature, would the largest weight in the row of “{row.query}” be larger, smaller or the same"
-        f"{_of(row)}?",
+        f"{_row_name(row)}?",
         float(attention.softmax(row.scaled / (2 * t)).max()),
         "Scores divided by more lie closer together",
     )
 
 
-def _moved(row: Row, kind: str, text: str, after: float, reason: str) -> Question | None:
+def _ask_moved(row: QuizRow, kind: str, text: str, after: float, reason: str) -> QuizQuestion | None:
     before = float(row.weights.max())
     if abs(after - before) < 0.005:
         return None  # too little to tell
     word = "larger" if after > before else "smaller"
-    return Question(
+    return QuizQuestion(
         kind, text, word, f"{reason}: {before:.2f} becomes {after:.2f}.", choices=("larger", "smaller", "the same")
     )
 
 
-def _seen(row: Row) -> Question | None:
+def _ask_visible(row: QuizRow) -> QuizQuestion | None:
     if row.layer.mask is None:
         return None
     count, n = len(row.keys), row.layer.mask.shape[1]
     reason = "itself and those before it" if row.trace.model.causal else "those that the mask leaves"
-    return Question(
+    return QuizQuestion(
         "mask",
-        f"The text has {n} tokens. At how many of them may “{row.query}” look{_of(row)}?",
+        f"The text has {n} tokens. At how many of them may “{row.query}” look{_row_name(row)}?",
         str(count),
         f"At {count}: {reason}.",
     )
 
 
-def _mixed(row: Row) -> Question | None:
+def _ask_mixed(row: QuizRow) -> QuizQuestion | None:
     if row.layer.values is None or row.layer.dropped_weights is not None or len(row.keys) > 5:
         return None
     values = row.layer.values[row.at, list(row.keys)].astype(np.float64)  # (n, d_v)
     d = row.dice.randrange(values.shape[1])
     w, v = np.round(row.weights, 2), np.round(values[:, d], 2)  # (n,), (n,)
     terms = " + ".join(f"{x:.2f}×{f'({y:.2f})' if y < 0 else f'{y:.2f}'}" for x, y in zip(w, v, strict=True))
-    return Question(
+    return QuizQuestion(
         "context",
-        f"What is dimension {d}, counted from 0, of the context of “{row.query}”{_of(row)}, given its weights and that "
-        f"dimension of each value?",
+        f"What is dimension {d}, counted from 0, of the context of “{row.query}”{_row_name(row)}, given its weights and "
+        f"that dimension of each value?",
         f"{float(w @ v):.6f}",
         f"{terms} = {float(w @ v):.2f}.",
         tuple(f"{name} {x:.2f} × {y:.2f}" for name, x, y in zip(row.names, w, v, strict=True)),
@@ -324,12 +335,12 @@ def _mixed(row: Row) -> Question | None:
     )
 
 
-def _plain(row: Row) -> bool:
+def _is_plain_softmax(row: QuizRow) -> bool:
     """Whether the weights follow from scores, scale and softmax alone."""
     model = row.trace.model
     return model.soft_cap is None and row.layer.bias is None and model.temperature in (None, 1.0)
 
 
-MAKERS: tuple[Callable[[Row], Question | None], ...] = (
-    _strongest, _softmax, _missing, _division, _unscaled, _warmer, _seen, _mixed,
+MAKERS: tuple[Callable[[QuizRow], QuizQuestion | None], ...] = (
+    _ask_strongest, _ask_softmax, _ask_missing, _ask_division, _ask_unscaled, _ask_warmer, _ask_visible, _ask_mixed,
 )  # fmt: skip

@@ -14,7 +14,7 @@ PRONOUNS = frozenset(("it", "they", "he", "she", "him", "her", "them"))
 _OF_PRONOUNS = ("it →", "pronoun →")
 
 
-def told(figures: Mapping[str, Any]) -> str | None:
+def roles_sentence(figures: Mapping[str, Any]) -> str | None:
     """`1.2 pronoun -> antecedent; …` of the figures in a weights file, the surest first; None where no head is sure.
 
     Raises KeyError, TypeError, ValueError where they are no figures.
@@ -26,7 +26,7 @@ def told(figures: Mapping[str, Any]) -> str | None:
     return text.replace("→", "->") or None  # in JSON: text that is all ASCII is written far faster
 
 
-def roles(info: ModelInfo) -> dict[tuple[int, int], tuple[str, ...]]:
+def roles_of_heads(info: ModelInfo) -> dict[tuple[int, int], tuple[str, ...]]:
     """(layer, head) → what it finds, the surest first."""
     found: dict[tuple[int, int], tuple[str, ...]] = {}
     for part in (info.finds or "").split("; "):
@@ -45,7 +45,7 @@ def of_pronoun(info: ModelInfo, tokens: Sequence[Token], query: int | None = Non
     """
     said = [at for at, token in enumerate(tokens) if at > 1 and query in (None, at) and token.text.lower() in PRONOUNS]
     for start in _OF_PRONOUNS if said and tokens[said[-1]].text.lower() in ("it", "they") else _OF_PRONOUNS[::-1]:
-        for (layer, head), relations in roles(info).items():
+        for (layer, head), relations in roles_of_heads(info).items():
             if said and any(relation.startswith(start) for relation in relations):
                 return layer, head, said[-1]
     return None

@@ -33,22 +33,22 @@ class SoftmaxSteps:
         return np.isfinite(self.scores)
 
     @property
-    def plain(self) -> Doubles:
+    def unmasked_scores(self) -> Doubles:
         """The scores, 0 where they are masked: (n,)."""
         return np.where(self.visible, self.scores, 0.0)  # (n,)
 
     @property
-    def multiplied(self) -> Doubles:
+    def scaled_scores(self) -> Doubles:
         """Scores × scale, masked ones -inf: (n,)."""
-        return np.where(self.visible, self.plain * self.scale, -np.inf)  # (n,)
+        return np.where(self.visible, self.unmasked_scores * self.scale, -np.inf)  # (n,)
 
     @property
     def scaled(self) -> Doubles:
         """Scores × scale ÷ temperature, masked ones -inf: (n,)."""
-        return self.multiplied / self.temperature  # (n,)
+        return self.scaled_scores / self.temperature  # (n,)
 
     @property
-    def shift(self) -> float:
+    def exponent_shift(self) -> float:
         """What is taken off before the exponential, which changes no weight: 0 where the numbers are readable without."""
         top = float(self.scaled.max())
         return top if abs(top) > CALM else 0.0
@@ -56,7 +56,7 @@ class SoftmaxSteps:
     @property
     def exponentials(self) -> Doubles:
         """exp(scaled - shift): (n,)."""
-        return np.exp(self.scaled - self.shift)
+        return np.exp(self.scaled - self.exponent_shift)
 
     @property
     def weights(self) -> Doubles:
@@ -65,17 +65,19 @@ class SoftmaxSteps:
 
     def weights_at(self, scale: float) -> Doubles:
         """The softmax under another scale: (n,)."""
-        weights: Doubles = attention.softmax(self.plain * scale, self.visible, temperature=self.temperature)
+        weights: Doubles = attention.softmax(self.unmasked_scores * scale, self.visible, temperature=self.temperature)
         return weights
 
     @property
-    def divided(self) -> Doubles | None:
+    def divided_by_sum(self) -> Doubles | None:
         """What dividing each score by the plain sum gives: (n,), or None where the sum is 0; masked ones 0."""
-        total = self.plain.sum()
-        return None if abs(total) <= 1e-12 * np.abs(self.plain).max() else self.plain / total  # (n,)
+        total = self.unmasked_scores.sum()
+        return (
+            None if abs(total) <= 1e-12 * np.abs(self.unmasked_scores).max() else self.unmasked_scores / total
+        )  # (n,)
 
     @property
-    def scales(self) -> tuple[float, ...]:
+    def scales_compared(self) -> tuple[float, ...]:
         """The scales to set side by side, the chosen one among them."""
         return tuple(sorted({*FACTORS, self.scale}))
 
@@ -85,24 +87,24 @@ class SoftmaxSteps:
         some = self.weights[self.weights > 0]
         return float(abs(-(some * np.log(some)).sum()))
 
-    def document(self) -> dict[str, Any]:
+    def softmax_document(self) -> dict[str, Any]:
         """The JSON document; a masked score is null, and so is a share that plain division cannot give."""
         return {
             "schema": SCHEMA,
             **({} if self.labels is None else {"labels": list(self.labels)}),
-            "scores": _finite(self.scores),
+            "scores": _finite_or_null(self.scores),
             "scale": self.scale,
             "temperature": self.temperature,
-            "scaled_scores": _finite(self.scaled),
-            "shift": self.shift,
-            "exponentials": _finite(self.exponentials),
+            "scaled_scores": _finite_or_null(self.scaled),
+            "shift": self.exponent_shift,
+            "exponentials": _finite_or_null(self.exponentials),
             "sum": float(self.exponentials.sum()),
-            "weights": _finite(self.weights),
+            "weights": _finite_or_null(self.weights),
             "entropy": self.entropy,
-            "divided_by_sum": None if self.divided is None else _finite(self.divided),
-            "scales": [{"scale": s, "weights": _finite(self.weights_at(s))} for s in self.scales],
+            "divided_by_sum": None if self.divided_by_sum is None else _finite_or_null(self.divided_by_sum),
+            "scales": [{"scale": s, "weights": _finite_or_null(self.weights_at(s))} for s in self.scales_compared],
         }
 
 
-def _finite(array: Doubles) -> list[float | None]:
+def _finite_or_null(array: Doubles) -> list[float | None]:
     return [float(x) if np.isfinite(x) else None for x in array]

@@ -18,7 +18,7 @@ def aligned_tokens(
     """
     if our_text and our_text == their_text:
         return [_at_letter(token, theirs, our_text) for token in ours]
-    our_names, their_names = ([_name(token) for token in side] for side in (ours, theirs))
+    our_names, their_names = ([_comparable_token(token) for token in side] for side in (ours, theirs))
     matcher = SequenceMatcher(None, our_names, their_names, autojunk=False)
     found: list[int | None] = [None] * len(ours)
     for kind, a, past_a, b, past_b in matcher.get_opcodes():
@@ -29,7 +29,7 @@ def aligned_tokens(
     return found
 
 
-def _name(token: Token) -> tuple[bool, str]:
+def _comparable_token(token: Token) -> tuple[bool, str]:
     return token.special, token.text.strip().casefold()
 
 

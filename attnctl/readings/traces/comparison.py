@@ -23,7 +23,7 @@ class Comparison:
     names: tuple[str, str]
     places: tuple[tuple[int, int], ...]  # (layer, head), in order
 
-    def weights(self, layer: int, head: int) -> tuple[Floats, Floats]:
+    def both_weights(self, layer: int, head: int) -> tuple[Floats, Floats]:
         """Both sides' weights at one place: (n_q, n_k) each."""
         sides = []
         for trace in (self.a, self.b):
@@ -32,26 +32,26 @@ class Comparison:
             sides.append(part.weights[part.position_of(head)])
         return sides[0], sides[1]
 
-    def masks(self, layer: int) -> tuple[Bools | None, Bools | None, Bools | None]:
+    def both_masks(self, layer: int) -> tuple[Bools | None, Bools | None, Bools | None]:
         """True where a query may look in A, in B, and in both: (n_q, n_k) each; None where all is seen."""
         a, b = (trace.layer(layer).mask for trace in (self.a, self.b))
         return a, b, b if a is None else a if b is None else a & b
 
     def hidden_in_one(self, layer: int) -> Bools | None:
         """True where one trace alone hides a key: there is no weight to compare. None where there is no such place."""
-        a, b, _ = self.masks(layer)
+        a, b, _ = self.both_masks(layer)
         if a is None or b is None:
             alone = b if a is None else a
             return None if alone is None or alone.all() else ~alone
         return (a ^ b) if (a ^ b).any() else None
 
-    def largest(self, layer: int | None = None, head: int | None = None) -> tuple[int, int, int, int]:
+    def largest_difference(self, layer: int | None = None, head: int | None = None) -> tuple[int, int, int, int]:
         """(layer, head, query, key) where the two differ most, within what is chosen."""
         best, where = -1.0, (0, 0, 0, 0)
         for at_layer, at_head in self.places:
             if layer not in (None, at_layer) or head not in (None, at_head):
                 continue
-            x, y = self.weights(at_layer, at_head)
+            x, y = self.both_weights(at_layer, at_head)
             gap = np.abs(y - x)  # (n_q, n_k)
             if (hidden := self.hidden_in_one(at_layer)) is not None:
                 gap = np.where(hidden, 0, gap)  # (n_q, n_k)
@@ -60,7 +60,7 @@ class Comparison:
                 best, where = float(gap[i, j]), (at_layer, at_head, i, j)
         return where
 
-    def labels(self) -> tuple[list[str], list[str]]:
+    def axis_labels(self) -> tuple[list[str], list[str]]:
         """Labels of the rows and columns: the token, or both where the texts differ there."""
         pairs = (self.a.tokens, self.b.tokens), (self.a.keys_of, self.b.keys_of)
         rows, columns = (
@@ -69,20 +69,20 @@ class Comparison:
         )
         return rows, columns
 
-    def document(self) -> dict[str, Any]:
+    def comparison_document(self) -> dict[str, Any]:
         """The JSON document (schema attnctl.comparison/1), arrays as NumPy float32."""
-        layer, head, i, j = self.largest()
-        x, y = self.weights(layer, head)
+        layer, head, i, j = self.largest_difference()
+        x, y = self.both_weights(layer, head)
         layers: dict[int, list[dict[str, Any]]] = {}
         for at_layer, at_head in self.places:
-            u, v = self.weights(at_layer, at_head)
+            u, v = self.both_weights(at_layer, at_head)
             parts: dict[str, Any] = {
                 name: np.ascontiguousarray(z, np.float32) for name, z in (("a", u), ("b", v), ("difference", v - u))
             }
             if (hidden := self.hidden_in_one(at_layer)) is not None:
                 parts["hidden_in_one"] = hidden
             layers.setdefault(at_layer, []).append({"head": at_head} | parts)
-        rows, columns = self.labels()
+        rows, columns = self.axis_labels()
         return {
             "schema": SCHEMA,
             "a": {"name": self.names[0], "text": self.a.text},
@@ -97,7 +97,7 @@ class Comparison:
         }  # fmt: skip
 
 
-def compare(a: Trace, b: Trace, names: tuple[str, str] = ("A", "B")) -> Comparison:
+def compare_traces(a: Trace, b: Trace, names: tuple[str, str] = ("A", "B")) -> Comparison:
     """Pair two traces. Raises AttnctlError where their tokens do not align or they share no layer and head."""
     for what, ours, theirs in (("tokens", a.tokens, b.tokens), ("key tokens", a.keys_of, b.keys_of)):
         if len(ours) != len(theirs):

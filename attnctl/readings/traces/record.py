@@ -42,9 +42,9 @@ class TraceReading:
         )
         if trace.model.kind != "checkpoint":
             return trace
-        from attnctl.readings.measures import sink
+        from attnctl.readings.measures import sink_sentence
 
-        parked = sink(trace)
+        parked = sink_sentence(trace)
         noted = parked is None or any(note.startswith("Of the attention of") for note in trace.notes)
         return trace if noted else replace(trace, notes=(*trace.notes, str(parked)))
 

@@ -11,7 +11,7 @@ from attnctl import __version__
 from attnctl.errors import AttnctlError
 from attnctl.named_function import call_named
 from attnctl.readings.traces.trace_arrays import LAYER_TRACE_ARRAYS, TraceArray
-from attnctl.text import spoken
+from attnctl.text import number_list
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class LayerTrace:
     residual: Floats | None = None  # (n, d_model), input + output
     parameters: Mapping[str, Floats] = field(default_factory=dict)  # W_Q (heads, d_model, d_k), …, W_O
 
-    def arrays(self) -> Iterator[tuple[TraceArray, Floats | Bools]]:
+    def arrays_kept(self) -> Iterator[tuple[TraceArray, Floats | Bools]]:
         """The arrays that this layer has, parameters too, in the order of TRACE_ARRAYS."""
         for array in LAYER_TRACE_ARRAYS:
             there = self.parameters.get(array.name) if array.parameter else getattr(self, array.name)
@@ -117,14 +117,16 @@ class LayerTrace:
                 yield array, there
 
     def __repr__(self) -> str:
-        arrays = ", ".join(f"{array.name} {there.shape}" for array, there in self.arrays())
-        rows = "" if self.rows is None else f", queries {spoken(self.rows)}"
-        return f"layer {self.layer}, heads {spoken(self.heads)}{rows}: {arrays or 'nothing kept'}"
+        arrays = ", ".join(f"{array.name} {there.shape}" for array, there in self.arrays_kept())
+        rows = "" if self.rows is None else f", queries {number_list(self.rows)}"
+        return f"layer {self.layer}, heads {number_list(self.heads)}{rows}: {arrays or 'nothing kept'}"
 
     def position_of(self, head: int) -> int:
         """Where `head` stands in this layer's arrays. Raises AttnctlError where it was not kept."""
         if head not in self.heads:
-            raise AttnctlError(f"head {head} of layer {self.layer} is not in this trace: it holds {spoken(self.heads)}")
+            raise AttnctlError(
+                f"head {head} of layer {self.layer} is not in this trace: it holds {number_list(self.heads)}"
+            )
         return self.heads.index(head)
 
     def row_of(self, query: int) -> int:
@@ -132,7 +134,7 @@ class LayerTrace:
         if self.rows is None:
             return query
         if query not in self.rows:
-            raise AttnctlError(f"query {query} is not in this trace: it holds {spoken(self.rows)}")
+            raise AttnctlError(f"query {query} is not in this trace: it holds {number_list(self.rows)}")
         return self.rows.index(query)
 
 
@@ -167,7 +169,7 @@ class Trace:
         for layer in self.layers:
             if layer.layer == index:
                 return layer
-        kept = spoken(layer.layer for layer in self.layers)
+        kept = number_list(layer.layer for layer in self.layers)
         raise AttnctlError(f"layer {index} is not in this trace: it holds {kept}")
 
     def to_json(self) -> str:
@@ -177,7 +179,7 @@ class Trace:
 
     def save(self, path: str | Path) -> None:
         """Write to `path`, .json or .npz, whole or not at all; `attnctl.load` reads it back."""
-        call_named("attnctl.formats.storage:save", self, path)
+        call_named("attnctl.formats.storage:save_value", self, path)
 
     def figure(self, **options: Any) -> Figure:
         """A matplotlib Figure of the weights; options as of `attnctl.render.figure.heatmaps.heatmap.figure_of_trace`."""
@@ -186,5 +188,5 @@ class Trace:
 
     def _repr_html_(self) -> str:
         """The page of this trace, as a notebook shows it."""
-        page: str = call_named("attnctl.render.page.document:frame", self)
+        page: str = call_named("attnctl.render.page.document:page_in_frame", self)
         return page

@@ -26,7 +26,7 @@ class TraceArray:
     boolean: bool = False
 
 
-def _parameter(name: str, level: Level, *axes: str) -> TraceArray:
+def _parameter_array(name: str, level: Level, *axes: str) -> TraceArray:
     return TraceArray(name, level, axes, "parameters", parameter=True)
 
 
@@ -75,14 +75,14 @@ TRACE_ARRAYS = (
     TraceArray(
         "gate", "head", ("rows",), "gate", "How far a learned gate after the context is open: ‖gated context‖ / ‖context‖"
     ),
-    _parameter("W_Q", "head", "d_model", "d_k"),
-    _parameter("b_Q", "head", "d_k"),
-    _parameter("W_K", "head", "d_model", "d_k"),
-    _parameter("b_K", "head", "d_k"),
-    _parameter("W_V", "head", "d_model", "d_v"),
-    _parameter("b_V", "head", "d_v"),
-    _parameter("W_O", "layer", "heads · d_v", "d_out"),
-    _parameter("b_O", "layer", "d_out"),
+    _parameter_array("W_Q", "head", "d_model", "d_k"),
+    _parameter_array("b_Q", "head", "d_k"),
+    _parameter_array("W_K", "head", "d_model", "d_k"),
+    _parameter_array("b_K", "head", "d_k"),
+    _parameter_array("W_V", "head", "d_model", "d_v"),
+    _parameter_array("b_V", "head", "d_v"),
+    _parameter_array("W_O", "layer", "heads · d_v", "d_out"),
+    _parameter_array("b_O", "layer", "d_out"),
     TraceArray("output", "layer", ("tokens", "d_out"), "output", "What attention adds"),
     TraceArray("residual", "layer", ("tokens", "d_model"), "residual", "Input + output"),
 )  # fmt: skip

@@ -6,14 +6,14 @@ from matplotlib.figure import Figure
 
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.render.figure.heatmaps.labels import Labels
-from attnctl.render.terminal.effects.answer_sources import share
+from attnctl.render.terminal.effects.answer_sources import probability_text
 
 MOST = 30  # parts, unless told otherwise: more cannot be read
 NAME = 36  # characters of a part's name
 LOOKS, AGAINST, FOR = "#8fa8c8", "#b2182b", "#2166ac"
 
 
-def bars(found: AnswerSources, top: int | None = None) -> Figure:
+def source_bars(found: AnswerSources, top: int | None = None) -> Figure:
     """The parts, what matters most on top; bars to the left are losses of log-probability, in nats."""
     parts = found.parts[: top or MOST]
     names = Labels([one.part.name for one in parts])
@@ -27,21 +27,21 @@ def bars(found: AnswerSources, top: int | None = None) -> Figure:
         axes.barh(rows, written, color=[FOR if value > 0 else AGAINST for value in written])
         axes.axvline(0, color="black", linewidth=0.6)
         axes.set_xlabel("writes: to log p(answer), nats")
-    left.set_yticks(rows, [names.label(one.part.name, NAME) for one in parts])
+    left.set_yticks(rows, [names.axis_label(one.part.name, NAME) for one in parts])
     left.invert_yaxis()
-    right.barh(rows, [_matters(one) for one in parts], color=[FOR if one.matters < 0 else AGAINST for one in parts])
+    right.barh(rows, [_logit_loss(one) for one in parts], color=[FOR if one.matters < 0 else AGAINST for one in parts])
     right.axvline(0, color="black", linewidth=0.6)
     right.set_xlabel("matters: Δ log p(answer) without it, nats")
     for axes in (left, *between, right):
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(labelsize=7)
         axes.xaxis.label.set_size(7)
-    answer = names.label(" ".join(found.answer.split()), 60)
-    figure.suptitle(f"{found.model.name}: “{answer}”, {share(found.log_probability)}", fontsize=9)
+    answer = names.axis_label(" ".join(found.answer.split()), 60)
+    figure.suptitle(f"{found.model.name}: “{answer}”, {probability_text(found.log_probability)}", fontsize=9)
     if len(parts) < len(found.parts):
         figure.supxlabel(f"{len(found.parts) - len(parts)} more parts are not drawn", fontsize=7)
     return figure
 
 
-def _matters(one: PartSource) -> float:
+def _logit_loss(one: PartSource) -> float:
     return one.matters if one.alone else 0.0

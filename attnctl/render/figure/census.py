@@ -16,7 +16,7 @@ from attnctl.render.figure.heatmaps.drawing import INK, QUIET
 from attnctl.render.figure.heatmaps.heatmap import colour_map
 from attnctl.render.figure.look import PLAIN, Look
 from attnctl.render.figure.saving import plain_settings
-from attnctl.text import shown
+from attnctl.text import visible_text
 
 MOST = 24  # maps of relations in a picture
 ACROSS = 4
@@ -26,7 +26,7 @@ WIDE, HIGH = 2.6, 2.15  # inches of a map with what is written around it
 
 def census_figure(census: CensusTable, look: Look = PLAIN) -> Figure:
     """The maps of the relations with most cases, and that of the trees, all on one scale from 0 to 100 %."""
-    panels = _panels(census)
+    panels = _relation_panels(census)
     down = -(-len(panels) // ACROSS)
     across = min(ACROSS, len(panels))
     with plain_settings():
@@ -40,7 +40,7 @@ def census_figure(census: CensusTable, look: Look = PLAIN) -> Figure:
         axes = None
         for at, (title, below, share, best) in enumerate(panels):
             axes = figure.add_subplot(grid[at // ACROSS, at % ACROSS])
-            _map(axes, share, best, colours, scale)
+            _draw_map(axes, share, best, colours, scale)
             axes.set_title(title, fontsize=8, color=INK, loc="left", pad=13, parse_math=False)
             axes.text(0, 1.03, below, fontsize=6.5, color=QUIET, transform=axes.transAxes, parse_math=False)
             if at % ACROSS == 0:
@@ -52,7 +52,7 @@ def census_figure(census: CensusTable, look: Look = PLAIN) -> Figure:
         figure.colorbar(ScalarMappable(scale, colours), cax=bar, label="cases in which the head finds the word, %")
         bar.tick_params(labelsize=7)
         bar.yaxis.label.set_fontsize(7.5)
-        heading = f"{shown(census.model)} on {shown(census.corpus)}: {census.used:,} sentences"
+        heading = f"{visible_text(census.model)} on {visible_text(census.corpus)}: {census.used:,} sentences"
         figure.text(0.02, 1 - 0.27 / figure.get_figheight(), heading, fontsize=10, color=INK, parse_math=False)
     return figure
 
@@ -62,10 +62,10 @@ Panel = tuple[
 ]  # title, what stands below it, share (layers, heads), the best head
 
 
-def _panels(census: CensusTable) -> list[Panel]:
+def _relation_panels(census: CensusTable) -> list[Panel]:
     found = [relation for relation in census.relations if _is_drawn(relation)]
     names = list(dict.fromkeys(relation.relation for relation in found))[: MOST // 2]
-    panels = [_panel(relation) for relation in found if relation.relation in names]
+    panels = [_relation_panel(relation) for relation in found if relation.relation in names]
     trees = census.trees
     if trees.edges and trees.best_head is not None:
         best = trees.best_head
@@ -81,22 +81,27 @@ def _is_drawn(relation: Relation) -> bool:
     return relation.best is not None and relation.best.scored_on >= FEWEST and not relation.subtype
 
 
-def _panel(relation: Relation) -> Panel:
+def _relation_panel(relation: Relation) -> Panel:
     best, rule = relation.best, relation.best_rule
     assert best is not None
     below = f"{best.layer}.{best.head}: {100 * best.accuracy:.0f} %"
     if rule is not None:
-        below += f"; {_named(rule.name, str(rule))} {100 * rule.accuracy:.0f} %"
+        below += f"; {_panel_title(rule.name, str(rule))} {100 * rule.accuracy:.0f} %"
     name = "all relations" if relation.relation == ALL else relation.relation
     share = relation.correct / relation.cases  # (layers, heads)
-    return f"{shown(name)}, {WAYS.get(relation.direction, relation.direction)}", below, share, (best.layer, best.head)
+    return (
+        f"{visible_text(name)}, {WAYS.get(relation.direction, relation.direction)}",
+        below,
+        share,
+        (best.layer, best.head),
+    )
 
 
-def _named(name: str, said: str) -> str:
+def _panel_title(name: str, said: str) -> str:
     return f"offset {said}" if name == "offset" else f"nearest {said.split()[0]}" if name == "nearest" else name
 
 
-def _map(axes: Any, share: Any, best: tuple[int, int] | None, colours: Any, scale: Normalize) -> None:
+def _draw_map(axes: Any, share: Any, best: tuple[int, int] | None, colours: Any, scale: Normalize) -> None:
     """One map, layer 0 on top; a ring around the best head."""
     axes.imshow(100 * share, cmap=colours, norm=scale, aspect="auto", interpolation="nearest")
     layers, heads = share.shape

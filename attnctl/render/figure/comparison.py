@@ -18,9 +18,9 @@ LEAST = 1e-6  # a scale's extent where all numbers are 0
 
 def comparison_panels(pair: Comparison, layer: int, head: int, look: Look = PLAIN) -> Drawing:
     """The weights of A and B at one place, and their difference."""
-    a, b = pair.weights(layer, head)  # (n_q, n_k) each
-    rows, columns = pair.labels()
-    masks = pair.masks(layer)
+    a, b = pair.both_weights(layer, head)  # (n_q, n_k) each
+    rows, columns = pair.axis_labels()
+    masks = pair.both_masks(layer)
     hidden = pair.hidden_in_one(layer)
     change_of = b - a if hidden is None else np.where(hidden, 0, b - a)  # (n_q, n_k)
     top = max(float(a.max()), float(b.max()), LEAST) if look.vmax is None else look.vmax

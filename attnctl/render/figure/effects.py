@@ -26,27 +26,27 @@ DONE = {"zero": "set to 0", "mean": "replaced by its mean", "resample": "replace
 
 def effects_drawing(found: Effects, look: Look = PLAIN) -> Drawing:
     """Heads as a grid, edges and spans as bars: whichever was measured."""
-    return _heads(found, look) if found.heads else _bars(found, look)
+    return _draw_heads(found, look) if found.heads else _draw_bars(found, look)
 
 
-def _unit(found: Effects) -> str:
+def _effect_unit(found: Effects) -> str:
     if found.target is None:
         return "cosine distance"
     return "Δ logit difference" if found.against is not None else "Δ log-probability (nats)"
 
 
-def _title(found: Effects) -> str:
+def _effects_title(found: Effects) -> str:
     if found.target is None:
         return found.model.name
     against = "" if found.against is None else f" against “{found.against.text.strip()}”"
     return f"“{found.target.text.strip()}”{against} after “{found.tokens[found.query].text}”, {found.model.name}"
 
 
-def _heads(found: Effects, look: Look) -> Drawing:
+def _draw_heads(found: Effects, look: Look) -> Drawing:
     layers, numbers = sorted({one.layer for one in found.heads}), sorted({one.head for one in found.heads})
     values = np.full((len(layers), len(numbers)), np.nan, dtype=np.float32)  # (layers, heads)
     for one in found.heads:
-        values[layers.index(one.layer), numbers.index(one.head)] = one.effect.value
+        values[layers.index(one.layer), numbers.index(one.head)] = one.effect.signed_size
     there = np.isfinite(values)  # (layers, heads)
     furthest = max(float(np.abs(values[there]).max()), LEAST)
     how = "to first order" if found.approximation is not None else f"its output {DONE[found.how]}"
@@ -54,9 +54,9 @@ def _heads(found: Effects, look: Look) -> Drawing:
         panels=(Panel(0, 0, "", np.where(there, values, 0), there),),
         rows=tuple(map(str, layers)),
         columns=tuple(map(str, numbers)),
-        scales=(Scale(CenteredNorm(halfrange=furthest), colour_map(CHANGE), _unit(found)),),
-        title=_title(found) if look.title is None else look.title,
-        said=(f"{_unit(found)} without each head, {how}",),
+        scales=(Scale(CenteredNorm(halfrange=furthest), colour_map(CHANGE), _effect_unit(found)),),
+        title=_effects_title(found) if look.title is None else look.title,
+        said=(f"{_effect_unit(found)} without each head, {how}",),
         axes=("layer", "head"),
         hidden="not measured",
         cited=found.model.cited,
@@ -64,14 +64,14 @@ def _heads(found: Effects, look: Look) -> Drawing:
     return drawing_of(grids, look)
 
 
-def _bars(found: Effects, look: Look) -> Drawing:
+def _draw_bars(found: Effects, look: Look) -> Drawing:
     """One bar an edge or a span, in the order of the text, to the left for less and to the right for more."""
     cuts: list[EdgeEffect | SpanEffect] = [*found.edges, *found.spans]
-    rows = [(_name(found, one), one.effect.value) for one in cuts]
-    title = _title(found) if look.title is None else look.title
+    rows = [(_bar_label(found, one), one.effect.signed_size) for one in cuts]
+    title = _effects_title(found) if look.title is None else look.title
     labels = Labels([title, *(name for name, _ in rows)])
-    names = [labels.label(name, LONGEST + 12) for name, _ in rows]
-    left = 0.35 + max(labels.width(name, 9) for name in names)
+    names = [labels.axis_label(name, LONGEST + 12) for name, _ in rows]
+    left = 0.35 + max(labels.text_width(name, 9) for name in names)
     wide, high = 3.6, BAR * len(rows)
     width, height = max(left + wide + 0.75, 5.0), high + 1.35
     with plain_settings():
@@ -95,18 +95,21 @@ def _bars(found: Effects, look: Look) -> Drawing:
             text.set(parse_math=False, family=labels.family, fontsize=9)
         axes.tick_params(length=0, labelsize=9)
         axes.tick_params(axis="x", labelsize=8, colors=QUIET)
-        axes.set_xlabel(_unit(found), fontsize=9, color=QUIET)
+        axes.set_xlabel(_effect_unit(found), fontsize=9, color=QUIET)
         for side in ("top", "right", "left", "bottom"):
             axes.spines[side].set_visible(False)
-        head = labels.fitted(labels.drawable(title), 11.5, width - 0.3)
+        head = labels.cut_to_width(labels.drawable(title), 11.5, width - 0.3)
         what = "each edge" if found.edges else "each part"
-        for text, size, colour, down in ((head, 11.5, INK, 0.25), (f"{_unit(found)} with {what} cut", 9, QUIET, 0.5)):
+        for text, size, colour, down in (
+            (head, 11.5, INK, 0.25),
+            (f"{_effect_unit(found)} with {what} cut", 9, QUIET, 0.5),
+        ):
             at = 0.15 / width, 1 - down / height
             figure.text(*at, text, fontsize=size, color=colour, va="center", parse_math=False, family=labels.family)
-    return Drawing(figure, labels.notes)
+    return Drawing(figure, labels.missing_characters)
 
 
-def _name(found: Effects, one: EdgeEffect | SpanEffect) -> str:
+def _bar_label(found: Effects, one: EdgeEffect | SpanEffect) -> str:
     if isinstance(one, SpanEffect):
         return one.name
     if one.key is None:

@@ -6,12 +6,12 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from attnctl.readings.heatmap import Reading, read
+from attnctl.readings.heatmap import HeatmapGrid, read_heatmap
 from attnctl.readings.traces.trace import Trace
 from attnctl.render.figure.grids import Drawing
 from attnctl.render.figure.heatmaps.heatmap import draw_heatmap
 from attnctl.render.figure.look import PLAIN, Look
-from attnctl.render.figure.saving import png
+from attnctl.render.figure.saving import png_bytes
 
 FRAME, LAST = 400, 2500  # milliseconds
 FRAME_DPI = 120  # dots per inch of a frame, at most
@@ -29,33 +29,33 @@ class Evolution:
     name: str  # of the run
 
     @property
-    def place(self) -> str:
+    def run_and_head(self) -> str:
         """The run and the head, as a title names them."""
         several = (self.traces[-1].model.n_layers or 1) > 1
         return f"{self.name}, {f'layer {self.layer}, ' if several else ''}head {self.head}"
 
-    def reading(self, at: int) -> Reading:
+    def reading_of_step(self, at: int) -> HeatmapGrid:
         """The weights at one of the steps."""
-        return read(self.traces[at], layers=[self.layer], heads=[self.head])
+        return read_heatmap(self.traces[at], layers=[self.layer], heads=[self.head])
 
 
-def strip(run: Evolution, look: Look = PLAIN) -> Drawing:
+def draw_strip(run: Evolution, look: Look = PLAIN) -> Drawing:
     """Up to eight of the steps, the first and the last among them, side by side, each named."""
     last = len(run.traces) - 1
     count = min(MOST_PANELS, len(run.traces))
     # more of the beginning than of the end: that is where most changes
     shown = sorted({round(last * (at / max(count - 1, 1)) ** 1.5) for at in range(count)})
-    readings = [run.reading(at) for at in shown]
+    readings = [run.reading_of_step(at) for at in shown]
     together = replace(
         readings[0],
         heads=tuple(range(len(shown))),
         weights={(run.layer, at): reading.weights[run.layer, run.head] for at, reading in enumerate(readings)},
         names=tuple(f"step {run.steps[at]:,}" for at in shown),
     )
-    return draw_heatmap(together, _on_one_scale(look, f"{run.place}, over training"))
+    return draw_heatmap(together, _on_one_scale(look, f"{run.run_and_head}, over training"))
 
 
-def moving(run: Evolution, look: Look = PLAIN) -> tuple[bytes, tuple[str, ...]]:
+def moving_picture(run: Evolution, look: Look = PLAIN) -> tuple[bytes, tuple[str, ...]]:
     """A GIF, one frame a step, the last one held; and the notes of the drawing."""
     from PIL import Image
 
@@ -65,9 +65,11 @@ def moving(run: Evolution, look: Look = PLAIN) -> tuple[bytes, tuple[str, ...]]:
     for at, step in enumerate(run.steps):
         # a title as wide in every frame, so that all have the same size
         width = len(f"{run.steps[-1]:,}")
-        drawing = draw_heatmap(run.reading(at), _on_one_scale(look, f"{run.place}, step {step:>{width},}"))
+        drawing = draw_heatmap(
+            run.reading_of_step(at), _on_one_scale(look, f"{run.run_and_head}, step {step:>{width},}")
+        )
         notes = drawing.notes
-        frames.append(Image.open(io.BytesIO(png(drawing.figure))).convert("RGB"))
+        frames.append(Image.open(io.BytesIO(png_bytes(drawing.figure))).convert("RGB"))
     size = max(frame.width for frame in frames), max(frame.height for frame in frames)
     even = []
     for frame in frames:

@@ -23,7 +23,7 @@ class Scale:
     colours: Colormap
     unit: str
 
-    def written(self, value: float) -> str:
+    def cell_number(self, value: float) -> str:
         """A number as it stands in a cell: two decimals; on a logarithmic scale one digit and its power of ten."""
         if isinstance(self.norm, LogNorm) and 0 < value < 0.1:
             return f"{value:.2f}" if value >= 0.01 else f"{value:.0e}".replace("e-0", "e-")
@@ -63,7 +63,7 @@ class Grids:
         return 1 + max(panel.row for panel in self.panels), 1 + max(panel.column for panel in self.panels)
 
     @property
-    def masked(self) -> bool:
+    def is_masked(self) -> bool:
         """Whether a cell is hatched."""
         return any(panel.mask is not None and not panel.mask.all() for panel in self.panels)
 

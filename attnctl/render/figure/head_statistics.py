@@ -29,7 +29,7 @@ def statistic_grid(heads: Sequence[HeadStatistics], name: str, title: str, look:
         columns=tuple(map(str, numbers)),
         scales=(Scale(Normalize(*ends), colour_map(look.cmap), STATISTICS[name].unit or name),),
         title=title if look.title is None else look.title,
-        said=(STATISTICS[name].title,),
+        said=(STATISTICS[name].title_with_unit,),
         axes=("layer", "head"),
         hidden="no value",
     )

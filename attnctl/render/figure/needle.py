@@ -18,7 +18,7 @@ def needle_grids(found: Needles, cmap: str = "viridis") -> Figure:
         ("found", "share of the answer's attention on the needle", None),
     )
     for axes, (what, title, top) in zip(panels, said, strict=True):
-        values, lengths, depths = found.grid(what)  # (depths, lengths)
+        values, lengths, depths = found.depth_grid(what)  # (depths, lengths)
         most = top or max(float(np.nanmax(values)), 1e-6)
         image = axes.imshow(values, vmin=0, vmax=most, cmap=colour_map(cmap), aspect="auto")
         axes.set_xticks(range(len(lengths)), [f"{length:,}" for length in lengths], fontsize=7, rotation=30)
@@ -27,5 +27,5 @@ def needle_grids(found: Needles, cmap: str = "viridis") -> Figure:
         axes.set_ylabel("depth of the needle", fontsize=8)
         axes.set_title(title, fontsize=8)
         figure.colorbar(image, ax=axes).ax.tick_params(labelsize=7)
-    figure.suptitle(f"{found.model.name}: {found.answered} of {len(found.cells)} needles answered", fontsize=9)
+    figure.suptitle(f"{found.model.name}: {found.answered_count} of {len(found.cells)} needles answered", fontsize=9)
     return figure

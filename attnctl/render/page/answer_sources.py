@@ -6,30 +6,30 @@ from html import escape
 from importlib.resources import files
 
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
-from attnctl.render.terminal.effects.answer_sources import nats, percent, sentences, share
-from attnctl.text import harmless
+from attnctl.render.terminal.effects.answer_sources import nats_text, probability_text, share_percent, sources_sentences
+from attnctl.text import harmless_text
 
 
-def page(found: AnswerSources) -> str:
+def sources_page(found: AnswerSources) -> str:
     """One HTML file that needs no other. Every text of the prompt is escaped, its control characters made visible."""
-    said = "".join(f"<p>{_safe(sentence)}</p>" for sentence in sentences(found))
-    notes = "".join(f"<p class=dim>{_safe(note)}</p>" for note in found.notes)
+    said = "".join(f"<p>{_escaped_html(sentence)}</p>" for sentence in sources_sentences(found))
+    notes = "".join(f"<p class=dim>{_escaped_html(note)}</p>" for note in found.notes)
     return f"""<!doctype html>
 <html lang=en><head><meta charset=utf-8><meta name=viewport content="width=device-width, initial-scale=1">
-<title>attnctl sources</title><style>{_web("answer_sources.css")}</style></head><body>
+<title>attnctl sources</title><style>{_web_file("answer_sources.css")}</style></head><body>
 <h1>Where the answer came from</h1>
-<p class=dim>{_safe(found.model.name)}, {len(found.parts)} parts of the prompt</p>
-<p class=answer>{"The answer given" if found.given else "The answer"}: <b>“{_safe(found.answer.strip())}”</b>
-{share(found.log_probability)}</p>
+<p class=dim>{_escaped_html(found.model.name)}, {len(found.parts)} parts of the prompt</p>
+<p class=answer>{"The answer given" if found.given else "The answer"}: <b>“{_escaped_html(found.answer.strip())}”</b>
+{probability_text(found.log_probability)}</p>
 {said}{notes}
-<h2>The parts</h2>{_table(found)}
-<h2>The answer, each token with the part whose loss costs it most</h2>{_tokens(found)}
-<h2>The prompt, shaded by what matters</h2><pre>{_prompt(found)}</pre>
-<script>{_web("answer_sources.js")}</script></body></html>
+<h2>The parts</h2>{_parts_html(found)}
+<h2>The answer, each token with the part whose loss costs it most</h2>{_answer_html(found)}
+<h2>The prompt, shaded by what matters</h2><pre>{_shaded_prompt(found)}</pre>
+<script>{_web_file("answer_sources.js")}</script></body></html>
 """
 
 
-def _table(found: AnswerSources) -> str:
+def _parts_html(found: AnswerSources) -> str:
     most = max((one.looks for one in found.parts), default=0) or 1
     worst = max((abs(one.matters) for one in found.parts), default=0) or 1
     removed = any(one.removed is not None for one in found.parts)
@@ -40,48 +40,48 @@ def _table(found: AnswerSources) -> str:
     for at, one in enumerate(found.parts):
         side = "against" if one.matters > 0 else ""
         width = 6 * abs(one.matters) / worst if one.alone else 0
-        after = share(found.log_probability + one.matters) if one.alone else "·"
-        cells = f"<td class=name title='{_safe(one.part.name)}'>{_safe(one.part.name)}<td class=n>{percent(one.looks)}"
+        after = probability_text(found.log_probability + one.matters) if one.alone else "·"
+        name = _escaped_html(one.part.name)
+        cells = f"<td class=name title='{name}'>{name}<td class=n>{share_percent(one.looks)}"
         cells += f"<td><span class='bar looks' style='width:{6 * one.looks / most:.2f}rem'></span>"
-        cells += f"<td class=n>{nats(one.writes)}" * written
-        cells += f"<td class=n>{nats(one.matters) if one.alone else 'with others'}"
+        cells += f"<td class=n>{nats_text(one.writes)}" * written
+        cells += f"<td class=n>{nats_text(one.matters) if one.alone else 'with others'}"
         cells += f"<td><span class='bar {side}' style='width:{width:.2f}rem'></span>"
-        cells += f"<td class=n>{nats(one.removed)}" * removed + f"<td class=n>{after}"
+        cells += f"<td class=n>{nats_text(one.removed)}" * removed + f"<td class=n>{after}"
         rows.append(f"<tr data-part={at}>{cells}</tr>")
     return f"<div class=scroll><table><tr>{head}</tr>{''.join(rows)}</table></div>"
 
 
-def _tokens(found: AnswerSources) -> str:
+def _answer_html(found: AnswerSources) -> str:
     cells = []
     for token, first in zip(found.answer_tokens, found.first_sources(), strict=True):
-        title = "no part" if first is None else _safe(found.parts[first].part.name)
+        title = "no part" if first is None else _escaped_html(found.parts[first].part.name)
         data = "" if first is None else f" data-first={first} tabindex=0"
-        cells.append(f"<span title='{title}'{data}>{_safe(token.text)}</span>")
+        cells.append(f"<span title='{title}'{data}>{_escaped_html(token.text)}</span>")
     return f"<p class=tokens>{''.join(cells)}</p>"
 
 
-def _prompt(found: AnswerSources) -> str:
+def _shaded_prompt(found: AnswerSources) -> str:
     worst = max((abs(one.matters) for one in found.parts if one.alone), default=0) or 1
     ordered = sorted(enumerate(found.parts), key=lambda item: item[1].part.start)
     pieces, at = [], 0
     for number, one in ordered:
         start, end = one.part.start, one.part.end
-        pieces.append(f"<span class=dim>{_safe(found.prompt[at:start])}</span>")
-        pieces.append(
-            f"<mark data-part={number} style='background:{_shade(one, worst)}'>{_safe(found.prompt[start:end])}</mark>"
-        )
+        pieces.append(f"<span class=dim>{_escaped_html(found.prompt[at:start])}</span>")
+        shade, text = _shade_of_part(one, worst), _escaped_html(found.prompt[start:end])
+        pieces.append(f"<mark data-part={number} style='background:{shade}'>{text}</mark>")
         at = end
-    return "".join([*pieces, f"<span class=dim>{_safe(found.prompt[at:])}</span>"])
+    return "".join([*pieces, f"<span class=dim>{_escaped_html(found.prompt[at:])}</span>"])
 
 
-def _shade(one: PartSource, worst: float) -> str:
+def _shade_of_part(one: PartSource, worst: float) -> str:
     strength = 0.65 * abs(one.matters) / worst if one.alone else 0.0
     return f"rgba(var(--{'for' if one.matters <= 0 else 'against'}),{strength:.3f})"
 
 
-def _safe(text: str) -> str:
-    return escape(harmless(text), quote=True)
+def _escaped_html(text: str) -> str:
+    return escape(harmless_text(text), quote=True)
 
 
-def _web(name: str) -> str:
+def _web_file(name: str) -> str:
     return files("attnctl.render.page").joinpath("web", name).read_text(encoding="utf-8")

@@ -9,27 +9,27 @@ from typing import Any
 
 from attnctl.formats.documents.census_json import census_document
 from attnctl.readings.census.census_table import CensusTable, Relation
-from attnctl.render.page.document import as_data, maps, policy
-from attnctl.text import shown
+from attnctl.render.page.document import as_data, colour_maps, security_policy
+from attnctl.text import visible_text
 
 
 def census_page(census: CensusTable) -> str:
     """The HTML: it needs nothing else, and connects nowhere."""
-    style, script = _read("page.css") + _read("census.css"), _read("census.js")
-    document = _plain(census_document(census)) | {"maps": maps()["heat"]}
+    style, script = _web_text("page.css") + _web_text("census.css"), _web_text("census.js")
+    document = _plain_lists(census_document(census)) | {"maps": colour_maps()["heat"]}
     for relation, said in zip(census.relations, document["relations"], strict=True):
-        said["rule_texts"] = {rule.name: shown(str(rule)) for rule in relation.rules}
-        said["relation"] = shown(said["relation"])
+        said["rule_texts"] = {rule.name: visible_text(str(rule)) for rule in relation.rules}
+        said["relation"] = visible_text(said["relation"])
         said["best_rule"] = _best_rule(relation)
-    document["model"], document["corpus"] = shown(census.model), shown(census.corpus)
+    document["model"], document["corpus"] = visible_text(census.model), visible_text(census.corpus)
     parts = {
         "title": html.escape(f"{document['model']} on {document['corpus']} · attnctl"),
-        "policy": policy(style, script),
+        "policy": security_policy(style, script),
         "style": style,
         "script": script,
         "data": as_data(document),
     }
-    pieces = _read("census.html").split("{{")  # not replace(): what was put in is never searched again
+    pieces = _web_text("census.html").split("{{")  # not replace(): what was put in is never searched again
     out = [pieces[0]]
     for piece in pieces[1:]:
         name, _, rest = piece.partition("}}")
@@ -41,15 +41,15 @@ def _best_rule(relation: Relation) -> str | None:
     return None if relation.best_rule is None else relation.best_rule.name
 
 
-def _plain(value: Any) -> Any:
+def _plain_lists(value: Any) -> Any:
     """Arrays as lists."""
     if isinstance(value, dict):
-        return {name: _plain(part) for name, part in value.items()}
+        return {name: _plain_lists(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [_plain_lists(part) for part in value]
     return value.tolist() if hasattr(value, "tolist") else value
 
 
 @cache
-def _read(name: str) -> str:
+def _web_text(name: str) -> str:
     return files("attnctl.render.page").joinpath("web", name).read_text(encoding="utf-8")

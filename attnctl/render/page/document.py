@@ -22,7 +22,7 @@ from attnctl.readings.traces.trace import Trace
 from attnctl.render import colours
 from attnctl.render.page.overview import pack_overview
 from attnctl.render.page.packing import Blobs, Budget, pack_trace
-from attnctl.text import every_string, harmless, shown
+from attnctl.text import every_string, harmless_text, visible_text
 
 SCRIPTS = (  # in the order in which they stand in the page
     "dom.js", "data.js", "colour.js", "state.js", "overview.js", "pen.js", "figure.js", "pointing.js", "heads.js",
@@ -49,7 +49,7 @@ def page_html(
     """
     blobs = Blobs()
     budget = Budget(max_bytes // max(1, len(traces)))
-    names = list(labels) if labels is not None else names_of(traces)
+    names = list(labels) if labels is not None else trace_names(traces)
     document = {
         "schema": "attnctl.page/1",
         "mode": "steps" if over_training else "compare" if len(traces) == 2 else "one",
@@ -62,10 +62,10 @@ def page_html(
         "aligned": aligned(traces) if len(traces) == 2 and not over_training else None,
         "start": start or {},
         "effects": effects,
-        "maps": maps(),
+        "maps": colour_maps(),
         "ink": {"luminance": colours.LUMINANCE, "darkFrom": colours.DARK_INK_FROM},
     }
-    return assemble(document, blobs, title or headline(traces))
+    return assemble_page(document, blobs, title or tab_title(traces))
 
 
 def aligned(traces: Sequence[Trace | Overview]) -> dict[str, list[list[int | None]]]:
@@ -79,22 +79,22 @@ def aligned(traces: Sequence[Trace | Overview]) -> dict[str, list[list[int | Non
     }
 
 
-def names_of(traces: Sequence[Trace | Overview]) -> list[str]:
+def trace_names(traces: Sequence[Trace | Overview]) -> list[str]:
     """What to call each of several traces: by model, or by text, or by the first setting in which they differ."""
-    ways = [[trace.model.name for trace in traces], [shown(trace.text)[:60] for trace in traces]]
+    ways = [[trace.model.name for trace in traces], [visible_text(trace.text)[:60] for trace in traces]]
     for setting in ("seed", "scale", "temperature", "causal", "n_heads", "d_k", "positions", "rope_theta"):
         ways.append([f"{setting} {getattr(trace.model, setting)}" for trace in traces])
     ways.append([chr(ord("A") + at) for at in range(len(traces))])
     return next(names for names in ways if len(set(names)) == len(names))
 
 
-def headline(traces: Sequence[Trace | Overview]) -> str:
+def tab_title(traces: Sequence[Trace | Overview]) -> str:
     """The title of the browser's tab."""
-    text = shown(traces[0].text) or traces[0].model.name
+    text = visible_text(traces[0].text) or traces[0].model.name
     return f"{text[:80]}{'…' if len(text) > 80 else ''} · attnctl"
 
 
-def maps() -> Document:
+def colour_maps() -> Document:
     """The colour maps, as stops, for a light and a dark page."""
     return {
         "heat": {"light": colours.HEAT_ON_LIGHT, "dark": colours.HEAT_ON_DARK},
@@ -103,18 +103,18 @@ def maps() -> Document:
     }
 
 
-def assemble(document: Document, blobs: Blobs, title: str) -> str:
+def assemble_page(document: Document, blobs: Blobs, title: str) -> str:
     """The file: the template with the style, the script, the data and the policy that allows just these put in."""
-    style, script = _read("page.css"), "\n".join(_read(name) for name in SCRIPTS)
+    style, script = _web_source("page.css"), "\n".join(_web_source(name) for name in SCRIPTS)
     parts = {
         "title": html.escape(title.encode("utf-8", "replace").decode()),
-        "policy": policy(style, script),
+        "policy": security_policy(style, script),
         "style": style,
         "script": script,
-        "data": as_data(every_string(document, harmless)),
-        "blobs": blobs.html(),
+        "data": as_data(every_string(document, harmless_text)),
+        "blobs": blobs.blob_elements(),
     }
-    pieces = _read("page.html").split("{{")  # not replace(): what was put in is never searched again
+    pieces = _web_source("page.html").split("{{")  # not replace(): what was put in is never searched again
     out = [pieces[0]]
     for piece in pieces[1:]:
         name, _, rest = piece.partition("}}")
@@ -122,15 +122,15 @@ def assemble(document: Document, blobs: Blobs, title: str) -> str:
     return "".join(out)
 
 
-def policy(style: str, script: str) -> str:
+def security_policy(style: str, script: str) -> str:
     """A Content-Security-Policy: this script, this style, pictures made by the page itself, and no connection at all."""
     return (
-        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+        f"default-src 'none'; script-src '{_policy_digest(script)}'; style-src '{_policy_digest(style)}'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
     )
 
 
-def _digest(text: str) -> str:
+def _policy_digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
@@ -141,11 +141,11 @@ def as_data(document: Document) -> str:
 
 
 @cache
-def _read(name: str) -> str:
+def _web_source(name: str) -> str:
     return files("attnctl.render.page").joinpath("web", name).read_text(encoding="utf-8")
 
 
-def frame(trace: Trace, height: int = 760, max_bytes: int = 8_000_000) -> str:
+def page_in_frame(trace: Trace, height: int = 760, max_bytes: int = 8_000_000) -> str:
     """The page inside an <iframe>, as a notebook shows it. Sealed off from the notebook's own page.
 
     A trace too large to be kept in a notebook is named, with what to do about it.
@@ -153,7 +153,7 @@ def frame(trace: Trace, height: int = 760, max_bytes: int = 8_000_000) -> str:
     count = sum(layer.weights.size for layer in trace.layers if layer.weights is not None)
     if count == 0 or count > max_bytes // 2:
         said = (
-            f"{headline([trace])}: {count:,} weights; too many to show here, see attnctl view"
+            f"{tab_title([trace])}: {count:,} weights; too many to show here, see attnctl view"
             if count
             else "no weights"
         )

@@ -9,9 +9,9 @@ import numpy as np
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.json_documents import Document
 from attnctl.readings.exact_blocks import ExactBlock, strongest_links
-from attnctl.readings.overview import Grid, Overview
-from attnctl.render.page.packing import Blobs, described, pack_thumbnails, packed_tokens
-from attnctl.text import shown
+from attnctl.readings.overview import Overview, PooledGrid
+from attnctl.render.page.packing import Blobs, model_facts, pack_thumbnails, packed_tokens
+from attnctl.text import visible_text
 
 POOLS = {
     "mean": ("mean weight", "each cell is the mean of its weights"),
@@ -32,54 +32,58 @@ def pack_overview(overview: Overview, label: str, blobs: Blobs, exact: Sequence[
         {
             "layer": layer,
             "rows": None,
-            "mask": None if layer not in grid.masks else blobs.add(grid.masks[layer].astype(np.uint8).tobytes()),
-            "heads": [_head(overview, grid, layer, head, blobs, exact) for at, head in grid.weights if at == layer],
+            "mask": None if layer not in grid.masks else blobs.add_blob(grid.masks[layer].astype(np.uint8).tobytes()),
+            "heads": [
+                _packed_head(overview, grid, layer, head, blobs, exact) for at, head in grid.weights if at == layer
+            ],
         }
         for layer in dict.fromkeys(layer for layer, _ in grid.weights)
     ]
     keys = overview.key_tokens
     return {
-        "label": shown(label),
+        "label": visible_text(label),
         "text": "",
-        "model": described(overview.model),
+        "model": model_facts(overview.model),
         "tokens": packed_tokens(overview.tokens, overview.text),
         "keyTokens": None if keys is None else packed_tokens(keys, overview.text),
         "layers": layers,
         "levels": 0,
         "thumbs": pack_thumbnails(grid.weights.values(), blobs),
         "lacking": [],
-        "focus": _focus(layers),
+        "focus": _first_focus(layers),
         "steps": None,
         "predictions": [],
-        "notes": [shown(note) for note in overview.notes],
+        "notes": [visible_text(note) for note in overview.notes],
         "overview": {
             "pool": grid.pool,
             "title": POOLS[grid.pool][0],
             "said": POOLS[grid.pool][1],
-            "rows": [[shown(part.name), part.ranges] for part in grid.rows],
-            "columns": [[shown(part.name), part.ranges] for part in grid.columns],
+            "rows": [[visible_text(part.name), part.ranges] for part in grid.rows],
+            "columns": [[visible_text(part.name), part.ranges] for part in grid.columns],
         },
     }
 
 
-def _head(overview: Overview, grid: Grid, layer: int, head: int, blobs: Blobs, exact: Sequence[ExactBlock]) -> Document:
+def _packed_head(
+    overview: Overview, grid: PooledGrid, layer: int, head: int, blobs: Blobs, exact: Sequence[ExactBlock]
+) -> Document:
     weights = np.ascontiguousarray(grid.weights[layer, head], dtype="<f4")  # (rows, columns)
     own = [block for block in exact if (block.layer, block.head) == (layer, head)]
     links = overview.links.get((layer, head))
     return {
         "head": head,
-        "weights": {"blob": blobs.add(weights.tobytes())},
+        "weights": {"blob": blobs.add_blob(weights.tobytes())},
         "sums": None,
         "details": {},
         "links": [] if links is None else strongest_links(links, bool(overview.model.causal)),
         "blocks": [
-            {"rows": block.rows, "keys": block.keys, "blob": blobs.add(block.weights.astype("<f4").tobytes())}
+            {"rows": block.rows, "keys": block.keys, "blob": blobs.add_blob(block.weights.astype("<f4").tobytes())}
             for block in own
         ],
     }
 
 
-def _focus(layers: Sequence[Document]) -> dict[str, int]:
+def _first_focus(layers: Sequence[Document]) -> dict[str, int]:
     """What is chosen at first: the most telling link of the first head that has one."""
     for part in layers:
         for head in part["heads"]:

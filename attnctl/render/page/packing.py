@@ -17,7 +17,7 @@ from attnctl.formats.documents.json_documents import Document
 from attnctl.readings import measures
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
-from attnctl.text import shown
+from attnctl.text import visible_text
 from attnctl.tokens import Token
 
 # what a head keeps beside its weights, most needed first
@@ -33,15 +33,15 @@ class Blobs:
     blocks: list[str] = field(default_factory=list)
     known: dict[bytes, int] = field(default_factory=dict)
 
-    def add(self, data: bytes) -> int:
+    def add_blob(self, data: bytes) -> int:
         """The number of the block that holds `data`."""
         digest = hashlib.sha256(data).digest()
         if digest not in self.known:
             self.known[digest] = len(self.blocks)
-            self.blocks.append(base64.b64encode(squeezed(data)).decode())
+            self.blocks.append(base64.b64encode(deflated(data)).decode())
         return self.known[digest]
 
-    def html(self) -> str:
+    def blob_elements(self) -> str:
         """The blocks as elements that no browser runs."""
         return "\n".join(f'<script type="text/plain" id="b{at}">{text}</script>' for at, text in enumerate(self.blocks))
 
@@ -53,12 +53,12 @@ class Budget:
     html: int
 
     @property
-    def details(self) -> int:
+    def detail_bytes(self) -> int:
         """Bytes of float32 that queries, keys, values and scores may take."""
         return self.html // 2
 
 
-def squeezed(data: bytes) -> bytes:
+def deflated(data: bytes) -> bytes:
     """`data` deflated (zlib), a little less thoroughly where there is much of it."""
     return zlib.compress(data, 6 if len(data) < 200_000 else 4)
 
@@ -71,23 +71,25 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: Budget, walked: b
     details = fitting_details(trace, budget)
     found = focus(trace)
     return {
-        "label": shown(label),
+        "label": visible_text(label),
         "text": trace.text,
-        "model": described(trace.model, steps.is_default_scale(trace)),
+        "model": model_facts(trace.model, steps.is_default_scale(trace)),
         "tokens": packed_tokens(trace.tokens, trace.text),
         "keyTokens": None if trace.key_tokens is None else packed_tokens(trace.key_tokens, trace.text),
         "layers": [pack_layer(layer, blobs, levels, details) for layer in trace.layers],
         "levels": levels,
         "thumbs": pack_thumbnails(weight_grids(trace), blobs),
-        "lacking": [name for name in DETAILS[:3] if _has(trace, name) and name not in details],
+        "lacking": [name for name in DETAILS[:3] if _has_array(trace, name) and name not in details],
         "focus": None if found is None else {k: getattr(found, k) for k in ("layer", "head", "query", "key", "reason")},
         "steps": packed_steps(trace) if walked else None,
-        "predictions": [{"at": p.position, "text": shown(p.text), "p": p.probability} for p in trace.predictions],
-        "notes": [shown(note) for note in trace.notes],
+        "predictions": [
+            {"at": p.position, "text": visible_text(p.text), "p": p.probability} for p in trace.predictions
+        ],
+        "notes": [visible_text(note) for note in trace.notes],
     }
 
 
-def described(info: ModelInfo, default_scale: bool = False) -> Document:
+def model_facts(info: ModelInfo, default_scale: bool = False) -> Document:
     """The model in a few facts."""
     names = (
         "kind",
@@ -103,26 +105,26 @@ def described(info: ModelInfo, default_scale: bool = False) -> Document:
         "seed",
     )
     facts = {name: value for name in names if (value := getattr(info, name)) is not None}
-    return {"name": shown(info.name), "defaultScale": default_scale} | facts
+    return {"name": visible_text(info.name), "defaultScale": default_scale} | facts
 
 
 def packed_tokens(tokens: tuple[Token, ...], text: str) -> Document:
     """The tokens' labels, which are special, which follow without a space, and which word each belongs to."""
     return {
-        "labels": [shown(token.text) + "†" * token.unknown for token in tokens],
+        "labels": [visible_text(token.text) + "†" * token.unknown for token in tokens],
         "special": [at for at, token in enumerate(tokens) if token.special],
         "unknown": [at for at, token in enumerate(tokens) if token.unknown],
-        "glued": [at for at in range(1, len(tokens)) if _touches(tokens[at - 1], tokens[at], text)],
-        "words": words_of(tokens, text),
+        "glued": [at for at in range(1, len(tokens)) if _touches_token(tokens[at - 1], tokens[at], text)],
+        "words": word_numbers(tokens, text),
     }
 
 
-def words_of(tokens: tuple[Token, ...], text: str) -> list[int]:
+def word_numbers(tokens: tuple[Token, ...], text: str) -> list[int]:
     """For each token the number of its word."""
-    return [number for number, group in enumerate(measures.groups(tokens, text)) for _ in group]
+    return [number for number, group in enumerate(measures.word_groups(tokens, text)) for _ in group]
 
 
-def _touches(before: Token, token: Token, text: str) -> bool:
+def _touches_token(before: Token, token: Token, text: str) -> bool:
     """Whether no space stands between two tokens in the text."""
     if before.special or token.special or before.end is None or token.start is None:
         return False
@@ -137,7 +139,7 @@ def packed_steps(trace: Trace) -> Document:
     whole: list[Document] = []
     for head in sorted({head for layer in trace.layers for head in layer.heads}):
         of_layer: dict[int, list[Document]] = {}
-        for step in steps.walk(trace, [head]):
+        for step in steps.walk_steps(trace, [head]):
             words = {"name": step.name, "title": step.title, "formula": step.formula, "sentence": step.sentence}
             if step.head is not None and step.layer is not None:
                 of_layer.setdefault(step.layer, []).append(words)
@@ -169,16 +171,16 @@ def pack_layer(layer: LayerTrace, blobs: Blobs, levels: int, details: tuple[str,
             {
                 "head": head,
                 "weights": pack_weights(weights, levels, blobs),
-                "sums": blobs.add(weights.sum(axis=1, dtype=np.float64).astype("<f4").tobytes()),
+                "sums": blobs.add_blob(weights.sum(axis=1, dtype=np.float64).astype("<f4").tobytes()),
                 "details": {
-                    name: [blobs.add(array.astype("<f4").tobytes()), *array.shape] for name, array in kept.items()
+                    name: [blobs.add_blob(array.astype("<f4").tobytes()), *array.shape] for name, array in kept.items()
                 },
             }
         )
     return {
         "layer": layer.layer,
         "rows": None if layer.rows is None else list(layer.rows),
-        "mask": None if layer.mask is None else blobs.add(layer.mask.astype(np.uint8).tobytes()),
+        "mask": None if layer.mask is None else blobs.add_blob(layer.mask.astype(np.uint8).tobytes()),
         "heads": heads,
     }
 
@@ -186,12 +188,12 @@ def pack_layer(layer: LayerTrace, blobs: Blobs, levels: int, details: tuple[str,
 def pack_weights(weights: Floats, levels: int, blobs: Blobs) -> Document:
     """Weights (n_q, n_k) as float32 (levels 0), or as whole numbers c with weight = top · (c / levels)²."""
     if not levels:
-        return {"blob": blobs.add(weights.tobytes())}
+        return {"blob": blobs.add_blob(weights.tobytes())}
     top = float(weights.max(initial=0.0))
-    return {"blob": blobs.add(coded(weights, levels)), "top": top}
+    return {"blob": blobs.add_blob(coded_levels(weights, levels)), "top": top}
 
 
-def coded(weights: Floats, levels: int) -> bytes:
+def coded_levels(weights: Floats, levels: int) -> bytes:
     """The whole numbers of `pack_weights`: one byte each up to 255, else all low bytes and then all high bytes."""
     top = float(weights.max(initial=0.0)) or 1.0
     codes = np.rint(np.sqrt(weights / np.float32(top)) * np.float32(levels))  # (n_q, n_k)
@@ -210,7 +212,7 @@ def fitting_levels(trace: Trace, budget: Budget) -> int:
     sample = grids[:: max(1, len(grids) // 6)]
     share = size / sum(grid.size for grid in sample)
     for levels in LEVELS[1:-1]:
-        packed = sum(len(squeezed(coded(grid, levels))) for grid in sample)
+        packed = sum(len(deflated(coded_levels(grid, levels))) for grid in sample)
         if packed * share * 4 / 3 * 1.04 <= budget.html * 0.95:
             return levels
     return LEVELS[-1]
@@ -220,12 +222,12 @@ def fitting_details(trace: Trace, budget: Budget) -> tuple[str, ...]:
     """The names of DETAILS that fit: all of them, or the first three (the rest follows from those), or none."""
     for names in (DETAILS, DETAILS[:3]):
         size = 4 * sum(array.size for layer in trace.layers for n in names if (array := getattr(layer, n)) is not None)
-        if size <= budget.details:
+        if size <= budget.detail_bytes:
             return names
     return ()
 
 
-def _has(trace: Trace, name: str) -> bool:
+def _has_array(trace: Trace, name: str) -> bool:
     return any(getattr(layer, name) is not None for layer in trace.layers)
 
 
@@ -233,15 +235,15 @@ def pack_thumbnails(grids: Iterable[Floats], blobs: Blobs) -> Document:
     """A small picture of every head's grid, in their order: square roots of pooled weights, each a share of its own top."""
     pictures = []
     for grid in grids:
-        small = pooled(np.clip(grid, 0, None))  # (rows, columns), at most THUMBNAIL each
+        small = pooled_weights(np.clip(grid, 0, None))  # (rows, columns), at most THUMBNAIL each
         pictures.append(np.rint(np.sqrt(small / (small.max() or 1.0)) * 255).astype(np.uint8))
     rows, columns = pictures[0].shape
     if any(picture.shape != (rows, columns) for picture in pictures):
         raise AttnctlError("the layers of this trace hold different query rows: choose one layer")
-    return {"blob": blobs.add(np.stack(pictures).tobytes()), "rows": rows, "columns": columns}
+    return {"blob": blobs.add_blob(np.stack(pictures).tobytes()), "rows": rows, "columns": columns}
 
 
-def pooled(weights: Floats, side: int = THUMBNAIL) -> Floats:
+def pooled_weights(weights: Floats, side: int = THUMBNAIL) -> Floats:
     """Weights (n_q, n_k) with neighbours averaged until no side is longer than `side`: (≤ side, ≤ side)."""
     grid = weights
     for axis in (0, 1):

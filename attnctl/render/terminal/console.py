@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from attnctl.text import harmless
+from attnctl.text import harmless_text
 
 SAVED_WIDTH = 100  # cells
 
@@ -27,7 +27,7 @@ class SafeConsole(Console):
             if segment.control or segment.text.isprintable():
                 yield segment
             else:
-                yield Segment(harmless(segment.text), segment.style)
+                yield Segment(harmless_text(segment.text), segment.style)
 
 
 def as_text(content: RenderableType, width: int = SAVED_WIDTH) -> str:

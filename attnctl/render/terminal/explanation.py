@@ -11,11 +11,20 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from attnctl.readings.questions.focus import Focus
-from attnctl.readings.questions.roles import PRONOUNS, roles
+from attnctl.readings.questions.roles import PRONOUNS, roles_of_heads
 from attnctl.readings.traces.trace import LayerTrace, Trace
-from attnctl.render.terminal.number_grid import ACCENT, DIM, Grid, bar, cropped, label, label_fit, padded
+from attnctl.render.terminal.number_grid import (
+    ACCENT,
+    DIM,
+    NumberGrid,
+    cropped_line,
+    label_fit,
+    padded_text,
+    share_bar,
+    token_label,
+)
 from attnctl.render.terminal.worked_example import Blackboard, summary_line
-from attnctl.steps import walk
+from attnctl.steps import walk_steps
 from attnctl.steps.step import Part, Step
 from attnctl.tokens import BLANKS
 
@@ -44,64 +53,69 @@ class Explanation:
     ) -> None:
         self.trace, self.focuses, self.only, self.precision, self.story = trace, focuses, only, precision, story
         self.heads = heads or {layer.layer: layer.heads for layer in trace.layers}
-        self.queries = [label(token) for token in trace.tokens]
-        self.keys = [label(token) for token in trace.keys_of]
+        self.queries = [token_label(token) for token in trace.tokens]
+        self.keys = [token_label(token) for token in trace.keys_of]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The lines of the walk, none wider than the console."""
         self._console, self._width = console, options.max_width
         width = self._width
         if self.only is None:
-            yield from self._title(width)
+            yield from self._title_lines(width)
         yield from self._chosen()
         place = (-1, -1)
-        for number, step in enumerate(self._steps(), 1):
-            if step.layer is not None and self._many() and (step.layer, step.head) != place and step.head is not None:
+        for number, step in enumerate(self._chosen_steps(), 1):
+            if (
+                step.layer is not None
+                and self._many_heads()
+                and (step.layer, step.head) != place
+                and step.head is not None
+            ):
                 place = (step.layer, step.head)
-                yield from self._place(step.layer, step.head, width)
-            yield from self._step(number, step, width)
+                yield from self._place_lines(step.layer, step.head, width)
+            yield from self._step_lines(number, step, width)
 
-    def _steps(self) -> Iterator[Step]:
-        for step in walk(self.trace, None, self.only):
+    def _chosen_steps(self) -> Iterator[Step]:
+        for step in walk_steps(self.trace, None, self.only):
             if step.layer is None or step.head is None or step.head in self.heads.get(step.layer, ()):
                 yield step
 
-    def _many(self) -> bool:
+    def _many_heads(self) -> bool:
         model = self.trace.model
         return (model.n_layers or 1) > 1 or (model.n_heads or 1) > 1
 
-    def _prose(self, text: str, style: str = "", indent: int = INDENT) -> Iterator[Text]:
+    def _wrapped_prose(self, text: str, style: str = "", indent: int = INDENT) -> Iterator[Text]:
         """Wrapped to the width, without trailing spaces."""
         for line in Text(text).wrap(self._console, max(self._width - indent, 8)):
             yield Text(" " * indent).append(line.plain.rstrip(), style=style)
 
     # --- the parts of the page -----------------------------------------------------------------------------------
 
-    def _title(self, width: int) -> Iterator[Text]:
+    def _title_lines(self, width: int) -> Iterator[Text]:
         yield Text("")
-        text = label(" ".join(self.trace.text.split())) or " ".join(self.queries)
-        yield from self._prose(label_fit(text, 4 * (width - 4)), "bold", 2)
-        yield from self._prose(self._model_line(), DIM, 2)
+        text = token_label(" ".join(self.trace.text.split())) or " ".join(self.queries)
+        yield from self._wrapped_prose(label_fit(text, 4 * (width - 4)), "bold", 2)
+        yield from self._wrapped_prose(self._model_line(), DIM, 2)
         for note in self.trace.notes:
-            yield from self._prose(note, indent=2)
+            yield from self._wrapped_prose(note, indent=2)
         if any(token.unknown for token in self.trace.tokens):
-            yield from self._prose(
+            yield from self._wrapped_prose(
                 "† not among the words the model knows: read by its shape, or as its unknown word", indent=2
             )
 
     def _chosen(self) -> Iterator[Text]:
         """By which rule the places were chosen that are looked at most closely; nothing where they were asked for."""
         for at, focus in enumerate(focus for focus in self.focuses if focus.reason):
-            where = self._where(focus.layer, focus.head)
+            where = self._place_name(focus.layer, focus.head)
             link = f"{self.queries[focus.query]} → {self.keys[focus.key]}"
             shown = f"Shown: {where + ', ' if where else ''}{link}: {focus.reason} (--layer, --head, --query)."
             if self.only is not None and not at:
                 yield Text("")
-            yield from self._prose(shown, DIM, 2)
+            yield from self._wrapped_prose(shown, DIM, 2)
 
     def _model_line(self) -> str:
         m = self.trace.model
-        parts = [f"model {m.name}{f' ({label(m.origin)})' if m.origin else ''}"]
+        parts = [f"model {m.name}{f' ({token_label(m.origin)})' if m.origin else ''}"]
         for count, what in ((m.n_layers, "layer"), (m.n_heads, "head")):
             if count:
                 parts.append(f"{count} {what}{'s' * (count != 1)}")
@@ -113,12 +127,12 @@ class Explanation:
         parts += [m.device] if m.device != "cpu" else []
         return " · ".join(parts)
 
-    def _place(self, layer: int, head: int, width: int) -> Iterator[Text]:
+    def _place_lines(self, layer: int, head: int, width: int) -> Iterator[Text]:
         model = self.trace.model
-        line = self._where(layer, head)
+        line = self._place_name(layer, head)
         left = {"head": (model.n_heads or 1) - len(self.heads.get(layer, ()))}
         left["layer"] = (model.n_layers or 1) - len(self.heads)
-        finds = ", ".join(roles(model).get((layer, head), ()))
+        finds = ", ".join(roles_of_heads(model).get((layer, head), ()))
         line += f": {finds}" if finds else ""
         others = [f"{n} more {what}{'s' * (n != 1)}: --{what} all" for what, n in left.items() if n > 0]
         while others and cell_len(line) + 8 + len(", ".join(others)) > width:
@@ -131,36 +145,36 @@ class Explanation:
             .append(label_fit(more, width - 8 - len(line)), style=DIM)
         )
 
-    def _step(self, number: int, step: Step, width: int) -> Iterator[Text]:
+    def _step_lines(self, number: int, step: Step, width: int) -> Iterator[Text]:
         yield Text("")
-        yield from _heading(number, step, width)
-        yield from self._prose(step.sentence, DIM)
+        yield from _step_heading(number, step, width)
+        yield from self._wrapped_prose(step.sentence, DIM)
         if self.story and step.story:
-            yield from self._prose(step.story, "italic")
+            yield from self._wrapped_prose(step.story, "italic")
         room = width - INDENT
-        for at, line in enumerate(self._body(step, room)):
+        for at, line in enumerate(self._step_body(step, room)):
             if at == 0:
                 yield Text("")
-            yield cropped(Text(" " * INDENT).append_text(line), width)
+            yield cropped_line(Text(" " * INDENT).append_text(line), width)
 
-    def _body(self, step: Step, width: int) -> Iterator[Text]:
+    def _step_body(self, step: Step, width: int) -> Iterator[Text]:
         if step.name == "tokens":
-            yield from self._tokens(width)
+            yield from self._token_lines(width)
         elif step.name == "prediction":
-            yield from self._predictions(width)
+            yield from self._prediction_lines(width)
         elif step.name == "summary":
-            yield from self._summary(width)
+            yield from self._summary_lines(width)
         else:
             for at, part in enumerate(step.parts):
                 if at:
                     yield Text("")
                 if len(step.parts) > 1:
-                    yield Text(f"{part.symbol}", style="bold").append(f"  {_shape(part)}", style=f"not bold {DIM}")
-                yield from self._grid(step, part).lines(width)
+                    yield Text(f"{part.symbol}", style="bold").append(f"  {_shape_text(part)}", style=f"not bold {DIM}")
+                yield from self._step_grid(step, part).grid_lines(width)
             if step.layer is not None and step.head is not None:
-                yield from self._blackboard(step, width)
+                yield from self._worked_lines(step, width)
 
-    def _grid(self, step: Step, part: Part) -> Grid:
+    def _step_grid(self, step: Step, part: Part) -> NumberGrid:
         layer = None if step.layer is None else self.trace.layer(step.layer)
         rows, marks = self.queries, [focus.query for focus in self.focuses]
         if part.rows == "keys":
@@ -177,7 +191,7 @@ class Explanation:
             taken = layer.sink_weights[layer.position_of(step.head)][:, None]  # (rows, 1)
             array, columns, must = np.concatenate([array, taken], axis=1), [*columns, "sink"], (*must, len(columns))
             mask = None if mask is None else np.concatenate([mask, np.ones_like(taken, dtype=bool)], axis=1)
-        return Grid(
+        return NumberGrid(
             array,
             rows,
             ["open"] if part.name == "gate" else columns,
@@ -190,7 +204,7 @@ class Explanation:
             must=must,
         )
 
-    def _blackboard(self, step: Step, width: int) -> Iterator[Text]:
+    def _worked_lines(self, step: Step, width: int) -> Iterator[Text]:
         assert step.layer is not None and step.head is not None
         layer = self.trace.layer(step.layer)
         for query in dict.fromkeys(focus.query for focus in self.focuses):
@@ -202,11 +216,11 @@ class Explanation:
         x = self.trace.embeddings if layer.input is None else layer.input
         row = None if x is None else x[board.query]  # (d_model,)
         written = {
-            "projections": lambda: board.projection("Q", row),
-            "rope": board.rotation,
+            "projections": lambda: board.projection_lines("Q", row),
+            "rope": board.rotation_lines,
             "scores": board.dot_products,
-            "scaled": board.division,
-            "weights": board.softmax,
+            "scaled": board.division_lines,
+            "weights": board.softmax_lines,
             "context": board.weighted_values,
         }
         lines = written[step.name]() if step.name in written else []
@@ -214,40 +228,45 @@ class Explanation:
             yield Text("")
             yield from lines
 
-    def _tokens(self, width: int) -> Iterator[Text]:
+    def _token_lines(self, width: int) -> Iterator[Text]:
         tokens = self.trace.tokens
         limit = 24
         shown = tokens if len(tokens) <= limit else tokens[: limit - 1]
-        left = max(cell_len(label(token, 24)) for token in shown)
-        yield Text(padded("index", 5) + "  " + padded("token", left, right=False) + "  " + padded("id", 6), style=DIM)
+        left = max(cell_len(token_label(token, 24)) for token in shown)
+        yield Text(
+            padded_text("index", 5) + "  " + padded_text("token", left, right=False) + "  " + padded_text("id", 6),
+            style=DIM,
+        )
         for at, token in enumerate(shown):
-            line = Text(padded(str(at), 5), style=DIM).append("  ")
-            line.append(padded(label(token, 24), left, right=False), style="bold not dim")
-            line.append("  " + padded("" if token.id is None else str(token.id), 6), style="not dim")
+            line = Text(padded_text(str(at), 5), style=DIM).append("  ")
+            line.append(padded_text(token_label(token, 24), left, right=False), style="bold not dim")
+            line.append("  " + padded_text("" if token.id is None else str(token.id), 6), style="not dim")
             yield line.append("  special" if token.special else "", style=DIM)
         if len(shown) < len(tokens):
             yield Text(f"    … {len(tokens) - len(shown)} more tokens", style=DIM)
 
-    def _predictions(self, width: int) -> Iterator[Text]:
+    def _prediction_lines(self, width: int) -> Iterator[Text]:
         for position in dict.fromkeys(p.position for p in self.trace.predictions):
             blank = self.trace.tokens[position]
             fills = blank.text in BLANKS or not self.trace.model.causal
-            yield Text("in the place of " if fills else "after ", style=DIM).append(label(blank), style="bold not dim")
+            yield Text("in the place of " if fills else "after ", style=DIM).append(
+                token_label(blank), style="bold not dim"
+            )
             mine = [p for p in self.trace.predictions if p.position == position]
-            left = max(cell_len(label(p.text, 20)) for p in mine)
+            left = max(cell_len(token_label(p.text, 20)) for p in mine)
             for p in mine:
                 share = f"{p.probability * 100:5.1f} %"
-                yield Text("  " + padded(label(p.text, 20), left, right=False) + f"  {share}  ").append(
-                    bar(p.probability, max(4, min(24, width - left - 14))), style=ACCENT
+                yield Text("  " + padded_text(token_label(p.text, 20), left, right=False) + f"  {share}  ").append(
+                    share_bar(p.probability, max(4, min(24, width - left - 14))), style=ACCENT
                 )
 
-    def _summary(self, width: int) -> Iterator[Text]:
+    def _summary_lines(self, width: int) -> Iterator[Text]:
         for layer in self.trace.layers:
             if layer.weights is None:
                 continue
             for head in self.heads.get(layer.layer, layer.heads):
-                if self._many():
-                    yield Text(self._where(layer.layer, head), style=DIM)
+                if self._many_heads():
+                    yield Text(self._place_name(layer.layer, head), style=DIM)
                 rows = list(layer.rows) if layer.rows is not None else list(range(len(self.trace.tokens)))
                 for query in rows[:24]:
                     yield Text("  " + summary_line(self.trace, layer, head, query, width - 2))
@@ -256,7 +275,7 @@ class Explanation:
         yield from self._last_line(width)
 
     def _last_line(self, width: int) -> Iterator[Text]:
-        guess = self._guess()
+        guess = self._unknown_words_note()
         for focus in self.focuses[:1] if guess else self.focuses:
             yield Text("")
             for part in Text(guess or self._sentence(focus, width)).wrap(self._console, width):
@@ -267,7 +286,7 @@ class Explanation:
 
     def _sentence(self, focus: Focus, width: int) -> str:
         """Where the query of a focus looks, in a sentence."""
-        where = self._where(focus.layer, focus.head)
+        where = self._place_name(focus.layer, focus.head)
         place = f"In {where}, " if where else ""
         about = self.trace, self.trace.layer(focus.layer), focus.head, focus.query
         line = summary_line(*about, width - len(place) - 1)
@@ -275,9 +294,9 @@ class Explanation:
             line = summary_line(*about, max(width, 60))
         return f"{place}{line}."
 
-    def _guess(self) -> str | None:
+    def _unknown_words_note(self) -> str | None:
         """What is said instead of shares where the model knows too few of the words to read the sentence; else None."""
-        strange = [label(token, 16) for token in self.trace.tokens if token.unknown]
+        strange = [token_label(token, 16) for token in self.trace.tokens if token.unknown]
         if self.trace.model.kind not in ("demo", "weights") or len(strange) < max(2, 0.3 * len(self.trace.tokens)):
             return None
         named = ", ".join(strange[:3]) + (", …" if len(strange) > 3 else "")
@@ -288,7 +307,7 @@ class Explanation:
 
     def _conclusion(self, focus: Focus, layer: LayerTrace) -> str:
         """What a reader may conclude of the strongest link, in a sentence; empty where it speaks for itself."""
-        model, finds = self.trace.model, roles(self.trace.model).get((focus.layer, focus.head), ())
+        model, finds = self.trace.model, roles_of_heads(self.trace.model).get((focus.layer, focus.head), ())
         if self.trace.key_tokens is None and focus.key == focus.query and focus.weight > PARKED:
             return "What it keeps for itself is parked there: nothing better to look at was found."
         if focus.key == 0 and focus.query > 3 and self._mean_first(layer, focus.head) > PARKED:
@@ -306,14 +325,14 @@ class Explanation:
         rows = layer.weights[layer.position_of(head)][3:]  # (n - 3, n_k)
         return float(rows[:, 0].mean()) if len(rows) else 0.0
 
-    def _where(self, layer: int, head: int) -> str:
+    def _place_name(self, layer: int, head: int) -> str:
         model = self.trace.model
         where = [f"layer {layer}"] if (model.n_layers or 1) > 1 else []
         return ", ".join(where + [f"head {head}"] * ((model.n_heads or 1) > 1))
 
 
-def _heading(number: int, step: Step, width: int) -> Iterator[Text]:
-    shape = _shape(step.parts[0]) if len(step.parts) == 1 else ""
+def _step_heading(number: int, step: Step, width: int) -> Iterator[Text]:
+    shape = _shape_text(step.parts[0]) if len(step.parts) == 1 else ""
     line = Text(f" {number:>2}  ", style=f"bold {ACCENT}")
     line.append(step.title, style="bold default")
     used = cell_len(line.plain)
@@ -323,12 +342,12 @@ def _heading(number: int, step: Step, width: int) -> Iterator[Text]:
         line.append("   " + formula, style="not bold default")
     if shape:
         line.append(" " * (width - cell_len(line.plain) - len(shape)) + shape, style=f"not bold {DIM} default")
-    yield cropped(line, width)
+    yield cropped_line(line, width)
     if formula and below:
         yield Text(" " * INDENT + label_fit(formula, width - INDENT))
 
 
-def _shape(part: Part) -> str:
+def _shape_text(part: Part) -> str:
     return "(" + " × ".join(str(size) for size in part.array.shape) + ")"
 
 

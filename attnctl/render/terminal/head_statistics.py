@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics, Statistic
-from attnctl.render.terminal.number_grid import DIM, heat, padded
+from attnctl.render.terminal.number_grid import DIM, heat_style, padded_text
 from attnctl.render.terminal.tables import Column, fitting_columns, table_lines
 
 
@@ -19,11 +19,11 @@ def ranked_by(facts: Sequence[HeadStatistics], measure: str | None) -> list[Head
     if measure is None:
         return list(facts)
 
-    def key(fact: HeadStatistics) -> tuple[float, int, int]:
+    def sort_key(fact: HeadStatistics) -> tuple[float, int, int]:
         value = fact[measure]
         return (float("inf") if value is None else -value, fact.layer, fact.head)
 
-    return sorted(facts, key=key)
+    return sorted(facts, key=sort_key)
 
 
 class HeadTable:
@@ -39,7 +39,7 @@ class HeadTable:
         columns = [
             Column(Text("layer", DIM), [str(head.layer) for head in self.heads]),
             Column(Text("head", DIM), [str(head.head) for head in self.heads]),
-            *(self._column(one, coloured) for one in self.known),
+            *(self._statistic_column(one, coloured) for one in self.known),
             Column(
                 Text("looks like", DIM), [Text(", ".join(head.names), DIM) for head in self.heads], None, True, True
             ),
@@ -53,18 +53,18 @@ class HeadTable:
                 line.rstrip()
                 yield line
 
-    def _column(self, one: Statistic, coloured: bool) -> Column:
+    def _statistic_column(self, one: Statistic, coloured: bool) -> Column:
         own = one.name == self.measure
         shaded = coloured and one.is_share
         values = [head[one.name] for head in self.heads]
         cells = [
-            Text(padded(_written(one, value), 6), heat(value) if shaded and value is not None else "")
+            Text(padded_text(_statistic_cell(one, value), 6), heat_style(value) if shaded and value is not None else "")
             for value in values
         ]
-        return Column(Text(padded(one.heading, 6), "bold" if own else DIM), cells, None if own else one.rank)
+        return Column(Text(padded_text(one.heading, 6), "bold" if own else DIM), cells, None if own else one.rank)
 
 
-def _written(one: Statistic, value: float | None) -> str:
+def _statistic_cell(one: Statistic, value: float | None) -> str:
     if value is None:
         return "·"
     return f"{value:.3f}" if one.is_share else f"{value:.2f}" if value < 100 else f"{value:.0f}"

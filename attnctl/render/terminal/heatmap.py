@@ -12,8 +12,17 @@ from rich.style import Style
 from rich.text import Text
 
 from attnctl.arrays import Bools, Floats
-from attnctl.readings.heatmap import Reading, log_span, span
-from attnctl.render.terminal.number_grid import DIM, MASKED, Grid, label, label_fit, padded, painted, viridis
+from attnctl.readings.heatmap import HeatmapGrid, log_span, weight_span
+from attnctl.render.terminal.number_grid import (
+    DIM,
+    MASKED,
+    NumberGrid,
+    label_fit,
+    padded_text,
+    painted_style,
+    token_label,
+    viridis_colour,
+)
 
 Colour = tuple[int, int, int]
 SHADES = "·░▒▓█"  # from little to much, where there are no colours
@@ -29,16 +38,16 @@ class Blocks:
 
     def __init__(
         self,
-        reading: Reading,
+        reading: HeatmapGrid,
         *,
         title: str | None = None,
         values: bool | None = None,
         log: bool = False,
         colour: Callable[[float], Colour] | None = None,
     ) -> None:
-        self.reading, self.values, self.colour = reading, values, colour or viridis
-        self.title = reading.title if title is None else title
-        self.low, self.high = span(reading)
+        self.reading, self.values, self.colour = reading, values, colour or viridis_colour
+        self.title = reading.picture_title if title is None else title
+        self.low, self.high = weight_span(reading)
         self.said, self.log = reading.said, log
         if log:
             self.low, self.high, words = log_span(reading)
@@ -48,22 +57,22 @@ class Blocks:
         """Title, what was done, each panel, the colours' meaning."""
         width, self._coloured = options.max_width, console.color_system is not None and not console.no_color
         if self.title:
-            yield Text(label(self.title), style="bold")
+            yield Text(token_label(self.title), style="bold")
         for line in self.said:
-            yield Text(label(line), style=DIM)
+            yield Text(token_label(line), style=DIM)
         panels = list(self.reading.panels())
         if len(panels) > SIDE_BY_SIDE:
-            yield from self._names(width, "tokens", [token.text for token in self.reading.queries])
-            yield from self._mosaic(width)
+            yield from self._name_lines(width, "tokens", [token.text for token in self.reading.queries])
+            yield from self._mosaic_lines(width)
         else:
             for layer, head, weights, mask in panels:
                 if len(panels) > 1:
                     yield Text("")
                     yield Text(f"layer {layer}, head {head}")
-                yield from self._panel(_seen(weights, mask), width)
-        yield from self._legend()
+                yield from self._panel_lines(_masked_as_nan(weights, mask), width)
+        yield from self._legend_lines()
 
-    def _shares(self, weights: Floats) -> Floats:
+    def _colour_shares(self, weights: Floats) -> Floats:
         """Weights (rows, columns), NaN where masked, as places on the colour scale: 0 to 1."""
         low, high = self.low, self.high
         if self.log:
@@ -73,22 +82,24 @@ class Blocks:
 
     # --- one panel, as large as it can be ------------------------------------------------------------------------
 
-    def _panel(self, weights: Floats, width: int) -> Iterator[Text]:
+    def _panel_lines(self, weights: Floats, width: int) -> Iterator[Text]:
         n_q, n_k = weights.shape
-        names = [label(token, max(6, width // 5)) for token in self.reading.queries]
+        names = [token_label(token, max(6, width // 5)) for token in self.reading.queries]
         left = max(cell_len(name) for name in names) + 1
-        longest = max(cell_len(label(token)) for token in self.reading.keys)
+        longest = max(cell_len(token_label(token)) for token in self.reading.keys)
         room = (width - left) // n_k
         if self.values and room < 6:
-            keys = [label(token) for token in self.reading.keys]
+            keys = [token_label(token) for token in self.reading.keys]
             mask = np.isfinite(weights)  # (n_q, n_k)
-            yield from Grid(np.nan_to_num(weights), names, keys, mask=mask, heat=True, max_rows=n_q).lines(width)
+            yield from NumberGrid(np.nan_to_num(weights), names, keys, mask=mask, heat=True, max_rows=n_q).grid_lines(
+                width
+            )
         elif self.values is not False and room >= 6:
-            yield from self._valued(weights, names, left, min(room, max(6, min(longest + 2, 12))))
+            yield from self._valued_lines(weights, names, left, min(room, max(6, min(longest + 2, 12))))
         else:
-            yield from self._unvalued(weights, names, left, width)
+            yield from self._coloured_lines(weights, names, left, width)
 
-    def _unvalued(self, weights: Floats, names: Sequence[str], left: int, width: int) -> Iterator[Text]:
+    def _coloured_lines(self, weights: Floats, names: Sequence[str], left: int, width: int) -> Iterator[Text]:
         """Colours alone, with the indices of the tokens."""
         n_q, n_k = weights.shape
         digits = len(str(n_q - 1)) + 1
@@ -99,52 +110,52 @@ class Blocks:
             if n_k > 2:
                 yield Text(" " * (left + digits) + "".join(f"{j:<{2 * step}}" for j in range(0, n_k, step)), style=DIM)
             for i, name in enumerate(rows):
-                yield Text(padded(name, left + digits, right=False)).append_text(
-                    self._squares(self._shares(weights[i]))
+                yield Text(padded_text(name, left + digits, right=False)).append_text(
+                    self._square_cells(self._colour_shares(weights[i]))
                 )
         else:
-            yield from self._halves(weights, names, width)
+            yield from self._half_block_lines(weights, names, width)
         if self.reading.keys != self.reading.queries:
-            yield from self._names(width, "keys", [token.text for token in self.reading.keys])
+            yield from self._name_lines(width, "keys", [token.text for token in self.reading.keys])
 
-    def _valued(self, weights: Floats, names: Sequence[str], left: int, cell: int) -> Iterator[Text]:
-        shares = self._shares(weights)  # (n_q, n_k)
+    def _valued_lines(self, weights: Floats, names: Sequence[str], left: int, cell: int) -> Iterator[Text]:
+        shares = self._colour_shares(weights)  # (n_q, n_k)
         header = Text(" " * left, style=DIM)
         for token in self.reading.keys:
-            text = label(token, cell - 1)
+            text = token_label(token, cell - 1)
             before = (cell - cell_len(text)) // 2
-            header.append(" " * before + padded(text, cell - before, right=False))
+            header.append(" " * before + padded_text(text, cell - before, right=False))
         yield header
         for i, name in enumerate(names):
-            line = Text(padded(name, left, right=False))
+            line = Text(padded_text(name, left, right=False))
             for weight, share in zip(weights[i].tolist(), shares[i].tolist(), strict=True):
                 hidden = math.isnan(share)
                 text = MASKED if hidden else f"{weight:.2f}"
-                style = Style(dim=True) if hidden else self._style(share)
+                style = Style(dim=True) if hidden else self._cell_style(share)
                 before = (cell - len(text)) // 2
                 line.append(" " * before + text + " " * (cell - before - len(text)), style=style)
             yield line
 
-    def _squares(self, shares: Floats) -> Text:
+    def _square_cells(self, shares: Floats) -> Text:
         """One row, each weight two cells wide: about a square."""
         line = Text()
         for share in shares.tolist():
             if math.isnan(share):
                 line.append("  ")
             elif self._coloured:
-                line.append("  ", style=self._style(share))
+                line.append("  ", style=self._cell_style(share))
             else:
                 line.append(2 * SHADES[min(int(share * len(SHADES)), len(SHADES) - 1)])
         return line
 
-    def _halves(self, weights: Floats, names: Sequence[str], width: int) -> Iterator[Text]:
+    def _half_block_lines(self, weights: Floats, names: Sequence[str], width: int) -> Iterator[Text]:
         """Two rows a line, pooled where they are still too many."""
         digits = len(str(len(names) - 1)) + 1
         left = min(max(cell_len(name) for name in names), 14) + digits + 1
         factor = max(1, -(-weights.shape[1] // max(width - left, 8)))
         if factor > 1:
             yield Text(f"each cell is the mean of {factor} × {factor} weights", style=DIM)
-        pooled = self._shares(pool(weights, factor))  # (rows, columns)
+        pooled = self._colour_shares(pool_cells(weights, factor))  # (rows, columns)
         step = 10 * factor
         starts = self.reading.starts
         ruler = "".join(f"{starts[1][j] if starts else j:<10}" for j in range(0, weights.shape[1], step))
@@ -152,7 +163,7 @@ class Blocks:
         for i, line in zip(range(0, len(pooled), 2), self._half_lines(pooled), strict=True):
             at = i * factor
             name = label_fit(names[at], left - 1) if starts else f"{at:>{digits - 1}} {label_fit(names[at], 14)}"
-            yield Text(padded(name, left, right=False)).append_text(line)
+            yield Text(padded_text(name, left, right=False)).append_text(line)
 
     def _half_lines(self, shares: Floats) -> Iterator[Text]:
         """Rows two by two: ▀ with the upper weight as its colour, the lower as its background."""
@@ -160,24 +171,24 @@ class Blocks:
             below = shares[i + 1] if i + 1 < len(shares) else np.full(shares.shape[1], np.nan)  # (columns,)
             line = Text()
             for upper, lower in zip(shares[i].tolist(), below.tolist(), strict=True):
-                line.append(*self._half(upper, lower))
+                line.append(*self._half_block(upper, lower))
             yield line
 
-    def _half(self, upper: float, lower: float) -> tuple[str, Style]:
+    def _half_block(self, upper: float, lower: float) -> tuple[str, Style]:
         if not self._coloured:
             seen = [share for share in (upper, lower) if not math.isnan(share)]
             return (SHADES[min(int(max(seen) * len(SHADES)), len(SHADES) - 1)] if seen else " "), Style()
         if math.isnan(upper) and math.isnan(lower):
             return " ", Style()
         if math.isnan(upper):
-            return "▄", Style(color=_hex(self.colour(lower)))
+            return "▄", Style(color=_hex_colour(self.colour(lower)))
         if math.isnan(lower):
-            return "▀", Style(color=_hex(self.colour(upper)))
-        return "▀", Style(color=_hex(self.colour(upper)), bgcolor=_hex(self.colour(lower)))
+            return "▀", Style(color=_hex_colour(self.colour(upper)))
+        return "▀", Style(color=_hex_colour(self.colour(upper)), bgcolor=_hex_colour(self.colour(lower)))
 
     # --- many panels ---------------------------------------------------------------------------------------------
 
-    def _mosaic(self, width: int) -> Iterator[Text]:
+    def _mosaic_lines(self, width: int) -> Iterator[Text]:
         """Every layer × head small, as many beside each other as there is room for, a layer starting a new line."""
         n_k = len(self.reading.keys)
         factor = max(1, -(-n_k // min(32, width)))
@@ -187,7 +198,7 @@ class Blocks:
         across = max(1, (width + 2) // (cell + 2))
         for layer in self.reading.layers:
             own = [
-                (head, self._shares(pool(_seen(w, m), factor)))
+                (head, self._colour_shares(pool_cells(_masked_as_nan(w, m), factor)))
                 for at, head, w, m in self.reading.panels()
                 if at == layer
             ]
@@ -195,7 +206,7 @@ class Blocks:
             yield Text(f"layer {layer}", style="bold")
             for start in range(0, len(own), across):
                 some = own[start : start + across]
-                yield Text("  ".join(padded(f"head {head}", cell, right=False) for head, _ in some), style=DIM)
+                yield Text("  ".join(padded_text(f"head {head}", cell, right=False) for head, _ in some), style=DIM)
                 for parts in zip(*(self._half_lines(shares) for _, shares in some), strict=True):
                     line = Text()
                     for part in parts:
@@ -205,11 +216,11 @@ class Blocks:
 
     # --- around them ---------------------------------------------------------------------------------------------
 
-    def _names(self, width: int, what: str, texts: Sequence[str]) -> Iterator[Text]:
+    def _name_lines(self, width: int, what: str, texts: Sequence[str]) -> Iterator[Text]:
         """`keys  0 Alice  1 will …`, on three lines at most."""
         line, lines = what, 0
         for j, text in enumerate(texts):
-            name = f"  {j} {label(text, 20)}"
+            name = f"  {j} {token_label(text, 20)}"
             if cell_len(line + name) > width - 2:
                 lines += 1
                 if lines == 3:
@@ -220,25 +231,25 @@ class Blocks:
             line += name
         yield Text(line, style=DIM)
 
-    def _legend(self) -> Iterator[Text]:
+    def _legend_lines(self) -> Iterator[Text]:
         yield Text("")
         line = Text().append(f"weight {self.low:.2g} ", style=DIM)
-        line.append_text(self._squares(np.linspace(1 / 16, 15 / 16, 8, dtype=np.float32)))
+        line.append_text(self._square_cells(np.linspace(1 / 16, 15 / 16, 8, dtype=np.float32)))
         line.append(f" {self.high:.2g}", style=DIM)
-        if self.reading.masked:
+        if self.reading.hides_keys:
             line.append(f"   {MASKED} or blank: masked", style=DIM)
         yield line
 
-    def _style(self, share: float) -> Style:
-        return painted(self.colour(share)) if self._coloured else Style()
+    def _cell_style(self, share: float) -> Style:
+        return painted_style(self.colour(share)) if self._coloured else Style()
 
 
-def _seen(weights: Floats, mask: Bools | None) -> Floats:
+def _masked_as_nan(weights: Floats, mask: Bools | None) -> Floats:
     """Weights (n_q, n_k) with NaN where masked."""
     return weights if mask is None else np.where(mask, weights, np.nan)  # (n_q, n_k)
 
 
-def pool(weights: Floats, factor: int) -> Floats:
+def pool_cells(weights: Floats, factor: int) -> Floats:
     """Means of factor × factor cells of weights (n_q, n_k), masked cells (NaN) not counted; NaN where all are masked."""
     if factor == 1:
         return weights
@@ -251,5 +262,5 @@ def pool(weights: Floats, factor: int) -> Floats:
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)  # (rows, columns)
 
 
-def _hex(colour: Colour) -> str:
+def _hex_colour(colour: Colour) -> str:
     return "#{:02x}{:02x}{:02x}".format(*colour)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from attnctl.arrays import Bools
 from attnctl.render.colours import takes_dark_ink
-from attnctl.text import shown
+from attnctl.text import visible_text
 from attnctl.tokens import Token
 
 Numbers = npt.NDArray[np.float32 | np.float64 | np.bool_]
@@ -37,7 +37,7 @@ _VIRIDIS = (
 )
 
 
-def viridis(share: float) -> tuple[int, int, int]:
+def viridis_colour(share: float) -> tuple[int, int, int]:
     """The colour, red, green and blue from 0 to 255, for a number from 0 to 1."""
     place = min(max(share, 0.0), 1.0) * (len(_VIRIDIS) - 1)
     low = min(int(place), len(_VIRIDIS) - 2)
@@ -45,22 +45,22 @@ def viridis(share: float) -> tuple[int, int, int]:
     return r, g, b
 
 
-def painted(colour: tuple[int, int, int]) -> Style:
+def painted_style(colour: tuple[int, int, int]) -> Style:
     """That background, with a foreground that can be read on it."""
     r, g, b = colour
     ink = "#000000" if takes_dark_ink(r, g, b) else "#ffffff"
     return Style.parse(f"{ink} on #{r:02x}{g:02x}{b:02x}")
 
 
-def heat(share: float) -> Style:
+def heat_style(share: float) -> Style:
     """The background for a number from 0 to 1, with a foreground that can be read on it; near 0 there is none.
 
     The darkest fifth of the map is left out: on a light terminal it would shout where there is least to see.
     """
-    return painted(viridis(0.2 + 0.8 * min(share, 1.0))) if share >= 0.02 else Style()
+    return painted_style(viridis_colour(0.2 + 0.8 * min(share, 1.0))) if share >= 0.02 else Style()
 
 
-def change(amount: float) -> Style:
+def change_style(amount: float) -> Style:
     """The background for a difference from -1 to 1: orange for more, blue for less, none near 0."""
     if abs(amount) < 0.005:
         return Style()
@@ -70,7 +70,7 @@ def change(amount: float) -> Style:
     return Style.parse(f"#000000 on #{r:02x}{g:02x}{b:02x}")
 
 
-def number(value: float, precision: int, tiny: bool = False) -> str:
+def number_text(value: float, precision: int, tiny: bool = False) -> str:
     """A number with so many decimals; never "-0.00"; in powers of ten where it is large, or where all are `tiny`."""
     if abs(value) >= 1e6 or tiny:
         return f"{value:.{precision}e}"
@@ -78,9 +78,9 @@ def number(value: float, precision: int, tiny: bool = False) -> str:
     return text[1:] if text.startswith("-") and not float(text) else text
 
 
-def label(token: Token | str, width: int | None = None) -> str:
+def token_label(token: Token | str, width: int | None = None) -> str:
     """A token as a label: safe, on one line, marked † where the model does not know it, at most `width` cells wide."""
-    text = shown(token if isinstance(token, str) else token.text)
+    text = visible_text(token if isinstance(token, str) else token.text)
     if isinstance(token, Token) and token.unknown:
         text += "†"
     if any("\u0590" <= char <= "\u08ff" or "\ufb1d" <= char <= "\ufefc" for char in text):
@@ -90,13 +90,13 @@ def label(token: Token | str, width: int | None = None) -> str:
     return text
 
 
-def padded(text: str, width: int, right: bool = True) -> str:
+def padded_text(text: str, width: int, right: bool = True) -> str:
     """`text` in exactly `width` cells; right: pushed to the right edge."""
     space = " " * max(0, width - cell_len(text))
     return space + text if right else text + space
 
 
-def kept(count: int, room: int, must: Sequence[int] = ()) -> list[int | None]:
+def kept_lines(count: int, room: int, must: Sequence[int] = ()) -> list[int | None]:
     """Which of `count` rows or columns are shown where there is room for `room` lines; None stands for an ellipsis."""
     if count <= room:
         return list(range(count))
@@ -116,7 +116,7 @@ def kept(count: int, room: int, must: Sequence[int] = ()) -> list[int | None]:
 
 
 @dataclass(frozen=True)
-class Grid:
+class NumberGrid:
     """A matrix with its labels, ready to be laid out: `array` (rows, columns), numbers or a boolean mask."""
 
     array: Numbers
@@ -131,30 +131,32 @@ class Grid:
     must: tuple[int, ...] = ()  # columns that are never abridged away
     max_rows: int = 24
 
-    def lines(self, width: int) -> list[Text]:
+    def grid_lines(self, width: int) -> list[Text]:
         """The grid in at most `width` cells a line."""
         array = np.asarray(self.array)
         names = [label_fit(row, max(8, width // 4)) for row in self.rows]
         left = max([cell_len(name) for name in names] + [1])
         lead = 2  # room for the pointer
-        rows = kept(len(array), self.max_rows, self.marks)
-        cell, sums, columns, widths = self._columns(array, rows, width - lead - left)
-        out = [self._header(columns, widths, lead + left, cell if sums else 0)] if any(self.columns) else []
+        rows = kept_lines(len(array), self.max_rows, self.marks)
+        cell, sums, columns, widths = self._column_widths(array, rows, width - lead - left)
+        out = [self._header_line(columns, widths, lead + left, cell if sums else 0)] if any(self.columns) else []
         for row in rows:
             if row is None:
                 out.append(Text(" " * lead + "⋮", style=DIM))
             else:
                 out.append(
-                    self._row(array, row, columns, widths, padded(names[row], left, right=False), cell if sums else 0)
+                    self._row_line(
+                        array, row, columns, widths, padded_text(names[row], left, right=False), cell if sums else 0
+                    )
                 )
         return out + self._left_out(array, rows, columns, lead)
 
-    def _columns(
+    def _column_widths(
         self, array: Numbers, rows: Sequence[int | None], width: int
     ) -> tuple[int, bool, list[int | None], list[int]]:
         """How wide a number is, whether sums fit, and which columns are shown (None: an ellipsis), how wide each."""
         seen = array[[row for row in rows if row is not None]]
-        wide = 1 if array.dtype == np.bool_ else max(len(self._number(float(x))) for x in (seen.min(), seen.max()))
+        wide = 1 if array.dtype == np.bool_ else max(len(self._number_cell(float(x))) for x in (seen.min(), seen.max()))
         names = [cell_len(name) for name in self.columns]
         cell = max(wide, min(max([*names, 1]), NAME))
         sums = self.sums and width >= 2 * (cell + GAP) + 1
@@ -166,30 +168,30 @@ class Grid:
         ):  # of one width, or as wide as its name: names give way before columns
             if sum(widths) + GAP * len(widths) <= room:
                 return max(wide, min(cell, max(widths))), sums, list(range(len(widths))), widths
-        columns = kept(array.shape[1], max(1, room // (cell + GAP)), self.must)
+        columns = kept_lines(array.shape[1], max(1, room // (cell + GAP)), self.must)
         if None in columns:  # the ellipsis is narrower than a number
-            columns = kept(array.shape[1], max(1, (room - 1 - GAP) // (cell + GAP) + 1), self.must)
+            columns = kept_lines(array.shape[1], max(1, (room - 1 - GAP) // (cell + GAP) + 1), self.must)
         widths = [1 if at is None else max(wide, min(names[at], NAME)) for at in columns]
         while sum(widths) + GAP * len(widths) > room and len(columns) > 1:
             del columns[-2 if len(columns) > 2 else -1], widths[-2 if len(widths) > 2 else -1]
         return cell, sums, columns, widths
 
-    def _number(self, value: float) -> str:
+    def _number_cell(self, value: float) -> str:
         largest = float(np.abs(self.array).max())
-        return number(value, self.precision, tiny=not self.heat and 0 < largest < 0.5 * 10**-self.precision)
+        return number_text(value, self.precision, tiny=not self.heat and 0 < largest < 0.5 * 10**-self.precision)
 
-    def _background(self, value: float) -> Style:
-        return heat(value) if self.heat else change(value) if self.change else Style()
+    def _cell_background(self, value: float) -> Style:
+        return heat_style(value) if self.heat else change_style(value) if self.change else Style()
 
-    def _header(self, columns: Sequence[int | None], widths: Sequence[int], left: int, cell: int) -> Text:
+    def _header_line(self, columns: Sequence[int | None], widths: Sequence[int], left: int, cell: int) -> Text:
         line = Text(" " * left, style=DIM)
         for at, width in zip(columns, widths, strict=True):
-            line.append(" " * GAP + padded("…" if at is None else label_fit(self.columns[at], width), width))
+            line.append(" " * GAP + padded_text("…" if at is None else label_fit(self.columns[at], width), width))
         if cell:
-            line.append(" " * (GAP + 1) + padded("Σ", cell))
+            line.append(" " * (GAP + 1) + padded_text("Σ", cell))
         return line
 
-    def _row(
+    def _row_line(
         self, array: Numbers, row: int, columns: Sequence[int | None], widths: Sequence[int], name: str, cell: int
     ) -> Text:
         marked = row in self.marks
@@ -205,13 +207,13 @@ class Grid:
             elif array.dtype == np.bool_:
                 text, style = ("✓" if array[row, at] else MASKED), Style(dim=not array[row, at])
             else:
-                text = self._number(float(array[row, at]))
-                style = self._background(float(array[row, at]))
-            text = padded(text, width)
+                text = self._number_cell(float(array[row, at]))
+                style = self._cell_background(float(array[row, at]))
+            text = padded_text(text, width)
             line.append(f" {text}" if self.heat or self.change else text, style=style)
         if cell:
-            total = self._number(float(array[row].sum()))
-            line.append(" " * (GAP + 1) + padded(total, cell), style=DIM)
+            total = self._number_cell(float(array[row].sum()))
+            line.append(" " * (GAP + 1) + padded_text(total, cell), style=DIM)
         return line
 
     def _left_out(
@@ -230,7 +232,7 @@ def label_fit(text: str, width: int) -> str:
     return text if cell_len(text) <= width else set_cell_size(text, max(width - 1, 0)).rstrip() + "…"
 
 
-def cropped(line: Text, width: int) -> Text:
+def cropped_line(line: Text, width: int) -> Text:
     """The line in one piece: never wrapped, never followed by spaces."""
     line.truncate(width)
     line.rstrip()
@@ -238,7 +240,7 @@ def cropped(line: Text, width: int) -> Text:
     return line
 
 
-def bar(share: float, width: int) -> str:
+def share_bar(share: float, width: int) -> str:
     """A bar for a number from 0 to 1, exact to an eighth of a cell."""
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
     return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]

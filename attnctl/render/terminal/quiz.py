@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from attnctl.render.terminal.number_grid import ACCENT, DIM, cropped, padded
-from attnctl.text import shown
+from attnctl.render.terminal.number_grid import ACCENT, DIM, cropped_line, padded_text
+from attnctl.text import visible_text
 
 if TYPE_CHECKING:
     from attnctl.readings.questions.focus import Focus
-    from attnctl.readings.questions.quiz import Question
+    from attnctl.readings.questions.quiz import QuizQuestion
 
 MARGIN = 8
 
@@ -26,16 +26,16 @@ class Beside:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         """The lines, none wider than the console."""
-        margin = Text(padded(self.mark.plain, MARGIN), style=self.mark.style)
+        margin = Text(padded_text(self.mark.plain, MARGIN), style=self.mark.style)
         for line in self.lines:
             yield Text("")
             for part in line.wrap(console, max(10, options.max_width - MARGIN - 2)):
                 whole = Text("").append_text(margin).append("  ").append_text(part)
-                yield cropped(whole, options.max_width)
+                yield cropped_line(whole, options.max_width)
                 margin = Text(" " * MARGIN)
 
 
-def put(question: Question, number: int, count: int) -> Beside:
+def put_question(question: QuizQuestion, number: int, count: int) -> Beside:
     """The question with the numbers it takes, and the choices by letter."""
     letters = (f"{chr(ord('a') + at)}) {choice}" for at, choice in enumerate(question.choices))
     text = f"{question.text}{'' if question.choices else accuracy(question)}"
@@ -43,19 +43,21 @@ def put(question: Question, number: int, count: int) -> Beside:
     return Beside(Text(f"{number}/{count}", style=DIM), Text(text, style="bold"), *more)
 
 
-def accuracy(question: Question) -> str:
+def accuracy(question: QuizQuestion) -> str:
     """How exact a number is wanted, as the end of its question."""
     if question.tolerance == 0:
         return " (a whole number)"
     return f" (two decimals: what is within {question.tolerance:.2g} is right)"
 
 
-def marked(question: Question, given: str, good: bool) -> Beside:
+def marked_answer(question: QuizQuestion, given: str, good: bool) -> Beside:
     """What became of an answer, and why."""
     if good:
         return Beside(Text("right", style=f"bold {ACCENT}"), Text(question.why))
     answer = question.answer if question.choices else f"{float(question.answer):.2f}".removesuffix(".00")
-    return Beside(Text("wrong" if given else "passed", style="bold"), Text(f"It is {shown(answer)}. {question.why}"))
+    return Beside(
+        Text("wrong" if given else "passed", style="bold"), Text(f"It is {visible_text(answer)}. {question.why}")
+    )
 
 
 def beginning(focus: Focus, query: str, where: str) -> Beside:
@@ -68,7 +70,7 @@ def beginning(focus: Focus, query: str, where: str) -> Beside:
     return Beside(Text(""), Text(said, style=DIM))
 
 
-def result(correct: int, answered: int, count: int) -> Text:
+def quiz_result(correct: int, answered: int, count: int) -> Text:
     """The score."""
     text = Text(f"\n  {correct} of {count} right", style=f"bold {ACCENT}")
     return text if answered == count else text.append(f", {answered} answered", style="not bold default")

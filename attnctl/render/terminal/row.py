@@ -10,9 +10,9 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from attnctl.arrays import Floats
-from attnctl.readings.overview import LongRow, Part
-from attnctl.render.terminal.number_grid import ACCENT, DIM, bar, label, label_fit, padded
-from attnctl.text import shown
+from attnctl.readings.overview import LongRow, TextPart
+from attnctl.render.terminal.number_grid import ACCENT, DIM, label_fit, padded_text, share_bar, token_label
+from attnctl.text import visible_text
 from attnctl.tokens import Token
 
 AROUND = 40  # characters of the text on each side of a key
@@ -20,10 +20,10 @@ BAR = 12
 IN_FULL = 6  # heads, beyond which each has one line
 
 
-class Row:
+class RowTable:
     """A LongRow as a rich renderable: for each head its entropy, its top keys, and its mass by `parts` of the text."""
 
-    def __init__(self, row: LongRow, parts: Sequence[Part] = (), top: int = 10) -> None:
+    def __init__(self, row: LongRow, parts: Sequence[TextPart] = (), top: int = 10) -> None:
         self.row, self.parts, self.top = row, parts, top
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -31,40 +31,42 @@ class Row:
         row, width = self.row, options.max_width
         yield Text(f"{row.model.name}, {len(row.tokens):,} tokens", style="bold")
         query = row.tokens[row.query]
-        yield _line(Text(f"query {row.query}  "), row.text, query, width)
+        yield _surroundings_line(Text(f"query {row.query}  "), row.text, query, width)
         if len(row.weights) > IN_FULL:
-            yield from self._briefly(width)
+            yield from self._brief_lines(width)
             return
         for (layer, head), weights in row.weights.items():
             yield Text("")
-            yield Text(f"layer {layer}, head {head}").append(f"   {_summary(weights)}", style=DIM)
-            yield from self._keys(weights, width)
+            yield Text(f"layer {layer}, head {head}").append(f"   {_row_summary(weights)}", style=DIM)
+            yield from self._key_lines(weights, width)
             if self.parts:
                 yield Text("")
                 yield from self._by_part(weights, width)
 
-    def _briefly(self, width: int) -> Iterator[Text]:
+    def _brief_lines(self, width: int) -> Iterator[Text]:
         """One line a head: its entropy and its top keys; --layer and --head show one in full."""
         yield Text("")
         yield Text("layer head  entropy  looks most at", style=DIM)
         for (layer, head), weights in self.row.weights.items():
-            line = Text(f"{layer:>5} {head:>4}  {entropy(weights):>7.2f} ", no_wrap=True)
+            line = Text(f"{layer:>5} {head:>4}  {row_entropy(weights):>7.2f} ", no_wrap=True)
             for at in np.argsort(-weights, kind="stable")[:4].tolist():
-                name = f"{weights[at]:.3f} {at} {label(self.row.keys[at], 14)}"
+                name = f"{weights[at]:.3f} {at} {token_label(self.row.keys[at], 14)}"
                 if weights[at] > 0 and cell_len(line.plain) + cell_len(name) + 2 <= width:
-                    line.append(f" {padded(name, 25, right=False)}")
+                    line.append(f" {padded_text(name, 25, right=False)}")
             line.rstrip()
             yield line
 
-    def _keys(self, weights: Floats, width: int) -> Iterator[Text]:
+    def _key_lines(self, weights: Floats, width: int) -> Iterator[Text]:
         row = self.row
         best = [int(at) for at in np.argsort(-weights, kind="stable")[: self.top] if weights[at] > 0]
         digits = len(str(len(row.keys) - 1))
         for at in best:
             line = Text(f"  {weights[at]:.3f} ", no_wrap=True)
-            line.append(padded(bar(float(weights[at]), BAR), BAR, right=False))
+            line.append(padded_text(share_bar(float(weights[at]), BAR), BAR, right=False))
             line.append(f" {at:>{digits}}  ", style=DIM)
-            yield _line(line, row.text if row.keys is row.tokens or row.keys == row.tokens else "", row.keys[at], width)
+            yield _surroundings_line(
+                line, row.text if row.keys is row.tokens or row.keys == row.tokens else "", row.keys[at], width
+            )
         if best:
             rest = len(row.keys) - len(best)
             held = float(weights[best].sum())
@@ -74,30 +76,30 @@ class Row:
         masses = [(sum(float(weights[a:b].sum()) for a, b in part.ranges), part) for part in self.parts]
         for mass, part in sorted(masses, key=lambda pair: -pair[0])[: self.top]:
             line = Text(f"  {mass:.3f} ", no_wrap=True)
-            line.append(padded(bar(mass, BAR), BAR, right=False)).append("  ")
-            yield line.append(label_fit(label(part.name), max(8, width - cell_len(line.plain))))
+            line.append(padded_text(share_bar(mass, BAR), BAR, right=False)).append("  ")
+            yield line.append(label_fit(token_label(part.name), max(8, width - cell_len(line.plain))))
         if len(masses) > self.top:
             yield Text(f"  … {len(masses) - self.top} more parts", style=DIM)
 
 
-def entropy(weights: Floats) -> float:
+def row_entropy(weights: Floats) -> float:
     """Of one row, in nats."""
     some = weights[weights > 0].astype(np.float64)
     return float(-(some * np.log(some)).sum())
 
 
-def _summary(weights: Floats) -> str:
-    nats = entropy(weights)
+def _row_summary(weights: Floats) -> str:
+    nats = row_entropy(weights)
     return f"entropy {nats:.2f} nats, as if spread evenly over {np.exp(nats):.0f} keys"
 
 
-def _around(text: str) -> str:
+def _one_line(text: str) -> str:
     """The words of a stretch of text on one line; nothing where there are none."""
     words = " ".join(text.split())
-    return shown(words) if words else ""
+    return visible_text(words) if words else ""
 
 
-def _line(line: Text, text: str, token: Token, width: int) -> Text:
+def _surroundings_line(line: Text, text: str, token: Token, width: int) -> Text:
     """The token in its surroundings, appended to the line and cut to the width."""
     line.no_wrap = True
     room = max(0, width - cell_len(line.plain))
@@ -107,11 +109,11 @@ def _line(line: Text, text: str, token: Token, width: int) -> Text:
         start = token.start + (len(covered) - len(covered.lstrip())) * bool(
             covered.strip()
         )  # a piece may begin with a space
-        before = _around(text[max(0, start - AROUND) : start])
-        after = _around(text[token.end : token.end + AROUND])
+        before = _one_line(text[max(0, start - AROUND) : start])
+        after = _one_line(text[token.end : token.end + AROUND])
         before += " " * text[:start][-1:].isspace()
         after = " " * text[token.end : token.end + 1].isspace() + after
-    name = label(token, 24)
+    name = token_label(token, 24)
     side = max(0, (room - cell_len(name)) // 2)
     kept = before[-side:] if side else ""
     line.append(kept.rjust(min(side, AROUND + 1)), style=DIM)

@@ -27,7 +27,7 @@ class Column:
     wraps: bool = False  # its text may go on below
 
     @property
-    def width(self) -> int:
+    def least_width(self) -> int:
         """Cells that it needs at least."""
         widest = max(cell_len(str(cell)) for cell in (self.heading, *self.cells))
         return min(widest, LEAST_WRAPPED) if self.wraps else widest
@@ -37,7 +37,7 @@ def fitting_columns(columns: Sequence[Column], width: int) -> list[Column]:
     """The columns that fit into `width` cells."""
     kept = list(columns)
     leaving = sorted((one for one in columns if one.rank is not None), key=lambda one: one.rank or 0)
-    while leaving and sum(one.width for one in kept) + GAP * (len(kept) - 1) > width:
+    while leaving and sum(one.least_width for one in kept) + GAP * (len(kept) - 1) > width:
         kept.remove(leaving.pop(0))
     return kept
 

@@ -10,7 +10,18 @@ from rich.text import Text
 
 from attnctl.arrays import Floats
 from attnctl.readings.traces.trace import LayerTrace, Trace
-from attnctl.render.terminal.number_grid import ACCENT, DIM, GAP, Grid, bar, heat, label, label_fit, number, padded
+from attnctl.render.terminal.number_grid import (
+    ACCENT,
+    DIM,
+    GAP,
+    NumberGrid,
+    heat_style,
+    label_fit,
+    number_text,
+    padded_text,
+    share_bar,
+    token_label,
+)
 from attnctl.steps import OTHERWISE, is_default_scale
 from attnctl.tokens import Token
 
@@ -23,32 +34,32 @@ class Blackboard:
     def __init__(self, trace: Trace, layer: LayerTrace, head: int, query: int, precision: int, width: int) -> None:
         self.trace, self.layer, self.precision, self.width = trace, layer, precision, width
         self.query, self.at, self.row = query, layer.position_of(head), layer.row_of(query)
-        self.name = label(trace.tokens[query], 16)
-        self.names = [label(token, 14) for token in trace.keys_of]
+        self.name = token_label(trace.tokens[query], 16)
+        self.names = [token_label(token, 14) for token in trace.keys_of]
         self.visible = list(range(len(self.names)))
         if layer.mask is not None:
             self.visible = [j for j in self.visible if layer.mask[self.row, j]]
-        self.keys = self._foremost()
+        self.keys = self._foremost_keys()
 
-    def _foremost(self) -> list[int]:
+    def _foremost_keys(self) -> list[int]:
         """The visible keys with the largest weights, in the order of the text."""
         if self.layer.weights is None or len(self.visible) <= SHOWN_KEYS:
             return self.visible[:SHOWN_KEYS]
         weights = self.layer.weights[self.at, self.row]
         return sorted(sorted(self.visible, key=lambda j: -weights[j])[:SHOWN_KEYS])
 
-    def _others(self) -> str:
+    def _others_text(self) -> str:
         left = len(self.visible) - len(self.keys)
         return f"… {left} more key{'s' * (left != 1)}, of smaller weight" if left else ""
 
-    def _num(self, value: float) -> str:
-        return number(float(value), self.precision)
+    def _number_text(self, value: float) -> str:
+        return number_text(float(value), self.precision)
 
-    def terms(self, a: Floats, b: Floats, room: int) -> str:
+    def dot_product_terms(self, a: Floats, b: Floats, room: int) -> str:
         """`a·b` term by term in at most `room` cells: 0.26×0.21 + 0.72×0.44 + … 6 more."""
         line, best = "", f"… {len(a)} products"
         for at, (x, y) in enumerate(zip(a, b, strict=True)):
-            left, right = self._num(x), self._num(y)
+            left, right = self._number_text(x), self._number_text(y)
             right = f"({right})" if right.startswith("-") else right
             if at:
                 left = f" - {left[1:]}" if left.startswith("-") else f" + {left}"
@@ -61,28 +72,30 @@ class Blackboard:
                 break
         return best
 
-    def projection(self, symbol: str, x: Floats | None) -> list[Text]:
+    def projection_lines(self, symbol: str, x: Floats | None) -> list[Text]:
         """How the first number of the query comes about from X and W_Q; x (d_model,) is the query token's row."""
         w = self.layer.parameters.get(f"W_{symbol}")
         rows = self.layer.queries if self.layer.queries_before_rope is None else self.layer.queries_before_rope
         if w is None or x is None or rows is None:
             return []
-        result = self._num(rows[self.at, self.row, 0])
+        result = self._number_text(rows[self.at, self.row, 0])
         bias = self.layer.parameters.get(f"b_{symbol}")
-        extra = "" if bias is None else f" + {self._num(bias[self.at, 0])}"
+        extra = "" if bias is None else f" + {self._number_text(bias[self.at, 0])}"
         start = f"q({self.name})₀ = "
         room = self.width - cell_len(start) - len(result) - len(extra) - 3
-        return [Text(f"{start}{self.terms(x, w[self.at, :, 0], room)}{extra} = ").append(result, style="bold")]
+        return [
+            Text(f"{start}{self.dot_product_terms(x, w[self.at, :, 0], room)}{extra} = ").append(result, style="bold")
+        ]
 
-    def rotation(self) -> list[Text]:
+    def rotation_lines(self) -> list[Text]:
         """The first pair of the query's dimensions, turned."""
         before, angles, after = self.layer.queries_before_rope, self.layer.rope_angles, self.layer.queries
         if before is None or angles is None or after is None:
             return []
         other = 1 if self.trace.model.rope_pairs == "interleaved" else angles.shape[1]
-        a, b = (self._num(before[self.at, self.row, d]) for d in (0, other))
-        x, y = (self._num(after[self.at, self.row, d]) for d in (0, other))
-        angle = self._num(angles[self.query, 0])
+        a, b = (self._number_text(before[self.at, self.row, d]) for d in (0, other))
+        x, y = (self._number_text(after[self.at, self.row, d]) for d in (0, other))
+        angle = self._number_text(angles[self.query, 0])
         return [Text(f"q({self.name}): ({a}, {b}) turned by {angle} = ").append(f"({x}, {y})", style="bold")]
 
     def dot_products(self) -> list[Text]:
@@ -91,28 +104,31 @@ class Blackboard:
         if q is None or k is None or scores is None:
             return []
         left = max(cell_len(self.names[j]) for j in self.keys)
-        results = [self._num(scores[self.at, self.row, j]) for j in self.keys]
+        results = [self._number_text(scores[self.at, self.row, j]) for j in self.keys]
         right = max(map(len, results))
         room = self.width - left - right - GAP - 3
-        lines = [self._says("asks each key", "q · k")]
-        texts = [self.terms(q[self.at, self.row], k[self.at, j], room) for j in self.keys]
+        lines = [self._says_line("asks each key", "q · k")]
+        texts = [self.dot_product_terms(q[self.at, self.row], k[self.at, j], room) for j in self.keys]
         middle = max(map(len, texts))
         for j, terms, result in zip(self.keys, texts, results, strict=True):
             line = Text(
-                padded(self.names[j], left, right=False) + " " * GAP + padded(terms, middle, right=False) + " = "
+                padded_text(self.names[j], left, right=False)
+                + " " * GAP
+                + padded_text(terms, middle, right=False)
+                + " = "
             )
-            lines.append(line.append(padded(result, right), style="bold"))
-        return self._closed(lines)
+            lines.append(line.append(padded_text(result, right), style="bold"))
+        return self._closed_lines(lines)
 
-    def _says(self, what: str, formula: str) -> Text:
+    def _says_line(self, what: str, formula: str) -> Text:
         text = Text(f"{self.name} ", style=f"bold {ACCENT}").append(f"{what}:", style="not bold default")
         fits = formula and cell_len(text.plain) + 1 + cell_len(formula) <= self.width
         return text.append(f" {formula}", style="not bold dim default") if fits else text
 
-    def _closed(self, lines: list[Text]) -> list[Text]:
-        return lines + ([Text(self._others(), style=DIM)] if self._others() else [])
+    def _closed_lines(self, lines: list[Text]) -> list[Text]:
+        return lines + ([Text(self._others_text(), style=DIM)] if self._others_text() else [])
 
-    def division(self) -> list[Text]:
+    def division_lines(self) -> list[Text]:
         """One score scaled, with its numbers."""
         scores, scaled = self.layer.scores, self.layer.scaled_scores
         scale = self.trace.model.scale
@@ -120,69 +136,69 @@ class Blackboard:
             return []
         if self.trace.model.soft_cap is not None or self.layer.bias is not None:
             return []
-        j = self._best()
+        j = self._best_key()
         by = f"√{self.trace.model.d_k}" if is_default_scale(self.trace) else f"{scale:.6g}"
         sign = "/" if is_default_scale(self.trace) else "×"
-        line = Text(f"{self.name} → {self.names[j]}: {self._num(scores[self.at, self.row, j])} {sign} {by} = ")
-        return [line.append(self._num(scaled[self.at, self.row, j]), style="bold")]
+        line = Text(f"{self.name} → {self.names[j]}: {self._number_text(scores[self.at, self.row, j])} {sign} {by} = ")
+        return [line.append(self._number_text(scaled[self.at, self.row, j]), style="bold")]
 
-    def _best(self) -> int:
+    def _best_key(self) -> int:
         weights = self.layer.weights
         return self.keys[0] if weights is None else max(self.keys, key=lambda j: float(weights[self.at, self.row, j]))
 
-    def softmax(self) -> list[Text]:
+    def softmax_lines(self) -> list[Text]:
         """Exponentials, their sum, and each one's share."""
         if self.layer.weights is None:
             return []
         weights = self.layer.weights[self.at, self.row]  # (n_k,)
-        exponents = self._exponents()
+        exponents = self._shifted_exponents()
         left = max(cell_len(name) for name in [*(self.names[j] for j in self.keys), "Σ", "sink"])
         columns: list[tuple[str, list[str]]] = []
         total = ""
         if exponents is not None:
             scaled, shift = exponents
             e = {j: float(np.exp(scaled[j] - shift)) for j in self.visible}
-            of = f"exp(· - {self._num(shift)})" if shift else "exp"
-            total = self._num(sum(e.values()))
+            of = f"exp(· - {self._number_text(shift)})" if shift else "exp"
+            total = self._number_text(sum(e.values()))
             columns = [
                 (
                     "scaled" if self.trace.model.temperature is None else "÷ T",
-                    [self._num(scaled[j]) for j in self.keys],
+                    [self._number_text(scaled[j]) for j in self.keys],
                 ),
-                (of, [self._num(e[j]) for j in self.keys]),
+                (of, [self._number_text(e[j]) for j in self.keys]),
             ]
-        columns.append(("÷ Σ" if columns else "weight", [self._num(weights[j]) for j in self.keys]))
+        columns.append(("÷ Σ" if columns else "weight", [self._number_text(weights[j]) for j in self.keys]))
         widths = [max(cell_len(title), len(total), *map(len, cells)) for title, cells in columns]
         head = Text(" " * left, style=DIM)
         for (title, _), width in zip(columns, widths, strict=True):
-            head.append(" " * GAP + padded(title, width))
+            head.append(" " * GAP + padded_text(title, width))
         formula = "exp(score) / Σ exp(scores)" if self.layer.scaled_scores is not None else ""
         formula = OTHERWISE[self.trace.measure][0] if self.trace.measure is not None else formula
         told = "comes from" if self.trace.measure is not None else "shares out its attention"
-        lines = [self._says(told, formula), head]
+        lines = [self._says_line(told, formula), head]
         room = max(4, min(24, self.width - left - sum(widths) - GAP * (len(widths) + 1)))
         for at, j in enumerate(self.keys):
-            line = Text(padded(self.names[j], left, right=False))
+            line = Text(padded_text(self.names[j], left, right=False))
             for (_, cells), width in zip(columns, widths, strict=True):
-                line.append(" " * GAP + padded(cells[at], width), style="bold" if cells is columns[-1][1] else "")
+                line.append(" " * GAP + padded_text(cells[at], width), style="bold" if cells is columns[-1][1] else "")
             line.append(" " * GAP)
-            background = heat(float(weights[j])).bgcolor
-            lines.append(line.append(bar(float(weights[j]), room), style=background.name if background else ""))
-        lines = self._closed(lines)
+            background = heat_style(float(weights[j])).bgcolor
+            lines.append(line.append(share_bar(float(weights[j]), room), style=background.name if background else ""))
+        lines = self._closed_lines(lines)
         if self.layer.sink_weights is not None and self.trace.measure is None:
             taken = float(self.layer.sink_weights[self.at, self.row])
-            line = Text(padded("sink", left, right=False), style=DIM)
-            line.append(" " * GAP + padded(self._num(taken), widths[-1]), style="not dim bold")
-            lines.append(line.append(" " * GAP + bar(taken, room)))
+            line = Text(padded_text("sink", left, right=False), style=DIM)
+            line.append(" " * GAP + padded_text(self._number_text(taken), widths[-1]), style="not dim bold")
+            lines.append(line.append(" " * GAP + share_bar(taken, room)))
         if exponents is not None:
-            foot = Text(padded("Σ", left, right=False), style=DIM)
+            foot = Text(padded_text("Σ", left, right=False), style=DIM)
             for at, width in enumerate(widths):
-                foot_cell = ("", total, self._num(weights.sum()))[at]
-                foot.append(" " * GAP + padded(foot_cell, width))
+                foot_cell = ("", total, self._number_text(weights.sum()))[at]
+                foot.append(" " * GAP + padded_text(foot_cell, width))
             lines.append(foot)
         return lines
 
-    def _exponents(self) -> tuple[dict[int, float], float] | None:
+    def _shifted_exponents(self) -> tuple[dict[int, float], float] | None:
         """What the exponential is taken of, and what is taken off first so that it stays small."""
         if self.layer.scaled_scores is None or not self.visible:
             return None
@@ -201,25 +217,25 @@ class Blackboard:
             return []
         share = used[self.at, self.row]  # (n_k,)
         products = [share[j] * self.layer.values[self.at, j] for j in self.keys]  # (d_v,) each
-        names = [f"{self._num(share[j])} × {self.names[j]}" for j in self.keys]
+        names = [f"{self._number_text(share[j])} × {self.names[j]}" for j in self.keys]
         rest = [j for j in self.visible if j not in self.keys]
         if rest:
             products.append(share[rest] @ self.layer.values[self.at, rest])
-            names.append(f"{self._num(float(share[rest].sum()))} × {len(rest)} more")
+            names.append(f"{self._number_text(float(share[rest].sum()))} × {len(rest)} more")
         products.append(self.layer.context[self.at, self.row])
         d_v = len(products[-1])
-        grid = Grid(np.stack(products), [*names, "Σ context"], [str(d) for d in range(d_v)], self.precision)
-        lines = grid.lines(self.width)
+        grid = NumberGrid(np.stack(products), [*names, "Σ context"], [str(d) for d in range(d_v)], self.precision)
+        lines = grid.grid_lines(self.width)
         if len(lines) > len(products):
             lines[len(products)].stylize("bold")
-        return [self._says("gathers", "weight × value, added up"), *lines]
+        return [self._says_line("gathers", "weight × value, added up"), *lines]
 
 
 def _told_apart(tokens: Sequence[Token], at: int, width: int) -> str:
     """A token's label in `width` cells, with its index where another token reads the same: "the (4)"."""
     twins = sum(token.text == tokens[at].text for token in tokens) > 1
     index = f" ({at})" if twins else ""
-    return label_fit(label(tokens[at]), width - len(index)) + index
+    return label_fit(token_label(tokens[at]), width - len(index)) + index
 
 
 def summary_line(trace: Trace, layer: LayerTrace, head: int, query: int, width: int, most: int = 3) -> str:

@@ -29,7 +29,7 @@ from attnctl.training.english.phrases import (  # fmt: skip
     verb_group,
 )
 from attnctl.training.english.tables import words_of
-from attnctl.training.marked import content, kept_out
+from attnctl.training.marked import content_words, kept_out
 
 LONGEST = 40  # words of a sentence
 HELD_OUT = ("Alice", "eat", "pizza")
@@ -63,7 +63,7 @@ def _sentence(d: Draw, wanted: Callable[[Sequence[Fact]], bool], kinds: Kinds) -
     while True:
         s = Sentence()
         make(d, s)
-        if 1 < len(s.words) <= LONGEST and wanted(s.facts) and content(s.words) not in kept_out():
+        if 1 < len(s.words) <= LONGEST and wanted(s.facts) and content_words(s.words) not in kept_out():
             return s
 
 

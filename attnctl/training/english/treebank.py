@@ -83,4 +83,4 @@ def tag_of(word: str) -> str:
         return "X" if word[0] == "'" and len(word) > 1 else "PUNCT"
     if word in rules.PRONOUNS:
         return "PRON"
-    return "VERB" if word in rules.verbs() else "NOUN" if rules.is_noun(word) else "X"
+    return "VERB" if word in rules.verb_forms() else "NOUN" if rules.is_noun(word) else "X"

@@ -49,6 +49,6 @@ def test_in_a_users_own_shell() -> None:
         "COMP_WORDS": "attnctl explain 'Alice will eat' --query e",
         "COMP_CWORD": "4",
     }
-    code = "import sys; sys.argv = ['attnctl']; from attnctl.cli import main; main()"
+    code = "import sys; sys.argv = ['attnctl']; from attnctl.cli import run_command_line; run_command_line()"
     told = subprocess.run([sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True)
     assert told.stdout.split() == ["eat"] and told.stderr == ""

@@ -171,10 +171,10 @@ def test_explain_leaves_keys_out(run: Run) -> None:
 
 LIMITED = """
 import resource, sys
-from attnctl.cli import main
+from attnctl.cli import run_command_line
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 sys.argv = ["attnctl", "heatmap", *sys.argv[1:]]
-main()
+run_command_line()
 """
 
 

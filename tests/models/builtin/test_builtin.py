@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.builtin.matrix import trace_of_matrix
-from attnctl.models.builtin.stack import uniform
+from attnctl.models.builtin.stack import uniform_numbers
 from tests.conftest import SAMPLES, attend
 
 TEXT = "Alice will eat pizza"
@@ -36,7 +36,7 @@ def test_a_word_has_the_same_embedding_in_every_sentence() -> None:
 
 
 def test_random_numbers_are_those_of_every_machine() -> None:
-    drawn = uniform("0/embedding/Alice", (1000,))
+    drawn = uniform_numbers("0/embedding/Alice", (1000,))
     assert drawn.dtype == np.float32 and drawn.min() >= -1 and drawn.max() < 1
     assert abs(float(drawn.mean())) < 0.06 and float(drawn.std()) == pytest.approx(3**-0.5, abs=0.03)
     # the bits themselves, so that a change of library or platform cannot pass unseen

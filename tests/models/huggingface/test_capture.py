@@ -229,8 +229,8 @@ def test_the_output_is_what_it_would_be() -> None:
 
 def test_layers_not_asked_for_build_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = []
-    plain = attention.run
-    monkeypatch.setattr(attention, "run", lambda call: runs.append(call) or plain(call))
+    plain = attention.run_call
+    monkeypatch.setattr(attention, "run_call", lambda call: runs.append(call) or plain(call))
     model = zoo.build("llama")
     with capture(model, layers=[1], heads=[0]):
         model(**zoo.inputs("llama"))
@@ -257,7 +257,7 @@ def test_refusals() -> None:
         pass
     with pytest.raises(AttnctlError, match="X puts out no attention weights"):
         list(
-            capturing.weights_of(
+            capturing.weights_of_output(
                 SimpleNamespace(attentions=()), capturing._Wanted(model, None, None, None, None, ()), 0, "X"
             )
         )

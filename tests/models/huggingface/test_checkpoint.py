@@ -20,9 +20,9 @@ import torch
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models import attend, open_model
 from attnctl.models.huggingface import attention_interface
-from attnctl.models.huggingface.check import check
+from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.files import hub
-from attnctl.sources import record
+from attnctl.sources import record_trace
 from tests.models.huggingface import architectures as zoo
 from tests.models.huggingface import folders
 
@@ -65,8 +65,8 @@ def test_weights_are_those_of_eager(shelf: Callable[..., Path]) -> None:
 
 def test_a_selection_is_a_part_of_the_whole(shelf: Callable[..., Path]) -> None:
     model = open_model(str(shelf("gemma2, soft cap and window")))
-    whole = record(model, TEXT)
-    part = record(model, TEXT, layers=[1], heads=[3, 0], rows=[2, len(whole.tokens) - 1])
+    whole = record_trace(model, TEXT)
+    part = record_trace(model, TEXT, layers=[1], heads=[3, 0], rows=[2, len(whole.tokens) - 1])
     assert [layer.layer for layer in part.layers] == [1]
     for name in ("weights", "scores", "queries", "context"):
         np.testing.assert_allclose(
@@ -137,7 +137,7 @@ def test_more_than_the_memory_holds(shelf: Callable[..., Path]) -> None:
     with pytest.raises(
         AttnctlError, match=r"2 layers × 4 heads, 20,000 × 20,000 each, takes 38 GB: choose with --layer"
     ):
-        record(model, "x" * 20_000)
+        record_trace(model, "x" * 20_000)
 
 
 def test_generation(shelf: Callable[..., Path]) -> None:
@@ -247,14 +247,14 @@ def test_what_is_in_the_cache_is_read_without_a_look_at_the_network(
     snapshot = tmp_path / "models--owner--tiny" / "snapshots" / "abc"
     shutil.copytree(shelf("llama"), snapshot)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(hub, "_download", lambda *_: pytest.fail("looked at the network"))
+    monkeypatch.setattr(hub, "_download_checkpoint", lambda *_: pytest.fail("looked at the network"))
     assert attend("at", "owner/tiny").model.name == "tiny"
 
 
 def test_a_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(AttnctlError, match=r"checkpoints need transformers: pip install 'attnctl\[hf\]'"):
-        hub.need("transformers")
+        hub.import_extra("transformers")
 
 
 def test_only_what_the_architecture_needs_is_imported(shelf: Callable[..., Path]) -> None:
@@ -322,9 +322,9 @@ def test_without_predictions_nothing_runs_after_the_last_layer(
     network, met = model.network, []
     network.model.layers[1].input_layernorm.register_forward_hook(lambda *_: met.append("layer 1"))
     network.model.norm.register_forward_hook(lambda *_: met.append("norm"))
-    short = record(model, TEXT, layers=layers, heads=[2], predictions=False)
+    short = record_trace(model, TEXT, layers=layers, heads=[2], predictions=False)
     assert (met, short.predictions) == (["layer 1"] * ran, ())
-    whole = record(model, TEXT, layers=layers, heads=[2])
+    whole = record_trace(model, TEXT, layers=layers, heads=[2])
     assert "norm" in met and whole.predictions and whole.model == short.model
     for mine, theirs in zip(short.layers, whole.layers, strict=True):
         np.testing.assert_allclose(mine.weights, theirs.weights, rtol=0, atol=1e-6)
@@ -334,7 +334,7 @@ def test_a_network_that_fails_is_one_line(shelf: Callable[..., Path]) -> None:
     model: Any = open_model(str(shelf("llama")))
     model.network.model.norm.register_forward_hook(lambda *_: 1 / 0)
     with pytest.raises(AttnctlError, match=r"llama fails on this text, in test_checkpoint.py:\d+: ZeroDivisionError: "):
-        record(model, TEXT)
+        record_trace(model, TEXT)
     with pytest.raises(AttnctlError, match=r"'at' the id 263, but its network has embeddings for 64 ids"):
         attend("at", str(shelf("t5gemma, two halves")))
 
@@ -423,7 +423,7 @@ def test_a_gguf_file_is_dequantised_once(tmp_path: Path, monkeypatch: pytest.Mon
     ],
 )
 def test_check_finds_nothing_off(shelf: Callable[..., Path], case: str, options: dict[str, Any], unknown: int) -> None:
-    findings = check(open_model(str(shelf(case)), **options), "at ate e")
+    findings = check_attention(open_model(str(shelf(case)), **options), "at ate e")
     assert [finding for finding in findings if finding.holds is False] == []
     assert sum(finding.holds is None for finding in findings) == unknown
 
@@ -435,9 +435,9 @@ def test_check_finds_dropout_and_wrong_weights(shelf: Callable[..., Path], monke
     plain = attention.softmax
     monkeypatch.setattr(attention, "softmax", lambda x, *more: plain(x * 1.01, *more))
     with pytest.raises(AttnctlError, match=r"layer 0 of LlamaForCausalLM attends otherwise than by the softmax"):
-        record(model, "at ate e")  # found while it runs
-    monkeypatch.setattr(attention_interface, "disagreement", lambda *_: None)
-    marks = {finding.what.split()[0]: finding.holds for finding in check(model, "at ate e")}
+        record_trace(model, "at ate e")  # found while it runs
+    monkeypatch.setattr(attention_interface, "context_disagreement", lambda *_: None)
+    marks = {finding.what.split()[0]: finding.holds for finding in check_attention(model, "at ate e")}
     assert marks["weights"] is False and marks["context"] is False and marks["row"] is True
     assert marks["layer"] is False
 

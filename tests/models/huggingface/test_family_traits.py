@@ -17,20 +17,20 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 import torch
 
 from attnctl.attention import Call
-from attnctl.cli.inputs.weights import Chosen, WeightChoice, measured
+from attnctl.cli.inputs.weights import Chosen, WeightChoice, measured_source
 from attnctl.errors import UsageError
 from attnctl.formats.documents.json_schemas import SCHEMAS
-from attnctl.formats.storage import load, save
+from attnctl.formats.storage import load, save_value
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.family_traits import output_matrix
 from attnctl.readings.head_statistics import HeadStatisticsReading
-from attnctl.readings.measures import rollout
+from attnctl.readings.measures import attention_rollout
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.record import TraceReading
 from attnctl.readings.traces.trace import Trace
 from attnctl.render.terminal.console import as_text
 from attnctl.render.terminal.explanation import Explanation
-from attnctl.sources import TextSource, record
+from attnctl.sources import TextSource, record_trace
 from tests.sweep.checkpoints import TEXT, opened
 from tests.sweep.families import Family, build
 
@@ -45,7 +45,7 @@ def family() -> Callable[[str], tuple[Checkpoint, Trace]]:
             torch.set_num_threads(1)
             wanted = Family(kind, "causal")
             model = opened(wanted, build(wanted, "eager"), "self")
-            made[kind] = model, record(model, TEXT)
+            made[kind] = model, record_trace(model, TEXT)
         return made[kind]
 
     return of
@@ -74,7 +74,7 @@ def kept_whole(trace: Trace, tmp_path: Path) -> None:
     """The trace as JSON fits the schema; JSON and NPZ give every number back."""
     jsonschema.Draft202012Validator(SCHEMAS["trace"]()).validate(json.loads(trace.to_json()))
     for suffix in ("json", "npz"):
-        save(trace, tmp_path / f"run.{suffix}")
+        save_value(trace, tmp_path / f"run.{suffix}")
         again = load(tmp_path / f"run.{suffix}")
         for ours, theirs in zip(trace.layers, again.layers, strict=True):
             pairs = list(zip(ours.arrays(), theirs.arrays(), strict=True))
@@ -100,7 +100,7 @@ def test_differential_attention_shows_both_maps_and_their_difference(
     assert any(re.search(r"Differential attention .* λ \d\.\d\d to \d\.\d\d by layer", note) for note in trace.notes)
     said = explained(trace, 0, "difference")
     assert "weights of head" in said and "λ = " in said and "-0." in said
-    part = record(model, TEXT, heads=[3], rows=[4, 9]).layers[1]
+    part = record_trace(model, TEXT, heads=[3], rows=[4, 9]).layers[1]
     np.testing.assert_allclose(part.signed_weights, trace.layers[1].signed_weights[[3]][:, [4, 9]], atol=1e-6)
     kept_whole(trace, tmp_path)
 
@@ -136,7 +136,7 @@ def test_a_learned_gate_says_how_far_it_is_shut(family: Callable[..., Any], tmp_
     said = explained(trace, 1, "gate", "summary")
     assert re.search(r"this head looks, and is \d+ % shut", said) and re.search(r"its gate is \d+ % shut", said)
     # where the model is left after its last layer asked for, too, and for some heads and queries
-    part = record(model, TEXT, layers=[1], heads=[2], rows=[3], predictions=False).layer(1)
+    part = record_trace(model, TEXT, layers=[1], heads=[2], rows=[3], predictions=False).layer(1)
     np.testing.assert_allclose(part.gate, layer.gate[[2]][:, [3]], atol=1e-6)
     statistics = TextSource(model, TEXT).read(HeadStatisticsReading(trace.tokens))
     np.testing.assert_allclose([head["gate"] for head in statistics], layer.gate.mean(-1), atol=1e-6)
@@ -175,7 +175,7 @@ def test_shared_keys_say_whose_they_are(family: Callable[..., Any], kind: str) -
     assert "layer 2 reads those of layer 0; layer 3 reads those of layer 1" in note
     for reader, owner in ((2, 0), (3, 1)):
         np.testing.assert_array_equal(trace.layer(reader).keys, trace.layer(owner).keys)
-    alone = record(model, TEXT, layers=[3], predictions=False)
+    alone = record_trace(model, TEXT, layers=[3], predictions=False)
     assert any("layer 3 reads those of layer 1" in note for note in alone.notes)
 
 
@@ -216,7 +216,7 @@ def test_value_norms_go_through_the_output_projection(kind: str, head: str, name
     """Kobayashi et al. 2020: ‖weight · value W_O‖, of each key and head, against the projection's own product."""
     wanted = Family(kind, head)
     model = opened(wanted, build(wanted, "eager"), "self")
-    trace = record(model, TEXT, layers=[1], predictions=False)
+    trace = record_trace(model, TEXT, layers=[1], predictions=False)
     values = torch.tensor(trace.layers[0].values)  # (heads, n, d_v)
     projection = model.network.get_submodule(name)
     heads, n, d_v = values.shape
@@ -228,7 +228,7 @@ def test_value_norms_go_through_the_output_projection(kind: str, head: str, name
             lengths[at] = (projection(alone) - projection(torch.zeros(1, heads * d_v))).norm(dim=-1).numpy()
     expected = trace.layers[0].weights * lengths[:, None]
     expected /= expected.sum(-1, keepdims=True)
-    source = measured(WeightChoice(measure="value-norm"), Chosen(TextSource(model, TEXT), [1], None)).source
+    source = measured_source(WeightChoice(measure="value-norm"), Chosen(TextSource(model, TEXT), [1], None)).source
     found = source.read(TraceReading(), layers=[1])
     np.testing.assert_allclose(found.layers[0].weights, expected, atol=1e-5)
     assert not any("without W_O" in note for note in found.notes) and any("Kobayashi" in note for note in found.notes)
@@ -248,6 +248,6 @@ def test_rollout_names_what_it_cannot_follow(family: Callable[..., Any]) -> None
     with pytest.raises(
         UsageError, match=r"rollout follows .* every layer: layer 0 of jamba has no attention: it is in 1, 3"
     ):
-        measured(WeightChoice(measure="rollout"), Chosen(TextSource(model, TEXT), None, None))
+        measured_source(WeightChoice(measure="rollout"), Chosen(TextSource(model, TEXT), None, None))
     with pytest.raises(UsageError, match="layer 0 of jamba is not there whole: its attention is in layers 1, 3"):
-        rollout(trace)
+        attention_rollout(trace)

@@ -19,8 +19,8 @@ import torch
 import attnctl
 from attnctl.models import open_model
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.files.sizes import sizes
-from attnctl.sources import record
+from attnctl.models.huggingface.files.sizes import model_sizes
+from attnctl.sources import record_trace
 
 TEXT = " ".join(f"Mary gave {number} apples to John, and he thanked her." for number in range(45))
 WINDOW, FULL = 512, (5, 11, 17)  # of its 18 layers, those without a window
@@ -74,7 +74,7 @@ def test_every_layer_is_that_of_eager(model: Checkpoint, eager: Any) -> None:
 
 def test_one_head_of_one_layer(model: Checkpoint, eager: Any) -> None:
     ids, reference, _ = eager
-    trace = record(model, TEXT, layers=[16], heads=[2], rows=[600], predictions=False)
+    trace = record_trace(model, TEXT, layers=[16], heads=[2], rows=[600], predictions=False)
     assert (trace.model.n_heads, trace.model.n_kv_heads, trace.model.d_k) == (4, 1, 256)
     layer = trace.layers[0]
     assert layer.kv_heads == (0,)
@@ -83,6 +83,6 @@ def test_one_head_of_one_layer(model: Checkpoint, eager: Any) -> None:
 
 
 def test_its_cache_keeps_windows(path: Path) -> None:
-    found = sizes(str(path))
+    found = model_sizes(str(path))
     assert (found.layers, found.windowed_layers, found.kv_heads) == (18, 15, 1)
     assert found.cache(32_768) == 1024 * (3 * 32_768 + 15 * WINDOW)  # 109 MB, not 604

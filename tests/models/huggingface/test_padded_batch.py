@@ -19,7 +19,7 @@ from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.models.huggingface import padded_batch
 from attnctl.readings.traces.trace import Trace
-from attnctl.sources import record
+from attnctl.sources import record_trace
 from tests.models.huggingface import architectures as zoo
 from tests.models.huggingface import folders
 
@@ -67,20 +67,20 @@ def test_each_text_is_as_if_alone(shelf: Callable[[str], str], case: str) -> Non
     model: Any = open_model(shelf(case))
     assert padded_batch.can_batch(model) != ("indexer" in case)
     for got, text in zip(attnctl.batch(TEXTS, model, batch_size=4), TEXTS, strict=True):
-        assert_same(got, record(model, text))
+        assert_same(got, record_trace(model, text))
 
 
 def test_selections_hold_for_each(shelf: Callable[[str], str]) -> None:
     model: Any = open_model(shelf("llama"))
     for got, text in zip(attnctl.batch(TEXTS, model, head=[1, 3], layer=1, query=0), TEXTS, strict=True):
-        assert_same(got, record(model, text, heads=[1, 3], layers=[1], rows=[0]))
+        assert_same(got, record_trace(model, text, heads=[1, 3], layers=[1], rows=[0]))
 
 
 def test_one_that_fails_leaves_the_others(shelf: Callable[[str], str]) -> None:
     model: Any = open_model(shelf("llama"))
     items = [Item(at, "here", text) for at, text in enumerate(TEXTS)]
     items[2] = Item(2, "here", "Alice " * (model.pieces.limit + 1))
-    done = sorted(Worker(Work({}, batch_size=4), model).traces(items), key=lambda one: one[0].number)
+    done = sorted(Worker(Work({}, batch_size=4), model).traces_of_items(items), key=lambda one: one[0].number)
     assert [isinstance(trace, str) for _, trace, _ in done] == [at == 2 for at in range(len(TEXTS))]
     assert "llama reads 64" in done[2][1]
     with pytest.raises(AttnctlError, match="text 2: .* llama reads 64"):
@@ -92,7 +92,7 @@ def test_a_model_that_minds_padding_reads_one_text_at_a_time(
 ) -> None:
     model: Any = open_model(shelf("bert"))
     asked: list[bool] = []
-    own = padded_batch._inputs
+    own = padded_batch._padded_inputs
 
     def blind(*args: Any) -> Any:  # as if the network took padding for text
         inputs, at = own(*args)
@@ -100,7 +100,7 @@ def test_a_model_that_minds_padding_reads_one_text_at_a_time(
         inputs.pop("attention_mask", None)
         return inputs, at
 
-    monkeypatch.setattr(padded_batch, "_inputs", blind)
+    monkeypatch.setattr(padded_batch, "_padded_inputs", blind)
     for got, text in zip(attnctl.batch(TEXTS, model, batch_size=4), TEXTS, strict=True):
-        assert_same(got, record(model, text))
+        assert_same(got, record_trace(model, text))
     assert any(asked), "nothing was padded, so nothing was tested"

@@ -132,7 +132,7 @@ def differences(census: dict[str, Any], right: Counts, cases: Counter[tuple[str,
 
 
 def main() -> None:
-    from attnctl.models.huggingface.files.hub import find
+    from attnctl.models.huggingface.files.hub import find_checkpoint
 
     path, model, most = sys.argv[1], sys.argv[2], int((sys.argv[3:] or ["100"])[0])
     sentences = read(path)[:most]
@@ -144,7 +144,7 @@ def main() -> None:
         check=True,
     )
     part.unlink()
-    right, cases = counts(sentences, eager(str(find(model))))
+    right, cases = counts(sentences, eager(str(find_checkpoint(model))))
     wrong = differences(json.loads(done.stdout), right, cases)
     heads = len({key[2:] for key in right})
     print(

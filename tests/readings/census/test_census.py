@@ -9,10 +9,17 @@ import numpy as np
 import pytest
 
 from attnctl.readings.census.census import Census
-from attnctl.readings.census.census_table import CensusTable, best_of, head_names, table, wilson
-from attnctl.readings.census.census_tally import Tally, packed, packed_record, record_of, unpacked, unpacked_record
+from attnctl.readings.census.census_table import CensusTable, best_of, census_table, head_names, wilson_interval
+from attnctl.readings.census.census_tally import (
+    CensusTally,
+    pack_tally,
+    packed_record,
+    record_of,
+    unpack_tally,
+    unpacked_record,
+)
 from attnctl.readings.census.parsed_sentence import BadSentenceError, Mention, ParsedSentence
-from attnctl.readings.census.words import DOWN, UP, aligned
+from attnctl.readings.census.words import DOWN, UP, align_words
 from attnctl.tokens import Token
 from tests.readings.census.census_reference import counts as reference_counts
 
@@ -60,35 +67,35 @@ def test_counts_are_those_of_plain_loops_however_sentences_are_batched() -> None
     right, cases = reference_counts(plain, attend)
     assert sum(cases.values()) > 100
     for together in (1, 7):
-        tally = Tally((LAYERS, HEADS))
+        tally = CensusTally((LAYERS, HEADS))
         for start in range(0, 25, together):
             part = slice(start, start + together)
-            own = [aligned(s, t) for s, t in zip(sentences[part], tokens[part], strict=True)]
+            own = [align_words(s, t) for s, t in zip(sentences[part], tokens[part], strict=True)]
             census = Census(own, (LAYERS, HEADS))
             n = max(len(t) for t in tokens[part])
             padded = np.zeros((len(own), LAYERS, HEADS, n, n), np.float32)
             for b, w in enumerate(attention[part]):
                 padded[b, ..., : w.shape[-1], : w.shape[-1]] = w
             for layer in range(LAYERS):
-                census.take(layer, padded[:, layer])
-            for one, counts in zip(own, census.value(), strict=True):
-                tally.add(unpacked_record(packed_record(record_of(one, counts, None))))
-        assert {key: int(own.count.sum()) for key, own in tally.cases.items()} == dict(cases)
+                census.count_layer(layer, padded[:, layer])
+            for one, counts in zip(own, census.sentence_counts(), strict=True):
+                tally.add_sentence(unpacked_record(packed_record(record_of(one, counts, None))))
+        assert {key: int(own.count_by_half.sum()) for key, own in tally.cases.items()} == dict(cases)
         for (name, way), own in tally.cases.items():
             wanted = [[right[name, way, layer, head] for head in range(HEADS)] for layer in range(LAYERS)]
             assert own.right.sum(0).tolist() == wanted, (name, way)
 
 
-def counted(sentences: list[ParsedSentence], attend: Any, **how: Any) -> Tally:
+def counted(sentences: list[ParsedSentence], attend: Any, **how: Any) -> CensusTally:
     """A tally of sentences whose words are their tokens; `attend(sentence)` answers (layers, heads, n, n)."""
-    tally = Tally((LAYERS, HEADS))
+    tally = CensusTally((LAYERS, HEADS))
     for one in sentences:
         tokens = tuple(Token(form, 1, *span) for form, span in zip(one.forms, one.spans, strict=True))
-        own = aligned(one, tokens, **how)
+        own = align_words(one, tokens, **how)
         census = Census([own], (LAYERS, HEADS))
         for layer, given in enumerate(attend(one)):
-            census.take(layer, given[None])
-        tally.add(record_of(own, census.value()[0], None))
+            census.count_layer(layer, given[None])
+        tally.add_sentence(record_of(own, census.sentence_counts()[0], None))
     return tally
 
 
@@ -106,7 +113,7 @@ def planted(one: ParsedSentence) -> np.ndarray:
 def test_a_planted_head_is_found_and_its_tree_is_the_gold_one() -> None:
     draw = np.random.default_rng(1)
     sentences = [sentence(draw, 8) for _ in range(60)]
-    said = table(counted(sentences, planted), "planted", "random trees")
+    said = census_table(counted(sentences, planted), "planted", "random trees")
     up = next(r for r in said.relations if (r.relation, r.direction) == ("nsubj", UP))
     assert up.best is not None and (up.best.layer, up.best.head, up.best.accuracy) == (1, 2, 1.0)
     assert up.beats_rules and up.cases == up.correct[1, 2]
@@ -142,10 +149,10 @@ def test_random_attention_is_at_chance() -> None:
     sentences = [sentence(draw, n) for _ in range(400)]
     tally = counted(sentences, lambda one: weights(draw, n))
     for own in tally.cases.values():
-        rate = own.right.sum(0) / own.count.sum()
-        spread = 5 * np.sqrt(1 / (n - 1) / own.count.sum())
+        rate = own.right.sum(0) / own.count_by_half.sum()
+        spread = 5 * np.sqrt(1 / (n - 1) / own.count_by_half.sum())
         assert np.abs(rate - 1 / (n - 1)).max() < spread
-    said = table(tally, "random", "random trees")
+    said = census_table(tally, "random", "random trees")
     assert all(r.best is not None and abs(r.best.accuracy - 1 / (n - 1)) < 0.1 for r in said.relations if r.cases > 500)
 
 
@@ -155,7 +162,7 @@ def test_shuffled_heads_take_a_planted_head_down_to_chance() -> None:
     real = {one.text: one for one in sentences}
     tally = counted(shuffled(sentences, draw), lambda one: planted(real[one.text]))
     own = tally.cases["obj", UP]
-    assert abs(own.right.sum(0)[1, 2] / own.count.sum() - 1 / 7) < 0.1
+    assert abs(own.right.sum(0)[1, 2] / own.count_by_half.sum() - 1 / 7) < 0.1
 
 
 def test_rules_are_chosen_on_one_half_and_scored_on_the_other() -> None:
@@ -164,7 +171,7 @@ def test_rules_are_chosen_on_one_half_and_scored_on_the_other() -> None:
         "a b c d", spans, tuple("abcd"), ("DET", "NOUN", "VERB", "NOUN"), (1, 2, -1, 2), ("det", "nsubj", "root", "obj")
     )
     tally = counted([replace(one, half=half) for half in ("choose", "score", "score")], planted)
-    said = table(tally, "m", "c")
+    said = census_table(tally, "m", "c")
     det = next(r for r in said.relations if (r.relation, r.direction) == ("det", UP))
     rules = {rule.name: rule for rule in det.rules}
     assert (rules["offset"].offset, rules["offset"].accuracy) == (1, 1.0)
@@ -185,7 +192,7 @@ def test_a_mention_looks_among_the_mentions_before_it() -> None:
     given = np.zeros((LAYERS, HEADS, 4, 4), np.float32)
     given[:, :, 3] = (0.2, 0.1, 0.7, 0.0)  # most on a word that is no mention, then on the right one
     given[1, 1, 3] = (0.1, 0.2, 0.7, 0.0)
-    said = table(counted([replace(one, half=half) for half in ("choose", "score")], lambda _: given), "m", "c")
+    said = census_table(counted([replace(one, half=half) for half in ("choose", "score")], lambda _: given), "m", "c")
     row = said.relations[-1]
     assert (row.relation, row.direction, row.cases) == ("coreference", "mention→antecedent", 2)
     assert row.correct.tolist() == [[2, 2, 2], [2, 0, 2]]
@@ -204,26 +211,26 @@ def test_a_head_that_sees_no_other_word_finds_none() -> None:
     one = ParsedSentence("a b", ((0, 1), (2, 3)), ("a", "b"), ("", ""), (1, -1), ("x", "root"))
     tally = counted([one], lambda _: np.tile(np.tril(np.ones((2, 2), np.float32)), (LAYERS, HEADS, 1, 1)))
     assert tally.cases["x", UP].right.sum() == 0 and tally.cases["x", DOWN].right.sum() == LAYERS * HEADS
-    said = table(tally, "m", "c", causal=True)
+    said = census_table(tally, "m", "c", causal=True)
     assert [r.ahead for r in said.relations if r.direction == UP] == [1, 1] and said.relations[0].rules == ()
 
 
 def test_a_word_without_a_token_is_named() -> None:
     one = ParsedSentence("a b", ((0, 1), (2, 3)), ("a", "b"), ("", ""), (1, -1), ("x", "root"))
     with pytest.raises(BadSentenceError, match="not aligned: the model has no token for 'b'"):
-        aligned(one, [Token("a", 1, 0, 1), Token("[SEP]", 2, 3, 3, True)])
+        align_words(one, [Token("a", 1, 0, 1), Token("[SEP]", 2, 3, 3, True)])
 
 
 def test_tallies_add_up_and_travel() -> None:
     draw = np.random.default_rng(5)
     sentences = [sentence(draw, int(n)) for n in draw.integers(2, 9, 20)]
     whole = counted(sentences, planted)
-    whole.skip("cycle: word 3 is")
+    whole.skip_sentence("cycle: word 3 is")
     parts = counted(sentences[:7], planted)
-    parts.merge(unpacked(packed(counted(sentences[7:], planted))))
-    parts.skip("cycle: word 9 is")
-    one, other = (table(unpacked(packed(tally)), "m", "c") for tally in (whole, parts))
-    assert written(one) == written(other) and one.skipped == {"cycle": 1} and one.read == 21
+    parts.merge_tally(unpack_tally(pack_tally(counted(sentences[7:], planted))))
+    parts.skip_sentence("cycle: word 9 is")
+    one, other = (census_table(unpack_tally(pack_tally(tally)), "m", "c") for tally in (whole, parts))
+    assert written(one) == written(other) and one.skipped == {"cycle": 1} and one.sentences_read == 21
 
 
 def test_a_column_of_something_else_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,10 +240,10 @@ def test_a_column_of_something_else_does_not_fill_the_memory(monkeypatch: pytest
     draw = np.random.default_rng(6)
     sentences = [replace(sentence(draw, 5), relations=tuple(f"word{at}-{n}" for n in range(5))) for at in range(20)]
     tally = counted(sentences, planted)
-    assert len(tally.cases) <= 8 and tally.cases["(other labels)", UP].count.sum() > 40
+    assert len(tally.cases) <= 8 and tally.cases["(other labels)", UP].count_by_half.sum() > 40
     other = counted(sentences[::-1], planted)
-    other.merge(tally)
-    assert len(other.cases) <= 14 and sum(own.count.sum() for own in other.cases.values()) == 2 * 20 * 4 * 2
+    other.merge_tally(tally)
+    assert len(other.cases) <= 14 and sum(own.count_by_half.sum() for own in other.cases.values()) == 2 * 20 * 4 * 2
 
 
 def written(said: CensusTable) -> bytes:
@@ -246,6 +253,6 @@ def written(said: CensusTable) -> bytes:
 
 
 def test_wilsons_interval() -> None:
-    assert wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)  # Newcombe 1998, table I
-    assert wilson(0, 20)[0] == 0.0 and wilson(20, 20)[1] == 1.0
+    assert wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)  # Newcombe 1998, table I
+    assert wilson_interval(0, 20)[0] == 0.0 and wilson_interval(20, 20)[1] == 1.0
     assert best_of(np.zeros((2, 1, 1), int), np.array([3, 0])) is None

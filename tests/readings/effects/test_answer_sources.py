@@ -11,14 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnctl.errors import AttnctlError
-from attnctl.readings.effects.answer_sources import NEGLIGIBLE, Found, prompt_parts, search
-from attnctl.tokens import words
+from attnctl.readings.effects.answer_sources import NEGLIGIBLE, Found, prompt_parts, search_parts
+from attnctl.tokens import split_words
 
 
 def found(effects: list[float], budget: int) -> Found:
     """The search over parts whose removals add up, each by its effect."""
     last = Found()
-    for last in search(len(effects), lambda group: np.array([sum(effects[at] for at in group)], np.float32), budget):
+    for last in search_parts(
+        len(effects), lambda group: np.array([sum(effects[at] for at in group)], np.float32), budget
+    ):
         assert last.measured <= budget
     return last
 
@@ -51,7 +53,7 @@ def test_the_likely_parts_are_measured_first() -> None:
         asked.append(tuple(group))
         return np.array([sum(effects[at] for at in group)], np.float32)
 
-    *_, last = search(60, measure, 12, [47, 30, 5, 23, 8, 9, 10, 1, 2])
+    *_, last = search_parts(60, measure, 12, [47, 30, 5, 23, 8, 9, 10, 1, 2])
     assert asked[:6] == [(47,), (30,), (5,), (23,), (8,), (9,)]
     assert len(asked) == last.measured == 7 and len(asked[6]) == 54  # the others together weigh less than the third
     assert last.changes.keys() == set(range(60)) and last.alone == {47, 30, 5, 23, 8, 9}
@@ -65,15 +67,15 @@ TEXT = "[one] Paris is big.\n[two] Rome is old.\n[three] Oslo is cold."
 
 
 def names(text: str, kind: str | None = None, messages: tuple[tuple[str, int, int], ...] = ()) -> list[str]:
-    return [part.name for part in prompt_parts(text, words(text), kind, messages)]
+    return [part.name for part in prompt_parts(text, split_words(text), kind, messages)]
 
 
 def test_parts_of_a_text() -> None:
     assert names(TEXT) == ["one", "two", "three"]
     assert names("a b.\n\nc d.") == ["0 a b.", "1 c d."] and names("a b c") == ["text"]
     assert names(TEXT, "lines") == ["1 [one] Paris is big.", "2 [two] Rome is old.", "3 [three] Oslo is cold."]
-    parts = prompt_parts(TEXT, words(TEXT), None)
-    tokens = words(TEXT)
+    parts = prompt_parts(TEXT, split_words(TEXT), None)
+    tokens = split_words(TEXT)
     assert [" ".join(t.text for t in tokens[a:b]) for a, b in (part.tokens for part in parts)][
         1
     ] == "[ two ] Rome is old ."

@@ -8,15 +8,22 @@ import numpy as np
 import pytest
 
 from attnctl.errors import AttnctlError
-from attnctl.readings.effects.needle import Needle, NeedleCell, Needles, filler, retrieval_scores, sentences_of
+from attnctl.readings.effects.needle import (
+    Needle,
+    NeedleCell,
+    Needles,
+    filler_sentences,
+    retrieval_scores,
+    sentences_of,
+)
 from attnctl.readings.traces.trace import ModelInfo
 
 INFO = ModelInfo("m", "checkpoint")
 
 
 def test_filler_is_seeded_and_says_nothing_of_the_needle() -> None:
-    one, other = (list(islice(filler(seed), 500)) for seed in (3, 3))
-    assert one == other != list(islice(filler(4), 500))
+    one, other = (list(islice(filler_sentences(seed), 500)) for seed in (3, 3))
+    assert one == other != list(islice(filler_sentences(4), 500))
     assert not any(word in sentence for sentence in one for word in ("key", "lighthouse", "flowerpot"))
     assert len(set(one)) > 300
 
@@ -28,7 +35,7 @@ def test_sentences() -> None:
 
 
 def test_an_answer_holds_what_is_expected() -> None:
-    assert Needle().answered("Under the BLUE\n flowerpot.") and not Needle().answered("Under the pot.")
+    assert Needle().is_answered("Under the BLUE\n flowerpot.") and not Needle().is_answered("Under the pot.")
 
 
 def test_retrieval_scores() -> None:
@@ -45,10 +52,10 @@ def cell(length: int, depth: float, answered: bool, score: float) -> NeedleCell:
 
 def test_what_needles_say_of_heads() -> None:
     found = Needles(INFO, Needle(), (cell(64, 0, True, 0.5), cell(64, 1, True, 0.1), cell(128, 1, False, 0.9)))
-    assert found.answered == 2
+    assert found.answered_count == 2
     assert found.retrieval_heads() == {(0, 0): pytest.approx(0.3)}
-    assert list(found.scores()) == [(0, 0), (0, 1)]
-    values, lengths, depths = found.grid("answered")
+    assert list(found.retrieval_scores()) == [(0, 0), (0, 1)]
+    values, lengths, depths = found.depth_grid("answered")
     assert (lengths, depths) == ([64, 128], [0, 1])
     np.testing.assert_array_equal(values, [[1, np.nan], [1, 0]])
-    assert Needles(INFO, Needle(), (cell(64, 0, False, 0.5),)).scores() == {}
+    assert Needles(INFO, Needle(), (cell(64, 0, False, 0.5),)).retrieval_scores() == {}

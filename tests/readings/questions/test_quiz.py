@@ -13,7 +13,7 @@ import pytest
 from attnctl import attention
 from attnctl.errors import AttnctlError
 from attnctl.models import attend
-from attnctl.readings.questions.quiz import MAKERS, Question, number_in, questions, right
+from attnctl.readings.questions.quiz import MAKERS, QuizQuestion, is_right, number_in, quiz_questions
 from tests.conftest import Result
 
 TEXT = "Alice will eat pizza"
@@ -22,7 +22,7 @@ Run = Callable[..., Result]
 
 def test_every_kind_is_asked_and_true() -> None:
     trace = attend(TEXT, model="random", causal=True, heads=2)
-    asked = questions(trace, 40, seed=3)
+    asked = quiz_questions(trace, 40, seed=3)
     assert len({q.text + "".join(q.facts) for q in asked}) == len(asked) > len(MAKERS)
     assert {q.kind for q in asked} == {
         "strongest", "softmax", "sum", "scaled", "unscaled", "temperature", "mask", "context",
@@ -48,19 +48,19 @@ def test_every_kind_is_asked_and_true() -> None:
 
 def test_the_same_seed_asks_the_same() -> None:
     trace = attend(TEXT, model="random")
-    assert questions(trace, 6, 1) == questions(trace, 6, 1) != questions(trace, 6, 2)
-    assert all("“eat”" in q.text for q in questions(trace, 6, query=2))
+    assert quiz_questions(trace, 6, 1) == quiz_questions(trace, 6, 1) != quiz_questions(trace, 6, 2)
+    assert all("“eat”" in q.text for q in quiz_questions(trace, 6, query=2))
 
 
 def test_what_cannot_be_asked_is_not() -> None:
     with pytest.raises(AttnctlError, match="nothing to ask"):
-        questions(attend("Alice", model="random"))
+        quiz_questions(attend("Alice", model="random"))
     bare = attend(TEXT, model="random", temperature=2.0)
-    assert not {"softmax", "unscaled"} & {q.kind for q in questions(bare, 20)}
+    assert not {"softmax", "unscaled"} & {q.kind for q in quiz_questions(bare, 20)}
 
 
-CHOICE = Question("k", "?", "eat", "", choices=("Alice", "eat", "a"))
-NUMBER = Question("k", "?", "0.42", "", tolerance=0.015)
+CHOICE = QuizQuestion("k", "?", "eat", "", choices=("Alice", "eat", "a"))
+NUMBER = QuizQuestion("k", "?", "0.42", "", tolerance=0.015)
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ NUMBER = Question("k", "?", "0.42", "", tolerance=0.015)
         (NUMBER, "0.45", False), (NUMBER, "−0.42", False), (NUMBER, "nan", False), (NUMBER, "much", None), (NUMBER, "", None),
     ],
 )  # fmt: skip
-def test_marking(question: Question, given: str, good: bool | None) -> None:
-    assert right(question, given) is good
+def test_marking(question: QuizQuestion, given: str, good: bool | None) -> None:
+    assert is_right(question, given) is good
 
 
 def test_numbers_as_people_write_them() -> None:

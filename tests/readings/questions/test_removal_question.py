@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import attnctl
-from attnctl.readings.questions.quiz import right
+from attnctl.readings.questions.quiz import is_right
 from attnctl.readings.questions.removal_question import removal_question
 
 TEXTS = ("Alice will eat", "Bob will drink", "The cat chased the", "Alice thanked Bob because he likes")
@@ -25,7 +25,7 @@ def test_the_answer_is_the_head_whose_removal_costs_most() -> None:
         worst = min(found.heads, key=lambda one: one.effect.log_probability)
         assert question.answer == f"head {worst.head} of layer {worst.layer}"
         assert question.answer in question.choices and len(question.facts) == len(question.choices)
-        assert right(question, question.answer)
+        assert is_right(question, question.answer)
     assert asked
 
 

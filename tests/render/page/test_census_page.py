@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from attnctl.batching.corpus.census_run import Tallies, results
+from attnctl.batching.corpus.census_run import Tallies, census_results
 from attnctl.batching.corpus.census_work import CensusWork
 from attnctl.batching.corpus.treebank import Treebank
-from attnctl.readings.census.census_table import CensusTable, table
+from attnctl.readings.census.census_table import CensusTable, census_table
 from tests.conftest import SAMPLES
 from tests.render.page.test_page import Tab, browser, in_browser, keys, tab  # noqa: F401
 
@@ -22,10 +22,10 @@ HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m"
 def census() -> CensusTable:
     tallies = Tallies((2, 3))
     work = CensusWork({"name": "random", "heads": 3, "d_k": 4, "layers": 2})
-    for chunk in results(work, Treebank([str(SAMPLES / "sentences.conllu")]), 1):
+    for chunk in census_results(work, Treebank([str(SAMPLES / "sentences.conllu")]), 1):
         for result in chunk:
             list(tallies.add(result))
-    return table(tallies.in_memory(), "random", HOSTILE)
+    return census_table(tallies.in_memory(), "random", HOSTILE)
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
-from attnctl.render.page.document import as_data, frame, page_html
-from attnctl.render.page.packing import coded, words_of
-from attnctl.sources import TextSource, record
+from attnctl.render.page.document import as_data, page_html, page_in_frame
+from attnctl.render.page.packing import coded_levels, word_numbers
+from attnctl.sources import TextSource, record_trace
 from attnctl.tokens import Token
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
@@ -36,7 +36,7 @@ TEXT = "Alice will eat pizza"
 
 
 def trace_of(text: str = TEXT, **options: Any) -> Trace:
-    return record(open_model("random", **options), text)
+    return record_trace(open_model("random", **options), text)
 
 
 class Tab:
@@ -139,11 +139,11 @@ def test_masked_cells_are_hatched_and_zero_is_not(tab: Tab) -> None:
 
 @in_browser
 def test_the_steps_are_those_of_explain(tab: Tab) -> None:
-    from attnctl.steps import walk
+    from attnctl.steps import walk_steps
 
     trace = trace_of(causal=True)
     tab.open(trace)
-    said = {step.name: step for step in walk(trace)}
+    said = {step.name: step for step in walk_steps(trace)}
     shown = tab.texts("#arithmetic .step h3")
     assert shown == [said[name].title for name in ("projections", "scores", "scaled", "mask", "weights", "context")]
     assert said["scaled"].sentence in tab.text("#arithmetic")
@@ -167,7 +167,7 @@ def test_the_page_reads_every_kind_of_source(tab: Tab) -> None:
     assert tab.text("#finding") == "a pays 75 % of its attention to b and 25 % to itself."
     assert "logarithms of the weights" in tab.text("#softmax")
     full = trace_of()
-    part = record(open_model("random", heads=4), TEXT, heads=[1, 3], rows=[2])
+    part = record_trace(open_model("random", heads=4), TEXT, heads=[1, 3], rows=[2])
     tab.open(part)
     assert tab.js("return [view.grid.nq, view.head.rows[0]]") == [1, 2]
     assert tab.js("return view.head.head") in (1, 3)
@@ -282,7 +282,7 @@ def test_words_merge_and_special_tokens_go(tab: Tab) -> None:
         ("!", 12, 13, False),
     ]
     tokens = tuple(Token(t, k, a, b, s) for k, (t, a, b, s) in enumerate(pieces))
-    assert words_of(tokens, text) == [0, 1, 1, 1, 2]
+    assert word_numbers(tokens, text) == [0, 1, 1, 1, 2]
     weights = np.random.default_rng(0).dirichlet(np.ones(5), (1, 5)).astype(np.float32)
     tab.open(Trace(text, tokens, ModelInfo("m", "matrix"), (LayerTrace(0, (0,), (0,), weights=weights),)))
     tab.js("choose({ words: 'merged', drop: 'special' })")
@@ -401,7 +401,7 @@ def test_two_long_captions_stay_within_the_page(tab: Tab) -> None:
 
 @in_browser
 def test_unknown_words_are_marked_and_explained(tab: Tab) -> None:
-    tab.open(record(open_model("demo"), "Alice will eat quinoa"))
+    tab.open(record_trace(open_model("demo"), "Alice will eat quinoa"))
     assert tab.texts(".token")[3] == "quinoa†"
     assert tab.texts("#finding .legend") == [
         "† not among the words the model knows: read by its shape, or as its unknown word"
@@ -555,7 +555,7 @@ def test_512_tokens_in_12_layers_of_12_heads_open_at_once(tab: Tab) -> None:
 @pytest.mark.parametrize("levels", [255, 1023, 65535])
 def test_codes_are_as_exact_as_they_say(levels: int) -> None:
     weights = np.random.default_rng(1).dirichlet(np.full(40, 0.2), 30).astype(np.float32)
-    data = np.frombuffer(coded(weights, levels), np.uint8).astype(np.int64)
+    data = np.frombuffer(coded_levels(weights, levels), np.uint8).astype(np.int64)
     codes = data if levels < 256 else data[: weights.size] + 256 * data[weights.size :]
     back = weights.max() * (codes.reshape(weights.shape) / levels) ** 2
     assert (np.abs(back - weights) <= np.sqrt(weights) / levels + 0.26 / levels**2).all()
@@ -563,14 +563,14 @@ def test_codes_are_as_exact_as_they_say(levels: int) -> None:
 
 @in_browser
 def test_a_long_text_is_an_overview_with_exact_blocks(tab: Tab) -> None:
-    from attnctl.cli.commands.show.long_view import surveyed
+    from attnctl.cli.commands.show.long_view import survey_text
     from attnctl.cli.inputs.weights import chosen_of
 
     model = open_model("random", causal=True, heads=2, d_model=16)
     text = " ".join(f"w{at * 7919 % 97}" for at in range(700))
-    overview, exact = surveyed(chosen_of(TextSource(model, text), None, None))
+    overview, exact = survey_text(chosen_of(TextSource(model, text), None, None))
     tab.open(overview, exact=exact)
-    whole = record(model, text).layers[0].weights
+    whole = record_trace(model, text).layers[0].weights
     assert whole is not None and overview.grid is not None
     head = tab.js("return view.head.head")
     pooled = np.reshape(tab.js("return Array.from(view.grid.w)"), tab.js("return [view.grid.nq, view.grid.nk]"))
@@ -668,7 +668,7 @@ def test_a_notebook_shows_a_trace(tab: Tab) -> None:
     assert tab.texts(".token") == ["a", '"', "quoted", '"', "<", "b", ">"]
     tab.js("return choose({ query: 1 })")
     tab.driver.switch_to.default_content()
-    assert frame(attnctl.attend(TEXT, model="random")).endswith("</iframe>")
+    assert page_in_frame(attnctl.attend(TEXT, model="random")).endswith("</iframe>")
 
 
 def test_a_notebook_is_not_flooded() -> None:

@@ -21,8 +21,8 @@ from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.render.terminal.console import as_text
 from attnctl.render.terminal.explanation import Explanation
-from attnctl.render.terminal.number_grid import Grid, bar, kept, label, number
-from attnctl.steps import NAMES, check_names, narrowed, walk
+from attnctl.render.terminal.number_grid import NumberGrid, kept_lines, number_text, share_bar, token_label
+from attnctl.steps import NAMES, check_names, narrow_trace, walk_steps
 from attnctl.tokens import Token
 from tests.conftest import attend
 
@@ -76,7 +76,7 @@ def test_hostile_text_is_shown_as_itself() -> None:
 
 def test_columns_line_up_in_any_script() -> None:
     tokens = ["Alice", "比萨", "👩‍👩‍👧", "e\u0301", "مرحبا"]
-    lines = Grid(np.eye(5), [label(t) for t in tokens], [label(t) for t in tokens]).lines(80)
+    lines = NumberGrid(np.eye(5), [token_label(t) for t in tokens], [token_label(t) for t in tokens]).grid_lines(80)
     assert len({cell_len(line.plain) for line in lines}) == 1
 
 
@@ -89,7 +89,7 @@ def test_the_heat_is_behind_the_numbers_and_never_instead_of_them() -> None:
 
 @given(st.integers(1, 300), st.integers(1, 60), st.lists(st.integers(0, 299), max_size=2))
 def test_kept_is_honest(count: int, room: int, must: list[int]) -> None:
-    chosen = kept(count, room, must)
+    chosen = kept_lines(count, room, must)
     indices = [at for at in chosen if at is not None]
     assert indices == sorted(set(indices)) and indices
     if count <= room:
@@ -105,30 +105,30 @@ def test_kept_is_honest(count: int, room: int, must: list[int]) -> None:
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(40, 120))
 def test_grids_fit(rows: int, columns: int, width: int) -> None:
     array = np.random.default_rng(0).standard_normal((rows, columns)) * 100
-    lines = Grid(array, [f"row{r}" for r in range(rows)], [f"column{c}" for c in range(columns)], sums=True).lines(
-        width
-    )
+    lines = NumberGrid(
+        array, [f"row{r}" for r in range(rows)], [f"column{c}" for c in range(columns)], sums=True
+    ).grid_lines(width)
     assert all(cell_len(line.plain) <= width for line in lines)
 
 
 def test_numbers() -> None:
-    assert number(-0.001, 2) == "0.00"
-    assert number(-1.005, 1) == "-1.0"
-    assert number(12345678.0, 2) == "1.23e+07"
-    assert bar(1.0, 4) == "████" and bar(0.0, 4) == "" and bar(0.5, 1) == "▌"
+    assert number_text(-0.001, 2) == "0.00"
+    assert number_text(-1.005, 1) == "-1.0"
+    assert number_text(12345678.0, 2) == "1.23e+07"
+    assert share_bar(1.0, 4) == "████" and share_bar(0.0, 4) == "" and share_bar(0.5, 1) == "▌"
 
 
 def test_steps_come_in_order_and_carry_their_arrays() -> None:
     trace = attend("Alice will eat pizza", heads=2, layers=2, causal=True, rope_theta=1e4, dropout=0.1)
-    steps = list(walk(trace))
+    steps = list(walk_steps(trace))
     names = [step.name for step in steps if step.layer in (None, 0) and step.head in (None, 0)]
     assert names == [
         "tokens", "embeddings", "projections", "rope", "scores", "scaled", "mask", "weights", "dropout", "context",
         "output", "residual", "summary",
     ]  # fmt: skip
     assert all(step.sentence for step in steps)
-    assert [step.name for step in walk(trace, heads=[1], only=["scores", "weights"])] == ["scores", "weights"] * 2
-    (only_keys,) = [s for s in walk(trace, heads=[0], only=["keys"]) if s.layer == 0 and s.name == "projections"]
+    assert [step.name for step in walk_steps(trace, heads=[1], only=["scores", "weights"])] == ["scores", "weights"] * 2
+    (only_keys,) = [s for s in walk_steps(trace, heads=[0], only=["keys"]) if s.layer == 0 and s.name == "projections"]
     assert [part.name for part in only_keys.parts] == ["keys"]
 
 
@@ -141,7 +141,7 @@ def test_focus_prefers_a_row_with_a_choice() -> None:
 
 
 def test_narrowed_keeps_what_is_named() -> None:
-    trace = narrowed(attend("Alice will eat pizza"), ["scores", "weights"])
+    trace = narrow_trace(attend("Alice will eat pizza"), ["scores", "weights"])
     layer = trace.layers[0]
     assert layer.scores is not None and layer.weights is not None
     assert layer.queries is None and trace.embeddings is None
@@ -165,8 +165,8 @@ def test_the_last_sentence_is_never_cut(width: int) -> None:
 
 def test_a_long_name_hides_no_column() -> None:
     names = ["<|im_start|>", "Le", "chat", "d", "ort", "😺₁", "😺₂"]
-    grid = Grid(np.full((7, 7), 0.14), names, names, heat=True, sums=True)
-    shown = [line.plain for line in grid.lines(75)]
+    grid = NumberGrid(np.full((7, 7), 0.14), names, names, heat=True, sums=True)
+    shown = [line.plain for line in grid.grid_lines(75)]
     assert len(shown) == 8 and "…  " not in shown[0].replace("<|im_st…  ", "") and max(map(cell_len, shown)) <= 75
 
 

@@ -11,20 +11,22 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from attnctl.models import open_model
-from attnctl.readings.heatmap import read
-from attnctl.render.terminal.heatmap import Blocks, pool
-from attnctl.sources import record
+from attnctl.readings.heatmap import read_heatmap
+from attnctl.render.terminal.heatmap import Blocks, pool_cells
+from attnctl.sources import record_trace
 
 
 def drawn(text: str, width: int = 80, colour: bool = False, layers: int = 1, heads: int = 1, **how: Any) -> str:
     model = {name: how.pop(name) for name in ("temperature",) if name in how}
-    trace = record(open_model("random", **model, layers=layers, heads=heads, d_model=8 * heads, causal=True), text)
+    trace = record_trace(
+        open_model("random", **model, layers=layers, heads=heads, d_model=8 * heads, causal=True), text
+    )
     narrowed = {name: how.pop(name) for name in ("drop", "renormalise") if name in how}
     out = io.StringIO()
     console = Console(
         file=out, width=width, force_terminal=colour, color_system="truecolor" if colour else None, highlight=False
     )
-    console.print(Blocks(read(trace, **narrowed), **how))
+    console.print(Blocks(read_heatmap(trace, **narrowed), **how))
     return out.getvalue()
 
 
@@ -69,7 +71,7 @@ def test_large_grids_are_pooled_and_say_so() -> None:
 
 def test_pooling_counts_only_what_is_seen() -> None:
     weights = np.array([[1, np.nan, np.nan], [3, 2, np.nan], [5, 5, 7]])
-    pooled = pool(weights, 2)
+    pooled = pool_cells(weights, 2)
     assert pooled[0, 0] == 2 and np.isnan(pooled[0, 1]) and pooled[1].tolist() == [5, 7]
 
 

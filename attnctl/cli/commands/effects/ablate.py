@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.output import put, show
+from attnctl.cli.output import put_bytes, show_renderable
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -75,10 +75,10 @@ def ablate(
     A head looks (its largest weight from the watched token), writes (its direct contribution to the logit), and does (how
     the prediction changes without it; after minus before, in nats and logits).
     """
-    form = _form(output, json)
-    from attnctl.cli.inputs.interventions import measured
+    form = _effects_format(output, json)
+    from attnctl.cli.inputs.interventions import measured_effects
 
-    found = measured(
+    found = measured_effects(
         o.text_of(text, file),
         options,
         target=target,
@@ -97,35 +97,35 @@ def ablate(
         approximate=approximate,
         batch_size=batch_size,
     )
-    o.say(found.notes)
-    _write(found, form, output, top)
+    o.say_notes(found.notes)
+    _write_effects(found, form, output, top)
 
 
-def _write(found: Effects, form: str, output: str | None, top: int | None) -> None:
+def _write_effects(found: Effects, form: str, output: str | None, top: int | None) -> None:
     if form == "json":
         from attnctl.formats.documents.effects_json import effects_to_json
 
-        put(effects_to_json(found, top) + b"\n", output)
+        put_bytes(effects_to_json(found, top) + b"\n", output)
     elif form in ("terminal", "txt"):
         from attnctl.render.terminal.effects.effects import EffectsTable
 
         table = EffectsTable(found, top)
         if form == "terminal":
-            show(table)
+            show_renderable(table)
             return
         from attnctl.render.terminal.console import as_text
 
-        put(as_text(table).encode(), output)
+        put_bytes(as_text(table).encode(), output)
     else:
         from attnctl.formats.pictures import figure_bytes
         from attnctl.render.figure.effects import effects_drawing
 
         drawing = effects_drawing(found)
-        o.say(drawing.notes)
-        put(figure_bytes(drawing.figure, form), output)
+        o.say_notes(drawing.notes)
+        put_bytes(figure_bytes(drawing.figure, form), output)
 
 
-def _form(output: str | None, json: bool) -> str:
+def _effects_format(output: str | None, json: bool) -> str:
     if output is None or output == "-":
         return "json" if json else "terminal"
     from attnctl.files import check_writable

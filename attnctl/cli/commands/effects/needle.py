@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.output import console, lines, put, show
+from attnctl.cli.output import print_lines, put_bytes, safe_console, show_renderable
 from attnctl.errors import INTERRUPTED, AttnctlError, UsageError
 from attnctl.formats.pictures import figure_bytes, format_names, picture_format, suffixes_listed
 
@@ -54,44 +54,44 @@ def needle(
     A head's retrieval score is the share of the answer's tokens for which it looks at that very token inside the needle
     (Wu et al. 2024). The check: are needles still answered without the best heads, and without as many others?
     """
-    form = _form(output, json)
-    wanted = [(length, depth) for length in _numbers(lengths, "--lengths") for depth in _depths(depths)]
-    asked, seed = _needle(needle, question, expect), options.get("seed") or 0
+    form = _needles_format(output, json)
+    wanted = [(length, depth) for length in _whole_numbers(lengths, "--lengths") for depth in _depth_shares(depths)]
+    asked, seed = _needle_of_options(needle, question, expect), options.get("seed") or 0
     options.pop("seed", None)
-    asker = _asker(asked, haystack, seed, options)
-    cells = _known(output, asker, asked, seed) if form == "jsonl" else []
+    asker = _open_asker(asked, haystack, seed, options)
+    cells = _known_cells(output, asker, asked, seed) if form == "jsonl" else []
     interrupted = False
     try:
-        for cell in _asking(asker, wanted, cells):
+        for cell in _ask_unknown(asker, wanted, cells):
             if form in ("json", "jsonl"):
                 _write_cell(cell, asker, asked, seed, output if form == "jsonl" else None)
-        found = _checked(asker, asked, cells, switch_off, seed)
+        found = _check_heads(asker, asked, cells, switch_off, seed)
     except KeyboardInterrupt:
         from attnctl.readings.effects.needle import Needles
 
-        o.say(("interrupted: this is what is known so far",))
+        o.say_notes(("interrupted: this is what is known so far",))
         found, interrupted = Needles(asker.model.info, asked, tuple(cells)), True
-    _write(found, form, output)
+    _write_needles(found, form, output)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
-    if not found.answered:
+    if not found.answered_count:
         raise AttnctlError(f"{asker.model.info.name} answers none of the {len(cells)} needles")
 
 
-def _numbers(spec: str, option: str) -> list[int]:
+def _whole_numbers(spec: str, option: str) -> list[int]:
     if not re.fullmatch(r"\s*[0-9]{1,9}\s*(,\s*[0-9]{1,9}\s*)*", spec):
         raise UsageError(f"{option} {spec!r}: whole numbers with commas, like {LENGTHS}")
     return [int(part) for part in spec.split(",")]
 
 
-def _depths(spec: str) -> list[float]:
-    found = _numbers(spec, "--depths")
+def _depth_shares(spec: str) -> list[float]:
+    found = _whole_numbers(spec, "--depths")
     if max(found) > 100:
         raise UsageError(f"--depths {spec}: they are in %, 0 to 100")
     return [depth / 100 for depth in found]
 
 
-def _needle(text: str | None, question: str | None, expect: str | None) -> Needle:
+def _needle_of_options(text: str | None, question: str | None, expect: str | None) -> Needle:
     from attnctl.readings.effects.needle import Needle
 
     given = [part for part in (text, question, expect) if part is not None]
@@ -102,8 +102,8 @@ def _needle(text: str | None, question: str | None, expect: str | None) -> Needl
     return Needle(text, question, expect)
 
 
-def _asker(asked: Needle, haystack: str | None, seed: int, options: dict[str, Any]) -> NeedleAsker:
-    from attnctl.readings.effects.needle import filler, sentences_of
+def _open_asker(asked: Needle, haystack: str | None, seed: int, options: dict[str, Any]) -> NeedleAsker:
+    from attnctl.readings.effects.needle import filler_sentences, sentences_of
 
     sentences = None if haystack is None else sentences_of(o.text_of(None, haystack))
     model = o.model_of(options)
@@ -111,27 +111,29 @@ def _asker(asked: Needle, haystack: str | None, seed: int, options: dict[str, An
         raise UsageError(f"{model.info.name} answers no questions: name a checkpoint with --model (smollm2, a folder)")
     from attnctl.models.huggingface.effects.needles import NeedleAsker
 
-    return NeedleAsker(model, asked, (lambda: filler(seed)) if sentences is None else (lambda: cycle(sentences)))
+    return NeedleAsker(
+        model, asked, (lambda: filler_sentences(seed)) if sentences is None else (lambda: cycle(sentences))
+    )
 
 
-def _asking(asker: NeedleAsker, wanted: list[tuple[int, float]], cells: list[NeedleCell]) -> Any:
+def _ask_unknown(asker: NeedleAsker, wanted: list[tuple[int, float]], cells: list[NeedleCell]) -> Any:
     """Each needle that is not known yet, asked; `cells` grows by it."""
-    from attnctl.cli.cost import progress
+    from attnctl.cli.cost import cost_progress
 
     limit, known = asker.model.pieces.limit, {(cell.length, cell.depth) for cell in cells}
     longest = max(length for length, _ in wanted)
     if limit is not None and longest > limit:
         raise AttnctlError(f"--lengths {longest:,}: {asker.model.info.name} reads {limit:,} tokens")
     left = [place for place in wanted if place not in known]
-    with progress(f"{len(left)} needles") as tick:
+    with cost_progress(f"{len(left)} needles") as tick:
         for length, depth in left:
-            cells.append(asker.ask(length, depth))
+            cells.append(asker.ask_needle(length, depth))
             yield cells[-1]
             if tick is not None:
                 tick(1 / len(left))
 
 
-def _checked(asker: NeedleAsker, asked: Needle, cells: list[NeedleCell], count: int, seed: int) -> Needles:
+def _check_heads(asker: NeedleAsker, asked: Needle, cells: list[NeedleCell], count: int, seed: int) -> Needles:
     """All that is known, with the check: the best heads switched off, and as many others."""
     from dataclasses import replace
 
@@ -142,11 +144,11 @@ def _checked(asker: NeedleAsker, asked: Needle, cells: list[NeedleCell], count: 
     best = list(found.retrieval_heads())[:count]
     if not best:
         return found
-    others = random_heads(list(found.scores()), best, len(best), seed)
-    return replace(found, off=asker.without(best, cells), random_off=asker.without(others, cells))
+    others = random_heads(list(found.retrieval_scores()), best, len(best), seed)
+    return replace(found, off=asker.answered_without(best, cells), random_off=asker.answered_without(others, cells))
 
 
-def _form(output: str | None, json: bool) -> str:
+def _needles_format(output: str | None, json: bool) -> str:
     if output is None or output == "-":
         return "json" if json else "terminal"
     suffix = Path(output).suffix.lower()[1:]
@@ -158,7 +160,7 @@ def _form(output: str | None, json: bool) -> str:
     return picture_format(output) or suffix
 
 
-def _known(output: str | None, asker: NeedleAsker, asked: Needle, seed: int) -> list[NeedleCell]:
+def _known_cells(output: str | None, asker: NeedleAsker, asked: Needle, seed: int) -> list[NeedleCell]:
     """The needles that the file of an earlier run holds."""
     from attnctl.files import read_bytes, write_whole
     from attnctl.formats.documents.needles_json import cells_of
@@ -169,7 +171,7 @@ def _known(output: str | None, asker: NeedleAsker, asked: Needle, seed: int) -> 
     cells = cells_of(data, output, asker.model.info, asked, seed)
     if not data.endswith(b"\n"):  # stopped in the middle of a line
         write_whole(output, data[: data.rfind(b"\n") + 1])
-    o.say((f"{len(cells)} needles are in {output} already",))
+    o.say_notes((f"{len(cells)} needles are in {output} already",))
     return cells
 
 
@@ -179,29 +181,29 @@ def _write_cell(cell: NeedleCell, asker: NeedleAsker, asked: Needle, seed: int, 
 
     line = write_json(cell_document(cell, asker.model.info, asked, seed), "needle") + b"\n"
     if output is None:
-        put(line)
+        put_bytes(line)
         return
     with Path(output).open("ab") as file:  # a line is whole, or is asked for again
         file.write(line)
 
 
-def _write(found: Needles, form: str, output: str | None) -> None:
+def _write_needles(found: Needles, form: str, output: str | None) -> None:
     if form == "json":
         from attnctl.formats.documents.json_documents import write_json
         from attnctl.formats.documents.needles_json import needles_document
 
-        put(write_json(needles_document(found), "result") + b"\n")
+        put_bytes(write_json(needles_document(found), "result") + b"\n")
     elif form in ("terminal", "jsonl"):
         from attnctl.render.terminal.effects.needle import NeedleTable
 
-        if form == "terminal" and not console().is_terminal:
-            lines("length\tdepth\ttokens\tanswered\tfound")
-            lines(
+        if form == "terminal" and not safe_console().is_terminal:
+            print_lines("length\tdepth\ttokens\tanswered\tfound")
+            print_lines(
                 *(f"{c.length}\t{c.depth:g}\t{c.tokens}\t{str(c.answered).lower()}\t{c.found:.6g}" for c in found.cells)
             )
             return
-        show(NeedleTable(found))
+        show_renderable(NeedleTable(found))
     else:
         from attnctl.render.figure.needle import needle_grids
 
-        put(figure_bytes(needle_grids(found), form), output)
+        put_bytes(figure_bytes(needle_grids(found), form), output)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.output import console, lines, put, show
+from attnctl.cli.output import print_lines, put_bytes, safe_console, show_renderable
 from attnctl.errors import INTERRUPTED, UsageError
 from attnctl.formats.pictures import figure_bytes, format_names, picture_format, suffixes_listed
 
@@ -45,7 +45,7 @@ def sources(
     looks: the part's share of the answer's attention, over all heads and layers. writes: what the heads that read it add to
     the answer's log-probability directly, in nats. matters: how that changes where nothing behind the part can see it.
     """
-    form = _form(output, json)
+    form = _sources_format(output, json)
     from attnctl.cli.inputs.prompts import prompt_of
     from attnctl.models.huggingface.text.prompts import ANSWER, SourceSearch
 
@@ -54,38 +54,38 @@ def sources(
         raise UsageError("--answer and --generate exclude each other: the one gives the answer, the other makes it")
     model, prompt, conversation = prompt_of(text, file, options.pop("chat", None), options)
     search = SourceSearch(model, prompt, spans, answer, most or ANSWER, budget)
-    interrupted = _measure(search, conversation, remove)
-    found = search.result()
-    o.say(found.notes)
-    _write(found, form, output, top)
+    interrupted = _measure_parts(search, conversation, remove)
+    found = search.found_so_far()
+    o.say_notes(found.notes)
+    _write_sources(found, form, output, top)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
-def _measure(search: Any, conversation: Any, remove: bool) -> bool:
+def _measure_parts(search: Any, conversation: Any, remove: bool) -> bool:
     """Measure part after part, the cost told beforehand; whether Ctrl-C ended it early."""
-    from attnctl.cli.cost import progress
+    from attnctl.cli.cost import cost_progress
 
     parts, forwards = len(search.parts), search.forwards
     seconds = forwards * search.seconds
     if seconds > SAID_SECONDS:
-        o.say((f"{parts} parts: {forwards} forwards at most, about {seconds:.0f} s (--budget takes fewer)",))
+        o.say_notes((f"{parts} parts: {forwards} forwards at most, about {seconds:.0f} s (--budget takes fewer)",))
     try:
-        with progress(f"{parts} parts, {len(search.tokens):,} tokens") as tick:
+        with cost_progress(f"{parts} parts, {len(search.tokens):,} tokens") as tick:
             for steps, count in (
-                (search.run(), forwards),
-                (search.remove(conversation) if remove else iter(()), parts),
+                (search.measure_all(), forwards),
+                (search.remove_parts(conversation) if remove else iter(()), parts),
             ):
                 for _ in steps:
                     if tick is not None:
                         tick(1 / count / (1 + remove))
     except KeyboardInterrupt:
-        o.say(("interrupted: this is what is known so far",))
+        o.say_notes(("interrupted: this is what is known so far",))
         return True
     return False
 
 
-def _form(output: str | None, json: bool) -> str:
+def _sources_format(output: str | None, json: bool) -> str:
     if output is None or output == "-":
         return "json" if json else "terminal"
     suffix = Path(output).suffix.lower()[1:]
@@ -97,23 +97,23 @@ def _form(output: str | None, json: bool) -> str:
     return picture_format(output) or suffix
 
 
-def _write(found: AnswerSources, form: str, output: str | None, top: int | None) -> None:
+def _write_sources(found: AnswerSources, form: str, output: str | None, top: int | None) -> None:
     if form == "json":
-        from attnctl.formats.documents.sources_json import to_json
+        from attnctl.formats.documents.sources_json import sources_to_json
 
-        put(to_json(found) + b"\n", output)
+        put_bytes(sources_to_json(found) + b"\n", output)
     elif form == "html":
-        from attnctl.render.page.answer_sources import page
+        from attnctl.render.page.answer_sources import sources_page
 
-        put(page(found).encode(), output)
+        put_bytes(sources_page(found).encode(), output)
     elif form == "terminal":
         from attnctl.render.terminal.effects.answer_sources import AnswerTable, plain_table
 
-        if console().is_terminal:
-            show(AnswerTable(found, top))
+        if safe_console().is_terminal:
+            show_renderable(AnswerTable(found, top))
         else:
-            lines(*plain_table(found))
+            print_lines(*plain_table(found))
     else:
-        from attnctl.render.figure.answer_sources import bars
+        from attnctl.render.figure.answer_sources import source_bars
 
-        put(figure_bytes(bars(found, top), form), output)
+        put_bytes(figure_bytes(source_bars(found, top), form), output)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.output import console, put_json
+from attnctl.cli.output import put_json, safe_console
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from attnctl.readings.questions.quiz import Question
+    from attnctl.readings.questions.quiz import QuizQuestion
 
 
 @o.with_model_options
@@ -36,69 +36,69 @@ def quiz(
     if "-" in (text, file) and not json:
         raise UsageError("standard input is where the answers come from: give the text in quotes or as --file FILE")
     from attnctl.readings.questions.focus import focus
-    from attnctl.readings.questions.quiz import questions
+    from attnctl.readings.questions.quiz import quiz_questions
     from attnctl.render.terminal.quiz import beginning
-    from attnctl.sources import record
-    from attnctl.text import shown
-    from attnctl.tokens import find
+    from attnctl.sources import record_trace
+    from attnctl.text import visible_text
+    from attnctl.tokens import find_token
 
     text = o.text_of(text, file)
     model = o.model_of(options)
     info = model.info
-    layers = o.selection(layer, info.n_layers or 1, "layer", info.name)
-    heads = o.selection(head, info.n_heads or 1, "head", info.name)
-    trace = record(model, text, layers=layers, heads=heads, predictions=False)
+    layers = o.select_indices(layer, info.n_layers or 1, "layer", info.name)
+    heads = o.select_indices(head, info.n_heads or 1, "head", info.name)
+    trace = record_trace(model, text, layers=layers, heads=heads, predictions=False)
     o.say_unknown(trace.tokens)
-    at = None if query is None else find(trace.tokens, query)
-    asked = questions(trace, count, options.get("seed") or 0, at)
+    at = None if query is None else find_token(trace.tokens, query)
+    asked = quiz_questions(trace, count, options.get("seed") or 0, at)
     if layer is None and head is None and len(asked) > 2:
         asked = with_removal(asked, model, text, options.get("seed") or 0)
     if json:
-        put_json({"text": text, "questions": [q.document() for q in asked]})
+        put_json({"text": text, "questions": [q.question_document() for q in asked]})
         return
-    page = console()
+    page = safe_console()
     if (first := focus(trace, query=at)) is not None and first.reason:
         many = (info.n_layers or 1) * (info.n_heads or 1) > 1
         where = f"layer {first.layer}, head {first.head}" if many else ""
-        page.print(beginning(first, shown(trace.tokens[first.query].text), where))
-    score(page, asked)
+        page.print(beginning(first, visible_text(trace.tokens[first.query].text), where))
+    run_quiz(page, asked)
 
 
-def with_removal(asked: list[Question], model: Any, text: str, seed: int) -> list[Question]:
+def with_removal(asked: list[QuizQuestion], model: Any, text: str, seed: int) -> list[QuizQuestion]:
     """The last question made one on what matters, where a built-in model makes a prediction that one head carries."""
     import random
 
     from attnctl.models.watching import watched_text
-    from attnctl.readings.effects.ablation import Ask
-    from attnctl.readings.effects.effect_sweep import measure
+    from attnctl.readings.effects.ablation import EffectRequest
+    from attnctl.readings.effects.effect_sweep import measure_effects
     from attnctl.readings.questions.removal_question import removal_question
 
     if model.info.kind in ("checkpoint", "matrix") or getattr(model, "unembedding", None) is None:
         return asked
-    found = removal_question(measure(watched_text(model, text), Ask()), random.Random(seed))
+    found = removal_question(measure_effects(watched_text(model, text), EffectRequest()), random.Random(seed))
     return asked if found is None else [*asked[:-1], found]
 
 
-def score(page: Console, asked: list[Question]) -> None:
+def run_quiz(page: Console, asked: list[QuizQuestion]) -> None:
     """Ask, mark and count; a stream that ends early ends the quiz with what was answered."""
-    from attnctl.render.terminal.quiz import marked, put, result
+    from attnctl.render.terminal.quiz import marked_answer, put_question, quiz_result
 
     correct = answered = 0
     for number, question in enumerate(asked, 1):
-        page.print(put(question, number, len(asked)))
-        given = answer(page, question)
+        page.print(put_question(question, number, len(asked)))
+        given = read_answer(page, question)
         if given is None:
             break
         answered += 1
         good = given[1]
         correct += bool(good)
-        page.print(marked(question, given[0], good))
-    page.print(result(correct, answered, len(asked)))
+        page.print(marked_answer(question, given[0], good))
+    page.print(quiz_result(correct, answered, len(asked)))
 
 
-def answer(page: Console, question: Question) -> tuple[str, bool] | None:
+def read_answer(page: Console, question: QuizQuestion) -> tuple[str, bool] | None:
     """One line of standard input, and whether it is right; None where there is no more. At a terminal, asked again."""
-    from attnctl.readings.questions.quiz import right
+    from attnctl.readings.questions.quiz import is_right
 
     at_terminal = sys.stdin.isatty()
     while True:
@@ -108,7 +108,7 @@ def answer(page: Console, question: Question) -> tuple[str, bool] | None:
         if not line:
             page.print()
             return None
-        good = right(question, line) if line.strip() else False
+        good = is_right(question, line) if line.strip() else False
         if good is not None or not at_terminal:
             return line.strip(), bool(good)
         wanted = "one of the letters" if question.choices else "a number, such as 0.42"

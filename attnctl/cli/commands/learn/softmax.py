@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from attnctl import limits
-from attnctl.cli.output import put_json, show
+from attnctl.cli.output import put_json, show_renderable
 from attnctl.errors import AttnctlError, UsageError
 
 MOST = 10_000
@@ -43,7 +43,7 @@ def softmax(
     if scale is not None and d_k is not None:
         raise UsageError("--scale and --d-k exclude each other: both say what the scores are multiplied by")
     factor = factor_of(scale) if d_k is None else 1 / math.sqrt(d_k)
-    names = names_of(tokens, len(numbers))
+    names = score_names(tokens, len(numbers))
     import numpy as np
 
     from attnctl.readings.questions.softmax import SoftmaxSteps
@@ -54,9 +54,9 @@ def softmax(
     if not math.isfinite(top * factor / temperature * 8):
         raise UsageError(f"scores up to {top:g} × {factor:g} / {temperature:g} are too large to work with")
     if json:
-        put_json(worked.document())
+        put_json(worked.softmax_document())
         return
-    show(SoftmaxTables(worked, precision))
+    show_renderable(SoftmaxTables(worked, precision))
 
 
 def numbers_of(scores: list[str] | None) -> list[float]:
@@ -66,13 +66,13 @@ def numbers_of(scores: list[str] | None) -> list[float]:
     parts: list[str] = scores
     where: type[AttnctlError] = UsageError
     if scores == ["-"]:
-        from attnctl.files import decode, read_bytes
+        from attnctl.files import decode_text, read_bytes
 
         parts, where = (
-            decode(read_bytes("-", limits.SETTINGS_BYTES), "standard input").replace(",", " ").split(),
+            decode_text(read_bytes("-", limits.SETTINGS_BYTES), "standard input").replace(",", " ").split(),
             AttnctlError,
         )
-    numbers = [_number(part, where) for part in parts]
+    numbers = [_score_value(part, where) for part in parts]
     if len(numbers) > MOST:
         raise where(f"{len(numbers)} scores are more than can be shown: give at most {MOST}")
     if not any(math.isfinite(x) for x in numbers):
@@ -80,7 +80,7 @@ def numbers_of(scores: list[str] | None) -> list[float]:
     return numbers
 
 
-def _number(part: str, error: type[AttnctlError]) -> float:
+def _score_value(part: str, error: type[AttnctlError]) -> float:
     try:
         x = float(part.replace("−", "-").replace("∞", "inf"))
     except ValueError:
@@ -109,7 +109,7 @@ def factor_of(scale: str | None) -> float:
     return factor
 
 
-def names_of(tokens: str | None, n: int) -> tuple[str, ...] | None:
+def score_names(tokens: str | None, n: int) -> tuple[str, ...] | None:
     """Names for the scores: the words of --tokens, if there are any. Raises UsageError where they do not fit."""
     if tokens is None:
         return None

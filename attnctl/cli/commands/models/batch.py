@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.output import complain, put
+from attnctl.cli.output import print_complaint, put_bytes
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
 from attnctl.formats.pictures import format_names
 
 if TYPE_CHECKING:
     from attnctl.batching.folder import Folder
     from attnctl.batching.items import Item
-    from attnctl.batching.texts import Source
+    from attnctl.batching.texts import TextStream
     from attnctl.batching.work import Result, Work
 
     Do = Callable[..., Iterator[list[Result]]]  # called with items and flowing=, answers results in their order
@@ -107,23 +107,25 @@ def batch(
     Run again, it does what is missing. FOLDER/manifest.jsonl says what became of each text; where some failed, the exit code
     is 3. A line of JSON has "text", or "messages" (a conversation), and where wanted "id", "tokens", "answer", "options".
     """
-    asked = _formats(formats, output)
+    asked = _chosen_formats(formats, output)
     if engine not in ("local", "ray"):
         raise UsageError(f"--engine {engine}: it is local or ray")
     if engine == "local" and (address is not None or gpus_per_worker):
         raise UsageError("--address and --gpus-per-worker are for --engine ray")
     look = asdict(o.look_of(options, dpi=100)) | {"drop": tuple(drop or ()), "renormalise": renormalise}
-    texts = _source(_path(source, options.pop("chat", None)), input_form, column, id_column)
+    texts = _text_stream(_path(source, options.pop("chat", None)), input_form, column, id_column)
     from dataclasses import replace
     from functools import partial
 
-    from attnctl.batching.engines import results
-    from attnctl.batching.work import Work, check
-    from attnctl.models.arguments import arguments
+    from attnctl.batching.engines import run_engine
+    from attnctl.batching.work import Work, open_work_model
+    from attnctl.models.arguments import model_arguments
 
     prompts = _prompts(asked, options, spans, budget, remove)
-    work = Work(arguments(options), asked, layer, head, query, look, parameters, max_tokens, 1, words, measure, prompts)
-    model = check(work)
+    work = Work(
+        model_arguments(options), asked, layer, head, query, look, parameters, max_tokens, 1, words, measure, prompts
+    )
+    model = open_work_model(work)
     if "sources" in asked:
         from attnctl.batching.corpus.prompt_sources import check_prompts
 
@@ -136,12 +138,12 @@ def batch(
     else:
         # what flows line by line is seldom worth more processes; a checkpoint has threads, and may fill the memory
         alone = to_stdout or model.info.kind == "checkpoint"
-        do = partial(results, work, jobs=jobs or (1 if alone else _cores()), model=model)
-    failed = _flow(do, texts, strict) if to_stdout else _fill(work, do, texts, str(output), strict)
+        do = partial(run_engine, work, jobs=jobs or (1 if alone else _processor_count()), model=model)
+    failed = _write_lines(do, texts, strict) if to_stdout else _fill_folder(work, do, texts, str(output), strict)
     raise typer.Exit(PARTIAL if failed else DONE)
 
 
-def _formats(asked: str, output: str | None) -> tuple[str, ...]:
+def _chosen_formats(asked: str, output: str | None) -> tuple[str, ...]:
     formats = tuple(dict.fromkeys(name.strip() for name in asked.split(",")))
     for name in formats:
         if name not in FORMATS:
@@ -156,10 +158,10 @@ def _formats(asked: str, output: str | None) -> tuple[str, ...]:
     return formats
 
 
-def _source(path: str, form: str | None, column: str | None, id_column: str | None) -> Source:
+def _text_stream(path: str, form: str | None, column: str | None, id_column: str | None) -> TextStream:
     from pathlib import Path
 
-    from attnctl.batching.texts import FORMS, Source
+    from attnctl.batching.texts import FORMS, TextStream
 
     if form is not None and form not in FORMS:
         raise UsageError(f"--input {form!r}: it is {', '.join(FORMS)}")
@@ -167,7 +169,7 @@ def _source(path: str, form: str | None, column: str | None, id_column: str | No
         raise UsageError("the source is empty: give a file or folder of texts, or - for standard input")
     if path != "-" and not Path(path).exists():
         raise AttnctlError(f"there is no file {path}: give a file or folder of texts, or - for standard input")
-    return Source(path, form, column, id_column)
+    return TextStream(path, form, column, id_column)
 
 
 def _path(source: str | None, chat: str | None) -> str:
@@ -190,69 +192,78 @@ def _prompts(
     return {"spans": spans, "budget": budget, "remove": remove, "most": options.pop("generate", None)}
 
 
-def _cores() -> int:
+def _processor_count() -> int:
     import os
 
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _on_ray(work: Work, address: str | None, workers: int | None, gpus: float) -> Do:
-    from attnctl.batching.engines import chunks, size_of, worker_of
-    from attnctl.batching.ray_engine import cluster
+    from attnctl.batching.engines import chunks_of_items, size_of, worker_of
+    from attnctl.batching.ray_engine import run_on_cluster
 
-    def do(items: Iterable[Item], *, flowing: bool) -> Iterator[list[Result]]:
-        return cluster(
-            work, chunks(items, size_of(work)), worker=worker_of(work), address=address, workers=workers, gpus=gpus
+    def run_items(items: Iterable[Item], *, flowing: bool) -> Iterator[list[Result]]:
+        return run_on_cluster(
+            work,
+            chunks_of_items(items, size_of(work)),
+            worker=worker_of(work),
+            address=address,
+            workers=workers,
+            gpus=gpus,
         )
 
-    return do
+    return run_items
 
 
-def _flow(do: Do, source: Source, strict: bool) -> int:
+def _write_lines(do: Do, source: TextStream, strict: bool) -> int:
     """JSON lines to stdout, each as soon as it is there. → how many failed."""
     failed = 0
     for chunk in do(source, flowing=source.path == "-"):
         for result in chunk:
-            failed += _told(result, strict)
+            failed += _report_result(result, strict)
             if result.error is None:
-                put(result.made["json"])
+                put_bytes(result.made["json"])
         sys.stdout.flush()
     return failed
 
 
-def _fill(work: Work, do: Do, source: Source, output: str, strict: bool) -> int:
+def _fill_folder(work: Work, do: Do, source: TextStream, output: str, strict: bool) -> int:
     """A folder of files and their manifest. → how many failed, now or before."""
     from attnctl.batching.corpus.prompt_sources import PromptSources
     from attnctl.batching.engines import SHARED
     from attnctl.batching.folder import Folder
     from attnctl.batching.groups import Contacts, EffectMeans, Statistics, Tables
-    from attnctl.cli.progress import progress
+    from attnctl.cli.progress import items_progress
 
     said: dict[str, Any] = {"formats": sorted(work.formats), "model": work.options, "look": work.look}
     said |= {"layer": work.layer, "head": work.head, "query": work.query, "parameters": work.parameters}
     said |= {"max_tokens": work.max_tokens, "batch_size": work.batch_size}
     said |= {"words": work.words, "measure": work.measure} | ({"prompts": work.prompts} if work.prompts else {})
-    made = {"parquet": Tables, "contact-sheet": lambda: Contacts(_heading(work, source)), "statistics": Statistics}
+    made = {
+        "parquet": Tables,
+        "contact-sheet": lambda: Contacts(_progress_heading(work, source)),
+        "statistics": Statistics,
+    }
     made |= {"effects": EffectMeans, "sources": PromptSources}
     writers: list[Any] = [made[form]() for form in work.formats if form in made]
     together = SHARED if work.batch_size > 1 else 1
     flowing = source.path == "-" and together == 1  # texts that share a pass are the same in every run
-    with Folder(output, said, work.formats, writers, together) as folder, progress(source.share) as tick:
-        for chunk in do(folder.missing(source), flowing=flowing):
+    with Folder(output, said, work.formats, writers, together) as folder, items_progress(source.share_read) as tick:
+        for chunk in do(folder.items_to_do(source), flowing=flowing):
             for at, result in enumerate(chunk):
                 try:
-                    _told(result, strict)
+                    _report_result(result, strict)
                 except AttnctlError:
-                    folder.add(chunk[:at])
+                    folder.write_results(chunk[:at])
                     raise
-            folder.add(chunk)
+            folder.write_results(chunk)
             tick(len(chunk))
-        folder.finish()
-    _summary(folder)
+        folder.finish_run()
+    _batch_summary(folder)
     return folder.failed + folder.failed_before
 
 
-def _heading(work: Work, source: Source) -> str:
+def _progress_heading(work: Work, source: TextStream) -> str:
     from pathlib import Path
 
     from attnctl.models import DEFAULT
@@ -264,23 +275,23 @@ def _heading(work: Work, source: Source) -> str:
 _noted: set[str] = set()
 
 
-def _told(result: Result, strict: bool) -> int:
+def _report_result(result: Result, strict: bool) -> int:
     """Say what a user should know of a result. → 1 where it failed; with --strict that is the end."""
     for note in result.notes:
         if note not in _noted and len(_noted) < 100:
             _noted.add(note)
-            complain(f"note: {note}")
+            print_complaint(f"note: {note}")
     if result.error is None:
         return 0
     if strict:
         raise AttnctlError(f"{result.item}: {result.error}")
-    complain(f"{result.item}: {result.error}")
+    print_complaint(f"{result.item}: {result.error}")
     return 1
 
 
-def _summary(folder: Folder) -> None:
+def _batch_summary(folder: Folder) -> None:
     """One line on stderr: what was done, what is there, where to read more."""
     parts = [f"{folder.done:,} done"] + ([f"{folder.failed:,} failed"] if folder.failed else [])
     failed = f" ({folder.failed_before:,} of them failed)" if folder.failed_before else ""
-    parts += [f"{folder.kept:,} there before{failed}"] if folder.kept else []
-    complain(f"{', '.join(parts)}: see {folder.path}/manifest.jsonl")
+    parts += [f"{folder.kept_before:,} there before{failed}"] if folder.kept_before else []
+    print_complaint(f"{', '.join(parts)}: see {folder.path}/manifest.jsonl")

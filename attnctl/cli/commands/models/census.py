@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from attnctl.cli.output import complain, put, show
+from attnctl.cli.output import print_complaint, put_bytes, show_renderable
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
 from attnctl.formats.pictures import format_names
 
@@ -27,7 +27,7 @@ MEASURED_SECONDS = 15  # from where on the rate of several processes is worth te
 LONG_SECONDS = 60  # from where on a run says how long it will take
 
 
-class Asked(NamedTuple):
+class CensusRequest(NamedTuple):
     """What the command line says of how a corpus is counted."""
 
     corpus: tuple[str, ...]
@@ -41,29 +41,29 @@ class Asked(NamedTuple):
     gpus_per_worker: float
 
 
-def census(
-    asked: Asked, options: dict[str, Any], outputs: tuple[str, ...], json: bool, subtypes: bool, least: int
+def run_census(
+    asked: CensusRequest, options: dict[str, Any], outputs: tuple[str, ...], json: bool, subtypes: bool, least: int
 ) -> None:
     """Count a corpus and show or write the census. Raises AttnctlError where not one sentence could be used."""
-    files, folder = _outputs(outputs)
+    files, folder = _output_files(outputs)
     if asked.engine not in ("local", "ray"):
         raise UsageError(f"--engine {asked.engine}: it is local or ray")
     if asked.engine == "local" and (asked.address is not None or asked.gpus_per_worker):
         raise UsageError("--address and --gpus-per-worker are for --engine ray")
-    found = _counted(asked, options, folder)
+    found = _counted_corpus(asked, options, folder)
     if not found.used:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in found.skipped.items())
         raise AttnctlError(f"{found.corpus}: not one sentence could be used ({reasons or 'it holds none'})")
-    _write(found, files, folder)
+    _write_files(found, files, folder)
     if json:
-        put(_as_bytes(found, ".json"))
+        put_bytes(_as_bytes(found, ".json"))
     elif not files:
-        _show(found, subtypes, least)
-    _summary(found)
+        _show_census(found, subtypes, least)
+    _skipped_summary(found)
     raise typer.Exit(PARTIAL if found.skipped else DONE)
 
 
-def _outputs(outputs: tuple[str, ...]) -> tuple[list[str], str | None]:
+def _output_files(outputs: tuple[str, ...]) -> tuple[list[str], str | None]:
     """The files to be written, and the folder."""
     from attnctl.files import check_writable
 
@@ -88,40 +88,42 @@ def _check_arrow(path: str) -> None:
         raise AttnctlError(f"{path}: Parquet needs pyarrow: pip install 'attnctl[batch]'") from None
 
 
-def _counted(asked: Asked, options: dict[str, Any], folder: str | None) -> CensusTable:
+def _counted_corpus(asked: CensusRequest, options: dict[str, Any], folder: str | None) -> CensusTable:
     from dataclasses import replace
 
-    from attnctl.batching.corpus.census_run import Tallies, folder_of, on_ray, results
-    from attnctl.batching.corpus.census_work import CensusWork, check
+    from attnctl.batching.corpus.census_run import Tallies, census_folder, census_results, on_ray
+    from attnctl.batching.corpus.census_work import CensusWork, open_census_model
     from attnctl.batching.corpus.treebank import Treebank
-    from attnctl.models.arguments import arguments
-    from attnctl.readings.census.census_table import table
+    from attnctl.models.arguments import model_arguments
+    from attnctl.readings.census.census_table import census_table
 
     treebank = Treebank(asked.corpus)
-    work = CensusWork(arguments(options), _renamed(asked.relations), asked.untrained, max_tokens=asked.max_tokens)
-    model = check(work)
+    work = CensusWork(
+        model_arguments(options), _renamed_relations(asked.relations), asked.untrained, max_tokens=asked.max_tokens
+    )
+    model = open_census_model(work)
     if model.info.kind == "checkpoint":
         work = replace(work, batch_size=asked.batch_size)
     tallies = Tallies((model.info.n_layers or 1, model.info.n_heads or 1))
 
-    def do(items: Any) -> Iterator[list[Result]]:
+    def run_sentences(items: Any) -> Iterator[list[Result]]:
         if asked.engine == "ray":
             workers = asked.jobs if asked.jobs > 1 else None
             return on_ray(work, items, address=asked.address, workers=workers, gpus=asked.gpus_per_worker)
-        return results(work, items, asked.jobs, model)
+        return census_results(work, items, asked.jobs, model)
 
     alone = asked.engine == "local" and asked.jobs == 1
     if folder is None:
-        _run(do, treebank, tallies, None, alone)
+        _run_treebank(run_sentences, treebank, tallies, None, alone)
     else:
-        with folder_of(folder, work, asked.corpus, tallies) as opened:
-            _run(do, treebank, tallies, opened, alone)
-    return table(
-        tallies.whole, model.info.name, treebank.name, causal=bool(model.info.causal), untrained=asked.untrained
+        with census_folder(folder, work, asked.corpus, tallies) as opened:
+            _run_treebank(run_sentences, treebank, tallies, opened, alone)
+    return census_table(
+        tallies.whole, model.info.name, treebank.corpus_name, causal=bool(model.info.causal), untrained=asked.untrained
     )
 
 
-def _run(
+def _run_treebank(
     do: Callable[[Any], Iterator[list[Result]]],
     treebank: Treebank,
     tallies: Tallies,
@@ -129,23 +131,23 @@ def _run(
     alone: bool,
 ) -> None:
     """All sentences, or those that the folder lacks; `alone`: by this process."""
-    from attnctl.cli.progress import progress
+    from attnctl.cli.progress import items_progress
 
     told = _Told(treebank, folder is not None, alone)
-    with progress(treebank.share) as tick:
-        for chunk in do(treebank if folder is None else folder.missing(treebank)):
+    with items_progress(treebank.share_read_so_far) as tick:
+        for chunk in do(treebank if folder is None else folder.items_to_do(treebank)):
             if folder is None:
                 for result in chunk:
                     list(tallies.add(result))
             else:
-                folder.add(chunk)
-            told.chunk(chunk)
+                folder.write_results(chunk)
+            told.chunk_done(chunk)
             tick(len(chunk))
     if folder is None:
         tallies.in_memory()
     else:
-        folder.finish()
-    told.end()
+        folder.finish_run()
+    told.all_done()
 
 
 class _Told:
@@ -158,15 +160,15 @@ class _Told:
         self.start = time.monotonic()
         self.said = False
 
-    def chunk(self, chunk: list[Result]) -> None:
+    def chunk_done(self, chunk: list[Result]) -> None:
         """A chunk is done."""
         for result in chunk:
             if result.error is not None:
                 self.errors += 1
                 if self.errors <= NAMED:
-                    complain(f"{result.item}: {result.error}")
+                    print_complaint(f"{result.item}: {result.error}")
         self.done += len(chunk)
-        share, elapsed = self.treebank.share(), time.monotonic() - self.start
+        share, elapsed = self.treebank.share_read_so_far(), time.monotonic() - self.start
         if not share or not chunk or self.said or elapsed < self.least:
             return
         self.said = True
@@ -175,15 +177,15 @@ class _Told:
         if (whole - read) / rate > LONG_SECONDS:
             go_on = "" if self.resumable else "; with -o FOLDER an interrupted run goes on where it was"
             before = f", {read - self.done:,} of them done before" if read > self.done else ""
-            complain(
-                f"note: about {_rounded(whole):,} sentences{before}: about {_spoken((whole - read) / rate)}, "
+            print_complaint(
+                f"note: about {_rounded(whole):,} sentences{before}: about {_duration_text((whole - read) / rate)}, "
                 f"{rate:,.0f} a second{go_on}"
             )
 
-    def end(self) -> None:
+    def all_done(self) -> None:
         """Everything is done."""
         if self.errors > NAMED:
-            complain(f"… and {self.errors - NAMED:,} more sentences that could not be used")
+            print_complaint(f"… and {self.errors - NAMED:,} more sentences that could not be used")
 
 
 def _rounded(count: int) -> int:
@@ -191,18 +193,18 @@ def _rounded(count: int) -> int:
     return round(count, -max(0, len(str(count)) - 2))
 
 
-def _spoken(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _renamed(path: str | None) -> dict[str, str] | None:
+def _renamed_relations(path: str | None) -> dict[str, str] | None:
     """The labels that --relations calls otherwise. Raises AttnctlError where the file is no such table."""
     if path is None:
         return None
-    from attnctl.files import decode, read_bytes
+    from attnctl.files import decode_text, read_bytes
 
-    rows = [row for row in csv.reader(decode(read_bytes(path), path).splitlines()) if row]
+    rows = [row for row in csv.reader(decode_text(read_bytes(path), path).splitlines()) if row]
     for number, row in enumerate(rows, 1):
         if len(row) != 2 or not row[0].strip():
             raise AttnctlError(
@@ -211,9 +213,9 @@ def _renamed(path: str | None) -> dict[str, str] | None:
     return {label.strip(): name.strip() for label, name in rows}
 
 
-def _write(found: CensusTable, files: list[str], folder: str | None) -> None:
+def _write_files(found: CensusTable, files: list[str], folder: str | None) -> None:
     for path in [*files, *([str(Path(folder) / "census.json")] if folder else [])]:
-        put(_as_bytes(found, Path(path).suffix.lower()), path)
+        put_bytes(_as_bytes(found, Path(path).suffix.lower()), path)
 
 
 def _as_bytes(found: CensusTable, suffix: str) -> bytes:
@@ -235,14 +237,16 @@ def _as_bytes(found: CensusTable, suffix: str) -> bytes:
     return figure_bytes(census_figure(found), suffix[1:])
 
 
-def _show(found: CensusTable, subtypes: bool, least: int) -> None:
+def _show_census(found: CensusTable, subtypes: bool, least: int) -> None:
     from attnctl.render.terminal.models.census import CensusReport
 
-    show(CensusReport(found, subtypes, least), soft_wrap=True)
+    show_renderable(CensusReport(found, subtypes, least), soft_wrap=True)
 
 
-def _summary(found: CensusTable) -> None:
+def _skipped_summary(found: CensusTable) -> None:
     """One line on stderr where sentences were left out."""
     if found.skipped:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in found.skipped.items())
-        complain(f"{found.read - found.used:,} of {found.read:,} sentences were left out: {reasons}")
+        print_complaint(
+            f"{found.sentences_read - found.used:,} of {found.sentences_read:,} sentences were left out: {reasons}"
+        )

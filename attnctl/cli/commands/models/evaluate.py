@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.output import console, put, put_json
+from attnctl.cli.output import put_bytes, put_json, safe_console
 from attnctl.errors import UsageError
 
 
@@ -75,14 +75,14 @@ def evaluate(
     if write_corpus is not None:
         _write_corpus(write_corpus, sentences, corpus, options)
     elif corpus:
-        from attnctl.cli.commands.models.census import Asked, census
+        from attnctl.cli.commands.models.census import CensusRequest, run_census
 
-        asked = Asked(
+        asked = CensusRequest(
             tuple(corpus), relations, untrained, max_tokens, batch_size, jobs, engine, address, gpus_per_worker
         )
-        census(asked, options, tuple(output or ()), json, subtypes, least)
+        run_census(asked, options, tuple(output or ()), json, subtypes, least)
     else:
-        _refuse({"--relations": relations, "--untrained": untrained, "-o": output, "--subtypes": subtypes})
+        _refuse_options({"--relations": relations, "--untrained": untrained, "-o": output, "--subtypes": subtypes})
         _built_in(options, sentences, json)
 
 
@@ -102,7 +102,7 @@ def _model_named_first(corpus: list[str], options: dict[str, Any]) -> tuple[list
     return ([], options | {"model": name}) if is_model else (corpus, options)
 
 
-def _refuse(given: dict[str, Any]) -> None:
+def _refuse_options(given: dict[str, Any]) -> None:
     for option, value in given.items():
         if value:
             raise UsageError(f"{option} is for a corpus: name its CoNLL-U files")
@@ -114,12 +114,12 @@ def _write_corpus(path: str, sentences: int, corpus: list[str], options: dict[st
     from attnctl.training.english.treebank import treebank_text
 
     causal = bool(o.model_of(options).info.causal)
-    put(treebank_text(sentences, causal).encode(), path)
+    put_bytes(treebank_text(sentences, causal).encode(), path)
 
 
 def _built_in(options: dict[str, Any], sentences: int, json: bool) -> None:
     """The table of the built-in grammar."""
-    from attnctl.training.relations import evaluate as measure
+    from attnctl.training.relations import measure_relations as measure
 
     opened = o.model_of(options)
     table = measure(opened, count=sentences)
@@ -136,7 +136,7 @@ def show_table(table: list[Any], info: Any) -> None:
 
     from attnctl.render.terminal.models.model_card import NOTE, relations_lines
 
-    page = console()
+    page = safe_console()
     wide = get_terminal_size((120, 24)).columns
     page.print(*relations_lines([measured._asdict() for measured in table], wide), sep="\n", soft_wrap=True)
     page.print()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from attnctl.cli.output import lines, put_json
+from attnctl.cli.output import print_lines, put_json
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 
 
@@ -30,30 +30,30 @@ def model(
     Of a model that attnctl trained, print its card: data, objective, and what its heads have learned. Without a name, list
     the configurations that are known offline.
     """
-    if name is not None and (path := _trained(name)) is not None:
+    if name is not None and (path := _trained_file(name)) is not None:
         _print_card(name, path, json)
         return
-    from attnctl.models.huggingface.files.sizes import known, sizes
+    from attnctl.models.huggingface.files.sizes import known_configurations, model_sizes
 
     if name is None:
         if json or tokens is not None:
             raise UsageError("name a model: `attnctl model` alone lists the known ones")
-        width = max(map(len, known()))
-        lines(*(f"{key:{width}}  {entry['title']}" for key, entry in known().items()))
+        width = max(map(len, known_configurations()))
+        print_lines(*(f"{key:{width}}  {entry['title']}" for key, entry in known_configurations().items()))
         return
-    found = sizes(name)
+    found = model_sizes(name)
     n = tokens or found.context or 1024
     if json:
-        _write(found, n)
+        _write_sizes(found, n)
         return
     from shutil import get_terminal_size
 
     from attnctl.render.terminal.models.model_sizes import size_lines
 
-    lines(*size_lines(found, n, get_terminal_size((80, 24)).columns))
+    print_lines(*size_lines(found, n, get_terminal_size((80, 24)).columns))
 
 
-def _trained(name: str) -> Path | None:
+def _trained_file(name: str) -> Path | None:
     """The file of a bundled model, of a run, or of weights; None for anything else."""
     from attnctl.models.builtin.bundled import BUNDLED, path_of
 
@@ -69,18 +69,18 @@ def _print_card(name: str, path: Path, json: bool) -> None:
     file = read_weights(path)
     shapes = {key: list(tensor.shape) for key, tensor in file.tensors.items()}
     if json:
-        told = {key: _inner(name, key, value) for key, value in file.metadata.items()}
+        told = {key: _metadata_entry(name, key, value) for key, value in file.metadata.items()}
         put_json({"name": name, "shapes": shapes} | told)
         return
     from shutil import get_terminal_size
 
-    from attnctl.render.terminal.models.model_card import card
+    from attnctl.render.terminal.models.model_card import model_card
 
     wide = get_terminal_size((120, 24)).columns
-    lines(*card(name, file.metadata, shapes, path.stat().st_size, wide))
+    print_lines(*model_card(name, file.metadata, shapes, path.stat().st_size, wide))
 
 
-def _inner(name: str, key: str, value: str) -> object:
+def _metadata_entry(name: str, key: str, value: str) -> object:
     """An entry of the metadata, the JSON in it read. Raises AttnctlError where it is damaged."""
     from json import loads
 
@@ -92,23 +92,23 @@ def _inner(name: str, key: str, value: str) -> object:
         raise AttnctlError(f"the card of {name} is damaged: {key} is not JSON: {in_one_line(error)}") from error
 
 
-def _write(found: object, n: int) -> None:
+def _write_sizes(found: object, n: int) -> None:
     """One line of JSON: the sizes and what follows from them, bytes as integers."""
     from dataclasses import asdict
     from json import dumps
 
-    from attnctl.models.huggingface.files.sizes import Sizes
+    from attnctl.models.huggingface.files.sizes import ModelSizes
 
-    assert isinstance(found, Sizes)
+    assert isinstance(found, ModelSizes)
     told = {key: value for key, value in asdict(found).items() if value not in (None, "")}
     follows = {
         "parameters": {"head": found.per_head(), "layer": found.per_layer(), "all": found.in_all()},
-        "embedding": found.embedding(),
+        "embedding": found.embedding_parameters(),
         "cache_bytes_per_token": found.cache_per_token(),
         "tokens": n,
-        "cache_bytes": found.cache(n),
-        "grid_bytes": found.grid(n),
-        "grids_bytes": found.grids(n),
-        "unfactored_bytes": found.unfactored(n),
+        "cache_bytes": found.bytes_of_cache(n),
+        "grid_bytes": found.bytes_of_grid(n),
+        "grids_bytes": found.bytes_of_grids(n),
+        "unfactored_bytes": found.bytes_unfactored(n),
     }
-    lines(dumps(told | {key: value for key, value in follows.items() if value is not None}))  # beyond 64 bits
+    print_lines(dumps(told | {key: value for key, value in follows.items() if value is not None}))  # beyond 64 bits

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from attnctl.cli import defaults
-from attnctl.cli.output import lines
+from attnctl.cli.output import print_lines
 from attnctl.errors import AttnctlError, UsageError
 
 
@@ -29,26 +29,26 @@ def config(
     environment, the environment over the file.
     """
     if path:
-        lines(str(defaults.config_path()))
+        print_lines(str(defaults.config_path()))
         return
     if setting or unset:
-        _change(setting or [], unset or [])
+        _change_settings(setting or [], unset or [])
         return
-    _show()
+    _show_settings()
 
 
-def _change(setting: list[str], unset: list[str]) -> None:
+def _change_settings(setting: list[str], unset: list[str]) -> None:
     from attnctl.files import write_whole
 
-    said = defaults.settings()
+    said = defaults.read_defaults()
     for item in setting:
         name, equals, value = item.partition("=")
         if not equals or not value:
             raise UsageError(f"--set {item!r}: it is NAME=VALUE, like model=smollm2")
-        table, key = _place(said, name)
-        table[key] = _typed(name, value)
+        table, key = _place_of_setting(said, name)
+        table[key] = _typed_value(name, value)
     for item in unset:
-        table, key = _place(said, item)
+        table, key = _place_of_setting(said, item)
         if table.pop(key, None) is None:
             raise UsageError(f"--unset {item}: there is no such default (attnctl config --show)")
     where = defaults.config_path()
@@ -56,14 +56,14 @@ def _change(setting: list[str], unset: list[str]) -> None:
         where.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise AttnctlError(f"cannot make {where.parent}: {(error.strerror or str(error)).lower()}") from error
-    write_whole(where, _toml(said).encode())
+    write_whole(where, _toml_text(said).encode())
 
 
-def _place(said: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
+def _place_of_setting(said: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
     """The table that NAME or COMMAND.NAME belongs in, and its key. Raises UsageError where no command has such an option."""
     from attnctl.cli import COMMANDS, command_named
-    from attnctl.cli.suggestions import choice
-    from attnctl.cli.suggestions import command as about
+    from attnctl.cli.suggestions import suggest_choice
+    from attnctl.cli.suggestions import suggest_command as about
 
     command, dot, rest = name.rpartition(".")
     key = rest.strip().lstrip("-").replace("-", "_")
@@ -71,11 +71,13 @@ def _place(said: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
         raise UsageError(about(command, COMMANDS))
     known = {option for each in ([command] if dot else COMMANDS) for option in defaults.options_of(command_named(each))}
     if key not in known:
-        raise UsageError(f"{command or 'no command'} has {'no ' if dot else 'an '}option --{rest}{choice(key, known)}")
+        raise UsageError(
+            f"{command or 'no command'} has {'no ' if dot else 'an '}option --{rest}{suggest_choice(key, known)}"
+        )
     return (said.setdefault(command, {}) if dot else said), key
 
 
-def _typed(name: str, value: str) -> bool | int | float | str:
+def _typed_value(name: str, value: str) -> bool | int | float | str:
     """A value as TOML has it: true and false, numbers, else text."""
     if value in ("true", "false"):
         return value == "true"
@@ -87,22 +89,22 @@ def _typed(name: str, value: str) -> bool | int | float | str:
     return value
 
 
-def _toml(said: dict[str, Any]) -> str:
+def _toml_text(said: dict[str, Any]) -> str:
     """Settings, and tables of settings one level deep, as TOML."""
     import json
 
-    def assignments(table: dict[str, Any]) -> list[str]:
+    def assignment_lines(table: dict[str, Any]) -> list[str]:
         return [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()]
 
-    top = assignments({key: value for key, value in said.items() if not isinstance(value, dict)})
+    top = assignment_lines({key: value for key, value in said.items() if not isinstance(value, dict)})
     for command, table in said.items():
         if isinstance(table, dict) and table:
-            top += ["", f"[{command}]", *assignments(table)]
+            top += ["", f"[{command}]", *assignment_lines(table)]
     return "\n".join(top).lstrip("\n") + "\n"
 
 
-def _show() -> None:
-    said = defaults.settings()
+def _show_settings() -> None:
+    said = defaults.read_defaults()
     where = defaults.config_path()
     rows = [(key, value, str(where)) for key, value in said.items() if not isinstance(value, dict)]
     for command, table in said.items():
@@ -112,8 +114,8 @@ def _show() -> None:
         if name.startswith(defaults.PREFIX) and name != f"{defaults.PREFIX}CONFIG" and value:
             rows.append((name.removeprefix(defaults.PREFIX).lower(), value, f"${name}"))
     if not rows:
-        lines(f"no defaults are set: attnctl config --set model=smollm2 writes them to {where}")
+        print_lines(f"no defaults are set: attnctl config --set model=smollm2 writes them to {where}")
         return
     width = max(len(f"{name} = {value}") for name, value, _ in rows)
     for name, value, source in rows:
-        lines(f"{f'{name} = {value}':{width}}  {source}")
+        print_lines(f"{f'{name} = {value}':{width}}  {source}")

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from attnctl.cli.output import lines
+from attnctl.cli.output import print_lines
 from attnctl.errors import UsageError
 
 NARROW = 60  # columns, below which what a topic is about stands under its name
@@ -55,11 +55,11 @@ def write_all(site: str | None, man: str | None) -> None:
     if man is not None:
         from attnctl.cli.documentation.man_pages import write_man_pages
 
-        lines(*write_man_pages(man))
+        print_lines(*write_man_pages(man))
         return
     from attnctl.cli.documentation.site import build_site
 
-    lines(str(build_site(Path(site or ""))))
+    print_lines(str(build_site(Path(site or ""))))
 
 
 def open_in_browser(topic: str | None) -> None:
@@ -68,14 +68,14 @@ def open_in_browser(topic: str | None) -> None:
 
     from attnctl import __version__
     from attnctl.cli import options
-    from attnctl.cli.commands.show.view import opened
+    from attnctl.cli.commands.show.view import opened_in_browser
     from attnctl.cli.documentation.site import build_site
 
     first = build_site(user_cache_path("attnctl") / f"docs-{__version__}")
     page = str(first if topic is None else first.with_name(f"{topic}.html"))
-    lines(page)
-    if not opened(page):
-        options.say([f"no browser was found here: open {page} in one"])
+    print_lines(page)
+    if not opened_in_browser(page):
+        options.say_notes([f"no browser was found here: open {page} in one"])
 
 
 def list_topics() -> None:
@@ -101,7 +101,7 @@ def list_topics() -> None:
             told.append(f"  {topic.name}")
         told += about
     told += ["", *wrap(MORE, width)]
-    lines(*told)
+    print_lines(*told)
 
 
 def show_page(markdown: str) -> None:
@@ -109,11 +109,11 @@ def show_page(markdown: str) -> None:
     from attnctl.render.terminal.markdown_page import THEME, WIDEST, markdown_page, plain_source
 
     if not sys.stdout.isatty():
-        lines(plain_source(markdown).rstrip("\n"))
+        print_lines(plain_source(markdown).rstrip("\n"))
         return
-    from attnctl.cli.output import console
+    from attnctl.cli.output import safe_console
 
-    terminal = console(theme=THEME)
+    terminal = safe_console(theme=THEME)
     page, width = markdown_page(markdown), min(terminal.width, WIDEST)
     tall = len(terminal.render_lines(page, terminal.options.update_width(width)))
     if tall < terminal.height or not sys.stdin.isatty():

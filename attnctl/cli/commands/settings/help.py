@@ -17,15 +17,15 @@ def help(
 ) -> None:
     """Print the commands, or the options of one of them: the same as attnctl COMMAND --help."""
     from attnctl.cli import COMMANDS, command_named
-    from attnctl.cli.output import lines
-    from attnctl.cli.suggestions import command as about
+    from attnctl.cli.output import print_lines
+    from attnctl.cli.suggestions import suggest_command as about
 
     group = ctx.parent
     assert group is not None
     if command is None:
-        lines(group.get_help())
+        print_lines(group.get_help())
         return
     if command not in COMMANDS:
         raise UsageError(about(command, COMMANDS))
     asked = command_named(command)
-    lines(asked.get_help(type(ctx)(asked, info_name=command, parent=group)))
+    print_lines(asked.get_help(type(ctx)(asked, info_name=command, parent=group)))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from attnctl.cli.output import lines
+from attnctl.cli.output import print_lines
 from attnctl.errors import UsageError
 
 
@@ -21,4 +21,4 @@ def schema(
 
     if what not in SCHEMAS:
         raise UsageError(f"no schema {what!r}: there is {', '.join(SCHEMAS)}")
-    lines(json.dumps(SCHEMAS[what](), indent=2, ensure_ascii=False))
+    print_lines(json.dumps(SCHEMAS[what](), indent=2, ensure_ascii=False))

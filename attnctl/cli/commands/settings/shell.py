@@ -12,7 +12,7 @@ import typer
 
 from attnctl.cli import options as o
 from attnctl.cli import session, suggestions
-from attnctl.cli.output import complain, lines
+from attnctl.cli.output import print_complaint, print_lines
 from attnctl.errors import DONE, INTERRUPTED, PARTIAL, AttnctlError, UsageError
 
 OWN = {
@@ -69,15 +69,15 @@ def run_line(line: str, here: session.Session) -> int:
             _change(here, word, rest.strip())
             return DONE
         if word not in COMMANDS and not word.startswith("-"):
-            raise UsageError(f"{suggestions.command(word, COMMANDS)} (text … asks about another text)")
+            raise UsageError(f"{suggestions.suggest_command(word, COMMANDS)} (text … asks about another text)")
         if word == "shell":
             raise UsageError("this is the shell already: text, file and use change what it asks about")
         return run_command(arguments_of(word, rest, here))
     except AttnctlError as error:
-        complain(str(error))
+        print_complaint(str(error))
         return error.exit_code
     except KeyboardInterrupt:
-        complain("interrupted")
+        print_complaint("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
         raise EOFError from None
@@ -89,7 +89,7 @@ def run_line(line: str, here: session.Session) -> int:
     finally:
         sys.stdout.flush()
         if word == "help" and not rest:
-            lines("", "In the shell:", *(f"  {said}" for said in OWN.values()))
+            print_lines("", "In the shell:", *(f"  {said}" for said in OWN.values()))
 
 
 def arguments_of(word: str, rest: str, here: session.Session) -> list[str]:
@@ -108,14 +108,14 @@ def _change(here: session.Session, word: str, rest: str) -> None:
     if word == "use":
         if rest:
             here.options = {"model": rest}
-        lines(here.model or "demo")
+        print_lines(here.model or "demo")
         return
     if word == "file" and rest:
         here.text = o.text_of(None, rest)
     elif word == "text" and rest:
         here.text = rest[1:-1] if len(rest) > 1 and rest[0] == rest[-1] and rest[0] in "\"'" else rest
     shown = "there is no text yet: text …, or file PATH" if here.text is None else here.text
-    lines(_shortened(shown, 200))
+    print_lines(_shortened(shown, 200))
 
 
 def _shortened(text: str, most: int) -> str:
@@ -133,7 +133,7 @@ def _lines(here: session.Session) -> Iterator[str]:
         yield from iter(sys.stdin.readline, "")
         return
     ask = _prompt(here)
-    lines(f"{_about(here)}; help lists the commands, Ctrl-D leaves")
+    print_lines(f"{_about(here)}; help lists the commands, Ctrl-D leaves")
     while True:
         try:
             yield ask()

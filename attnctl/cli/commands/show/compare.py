@@ -11,7 +11,7 @@ import typer
 from attnctl.cli import options as o
 from attnctl.cli.inputs.sources import is_file, open_source, refuse_models
 from attnctl.cli.inputs.weights import Chosen, WeightChoice, chosen_trace, weight_choice
-from attnctl.cli.output import put, put_json, show
+from attnctl.cli.output import put_bytes, put_json, show_renderable
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import figure_bytes, format_names, suffixes_listed
 
@@ -47,7 +47,7 @@ def compare(
     (.json, .npz, or - for a pipe) or a text for --model. The head where the two differ most is shown, unless --layer and
     --head say otherwise.
     """
-    form = _form(output, json)
+    form = _comparison_format(output, json)
     look = o.look_of(options, picture=form in format_names(), picture_only=o.LOOK_OPTIONS)
     if look.log:
         raise UsageError("--log does not go with compare: a difference has both signs")
@@ -58,10 +58,10 @@ def compare(
         from attnctl.readings.measures import check_measure
 
         check_measure(choice.measure, head is not None)
-    pair = _pair(a, b, text, file, choice, options)
-    places = _places(pair, layer, head)
+    pair = _pair_of_traces(a, b, text, file, choice, options)
+    places = _heads_to_show(pair, layer, head)
     if form == "json":
-        put_json(pair.document(), output)
+        put_json(pair.comparison_document(), output)
         return
     if form in format_names():
         from attnctl.render.figure.comparison import comparison_panels
@@ -69,8 +69,8 @@ def compare(
         if len(places) > 1:
             raise UsageError("a picture shows one head: choose it with --layer and --head")
         drawing = comparison_panels(pair, *places[0], look)
-        put(figure_bytes(drawing.figure, form), output)
-        o.say(drawing.notes)
+        put_bytes(figure_bytes(drawing.figure, form), output)
+        o.say_notes(drawing.notes)
         return
     from attnctl.render.terminal.comparison import ComparisonTables
 
@@ -78,12 +78,12 @@ def compare(
     if form == "txt":
         from attnctl.render.terminal.console import as_text
 
-        put(as_text(tables).encode(), output)
+        put_bytes(as_text(tables).encode(), output)
         return
-    show(tables)
+    show_renderable(tables)
 
 
-def _form(output: str | None, json: bool) -> str:
+def _comparison_format(output: str | None, json: bool) -> str:
     if output is None or output == "-":
         return "json" if json else "terminal"
     suffix = Path(output).suffix.lower()[1:]
@@ -95,11 +95,11 @@ def _form(output: str | None, json: bool) -> str:
     return suffix
 
 
-def _pair(
+def _pair_of_traces(
     a: str, b: str, text: str | None, file: str | None, choice: WeightChoice, options: dict[str, Any]
 ) -> Comparison:
     """Both sides as traces, named as the user named them."""
-    from attnctl.readings.traces.comparison import compare as paired
+    from attnctl.readings.traces.comparison import compare_traces as paired
     from attnctl.sources import TextSource
 
     sources: list[Source]
@@ -107,7 +107,7 @@ def _pair(
         if a == b == "-":
             raise UsageError('only one of the two can be "-"')
         refuse_models("compare", a, b)
-        sources = [_side(a, options), _side(b, options)]
+        sources = [_side_source(a, options), _side_source(b, options)]
     else:
         if options.get("model") is not None:
             raise UsageError("--model does not go with a text after A and B, which are the models then")
@@ -121,27 +121,29 @@ def _pair(
         traces.append(chosen_trace(choice, Chosen(source, every, None)))
     if options.get("off") is not None and text is not None:
         b = sources[1].info.name
-        o.say(_predicted(traces, (a, b)))
+        o.say_notes(_model_predictions(traces, (a, b)))
     return paired(traces[0], traces[1], (a, b))
 
 
-def _predicted(traces: Sequence[Trace], names: tuple[str, str]) -> list[str]:
+def _model_predictions(traces: Sequence[Trace], names: tuple[str, str]) -> list[str]:
     """What each of two models predicts, where that is what was changed."""
-    from attnctl.text import shown
+    from attnctl.text import visible_text
 
-    said = [[f"{shown(one.text)} {100 * one.probability:.0f} %" for one in trace.predictions[:3]] for trace in traces]
+    said = [
+        [f"{visible_text(one.text)} {100 * one.probability:.0f} %" for one in trace.predictions[:3]] for trace in traces
+    ]
     return [f"{name} goes on with {', '.join(words)}" for name, words in zip(names, said, strict=True) if words]
 
 
-def _side(source: str, options: dict[str, Any]) -> Source:
+def _side_source(source: str, options: dict[str, Any]) -> Source:
     """A file or pipe, or a text under --model."""
     return open_source(source, None, None, {} if source == "-" or is_file(source) else options)
 
 
-def _places(pair: Comparison, layer: str | None, head: str | None) -> list[tuple[int, int]]:
+def _heads_to_show(pair: Comparison, layer: str | None, head: str | None) -> list[tuple[int, int]]:
     """The layers and heads to show: those named, or the one where most has changed."""
-    layers = o.selection(layer, 1 + max(at for at, _ in pair.places), "layer", pair.names[0])
-    heads = o.selection(head, 1 + max(at for _, at in pair.places), "head", pair.names[0])
+    layers = o.select_indices(layer, 1 + max(at for at, _ in pair.places), "layer", pair.names[0])
+    heads = o.select_indices(head, 1 + max(at for _, at in pair.places), "head", pair.names[0])
     chosen = [
         (at, number)
         for at, number in pair.places
@@ -150,14 +152,14 @@ def _places(pair: Comparison, layer: str | None, head: str | None) -> list[tuple
     if not chosen:
         raise UsageError("no such layer and head in both")
     if layer is None and head is None:
-        return [pair.largest()[:2]]
+        return [pair.largest_difference()[:2]]
     if layer is None or head is None:  # one of the two is named: the other is chosen, unless it says all
-        best = max(chosen, key=lambda place: _gap(pair, place))
+        best = max(chosen, key=lambda place: _largest_gap(pair, place))
         return chosen if "all" in (layer, head) else [best]
     return chosen
 
 
-def _gap(pair: Comparison, place: tuple[int, int]) -> float:
-    *_, i, j = pair.largest(*place)
-    x, y = pair.weights(*place)
+def _largest_gap(pair: Comparison, place: tuple[int, int]) -> float:
+    *_, i, j = pair.largest_difference(*place)
+    x, y = pair.both_weights(*place)
     return float(abs(y[i, j] - x[i, j]))

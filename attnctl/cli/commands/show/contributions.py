@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from attnctl.cli import options as o
-from attnctl.cli.output import put, show
+from attnctl.cli.output import put_bytes, show_renderable
 from attnctl.errors import UsageError
 
 
@@ -26,27 +26,27 @@ def explain_contributions(
     if form == "npz":
         raise UsageError("--steps contributions is written as .json, .txt or .svg")
     from attnctl.models.watching import watched_text
-    from attnctl.readings.effects.ablation import Ask, Gauge, baseline_of
-    from attnctl.tokens import checked
+    from attnctl.readings.effects.ablation import EffectRequest, Gauge, baseline_of
+    from attnctl.tokens import checked_text
 
-    watched = watched_text(o.model_of(options), checked(text), query)
-    gauge = Gauge.of(watched, Ask())
+    watched = watched_text(o.model_of(options), checked_text(text), query)
+    gauge = Gauge.of_request(watched, EffectRequest())
     if gauge.target is None:
         raise UsageError(f"{watched.info.name} predicts no words: there is no logit to take apart")
     parts = watched.contributions(gauge.target, None)
-    found = replace(baseline_of(watched, Ask(), gauge), contributions=parts)
-    o.say((*watched.notes, *parts.notes))
+    found = replace(baseline_of(watched, EffectRequest(), gauge), contributions=parts)
+    o.say_notes((*watched.notes, *parts.notes))
     if form == "json":
         from attnctl.formats.documents.effects_json import effects_to_json
 
-        put(effects_to_json(found) + b"\n", output)
+        put_bytes(effects_to_json(found) + b"\n", output)
         return
     from attnctl.render.terminal.effects.contributions import ContributionsTable
 
     table = ContributionsTable(found, top)
     if form == "terminal":
-        show(table)
+        show_renderable(table)
         return
     from attnctl.render.terminal.console import as_svg, as_text
 
-    put((as_svg(table, "attnctl explain") if form == "svg" else as_text(table)).encode(), output)
+    put_bytes((as_svg(table, "attnctl explain") if form == "svg" else as_text(table)).encode(), output)

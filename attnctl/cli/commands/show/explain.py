@@ -15,13 +15,13 @@ from attnctl.cli.inputs.weights import (
     WeightChoice,
     chosen_of,
     chosen_trace,
-    left_out,
-    measured,
-    renormalised,
+    dropped_keys,
+    measured_source,
+    renormalised_source,
     weight_choice,
 )
 from attnctl.cli.inputs.zoom import is_long
-from attnctl.cli.output import lines, put, show
+from attnctl.cli.output import print_lines, put_bytes, show_renderable
 from attnctl.errors import DONE, FAILED, UsageError
 
 if TYPE_CHECKING:
@@ -59,35 +59,35 @@ def explain(
     **options: Any,
 ) -> None:
     """Show every step of self-attention on a text: tokens, queries and keys, scores, softmax, context."""
-    choice, form = weight_choice(options), _form(output, json)
+    choice, form = weight_choice(options), _explain_format(output, json)
     walk = Walk(steps, precision, story)
     wanted = LongChoice(query, top, spans)
     given = choice, wanted
     if check:
         _refuse_beside_check(form, walk, given)
     elif form in ("json", "npz"):
-        _refuse("--json and -o .json, .npz", ("--precision", precision), ("--story", story))
-    if steps is not None and "contributions" in (walk.names or ()):
+        _refuse_beside("--json and -o .json, .npz", ("--precision", precision), ("--story", story))
+    if steps is not None and "contributions" in (walk.step_names or ()):
         from attnctl.cli.commands.show.contributions import explain_contributions
 
         explain_contributions(
-            o.text_of(source, file), options, walk.names or [], query=query, top=top, form=form, output=output
+            o.text_of(source, file), options, walk.step_names or [], query=query, top=top, form=form, output=output
         )
         return
     if steps is not None:
         from attnctl.steps import check_names
 
-        check_names(walk.names or ())
-        _refuse("--steps", ("--top", top), ("--spans", spans))
+        check_names(walk.step_names or ())
+        _refuse_beside("--steps", ("--top", top), ("--spans", spans))
     opened = chosen_of(open_source(source, file, tokens, options), layer, head)
     if check:
-        raise typer.Exit(_check(opened))
+        raise typer.Exit(_print_check(opened))
     is_overview = hasattr(opened.source, "overview")
     if steps is None and (is_overview or is_long(opened.source) or top is not None or spans is not None):
-        _refuse("a long text, --top and --spans", ("--precision", precision), ("--story", story))
-        explain_long(_reweighted(choice, opened), form, output, wanted)
+        _refuse_beside("a long text, --top and --spans", ("--precision", precision), ("--story", story))
+        explain_long(_reweighted_choice(choice, opened), form, output, wanted)
     elif form in ("json", "npz"):
-        _write_trace(_narrow_trace(choice, opened, query), walk.names, output)
+        _write_trace(_narrow_trace(choice, opened, query), walk.step_names, output)
     else:
         # the walk names what the other heads found
         every = opened if choice.measure == "rollout" else opened._replace(heads=None)
@@ -95,8 +95,8 @@ def explain(
         if steps is not None:  # where the steps are picked, their heading is not shown
             o.say_unknown(trace.tokens, trace.keys_of)
             if trace.model.kind == "checkpoint":
-                o.say(trace.notes)
-        _write_walk(trace, opened.heads, walk, Asked(layer is None, head is None, query), output)
+                o.say_notes(trace.notes)
+        _write_walk(trace, opened.heads, walk, ExplainRequest(layer is None, head is None, query), output)
 
 
 class Walk(NamedTuple):
@@ -107,12 +107,12 @@ class Walk(NamedTuple):
     story: bool
 
     @property
-    def names(self) -> list[str] | None:
+    def step_names(self) -> list[str] | None:
         """The steps that are named; None for all."""
         return None if self.steps is None else [name.strip() for name in self.steps.split(",")]
 
 
-class Asked(NamedTuple):
+class ExplainRequest(NamedTuple):
     """Whether the layer and the head are left open, and which query is asked for."""
 
     any_layer: bool
@@ -120,7 +120,7 @@ class Asked(NamedTuple):
     query: str | None
 
 
-def _refuse(beside: str, *options: tuple[str, Any]) -> None:
+def _refuse_beside(beside: str, *options: tuple[str, Any]) -> None:
     """Raise UsageError for an option that is given and would mean nothing."""
     for name, value in options:
         if value not in (None, False, ()):
@@ -129,29 +129,29 @@ def _refuse(beside: str, *options: tuple[str, Any]) -> None:
 
 def _refuse_beside_check(form: str, walk: Walk, given: tuple[WeightChoice, LongChoice]) -> None:
     shown = [(f"--{name}", value) for part in (walk, *given) for name, value in part._asdict().items()]
-    _refuse("--check, which prints findings", *shown)
+    _refuse_beside("--check, which prints findings", *shown)
     if form != "terminal":
         raise UsageError("--json and -o do not go with --check, which prints findings")
 
 
-def _reweighted(choice: WeightChoice, given: Chosen) -> Chosen:
+def _reweighted_choice(choice: WeightChoice, given: Chosen) -> Chosen:
     """What was chosen, its weights as `choice` has them, at any length."""
     if choice.drop and not choice.renormalise:
         raise UsageError("--drop goes with --renormalise where single rows and links are told")
-    given = measured(choice, given)
-    return given._replace(source=renormalised(choice, given.source, left_out(choice, given.source)[0]))
+    given = measured_source(choice, given)
+    return given._replace(source=renormalised_source(choice, given.source, dropped_keys(choice, given.source)[0]))
 
 
 def _narrow_trace(choice: WeightChoice, given: Chosen, query: str | None) -> Trace:
     """The trace that is written: of one query's row alone where one was named."""
     from attnctl.tokens import find_several
 
-    given = measured(choice, given)
+    given = measured_source(choice, given)
     rows = None if query is None else find_several(given.source.tokens, query)
     return chosen_trace(choice._replace(words=False, measure=None), given, rows)
 
 
-def _form(output: str | None, json: bool) -> str:
+def _explain_format(output: str | None, json: bool) -> str:
     """What is written: json, npz, txt, svg, or terminal. Raises UsageError for a suffix that means nothing here."""
     if output is None or output == "-":
         return "json" if json else "terminal"
@@ -164,41 +164,41 @@ def _form(output: str | None, json: bool) -> str:
     return suffix[1:]
 
 
-def _check(given: Chosen) -> int:
+def _print_check(given: Chosen) -> int:
     """Print what was checked and found; the exit code is 1 where anything is off."""
-    from attnctl.models.huggingface.check import check
+    from attnctl.models.huggingface.check import check_attention
     from attnctl.render.terminal.explanation import finding_lines
 
     model: Any = getattr(given.source, "model", None)
     if model is None:
         raise UsageError(f"--check runs a model: {given.source.name} holds numbers that have been computed already")
-    findings = check(model, given.source.text, given.layers, given.heads)
-    lines(*finding_lines(findings))
+    findings = check_attention(model, given.source.text, given.layers, given.heads)
+    print_lines(*finding_lines(findings))
     return FAILED if any(finding.holds is False for finding in findings) else DONE
 
 
 def _write_trace(trace: Trace, names: list[str] | None, output: str | None) -> None:
     from attnctl.formats.documents.trace_json import trace_to_json
-    from attnctl.formats.storage import save
-    from attnctl.steps import narrowed
+    from attnctl.formats.storage import save_value
+    from attnctl.steps import narrow_trace
 
     if names is not None:
-        trace = narrowed(trace, names)
+        trace = narrow_trace(trace, names)
     if output is None or output == "-":
-        put(trace_to_json(trace) + b"\n")
+        put_bytes(trace_to_json(trace) + b"\n")
     else:
-        save(trace, output)
+        save_value(trace, output)
 
 
-def _write_walk(trace: Trace, heads: list[int] | None, walk: Walk, asked: Asked, output: str | None) -> None:
+def _write_walk(trace: Trace, heads: list[int] | None, walk: Walk, asked: ExplainRequest, output: str | None) -> None:
     from dataclasses import replace
 
     from attnctl.cli.inputs.step_names import check_steps
     from attnctl.render.terminal.explanation import Explanation
 
-    names = walk.names
+    names = walk.step_names
     if names is not None:
-        o.say(check_steps(trace, names))
+        o.say_notes(check_steps(trace, names))
     focuses = _focuses(trace, heads, asked.query)
     if asked.any_layer and focuses and len(trace.layers) > WALKED_LAYERS:
         trace = replace(trace, layers=tuple(trace.layer(at) for at in sorted({focus.layer for focus in focuses})))
@@ -206,12 +206,12 @@ def _write_walk(trace: Trace, heads: list[int] | None, walk: Walk, asked: Asked,
     precision = 2 if walk.precision is None else walk.precision
     page = Explanation(trace, *focuses, heads=shown, only=names, precision=precision, story=walk.story)
     if output is None or output == "-":
-        show(page)
+        show_renderable(page)
         return
     from attnctl.render.terminal.console import as_svg, as_text
 
     saved = as_svg(page, "attnctl explain") if output.lower().endswith(".svg") else as_text(page)
-    put(saved.encode(), output)
+    put_bytes(saved.encode(), output)
 
 
 def _focuses(trace: Trace, heads: list[int] | None, query: str | None) -> list[Focus]:
@@ -225,7 +225,7 @@ def _focuses(trace: Trace, heads: list[int] | None, query: str | None) -> list[F
 
 
 def _shown_heads(
-    trace: Trace, part: LayerTrace, heads: list[int] | None, focuses: list[Focus], asked: Asked
+    trace: Trace, part: LayerTrace, heads: list[int] | None, focuses: list[Focus], asked: ExplainRequest
 ) -> tuple[int, ...]:
     """The heads of a layer that are walked through: those asked for, else those of its focuses, else its most telling."""
     from attnctl.readings.questions.focus import focus

@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.cost import check_cost, progress
+from attnctl.cli.cost import check_cost, cost_progress
 from attnctl.cli.inputs.sources import SourceName, TokenNames, open_source
-from attnctl.cli.inputs.weights import Chosen, WeightChoice, chosen_of, left_out, measured, renormalised, weight_choice
-from attnctl.cli.output import put, show
+from attnctl.cli.inputs.weights import (
+    Chosen,
+    WeightChoice,
+    chosen_of,
+    dropped_keys,
+    measured_source,
+    renormalised_source,
+    weight_choice,
+)
+from attnctl.cli.output import put_bytes, show_renderable
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import figure_bytes, format_names, picture_format, suffixes_listed
 
@@ -62,14 +70,14 @@ def heads(
     Masses are shares of a query's attention, averaged over the queries. A head "looks like" a previous-token, induction,
     duplicate-token, sink or broad head where it passes the usual threshold.
     """
-    form = _form(output, json, csv)
+    form = _heads_format(output, json, csv)
     look = o.look_of(options, picture=form in format_names(), picture_only=o.LOOK_OPTIONS)
-    _check(by)
+    _check_statistic(by)
     known = None if census is None else _census_in(census)
     if look.log:
         raise UsageError("--log does not go with heads: shares have a scale from 0 to 1 (see --vmin and --vmax)")
     choice = weight_choice(options)
-    found = _facts(chosen_of(open_source(source, file, tokens, options), layer, head), choice, probe)
+    found = _statistics_of(chosen_of(open_source(source, file, tokens, options), layer, head), choice, probe)
     found = _by_role(found) if known is None else replace(found, facts=_named_by(known, found))
     facts = found.facts
     from attnctl.render.terminal.head_statistics import HeadTable, heads_csv, ranked_by
@@ -83,16 +91,16 @@ def heads(
         drawing = statistic_grid(facts, by or "entropy", title, look)
         write_whole(str(output), figure_bytes(drawing.figure, form))
     elif form == "csv":
-        put(heads_csv(ranked).encode(), output)
+        put_bytes(heads_csv(ranked).encode(), output)
     elif form == "json":
         from attnctl.formats.documents.overview_json import overview_to_json
 
-        put(overview_to_json(replace(found, facts=tuple(ranked))) + b"\n", output)
+        put_bytes(overview_to_json(replace(found, facts=tuple(ranked))) + b"\n", output)
     else:
-        show(HeadTable(ranked, by), soft_wrap=True)
+        show_renderable(HeadTable(ranked, by), soft_wrap=True)
 
 
-def _form(output: str | None, json: bool, csv: bool) -> str:
+def _heads_format(output: str | None, json: bool, csv: bool) -> str:
     if json and csv:
         raise UsageError("--json and --csv exclude each other")
     if output is None or output == "-":
@@ -107,16 +115,16 @@ def _form(output: str | None, json: bool, csv: bool) -> str:
     return suffix[1:]
 
 
-def _check(by: str | None) -> None:
+def _check_statistic(by: str | None) -> None:
     from attnctl.readings.head_statistics import STATISTICS
 
     if by is not None and by not in STATISTICS:
         raise UsageError(f"--by {by}: it is {', '.join(STATISTICS)}")
 
 
-def _facts(given: Chosen, choice: WeightChoice, probe: bool) -> Overview:
+def _statistics_of(given: Chosen, choice: WeightChoice, probe: bool) -> Overview:
     """The statistics of the heads chosen; with `probe`, induction and duplicates as it finds them."""
-    from attnctl.models.probe import probe as probed
+    from attnctl.models.probe import probe_heads as probed
     from attnctl.readings.head_statistics import HeadStatisticsReading
     from attnctl.readings.survey import OverviewReading
 
@@ -125,16 +133,16 @@ def _facts(given: Chosen, choice: WeightChoice, probe: bool) -> Overview:
     model: Any = getattr(given.source, "model", None)
     if probe and model is None:
         raise UsageError(f"--probe runs a model: {given.source.name} holds numbers that have been computed already")
-    source, layers, chosen = measured(choice, given)
-    source = renormalised(choice, source, left_out(choice, source)[0])
+    source, layers, chosen = measured_source(choice, given)
+    source = renormalised_source(choice, source, dropped_keys(choice, source)[0])
     check_cost(given.source, given.head_count)
     statistics = HeadStatisticsReading(source.tokens, source.key_tokens == source.tokens)
-    with progress(f"{len(source.tokens):,} tokens, {given.head_count} heads") as tick:
+    with cost_progress(f"{len(source.tokens):,} tokens, {given.head_count} heads") as tick:
         found = source.read(OverviewReading(statistics=statistics), layers, chosen, tick)
     if probe:
         scores = probed(model, layers=layers, heads=chosen)
-        found = replace(found, facts=tuple(_probed(fact, *scores[fact.layer, fact.head]) for fact in found.facts))
-    o.say(found.notes)
+        found = replace(found, facts=tuple(_with_probe(fact, *scores[fact.layer, fact.head]) for fact in found.facts))
+    o.say_notes(found.notes)
     o.say_unknown(source.tokens)
     return found
 
@@ -162,14 +170,14 @@ def _named_by(census: CensusTable, found: Overview) -> tuple[HeadStatistics, ...
 
 def _by_role(found: Overview) -> Overview:
     """The facts, each head named first by what its model's own evaluation measured it to find."""
-    from attnctl.readings.questions.roles import roles
+    from attnctl.readings.questions.roles import roles_of_heads
 
-    known = roles(found.model)
+    known = roles_of_heads(found.model)
     facts = (replace(fact, names=(*known.get((fact.layer, fact.head), ()), *fact.names)) for fact in found.facts)
     return replace(found, facts=tuple(facts)) if known else found
 
 
-def _probed(fact: HeadStatistics, induction: float, duplicate: float) -> HeadStatistics:
-    from attnctl.readings.head_statistics import named
+def _with_probe(fact: HeadStatistics, induction: float, duplicate: float) -> HeadStatistics:
+    from attnctl.readings.head_statistics import name_head
 
-    return named(replace(fact, values={**fact.values, "induction": induction, "duplicate": duplicate}))
+    return name_head(replace(fact, values={**fact.values, "induction": induction, "duplicate": duplicate}))

@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.cost import check_cost, progress
+from attnctl.cli.cost import check_cost, cost_progress
 from attnctl.cli.inputs.sources import SourceName, TokenNames, open_source
 from attnctl.cli.inputs.weights import (
     Chosen,
     WeightChoice,
     chosen_of,
     chosen_trace,
-    left_out,
-    measured,
-    renormalised,
+    dropped_keys,
+    measured_source,
+    renormalised_source,
     weight_choice,
 )
 from attnctl.cli.inputs.zoom import Zoom, grid_of, is_long
-from attnctl.cli.output import console, lines
+from attnctl.cli.output import print_lines, safe_console
 from attnctl.errors import UsageError
 from attnctl.formats import pictures
 from attnctl.formats.pictures import suffixes_listed
 
 if TYPE_CHECKING:
-    from attnctl.readings.heatmap import Reading
+    from attnctl.readings.heatmap import HeatmapGrid
     from attnctl.readings.traces.trace import Trace
     from attnctl.render.figure.look import Look
 
@@ -82,50 +82,52 @@ def heatmap(
             raise UsageError("--rows, --columns, --pool, --spans and --tokens do not go with --run")
         _over_training(run, TrainingView(o.text_of(source, file), layer, head, choice), output, options)
         return
-    picture = _form(output)
+    picture = _picture_format(output)
     look = o.look_of(options, picture=picture in pictures.format_names())
-    colour = None if look.cmap == "viridis" else _colours(look.cmap)
+    colour = None if look.cmap == "viridis" else _colour_function(look.cmap)
     if picture == "html" and zoom != Zoom():
         raise UsageError("--rows, --columns, --pool and --spans do not go with .html")
     given = chosen_of(open_source(source, file, tokens, options), layer, head)
     if picture == "html":
-        _page(given, choice, str(output), look)
+        _write_page(given, choice, str(output), look)
         return
-    seen = _reading(given, choice, zoom, None if picture else _room(), look.log)
+    seen = _grid_reading(given, choice, zoom, None if picture else _cells_across(), look.log)
     if output is None or picture is None:
-        _show(seen, colour, title=look.title, values=look.values, log=look.log)
+        _show_grid(seen, colour, title=look.title, values=look.values, log=look.log)
         return
     from attnctl.files import write_whole
     from attnctl.render.figure.heatmaps.heatmap import draw_heatmap
 
     figure, notes = draw_heatmap(seen, look)
     write_whole(output, pictures.figure_bytes(figure, picture))
-    o.say(notes)
+    o.say_notes(notes)
 
 
-def _reading(given: Chosen, choice: WeightChoice, zoom: Zoom, room: int | None, log: bool) -> Reading:
+def _grid_reading(given: Chosen, choice: WeightChoice, zoom: Zoom, room: int | None, log: bool) -> HeatmapGrid:
     """The grid of what was chosen, read in one way whatever it comes from."""
     from attnctl.readings.heatmap import of_overview
     from attnctl.readings.survey import OverviewReading
 
-    given = measured(choice, given)
+    given = measured_source(choice, given)
     source, layers, heads = given
-    out, done = left_out(choice, source)
+    out, done = dropped_keys(choice, source)
     grid = grid_of(source, zoom, out, given.head_count, room)
-    source = renormalised(choice, source, out)
+    source = renormalised_source(choice, source, out)
     check_cost(source, given.head_count)
-    with progress(f"{len(source.tokens):,} tokens, {given.head_count} heads") as tick:
+    with cost_progress(f"{len(source.tokens):,} tokens, {given.head_count} heads") as tick:
         found = source.read(OverviewReading(grid), layers, heads, tick)
     if found.model.kind == "checkpoint":
-        o.say(found.notes)
+        o.say_notes(found.notes)
     o.say_unknown(found.tokens, found.keys_of)
     seen = of_overview(found, done, source.measure)
-    if is_long(source) and not log and drowned(seen):
-        o.say(("a few cells hold most of the weight: --log shows the others, --drop first leaves the first token out",))
+    if is_long(source) and not log and is_drowned(seen):
+        o.say_notes(
+            ("a few cells hold most of the weight: --log shows the others, --drop first leaves the first token out",)
+        )
     return seen
 
 
-def drowned(reading: Reading) -> bool:
+def is_drowned(reading: HeatmapGrid) -> bool:
     """Whether most cells would have the colour of zero."""
     import numpy as np
 
@@ -133,13 +135,13 @@ def drowned(reading: Reading) -> bool:
     return bool(np.median(shown) < 0.02 * shown.max())
 
 
-def _page(given: Chosen, choice: WeightChoice, output: str, look: Look) -> None:
+def _write_page(given: Chosen, choice: WeightChoice, output: str, look: Look) -> None:
     """A page, which leaves out and rescales by itself."""
     from attnctl.cli.commands.show.view import page_look, write_page
 
     trace = chosen_trace(choice._replace(drop=(), renormalise=False), given, predictions=False)
     if trace.model.kind == "checkpoint":
-        o.say(trace.notes)
+        o.say_notes(trace.notes)
     o.say_unknown(trace.tokens, trace.keys_of)
     start = page_look(choice.drop, choice.renormalise, look.log, cmap=look.cmap)
     write_page([trace], output, look=start, title=look.title)
@@ -153,7 +155,7 @@ class TrainingView(NamedTuple):
     head: str | None
     choice: WeightChoice
 
-    def trace(self, options: dict[str, Any]) -> Trace:
+    def trace_of_text(self, options: dict[str, Any]) -> Trace:
         """The text under one model, all heads."""
         from attnctl.sources import TextSource
 
@@ -189,25 +191,25 @@ def _over_training(run: str, wanted: TrainingView, output: str | None, options: 
     from attnctl.readings.questions.focus import focus
 
     steps = steps_of(run)
-    traces = [wanted.trace(options | {"model": str(path)}) for path in steps.values()]
+    traces = [wanted.trace_of_text(options | {"model": str(path)}) for path in steps.values()]
     info = traces[-1].model
-    layers = o.selection(wanted.layer, info.n_layers or 1, "layer", run)
-    heads = o.selection(wanted.head, info.n_heads or 1, "head", run)
+    layers = o.select_indices(wanted.layer, info.n_layers or 1, "layer", run)
+    heads = o.select_indices(wanted.head, info.n_heads or 1, "head", run)
     best = focus(traces[-1], layer=layers[0] if layers else None, head=heads[0] if heads else None)
     assert best is not None
-    from attnctl.render.figure.evolution import Evolution, moving, strip
+    from attnctl.render.figure.evolution import Evolution, draw_strip, moving_picture
 
     evolution = Evolution(traces, list(steps), best.layer, best.head, Path(os.path.realpath(run)).name)
     if suffix == ".gif":
-        data, notes = moving(evolution, look)
+        data, notes = moving_picture(evolution, look)
     else:
-        figure, notes = strip(evolution, look)
+        figure, notes = draw_strip(evolution, look)
         data = pictures.figure_bytes(figure, suffix[1:])
     write_whole(output, data)
-    o.say(notes)
+    o.say_notes(notes)
 
 
-def _form(output: str | None) -> str | None:
+def _picture_format(output: str | None) -> str | None:
     """png, svg or pdf; None for the terminal. Raises UsageError, before any work, where it cannot be written."""
     if output is None:
         return None
@@ -223,48 +225,48 @@ def _form(output: str | None) -> str | None:
     return form
 
 
-def _room() -> int | None:
+def _cells_across() -> int | None:
     """How many cells fit beside each other on the terminal; None in a pipe."""
-    page = console()
+    page = safe_console()
     return max(16, page.width - LABELS) if page.is_terminal else None
 
 
-def _show(reading: Reading, colour: Colour | None, **look: Any) -> None:
+def _show_grid(reading: HeatmapGrid, colour: Colour | None, **look: Any) -> None:
     """The grid on a terminal; in a pipe, its numbers."""
-    page = console()
+    page = safe_console()
     if not page.is_terminal:
-        lines(*table(reading))
+        print_lines(*tab_separated(reading))
         return
     from attnctl.render.terminal.heatmap import Blocks
 
     page.print(Blocks(reading, colour=colour, **look))
 
 
-def _colours(cmap: str) -> Colour:
+def _colour_function(cmap: str) -> Colour:
     from attnctl.render.figure.heatmaps.heatmap import colour_map
 
     chosen = colour_map(cmap)
 
-    def colour(share: float) -> tuple[int, int, int]:
+    def colour_of_share(share: float) -> tuple[int, int, int]:
         r, g, b, _ = chosen(float(share), bytes=True)
         return int(r), int(g), int(b)
 
-    return colour
+    return colour_of_share
 
 
-def table(reading: Reading) -> list[str]:
+def tab_separated(reading: HeatmapGrid) -> list[str]:
     """The weights as lines of tab-separated cells: layer, head, query, then one column a key; masked cells are empty."""
     from attnctl.text import in_a_cell
 
-    def row(cells: Sequence[Any]) -> str:
+    def tabbed_row(cells: Sequence[Any]) -> str:
         return "\t".join(map(str, cells))
 
-    lines = [row(["layer", "head", "query", *(in_a_cell(token.text) for token in reading.keys)])]
+    lines = [tabbed_row(["layer", "head", "query", *(in_a_cell(token.text) for token in reading.keys)])]
     for layer, head, weights, mask in reading.panels():
         for i, token in enumerate(reading.queries):
             cells = [
                 "" if mask is not None and not mask[i, j] else f"{weight:.6g}"
                 for j, weight in enumerate(weights[i].tolist())
             ]
-            lines.append(row([layer, head, in_a_cell(token.text), *cells]))
+            lines.append(tabbed_row([layer, head, in_a_cell(token.text), *cells]))
     return lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attnctl.cli.inputs.zoom import SIZE, cells
+from attnctl.cli.inputs.zoom import SIZE, zoom_cells
 
 if TYPE_CHECKING:
     from attnctl.cli.inputs.weights import Chosen
@@ -15,7 +15,7 @@ MOST_WEIGHTS = 40_000_000  # in a page: 12 layers × 12 heads × 512 tokens, and
 LINKS = 3  # keys kept for each query
 
 
-def surveyed(given: Chosen) -> tuple[Overview, list[ExactBlock]]:
+def survey_text(given: Chosen) -> tuple[Overview, list[ExactBlock]]:
     """The overview of a long text with its strongest links, and the blocks around them, exactly: two readings."""
     from attnctl.readings.exact_blocks import ExactBlock, telling_blocks
     from attnctl.readings.grid import GridReading
@@ -24,8 +24,10 @@ def surveyed(given: Chosen) -> tuple[Overview, list[ExactBlock]]:
     from attnctl.readings.survey import OverviewReading
 
     source, layers, heads = given
-    parts = cells(source.tokens, None, "--rows", SIZE, source.text)
-    columns = parts if source.key_tokens == source.tokens else cells(source.key_tokens, None, "--columns", SIZE, "")
+    parts = zoom_cells(source.tokens, None, "--rows", SIZE, source.text)
+    columns = (
+        parts if source.key_tokens == source.tokens else zoom_cells(source.key_tokens, None, "--columns", SIZE, "")
+    )
     reading = OverviewReading(GridReading(parts, columns, "mass"), links=LinksReading(LINKS))
     overview = source.read(reading, layers, heads)
     blocks = telling_blocks(overview)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from attnctl.cli import options as o
-from attnctl.cli.cost import check_cost, progress
-from attnctl.cli.output import put, show
+from attnctl.cli.cost import check_cost, cost_progress
+from attnctl.cli.output import put_bytes, show_renderable
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
     from attnctl.cli.inputs.weights import Chosen
-    from attnctl.readings.overview import LongRow, Overview, Part
+    from attnctl.readings.overview import LongRow, Overview, TextPart
     from attnctl.sources import Source
 
 TOP = 10  # links of a query, unless told otherwise
@@ -44,13 +44,13 @@ def explain_long(given: Chosen, form: str, output: str | None, wanted: LongChoic
     if form == "json":
         _write_json(given, queries, output, wanted)
         return
-    from attnctl.render.terminal.row import Row
+    from attnctl.render.terminal.row import RowTable
 
-    rows = [_row(given, at) for at in queries]
-    shown = [Row(row, _parts(source, row, wanted.spans), wanted.top or TOP) for row in rows]
+    rows = [_long_row(given, at) for at in queries]
+    shown = [RowTable(row, _parts(source, row, wanted.spans), wanted.top or TOP) for row in rows]
     if output is None or output == "-":
         for one in shown:
-            show(one)
+            show_renderable(one)
         return
     from rich.console import Group
 
@@ -58,7 +58,7 @@ def explain_long(given: Chosen, form: str, output: str | None, wanted: LongChoic
 
     together = Group(*shown)
     saved = as_svg(together, "attnctl explain") if form == "svg" else as_text(together)
-    put(saved.encode(), output)
+    put_bytes(saved.encode(), output)
 
 
 def _write_json(given: Chosen, queries: Sequence[int | None], output: str | None, wanted: LongChoice) -> None:
@@ -66,36 +66,36 @@ def _write_json(given: Chosen, queries: Sequence[int | None], output: str | None
     if queries == [None]:
         if wanted.spans is not None:
             raise UsageError("--spans sums up where one query looks: name it with --query")
-        _write([_links(given, wanted.top or TOP)], output)
+        _write_row([_strongest_links(given, wanted.top or TOP)], output)
         return
     if wanted.top is not None or wanted.spans is not None:
         raise UsageError("--top and --spans sum up a row in words: with --json and --query all of it is written")
     if len(queries) > 1 and output not in (None, "-"):
         raise UsageError(f"-o {output}: a file of JSON holds one row: name one query, or write lines with --json")
-    _write([_row(given, at) for at in queries], output)
+    _write_row([_long_row(given, at) for at in queries], output)
 
 
-def _parts(source: Source, row: LongRow, spans: str | None) -> tuple[Part, ...]:
+def _parts(source: Source, row: LongRow, spans: str | None) -> tuple[TextPart, ...]:
     from attnctl.readings.spans import parts_of
 
-    return parts_of(spans or _natural(source.text), source.text, row.keys)
+    return parts_of(spans or _natural_parts(source.text), source.text, row.keys)
 
 
-def _row(given: Chosen, at: int | None) -> LongRow:
+def _long_row(given: Chosen, at: int | None) -> LongRow:
     from attnctl.readings.rows import RowReading
 
     source, layers, heads = given
     n = len(source.tokens)
     if at is None:
         at = n - 1 if source.rows is None else source.rows[-1]
-        o.say((f"the text has {n:,} tokens: shown is where the last one looks (--query names another)",))
-    with progress(f"{n:,} tokens, {given.head_count} heads") as tick:
+        o.say_notes((f"the text has {n:,} tokens: shown is where the last one looks (--query names another)",))
+    with cost_progress(f"{n:,} tokens, {given.head_count} heads") as tick:
         row = source.read(RowReading(at), layers, heads, tick)
-    o.say(row.notes)
+    o.say_notes(row.notes)
     return row
 
 
-def _links(given: Chosen, top: int) -> Overview:
+def _strongest_links(given: Chosen, top: int) -> Overview:
     from attnctl.readings.links import LinksReading
     from attnctl.readings.survey import OverviewReading
 
@@ -108,19 +108,19 @@ def _links(given: Chosen, top: int) -> Overview:
             "choose with --layer, --head or --query, or fewer with --top"
         )
     check_cost(source, given.head_count)
-    with progress(f"{n:,} tokens, {given.head_count} heads") as tick:
+    with cost_progress(f"{n:,} tokens, {given.head_count} heads") as tick:
         found = source.read(OverviewReading(links=LinksReading(top)), layers, heads, tick)
-    o.say(found.notes)
+    o.say_notes(found.notes)
     return found
 
 
-def _natural(text: str) -> str:
+def _natural_parts(text: str) -> str:
     """The parts a text falls into by itself: paragraphs where blank lines part it in a few, lines where not."""
     paragraphs = text.count("\n\n")
     return "paragraphs" if 1 <= paragraphs <= 150 or text.count("\n") > 150 else "lines"
 
 
-def _write(found: Sequence[Overview | LongRow], output: str | None) -> None:
+def _write_row(found: Sequence[Overview | LongRow], output: str | None) -> None:
     from attnctl.formats.documents.overview_json import overview_to_json
 
-    put(b"".join(overview_to_json(one) + b"\n" for one in found), output)
+    put_bytes(b"".join(overview_to_json(one) + b"\n" for one in found), output)

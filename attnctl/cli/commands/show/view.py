@@ -14,7 +14,7 @@ from attnctl.cli import options as o
 from attnctl.cli.commands.show import long_view
 from attnctl.cli.inputs.sources import SourceName, TokenNames, is_file, open_source, refuse_models
 from attnctl.cli.inputs.weights import WeightChoice, chosen_of, chosen_trace
-from attnctl.cli.output import lines, put
+from attnctl.cli.output import print_lines, put_bytes
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def view(
     if effects and matters is None:
         raise UsageError("--effects is of one text and its model")
     check_pooled(traces, look, measure)
-    target = target or temporary(traces[0])
+    target = target or temporary_page(traces[0])
     write_page(
         traces,
         target,
@@ -113,9 +113,9 @@ def view(
     )
     if target == "-":
         return
-    lines(target)
-    if not no_open and not opened(target):
-        o.say([f"no browser was found here: open {target} in one"])
+    print_lines(target)
+    if not no_open and not opened_in_browser(target):
+        o.say_notes([f"no browser was found here: open {target} in one"])
 
 
 def effects_of(source: Source, shown: Trace | Overview, query: str | None) -> dict[str, Any]:
@@ -125,8 +125,8 @@ def effects_of(source: Source, shown: Trace | Overview, query: str | None) -> di
     """
     from attnctl.formats.documents.effects_json import effects_document
     from attnctl.models.watching import watched_text
-    from attnctl.readings.effects.ablation import Ask
-    from attnctl.readings.effects.effect_sweep import measure
+    from attnctl.readings.effects.ablation import EffectRequest
+    from attnctl.readings.effects.effect_sweep import measure_effects
     from attnctl.readings.traces.trace import Trace
     from attnctl.sources import TextSource
 
@@ -135,7 +135,7 @@ def effects_of(source: Source, shown: Trace | Overview, query: str | None) -> di
     watched = watched_text(source.model, source.text, query)
     if not watched.predicts or watched.key_tokens is not None:
         raise UsageError(f"--effects follows a prediction, and {watched.info.name} makes none here")
-    found = measure(watched, Ask(every_edge=True))
+    found = measure_effects(watched, EffectRequest(every_edge=True))
     return effects_document(found)
 
 
@@ -146,7 +146,7 @@ class Choice(NamedTuple):
     head: str | None = None
     measure: str | None = None
 
-    def trace(self, source: Source) -> Trace:
+    def narrowed_trace(self, source: Source) -> Trace:
         """The trace of a source, narrowed to this choice."""
         given = chosen_of(source, self.layer, self.head)
         o.say_unknown(source.tokens, source.key_tokens)
@@ -159,8 +159,8 @@ def of_one(source: Source, choice: Choice) -> tuple[Trace | Overview, list[Exact
         return overview, []
     given = chosen_of(source, choice.layer, choice.head)
     if given.head_count * len(source.tokens) * len(source.key_tokens) <= long_view.MOST_WEIGHTS:
-        return choice.trace(source), []
-    return long_view.surveyed(given)
+        return choice.narrowed_trace(source), []
+    return long_view.survey_text(given)
 
 
 def overview_in(source: Source) -> Overview | None:
@@ -208,7 +208,7 @@ def of_two(source: str, tokens: str | None, choice: Choice, options: dict[str, A
     """One of two sources. Model options are for the texts among them: a trace has its numbers already."""
     given = source == "-" or is_file(source)
     one = open_source(source, None, tokens if given else None, {} if given else options)
-    return overview_in(one) or choice.trace(one)
+    return overview_in(one) or choice.narrowed_trace(one)
 
 
 def two_models(a: str, b: str, text: str, choice: Choice, options: dict[str, Any]) -> tuple[list[Trace], list[str]]:
@@ -218,21 +218,23 @@ def two_models(a: str, b: str, text: str, choice: Choice, options: dict[str, Any
     from attnctl.sources import TextSource
 
     words = o.text_of(text, None)
-    return [choice.trace(TextSource(o.model_of(options | {"model": name}), words)) for name in (a, b)], [a, b]
+    return [choice.narrowed_trace(TextSource(o.model_of(options | {"model": name}), words)) for name in (a, b)], [a, b]
 
 
 def over_training(folder: str, text: str, choice: Choice, options: dict[str, Any]) -> tuple[list[Trace], list[str]]:
     """The text under the weights of every kept step of a run, and the steps' names."""
     from attnctl.models.builtin.weights import steps_of
     from attnctl.sources import TextSource
-    from attnctl.training.run import Run
+    from attnctl.training.run import TrainingRun
 
     if options.get("model") is not None:
         raise UsageError("--model does not go with --run, whose steps are the models then")
-    losses = {report["step"]: report["loss"] for report in Run(folder).reports() if report.get("loss") is not None}
+    losses = {
+        report["step"]: report["loss"] for report in TrainingRun(folder).reports() if report.get("loss") is not None
+    }
     traces, labels = [], []
     for step, path in steps_of(folder).items():
-        traces.append(choice.trace(TextSource(o.model_of(options | {"model": str(path)}), text)))
+        traces.append(choice.narrowed_trace(TextSource(o.model_of(options | {"model": str(path)}), text)))
         labels.append(f"step {step:,}" + (f", loss {losses[step]:.2f}" if step in losses else ""))
     return traces, labels
 
@@ -249,7 +251,7 @@ def target_of(output: str | None) -> str | None:
     return output
 
 
-def temporary(trace: Trace | Overview) -> str:
+def temporary_page(trace: Trace | Overview) -> str:
     """A file in a fresh temporary folder, named after the text."""
     import re
     import tempfile
@@ -283,7 +285,7 @@ def write_page(
     first = traces[0] if len(traces) == 2 and not how.get("over_training") else traces[-1]
     html = page_html(traces, start=start_of(first, query) | (look or {}), **how)
     if target == "-":
-        put(html.encode())
+        put_bytes(html.encode())
         return
     write_whole(target, html.encode())
 
@@ -294,9 +296,9 @@ def start_of(trace: Trace | Overview, query: str | None) -> dict[str, int | str]
         return {}
     from attnctl.readings.questions.focus import focus
     from attnctl.readings.traces.trace import Trace
-    from attnctl.tokens import find
+    from attnctl.tokens import find_token
 
-    at = find(trace.tokens, query)
+    at = find_token(trace.tokens, query)
     if not isinstance(trace, Trace):
         return {"query": at}
     found = focus(trace, query=at)
@@ -305,7 +307,7 @@ def start_of(trace: Trace | Overview, query: str | None) -> dict[str, int | str]
     return {"layer": found.layer, "head": found.head, "query": at, "key": found.key, "reason": found.reason}
 
 
-def opened(target: str) -> bool:
+def opened_in_browser(target: str) -> bool:
     """Whether a browser took the page. One that would take over the terminal is not asked."""
     import webbrowser
 

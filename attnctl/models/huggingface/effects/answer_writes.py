@@ -14,12 +14,12 @@ from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.interventions import Intervention
-from attnctl.models.huggingface.attention_interface import architecture, attending
+from attnctl.models.huggingface.attention_interface import architecture_name, watch_attention
 from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.effects.answers import AnsweredPrompt
 from attnctl.models.huggingface.effects.contributions import head_directions, stream_direction
 from attnctl.models.huggingface.effects.recorded_forward import RecordedForward, RefusedError, is_near
-from attnctl.models.huggingface.files.network import running
+from attnctl.models.huggingface.files.network import running_network
 
 
 def writes_by_token(read: AnsweredPrompt) -> tuple[Floats, tuple[str, ...]]:
@@ -32,17 +32,19 @@ def writes_by_token(read: AnsweredPrompt) -> tuple[Floats, tuple[str, ...]]:
     try:
         along, notes = _directions(read)
     except RefusedError as why:
-        raise AttnctlError(f"{architecture(network)} cannot be taken apart into direct contributions: {why}") from why
+        raise AttnctlError(
+            f"{architecture_name(network)} cannot be taken apart into direct contributions: {why}"
+        ) from why
     total = np.zeros(len(read.prompt) + len(read.answer) - 1)  # (n_k,)
 
     def visit(site: Site, call: Call) -> Array | None:
-        weights = attention.run(call).weights[0]  # (heads, m, n_k)
+        weights = attention.run_call(call).weights[0]  # (heads, m, n_k)
         values = attention.share_heads(call.values, weights.shape[0])[0]  # (heads, n_k, d_v)
         worth = torch.einsum("hkd,rhd->hrk", values, along[site.layer].to(values))  # (heads, m, n_k)
         total[:] += as_numpy((weights * worth).sum((0, 1)))  # (n_k,)
         return None
 
-    with attending(network, visit, lambda site: site.layer in along):
+    with watch_attention(network, visit, lambda site: site.layer in along):
         read.run_answer()
     written: Floats = total.astype(np.float32)  # (n_k,)
     return written, notes
@@ -52,7 +54,7 @@ def _directions(read: AnsweredPrompt) -> tuple[dict[int, Array], tuple[str, ...]
     """Layer → what each head's context is worth for each answer token's log-probability (m, heads, d_v), and notes."""
     m = len(read.answer)
     forward = RecordedForward(read.model.network, m, 0, m, keep_weights=False)
-    with running(read.model.network, m, read.model.info.name):
+    with running_network(read.model.network, m, read.model.info.name):
         forward.run(read.answer_inputs(), Intervention())
         assert forward.logits is not None
         mix = -torch.softmax(forward.logits, -1)  # (m, vocabulary)

@@ -20,12 +20,12 @@ from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Cut, Intervention
-from attnctl.models.huggingface.attention_interface import attending
+from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.effects.intervention import applied, seen
-from attnctl.models.huggingface.files.network import running
-from attnctl.models.huggingface.packed_linear import kept_packing, packed
+from attnctl.models.huggingface.effects.intervention import apply_interventions, seen_keys
+from attnctl.models.huggingface.files.network import running_network
+from attnctl.models.huggingface.packed_linear import kept_packing, packed_products
 
 CHUNK = 512  # tokens of the prompt that are read at once
 
@@ -45,16 +45,16 @@ class AnsweredPrompt:
     def __post_init__(self) -> None:
         if self.model.kind != "self" or not self.model.info.causal:
             raise UsageError(f"{self.model.info.name} does not continue texts, so it answers no prompt")
-        self.read()
+        self.read_prompt()
 
     # --- the cache -----------------------------------------------------------------------------------------------
 
-    def read(self) -> None:
+    def read_prompt(self) -> None:
         """Read the prompt but for its last token, and keep every layer's keys and values.
 
         Raises AttnctlError for a network whose cache holds something else (a state that cannot be cut).
         """
-        cache = self._run(self.prompt[:-1], None, 0)[0]
+        cache = self._run_network(self.prompt[:-1], None, 0)[0]
         layers = getattr(cache, "layers", None)
         kept = [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in layers or ()]
         whole = len(self.prompt) - 1
@@ -74,7 +74,7 @@ class AnsweredPrompt:
             cache.update(keys[:, :, kept], values[:, :, kept], layer)
         return cache
 
-    def _run(
+    def _run_network(
         self, ids: Sequence[int], cache: Any, wanted: int, positions: Sequence[int] | None = None
     ) -> tuple[Any, Array | None]:
         """The network over `ids` behind a cache: the cache, and the last `wanted` tokens' logits (wanted, vocabulary).
@@ -87,7 +87,7 @@ class AnsweredPrompt:
             cache = DynamicCache()
         network, logits = self.model.network, None
         edges = [*range(0, max(0, len(ids) - max(1, wanted)), CHUNK), max(0, len(ids) - max(1, wanted)), len(ids)]
-        with running(network, len(ids), self.model.info.name), packed(kept_packing(network)):
+        with running_network(network, len(ids), self.model.info.name), packed_products(kept_packing(network)):
             for a, b in zip(edges, edges[1:], strict=False):
                 if a == b:
                     continue
@@ -100,13 +100,13 @@ class AnsweredPrompt:
 
     # --- the answer ----------------------------------------------------------------------------------------------
 
-    def generate(self, most: int) -> None:
+    def generate_answer(self, most: int) -> None:
         """Let the model answer greedily with at most `most` tokens, up to its own end. Raises AttnctlError for none."""
-        ends = self._ends()
+        ends = self._end_ids()
         cache, ids = self.cache_of(len(self.prompt) - 1), [self.prompt[-1]]
         answer: list[int] = []
         while len(answer) < most:
-            cache, logits = self._run(ids, cache, 1)
+            cache, logits = self._run_network(ids, cache, 1)
             assert logits is not None
             ids = [int(logits[-1].argmax())]
             if ids[0] in ends:
@@ -118,7 +118,7 @@ class AnsweredPrompt:
             )
         self.answer = tuple(answer)
 
-    def _ends(self) -> set[int]:
+    def _end_ids(self) -> set[int]:
         said = getattr(self.model.network, "generation_config", None)
         ends = getattr(said, "eos_token_id", None) or self.model.network.config.get_text_config().eos_token_id
         return set(ends) if isinstance(ends, list) else {ends}
@@ -143,7 +143,7 @@ class AnsweredPrompt:
         """
         if self._leaves_out is None:
             last = len(self.prompt) - 2
-            self._leaves_out = last > 0 and self.looks().sees_all
+            self._leaves_out = last > 0 and self.answer_looks().sees_all
             if self._leaves_out:
                 try:
                     one, other = self._left_out([(last, last + 1)]), self._masked([(last, last + 1)])
@@ -158,8 +158,8 @@ class AnsweredPrompt:
         cuts = tuple(Cut(tuple(range(a, b)), queries) for a, b in hidden)
         start = min([len(self.prompt) - 1, *((b for _, b in hidden) if first is None else (first,))])
         ids = (*self.prompt[start:], *self.answer[:-1])
-        with applied(self.model.network, [Intervention(cuts=cuts)] if cuts else []):
-            _, logits = self._run(ids, self.cache_of(start), len(self.answer))
+        with apply_interventions(self.model.network, [Intervention(cuts=cuts)] if cuts else []):
+            _, logits = self._run_network(ids, self.cache_of(start), len(self.answer))
         return self._shares(logits)
 
     def _left_out(self, hidden: Sequence[tuple[int, int]], first: int | None = None) -> Floats:
@@ -168,7 +168,7 @@ class AnsweredPrompt:
         whole = (*self.prompt, *self.answer[:-1])
         kept = [at for at in range(start, len(whole)) if not _inside(at, hidden)]
         cache = self.cache_of(start, hidden if first is not None else ())
-        _, logits = self._run([whole[at] for at in kept], cache, len(self.answer), kept)
+        _, logits = self._run_network([whole[at] for at in kept], cache, len(self.answer), kept)
         return self._shares(logits)
 
     def _shares(self, logits: Array | None) -> Floats:
@@ -190,14 +190,14 @@ class AnsweredPrompt:
     def run_answer(self) -> None:
         """The network over the queries that the answer is predicted from: the prompt's last token, the answer's but one."""
         network = self.model.network
-        with running(network, len(self.answer), self.model.info.name), packed(kept_packing(network)):
+        with running_network(network, len(self.answer), self.model.info.name), packed_products(kept_packing(network)):
             network(**self.answer_inputs())
 
-    def looks(self) -> Looks:
+    def answer_looks(self) -> Looks:
         """Where the queries look that the answer is predicted from."""
         if self._looks is None:
             found = Looks({}, {})
-            with attending(self.model.network, found.visit):
+            with watch_attention(self.model.network, found.visit):
                 self.run_answer()
             self._looks = found
         return self._looks
@@ -213,15 +213,15 @@ class Looks:
 
     def visit(self, site: Site, call: Call) -> Array | None:
         """Take what is kept of one layer."""
-        weights = attention.run(call).weights[0]  # (heads, m, n_k)
+        weights = attention.run_call(call).weights[0]  # (heads, m, n_k)
         self.masses[site.layer] = as_numpy(weights.double().mean((0, 1)))  # (n_k,)
         self.strongest[site.layer] = as_numpy(weights.argmax(-1))  # (heads, m)
         n_q, n_k = weights.shape[-2:]
         every = torch.ones(n_q, n_k, dtype=torch.bool).tril(n_k - n_q)  # (m, n_k)
-        self.sees_all &= call.bias is None and bool((seen(call).cpu() == every).all())
+        self.sees_all &= call.bias is None and bool((seen_keys(call).cpu() == every).all())
         return None
 
-    def mass(self) -> Floats:
+    def mass_of_keys(self) -> Floats:
         """The share of each key, over all heads, layers and queries: (n_k,)."""
         mean: Floats = np.mean(list(self.masses.values()), axis=0).astype(np.float32)  # (n_k,)
         return mean

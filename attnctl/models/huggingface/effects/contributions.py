@@ -18,7 +18,7 @@ import torch
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.interventions import Intervention
-from attnctl.models.huggingface.attention_interface import architecture
+from attnctl.models.huggingface.attention_interface import architecture_name
 from attnctl.models.huggingface.effects.recorded_forward import (
     RecordedForward,
     RefusedError,
@@ -26,7 +26,7 @@ from attnctl.models.huggingface.effects.recorded_forward import (
     SeenCall,
     is_near,
 )
-from attnctl.readings.effects.contributions import Contributions, Part
+from attnctl.readings.effects.contributions import ContributionPart, Contributions
 
 
 def taken_apart(
@@ -36,7 +36,7 @@ def taken_apart(
 
     Raises AttnctlError, naming the architecture, where its logits are no such sum.
     """
-    name = architecture(network)
+    name = architecture_name(network)
     try:
         forward = RecordedForward(network, tail, query)
         forward.run(inputs, base)
@@ -45,7 +45,7 @@ def taken_apart(
         mix[0, target] = 1
         if against is not None:
             mix[0, against] -= 1
-        return _sum(forward, mix, base)
+        return _sum_of_parts(forward, mix, base)
     except RefusedError as why:
         raise AttnctlError(f"{name} cannot be taken apart into direct contributions: {why}") from why
 
@@ -73,19 +73,19 @@ def stream_direction(forward: RecordedForward, mix: Array) -> tuple[Array, float
     linear = _Linear.identity() if is_near(head.given, last) else None
     for norm in forward.outside:
         if linear is None and is_near(norm.given, last) and is_near(head.given, norm.made):
-            linear = _Linear.of(norm)
+            linear = _Linear.of_norm(norm)
     if linear is None:
         raise RefusedError("between its last block and its unembedding stands more than a norm")
     direction = linear.back(way) * scale  # (rows, d_model)
     return direction, (linear.constant(way) + bias) * scale, _along(mix, made), notes
 
 
-def _sum(forward: RecordedForward, mix: Array, base: Intervention) -> Contributions:
+def _sum_of_parts(forward: RecordedForward, mix: Array, base: Intervention) -> Contributions:
     direction, bias, logit, notes = stream_direction(forward, mix)
-    parts = [Part("embedding", _along(forward.blocks[0].given, direction))]
+    parts = [ContributionPart("embedding", _along(forward.blocks[0].given, direction))]
     for block in forward.blocks:
         parts += _block_parts(block, direction, forward.network.config)
-    parts.append(Part("bias", bias))
+    parts.append(ContributionPart("bias", bias))
     return Contributions(logit, tuple(parts), notes)
 
 
@@ -109,7 +109,9 @@ def _after_head(forward: RecordedForward, made: Array, logits: Array) -> tuple[f
     """What happens to logits after the unembedding: a factor, or a soft cap, before which the sum then is."""
     cap = getattr(forward.network.config.get_text_config(), "final_logit_softcapping", None)
     if cap and is_near(torch.tanh(made / cap) * cap, logits):
-        note = f"{architecture(forward.network)} caps its logits at ±{cap:g}: the sum is of the logit before the cap."
+        note = (
+            f"{architecture_name(forward.network)} caps its logits at ±{cap:g}: the sum is of the logit before the cap."
+        )
         return 1.0, float(cap), (note,)
     at = int(made.abs().argmax())
     factor = float(logits.flatten()[at] / made.flatten()[at])
@@ -131,7 +133,7 @@ class _Linear:
         return cls()
 
     @classmethod
-    def of(cls, seen: SeenCall) -> _Linear:
+    def of_norm(cls, seen: SeenCall) -> _Linear:
         """The norm as it was on this row. Raises RefusedError for one of another kind than RMS and layer norms."""
         weight, bias = getattr(seen.module, "weight", None), getattr(seen.module, "bias", None)
         gain = torch.ones_like(seen.given) if weight is None else weight.double()  # (d,), or (rows, d) of ones
@@ -158,18 +160,18 @@ class _Linear:
         return 0.0 if self.shift is None else _along(self.shift.expand_as(way), way)
 
 
-def _block_parts(block: SeenBlock, direction: Array, config: Any) -> Iterator[Part]:
+def _block_parts(block: SeenBlock, direction: Array, config: Any) -> Iterator[ContributionPart]:
     """What a block adds: its heads, its output projection's bias, and its MLP."""
     assert block.given is not None and block.made is not None
     added = block.made - block.given  # (rows, d_model)
     if block.context is None:  # no attention in it: a convolution, a state space
-        yield Part("mlp", _along(added, direction))
+        yield ContributionPart("mlp", _along(added, direction))
         return
     read = head_directions(block, direction, config)
-    yield from _heads(block, read.along, read.given)
+    yield from _head_parts(block, read.along, read.given)
     if read.bias:
-        yield Part("bias", read.bias, block.layer)
-    yield Part("mlp", _along(added, direction) - read.attended, block.layer)
+        yield ContributionPart("bias", read.bias, block.layer)
+    yield ContributionPart("mlp", _along(added, direction) - read.attended, block.layer)
 
 
 @dataclass
@@ -185,18 +187,18 @@ class HeadDirections:
 def head_directions(block: SeenBlock, direction: Array, config: Any) -> HeadDirections:
     """What each head's context is worth along `direction` (rows, d_model). Raises RefusedError where it is no such sum."""
     assert block.given is not None and block.made is not None and block.context is not None
-    projection = _projection(block)
+    projection = _output_projection(block)
     written, linear = _attention_branch(block, projection, block.made - block.given, config)
     way = linear.back(direction) * written  # (rows, d_model)
     matrix, shift = _projection_matrix(projection, way)
     heads, _, d_v = block.context.shape
     bias = _along(shift.expand_as(way), way) + linear.constant(direction) * written
-    attended = _along(_through(linear, projection.made), direction) * written
+    attended = _along(_through_linear(linear, projection.made), direction) * written
     along = (way @ matrix).reshape(-1, heads, d_v)  # (rows, heads, d_v)
     return HeadDirections(along, projection.given.reshape(-1, heads, d_v), bias, attended)
 
 
-def _projection(block: SeenBlock) -> SeenCall:
+def _output_projection(block: SeenBlock) -> SeenCall:
     """The output projection: the first matrix that the heads side by side go through."""
     assert block.context is not None
     width = block.context.shape[0] * block.context.shape[-1]
@@ -214,7 +216,7 @@ def _attention_branch(block: SeenBlock, projection: SeenCall, added: Array, conf
     candidates: list[tuple[Array, _Linear]] = [(projection.made, _Linear.identity())]
     for child in block.children:
         if is_near(child.given, projection.made) and "norm" in type(child.module).__name__.lower():
-            candidates.insert(0, (child.made, _Linear.of(child)))
+            candidates.insert(0, (child.made, _Linear.of_norm(child)))
     factors = [1.0]
     if (multiplier := getattr(config.get_text_config(), "residual_multiplier", None)) is not None:
         factors.insert(0, float(multiplier))
@@ -228,7 +230,7 @@ def _attention_branch(block: SeenBlock, projection: SeenCall, added: Array, conf
     raise RefusedError("it normalises the residual stream inside its blocks (post-norm), or mixes it")
 
 
-def _through(linear: _Linear, x: Array) -> Array:
+def _through_linear(linear: _Linear, x: Array) -> Array:
     if linear.scale is None or linear.shift is None:
         return x
     return (x - x.mean(-1, keepdim=True) if linear.centred else x) * linear.scale + linear.shift
@@ -249,7 +251,7 @@ def _projection_matrix(projection: SeenCall, way: Array) -> tuple[Array, Array]:
     return matrix, shift
 
 
-def _heads(block: SeenBlock, along: Array, given: Array) -> Iterator[Part]:
+def _head_parts(block: SeenBlock, along: Array, given: Array) -> Iterator[ContributionPart]:
     """What each head writes along a direction, by source token where it stands for weights × values."""
     assert block.weights is not None and block.values is not None and block.context is not None
     read = torch.einsum("hkd,rhd->hrk", block.values, along)  # (heads, rows, n_k)
@@ -257,4 +259,4 @@ def _heads(block: SeenBlock, along: Array, given: Array) -> Iterator[Part]:
     for head in range(len(by_key)):
         own = is_near(block.context[head], given[:, head])  # else gated or ablated: not its own
         value = _along(given[:, head], along[:, head])
-        yield Part("head", value, block.layer, head, tuple(by_key[head].tolist()) if own else None)
+        yield ContributionPart("head", value, block.layer, head, tuple(by_key[head].tolist()) if own else None)

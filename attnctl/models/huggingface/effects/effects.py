@@ -8,13 +8,13 @@ from typing import Any
 from attnctl.arrays import as_numpy
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
-from attnctl.models.huggingface.attention_interface import architecture
+from attnctl.models.huggingface.attention_interface import architecture_name
 from attnctl.models.huggingface.effects.watched import WatchedNetwork, check_switchable
-from attnctl.models.huggingface.files.network import info_of
-from attnctl.readings.effects.ablation import Ask
-from attnctl.readings.effects.effect_sweep import measure
+from attnctl.models.huggingface.files.network import network_info
+from attnctl.readings.effects.ablation import EffectRequest
+from attnctl.readings.effects.effect_sweep import measure_effects
 from attnctl.readings.effects.effects import Effects, Word
-from attnctl.selection import chosen
+from attnctl.selection import chosen_indices
 from attnctl.tokens import Token
 
 Target = str | int | Sequence[int]
@@ -48,26 +48,26 @@ def effects(
     """
     base = Intervention(how=how, reference=reference)
     if isinstance(inputs, str):
-        watched: Any = _opened(model, inputs, query, base)
+        watched: Any = _watched_model(model, inputs, query, base)
     else:
-        watched = watch_network(model, inputs, query, base, attention, tokenizer)
+        watched = watch_given_network(model, inputs, query, base, attention, tokenizer)
     info = watched.info
-    ask = Ask(
+    ask = EffectRequest(
         target=_as_text(watched, target),
         against=_as_text(watched, against),
         how=how,
         sweep_heads=not edges,
-        layers=None if layers is None else chosen(layers, info.n_layers or 1, "layer", info.name),
-        heads=None if heads is None else chosen(heads, info.n_heads or 1, "head", info.name),
+        layers=None if layers is None else chosen_indices(layers, info.n_layers or 1, "layer", info.name),
+        heads=None if heads is None else chosen_indices(heads, info.n_heads or 1, "head", info.name),
         every_edge=edges is True,
-        edges=() if isinstance(edges, bool) else tuple(_edge(watched, pair) for pair in edges),
+        edges=() if isinstance(edges, bool) else tuple(_edge_of_pair(watched, pair) for pair in edges),
         approximate=approximate,
         batch_size=batch_size,
     )
-    return measure(watched, ask)
+    return measure_effects(watched, ask)
 
 
-def _opened(model: Any, text: str, query: int, base: Intervention) -> Any:
+def _watched_model(model: Any, text: str, query: int, base: Intervention) -> Any:
     from attnctl.models import open_model
     from attnctl.models.watching import watched_text
 
@@ -75,7 +75,7 @@ def _opened(model: Any, text: str, query: int, base: Intervention) -> Any:
     return watched_text(opened, text, None if query == -1 else str(query), base)
 
 
-def _edge(watched: Any, pair: tuple[int, int]) -> tuple[int, int]:
+def _edge_of_pair(watched: Any, pair: tuple[int, int]) -> tuple[int, int]:
     n_q, n_k = len(watched.tokens), len(watched.key_tokens or watched.tokens)
     query, key = pair
     if not -n_q <= query < n_q or not -n_k <= key < n_k:
@@ -91,7 +91,7 @@ def _as_text(watched: Any, target: Target | None) -> str | None:
     return "\0" + ",".join(str(int(number)) for number in ids)
 
 
-def watch_network(
+def watch_given_network(
     model: Any, inputs: Any, query: int, base: Intervention, attention: str | None, tokenizer: Any
 ) -> WatchedNetwork:
     """One text in a transformers model, by what the model is called with. Raises UsageError where that is no one text."""
@@ -102,9 +102,9 @@ def watch_network(
     own = "decoder_input_ids" if kind in ("decoder", "cross") else "input_ids"
     if own not in given or given[own].ndim != 2 or given[own].shape[0] != 1:
         raise UsageError(f"effects are of one text: give {own} of shape (1, n)")
-    tokens = _tokens(given[own], tokenizer)
-    info = info_of(model, architecture(model), kind)
-    at = chosen([query], len(tokens), "token", "the text")[0]
+    tokens = _tokens_of_ids(given[own], tokenizer)
+    info = network_info(model, architecture_name(model), kind)
+    at = chosen_indices([query], len(tokens), "token", "the text")[0]
     spoken = given["decoder_input_ids"] if two else given["input_ids"]  # (1, n)
     tail = len(tokens) - at if kind != "encoder" else 1
     return WatchedNetwork(
@@ -115,33 +115,33 @@ def watch_network(
         tokens=tokens,
         query=at,
         tail=tail,
-        inputs=lambda continuation: _continued(
+        inputs=lambda continuation: _continued_inputs(
             given, spoken, "decoder_input_ids" if two else "input_ids", continuation
         ),
-        spell=lambda number: _spelled(tokenizer, number),
-        read=lambda text: _word(tokenizer, text, model),
+        spell=lambda number: _spelled_id(tokenizer, number),
+        read=lambda text: _word_of_text(tokenizer, text, model),
         base=base,
-        key_tokens=_tokens(given["input_ids"], tokenizer) if kind == "cross" else None,
+        key_tokens=_tokens_of_ids(given["input_ids"], tokenizer) if kind == "cross" else None,
     )
 
 
-def _tokens(ids: Any, tokenizer: Any) -> tuple[Token, ...]:
+def _tokens_of_ids(ids: Any, tokenizer: Any) -> tuple[Token, ...]:
     return tuple(
-        Token(_spelled(tokenizer, number).strip() or str(number), number) for number in as_numpy(ids)[0].tolist()
+        Token(_spelled_id(tokenizer, number).strip() or str(number), number) for number in as_numpy(ids)[0].tolist()
     )
 
 
-def _spelled(tokenizer: Any, number: int) -> str:
+def _spelled_id(tokenizer: Any, number: int) -> str:
     return str(number) if tokenizer is None else str(tokenizer.decode([number]))
 
 
-def _word(tokenizer: Any, text: str, model: Any) -> Word:
+def _word_of_text(tokenizer: Any, text: str, model: Any) -> Word:
     if text.startswith("\0"):
         ids = tuple(int(part) for part in text[1:].split(","))
         size = model.config.get_text_config().vocab_size
         if not ids or not all(0 <= number < size for number in ids):
-            raise UsageError(f"no id {ids}: the vocabulary of {architecture(model)} has 0 to {size - 1}")
-        return Word("".join(_spelled(tokenizer, number) for number in ids), ids)
+            raise UsageError(f"no id {ids}: the vocabulary of {architecture_name(model)} has 0 to {size - 1}")
+        return Word("".join(_spelled_id(tokenizer, number) for number in ids), ids)
     if tokenizer is None:
         raise UsageError(f"the target {text!r} is a text: give a tokenizer, or ids")
     ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -150,7 +150,7 @@ def _word(tokenizer: Any, text: str, model: Any) -> Word:
     return Word(text, ids)
 
 
-def _continued(given: dict[str, Any], ids: Any, name: str, continuation: tuple[int, ...]) -> dict[str, Any]:
+def _continued_inputs(given: dict[str, Any], ids: Any, name: str, continuation: tuple[int, ...]) -> dict[str, Any]:
     """The inputs with ids appended to what the model continues."""
     import torch
 

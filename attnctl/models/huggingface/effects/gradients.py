@@ -15,11 +15,11 @@ from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 from attnctl.interventions import Intervention
-from attnctl.models.huggingface.attention_interface import attending
+from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.attention_sites import Site
-from attnctl.models.huggingface.effects.intervention import Applied, applied
+from attnctl.models.huggingface.effects.intervention import Applied, apply_interventions
 from attnctl.models.huggingface.effects.replay import logits_of
-from attnctl.models.huggingface.files.network import running
+from attnctl.models.huggingface.files.network import running_network
 from attnctl.readings.effects.ablation import FirstOrder
 from attnctl.readings.effects.effects import Word
 
@@ -41,16 +41,16 @@ def first_order(watched: WatchedNetwork, target: Word, against: Word | None) -> 
     """The first-order effect of ablating each head as `watched.base` says how, and of cutting each key from the query."""
     kept = _Kept()
     with (
-        running(watched.network, len(watched.tokens), watched.info.name),
+        running_network(watched.network, len(watched.tokens), watched.info.name),
         torch.inference_mode(False),
         torch.enable_grad(),
     ):
-        said = _said(watched, target, kept)
+        said = _watched_logits(watched, target, kept)
         numbers = {"log_probability": _log_probability(said, target)}
         if against is not None:
             other = said if len(against.ids) == 1 else None
             if other is not None:
-                numbers["logit_difference"] = _logits(said, target) - _logits(other, against)
+                numbers["logit_difference"] = _word_logits(said, target) - _word_logits(other, against)
         layers = sorted(kept.contexts)
         contexts = [kept.contexts[layer] for layer in layers]
         found = FirstOrder()
@@ -63,11 +63,11 @@ def first_order(watched: WatchedNetwork, target: Word, against: Word | None) -> 
     return found
 
 
-def _said(watched: WatchedNetwork, target: Word, kept: _Kept) -> Array:
+def _watched_logits(watched: WatchedNetwork, target: Word, kept: _Kept) -> Array:
     """The logits from the watched position on: (1 + continuation, vocabulary)."""
 
-    def visit(site: Site, call: Call) -> Array:
-        steps = attention.run(call)
+    def visit_call(site: Site, call: Call) -> Array:
+        steps = attention.run_call(call)
         context = steps.context if steps.context.requires_grad else steps.context.requires_grad_()
         kept.contexts[site.layer], kept.sites[site.layer] = context, site
         kept.weights[site.layer] = steps.weights[0, :, watched.query].detach()
@@ -76,8 +76,8 @@ def _said(watched: WatchedNetwork, target: Word, kept: _Kept) -> Array:
 
     more = len(target.ids) - 1
     with (
-        applied(watched.network, [watched.base], watched.kind),
-        attending(watched.network, visit, lambda site: site.kind == watched.kind, replaces=True),
+        apply_interventions(watched.network, [watched.base], watched.kind),
+        watch_attention(watched.network, visit_call, lambda site: site.kind == watched.kind, replaces=True),
     ):
         logits = logits_of(watched.network(**watched.inputs(target.ids[:-1])))[0]  # (positions, vocabulary)
     first = logits.shape[0] - more - watched.tail
@@ -89,14 +89,14 @@ def _log_probability(said: Array, word: Word) -> Array:
     return sum((shares[at, number] for at, number in enumerate(word.ids)), torch.zeros((), device=said.device))
 
 
-def _logits(said: Array, word: Word) -> Array:
+def _word_logits(said: Array, word: Word) -> Array:
     return sum((said[at, number] for at, number in enumerate(word.ids)), torch.zeros((), device=said.device))
 
 
 def _of_heads(base: Intervention, kept: _Kept, layer: int, slope: Array) -> Array:
     """(what takes the place of each head's context - the context) · gradient, over positions: (heads,)."""
     context = kept.contexts[layer].detach()  # (1, heads, n_q, d_v)
-    instead = Applied([base]).instead(base, kept.sites[layer], context)  # (1, heads, n_q, d_v)
+    instead = Applied([base]).context_instead(base, kept.sites[layer], context)  # (1, heads, n_q, d_v)
     return ((instead - context) * slope).sum((0, 2, 3))
 
 

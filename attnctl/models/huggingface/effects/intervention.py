@@ -13,7 +13,7 @@ from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.errors import UsageError
 from attnctl.interventions import Cut, Intervention, checked_heads
-from attnctl.models.huggingface.attention_interface import architecture, attending
+from attnctl.models.huggingface.attention_interface import architecture_name, watch_attention
 from attnctl.models.huggingface.attention_sites import Site
 
 HIDDEN = -1e30  # added to a scaled score: its weight is then exactly 0, and a softmax over it never NaN
@@ -44,8 +44,8 @@ def intervene(
     decoder or cross (None: all of them). Raises UsageError for a layer or head that is not there, AttnctlError as `capture`
     does; contexts nest, and `capture` shows what is so changed.
     """
-    n_layers = layers_of(model, attention)
-    name = architecture(model)
+    n_layers = attending_layers(model, attention)
+    name = architecture_name(model)
     off = {
         layer: (several,) if isinstance(several, int) else tuple(several) for layer, several in (heads or {}).items()
     }
@@ -54,22 +54,22 @@ def intervene(
     several = None if edge_heads is None else frozenset(edge_heads)
     cuts = tuple(Cut((key,), (query,), window, several) for query, key in edges or ())
     intervention = Intervention(off, cuts, how, reference)
-    with applied(model, [intervention], attention):
+    with apply_interventions(model, [intervention], attention):
         yield intervention
 
 
 @contextmanager
-def applied(model: Any, interventions: Sequence[Intervention], kind: str | None = None) -> Iterator[None]:
+def apply_interventions(model: Any, interventions: Sequence[Intervention], kind: str | None = None) -> Iterator[None]:
     """Within this, `interventions` hold in `model`: one for all rows of a batch, or one for each row."""
-    if all(one.is_empty for one in interventions):
+    if all(one.changes_nothing for one in interventions):
         yield
         return
 
-    def wants(site: Site) -> bool:
+    def wants_site(site: Site) -> bool:
         return (kind is None or site.kind == kind) and any(one.in_layer(site.layer) for one in interventions)
 
     change = Applied(interventions)
-    with attending(model, lambda *_: None, wants, change), _counted(model, change):
+    with watch_attention(model, lambda *_: None, wants_site, change), _count_past(model, change):
         yield
 
 
@@ -84,9 +84,9 @@ class Applied:
 
     def call(self, site: Site, call: Call) -> Call:
         """The call with the edges of each intervention cut."""
-        self.real[site] = _unpadded(call)
-        for heads in {cut.heads for cut in self._cuts(site.layer)}:
-            call = self._cut(call, site.layer, heads)
+        self.real[site] = _unpadded_positions(call)
+        for heads in {cut.heads for cut in self._cuts_of_layer(site.layer)}:
+            call = self._cut_keys(call, site.layer, heads)
         return call
 
     def context(self, site: Site, context: Array) -> Array:
@@ -97,24 +97,24 @@ class Applied:
         changed = context.clone()  # (batch, heads, n_q, d_v)
         for row, (one, heads) in enumerate(zip(self.interventions, off, strict=True)):
             rows = slice(None) if len(self.interventions) == 1 else slice(row, row + 1)
-            check_heads(heads, context.shape[1], site)
+            check_site_heads(heads, context.shape[1], site)
             if heads:
-                changed[rows, list(heads)] = self.instead(one, site, context)[rows, list(heads)]
+                changed[rows, list(heads)] = self.context_instead(one, site, context)[rows, list(heads)]
         return changed
 
-    def instead(self, one: Intervention, site: Site, context: Array) -> Array:
+    def context_instead(self, one: Intervention, site: Site, context: Array) -> Array:
         """What takes the place of every head's context: (batch, heads, n_q, d_v)."""
         if one.how == "zero":
             return torch.zeros_like(context)  # (batch, heads, n_q, d_v)
         if one.reference is not None:
-            return self._reference(one, site, context)
+            return self._reference_context(one, site, context)
         if self.past == 0 or site not in self.means:
             real = self.real.get(site)
             share = context.new_ones(1, 1, context.shape[2], 1) if real is None else real[:, None, :, None].to(context)
             self.means[site] = (context * share).sum(2, keepdim=True) / share.sum(2, keepdim=True).clamp(min=1)
         return self.means[site].expand_as(context)  # (batch, heads, n_q, d_v)
 
-    def _reference(self, one: Intervention, site: Site, context: Array) -> Array:
+    def _reference_context(self, one: Intervention, site: Site, context: Array) -> Array:
         assert one.reference is not None
         if site.layer not in one.reference:
             raise UsageError(f"the reference says nothing of layer {site.layer}: give its heads' contexts")
@@ -126,16 +126,16 @@ class Applied:
             raise UsageError(f"the reference has {given.shape[1]} tokens, this text {n}: resample needs as many")
         return given[None, :, self.past : n].expand_as(context)  # (batch, heads, n_q, d_v)
 
-    def _cuts(self, layer: int) -> list[Cut]:
+    def _cuts_of_layer(self, layer: int) -> list[Cut]:
         return [cut for one in self.interventions for cut in one.cuts if cut.in_layer(layer)]
 
-    def _cut(self, call: Call, layer: int, heads: frozenset[int] | None) -> Call:
+    def _cut_keys(self, call: Call, layer: int, heads: frozenset[int] | None) -> Call:
         """The call with the cuts that concern just these heads (None: all of them)."""
         n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
-        shown = seen(call)  # (batch or 1, n_q, n_k)
+        shown = seen_keys(call)  # (batch or 1, n_q, n_k)
         before = max(0, self.past + n_q - n_k)  # keys that a sliding cache has dropped
         own = torch.arange(n_q, device=shown.device) + self.past - before  # (n_q,)
-        lost = torch.stack([self._lost(one, layer, heads, n_q, n_k, before) for one in self.interventions])
+        lost = torch.stack([self._lost_edges(one, layer, heads, n_q, n_k, before) for one in self.interventions])
         left = shown & ~lost.to(shown.device)  # (rows, n_q, n_k)
         only = shown.any(-1) & ~left.any(-1)  # (rows, n_q)
         left = left | (only[..., None] & torch.nn.functional.one_hot(own.clamp(0, n_k - 1), n_k).bool())
@@ -144,13 +144,13 @@ class Applied:
         if heads is None:
             return replace(call, mask=left, causal=False, window=None, offset=None)
         n_heads = call.queries.shape[-3]
-        check_heads(heads, n_heads, None)
+        check_site_heads(heads, n_heads, None)
         hidden = torch.zeros(1, n_heads, 1, 1, dtype=torch.bool, device=shown.device)  # (1, heads, 1, 1)
         hidden[:, sorted(head % n_heads for head in heads)] = True
         bias = (hidden & (shown & ~left)[:, None]).to(call.queries.dtype) * HIDDEN  # (rows, heads, n_q, n_k)
         return replace(call, bias=bias if call.bias is None else call.bias + bias)
 
-    def _lost(
+    def _lost_edges(
         self, one: Intervention, layer: int, heads: frozenset[int] | None, n_q: int, n_k: int, before: int
     ) -> Array:
         """True where this intervention hides a key from a query: (n_q, n_k)."""
@@ -159,9 +159,11 @@ class Applied:
         for cut in one.cuts:
             if cut.heads != heads or not cut.in_layer(layer):
                 continue
-            keys = [at - before for key in cut.keys if 0 <= (at := _absolute(key, total)) - before < n_k]
-            last = max(_absolute(key, total) for key in cut.keys)
-            queries = range(last + 1, total) if cut.queries is None else [_absolute(q, total) for q in cut.queries]
+            keys = [at - before for key in cut.keys if 0 <= (at := _absolute_index(key, total)) - before < n_k]
+            last = max(_absolute_index(key, total) for key in cut.keys)
+            queries = (
+                range(last + 1, total) if cut.queries is None else [_absolute_index(q, total) for q in cut.queries]
+            )
             rows = torch.tensor(
                 [query - self.past for query in queries if self.past <= query < total], dtype=torch.long
             )
@@ -169,11 +171,11 @@ class Applied:
         return lost
 
 
-def _absolute(index: int, total: int) -> int:
+def _absolute_index(index: int, total: int) -> int:
     return index + total if index < 0 else index
 
 
-def seen(call: Call) -> Array:
+def seen_keys(call: Call) -> Array:
     """Which keys each query may look at: (batch or 1, n_q, n_k)."""
     n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
     shown = attention.visible_keys(call)
@@ -182,14 +184,14 @@ def seen(call: Call) -> Array:
     return shown if shown.ndim == 3 else shown[None]  # (batch or 1, n_q, n_k)
 
 
-def _unpadded(call: Call) -> Array | None:
+def _unpadded_positions(call: Call) -> Array | None:
     """Positions that some query sees, where queries and keys are the same tokens: (batch, n); None for all of them."""
     if call.mask is None or call.mask.ndim != 3 or call.queries.shape[-2] != call.keys.shape[-2]:
         return None
-    return seen(call).any(-2)  # (batch, n)
+    return seen_keys(call).any(-2)  # (batch, n)
 
 
-def check_heads(heads: Any, count: int, site: Site | None) -> None:
+def check_site_heads(heads: Any, count: int, site: Site | None) -> None:
     """Raise UsageError for a head that is not there."""
     for head in heads:
         if not -count <= head < count:
@@ -198,30 +200,30 @@ def check_heads(heads: Any, count: int, site: Site | None) -> None:
 
 
 @contextmanager
-def _counted(model: Any, change: Applied) -> Iterator[None]:
+def _count_past(model: Any, change: Applied) -> Iterator[None]:
     """Within this, `change.past` is the number of tokens in the cache as each forward begins."""
 
-    def begin(_: Any, __: Any, given: dict[str, Any]) -> None:
+    def begin_forward(_: Any, __: Any, given: dict[str, Any]) -> None:
         cache: Any = given.get("past_key_values")
         change.past = int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0
         change.real.clear()
 
-    hook = model.register_forward_pre_hook(begin, with_kwargs=True)
+    hook = model.register_forward_pre_hook(begin_forward, with_kwargs=True)
     try:
         yield
     finally:
         hook.remove()
 
 
-def layers_of(model: Any, kind: str | None = None) -> int:
+def attending_layers(model: Any, kind: str | None = None) -> int:
     """The number of layers that attend, or of those that a configuration counts."""
-    from attnctl.models.huggingface.files.network import info_of
+    from attnctl.models.huggingface.files.network import network_info
 
-    return info_of(model, architecture(model), kind or "self").n_layers or 1
+    return network_info(model, architecture_name(model), kind or "self").n_layers or 1
 
 
 def heads_of(model: Any, kind: str | None = None) -> int:
     """The number of query heads of a layer, by the configuration."""
-    from attnctl.models.huggingface.files.network import info_of
+    from attnctl.models.huggingface.files.network import network_info
 
-    return info_of(model, architecture(model), kind or "self").n_heads or 1
+    return network_info(model, architecture_name(model), kind or "self").n_heads or 1

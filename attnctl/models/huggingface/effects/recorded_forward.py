@@ -12,9 +12,9 @@ import torch
 from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.interventions import Intervention
-from attnctl.models.huggingface.attention_interface import attending
+from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.attention_sites import Site
-from attnctl.models.huggingface.effects.intervention import applied
+from attnctl.models.huggingface.effects.intervention import apply_interventions
 from attnctl.models.huggingface.effects.replay import blocks_of
 
 NEAR = 2e-5  # how close what was put together must come to what the model made, of the largest number
@@ -75,8 +75,8 @@ class RecordedForward:
                 if id(module) not in inner and "norm" in type(module).__name__.lower():
                     stack.callback(module.register_forward_hook(self._keeper(self.outside)).remove)
             stack.callback(head.register_forward_hook(self._keep_head, with_kwargs=False).remove)
-            stack.enter_context(applied(self.network, [base], "self"))
-            stack.enter_context(attending(self.network, self._attended, lambda site: site.kind == "self"))
+            stack.enter_context(apply_interventions(self.network, [base], "self"))
+            stack.enter_context(watch_attention(self.network, self._attended, lambda site: site.kind == "self"))
             self.logits = self.network(**inputs).logits[0, self.rows].double()  # (rows, vocabulary)
 
     def _watch_block(self, block: Any, stack: ExitStack) -> None:
@@ -129,7 +129,7 @@ class RecordedForward:
         block = self.blocks[-1] if self.blocks else None
         if block is None or block.context is not None:
             raise RefusedError("it attends outside its blocks, or twice in one")
-        steps = attention.run(attention.select(call, None, list(self.queries)))
+        steps = attention.run_call(attention.select_call(call, None, list(self.queries)))
         block.layer, block.context = site.layer, steps.context[0].double()  # (heads, rows, d_v)
         if self.keep_weights:
             block.weights = steps.weights[0].double()  # (heads, rows, n_k)

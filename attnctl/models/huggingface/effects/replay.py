@@ -11,10 +11,10 @@ import torch
 
 from attnctl.attention import Array, Call
 from attnctl.interventions import Intervention
-from attnctl.models.huggingface.attention_interface import attending
+from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.attention_sites import Site
-from attnctl.models.huggingface.effects.intervention import applied
-from attnctl.models.huggingface.packed_linear import PackedLinear, packed, packing
+from attnctl.models.huggingface.effects.intervention import apply_interventions
+from attnctl.models.huggingface.packed_linear import PackedLinear, packed_products, packing_mode
 
 CLOSE = 1e-4  # how near a resumed forward must come to the whole one, of the largest logit
 
@@ -38,7 +38,7 @@ class Replay:
     result: Any = None  # what the network put out, nothing changed but `base`
 
     @classmethod
-    def of(
+    def of_forward(
         cls,
         network: Any,
         inputs: dict[str, Any],
@@ -48,35 +48,35 @@ class Replay:
     ) -> Replay:
         """Run the text once under `base`, `visit` shown each call of attention of this kind; then try the replay itself."""
         replay = cls(network, inputs, kind, Intervention() if base is None else base, blocks_of(network))
-        replay.kernels = packing(network)
-        replay._record(visit)
-        replay._try()
+        replay.kernels = packing_mode(network)
+        replay._record_forward(visit)
+        replay._try_resuming()
         return replay
 
-    def _record(self, visit: Callable[[Site, Call], Array | None]) -> None:
+    def _record_forward(self, visit: Callable[[Site, Call], Array | None]) -> None:
         started = 0
 
-        def start(*_: Any) -> None:
+        def start_block(*_: Any) -> None:
             nonlocal started
             started += 1
 
-        def seen(site: Site, call: Call) -> Array | None:
+        def see_block_call(site: Site, call: Call) -> Array | None:
             self.starts.setdefault(site.layer, max(0, started - 1))
             return visit(site, call)
 
         with ExitStack() as stack:
             for block in self.blocks:
-                stack.callback(block.register_forward_pre_hook(start).remove)
-                stack.callback(block.register_forward_hook(self._keep).remove)
-            stack.enter_context(applied(self.network, [self.base], self.kind))
-            stack.enter_context(attending(self.network, seen, lambda site: site.kind == self.kind))
-            stack.enter_context(packed(self.kernels))
+                stack.callback(block.register_forward_pre_hook(start_block).remove)
+                stack.callback(block.register_forward_hook(self._keep_block).remove)
+            stack.enter_context(apply_interventions(self.network, [self.base], self.kind))
+            stack.enter_context(watch_attention(self.network, see_block_call, lambda site: site.kind == self.kind))
+            stack.enter_context(packed_products(self.kernels))
             self.result = self.network(**self.inputs)
 
-    def _keep(self, block: Any, _: Any, output: Any) -> None:
+    def _keep_block(self, block: Any, _: Any, output: Any) -> None:
         self.outputs.append((block, output))
 
-    def _try(self) -> None:
+    def _try_resuming(self) -> None:
         """Find out whether this network may be resumed: two rows from the last block must equal the first forward."""
         called = [id(block) for block, _ in self.outputs]
         if not called or len(set(called)) < len(called):  # layers that share a module are told apart by counting calls
@@ -85,8 +85,8 @@ class Replay:
         whole = logits_of(self.result)
         rows = [self.base, self.base]
         try:
-            again = logits_of(self._from(len(self.outputs) - 1, rows))
-            middle = logits_of(self._from(len(self.outputs) // 2, rows))
+            again = logits_of(self._run_from(len(self.outputs) - 1, rows))
+            middle = logits_of(self._run_from(len(self.outputs) // 2, rows))
         except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
             self.sound = False
             return
@@ -96,37 +96,41 @@ class Replay:
             for other in (again, middle)
         )
 
-    def resume(self, interventions: Sequence[Intervention]) -> Any:
+    def resume_from_change(self, interventions: Sequence[Intervention]) -> Any:
         """The network's output, a row for each intervention, from the first block where any of them changes something."""
         first = min(one.first_layer() for one in interventions)
         at = self.starts.get(first)
         if at is None:
             at = min((start for layer, start in self.starts.items() if layer >= first), default=0)
-        return self._from(at if self.sound else 0, interventions)
+        return self._run_from(at if self.sound else 0, interventions)
 
-    def _from(self, at: int, interventions: Sequence[Intervention]) -> Any:
+    def _run_from(self, at: int, interventions: Sequence[Intervention]) -> Any:
         rows = len(interventions)
-        with self._skipping(at, rows), applied(self.network, interventions, self.kind), packed(self.kernels):
-            return self.network(**{name: expanded(value, rows) for name, value in self.inputs.items()})
+        with (
+            self._skipping_blocks(at, rows),
+            apply_interventions(self.network, interventions, self.kind),
+            packed_products(self.kernels),
+        ):
+            return self.network(**{name: expanded_rows(value, rows) for name, value in self.inputs.items()})
 
     @contextmanager
-    def _skipping(self, count: int, rows: int) -> Iterator[None]:
+    def _skipping_blocks(self, count: int, rows: int) -> Iterator[None]:
         """Within this, the first `count` calls of blocks answer what they put out before."""
         made = 0
         replaced: list[tuple[Any, Any]] = []
 
-        def instead(block: Any, run: Any) -> Callable[..., Any]:
-            def forward(*args: Any, **kwargs: Any) -> Any:
+        def skipped_forward(block: Any, run: Any) -> Callable[..., Any]:
+            def answer_kept(*args: Any, **kwargs: Any) -> Any:
                 nonlocal made
                 made += 1
-                return expanded(self.outputs[made - 1][1], rows) if made <= count else run(*args, **kwargs)
+                return expanded_rows(self.outputs[made - 1][1], rows) if made <= count else run(*args, **kwargs)
 
-            return forward
+            return answer_kept
 
         try:
             for block in self.blocks if count else ():
                 replaced.append((block, block.__dict__.get("forward")))
-                block.forward = instead(block, block.forward)
+                block.forward = skipped_forward(block, block.forward)
             yield
         finally:
             for block, own in replaced:
@@ -146,28 +150,28 @@ def blocks_of(network: Any) -> list[Any]:
     for name, several in lists:
         if any(name.startswith(other + ".") for other in outermost):
             continue
-        attending_ones = [block for block in several if any(_attends(module) for module in block.modules())]
+        attending_ones = [block for block in several if any(_is_attending(module) for module in block.modules())]
         if attending_ones:
             outermost.append(name)
             found += list(several)
     return found
 
 
-def _attends(module: Any) -> bool:
+def _is_attending(module: Any) -> bool:
     return "attention" in type(module).__name__.lower()
 
 
-def expanded(value: Any, rows: int) -> Any:
+def expanded_rows(value: Any, rows: int) -> Any:
     """The value with every batch of one in it made a batch of `rows`; tuples and dictionaries are gone through."""
     if isinstance(value, torch.Tensor):
         return value.expand(rows, *value.shape[1:]) if value.ndim and value.shape[0] == 1 else value
     if isinstance(value, tuple):
-        several = [expanded(part, rows) for part in value]
+        several = [expanded_rows(part, rows) for part in value]
         return type(value)(*several) if hasattr(value, "_fields") else tuple(several)
     if hasattr(value, "to_tuple") and isinstance(value, dict):  # a model's output
-        return type(value)(**{name: expanded(part, rows) for name, part in value.items()})
+        return type(value)(**{name: expanded_rows(part, rows) for name, part in value.items()})
     if isinstance(value, dict):
-        return {name: expanded(part, rows) for name, part in value.items()}
+        return {name: expanded_rows(part, rows) for name, part in value.items()}
     return value
 
 

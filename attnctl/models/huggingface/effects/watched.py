@@ -11,17 +11,17 @@ from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
-from attnctl.models.huggingface.attention_interface import follows_interface
+from attnctl.models.huggingface.attention_interface import model_follows_interface
 from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.effects.replay import Replay, logits_of
-from attnctl.models.huggingface.files.network import running
+from attnctl.models.huggingface.files.network import running_network
 from attnctl.readings.effects.ablation import FirstOrder
 from attnctl.readings.effects.contributions import Contributions
 from attnctl.readings.effects.effects import Word
 from attnctl.readings.traces.trace import ModelInfo
-from attnctl.text import shown
-from attnctl.tokens import Token, find
+from attnctl.text import visible_text
+from attnctl.tokens import Token, find_token
 
 TOKENS_AT_ONCE = 4096  # of all rows of a batch together, unless told otherwise
 
@@ -62,14 +62,14 @@ class WatchedNetwork:
     def word(self, text: str) -> Word:
         """The target that a text names. Raises UsageError where it has none, or where its tokens cannot be measured here."""
         word = self.read(text)
-        if len(word.ids) > 1 and not continues(self.kind, self.info):
+        if len(word.ids) > 1 and not continues_text(self.kind, self.info):
             raise UsageError(
-                f"--target {shown(text)!r} is {len(word.ids)} tokens of {self.info.name}, which fills in one: "
+                f"--target {visible_text(text)!r} is {len(word.ids)} tokens of {self.info.name}, which fills in one: "
                 "choose a word of one"
             )
         if len(word.ids) > 1 and self.tail > 1:
             raise UsageError(
-                f"--target {shown(text)!r} is {len(word.ids)} tokens, which are measured after the last "
+                f"--target {visible_text(text)!r} is {len(word.ids)} tokens, which are measured after the last "
                 "one: leave --query out"
             )
         return word
@@ -93,12 +93,12 @@ class WatchedNetwork:
         """Logits from the watched position on, (rows, 1 + continuation, vocabulary), or final states (rows, n, d_model)."""
         replay, more = self.replay(continuation), len(continuation)
         n = len(self.tokens) + more
-        for batch in batches(interventions, batch_size or max(1, TOKENS_AT_ONCE // n)):
+        for batch in intervention_batches(interventions, batch_size or max(1, TOKENS_AT_ONCE // n)):
             if batch[0] is self.base:
                 output = replay.result
             else:
-                with running(self.network, n * len(batch), self.info.name):
-                    output = replay.resume(batch)
+                with running_network(self.network, n * len(batch), self.info.name):
+                    output = replay.resume_from_change(batch)
             found = logits_of(output)
             if self.predicts:
                 first = found.shape[1] - more - self.tail
@@ -108,16 +108,16 @@ class WatchedNetwork:
     def replay(self, continuation: tuple[int, ...]) -> Replay:
         """The forward over the text and the ids that continue it, run once and kept."""
         if continuation not in self.replays:
-            with running(self.network, len(self.tokens) + len(continuation), self.info.name):
-                self.replays[continuation] = Replay.of(
-                    self.network, self.inputs(continuation), self.kind, self.base, self._look
+            with running_network(self.network, len(self.tokens) + len(continuation), self.info.name):
+                self.replays[continuation] = Replay.of_forward(
+                    self.network, self.inputs(continuation), self.kind, self.base, self._keep_look
                 )
         return self.replays[continuation]
 
-    def _look(self, site: Site, call: Call) -> Array | None:
+    def _keep_look(self, site: Site, call: Call) -> Array | None:
         """Keep where the watched query looks."""
         if site.layer not in self.seen:
-            row = attention.run(attention.select(call, None, [self.query])).weights  # (1, heads, 1, n_k)
+            row = attention.run_call(attention.select_call(call, None, [self.query])).weights  # (1, heads, 1, n_k)
             self.seen[site.layer] = as_numpy(row)[0, :, 0]  # (heads, n_k)
         return None
 
@@ -135,17 +135,17 @@ class WatchedNetwork:
         if self.kind != "self" or not self.info.causal:
             raise AttnctlError(f"{name} is no decoder alone: its logits are not taken apart into direct contributions")
         other = None if against is None else against.ids[0]
-        with running(self.network, len(self.tokens), self.info.name):
+        with running_network(self.network, len(self.tokens), self.info.name):
             given = self.tail, self.query, target.ids[0], other, self.base
             return taken_apart(self.network, self.inputs(()), *given)
 
 
-def continues(kind: str, info: ModelInfo) -> bool:
+def continues_text(kind: str, info: ModelInfo) -> bool:
     """Whether the model says what follows, rather than what stands at a mask."""
     return kind != "self" or bool(info.causal)
 
 
-def batches(interventions: Sequence[Intervention], most: int) -> Iterator[list[Intervention]]:
+def intervention_batches(interventions: Sequence[Intervention], most: int) -> Iterator[list[Intervention]]:
     """Neighbours that begin to change something in the same layer, at most so many together."""
     batch: list[Intervention] = []
     for one in interventions:
@@ -159,7 +159,7 @@ def batches(interventions: Sequence[Intervention], most: int) -> Iterator[list[I
 
 def check_switchable(network: Any) -> None:
     """Raise AttnctlError for a network whose attention cannot be changed from outside."""
-    if not follows_interface(network):
+    if not model_follows_interface(network):
         raise AttnctlError(
             f"{type(network).__name__} computes its attention in code of its own: its heads cannot be switched off"
         )
@@ -168,17 +168,19 @@ def check_switchable(network: Any) -> None:
 # --- a text in a checkpoint --------------------------------------------------------------------------------------
 
 
-def watch(model: Checkpoint, text: str, query: str | None = None, base: Intervention | None = None) -> WatchedNetwork:
+def watch_network(
+    model: Checkpoint, text: str, query: str | None = None, base: Intervention | None = None
+) -> WatchedNetwork:
     """The text, tokenised, and the position that is watched: `query`, the mask of a masked model, or the last token.
 
     Raises AttnctlError for an architecture whose heads cannot be switched, UsageError for a query that is not there.
     """
     check_switchable(model.network)
-    source = model.pieces.tokenize(text)
-    decoder = () if model.kind == "self" else model._start()
+    source = model.pieces.tokenize_text(text)
+    decoder = () if model.kind == "self" else model._decoder_start()
     tokens = decoder if model.kind in ("decoder", "cross") else source
     model.check_tokens(tokens)
-    at = _position(model, tokens, query)
+    at = _watched_position(model, tokens, query)
     return WatchedNetwork(
         network=model.network,
         info=model.info,
@@ -187,40 +189,40 @@ def watch(model: Checkpoint, text: str, query: str | None = None, base: Interven
         tokens=tokens,
         query=at,
         tail=1 if decoder else len(tokens) - at,
-        inputs=lambda continuation: _inputs(model, source, decoder, continuation, at),
-        spell=lambda number: spelled(model.pieces.tokenizer, number),
+        inputs=lambda continuation: _watched_inputs(model, source, decoder, continuation, at),
+        spell=lambda number: spelled_id(model.pieces.tokenizer, number),
         read=lambda word: word_of(model.pieces.tokenizer, word, model.info.name),
         base=Intervention() if base is None else base,
         key_tokens=source if model.kind == "cross" else None,
-        notes=model.pieces.notes(source, bool(model.info.causal)),
+        notes=model.pieces.beginning_notes(source, bool(model.info.causal)),
     )
 
 
-def _position(model: Checkpoint, tokens: Sequence[Token], query: str | None) -> int:
+def _watched_position(model: Checkpoint, tokens: Sequence[Token], query: str | None) -> int:
     if query is not None:
-        return find(tokens, query)
-    blanks = [] if model.info.causal or model.kind != "self" else model.blanks(tokens)
+        return find_token(tokens, query)
+    blanks = [] if model.info.causal or model.kind != "self" else model.mask_positions(tokens)
     if len(blanks) > 1:
         raise UsageError(f"the text has {len(blanks)} masks: name one with --query ({', '.join(map(str, blanks))})")
     return blanks[0] if blanks else len(tokens) - 1
 
 
-def _inputs(
+def _watched_inputs(
     model: Checkpoint, source: tuple[Token, ...], decoder: tuple[Token, ...], continuation: tuple[int, ...], at: int
 ) -> dict[str, Any]:
     """What the network is called with for the text, or its decoder's start, and the ids that continue it."""
     more = tuple(Token("", number) for number in continuation)
     if decoder:
-        inputs = {"input_ids": model._ids(source), "decoder_input_ids": model._ids((*decoder, *more))}
+        inputs = {"input_ids": model._token_ids(source), "decoder_input_ids": model._token_ids((*decoder, *more))}
     else:
         model.check_tokens((*source, *more))
-        inputs = {"input_ids": model._ids((*source, *more))}
-        if "logits_to_keep" in model.takes:
+        inputs = {"input_ids": model._token_ids((*source, *more))}
+        if "logits_to_keep" in model.forward_keywords:
             inputs["logits_to_keep"] = len(source) + len(more) - at
-    return inputs | ({"use_cache": False} if "use_cache" in model.takes else {})
+    return inputs | ({"use_cache": False} if "use_cache" in model.forward_keywords else {})
 
 
-def spelled(tokenizer: Any, number: int) -> str:
+def spelled_id(tokenizer: Any, number: int) -> str:
     """The text of one id of the vocabulary."""
     text: str = tokenizer.decode([number], skip_special_tokens=False)
     return text or str(tokenizer.id_to_token(number))
@@ -233,5 +235,5 @@ def word_of(tokenizer: Any, text: str, name: str) -> Word:
     ids = tokenizer.encode(text, add_special_tokens=False).ids
     unknown = getattr(tokenizer.model, "unk_token", None)
     if not ids or (unknown is not None and tokenizer.token_to_id(unknown) in ids):
-        raise UsageError(f"--target {shown(text)!r}: the vocabulary of {name} has no such word")
+        raise UsageError(f"--target {visible_text(text)!r}: the vocabulary of {name} has no such word")
     return Word(text, tuple(ids))

@@ -14,27 +14,27 @@ from contextlib import contextmanager, nullcontext, redirect_stderr
 from pathlib import Path
 from typing import Any
 
-from attnctl.errors import AttnctlError, complain, in_one_line
-from attnctl.models.huggingface.files.hub import need
+from attnctl.errors import AttnctlError, in_one_line, print_complaint
+from attnctl.models.huggingface.files.hub import import_extra
 from attnctl.models.huggingface.files.network import check_whole
 
 BIG = 10**9  # parameters from which the cache holds half precision
 
 
-def folder_of(path: Path) -> Path:
+def dequantised_folder(path: Path) -> Path:
     """The folder that holds `path` dequantised, made now where it is not there yet.
 
     Raises AttnctlError where the file is damaged, of an architecture unknown to transformers, or the disk too small.
     """
-    place = cache() / f"{_fingerprint(path)}.place"  # where this path's folder is named
-    known = place.read_text() if place.is_file() else f"{path.stem}-{_digest(path)}"
-    target = cache() / Path(known).name
+    place = cache_folder() / f"{_file_fingerprint(path)}.place"  # where this path's folder is named
+    known = place.read_text() if place.is_file() else f"{path.stem}-{_content_digest(path)}"
+    target = cache_folder() / Path(known).name
     if not (target / "config.json").is_file():
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(target, ignore_errors=True)  # what is left of one that somebody took apart
         temporary = Path(tempfile.mkdtemp(prefix=".", dir=target.parent))
         try:
-            _convert(path, temporary)
+            _convert_file(path, temporary)
             if not target.exists():  # another process may have been faster
                 temporary.rename(target)
         finally:
@@ -46,31 +46,31 @@ def folder_of(path: Path) -> Path:
     return target
 
 
-def cache() -> Path:
+def cache_folder() -> Path:
     """Where dequantised files are kept."""
     from platformdirs import user_cache_path
 
     return user_cache_path("attnctl") / "gguf"
 
 
-def _fingerprint(path: Path) -> str:
+def _file_fingerprint(path: Path) -> str:
     stat = path.stat()
     return hashlib.sha256(f"{os.path.realpath(path)}\0{stat.st_size}\0{stat.st_mtime_ns}".encode()).hexdigest()[:12]
 
 
-def _digest(path: Path) -> str:
+def _content_digest(path: Path) -> str:
     """Of the content, so that the same file in two environments is kept once."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:12]
 
 
-def _convert(path: Path, folder: Path) -> None:
+def _convert_file(path: Path, folder: Path) -> None:
     for module in ("torch", "accelerate", "gguf"):
-        need(module)
-    transformers = need("transformers")
+        import_extra(module)
+    transformers = import_extra("transformers")
     import torch
 
-    with _one_parse() as reader, _bar(path):
+    with _one_parse() as reader, _conversion_bar(path):
         try:
             parsed = reader(path)
             _check_layers(parsed, path)
@@ -125,10 +125,10 @@ def _one_parse() -> Iterator[Any]:
 
 
 @contextmanager
-def _bar(path: Path) -> Iterator[None]:
+def _conversion_bar(path: Path) -> Iterator[None]:
     """The library's own progress bars on a terminal, one line in a pipe."""
-    complain(f"dequantising {path.name} (once; kept in {cache()})")
-    logging = need("transformers.utils.logging")
+    print_complaint(f"dequantising {path.name} (once; kept in {cache_folder()})")
+    logging = import_extra("transformers.utils.logging")
     level = logging.get_verbosity()
     logging.set_verbosity_error()
     try:

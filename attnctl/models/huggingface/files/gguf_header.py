@@ -92,18 +92,18 @@ class _Header:
         magic, version, tensors, entries = struct.unpack("<4sIQQ", self.file.read(24))
         if magic != b"GGUF" or not 2 <= version <= 3:
             raise ValueError("it is none, or of another version than 2 and 3")
-        self._count(tensors, 24)
-        self._count(entries, 12)
+        self._check_count(tensors, 24)
+        self._check_count(entries, 12)
         for _ in range(entries):
             name = self._text() or ""
-            value = self._value(name, *struct.unpack("<I", self.file.read(4)))
+            value = self._walk_value(name, *struct.unpack("<I", self.file.read(4)))
             if value is not None:
                 self.metadata.entries[name] = value
         ends = [self._tensor() for _ in range(tensors)]
         self._check_ends(ends)
         return self.metadata
 
-    def _value(self, name: str, kind: int, depth: int = 0) -> Value | None:
+    def _walk_value(self, name: str, kind: int, depth: int = 0) -> Value | None:
         """One value; None where it is too long to be kept."""
         if kind == STRING:
             return self._text()
@@ -116,16 +116,16 @@ class _Header:
     def _array(self, name: str, depth: int) -> Value | None:
         inner, count = struct.unpack("<IQ", self.file.read(12))
         least = struct.calcsize(FORMATS[inner]) if inner in FORMATS else 8
-        self._count(count, least)
+        self._check_count(count, least)
         if depth == 0:
             self.metadata.lengths[name] = count
         if inner in FORMATS and count <= KEPT:
             return self._numbers(inner, count)
         if inner in FORMATS:
-            self._skip(least * count)
+            self._skip_bytes(least * count)
         else:
             for _ in range(count):
-                self._value(name, inner, depth + 1)
+                self._walk_value(name, inner, depth + 1)
         return None
 
     def _numbers(self, kind: int, count: int) -> tuple[int | float | bool, ...]:
@@ -135,7 +135,7 @@ class _Header:
     def _text(self) -> str | None:
         (length,) = struct.unpack("<Q", self.file.read(8))
         if length > KEPT:
-            self._skip(length)
+            self._skip_bytes(length)
             return None
         text = self.file.read(length)
         if len(text) < length:
@@ -165,7 +165,7 @@ class _Header:
             if begin + end > self.size:
                 raise ValueError(f"the tensor {name[:80]} ends {begin + end - self.size:,} bytes beyond the file")
 
-    def _count(self, count: int, least: int) -> None:
+    def _check_count(self, count: int, least: int) -> None:
         """Count entries of `least` bytes or more each. Raises ValueError where they cannot be there."""
         self.met += count
         if count * least > self.size - self.file.tell():
@@ -173,7 +173,7 @@ class _Header:
         if self.met > limits.GGUF_ENTRIES:
             raise ValueError(f"it claims more than {limits.GGUF_ENTRIES:,} entries")
 
-    def _skip(self, count: int) -> None:
+    def _skip_bytes(self, count: int) -> None:
         if count > self.size - self.file.tell():
             raise ValueError("its metadata is longer than the file")
         self.file.seek(count, 1)

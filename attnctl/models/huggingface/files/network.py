@@ -10,7 +10,7 @@ from typing import Any
 
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.light_import import import_lightly
-from attnctl.models.huggingface.files.hub import need
+from attnctl.models.huggingface.files.hub import import_extra
 from attnctl.models.huggingface.files.stored_tensors import check_stored
 from attnctl.readings.traces.trace import ModelInfo
 
@@ -21,7 +21,7 @@ SHORT = 2e10  # parameters × tokens below which one thread is enough, and safe 
 loaded_networks: dict[tuple[Path, str, str], Any] | None = None
 
 
-def load(folder: Path, settings: dict[str, Any], dtype: str, device: str, name: str) -> Any:
+def load_network(folder: Path, settings: dict[str, Any], dtype: str, device: str, name: str) -> Any:
     """The network in a folder, ready to be read: of the class its configuration names, weights mapped from disk."""
     if loaded_networks is None:
         return _load(folder, settings, dtype, device, name)
@@ -33,7 +33,7 @@ def load(folder: Path, settings: dict[str, Any], dtype: str, device: str, name: 
 
 
 def _load(folder: Path, settings: dict[str, Any], dtype: str, device: str, name: str) -> Any:
-    transformers = need("transformers")
+    transformers = import_extra("transformers")
     import torch
 
     from attnctl.arrays import torch_device
@@ -45,9 +45,9 @@ def _load(folder: Path, settings: dict[str, Any], dtype: str, device: str, name:
         kept = torch.float32
     how = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
 
-    def built() -> tuple[Any, dict[str, Any]]:
+    def build_network() -> tuple[Any, dict[str, Any]]:
         model_class = class_of(transformers, settings, name)
-        kernel = _kernel(model_class)
+        kernel = _attention_kernel(model_class)
         return model_class.from_pretrained(  # type: ignore[no-any-return]
             folder,
             dtype=kept,
@@ -57,9 +57,9 @@ def _load(folder: Path, settings: dict[str, Any], dtype: str, device: str, name:
             **how,
         )
 
-    with quiet():
+    with quiet_library():
         try:
-            network, told = import_lightly(built)
+            network, told = import_lightly(build_network)
         except (AttnctlError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # a damaged checkpoint fails in many ways
@@ -84,7 +84,7 @@ def check_whole(network: Any, told: dict[str, Any], name: str) -> None:
     network.attnctl_headless = bool(lacking)
 
 
-def _kernel(model_class: Any) -> str:
+def _attention_kernel(model_class: Any) -> str:
     """What a class is loaded with: ours takes its place later, and eager is what remains to those outside the interface."""
     return "sdpa" if model_class._can_set_attn_implementation() and model_class._supports_sdpa else "eager"
 
@@ -107,7 +107,7 @@ def class_of(transformers: Any, settings: dict[str, Any], name: str) -> Any:
     return model_class
 
 
-def info_of(network: Any, name: str, kind: str) -> ModelInfo:
+def network_info(network: Any, name: str, kind: str) -> ModelInfo:
     """What is known of the attention before anything ran."""
     decoder = kind in ("decoder", "cross")
     config = network.config
@@ -116,41 +116,44 @@ def info_of(network: Any, name: str, kind: str) -> ModelInfo:
     if kind == "self" or config is not network.config:
         config = config.get_text_config()
     own = "decoder_attention_heads" if decoder else "encoder_attention_heads"
-    heads = _first(config, own, "num_attention_heads", "num_heads") or _of_layers(config, "num_attention_heads")
-    layers = _first(config, "decoder_layers" if decoder else "encoder_layers", "num_hidden_layers", "num_layers")
+    heads = _first_setting(config, own, "num_attention_heads", "num_heads") or _of_layers(config, "num_attention_heads")
+    layers = _first_setting(
+        config, "decoder_layers" if decoder else "encoder_layers", "num_hidden_layers", "num_layers"
+    )
     if decoder and hasattr(config, "num_decoder_layers"):
         layers = config.num_decoder_layers
-    d_model = _first(config, "hidden_size", "d_model")
+    d_model = _first_setting(config, "hidden_size", "d_model")
     module = next(
-        (m for n, m in network.named_modules() if isinstance(getattr(m, "is_causal", None), bool) and _reads(n)), None
+        (m for n, m in network.named_modules() if isinstance(getattr(m, "is_causal", None), bool) and _reads_text(n)),
+        None,
     )
     causal = kind == "decoder" if kind != "self" else bool(module.is_causal) if module else network.can_generate()
     scaling = getattr(module, "scaling", None) if kind == "self" else None
-    d_k = _first(config, "qk_head_dim", "head_dim", "d_kv") or (d_model // heads if d_model and heads else None)
+    d_k = _first_setting(config, "qk_head_dim", "head_dim", "d_kv") or (d_model // heads if d_model and heads else None)
     return ModelInfo(
         name,
         "checkpoint",
         d_model=d_model,
         d_k=d_k,
-        d_v=_first(config, "v_head_dim") or d_k,
+        d_v=_first_setting(config, "v_head_dim") or d_k,
         n_heads=heads,
-        n_kv_heads=_first(config, "num_key_value_heads") or heads,
+        n_kv_heads=_first_setting(config, "num_key_value_heads") or heads,
         n_layers=layers,
         causal=causal,
         scale=float(scaling) if isinstance(scaling, int | float) else None,
-        soft_cap=_first(config, "attn_logit_softcapping"),
+        soft_cap=_first_setting(config, "attn_logit_softcapping"),
         rope_theta=(getattr(config, "rope_parameters", None) or {}).get("rope_theta"),
         dtype=str(network.dtype).removeprefix("torch."),
         device=str(network.device),
     )
 
 
-def _reads(name: str) -> bool:
+def _reads_text(name: str) -> bool:
     """Whether a module is on the way of the text, not of pictures or sound."""
     return not any(other in name for other in ("vision", "visual", "audio"))
 
 
-def _first(config: Any, *names: str) -> Any:
+def _first_setting(config: Any, *names: str) -> Any:
     """The first of these settings that is there and says something; one that differs from layer to layer says nothing."""
     for name in names:
         try:
@@ -169,35 +172,35 @@ def _of_layers(config: Any, name: str) -> int | None:
         several = list(parts.values() if isinstance(parts, dict) else parts)
     except Exception:  # of transformers' own, where a configuration has no layers to count
         return None
-    return max((value for part in several if (value := _first(part, name)) is not None), default=None)
+    return max((value for part in several if (value := _first_setting(part, name)) is not None), default=None)
 
 
 # --- manners -----------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def running(network: Any, n: int, name: str) -> Iterator[None]:
+def running_network(network: Any, n: int, name: str) -> Iterator[None]:
     """Within this, the network runs over n tokens: without gradients and advice, what it fails with said in one line."""
     import torch
 
-    with torch.inference_mode(), steady(network, n), quiet():
+    with torch.inference_mode(), steady_threads(network, n), quiet_library():
         try:
             yield
         except (AttnctlError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
             what = f"{type(error).__name__}: {in_one_line(error)}"
-            raise AttnctlError(f"{name} fails on this text, in {_where(error)}: {what}") from error
+            raise AttnctlError(f"{name} fails on this text, in {_error_place(error)}: {what}") from error
 
 
-def _where(error: Exception) -> str:
+def _error_place(error: Exception) -> str:
     """The file and line that an error came from."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{Path(last.filename).name}:{last.lineno}"
 
 
 @contextmanager
-def steady(network: Any, n: int) -> Iterator[None]:
+def steady_threads(network: Any, n: int) -> Iterator[None]:
     """One thread while a short text runs: two on a busy machine wait for each other, many times longer than one works."""
     import torch
 
@@ -211,9 +214,9 @@ def steady(network: Any, n: int) -> Iterator[None]:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def quiet_library() -> Iterator[None]:
     """The library without its progress bars and advice, which are not about attention."""
-    logging = need("transformers.utils.logging")
+    logging = import_extra("transformers.utils.logging")
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     with ExitStack() as stack:

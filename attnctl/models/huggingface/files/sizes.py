@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.models.huggingface.files.hub import KNOWN, find, is_checkpoint
+from attnctl.models.huggingface.files.hub import KNOWN, find_checkpoint, is_checkpoint
 
 # the names under which configurations keep one thing
 NAMES = {
@@ -37,7 +37,7 @@ ENCODERS = frozenset(
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ModelSizes:
     """The sizes of a model's attention, and what follows from them; parameters without biases."""
 
     name: str
@@ -79,7 +79,7 @@ class Sizes:
         """Parameters of all layers."""
         return {name: size * self.layers for name, size in self.per_layer().items()}
 
-    def embedding(self) -> int | None:
+    def embedding_parameters(self) -> int | None:
         """Parameters of the embedding table."""
         return None if self.vocabulary is None else self.vocabulary * self.d_model
 
@@ -88,7 +88,7 @@ class Sizes:
         kept = self.latent if self.latent is not None else self.kv_heads * (self.d_k + self.d_v)
         return 2 * self.cached_layers * kept
 
-    def cache(self, n: int) -> int:
+    def bytes_of_cache(self, n: int) -> int:
         """Bytes of the key/value cache of n tokens: layers with a window keep no more than that."""
         if not self.cached_layers:
             return 0
@@ -96,21 +96,21 @@ class Sizes:
         short = min(n, self.window) if self.window is not None else n
         return once * ((self.cached_layers - self.windowed_layers) * n + self.windowed_layers * short)
 
-    def grid(self, n: int) -> int:
+    def bytes_of_grid(self, n: int) -> int:
         """Bytes of one n × n, 32 bits a number."""
         return 4 * n * n
 
-    def grids(self, n: int) -> int:
+    def bytes_of_grids(self, n: int) -> int:
         """Bytes of every layer's and head's n × n."""
-        return self.grid(n) * self.layers * self.heads
+        return self.bytes_of_grid(n) * self.layers * self.heads
 
-    def unfactored(self, n: int) -> int:
+    def bytes_unfactored(self, n: int) -> int:
         """Bytes of n × n × d_model × d_model: a matrix of its own for every two tokens, which queries and keys spare us."""
-        return self.grid(n) * self.d_model * self.d_model
+        return self.bytes_of_grid(n) * self.d_model * self.d_model
 
 
 @cache
-def known() -> dict[str, dict[str, Any]]:
+def known_configurations() -> dict[str, dict[str, Any]]:
     """The configurations that come with attnctl, by name."""
     table: dict[str, dict[str, Any]] = json.loads(
         files("attnctl.models.huggingface.files").joinpath("known.json").read_text("utf-8")
@@ -118,22 +118,22 @@ def known() -> dict[str, dict[str, Any]]:
     return table
 
 
-def sizes(name: str) -> Sizes:
+def model_sizes(name: str) -> ModelSizes:
     """The sizes of a model by a known name, a hub id, a checkpoint's folder or its GGUF file.
 
     Raises UsageError where there is no such model, AttnctlError where its configuration does not say enough.
     """
     from attnctl.models import REGISTRY
 
-    table = known()
+    table = known_configurations()
     by_id = {str(entry.get("hub_id", "")).lower(): key for key, entry in table.items()}
     key = name.lower() if name.lower() in table else by_id.get(name.lower())
     if key is not None and not Path(name).exists():
         return of_configuration(table[key], str(table[key]["title"]), "a configuration that comes with attnctl")
     if is_checkpoint(name):
-        path = find(name, weights=False)
+        path = find_checkpoint(name, weights=False)
         if path.suffix.lower() == ".gguf":
-            return of_configuration(_gguf(path), path.stem, str(path))
+            return of_configuration(_gguf_settings(path), path.stem, str(path))
         from attnctl.models.huggingface.text.tokenizer import read_json
 
         return of_configuration(read_json(path / "config.json"), path.name if Path(name).exists() else name, str(path))
@@ -146,7 +146,7 @@ def sizes(name: str) -> Sizes:
     raise UsageError(f"no model {name!r}: {hint}")
 
 
-def of_configuration(settings: dict[str, Any], name: str, source: str) -> Sizes:
+def of_configuration(settings: dict[str, Any], name: str, source: str) -> ModelSizes:
     """The sizes that a config.json states, or that its architecture takes for granted.
 
     Raises AttnctlError where it does not state them, or states what cannot be.
@@ -158,18 +158,18 @@ def of_configuration(settings: dict[str, Any], name: str, source: str) -> Sizes:
         raise AttnctlError(f"the configuration of {name} cannot be read: {what}") from error
 
 
-def _of_configuration(settings: dict[str, Any], name: str, source: str) -> Sizes:
-    settings = _text(settings)
-    if any(_said(settings, what) is None for what in ("layers", "heads", "d_model")):
-        settings = _text(_with_defaults(settings, name))
-    layers, heads, d_model = (_said(settings, what) for what in ("layers", "heads", "d_model"))
+def _of_configuration(settings: dict[str, Any], name: str, source: str) -> ModelSizes:
+    settings = _text_settings(settings)
+    if any(_stated_size(settings, what) is None for what in ("layers", "heads", "d_model")):
+        settings = _text_settings(_with_defaults(settings, name))
+    layers, heads, d_model = (_stated_size(settings, what) for what in ("layers", "heads", "d_model"))
     if layers is None or heads is None or d_model is None:
         raise AttnctlError(f"the configuration of {name} does not say its layers, heads and d_model")
-    kv_heads = 1 if settings.get("multi_query") else _said(settings, "kv_heads") or heads
-    d_k, latent = _said(settings, "d_k"), _unless_0(settings, "kv_lora_rank")
+    kv_heads = 1 if settings.get("multi_query") else _stated_size(settings, "kv_heads") or heads
+    d_k, latent = _stated_size(settings, "d_k"), _unless_0(settings, "kv_lora_rank")
     if latent is not None:  # keys are a part from the latent and a part turned by position, shared by all heads
-        turned = _size("qk_rope_head_dim", settings["qk_rope_head_dim"])
-        d_k = _size("qk_nope_head_dim", settings["qk_nope_head_dim"]) + turned
+        turned = _checked_size("qk_rope_head_dim", settings["qk_rope_head_dim"])
+        d_k = _checked_size("qk_nope_head_dim", settings["qk_nope_head_dim"]) + turned
         latent, kv_heads = latent + turned, heads
     if d_k is None and d_model % heads:
         raise ValueError(f"d_model {d_model} does not divide by {heads} heads, and no head_dim is given")
@@ -184,9 +184,9 @@ def _of_configuration(settings: dict[str, Any], name: str, source: str) -> Sizes
         raise AttnctlError(f"{name} has no layers of softmax attention, by its configuration")
     cached = 0 if kind in ENCODERS and not settings.get("is_decoder") else layers
     if settings.get("is_encoder_decoder"):
-        cached = _said(settings, "decoder_layers") or layers
+        cached = _stated_size(settings, "decoder_layers") or layers
         layers += 2 * cached
-    return Sizes(
+    return ModelSizes(
         name,
         kind,
         layers,
@@ -195,9 +195,9 @@ def _of_configuration(settings: dict[str, Any], name: str, source: str) -> Sizes
         kv_heads,
         d_model,
         d_k,
-        _said(settings, "d_v") or d_k,
-        _said(settings, "vocabulary"),
-        _said(settings, "context"),
+        _stated_size(settings, "d_v") or d_k,
+        _stated_size(settings, "vocabulary"),
+        _stated_size(settings, "context"),
         window,
         latent,
         source,
@@ -229,15 +229,15 @@ def layer_counts(settings: dict[str, Any], layers: int) -> Counter[str]:
     for name in ("layer_types", "layers_block_type"):
         said = settings.get(name)
         if isinstance(said, list) and said:
-            return Counter(_type(str(kind)) for kind in said)
+            return Counter(_layer_type(str(kind)) for kind in said)
     if isinstance(period := settings.get("attn_layer_period"), int) and period > 0:
         offset = settings.get("attn_layer_offset", 0)
         full = len(range(offset, layers, period)) if 0 <= offset < period else 0
         return Counter({FULL: full, OTHER: layers - full})
     if isinstance(blocks := settings.get("block_types"), list) and blocks:
         whole, rest = divmod(layers, len(blocks))
-        kinds = Counter({kind: whole * count for kind, count in Counter(map(_type, map(str, blocks))).items()})
-        return kinds + Counter(_type(str(kind)) for kind in blocks[:rest])
+        kinds = Counter({kind: whole * count for kind, count in Counter(map(_layer_type, map(str, blocks))).items()})
+        return kinds + Counter(_layer_type(str(kind)) for kind in blocks[:rest])
     if isinstance(places := settings.get("attn_layer_indices"), list) and places:
         full = sum(1 for at in set(places) if 0 <= at < layers)
         return Counter({FULL: full, OTHER: layers - full})
@@ -250,30 +250,30 @@ def layer_counts(settings: dict[str, Any], layers: int) -> Counter[str]:
     return Counter({FULL: first, WINDOWED: layers - first})
 
 
-def _type(kind: str) -> str:
+def _layer_type(kind: str) -> str:
     """A layer's type as configurations name it, as one of three."""
     if any(word in kind for word in ("linear", "conv", "mamba", "recurrent", "mlp", "moe")):
         return OTHER
     return WINDOWED if "sliding" in kind else FULL
 
 
-def _text(settings: dict[str, Any]) -> dict[str, Any]:
+def _text_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """The part of a configuration that is about text, where it has several."""
     inner = settings.get("text_config") or settings.get("llm_config")
     return settings | inner if isinstance(inner, dict) else settings
 
 
-def _said(settings: dict[str, Any], what: str) -> int | None:
-    return next((_size(key, settings[key]) for key in NAMES[what] if settings.get(key) is not None), None)
+def _stated_size(settings: dict[str, Any], what: str) -> int | None:
+    return next((_checked_size(key, settings[key]) for key in NAMES[what] if settings.get(key) is not None), None)
 
 
 def _unless_0(settings: dict[str, Any], key: str) -> int | None:
     """A size that some configurations give as 0 where there is no such thing."""
     value = settings.get(key)
-    return None if value is None or (value == 0 and value is not False) else _size(key, value)
+    return None if value is None or (value == 0 and value is not False) else _checked_size(key, value)
 
 
-def _size(key: str, value: Any) -> int:
+def _checked_size(key: str, value: Any) -> int:
     """A number of a configuration that counts something. Raises ValueError where it cannot."""
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST:
         raise ValueError(f"{key} is {json.dumps(value)[:40]}, not a whole number from 1 to {LARGEST:,}")
@@ -282,17 +282,17 @@ def _size(key: str, value: Any) -> int:
 
 def _with_defaults(settings: dict[str, Any], name: str) -> dict[str, Any]:
     """What the architecture takes for granted filled in, by transformers' own configuration class."""
-    from attnctl.models.huggingface.files.hub import need
+    from attnctl.models.huggingface.files.hub import import_extra
 
     kind = settings.get("model_type")
     try:
-        filled: dict[str, Any] = need("transformers").AutoConfig.for_model(kind).to_dict()
+        filled: dict[str, Any] = import_extra("transformers").AutoConfig.for_model(kind).to_dict()
     except (ValueError, KeyError) as error:
         raise AttnctlError(f"the configuration of {name} does not say its layers, heads and d_model") from error
     return filled | settings
 
 
-def _gguf(path: Path) -> dict[str, Any]:
+def _gguf_settings(path: Path) -> dict[str, Any]:
     """What a GGUF file's metadata says, under the names of a config.json."""
     from attnctl.models.huggingface.files.gguf_header import read_header
 

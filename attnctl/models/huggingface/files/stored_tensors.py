@@ -16,7 +16,7 @@ LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decod
 def check_stored(folder: Path, settings: dict[str, Any], name: str) -> None:
     """Raise AttnctlError where the settings ask for more layers than there are tensors, or files are named elsewhere."""
     text = settings.get("text_config")
-    count = len(_tensors(folder, name))
+    count = len(_tensor_names(folder, name))
     for said in (settings, text if isinstance(text, dict) else {}):
         for field in LAYERS:
             layers = said.get(field)
@@ -26,7 +26,7 @@ def check_stored(folder: Path, settings: dict[str, Any], name: str) -> None:
                 )
 
 
-def _tensors(folder: Path, name: str) -> set[str]:
+def _tensor_names(folder: Path, name: str) -> set[str]:
     """The names of all tensors in a folder's safetensors files."""
     index = folder / "model.safetensors.index.json"
     if not (folder / "model.safetensors").is_file() and index.is_file():
@@ -43,11 +43,11 @@ def _tensors(folder: Path, name: str) -> set[str]:
         return set(files)
     found: set[str] = set()
     for path in sorted(folder.glob("*.safetensors")):
-        found |= _header(path, name)
+        found |= _names_in_header(path, name)
     return found
 
 
-def _header(path: Path, name: str) -> set[str]:
+def _names_in_header(path: Path, name: str) -> set[str]:
     """The names in one file's header, which is JSON after its length in eight bytes."""
     try:
         return set(safetensors_header(path)) - {"__metadata__"}

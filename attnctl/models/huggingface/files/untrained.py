@@ -9,7 +9,7 @@ from attnctl.errors import AttnctlError, in_one_line
 from attnctl.models.huggingface.checkpoint import Checkpoint
 
 
-def untrained(model: Checkpoint, seed: int = 0) -> Checkpoint:
+def untrained_checkpoint(model: Checkpoint, seed: int = 0) -> Checkpoint:
     """The checkpoint with parameters as its architecture initialises them. Raises AttnctlError where that fails."""
     import torch
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.formats.chat import Conversation, Message
-from attnctl.models.huggingface.files.hub import need
+from attnctl.models.huggingface.files.hub import import_extra
 
 
 @dataclass(frozen=True)
@@ -34,17 +34,19 @@ def template_of(settings: dict[str, Any], name: str) -> str:
     return template
 
 
-def render(conversation: Conversation, template: str, settings: dict[str, Any], name: str, *, answer: bool) -> Prompt:
+def render_conversation(
+    conversation: Conversation, template: str, settings: dict[str, Any], name: str, *, answer: bool
+) -> Prompt:
     """The conversation by this template; `answer`: up to where the model is to answer.
 
     Raises AttnctlError where the template fails or refuses (some know no system message, or no two users in a row).
     """
-    special = {key: _content(settings.get(key)) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
+    special = {key: _token_content(settings.get(key)) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
 
-    def filled(messages: Sequence[Message]) -> str:
-        utils = need("transformers.utils.chat_template_utils")
+    def fill_template(messages: Sequence[Message]) -> str:
+        utils = import_extra("transformers.utils.chat_template_utils")
         texts, _ = utils.render_jinja_template(
-            conversations=[[_plain(message) for message in messages]],
+            conversations=[[_plain_message(message) for message in messages]],
             tools=list(conversation.tools) or None,
             chat_template=template,
             add_generation_prompt=answer,
@@ -54,39 +56,39 @@ def render(conversation: Conversation, template: str, settings: dict[str, Any], 
 
     messages = conversation.messages
     try:
-        text = filled(messages)
-        marked = filled([replace(message, content=_mark(at)) for at, message in enumerate(messages)])
+        text = fill_template(messages)
+        marked = fill_template([replace(message, content=_message_mark(at)) for at, message in enumerate(messages)])
     except Exception as error:  # a template is a program, and fails as programs do
         raise AttnctlError(f"the chat template of {name} refuses this conversation: {in_one_line(error)}") from error
-    return Prompt(text, _spans(text, marked, messages, name))
+    return Prompt(text, _message_spans(text, marked, messages, name))
 
 
-def _mark(at: int) -> str:
+def _message_mark(at: int) -> str:
     """What stands for message `at` while its place is looked for: characters that no template and no text has."""
     return "\ue000" + "".join(chr(0xE001 + int(digit)) for digit in str(at)) + "\ue00f"
 
 
-def _plain(message: Message) -> dict[str, Any]:
+def _plain_message(message: Message) -> dict[str, Any]:
     return {"role": message.role, "content": message.content} | message.more
 
 
-def _content(entry: Any) -> str:
+def _token_content(entry: Any) -> str:
     """A token of tokenizer_config.json: written as a string, or as an object."""
     content = entry.get("content") if isinstance(entry, dict) else entry
     return content if isinstance(content, str) else ""
 
 
-def _spans(text: str, marked: str, messages: Sequence[Message], name: str) -> tuple[tuple[str, int, int], ...]:
+def _message_spans(text: str, marked: str, messages: Sequence[Message], name: str) -> tuple[tuple[str, int, int], ...]:
     """Where each message's content stands in `text`: (name, start, end), in the order of the text.
 
     `marked` is the same conversation with a mark for each content. Templates may strip the white space around a content,
     and leave whole messages out. Raises AttnctlError where a content cannot be found again.
     """
-    places = sorted((marked.index(_mark(at)), at) for at in range(len(messages)) if _mark(at) in marked)
+    places = sorted((marked.index(_message_mark(at)), at) for at in range(len(messages)) if _message_mark(at) in marked)
     spans, here, before = [], 0, 0  # where we are in `text`, and in `marked`
     for place, at in places:
         here += place - before
-        before = place + len(_mark(at))
+        before = place + len(_message_mark(at))
         content = messages[at].content
         if not text.startswith(content, here):
             content = content.strip()

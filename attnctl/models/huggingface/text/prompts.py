@@ -15,7 +15,7 @@ from attnctl.formats.chat import Conversation
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.effects.answer_writes import writes_by_token
 from attnctl.models.huggingface.effects.answers import AnsweredPrompt
-from attnctl.models.huggingface.text.chat import Prompt, render, template_of
+from attnctl.models.huggingface.text.chat import Prompt, render_conversation, template_of
 from attnctl.readings.effects.answer_sources import (
     SINK,
     TEMPLATE,
@@ -23,20 +23,20 @@ from attnctl.readings.effects.answer_sources import (
     Found,
     PartSource,
     PromptPart,
-    measurements,
+    most_measurements,
     prompt_parts,
-    search,
+    search_parts,
 )
-from attnctl.text import shown
+from attnctl.text import visible_text
 from attnctl.tokens import Token
 
 ANSWER = 64  # tokens of an answer, unless told otherwise
 
 
 def chat_prompt(model: Checkpoint, conversation: Conversation) -> Prompt:
-    """The conversation by the checkpoint's own template, up to where the model answers. Errors as of `render`."""
+    """The conversation by the checkpoint's own template, up to its answer. Errors as of `render_conversation`."""
     settings, name = model.pieces.settings, model.info.name
-    return render(conversation, template_of(settings, name), settings, name, answer=True)
+    return render_conversation(conversation, template_of(settings, name), settings, name, answer=True)
 
 
 def prompt_tokens(model: Checkpoint, text: str) -> tuple[Token, ...]:
@@ -63,15 +63,15 @@ class SourceSearch:
         start = time.perf_counter()
         self.read = AnsweredPrompt(self.model, ids_of(self.tokens))
         if self.answer is None:
-            self.read.generate(self._room())
+            self.read.generate_answer(self._answer_room())
         else:
             self.read.answer = answer_ids(self.model, self.answer)
-            self._room()
+            self._answer_room()
         self.base = self.read.log_probabilities()  # (m,)
         self.seconds = time.perf_counter() - start
         self.removed: dict[int, float] = {}
         self.found = Found()
-        self.looked = self.read.looks().mass()  # (n_k,)
+        self.looked = self.read.answer_looks().mass_of_keys()  # (n_k,)
         self.written: Floats | None = None  # (n_k,)
         self.notes: tuple[str, ...] = ()
         self._write()
@@ -83,7 +83,7 @@ class SourceSearch:
         except AttnctlError as why:
             self.notes = (f"No column says what the parts write: {why}.",)
 
-    def _room(self) -> int:
+    def _answer_room(self) -> int:
         """How many tokens an answer may have. Raises AttnctlError where prompt and answer are more than the model reads."""
         limit, wanted = self.model.pieces.limit, len(self.read.answer) or 1
         room = self.most if limit is None else min(self.most, limit - len(self.tokens))
@@ -96,15 +96,15 @@ class SourceSearch:
     @property
     def forwards(self) -> int:
         """How many forwards the search makes at most."""
-        return measurements(len(self.parts), self.budget)
+        return most_measurements(len(self.parts), self.budget)
 
-    def run(self) -> Iterator[int]:
+    def measure_all(self) -> Iterator[int]:
         """Measure; yields the number of forwards made after each of them."""
 
         def change(group: Sequence[int]) -> Floats:
             return self.read.log_probabilities([self.parts[at].tokens for at in group]) - self.base  # (m,)
 
-        for found in search(len(self.parts), change, self.budget, self._likely()):
+        for found in search_parts(len(self.parts), change, self.budget, self._likely()):
             self.found = found
             yield found.measured
 
@@ -117,19 +117,19 @@ class SourceSearch:
         ]
         return list(dict.fromkeys(at for several in zip(*ranked, strict=True) for at in several))
 
-    def remove(self, conversation: Conversation | None) -> Iterator[int]:
+    def remove_parts(self, conversation: Conversation | None) -> Iterator[int]:
         """Measure each part that was measured alone by rendering the prompt without it; yields how many were."""
         for count, at in enumerate(sorted(self.found.alone), 1):
-            text = without(self.model, self.prompt, self.parts[at], conversation)
+            text = prompt_without(self.model, self.prompt, self.parts[at], conversation)
             tokens = prompt_tokens(self.model, text)
             again = AnsweredPrompt(self.model, ids_of(tokens), self.read.answer)
             self.removed[at] = float((again.log_probabilities() - self.base).sum())
             yield count
 
-    def result(self) -> AnswerSources:
+    def found_so_far(self) -> AnswerSources:
         """What is known so far, what matters most first; parts not reached yet are left out."""
         known = [at for at in range(len(self.parts)) if at in self.found.changes]
-        sources = [self._source(at) for at in known]
+        sources = [self._part_source(at) for at in known]
         sources.sort(key=lambda one: (not one.alone, one.matters))
         sources.sort(key=lambda one: -abs(one.matters) if one.alone else 0.0)
         notes = [*self.notes]
@@ -143,17 +143,17 @@ class SourceSearch:
         return AnswerSources(
             prompt=self.prompt.text,
             model=self.model.info,
-            answer=self._spelled(),
-            answer_tokens=self.model.pieces.continued(self.read.prompt, self.read.answer),
+            answer=self._answer_text(),
+            answer_tokens=self.model.pieces.continued_tokens(self.read.prompt, self.read.answer),
             log_probabilities=self.base,
             parts=tuple(sources),
-            apart=self._apart(),
+            apart=self._shares_apart(),
             forwards=self.read.forwards + len(self.removed),
             given=self.answer is not None,
             notes=tuple(notes),
         )
 
-    def _source(self, at: int) -> PartSource:
+    def _part_source(self, at: int) -> PartSource:
         part, change = self.parts[at], self.found.changes[at]
         a, b = part.tokens
         looks = float(self.looked[max(a, 1) : b].sum())  # the first token is named apart
@@ -161,7 +161,7 @@ class SourceSearch:
         alone = at in self.found.alone
         return PartSource(part, looks, float(change.sum()), change, alone, self.removed.get(at), writes)
 
-    def _apart(self) -> dict[str, float]:
+    def _shares_apart(self) -> dict[str, float]:
         """The shares of attention that no part has, by name."""
         held = np.zeros(len(self.looked), dtype=bool)
         for part in self.parts:
@@ -171,7 +171,7 @@ class SourceSearch:
         said = {SINK: self.looked[0], TEMPLATE if self.prompt.spans else "(rest)": template}
         return {name: float(value) for name, value in (said | {"(the answer itself)": self.looked[n:].sum()}).items()}
 
-    def _spelled(self) -> str:
+    def _answer_text(self) -> str:
         if self.answer is not None:
             return self.answer
         decoded: str = self.model.pieces.tokenizer.decode(list(self.read.answer), skip_special_tokens=False)
@@ -187,11 +187,11 @@ def answer_ids(model: Checkpoint, answer: str) -> tuple[int, ...]:
     """The ids that spell an answer behind a prompt. Raises UsageError where it has none."""
     ids: Any = model.pieces.tokenizer.encode(answer, add_special_tokens=False).ids
     if not ids or not answer.strip():
-        raise UsageError(f"--answer {shown(answer)!r} has no tokens: give the words of the answer")
+        raise UsageError(f"--answer {visible_text(answer)!r} has no tokens: give the words of the answer")
     return tuple(ids)
 
 
-def without(model: Checkpoint, prompt: Prompt, part: PromptPart, conversation: Conversation | None) -> str:
+def prompt_without(model: Checkpoint, prompt: Prompt, part: PromptPart, conversation: Conversation | None) -> str:
     """The prompt's text without a part; a message that is the part is left out of its conversation."""
     if conversation is not None:
         for number, message in enumerate(conversation.messages):

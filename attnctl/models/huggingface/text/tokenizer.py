@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from attnctl import limits
-from attnctl.errors import AttnctlError, UsageError, telling
-from attnctl.files import decode, read_bytes
-from attnctl.models.huggingface.files.hub import need
+from attnctl.errors import AttnctlError, UsageError, telling_errors
+from attnctl.files import decode_text, read_bytes
+from attnctl.models.huggingface.files.hub import import_extra
 from attnctl.tokens import Token, library_tokenizer
 
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
@@ -30,13 +30,13 @@ class Pieces:
     bos: bool | None = None
     truncate: bool = False
 
-    def tokenize(self, text: str) -> tuple[Token, ...]:
+    def tokenize_text(self, text: str) -> tuple[Token, ...]:
         """The tokens of `text`, special ones included.
 
         Raises AttnctlError where there are more than the model reads, UsageError for --bos where there is none.
         """
-        with telling(f"the tokenizer of {self.name} fails on this text"):
-            tokens = self._with_bos(self.read(text, self.tokenizer.encode(text)))
+        with telling_errors(f"the tokenizer of {self.name} fails on this text"):
+            tokens = self._with_bos(self.tokens_of_encoding(text, self.tokenizer.encode(text)))
         if self.limit is not None and len(tokens) > self.limit:
             if not self.truncate:
                 raise AttnctlError(
@@ -47,7 +47,7 @@ class Pieces:
             tokens = (*tokens[: self.limit - len(closing)], *closing)
         return tokens
 
-    def notes(self, tokens: Sequence[Token], causal: bool) -> tuple[str, ...]:
+    def beginning_notes(self, tokens: Sequence[Token], causal: bool) -> tuple[str, ...]:
         """What a reader must know about how these tokens begin."""
         if self.bos_id is None or not tokens:
             return ()
@@ -87,7 +87,7 @@ class Pieces:
         """The ids of tokens that are no text: beginnings, ends, separators, masks."""
         return frozenset(i for i, added in self.tokenizer.get_added_tokens_decoder().items() if added.special)
 
-    def read(self, text: str, encoding: Any) -> tuple[Token, ...]:
+    def tokens_of_encoding(self, text: str, encoding: Any) -> tuple[Token, ...]:
         """Tokens of an Encoding of `text`: each shown by the characters it covers, without ##, Ġ or ▁."""
         unknown = getattr(self.tokenizer.model, "unk_token", None)
         tokens = []
@@ -97,11 +97,11 @@ class Pieces:
             span = text[start:end]
             missing = piece == unknown and span not in ("", piece)
             special = not missing and (bool(mask) or number in self.special_ids)
-            shown = piece if special else _visible(span.strip() or span) if span else _bare(piece)
+            shown = piece if special else _visible_joiner(span.strip() or span) if span else _bare_piece(piece)
             tokens.append(Token(shown, number, start, end, special, missing))
         return _split_characters(text, tokens)
 
-    def continued(self, before: Sequence[int], after: Sequence[int]) -> tuple[Token, ...]:
+    def continued_tokens(self, before: Sequence[int], after: Sequence[int]) -> tuple[Token, ...]:
         """Tokens for generated ids `after`, which follow `before`; they have no place in the text."""
         ids = list(before)
         done = self.tokenizer.decode(ids, skip_special_tokens=False)
@@ -114,7 +114,9 @@ class Pieces:
                 continue
             span = now[len(done) :]
             names = (
-                [_visible(span.strip() or span)] if len(pending) == 1 else _numbered(span.strip() or span, len(pending))
+                [_visible_joiner(span.strip() or span)]
+                if len(pending) == 1
+                else _numbered_pieces(span.strip() or span, len(pending))
             )
             pairs = zip(names, pending, strict=True)
             tokens += [Token(text, i, special=i in self.special_ids) for text, i in pairs]
@@ -122,18 +124,18 @@ class Pieces:
         return (*tokens, *(Token("\ufffd", i) for i in pending))
 
 
-def _bare(piece: str) -> str:
+def _bare_piece(piece: str) -> str:
     """A piece that covers no character of the text, without its space marker."""
     return piece.replace("▁", " ").replace("Ġ", " ").strip() or " "
 
 
-def _visible(text: str) -> str:
+def _visible_joiner(text: str) -> str:
     """A joiner that stands alone would not be seen: it is named."""
     return f"U+{ord(text):04X}" if len(text) == 1 and unicodedata.category(text) == "Cf" else text
 
 
-def _numbered(text: str, count: int) -> list[str]:
-    return [_visible(text) + str(part + 1).translate(_SUBSCRIPTS) for part in range(count)]
+def _numbered_pieces(text: str, count: int) -> list[str]:
+    return [_visible_joiner(text) + str(part + 1).translate(_SUBSCRIPTS) for part in range(count)]
 
 
 def _split_characters(text: str, tokens: list[Token]) -> tuple[Token, ...]:
@@ -142,19 +144,19 @@ def _split_characters(text: str, tokens: list[Token]) -> tuple[Token, ...]:
     at = 0
     while at < len(tokens):
         last = at
-        while last + 1 < len(tokens) and _overlap(tokens[last], tokens[last + 1]):
+        while last + 1 < len(tokens) and _spans_overlap(tokens[last], tokens[last + 1]):
             last += 1
         group = tokens[at : last + 1]
         if last > at:
             start, end = group[0].start, max(token.end or 0 for token in group)
-            names = _numbered(text[start:end].strip() or text[start:end], len(group))
+            names = _numbered_pieces(text[start:end].strip() or text[start:end], len(group))
             group = [replace(token, text=name) for token, name in zip(group, names, strict=True)]
         shown += group
         at = last + 1
     return tuple(shown)
 
 
-def _overlap(one: Token, other: Token) -> bool:
+def _spans_overlap(one: Token, other: Token) -> bool:
     assert one.end is not None and other.start is not None and other.end is not None
     return one.start != one.end and other.start < one.end and other.end > other.start
 
@@ -164,15 +166,16 @@ def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
     settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
     if (folder / "chat_template.jinja").exists():
         template = str(folder / "chat_template.jinja")
-        settings = settings | {"chat_template": decode(read_bytes(template, limits.SETTINGS_BYTES), template)}
-    with telling(f"{name} has no tokenizer that can be read"):
+        settings = settings | {"chat_template": decode_text(read_bytes(template, limits.SETTINGS_BYTES), template)}
+    with telling_errors(f"{name} has no tokenizer that can be read"):
         path = folder / "tokenizer.json"
         if path.exists():
             tokenizer = library_tokenizer(
-                decode(read_bytes(path, limits.SETTINGS_BYTES), str(path)), f"{name} has no tokenizer that can be read"
+                decode_text(read_bytes(path, limits.SETTINGS_BYTES), str(path)),
+                f"{name} has no tokenizer that can be read",
             )
         else:  # older checkpoints: transformers knows how to build one from their vocabulary
-            auto = need("transformers").AutoTokenizer
+            auto = import_extra("transformers").AutoTokenizer
             wrapped = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             tokenizer = wrapped.backend_tokenizer
             settings = settings | {key: str(token) for key, token in wrapped.special_tokens_map.items()}
@@ -186,7 +189,7 @@ def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object in a checkpoint's folder. Raises AttnctlError where it is missing or damaged."""
     try:
-        loaded = json.loads(decode(read_bytes(path, limits.SETTINGS_BYTES), str(path)))
+        loaded = json.loads(decode_text(read_bytes(path, limits.SETTINGS_BYTES), str(path)))
     except (ValueError, RecursionError) as error:
         raise AttnctlError(f"{path} is not JSON: {error}") from error
     if not isinstance(loaded, dict):

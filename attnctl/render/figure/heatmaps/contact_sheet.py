@@ -14,7 +14,7 @@ from attnctl.readings.traces.trace import Trace
 from attnctl.render.figure.heatmaps.drawing import HATCHED, INK, QUIET
 from attnctl.render.figure.heatmaps.heatmap import colour_map
 from attnctl.render.figure.heatmaps.labels import Labels
-from attnctl.render.figure.heatmaps.raster import encoded, lettering, press
+from attnctl.render.figure.heatmaps.raster import encode_png, press_stamp, text_stamp
 from attnctl.render.figure.look import CMAP
 
 DPI = 150
@@ -39,18 +39,18 @@ def head_tiles(trace: Trace, name: str, cmap: str = CMAP) -> Iterator[Bytes]:
             if layer.mask is not None:
                 rgb[~layer.mask] = [int(HATCHED[0][at : at + 2], 16) for at in (1, 3, 5)]
             place = f"  layer {layer.layer}, head {head}" if several else ""
-            yield _tile(rgb, labels, f"{name}  {trace.text}", f"0 – {most:.2f}{place}")
+            yield _labelled_tile(rgb, labels, f"{name}  {trace.text}", f"0 – {most:.2f}{place}")
 
 
-def _tile(rgb: Bytes, labels: Labels, above: str, beneath: str) -> Bytes:
+def _labelled_tile(rgb: Bytes, labels: Labels, above: str, beneath: str) -> Bytes:
     tile = np.full((*TILE, 3), 255, dtype=np.uint8)  # (height, width, 3)
     scale = GRID / max(rgb.shape[:2])
     high, wide = (max(1, round(side * scale)) for side in rgb.shape[:2])
     rows, columns = ((np.arange(size) * n // size) for size, n in ((high, len(rgb)), (wide, len(rgb[0]))))
     tile[20 : 20 + high, :wide] = rgb[rows][:, columns]
-    caption = labels.fitted(labels.drawable(" ".join(above.split())), 6.0, (TILE[1] - GAP) / DPI)
+    caption = labels.cut_to_width(labels.drawable(" ".join(above.split())), 6.0, (TILE[1] - GAP) / DPI)
     for text, y, colour in ((caption, 14, INK), (beneath, 20 + high + 14, QUIET)):
-        press(tile, lettering(text, 6.0, DPI, tuple(labels.family), ha="left", va="baseline"), 0, y, colour)
+        press_stamp(tile, text_stamp(text, 6.0, DPI, tuple(labels.family), ha="left", va="baseline"), 0, y, colour)
     return tile
 
 
@@ -59,15 +59,15 @@ def sheet_page(tiles: Sequence[Bytes], heading: str) -> bytes:
     canvas = np.full((*PAGE, 3), 255, dtype=np.uint8)  # (height, width, 3)
     labels = Labels([heading])
     family = tuple(labels.family)
-    title = labels.fitted(labels.drawable(heading), 10.0, (PAGE[1] - 2 * MARGIN) / DPI)
-    press(canvas, lettering(title, 10.0, DPI, family, ha="left", va="baseline"), MARGIN, 42, INK)
+    title = labels.cut_to_width(labels.drawable(heading), 10.0, (PAGE[1] - 2 * MARGIN) / DPI)
+    press_stamp(canvas, text_stamp(title, 10.0, DPI, family, ha="left", va="baseline"), MARGIN, 42, INK)
     what = "queries down, keys across; each grid coloured from 0 to its largest weight, which stands beneath it"
-    press(canvas, lettering(what, 6.5, DPI, family, ha="left", va="baseline"), MARGIN, 62, QUIET)
+    press_stamp(canvas, text_stamp(what, 6.5, DPI, family, ha="left", va="baseline"), MARGIN, 62, QUIET)
     for at, tile in enumerate(tiles):
         row, column = divmod(at, SHAPE[1])
         top, left = HEAD + row * TILE[0], MARGIN + column * TILE[1]
         canvas[top : top + TILE[0], left : left + TILE[1]] = tile
-    return encoded(canvas, DPI)
+    return encode_png(canvas, DPI)
 
 
 # --- PDF ---------------------------------------------------------------------------------------------------------

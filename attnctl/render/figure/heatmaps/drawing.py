@@ -28,8 +28,8 @@ from attnctl.render.colours import DARK_INK_FROM, LINEAR_OF_BYTE, LUMINANCE
 from attnctl.render.figure.grids import UNKNOWN, Grids, Panel, Scale, TextSetting
 from attnctl.render.figure.heatmaps import layout
 from attnctl.render.figure.heatmaps.labels import LONGEST, Labels
-from attnctl.render.figure.heatmaps.layout import ASIDE, EDGE, LINE, Ask, Axis
-from attnctl.render.figure.heatmaps.numerals import outline
+from attnctl.render.figure.heatmaps.layout import ASIDE, EDGE, LINE, Axis, LayoutRequest
+from attnctl.render.figure.heatmaps.numerals import number_outline
 from attnctl.render.figure.look import Look
 
 UNDER, CELLS, LINES, VALUES = 0.5, 1.0, 1.5, 2.0  # what lies over what
@@ -48,8 +48,8 @@ class Sheet:
         names = (panel.name for panel in grids.panels)
         self.labels = Labels([grids.title, *self.said, *grids.rows, *grids.columns, *names])
         longest = LONGEST if len(grids.panels) == 1 else LONGEST - 5
-        self.queries = [self.labels.label(name, longest) for name in grids.rows]
-        self.keys = [self.labels.label(name, longest) for name in grids.columns]
+        self.queries = [self.labels.axis_label(name, longest) for name in grids.rows]
+        self.keys = [self.labels.axis_label(name, longest) for name in grids.columns]
         self._plan_all()
         self._begin()
 
@@ -63,39 +63,41 @@ class Sheet:
         """The title and what is said broken into lines, and the place of everything."""
         size, labels = self.look.size, self.labels
         letters = layout.type_sizes(self.look.font_size, None if size is None else size[0])
-        ask = Ask(
+        ask = LayoutRequest(
             n_q=len(self.queries),
             n_k=len(self.keys),
             shape=self.grids.shape,
             rows_named=bool(self.grids.row_names),
-            longest_query=max(labels.width(name, 10) for name in self.queries) / 10,
-            longest_key=max(labels.width(name, 10) for name in self.keys) / 10,
-            masked=self.grids.masked,
+            longest_query=max(labels.text_width(name, 10) for name in self.queries) / 10,
+            longest_key=max(labels.text_width(name, 10) for name in self.keys) / 10,
+            masked=self.grids.is_masked,
             bars=len(self.grids.scales) if self.look.colour_bar else 0,
             type=letters,
             size=size,
             dpi=self.dpi,
         )
         title = labels.drawable(self.grids.title) if self.grids.title else ""
-        room = (size[0] if size else max(layout.plan(replace(ask, titles=1, subtitles=1)).width, 4.2)) - 2 * EDGE
-        self.title = labels.lines(title, letters.title, room) if title else []
+        room = (size[0] if size else max(layout.plan_layout(replace(ask, titles=1, subtitles=1)).width, 4.2)) - 2 * EDGE
+        self.title = labels.broken_lines(title, letters.title, room) if title else []
         said = "; ".join(self.said)
-        self.subtitle = labels.lines(labels.drawable(said), letters.subtitle, room) if said else []
-        widths = [labels.width(line, letters.title) for line in self.title]
-        widths += [labels.width(line, letters.subtitle) for line in self.subtitle]
+        self.subtitle = labels.broken_lines(labels.drawable(said), letters.subtitle, room) if said else []
+        widths = [labels.text_width(line, letters.title) for line in self.title]
+        widths += [labels.text_width(line, letters.subtitle) for line in self.subtitle]
         least = max(widths, default=0.0) + 2 * EDGE
-        self.plan = layout.plan(replace(ask, titles=len(self.title), subtitles=len(self.subtitle), least_width=least))
+        self.plan = layout.plan_layout(
+            replace(ask, titles=len(self.title), subtitles=len(self.subtitle), least_width=least)
+        )
 
     # --- the parts -----------------------------------------------------------------------------------------------
 
     def draw(self) -> None:
         """Everything, from the back to the front."""
-        self._headings()
+        self._draw_headings()
         lines: list[tuple[float, float, float, float]] = []
         values = self._has_values()
         for panel in self.grids.panels:
-            left, top = self.plan.corner(panel.row, panel.column)
-            self._cells(left, top, panel, values)
+            left, top = self.plan.panel_corner(panel.row, panel.column)
+            self._draw_cells(left, top, panel, values)
             if panel.column == 0:
                 lines += self._query_labels(left, top)
             if panel.row == 0:
@@ -120,17 +122,17 @@ class Sheet:
             1 - y / p.height,
             text,
             fontsize=size,
-            fontproperties=self._sized(size),
+            fontproperties=self._font_of_size(size),
             parse_math=False,
             **setting,
         )
 
-    def _sized(self, size: float) -> FontProperties:
+    def _font_of_size(self, size: float) -> FontProperties:
         font = self._font.copy()
         font.set_size(size)
         return font
 
-    def _path(self, vertices: npt.ArrayLike, codes: Bytes, **how: Any) -> None:
+    def _add_path(self, vertices: npt.ArrayLike, codes: Bytes, **how: Any) -> None:
         """A path whose vertices (m, 2) are in inches from the top left."""
         upright = np.asarray(vertices, dtype=float) * (1, -1) + (0, self.plan.height)  # (m, 2)
         self.figure.add_artist(PathPatch(Path(upright, codes), transform=self.figure.dpi_scale_trans, **how))
@@ -140,7 +142,7 @@ class Sheet:
         if lines:
             codes = np.tile(np.array([Path.MOVETO, Path.LINETO], dtype=np.uint8), len(lines))
             vertices = np.asarray(lines).reshape(-1, 2)  # (2 · lines, 2)
-            self._path(
+            self._add_path(
                 vertices, codes, facecolor="none", edgecolor=colour, linewidth=width, capstyle="butt", zorder=LINES
             )
 
@@ -172,7 +174,7 @@ class Sheet:
             )
         )
 
-    def _headings(self) -> None:
+    def _draw_headings(self) -> None:
         y = EDGE
         p, size = self.plan, self.plan.type
         for lines, points, colour in ((self.title, size.title, INK), (self.subtitle, size.subtitle, QUIET)):
@@ -186,7 +188,7 @@ class Sheet:
         left = EDGE + size.axis * LINE / 2
         self._text(left, middle[1], _axis_name(down, p.queries), size.axis, color=QUIET, rotation=90)
 
-    def _cells(self, left: float, top: float, panel: Panel, values: bool) -> None:
+    def _draw_cells(self, left: float, top: float, panel: Panel, values: bool) -> None:
         p, scale = self.plan, self.grids.scales[panel.scale]
         (w, h), (n_q, n_k) = p.cell, panel.array.shape
         shares = np.asarray(scale.norm(np.clip(panel.array, scale.norm.vmin, scale.norm.vmax)))  # (n_q, n_k)
@@ -201,7 +203,7 @@ class Sheet:
             self._strokes([*across, *down], PAPER, min(1.2, 72 * min(w, h) * 0.05))
         # in units of the size: a digit is 0.64 wide; no weight is written shorter than 0.50
         if values and (self.look.values or min(72 * w * 0.82 / (4 * 0.62), 72 * h * 0.5) >= LEAST_VALUE):
-            texts = [scale.written(value) for value in panel.array.ravel().tolist()]
+            texts = [scale.cell_number(value) for value in panel.array.ravel().tolist()]
             size = min(10.0, 72 * w * 0.82 / (max(map(len, texts)) * 0.62), 72 * h * 0.5)
             if self.look.values or size >= LEAST_VALUE:
                 self._values(texts, left, top, colours, size)
@@ -214,11 +216,11 @@ class Sheet:
             vertices, codes = [], []
             for at in np.flatnonzero(shown & (bright == light)).tolist():
                 i, j = divmod(at, n_k)
-                shape, shape_codes = outline(texts[at])
+                shape, shape_codes = number_outline(texts[at])
                 vertices.append(shape * (size / 72) + (left + (j + 0.5) * w, top + (i + 0.5) * h))
                 codes.append(shape_codes)
             if vertices:
-                self._path(
+                self._add_path(
                     np.concatenate(vertices),
                     np.concatenate(codes),
                     facecolor=colour,
@@ -254,12 +256,12 @@ class Sheet:
         p, size, named = self.plan, self.plan.type.axis - 0.5, self.grids.row_names
         if p.names_above and (panel.row == 0 or not named):
             y = top - (p.keys.depth + ASIDE if panel.row == 0 else 0) - ASIDE - p.type.axis * LINE / 2
-            name = self.labels.fitted(self.labels.drawable(panel.name), size, p.panel[0] + 0.1)
+            name = self.labels.cut_to_width(self.labels.drawable(panel.name), size, p.panel[0] + 0.1)
             self._text(left + p.panel[0] / 2, y, name, size)
         if named and panel.column == 0:
             x = p.label_left - ASIDE - p.type.axis * LINE / 2
             name = named[panel.row]
-            if self.labels.width(name, size) > p.pitch[1]:
+            if self.labels.text_width(name, size) > p.pitch[1]:
                 name = name.rpartition(" ")[2]  # the number alone
             self._text(x, top + p.panel[1] / 2, name, size, rotation=90)
 
@@ -268,17 +270,17 @@ class Sheet:
         gradient = scale.colours(np.linspace(1, 0, 256)[:, None], bytes=True)  # (256, 1, 4)
         self._image(left, top, layout.BAR_WIDTH, height, gradient)
         right, lines = left + layout.BAR_WIDTH, []
-        ticks = _ticks(scale.norm, height)
+        ticks = _colour_ticks(scale.norm, height)
         for tick, text in ticks:
             y = top + height * (1 - float(scale.norm(tick)))
             lines.append((right, y, right + 0.035, y))
             self._text(right + 0.06, y, text, size.tick, ha="left", va="center_baseline")
         self._strokes(lines, QUIET, 0.6)
-        widest = max((self.labels.width(text, size.tick) for _, text in ticks), default=0.0)
+        widest = max((self.labels.text_width(text, size.tick) for _, text in ticks), default=0.0)
         x = right + widest + 0.1 + size.axis * LINE / 2
-        unit = self.labels.fitted(scale.unit, size.axis, max(height, 1.0))
+        unit = self.labels.cut_to_width(scale.unit, size.axis, max(height, 1.0))
         self._text(x, top + height / 2, unit, size.axis, rotation=90, color=QUIET)
-        if self.grids.masked and scale is self.grids.scales[0]:
+        if self.grids.is_masked and scale is self.grids.scales[0]:
             self._hatched(left, top + height + 0.2, layout.BAR_WIDTH, layout.BAR_WIDTH)
             y = top + height + 0.2 + layout.BAR_WIDTH / 2
             self._text(right + 0.06, y, self.grids.hidden, size.tick, ha="left")
@@ -295,7 +297,7 @@ def bright_and_shown(colours: Bytes) -> tuple[Bools, Bools]:
     return luminance > DARK_INK_FROM, colours[..., 3].ravel() > 0
 
 
-def _ticks(scale: Normalize, height: float) -> list[tuple[float, str]]:
+def _colour_ticks(scale: Normalize, height: float) -> list[tuple[float, str]]:
     """Places on the colour bar and what stands beside them."""
     low, high = float(scale.vmin or 0.0), float(scale.vmax or 0.0)
     few = max(2, min(6, int(height / 0.35)))

@@ -12,7 +12,7 @@ from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from attnctl.errors import UsageError
-from attnctl.readings.heatmap import Reading, log_span, read, span
+from attnctl.readings.heatmap import HeatmapGrid, log_span, read_heatmap, weight_span
 from attnctl.readings.traces.trace import Trace
 from attnctl.render.figure.grids import Drawing, Grids, Panel, Scale, token_labels
 from attnctl.render.figure.heatmaps.drawing import Sheet
@@ -38,11 +38,11 @@ def figure_of_trace(
     Raises AttnctlError where there is nothing to draw, UsageError for an option that cannot be.
     """
     names = (drop,) if isinstance(drop, str) else drop
-    reading = read(trace, layers=layers, heads=heads, drop=names, renormalise=renormalise)
+    reading = read_heatmap(trace, layers=layers, heads=heads, drop=names, renormalise=renormalise)
     return draw_heatmap(reading, Look(**look)).figure
 
 
-def draw_heatmap(reading: Reading, look: Look = PLAIN) -> Drawing:
+def draw_heatmap(reading: HeatmapGrid, look: Look = PLAIN) -> Drawing:
     """Weights as a picture: queries down, keys across. Raises AttnctlError for weights that have no such colours."""
     return drawing_of(grids_of_reading(reading, look), look)
 
@@ -52,12 +52,12 @@ def drawing_of(grids: Grids, look: Look = PLAIN) -> Drawing:
     with plain_settings():
         sheet = Sheet(grids, look)
         sheet.draw()
-    return Drawing(sheet.figure, sheet.labels.notes)
+    return Drawing(sheet.figure, sheet.labels.missing_characters)
 
 
-def grids_of_reading(reading: Reading, look: Look) -> Grids:
+def grids_of_reading(reading: HeatmapGrid, look: Look) -> Grids:
     """The grids of a reading: several layers as rows and their heads as columns, the heads of one layer in a few rows."""
-    scale, said = _scale(reading, look)
+    scale, said = _colour_scale(reading, look)
     several = len(reading.layers) > 1
     n_heads = len(reading.heads)
     across = n_heads if several or n_heads <= 4 else math.ceil(n_heads / math.ceil(n_heads / MOST_ACROSS))
@@ -72,28 +72,28 @@ def grids_of_reading(reading: Reading, look: Look) -> Grids:
         rows=token_labels(reading.queries),
         columns=token_labels(reading.keys),
         scales=(scale,),
-        title=reading.title if look.title is None else look.title,
+        title=reading.picture_title if look.title is None else look.title,
         said=said,
         cited=reading.cited,
         row_names=tuple(f"layer {layer}" for layer in reading.layers) if several else (),
     )
 
 
-def _scale(reading: Reading, look: Look) -> tuple[Scale, tuple[str, ...]]:
+def _colour_scale(reading: HeatmapGrid, look: Look) -> tuple[Scale, tuple[str, ...]]:
     """The colours of a reading's weights, and what was done to them."""
     said = reading.said
     if look.log:
         low, high, words = log_span(reading)
         said = (*said, words)
     else:
-        low, high = span(reading)
+        low, high = weight_span(reading)
     ends = low if look.vmin is None else look.vmin, high if look.vmax is None else look.vmax
     if ends[0] >= ends[1]:
         raise UsageError(f"the colours would go from {ends[0]:g} to {ends[1]:g}: give another --vmin or --vmax")
     beyond = [f"above {ends[1]:g}"] * (ends[1] < high) + [f"below {ends[0]:g}"] * (ends[0] > low)
     if beyond:
         said = (*said, f"all {' and all '.join(beyond)} in one colour")
-    unit = reading.unit + (", rescaled" if "rows rescaled to sum to 1" in reading.said else "")
+    unit = reading.unit_of_cells + (", rescaled" if "rows rescaled to sum to 1" in reading.said else "")
     return Scale((LogNorm if look.log else Normalize)(*ends), colour_map(look.cmap), unit), said
 
 

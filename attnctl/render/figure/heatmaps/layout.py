@@ -27,7 +27,7 @@ class TypeSizes:
     smallest: float = 5.5  # of tokens, at least
     tick: float = 7.5  # beside the colour bar
 
-    def times(self, factor: float) -> TypeSizes:
+    def scaled_sizes(self, factor: float) -> TypeSizes:
         """All sizes but the smallest, times a factor."""
         sizes = (factor * getattr(self, one.name) for one in fields(self) if one.name != "smallest")
         names = (one.name for one in fields(self) if one.name != "smallest")
@@ -38,7 +38,7 @@ def type_sizes(font_size: float | None, width: float | None) -> TypeSizes:
     """The letters of a picture `width` inches wide (None: as it comes); `font_size` is that of its labels."""
     if font_size is not None:
         return TypeSizes(1.2 * font_size, 0.9 * font_size, font_size, font_size, font_size, font_size, 0.85 * font_size)
-    return TypeSizes() if width is None or width >= NARROW else TypeSizes().times(max(7 / 9, width / NARROW))
+    return TypeSizes() if width is None or width >= NARROW else TypeSizes().scaled_sizes(max(7 / 9, width / NARROW))
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,13 @@ class Plan:
     names_above: bool  # whether each panel bears a name
     type: TypeSizes
 
-    def corner(self, row: int, column: int) -> tuple[float, float]:
+    def panel_corner(self, row: int, column: int) -> tuple[float, float]:
         """The top left corner of a panel."""
         return self.left + column * self.pitch[0], self.top + row * self.pitch[1]
 
 
 @dataclass(frozen=True)
-class Ask:
+class LayoutRequest:
     """What has to find room."""
 
     n_q: int
@@ -100,20 +100,20 @@ class Ask:
         return self.shape == (1, 1)
 
 
-def plan(ask: Ask) -> Plan:
+def plan_layout(ask: LayoutRequest) -> Plan:
     """Lay the picture out. Raises UsageError where it would be too small, or too large to be drawn."""
-    cell = _cells(ask)
-    queries, keys = _axes(ask, cell)
+    cell = _cell_size(ask)
+    queries, keys = _label_axes(ask, cell)
     if ask.size is not None:
         # the labels' size depends on the cells, and the room for cells on the labels: twice comes close enough
         for _ in range(2):
-            cell = _fitted(ask, queries, keys)
-            queries, keys = _axes(ask, cell)
-        cell = _fitted(ask, queries, keys)
-    return _placed(ask, cell, queries, keys)
+            cell = _cells_to_size(ask, queries, keys)
+            queries, keys = _label_axes(ask, cell)
+        cell = _cells_to_size(ask, queries, keys)
+    return _placed_plan(ask, cell, queries, keys)
 
 
-def _cells(ask: Ask) -> tuple[float, float]:
+def _cell_size(ask: LayoutRequest) -> tuple[float, float]:
     """The size of a cell that suits so many tokens and panels, a whole number of pixels where that is more than a few."""
     n = max(ask.n_q, ask.n_k)
     rows, columns = ask.shape
@@ -127,21 +127,21 @@ def _cells(ask: Ask) -> tuple[float, float]:
     return side, side
 
 
-def _axes(ask: Ask, cell: tuple[float, float]) -> tuple[Axis, Axis]:
+def _label_axes(ask: LayoutRequest, cell: tuple[float, float]) -> tuple[Axis, Axis]:
     """How the labels are written beside cells of this size: smaller first, then every second, third, …"""
     w, h = cell
     most = ask.type.label if ask.single else ask.type.label_of_many
 
-    def thinned(room: float) -> tuple[float, int]:
+    def thinned_labels(room: float) -> tuple[float, int]:
         size = min(most, room * 72 / 1.15)
         if size >= ask.type.smallest:
             return size, 1
         size = min(most, ask.type.smallest + 0.5)
         return size, math.ceil(size * 1.2 / 72 / room)
 
-    size, step = thinned(h)
+    size, step = thinned_labels(h)
     queries = Axis(size, step, depth=ask.longest_query * size)
-    size, step = thinned(w)
+    size, step = thinned_labels(w)
     width = ask.longest_key * size
     if width <= w * 0.94 - 0.02:
         return queries, Axis(size, 1, 0, size * LINE)
@@ -150,7 +150,7 @@ def _axes(ask: Ask, cell: tuple[float, float]) -> tuple[Axis, Axis]:
     return queries, Axis(size, step, 90, width)
 
 
-def _around(ask: Ask, queries: Axis, keys: Axis) -> tuple[float, float, float, float]:
+def _margins(ask: LayoutRequest, queries: Axis, keys: Axis) -> tuple[float, float, float, float]:
     """Inches at the left, top, right and bottom of the panels."""
     t = ask.type
     left = EDGE + t.axis * LINE + queries.depth + 2 * ASIDE + (t.axis * LINE + ASIDE if ask.rows_named else 0)
@@ -166,16 +166,16 @@ def bar_pitch(sizes: TypeSizes) -> float:
     return BAR_WIDTH + BAR_TEXT * sizes.tick / 7.5
 
 
-def _gaps(ask: Ask) -> tuple[float, float]:
+def _panel_gaps(ask: LayoutRequest) -> tuple[float, float]:
     """Inches between panels, across and down: down there are titles where the rows are not layers."""
     return (0.09 if ask.rows_named else 0.14), (0.09 if ask.rows_named else ask.type.axis * LINE + 0.12)
 
 
-def _fitted(ask: Ask, queries: Axis, keys: Axis) -> tuple[float, float]:
+def _cells_to_size(ask: LayoutRequest, queries: Axis, keys: Axis) -> tuple[float, float]:
     """The cells that fill a picture of the size asked for."""
     assert ask.size is not None
-    left, top, right, bottom = _around(ask, queries, keys)
-    (rows, columns), (across, down) = ask.shape, _gaps(ask)
+    left, top, right, bottom = _margins(ask, queries, keys)
+    (rows, columns), (across, down) = ask.shape, _panel_gaps(ask)
     width = (ask.size[0] - left - right - across * (columns - 1)) / columns
     height = (ask.size[1] - top - bottom - down * (rows - 1)) / rows
     if width < 0.25 or height < 0.25:
@@ -187,9 +187,9 @@ def _fitted(ask: Ask, queries: Axis, keys: Axis) -> tuple[float, float]:
     return width / ask.n_k, height / ask.n_q
 
 
-def _placed(ask: Ask, cell: tuple[float, float], queries: Axis, keys: Axis) -> Plan:
-    left, top, right, bottom = _around(ask, queries, keys)
-    (rows, columns), (across, down) = ask.shape, _gaps(ask)
+def _placed_plan(ask: LayoutRequest, cell: tuple[float, float], queries: Axis, keys: Axis) -> Plan:
+    left, top, right, bottom = _margins(ask, queries, keys)
+    (rows, columns), (across, down) = ask.shape, _panel_gaps(ask)
     panel = cell[0] * ask.n_k, cell[1] * ask.n_q
     pitch = panel[0] + across, panel[1] + down
     inner = columns * pitch[0] - across, rows * pitch[1] - down

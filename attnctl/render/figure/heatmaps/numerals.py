@@ -17,11 +17,11 @@ HEIGHT = 0.73  # of a digit at one point of size
 
 
 @lru_cache(maxsize=4096)
-def outline(text: str) -> tuple[Doubles, Bytes]:
+def number_outline(text: str) -> tuple[Doubles, Bytes]:
     """The outline of a number: vertices (m, 2) at one point of size, y down, centred on the origin, and path codes (m,)."""
     vertices, codes, x = [], [], 0.0
     for char in text:
-        shape, shape_codes, advance = _character(char)
+        shape, shape_codes, advance = _digit_outline(char)
         vertices.append(shape + (x, 0.0))
         codes.append(shape_codes)
         x += advance
@@ -29,7 +29,7 @@ def outline(text: str) -> tuple[Doubles, Bytes]:
 
 
 @lru_cache(maxsize=64)
-def _character(char: str) -> tuple[Doubles, Bytes, float]:
+def _digit_outline(char: str) -> tuple[Doubles, Bytes, float]:
     """One character's vertices (m, 2) at one point of size, its codes, and how far it moves what follows."""
     shape = _at_100(char)
     moves = (_at_100(char + "0").get_extents().x1 - _at_100("0").get_extents().x1) / 100

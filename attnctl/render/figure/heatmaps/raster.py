@@ -24,13 +24,13 @@ from matplotlib.text import Text
 from matplotlib.transforms import IdentityTransform
 
 from attnctl.arrays import Bytes
-from attnctl.readings.heatmap import Reading
+from attnctl.readings.heatmap import HeatmapGrid
 from attnctl.render.figure.grids import TextSetting
 from attnctl.render.figure.heatmaps.drawing import HATCHED, INK, PAPER, Sheet, bright_and_shown
 from attnctl.render.figure.heatmaps.heatmap import draw_heatmap, grids_of_reading
-from attnctl.render.figure.heatmaps.numerals import HEIGHT, outline
+from attnctl.render.figure.heatmaps.numerals import HEIGHT, number_outline
 from attnctl.render.figure.look import Look
-from attnctl.render.figure.saving import plain_settings, png, png_metadata
+from attnctl.render.figure.saving import plain_settings, png_bytes, png_metadata
 
 Inks = npt.NDArray[np.uint16]  # a colour for each cell, or one for all: red, green, blue
 DIGIT, POINT = 0.637, 0.318  # widths at one point of size: of a digit, and what the point is narrower
@@ -45,15 +45,15 @@ class Stamp(NamedTuple):
     y: int
 
 
-def heatmap_png(reading: Reading, look: Look) -> tuple[bytes, tuple[str, ...]]:
+def heatmap_png(reading: HeatmapGrid, look: Look) -> tuple[bytes, tuple[str, ...]]:
     """The picture of `draw_heatmap` as the bytes of a PNG file, and its notes."""
     with plain_settings():
         sheet = Raster(grids_of_reading(reading, look), look)
         sheet.draw()
     if sheet.too_fine:
         drawing = draw_heatmap(reading, look)
-        return png(drawing.figure), drawing.notes
-    return encoded(sheet.canvas, sheet.dpi, reading.cited), sheet.labels.notes
+        return png_bytes(drawing.figure), drawing.notes
+    return encode_png(sheet.canvas, sheet.dpi, reading.cited), sheet.labels.missing_characters
 
 
 class Raster(Sheet):
@@ -72,22 +72,22 @@ class Raster(Sheet):
 
     def _text(self, x: float, y: float, text: str, size: float, **how: Unpack[TextSetting]) -> None:
         ink = how.pop("color", INK)
-        stamp = lettering(text, size, self.dpi, tuple(self.labels.family), **how)
-        press(self.canvas, stamp, round(x * self.dpi), round(y * self.dpi), ink)
+        stamp = text_stamp(text, size, self.dpi, tuple(self.labels.family), **how)
+        press_stamp(self.canvas, stamp, round(x * self.dpi), round(y * self.dpi), ink)
 
     def _strokes(self, lines: Sequence[tuple[float, float, float, float]], colour: str, width: float) -> None:
         """Lines along the axes, their edges softened by how much of a pixel they cover."""
-        thick, ink = width * self.dpi / 72, _bytes(colour)
+        thick, ink = width * self.dpi / 72, _ink_bytes(colour)
         snap = 0.5 * (round(thick) % 2)
         for line in lines:
             x0, y0, x1, y1 = (at * self.dpi for at in line)
             across = y0 == y1
             middle = np.floor((y0 if across else x0) + 0.5) + snap
-            first, alpha = _covered(middle - thick / 2, middle + thick / 2)
+            first, alpha = _covered_pixels(middle - thick / 2, middle + thick / 2)
             ends = slice(*sorted((round(x0 if across else y0), round(x1 if across else y1))))
             band = slice(max(first, 0), first + len(alpha))
             region = self.canvas[band, ends] if across else self.canvas[ends, band]
-            region[...] = _mixed(region, ink, alpha[:, None, None] if across else alpha[None, :, None])
+            region[...] = _mixed_ink(region, ink, alpha[:, None, None] if across else alpha[None, :, None])
 
     def _image(self, left: float, top: float, width: float, height: float, rgba: Bytes, fine: bool = False) -> None:
         x, y, w, h = (round(at * self.dpi) for at in (left, top, width, height))
@@ -105,7 +105,7 @@ class Raster(Sheet):
 
     def _hatched(self, left: float, top: float, width: float, height: float) -> None:
         x, y, w, h = (round(at * self.dpi) for at in (left, top, width, height))
-        region, tile = self.canvas[y : y + h, x : x + w], _hatching(self.dpi)
+        region, tile = self.canvas[y : y + h, x : x + w], _hatched_square(self.dpi)
         times = -(-h // tile.shape[0]), -(-w // tile.shape[1]), 1
         region[...] = np.tile(tile, times)[: region.shape[0], : region.shape[1]]
 
@@ -113,10 +113,10 @@ class Raster(Sheet):
         n_k, bright, shown = colours.shape[1], *bright_and_shown(colours)
         w, h = (side * self.dpi for side in self.plan.cell)
         x, y = left * self.dpi + w / 2, top * self.dpi + h / 2
-        inks = np.where(bright[:, None], _bytes(INK), _bytes(PAPER))  # (n_q · n_k, 3)
+        inks = np.where(bright[:, None], _ink_bytes(INK), _ink_bytes(PAPER))  # (n_q · n_k, 3)
         half = x % 1 >= 0.5, y % 1 >= 0.5
         longest = max(len(text) for text in texts)
-        stamps = {text: _number(text, size, self.dpi, longest, *half) for text in set(texts)}
+        stamps = {text: _number_stamp(text, size, self.dpi, longest, *half) for text in set(texts)}
         at = np.flatnonzero(shown)
         if not len(at):
             return
@@ -128,11 +128,11 @@ class Raster(Sheet):
         if high > h or wide > w or min(tops) < 0 or min(lefts) < 0 or max(tops) > room[0] or max(lefts) > room[1]:
             for cell, (row, column) in zip(at.tolist(), boxes, strict=True):  # they overlap: one after the other
                 stamp = stamps[texts[cell]]
-                press(self.canvas, stamp, column + stamp.x, row + stamp.y, INK if bright[cell] else PAPER)
+                press_stamp(self.canvas, stamp, column + stamp.x, row + stamp.y, INK if bright[cell] else PAPER)
             return
         under = np.stack([self.canvas[row : row + high, column : column + wide] for row, column in boxes])
         alphas = np.stack([stamps[texts[cell]].alpha for cell in at.tolist()])  # (shown, high, wide)
-        over = _mixed(under, inks[at][:, None, None, :], alphas[..., None])  # (shown, high, wide, 3)
+        over = _mixed_ink(under, inks[at][:, None, None, :], alphas[..., None])  # (shown, high, wide, 3)
         for (row, column), box in zip(boxes, over, strict=True):
             self.canvas[row : row + high, column : column + wide] = box
 
@@ -141,27 +141,27 @@ class Raster(Sheet):
 
 
 @lru_cache(maxsize=64)
-def _bytes(colour: str) -> Inks:
+def _ink_bytes(colour: str) -> Inks:
     return np.array([round(255 * part) for part in to_rgb(colour)], dtype=np.uint16)  # (3,)
 
 
-def press(canvas: Bytes, stamp: Stamp, x: int, y: int, colour: str) -> None:
+def press_stamp(canvas: Bytes, stamp: Stamp, x: int, y: int, colour: str) -> None:
     """Ink of a colour on canvas (height, width, 3), through a stamp whose anchor is put on pixel (x, y)."""
     left, top = x - stamp.x, y - stamp.y
     skip_x, skip_y = max(0, -left), max(0, -top)
     region = canvas[top + skip_y : top + stamp.alpha.shape[0], left + skip_x : left + stamp.alpha.shape[1]]
     alpha = stamp.alpha[skip_y : skip_y + region.shape[0], skip_x : skip_x + region.shape[1]]
-    region[...] = _mixed(region, _bytes(colour), alpha[..., None])
+    region[...] = _mixed_ink(region, _ink_bytes(colour), alpha[..., None])
 
 
-def _mixed(under: Bytes, ink: Inks, alpha: Bytes) -> Bytes:
+def _mixed_ink(under: Bytes, ink: Inks, alpha: Bytes) -> Bytes:
     """Ink over what is there, alpha 0 to 255; all broadcast → uint8."""
     share = alpha.astype(np.uint16)
     share += share >> 7  # 0 to 256: what follows is then a shift
     return ((under * (256 - share) + ink * share + 128) >> 8).astype(np.uint8)
 
 
-def _covered(low: float, high: float) -> tuple[int, Bytes]:
+def _covered_pixels(low: float, high: float) -> tuple[int, Bytes]:
     """The first pixel that a stretch touches, and how much of each it covers, 0 to 255."""
     first, last = int(np.floor(low)), int(np.ceil(high))
     edges = np.arange(first, last)  # (pixels,)
@@ -176,14 +176,14 @@ _renderer: Any = RendererAgg  # which has no types
 
 
 @lru_cache(maxsize=4)
-def _easel(dpi: float) -> Any:  # which has no types
+def _text_figure(dpi: float) -> Any:  # which has no types
     return FigureCanvasAgg(Figure(dpi=dpi))
 
 
 @lru_cache(maxsize=8192)
-def lettering(text: str, size: float, dpi: float, family: tuple[str, ...], **how: Unpack[TextSetting]) -> Stamp:
+def text_stamp(text: str, size: float, dpi: float, family: tuple[str, ...], **how: Unpack[TextSetting]) -> Stamp:
     """A text as matplotlib sets it, around its anchor."""
-    easel = _easel(dpi)
+    easel = _text_figure(dpi)
     setting: dict[str, Any] = {"ha": "center", "va": "center", **how}
     label = Text(0, 0, text, fontsize=size, family=list(family), parse_math=False, **setting)
     label.set_figure(easel.figure)
@@ -197,11 +197,11 @@ def lettering(text: str, size: float, dpi: float, family: tuple[str, ...], **how
 
 
 @lru_cache(maxsize=8192)
-def _number(text: str, size: float, dpi: float, longest: int, half_x: bool, half_y: bool) -> Stamp:
+def _number_stamp(text: str, size: float, dpi: float, longest: int, half_x: bool, half_y: bool) -> Stamp:
     """A number centred in a box that holds any of so many characters, in the middle of a pixel or between two."""
     point = size * dpi / 72
     high, wide = 2 * int(0.5 * HEIGHT * point + 2), 2 * int(0.5 * point * (DIGIT * longest - POINT) + 2)
-    vertices, codes = outline(text)
+    vertices, codes = number_outline(text)
     middle = wide // 2 + half_x / 2, high - high // 2 - half_y / 2
     renderer: Any = _renderer(wide, high, dpi)
     pen = renderer.new_gc()
@@ -211,7 +211,7 @@ def _number(text: str, size: float, dpi: float, longest: int, half_x: bool, half
 
 
 @lru_cache(maxsize=4)
-def _hatching(dpi: float) -> Bytes:
+def _hatched_square(dpi: float) -> Bytes:
     """A square inch of the pattern that says "masked" → (dpi, dpi, 3)."""
     figure = Figure(figsize=(1, 1), dpi=dpi)
     canvas: Any = FigureCanvasAgg(figure)
@@ -226,7 +226,7 @@ def _hatching(dpi: float) -> Bytes:
 # --- PNG ---------------------------------------------------------------------------------------------------------
 
 
-def encoded(canvas: Bytes, dpi: float, cited: str = "") -> bytes:
+def encode_png(canvas: Bytes, dpi: float, cited: str = "") -> bytes:
     """The bytes of a PNG file of canvas (height, width, 3), quickly: rows as differences, lightly deflated."""
     high, wide = canvas.shape[:2]
     flat = canvas.reshape(high, -1)  # (height, 3 · width)
@@ -238,14 +238,14 @@ def encoded(canvas: Bytes, dpi: float, cited: str = "") -> bytes:
     return b"".join(
         (
             b"\x89PNG\r\n\x1a\n",
-            _chunk(b"IHDR", struct.pack(">IIBBBBB", wide, high, 8, 2, 0, 0, 0)),
-            *(_chunk(b"tEXt", f"{key}\0{said}".encode("latin-1")) for key, said in png_metadata(cited).items()),
-            _chunk(b"pHYs", struct.pack(">IIB", per_metre, per_metre, 1)),
-            _chunk(b"IDAT", zlib.compress(rows.data, 1)),
-            _chunk(b"IEND", b""),
+            _png_chunk(b"IHDR", struct.pack(">IIBBBBB", wide, high, 8, 2, 0, 0, 0)),
+            *(_png_chunk(b"tEXt", f"{key}\0{said}".encode("latin-1")) for key, said in png_metadata(cited).items()),
+            _png_chunk(b"pHYs", struct.pack(">IIB", per_metre, per_metre, 1)),
+            _png_chunk(b"IDAT", zlib.compress(rows.data, 1)),
+            _png_chunk(b"IEND", b""),
         )
     )
 
 
-def _chunk(kind: bytes, data: bytes) -> bytes:
+def _png_chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

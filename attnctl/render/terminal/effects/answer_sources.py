@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from attnctl.readings.effects.answer_sources import NEGLIGIBLE, AnswerSources, PartSource
-from attnctl.render.terminal.number_grid import ACCENT, DIM, bar
-from attnctl.text import shown
+from attnctl.render.terminal.number_grid import ACCENT, DIM, share_bar
+from attnctl.text import visible_text
 
 BAR = 8  # cells
 WIDE = 72  # columns, from which there is room for bars
@@ -31,24 +31,26 @@ class AnswerTable:
         found, width = self.found, options.max_width
         said = "The answer given" if found.given else "The answer"
         yield Text.assemble(
-            f"{said}: ", (f"“{shown(found.answer.strip())}”", "bold"), f"  {share(found.log_probability)}"
+            f"{said}: ",
+            (f"“{visible_text(found.answer.strip())}”", "bold"),
+            f"  {probability_text(found.log_probability)}",
         )
         yield Text()
-        yield self._table(width)
-        apart = [f"{name} {percent(value)}" for name, value in found.apart.items() if value >= 0.005]
+        yield self._parts_table(width)
+        apart = [f"{name} {share_percent(value)}" for name, value in found.apart.items() if value >= 0.005]
         if apart:
             yield Text(f"looked at beside the parts: {', '.join(apart)}", style=DIM)
         yield Text()
-        for sentence in sentences(found):
+        for sentence in sources_sentences(found):
             yield Padding(Text(sentence), (0, 0, 0, 2))
         if len(found.answer_tokens) > 1 and any(at is not None for at in found.first_sources()):
             yield Text()
-            yield from self._tokens()
+            yield from self._answer_tokens()
 
-    def _table(self, width: int) -> Table:
+    def _parts_table(self, width: int) -> Table:
         """One row a part; bars where the terminal is wide enough, the name in what room is left."""
         parts = self.found.parts[: self.top]
-        columns = self._columns(parts, bars=width >= WIDE)
+        columns = self._cells_by_column(parts, bars=width >= WIDE)
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), header_style=DIM)
         room = width - sum(max(len(heading), *map(len, cells)) + 3 for heading, cells, _ in columns) - 2
         table.add_column("part", width=max(8, room), overflow="ellipsis", no_wrap=True)
@@ -57,29 +59,31 @@ class AnswerTable:
             side: Any = "left" if not heading else "right"
             table.add_column(heading, justify=side, style=style, no_wrap=True, min_width=size)
         for at, part in enumerate(parts):
-            table.add_row(Text(shown(part.part.name)), *(Text(cells[at]) for _, cells, _ in columns))
+            table.add_row(Text(visible_text(part.part.name)), *(Text(cells[at]) for _, cells, _ in columns))
         return table
 
-    def _columns(self, parts: Sequence[PartSource], bars: bool) -> list[tuple[str, list[str], str]]:
+    def _cells_by_column(self, parts: Sequence[PartSource], bars: bool) -> list[tuple[str, list[str], str]]:
         """Heading, cells and style of each column behind the name."""
         most = max((part.looks for part in parts), default=0) or 1
         worst = max((abs(part.matters) for part in parts), default=0) or 1
         total = self.found.log_probability
-        columns = [("looks", [percent(part.looks) for part in parts], "")]
+        columns = [("looks", [share_percent(part.looks) for part in parts], "")]
         if bars:
-            columns.append(("", [f"{bar(part.looks / most, BAR):{BAR}}" for part in parts], ""))
+            columns.append(("", [f"{share_bar(part.looks / most, BAR):{BAR}}" for part in parts], ""))
         if all(part.writes is not None for part in parts):
-            columns.append(("writes", [nats(part.writes) for part in parts], ""))
-        columns.append(("matters", [nats(part.matters) if part.alone else "with others" for part in parts], ""))
+            columns.append(("writes", [nats_text(part.writes) for part in parts], ""))
+        columns.append(("matters", [nats_text(part.matters) if part.alone else "with others" for part in parts], ""))
         if bars:
             lengths = [abs(part.matters) / worst if part.alone else 0 for part in parts]
-            columns.append(("", [f"{bar(length, BAR):{BAR}}" for length in lengths], ACCENT))
+            columns.append(("", [f"{share_bar(length, BAR):{BAR}}" for length in lengths], ACCENT))
         if any(part.removed is not None for part in parts):
-            columns.append(("removed", [nats(part.removed) for part in parts], ""))
-        columns.append(("without it", [share(total + part.matters) if part.alone else "·" for part in parts], ""))
+            columns.append(("removed", [nats_text(part.removed) for part in parts], ""))
+        columns.append(
+            ("without it", [probability_text(total + part.matters) if part.alone else "·" for part in parts], "")
+        )
         return columns
 
-    def _tokens(self) -> RenderResult:
+    def _answer_tokens(self) -> RenderResult:
         """Each token of the answer, and the part whose loss costs it most."""
         yield Text("each token of the answer, and the part whose loss costs it most", style=DIM)
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
@@ -88,66 +92,69 @@ class AnswerTable:
         table.add_column(justify="right", no_wrap=True)
         for at, (token, first) in enumerate(zip(self.found.answer_tokens, self.found.first_sources(), strict=True)):
             if first is None:
-                table.add_row(Text(f"  {shown(token.text)}"), Text("none of them", style=DIM), Text(""))
+                table.add_row(Text(f"  {visible_text(token.text)}"), Text("none of them", style=DIM), Text(""))
                 continue
             part = self.found.parts[first]
             table.add_row(
-                Text(f"  {shown(token.text)}"), Text(shown(part.part.name)), Text(nats(float(part.tokens[at])))
+                Text(f"  {visible_text(token.text)}"),
+                Text(visible_text(part.part.name)),
+                Text(nats_text(float(part.tokens[at]))),
             )
         yield table
 
 
-def sentences(found: AnswerSources) -> list[str]:
+def sources_sentences(found: AnswerSources) -> list[str]:
     """What the table comes to: the part that the answer rests on, the part that is looked at for nothing, agreement."""
     measured = [part for part in found.parts if part.alone]
     if not measured:
         return ["No part was measured alone: give --budget more forwards."]
-    first, before = measured[0], share(found.log_probability)
+    first, before = measured[0], probability_text(found.log_probability)
     said = []
     if first.matters < -NEGLIGIBLE:
-        after = share(found.log_probability + first.matters)
+        after = probability_text(found.log_probability + first.matters)
         said.append(
-            f"The answer rests on {_name(first)}: without it “{_short(found.answer)}” falls from {before} to {after}."
+            f"The answer rests on {_part_name(first)}: without it “{_shortened(found.answer)}” "
+            f"falls from {before} to {after}."
         )
     else:
         said.append("The answer rests on no single part: without any one of them it is about as likely.")
     most = max(found.parts, key=lambda part: part.looks)
     if most is not first and abs(most.matters) < max(NEGLIGIBLE, 0.1 * abs(first.matters)):
-        said.append(f"{_name(most)} is looked at most ({percent(most.looks)}), and does not matter.")
+        said.append(f"{_part_name(most)} is looked at most ({share_percent(most.looks)}), and does not matter.")
     against = [part for part in measured if part.matters > 0.5]
     if against:
         worst = max(against, key=lambda part: part.matters)
-        after = share(found.log_probability + worst.matters)
-        said.append(f"{_name(worst)} speaks against it: without it the answer would rise to {after}.")
-    tau = found.agreement().get("looks-matters")
+        after = probability_text(found.log_probability + worst.matters)
+        said.append(f"{_part_name(worst)} speaks against it: without it the answer would rise to {after}.")
+    tau = found.rank_agreement().get("looks-matters")
     if tau is not None and len(measured) == len(found.parts):
-        writing = found.agreement().get("writes-matters")
+        writing = found.rank_agreement().get("writes-matters")
         also = "" if writing is None else f", writing and mattering by {writing:+.2f}"
         said.append(f"Looking and mattering agree by Kendall's τ = {tau:+.2f}{also}, over {len(found.parts)} parts.")
     return said
 
 
-def _name(part: PartSource) -> str:
-    return f"“{_short(part.part.name, 40)}”"
+def _part_name(part: PartSource) -> str:
+    return f"“{_shortened(part.part.name, 40)}”"
 
 
-def _short(text: str, most: int = 30) -> str:
-    text = shown(" ".join(text.split()))
+def _shortened(text: str, most: int = 30) -> str:
+    text = visible_text(" ".join(text.split()))
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
-def percent(value: float) -> str:
+def share_percent(value: float) -> str:
     """A share for reading."""
     return f"{100 * value:.1f} %"
 
 
-def share(log_probability: float) -> str:
+def probability_text(log_probability: float) -> str:
     """A probability by its logarithm: 91 %, 0.4 %, 1e-9."""
     value = math.exp(min(0.0, log_probability))
     return f"{100 * value:.0f} %" if value >= 0.1 else f"{100 * value:.2g} %" if value >= 1e-4 else f"{value:.0e}"
 
 
-def nats(value: float | None) -> str:
+def nats_text(value: float | None) -> str:
     """A change of a log-probability, with its sign."""
     return "·" if value is None else f"{value:+.2f}".replace("-", "−")
 
@@ -161,12 +168,12 @@ def plain_table(found: AnswerSources) -> Sequence[str]:
             one.part.start,
             one.part.end,
             f"{one.looks:.6g}",
-            _cell(one.writes),
+            _optional_cell(one.writes),
             f"{one.matters:.6g}",
         ]
-        lines.append("\t".join(map(str, [*cells, _cell(one.removed), str(one.alone).lower()])))
+        lines.append("\t".join(map(str, [*cells, _optional_cell(one.removed), str(one.alone).lower()])))
     return lines
 
 
-def _cell(value: float | None) -> str:
+def _optional_cell(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"

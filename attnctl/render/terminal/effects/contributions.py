@@ -8,10 +8,10 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from attnctl.readings.effects.contributions import Contributions, Part
+from attnctl.readings.effects.contributions import ContributionPart, Contributions
 from attnctl.readings.effects.effects import Effects
-from attnctl.render.terminal.effects.effects import percent, word
-from attnctl.render.terminal.number_grid import DIM, change, label, padded
+from attnctl.render.terminal.effects.effects import bare_word, sentence_percent
+from attnctl.render.terminal.number_grid import DIM, change_style, padded_text, token_label
 
 SHOWN = 10  # heads and MLPs, unless told otherwise
 TOKENS = 4  # that a head writes from
@@ -29,57 +29,60 @@ class ContributionsTable:
         """The word, the sum, the strongest parts."""
         found, parts = self.effects, self.effects.contributions
         assert parts is not None and found.target is not None
-        at = f"{label(found.tokens[found.query], 24)} ({found.query})"
+        at = f"{token_label(found.tokens[found.query], 24)} ({found.query})"
         yield Text(f"{found.model.name}, {len(found.tokens):,} tokens", style="bold")
         yield Text(
-            f"The logit of {word(found.target.text)} ({percent(found.baseline.probability)}) after {at}, as a sum."
+            f"The logit of {bare_word(found.target.text)} ({sentence_percent(found.baseline.probability)}) "
+            f"after {at}, as a sum."
         )
         yield Text("")
-        yield from _sum(parts)
+        yield from _printed_sum(parts)
         yield Text("")
-        yield from self._strongest(parts, options.max_width)
+        yield from self._strongest_parts(parts, options.max_width)
         yield Text("")
         yield Text(
             "Each part is what it added to the residual stream, along the word's row of the unembedding, any final norm "
             "held at its scale on this text. A head's is Σ weight · value · W_O over the tokens that it looks at."
         )
 
-    def _strongest(self, parts: Contributions, width: int) -> Iterator[Text]:
+    def _strongest_parts(self, parts: Contributions, width: int) -> Iterator[Text]:
         several = sorted(
             (part for part in parts.parts if part.part in ("head", "mlp")), key=lambda part: -abs(part.value)
         )
         largest = abs(several[0].value) if several else 1.0
-        head = Text(padded("strongest parts", NAME, right=False), style=DIM, no_wrap=True)
-        yield head.append(padded("writes", VALUE)).append("   from")
+        head = Text(padded_text("strongest parts", NAME, right=False), style=DIM, no_wrap=True)
+        yield head.append(padded_text("writes", VALUE)).append("   from")
         for part in several[: self.top]:
-            name = f"head {part.head} of layer {part.layer}" if part.part == "head" else _mlp(part)
-            line = Text(padded(name, NAME, right=False), no_wrap=True)
-            line.append(padded(f"{part.value:+.3f}", VALUE), style=change(part.value / largest if largest else 0.0))
-            for text in self._sources(part):
+            name = f"head {part.head} of layer {part.layer}" if part.part == "head" else _mlp_sentence(part)
+            line = Text(padded_text(name, NAME, right=False), no_wrap=True)
+            line.append(
+                padded_text(f"{part.value:+.3f}", VALUE), style=change_style(part.value / largest if largest else 0.0)
+            )
+            for text in self._source_tokens(part):
                 if cell_len(line.plain) + cell_len(text) + 3 <= width:
                     line.append(f"   {text}", style=DIM)
             yield line
         if len(several) > self.top:
             yield Text(f"{len(several) - self.top} more parts write less: see --top, or --json", style=DIM)
 
-    def _sources(self, part: Part) -> Iterator[str]:
+    def _source_tokens(self, part: ContributionPart) -> Iterator[str]:
         if part.keys is None:
             return
         tokens = self.effects.keys_of
         for key in sorted(range(len(part.keys)), key=lambda at: -abs(part.keys[at] if part.keys else 0.0))[:TOKENS]:
-            yield f"{label(tokens[key], 12)} {part.keys[key]:+.2f}"
+            yield f"{token_label(tokens[key], 12)} {part.keys[key]:+.2f}"
 
 
-def _mlp(part: Part) -> str:
+def _mlp_sentence(part: ContributionPart) -> str:
     return "MLP" if part.layer is None else f"MLP of layer {part.layer}"
 
 
-def _sum(parts: Contributions) -> Iterator[Text]:
+def _printed_sum(parts: Contributions) -> Iterator[Text]:
     for kind, name in KINDS:
         several = [part.value for part in parts.parts if part.part == kind]
         if not several or (kind == "bias" and not any(several)):
             continue
         many = f"{name} ({len(several)})" if kind in ("head", "mlp") else name
-        yield Text(padded(many, NAME, right=False) + padded(f"{sum(several):+.4f}", VALUE))
-    yield Text(padded("sum", NAME, right=False) + padded(f"{parts.sum:.4f}", VALUE), style="bold")
-    yield Text(padded("the model's own logit", NAME, right=False) + padded(f"{parts.logit:.4f}", VALUE))
+        yield Text(padded_text(many, NAME, right=False) + padded_text(f"{sum(several):+.4f}", VALUE))
+    yield Text(padded_text("sum", NAME, right=False) + padded_text(f"{parts.sum_of_parts:.4f}", VALUE), style="bold")
+    yield Text(padded_text("the model's own logit", NAME, right=False) + padded_text(f"{parts.logit:.4f}", VALUE))

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from attnctl.interventions import TOLD
 from attnctl.readings.effects.effects import EdgeEffect, Effect, Effects, HeadEffect, SpanEffect, strongest_cuts
-from attnctl.render.terminal.number_grid import DIM, change, label, padded
-from attnctl.text import shown
+from attnctl.render.terminal.number_grid import DIM, change_style, padded_text, token_label
+from attnctl.text import visible_text
 
 SHOWN = 10  # heads in the table, unless told otherwise
 LOOKS = 20  # cells of the key's name and weight
@@ -32,113 +32,115 @@ class EffectsTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The prediction as it stands, then a table for each thing that was measured."""
         found, width = self.effects, options.max_width
-        yield from _prediction(found)
+        yield from _effect_prediction(found)
         if found.heads:
             yield Text("")
-            yield from self._heads(width)
+            yield from self._head_lines(width)
         cuts = (("cut", found.edges, strongest_cuts(found.edges, self.top)),)
         parts = (("part cut", found.spans, strongest_cuts(found.spans, self.top)),)
         for title, every, rows in (*cuts, *parts):
             if rows:
                 yield Text("")
-                yield from self._cuts(title, rows, width)
+                yield from self._cut_lines(title, rows, width)
             if len(rows) < len(every):
                 yield Text(f"      {len(every) - len(rows)} more do less: see --top, or --json", style=DIM)
         yield Text("")
-        for sentence in sentences(found):
+        for sentence in effects_sentences(found):
             yield Text(sentence)
 
-    def _heads(self, width: int) -> Iterator[Text]:
+    def _head_lines(self, width: int) -> Iterator[Text]:
         found = self.effects
         rows = found.strongest(self.top or SHOWN)
-        columns = _columns(found)
+        columns = _column_titles(found)
         room = width - 12 - 11 * len(columns)  # what a narrow terminal has beside what each head does
         looks = room >= LOOKS
         writes = any(one.writes is not None for one in rows) and room >= LOOKS + 8
-        header = Text("layer head  ", style=DIM, no_wrap=True).append(padded("looks at", LOOKS, right=False) * looks)
-        header.append(padded("writes", 8) if writes else "")
-        yield header.append("".join(padded(name, 11) for name in columns))
-        largest = max((one.effect.size for one in rows), default=0.0) or 1.0
+        header = Text("layer head  ", style=DIM, no_wrap=True).append(
+            padded_text("looks at", LOOKS, right=False) * looks
+        )
+        header.append(padded_text("writes", 8) if writes else "")
+        yield header.append("".join(padded_text(name, 11) for name in columns))
+        largest = max((one.effect.absolute_size for one in rows), default=0.0) or 1.0
         for one in rows:
             line = Text(f"{one.layer:>5} {one.head:>4}  ", no_wrap=True)
             if looks:
-                key = label(found.keys_of[one.key], LOOKS - 11 - len(str(one.key)))
-                line.append(padded(f"{one.weight:.2f} {key} ({one.key})", LOOKS, right=False))
+                key = token_label(found.keys_of[one.key], LOOKS - 11 - len(str(one.key)))
+                line.append(padded_text(f"{one.weight:.2f} {key} ({one.key})", LOOKS, right=False))
             if writes:
-                line.append(padded("·" if one.writes is None else f"{one.writes:+.2f}", 8))
-            yield _numbers(line, found, one.effect, largest, width)
+                line.append(padded_text("·" if one.writes is None else f"{one.writes:+.2f}", 8))
+            yield _effect_numbers(line, found, one.effect, largest, width)
         left = len(found.heads) - len(rows)
         if left > 0:
             yield Text(f"      {left} more heads do less: see --top, or --json", style=DIM)
 
-    def _cuts(self, title: str, rows: Sequence[EdgeEffect | SpanEffect], width: int) -> Iterator[Text]:
+    def _cut_lines(self, title: str, rows: Sequence[EdgeEffect | SpanEffect], width: int) -> Iterator[Text]:
         found = self.effects
-        names = [_name(found, one) for one in rows]
+        names = [_cut_name(found, one) for one in rows]
         wide = min(max(map(cell_len, names), default=8) + 1, 34)
-        header = Text(padded(title, wide, right=False), style=DIM, no_wrap=True)
-        yield header.append("".join(padded(name, 11) for name in _columns(found)))
-        largest = max((one.effect.size for one in rows), default=0.0) or 1.0
+        header = Text(padded_text(title, wide, right=False), style=DIM, no_wrap=True)
+        yield header.append("".join(padded_text(name, 11) for name in _column_titles(found)))
+        largest = max((one.effect.absolute_size for one in rows), default=0.0) or 1.0
         for name, one in zip(names, rows, strict=True):
-            line = Text(padded(label(name, wide - 1), wide, right=False), no_wrap=True)
-            yield _numbers(line, found, one.effect, largest, width)
+            line = Text(padded_text(token_label(name, wide - 1), wide, right=False), no_wrap=True)
+            yield _effect_numbers(line, found, one.effect, largest, width)
 
 
-def _columns(found: Effects) -> list[str]:
+def _column_titles(found: Effects) -> list[str]:
     if found.target is None:
         return ["distance"]
     exact = found.approximation is None
     return ["Δ log p", *(["Δ logits"] if found.against is not None else []), *(["p without"] if exact else [])]
 
 
-def _numbers(line: Text, found: Effects, effect: Effect, largest: float, width: int) -> Text:
+def _effect_numbers(line: Text, found: Effects, effect: Effect, largest: float, width: int) -> Text:
     """The numbers of one effect, appended; what the model says instead where it says something else."""
-    style = change(effect.value / largest if found.target is not None else effect.size / largest)
+    style = change_style(effect.signed_size / largest if found.target is not None else effect.absolute_size / largest)
     if effect.distance is not None:
-        return line.append(padded(f"{effect.distance:.4f}", 11), style=style)
-    line.append(padded(f"{effect.log_probability:+.2f}", 11), style="" if found.against is not None else style)
+        return line.append(padded_text(f"{effect.distance:.4f}", 11), style=style)
+    line.append(padded_text(f"{effect.log_probability:+.2f}", 11), style="" if found.against is not None else style)
     if effect.logit_difference is not None:
-        line.append(padded(f"{effect.logit_difference:+.2f}", 11), style=style)
+        line.append(padded_text(f"{effect.logit_difference:+.2f}", 11), style=style)
     if effect.after.probability is not None:
-        line.append(padded(percent(effect.after.probability), 11))
+        line.append(padded_text(sentence_percent(effect.after.probability), 11))
     before, after = found.baseline.best, effect.after.best
     if before is not None and after is not None and after[0] != before[0]:
-        said = f"  says {label(shown(after[0].strip() or after[0]), 14)} ({percent(after[1])})"
+        said = f"  says {token_label(visible_text(after[0].strip() or after[0]), 14)} ({sentence_percent(after[1])})"
         if cell_len(line.plain) + cell_len(said) <= width:
             line.append(said, style=DIM)
     return line
 
 
-def _name(found: Effects, one: EdgeEffect | SpanEffect) -> str:
+def _cut_name(found: Effects, one: EdgeEffect | SpanEffect) -> str:
     if isinstance(one, SpanEffect):
-        return f"{shown(one.name)} ({one.start}–{one.end - 1})"
+        return f"{visible_text(one.name)} ({one.start}–{one.end - 1})"
     if one.key is None:
         return "all of these together"
-    query = f"{label(found.tokens[one.query], 12)} ({one.query})"
-    return f"{query} → {label(found.keys_of[one.key], 12)} ({one.key})"
+    query = f"{token_label(found.tokens[one.query], 12)} ({one.query})"
+    return f"{query} → {token_label(found.keys_of[one.key], 12)} ({one.key})"
 
 
-def _prediction(found: Effects) -> Iterator[Text]:
-    at = f"{label(found.tokens[found.query], 24)} ({found.query})"
+def _effect_prediction(found: Effects) -> Iterator[Text]:
+    at = f"{token_label(found.tokens[found.query], 24)} ({found.query})"
     head = Text(f"{found.model.name}, {len(found.tokens):,} tokens", style="bold")
     if found.target is None:
         yield head
         return
     yield head.append(f"   watched: what follows {at}" if found.model.causal else f"   watched: {at}", style="not bold")
-    target, base = word(found.target.text), found.baseline
-    line = f"{target} has {percent(base.probability)} (log-probability {base.log_probability:.2f})"
+    target, base = bare_word(found.target.text), found.baseline
+    line = f"{target} has {sentence_percent(base.probability)} (log-probability {base.log_probability:.2f})"
     if found.against is not None and base.logit_difference is not None:
         more = "above" if base.logit_difference >= 0 else "below"
-        line += f", {abs(base.logit_difference):.2f} logits {more} {word(found.against.text)}"
+        line += f", {abs(base.logit_difference):.2f} logits {more} {bare_word(found.against.text)}"
     yield Text(line + ".")
-    if base.best is not None and word(base.best[0]) != target:
-        yield Text(f"The model itself would say {word(base.best[0])} ({percent(base.best[1])}).")
+    if base.best is not None and bare_word(base.best[0]) != target:
+        yield Text(f"The model itself would say {bare_word(base.best[0])} ({sentence_percent(base.best[1])}).")
 
 
-def sentences(found: Effects) -> Iterator[str]:
+def effects_sentences(found: Effects) -> Iterator[str]:
     """What the numbers come to, in words."""
     if found.heads:
-        yield _without(found, found.strongest(1)[0])
-        turned = [one for one in found.heads if _turns(found, one.effect)]
+        yield _without_what(found, found.strongest(1)[0])
+        turned = [one for one in found.heads if _turns_prediction(found, one.effect)]
         if turned:
             yield f"{len(turned)} of {len(found.heads)} heads alone turn the answer to another word."
     if found.kendall_tau is not None:
@@ -150,7 +152,7 @@ def sentences(found: Effects) -> Iterator[str]:
         what = "logit difference" if found.against is not None else "logit"
         yield (
             f"Writes: what the head adds to the {what} directly, any final norm held at its scale on this text. All parts "
-            f"of the model together add up to {parts.sum:.4f}; the model's own is {parts.logit:.4f}."
+            f"of the model together add up to {parts.sum_of_parts:.4f}; the model's own is {parts.logit:.4f}."
         )
     if found.approximation is not None:
         rank, count = found.approximation
@@ -164,29 +166,30 @@ def sentences(found: Effects) -> Iterator[str]:
         yield "Cut: the key is hidden before the softmax, so the rest of the row shares its weight."
 
 
-def _turns(found: Effects, effect: Effect) -> bool:
+def _turns_prediction(found: Effects, effect: Effect) -> bool:
     before, after = found.baseline.best, effect.after.best
     return before is not None and after is not None and before[0] != after[0]
 
 
-def _without(found: Effects, one: HeadEffect) -> str:
+def _without_what(found: Effects, one: HeadEffect) -> str:
     head = f"Without head {one.head} of layer {one.layer},"
     if found.target is None:
         return f"{head} the final states turn furthest: cosine distance {one.effect.distance:.4f}."
     before, after = found.baseline.probability, one.effect.after.probability
     if before is None or after is None:  # to first order
         what = "logit difference" if one.effect.logit_difference is not None else "log-probability"
-        return f"{head} the {what} of {word(found.target.text)} would move by {one.effect.value:+.2f}, to first order."
+        size = one.effect.signed_size
+        return f"{head} the {what} of {bare_word(found.target.text)} would move by {size:+.2f}, to first order."
     way = "falls" if after < before else "rises"
-    return f"{head} {word(found.target.text)} {way} from {percent(before)} to {percent(after)}."
+    return f"{head} {bare_word(found.target.text)} {way} from {sentence_percent(before)} to {sentence_percent(after)}."
 
 
-def word(text: str) -> str:
+def bare_word(text: str) -> str:
     """A predicted word for a sentence, without the space before it."""
-    return f"“{shown(text.strip() or text)}”"
+    return f"“{visible_text(text.strip() or text)}”"
 
 
-def percent(share: float | None) -> str:
+def sentence_percent(share: float | None) -> str:
     """A share for a sentence: 80 %, 0.3 %, and below a tenth of a percent as a power of ten."""
     if share is None:
         return "·"

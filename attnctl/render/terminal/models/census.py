@@ -13,7 +13,7 @@ from rich.text import Text
 from attnctl.readings.census.census_table import ALL, FEWEST, CensusTable, HeadRow, Relation, Rule
 from attnctl.readings.census.words import COREFERENCE, DOWN, UP
 from attnctl.render.terminal.number_grid import DIM
-from attnctl.text import shown
+from attnctl.text import visible_text
 
 ARROWS = {UP: "→ head", DOWN: "→ dep"}
 WIDTH = 80
@@ -41,14 +41,14 @@ class CensusReport:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Heading, relations, trees, heads, how to read it."""
         census = self.census
-        heading = f"{shown(census.model)} on {shown(census.corpus)}: {_sentences(census)}"
+        heading = f"{visible_text(census.model)} on {visible_text(census.corpus)}: {_sentence_counts(census)}"
         yield from (Text(line, style=BOLD) for line in wrap(heading, WIDTH))
         yield Text("")
         listed = [relation for relation in census.relations if self._is_listed(relation)]
         if listed:
-            yield Text(_heading(census.untrained), style=DIM, no_wrap=True)
+            yield Text(_relation_heading(census.untrained), style=DIM, no_wrap=True)
         for relation in listed:
-            line = Text(_line(relation, census.untrained), no_wrap=True)
+            line = Text(_relation_line(relation, census.untrained), no_wrap=True)
             if relation.beats_rules:
                 line.stylize(BOLD)
             yield line
@@ -57,9 +57,9 @@ class CensusReport:
             how = "--json has them all, --least 1 shows them" if self.fewest > 1 else "no cases in one of the halves"
             yield Text(f"{rare} rarer rows are left out ({how}).", style=DIM)
         yield Text("")
-        yield from (Text(line) for said in _trees(census) for line in wrap(said, WIDTH, subsequent_indent="    "))
-        yield from (Text(line) for line in _heads(census))
-        yield from (Text(line) for said in _remarks(census, listed) for line in wrap(said, WIDTH))
+        yield from (Text(line) for said in _tree_lines(census) for line in wrap(said, WIDTH, subsequent_indent="    "))
+        yield from (Text(line) for line in _census_heads(census))
+        yield from (Text(line) for said in _remark_lines(census, listed) for line in wrap(said, WIDTH))
         yield Text("")
         yield Text(NOTE, style=DIM)
 
@@ -68,17 +68,17 @@ class CensusReport:
         return enough and (self.subtypes or not relation.subtype)
 
 
-def _sentences(census: CensusTable) -> str:
+def _sentence_counts(census: CensusTable) -> str:
     said = f"{census.used:,} sentences, {census.words:,} words"
-    return said if census.used == census.read else f"{said} (of {census.read:,} sentences)"
+    return said if census.used == census.sentences_read else f"{said} (of {census.sentences_read:,} sentences)"
 
 
-def _heading(untrained: bool) -> str:
+def _relation_heading(untrained: bool) -> str:
     before = " unt" if untrained else ""
     return f"{'relation':{NAME}} {'to its':6}  head found    95 %   offset  nearest    1st{before}   cases"
 
 
-def _line(relation: Relation, untrained: bool) -> str:
+def _relation_line(relation: Relation, untrained: bool) -> str:
     best = relation.best
     assert best is not None
     rules = {rule.name: rule for rule in relation.rules}
@@ -86,7 +86,7 @@ def _line(relation: Relation, untrained: bool) -> str:
     if relation.relation == COREFERENCE:  # a mention with the same words stands where the offset would
         offset = rules.get("form")
     low, high = (100 * end for end in best.interval)
-    name = set_cell_size(shown(("  " if relation.subtype else "") + relation.relation), NAME)
+    name = set_cell_size(visible_text(("  " if relation.subtype else "") + relation.relation), NAME)
     before = relation.untrained
     cells = (
         name,
@@ -94,34 +94,34 @@ def _line(relation: Relation, untrained: bool) -> str:
         f"{best.layer}.{best.head}".rjust(5),
         f"{100 * best.accuracy:5.1f}",
         f"{low:.0f}–{high:.0f}".rjust(7),
-        _offset(offset),
-        _nearest(nearest),
+        _offset_rule(offset),
+        _nearest_rule(nearest),
         ABSENT if first is None else f"{100 * first.accuracy:3.0f}",
         "" if not untrained else ABSENT if before is None else f"{100 * before.accuracy:3.0f}",
-        _count(relation.cases).rjust(7),
+        _case_count(relation.cases).rjust(7),
     )
     return " ".join(cell for cell in cells if cell) + (" ✓" if relation.beats_rules else "")
 
 
-def _count(cases: int) -> str:
+def _case_count(cases: int) -> str:
     return f"{cases:,}" if cases < 1_000_000 else f"{cases / 1e6:,.1f} M"
 
 
-def _offset(rule: Rule | None) -> str:
+def _offset_rule(rule: Rule | None) -> str:
     if rule is None:
         return " " * 8
     return f"{100 * rule.accuracy:5.1f}{'' if rule.offset is None else f' {rule.offset:+d}'}".ljust(8)
 
 
-def _nearest(rule: Rule | None) -> str:
+def _nearest_rule(rule: Rule | None) -> str:
     if rule is None:
         return f"{ABSENT:>5}".ljust(11)
     side = {"before": "<", "behind": ">"}.get(rule.side or "", "")
-    tag = "" if rule.tag is None else shown(rule.tag)[:4]
+    tag = "" if rule.tag is None else visible_text(rule.tag)[:4]
     return f"{100 * rule.accuracy:5.1f} {set_cell_size(side + tag, 5)}"
 
 
-def _trees(census: CensusTable) -> Iterator[str]:
+def _tree_lines(census: CensusTable) -> Iterator[str]:
     trees = census.trees
     if trees.best_head is None or trees.best_layer is None:
         return
@@ -133,34 +133,34 @@ def _trees(census: CensusTable) -> Iterator[str]:
     )
     yield line if trees.untrained is None else f"{line}, untrained {100 * trees.untrained.accuracy:.1f}"
     masses = [f"{100 * mass:.0f}" for mass in census.layer_mass]
-    yield from _wrapped("attention on dependencies by layer, %:", masses)
+    yield from _wrapped_lines("attention on dependencies by layer, %:", masses)
 
 
-def _heads(census: CensusTable) -> Iterator[str]:
-    positional = [f"{_place(h)} ({h.positional[0]:+d})" for h in census.heads if h.positional is not None]
+def _census_heads(census: CensusTable) -> Iterator[str]:
+    positional = [f"{_head_address(h)} ({h.positional[0]:+d})" for h in census.heads if h.positional is not None]
     if positional:
-        yield from _wrapped("positional (90 % at one offset):", _first(positional))
-    syntactic = [f"{_place(head)} ({_strongest(head)})" for head in census.heads if head.syntactic]
+        yield from _wrapped_lines("positional (90 % at one offset):", _first_heads(positional))
+    syntactic = [f"{_head_address(head)} ({_strongest_finding(head)})" for head in census.heads if head.syntactic]
     if syntactic:
-        yield from _wrapped("syntactic (10 points above the best offset):", _first(syntactic))
+        yield from _wrapped_lines("syntactic (10 points above the best offset):", _first_heads(syntactic))
 
 
-def _first(heads: Sequence[str]) -> Sequence[str]:
+def _first_heads(heads: Sequence[str]) -> Sequence[str]:
     """Of very many heads the first."""
     return heads if len(heads) <= MOST_HEADS + 1 else [*heads[:MOST_HEADS], f"{len(heads) - MOST_HEADS} more"]
 
 
-def _place(head: HeadRow) -> str:
+def _head_address(head: HeadRow) -> str:
     return f"{head.layer}.{head.head}"
 
 
-def _strongest(head: HeadRow) -> str:
+def _strongest_finding(head: HeadRow) -> str:
     relation, direction, _ = max(head.syntactic, key=lambda found: found[2])
     more = len(head.syntactic) - 1
-    return f"{shown(relation)} {ARROWS[direction]}" + (f", {more} more" if more else "")
+    return f"{visible_text(relation)} {ARROWS[direction]}" + (f", {more} more" if more else "")
 
 
-def _remarks(census: CensusTable, listed: Sequence[Relation]) -> Iterator[str]:
+def _remark_lines(census: CensusTable, listed: Sequence[Relation]) -> Iterator[str]:
     own = [relation for relation in listed if relation.relation != ALL]
     if own:
         losing = sum(not relation.beats_rules for relation in own)
@@ -171,10 +171,12 @@ def _remarks(census: CensusTable, listed: Sequence[Relation]) -> Iterator[str]:
     if census.within:
         yield f"{census.within:,} dependencies lie within a word that the model cannot tell apart: left out."
     if census.skipped:
-        yield from _wrapped("left out:", [f"{shown(reason)} {count:,}" for reason, count in census.skipped.items()])
+        yield from _wrapped_lines(
+            "left out:", [f"{visible_text(reason)} {count:,}" for reason, count in census.skipped.items()]
+        )
 
 
-def _wrapped(start: str, parts: Sequence[str], width: int = WIDTH) -> Iterator[str]:
+def _wrapped_lines(start: str, parts: Sequence[str], width: int = WIDTH) -> Iterator[str]:
     """The parts behind a heading, in lines of at most `width` cells."""
     line = start
     for at, part in enumerate(parts):

@@ -27,7 +27,7 @@ LIMITS = (
 )
 
 
-def card(
+def model_card(
     name: str, metadata: dict[str, str], shapes: Mapping[str, Sequence[int]], size: int, width: int = 120
 ) -> list[str]:
     """The card as lines of `width` columns; `size` is that of the file in bytes. What the metadata lacks is left out.
@@ -35,14 +35,16 @@ def card(
     Raises AttnctlError where the metadata is damaged.
     """
     try:
-        return _card(name, metadata, shapes, size, width)
+        return _card_lines(name, metadata, shapes, size, width)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise AttnctlError(f"the card of {name} is damaged: {in_one_line(error)}") from error
 
 
-def _card(name: str, metadata: dict[str, str], shapes: Mapping[str, Sequence[int]], size: int, width: int) -> list[str]:
+def _card_lines(
+    name: str, metadata: dict[str, str], shapes: Mapping[str, Sequence[int]], size: int, width: int
+) -> list[str]:
     recipe: dict[str, Any] = json.loads(metadata.get("recipe", "{}"))
-    parameters = sum(_product(shape) for shape in shapes.values())
+    parameters = sum(_parameter_count(shape) for shape in shapes.values())
     layers = 1 + max((int(key.split(".")[1]) for key in shapes if key.startswith("layers.")), default=0)
     heads, d_model, d_k = next((shape for key, shape in shapes.items() if key.endswith("W_Q")), (0, 0, 0))
     told = [
@@ -51,8 +53,8 @@ def _card(name: str, metadata: dict[str, str], shapes: Mapping[str, Sequence[int
         ("parameters", f"{parameters:,} ({size / 1000:,.0f} kB)"),
         ("objective", HOW.get(metadata.get("objective", ""), "")),
         ("loss", "cross-entropy of words, none on attention; no weight set by hand" if recipe else ""),
-        ("data", _data(recipe)),
-        ("training", _training(recipe, metadata)),
+        ("data", _data_line(recipe)),
+        ("training", _training_line(recipe, metadata)),
         ("made by", metadata.get("made_by", "")),
     ]
     lines = [name, *(f"  {what:12}{text}" for what, text in told if text)]
@@ -65,20 +67,20 @@ def _card(name: str, metadata: dict[str, str], shapes: Mapping[str, Sequence[int
     return lines
 
 
-def _product(shape: Sequence[int]) -> int:
+def _parameter_count(shape: Sequence[int]) -> int:
     result = 1
     for side in shape:
         result *= side
     return result
 
 
-def _data(recipe: dict[str, Any]) -> str:
+def _data_line(recipe: dict[str, Any]) -> str:
     if recipe.get("corpus") == "grammar":
         return f"{recipe['sentences']:,} sentences of attnctl's grammar; some combinations held out"
     return "the user's own text" if recipe else ""
 
 
-def _training(recipe: dict[str, Any], metadata: dict[str, str]) -> str:
+def _training_line(recipe: dict[str, Any], metadata: dict[str, str]) -> str:
     if not recipe:
         return ""
     step = int(metadata.get("step", recipe["steps"]))
@@ -90,20 +92,20 @@ def _training(recipe: dict[str, Any], metadata: dict[str, str]) -> str:
 Row = Mapping[str, Any]  # the fields of training.relations.Measured
 
 
-def _percent(share: float | None) -> str:
+def _whole_percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.1f}%"
 
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "head": lambda row: f"{row['layer']}.{row['head']}",
-    "held out": lambda row: _percent(row["held_out"]),
-    "unseen": lambda row: _percent(row["unseen"]),
-    "by hand": lambda row: _percent(row.get("by_hand")),
+    "held out": lambda row: _whole_percent(row["held_out"]),
+    "unseen": lambda row: _whole_percent(row["unseen"]),
+    "by hand": lambda row: _whole_percent(row.get("by_hand")),
     "goal": lambda row: "" if row["goal"] is None else f"{100 * row['goal']:.0f}%",
-    "untrained": lambda row: _percent(row["untrained"]),
-    "offset": lambda row: f"{_percent(row['by_offset'])} ({row['offset']:+d})",
-    "nearest": lambda row: _percent(row["by_nearest"]),
-    "first": lambda row: _percent(row["by_first"]),
+    "untrained": lambda row: _whole_percent(row["untrained"]),
+    "offset": lambda row: f"{_whole_percent(row['by_offset'])} ({row['offset']:+d})",
+    "nearest": lambda row: _whole_percent(row["by_nearest"]),
+    "first": lambda row: _whole_percent(row["by_first"]),
     "n": lambda row: f"{row['links']:,}",
 }
 

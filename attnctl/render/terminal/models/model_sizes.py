@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attnctl.render.terminal.tables import Column, fitting_columns, table_lines
 
 if TYPE_CHECKING:
-    from attnctl.models.huggingface.files.sizes import Sizes
+    from attnctl.models.huggingface.files.sizes import ModelSizes
 
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB", "ZB")
 
@@ -21,7 +21,7 @@ def bytes_said(count: float) -> str:
     return f"{count:.0f} {UNITS[unit]}" if unit == 0 or count >= 99.5 else f"{count:.2g} {UNITS[unit]}"
 
 
-def counted(count: float) -> str:
+def parameter_text(count: float) -> str:
     """A number of parameters as people say it: 7.1 M."""
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if count >= size:
@@ -29,7 +29,7 @@ def counted(count: float) -> str:
     return f"{count:.0f}"
 
 
-def size_lines(sizes: Sizes, tokens: int, wide: int = 80) -> list[str]:
+def size_lines(sizes: ModelSizes, tokens: int, wide: int = 80) -> list[str]:
     """What `sizes` says, at a text of `tokens` tokens; 32 bits a number unless said.
 
     What explains is wrapped to `wide` columns, 80 at most; the table of parameters is as wide as its numbers.
@@ -48,25 +48,27 @@ def size_lines(sizes: Sizes, tokens: int, wide: int = 80) -> list[str]:
         "window": None if sizes.window is None else f"{sizes.window:,} tokens, in the layers that have one",
         "context": None if sizes.context is None else f"{sizes.context:,} tokens",
     }
-    told = [line for name, value in facts.items() if value is not None for line in _beside(f"{name:14}", value, wide)]
-    return [sizes.name, *told, "", *_parameters(sizes, wide), "", *_memory(sizes, tokens, wide)]
+    told = [
+        line for name, value in facts.items() if value is not None for line in _beside_name(f"{name:14}", value, wide)
+    ]
+    return [sizes.name, *told, "", *_parameter_lines(sizes, wide), "", *_memory_lines(sizes, tokens, wide)]
 
 
-def _beside(name: str, said: str, wide: int) -> list[str]:
+def _beside_name(name: str, said: str, wide: int) -> list[str]:
     """A name and what is said of it, in lines of `wide` columns that start below each other."""
     indent = " " * (2 + len(name))
     parts = wrap(said, max(24, wide - len(indent)), break_long_words=False, break_on_hyphens=False)
     return [f"{'  ' + name if at == 0 else indent}{part}" for at, part in enumerate(parts)]
 
 
-def _parameters(sizes: Sizes, wide: int) -> list[str]:
+def _parameter_lines(sizes: ModelSizes, wide: int) -> list[str]:
     parts = sizes.per_head(), sizes.per_layer(), sizes.in_all()
-    rows = [(name, *(f"{part[name]:,}" for part in parts), counted(parts[2][name])) for name in parts[0]]
+    rows = [(name, *(f"{part[name]:,}" for part in parts), parameter_text(parts[2][name])) for name in parts[0]]
     layer, whole = (sum(part.values()) for part in parts[1:])
-    rows.append(("together", "", f"{layer:,}", f"{whole:,}", counted(whole)))
-    if (embedding := sizes.embedding()) is not None:
+    rows.append(("together", "", f"{layer:,}", f"{whole:,}", parameter_text(whole)))
+    if (embedding := sizes.embedding_parameters()) is not None:
         product = f"{sizes.vocabulary:,} × {sizes.d_model:,}"
-        rows.append(("embedding", "", product, f"{embedding:,}", counted(embedding)))
+        rows.append(("embedding", "", product, f"{embedding:,}", parameter_text(embedding)))
     names, heads, layers, every, short = zip(*rows, strict=True)
     columns = [
         Column("parameters", names, left=True),
@@ -78,26 +80,26 @@ def _parameters(sizes: Sizes, wide: int) -> list[str]:
     told = [f"  {line.plain}" for line in table_lines(fitting_columns(columns, wide - 2))]
     if sizes.latent is not None:
         note = "(W_Q, W_K and W_V are stored as products of narrower matrices; these are their sizes multiplied out)"
-        told.extend(_beside("", note, wide))
+        told.extend(_beside_name("", note, wide))
     elif not sizes.counted:
         note = (
             f"(four matrices a layer; {sizes.architecture} is not among the families of which this was held against the "
             "built network, and may have more: gates, indexers, other sizes in some layers)"
         )
-        told.extend(_beside("", note, wide))
+        told.extend(_beside_name("", note, wide))
     return told
 
 
-def _memory(sizes: Sizes, n: int, wide: int) -> list[str]:
+def _memory_lines(sizes: ModelSizes, n: int, wide: int) -> list[str]:
     pair = sizes.in_all()["W_Q"] + sizes.in_all()["W_K"]
     beyond = sizes.context is not None and n > sizes.context
     spared = f"a matrix for every two tokens, which queries and keys spare us: W_Q and W_K take {bytes_said(4 * pair)}"
     told = [
         f"  at {n:,} tokens, 32 bits a number",
         *([f"  (longer than its context, only {sizes.context:,} tokens)"] if beyond else []),
-        f"  {'one n × n':14}{bytes_said(sizes.grid(n)):>9}",
-        f"  {'all of them':14}{bytes_said(sizes.grids(n)):>9}   {sizes.layers} layers × {sizes.heads} heads",
-        *_beside(f"{'n × n × d × d':14}{bytes_said(sizes.unfactored(n)):>9}   ", spared, wide),
+        f"  {'one n × n':14}{bytes_said(sizes.bytes_of_grid(n)):>9}",
+        f"  {'all of them':14}{bytes_said(sizes.bytes_of_grids(n)):>9}   {sizes.layers} layers × {sizes.heads} heads",
+        *_beside_name(f"{'n × n × d × d':14}{bytes_said(sizes.bytes_unfactored(n)):>9}   ", spared, wide),
     ]
     if not sizes.cached_layers:
         return told
@@ -108,6 +110,6 @@ def _memory(sizes: Sizes, n: int, wide: int) -> list[str]:
     return [
         *told,
         "  KV cache, 16 bits a number",
-        *_beside(f"{'one token':14}{bytes_said(once):>9}   ", f"{sizes.cached_layers} layers × {kept}", wide),
-        f"  {f'{n:,} tokens':14}{bytes_said(sizes.cache(n)):>9}",
+        *_beside_name(f"{'one token':14}{bytes_said(once):>9}   ", f"{sizes.cached_layers} layers × {kept}", wide),
+        f"  {f'{n:,} tokens':14}{bytes_said(sizes.bytes_of_cache(n)):>9}",
     ]

@@ -16,7 +16,7 @@ import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.json_schemas import trace_schema
 from attnctl.formats.documents.trace_json import trace_to_json
-from attnctl.sources import record
+from attnctl.sources import record_trace
 from tests.batching.test_resume import check_whole, contents, manifest
 
 Run = Callable[..., Any]
@@ -206,7 +206,9 @@ def test_python_has_a_generator() -> None:
     traces = attnctl.batch(texts(), model="random", heads=2, head=1)
     first = next(traces)
     assert came == ["Alice eats"], "it reads no further than it is asked to"
-    assert trace_to_json(first) == trace_to_json(record(attnctl.open_model("random", heads=2), "Alice eats", heads=[1]))
+    assert trace_to_json(first) == trace_to_json(
+        record_trace(attnctl.open_model("random", heads=2), "Alice eats", heads=[1])
+    )
     assert next(traces).model.causal
     with pytest.raises(AttnctlError, match="text 2: the text is empty"):
         next(traces)

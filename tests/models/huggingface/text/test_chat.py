@@ -8,7 +8,7 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 from attnctl.errors import AttnctlError
 from attnctl.formats.chat import Conversation, Message
-from attnctl.models.huggingface.text.chat import render, template_of
+from attnctl.models.huggingface.text.chat import render_conversation, template_of
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -30,7 +30,9 @@ TALK = talk(("system", "user"), ("user", "system\n"), ("assistant", "a"), ("user
 @pytest.mark.parametrize("answer", [True, False])
 def test_every_message_is_found(template: str, answer: bool) -> None:
     """Also where a message says what the template says, or what another message says."""
-    prompt = render(TALK, template, {"bos_token": {"content": "<s>"}, "eos_token": "</s>"}, "tiny", answer=answer)
+    prompt = render_conversation(
+        TALK, template, {"bos_token": {"content": "<s>"}, "eos_token": "</s>"}, "tiny", answer=answer
+    )
     assert [name for name, *_ in prompt.spans] == [f"{at} {m.role}" for at, m in enumerate(TALK.messages)]
     found = [prompt.text[start:end] for _, start, end in prompt.spans]
     assert [part.strip() for part in found] == [message.content.strip() for message in TALK.messages]
@@ -41,14 +43,16 @@ def test_every_message_is_found(template: str, answer: bool) -> None:
 
 
 def test_a_template_that_leaves_things_out() -> None:
-    said = render(talk(("assistant", "<think>hm</think>short"), ("user", "a")), THINKING, {}, "tiny", answer=False)
+    said = render_conversation(
+        talk(("assistant", "<think>hm</think>short"), ("user", "a")), THINKING, {}, "tiny", answer=False
+    )
     assert said.text == "shorta" and said.spans == (("1 user", 5, 6),)
     with pytest.raises(AttnctlError, match=r"changes message 0 \(user\)"):
-        render(talk(("user", "long <think>hm</think>short")), THINKING, {}, "tiny", answer=False)
+        render_conversation(talk(("user", "long <think>hm</think>short")), THINKING, {}, "tiny", answer=False)
     with pytest.raises(AttnctlError, match="no system message"):
-        render(TALK, STRICT, {}, "tiny", answer=True)
+        render_conversation(TALK, STRICT, {}, "tiny", answer=True)
     with pytest.raises(AttnctlError, match="refuses this conversation"):
-        render(TALK, "{{ messages[99].content.x }}", {}, "tiny", answer=True)
+        render_conversation(TALK, "{{ messages[99].content.x }}", {}, "tiny", answer=True)
 
 
 def test_where_a_template_is() -> None:

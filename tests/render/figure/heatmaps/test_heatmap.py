@@ -21,7 +21,7 @@ from matplotlib.textpath import TextPath
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.pictures import figure_bytes as image
 from attnctl.models import open_model
-from attnctl.readings.heatmap import left_out, read, rescaled
+from attnctl.readings.heatmap import keys_left_out, read_heatmap, rescaled_rows
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.render.figure.grids import Drawing
 from attnctl.render.figure.heatmaps import heatmap as drawings
@@ -30,9 +30,9 @@ from attnctl.render.figure.heatmaps.drawing import Sheet
 from attnctl.render.figure.heatmaps.heatmap import figure_of_trace as heatmap
 from attnctl.render.figure.heatmaps.labels import Labels
 from attnctl.render.figure.heatmaps.layout import TypeSizes
-from attnctl.render.figure.heatmaps.numerals import outline
+from attnctl.render.figure.heatmaps.numerals import number_outline
 from attnctl.render.figure.look import Look
-from attnctl.sources import record
+from attnctl.sources import record_trace
 from attnctl.tokens import Token
 
 TEXT = "Alice will eat pizza because the antidisestablishmentarian chef lives in Naples , and Bob likes it ."
@@ -44,7 +44,7 @@ def words(n: int) -> str:
 
 
 def trace_of(text: str, layers: int = 1, heads: int = 1, **how: Any) -> Trace:
-    return record(open_model("random", layers=layers, heads=heads, d_model=24, d_k=4, **how), text)
+    return record_trace(open_model("random", layers=layers, heads=heads, d_model=24, d_k=4, **how), text)
 
 
 def matrix(weights: Any, names: list[str] | None = None, mask: Any = None) -> Trace:
@@ -57,7 +57,7 @@ def matrix(weights: Any, names: list[str] | None = None, mask: Any = None) -> Tr
 def draw(trace: Trace, **how: Any) -> Drawing:
     drop = how.pop("drop", ())
     chosen = {name: how.pop(name) for name in ("layers", "heads", "renormalise") if name in how}
-    reading = read(trace, drop=(drop,) if isinstance(drop, str) else drop, **chosen)
+    reading = read_heatmap(trace, drop=(drop,) if isinstance(drop, str) else drop, **chosen)
     return drawings.draw_heatmap(reading, Look(**how))
 
 
@@ -75,7 +75,7 @@ def pixels(trace: Trace, **how: Any) -> Any:
 
 
 def centre(sheet: Sheet, i: int, j: int, panel: tuple[int, int] = (0, 0)) -> tuple[int, int]:
-    left, top = sheet.plan.corner(*panel)
+    left, top = sheet.plan.panel_corner(*panel)
     w, h = sheet.plan.cell
     return int((top + (i + 0.5) * h) * sheet.figure.dpi), int((left + (j + 0.5) * w) * sheet.figure.dpi)
 
@@ -153,7 +153,7 @@ def test_values_stand_where_they_fit(sheets: list[Sheet]) -> None:
 
 
 def test_the_outline_of_a_number_is_that_of_the_font() -> None:
-    own = Path(*outline("0.94")).get_extents()
+    own = Path(*number_outline("0.94")).get_extents()
     box = TextPath((0, 0), "0.94", size=100, prop=font_manager.FontProperties(family=labels.BASE)).get_extents()
     assert abs(own.width * 100 - box.width) < 1 and abs(own.height * 100 - box.height) < 1
     assert abs(own.x0 + own.x1) < 0.1 and abs(own.y0 + own.y1) < 0.1  # about the origin
@@ -179,9 +179,9 @@ def test_the_same_bytes_whatever_the_users_settings(form: str, tmp_path: pathlib
         "text.parse_math: False\nimage.interpolation: bicubic\nfont.size: 20\nhatch.color: red\npdf.compression: 0\n"
     )
     code = (
-        "import sys, hashlib; from attnctl.models import open_model; from attnctl.sources import record\n"
+        "import sys, hashlib; from attnctl.models import open_model; from attnctl.sources import record_trace\n"
         "from attnctl.formats.pictures import figure_bytes\n"
-        "t = record(open_model('random', causal=True), 'Alice will eat pizza 日')\n"
+        "t = record_trace(open_model('random', causal=True), 'Alice will eat pizza 日')\n"
         f"print(hashlib.sha256(figure_bytes(t.figure(), {form!r})).hexdigest())"
     )
     seen = {
@@ -265,13 +265,13 @@ def test_weights_that_cannot_be_drawn() -> None:
 
 def test_drop_and_renormalise() -> None:
     keys = [Token("<s>", special=True), Token("the"), Token("cat"), Token("the"), Token("</s>", special=True)]
-    assert left_out(keys, ["first"]) == (0,)
-    assert left_out(keys, ["special"]) == (0, 4)
-    assert left_out(keys, ["the", "-1"]) == (1, 3, 4)
+    assert keys_left_out(keys, ["first"]) == (0,)
+    assert keys_left_out(keys, ["special"]) == (0, 4)
+    assert keys_left_out(keys, ["the", "-1"]) == (1, 3, 4)
     weights = np.array([[0.5, 0.25, 0.25], [0, 0, 0]], dtype=np.float32)
-    assert rescaled(weights[:, 1:]).tolist() == [[0.5, 0.5], [0, 0]]
+    assert rescaled_rows(weights[:, 1:]).tolist() == [[0.5, 0.5], [0, 0]]
     trace = trace_of(words(5), causal=True)
-    reading = read(trace, drop=["first"], renormalise=True)
+    reading = read_heatmap(trace, drop=["first"], renormalise=True)
     grid = reading.weights[0, 0]
     assert grid.shape == (5, 4) and [token.text for token in reading.keys] == WORDS[1:5]
     np.testing.assert_allclose(grid.sum(axis=1), [0, 1, 1, 1, 1], rtol=1e-6)
@@ -300,13 +300,13 @@ def test_a_character_that_no_font_has_is_never_a_box(monkeypatch: pytest.MonkeyP
 
 def test_right_to_left_words_are_shaped() -> None:
     labels = Labels(["שלום", "مرحبا"])
-    assert labels.label("مرحبا") == "مرحبا" and labels.notes == ()
-    isolated = sum(labels.width(letter, 10) for letter in "مرحبا")
-    assert labels.width("مرحبا", 10) < 0.9 * isolated  # joined letters are narrower
+    assert labels.axis_label("مرحبا") == "مرحبا" and labels.missing_characters == ()
+    isolated = sum(labels.text_width(letter, 10) for letter in "مرحبا")
+    assert labels.text_width("مرحبا", 10) < 0.9 * isolated  # joined letters are narrower
 
 
 def test_long_labels_are_abridged_between_characters() -> None:
     shaped = Labels(["e\u0301" * 40])
-    label = shaped.label("e\u0301" * 40)
+    label = shaped.axis_label("e\u0301" * 40)
     assert "…" in label and "…\u0301" not in label and len(label) <= 2 * labels.LONGEST
-    assert shaped.lines("one two three", 10, 0.6) == ["one two", "three"]
+    assert shaped.broken_lines("one two three", 10, 0.6) == ["one two", "three"]

@@ -12,25 +12,25 @@ from PIL import Image
 
 from attnctl import __version__
 from attnctl.models import open_model
-from attnctl.readings.heatmap import Reading, read
+from attnctl.readings.heatmap import HeatmapGrid, read_heatmap
 from attnctl.readings.traces.trace import Trace
 from attnctl.render.figure.heatmaps.heatmap import draw_heatmap
-from attnctl.render.figure.heatmaps.raster import encoded, heatmap_png
+from attnctl.render.figure.heatmaps.raster import encode_png, heatmap_png
 from attnctl.render.figure.look import Look
-from attnctl.render.figure.saving import png as figure_png
-from attnctl.sources import record
+from attnctl.render.figure.saving import png_bytes as figure_png
+from attnctl.sources import record_trace
 from attnctl.tokens import Token
 
 TEXT = "Alice will eat pizza because the antidisestablishmentarian chef lives in Naples"
 
 
 def trace_of(text: str = TEXT, **how: Any) -> Trace:
-    return record(open_model("random", d_model=24, **how), text)
+    return record_trace(open_model("random", d_model=24, **how), text)
 
 
-def asked(trace: Trace, **options: Any) -> tuple[Reading, Look]:
+def asked(trace: Trace, **options: Any) -> tuple[HeatmapGrid, Look]:
     chosen = {name: options.pop(name) for name in ("heads", "drop", "renormalise") if name in options}
-    return read(trace, **chosen), Look(**options)
+    return read_heatmap(trace, **chosen), Look(**options)
 
 
 def pixels(data: bytes) -> Any:
@@ -97,7 +97,7 @@ def test_the_same_bytes_in_any_order() -> None:
 @pytest.mark.parametrize("shape", [(1, 1), (3, 7), (64, 200)])
 def test_png_files_hold_every_pixel_and_the_resolution(shape: tuple[int, int]) -> None:
     canvas = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
-    picture = Image.open(io.BytesIO(encoded(canvas, 200)))
+    picture = Image.open(io.BytesIO(encode_png(canvas, 200)))
     assert (np.asarray(picture) == canvas).all()
     assert picture.mode == "RGB" and picture.info["dpi"] == pytest.approx((200, 200), abs=0.1)
     assert picture.info["Software"] == f"attnctl {__version__}"
