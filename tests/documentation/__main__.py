@@ -82,10 +82,11 @@ def abridged(shown: str, out: str) -> str:
         if not run:
             continue
         first, last = number == 0, number == len(runs) - 1
-        start = 0 if first else len(new) - len(run) if last else best_start(run, new, at)
+        start = 0 if first else max(0, len(new) - len(run)) if last else best_start(run, new, at)
         kept += new[start : start + len(run)]
         at = start + len(run)
-    return "".join(f"{line}\n" for line in kept)
+    text = "".join(f"{line}\n" for line in kept)
+    return text if agrees(text, out) else "".join(f"{line}\n" for line in new)  # too little is left to be abridged
 
 
 def best_start(run: list[str], new: list[str], after: int) -> int:

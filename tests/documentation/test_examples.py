@@ -81,6 +81,7 @@ def test_an_output_that_changed_is_abridged_as_before() -> None:
     now = "\n  1  where\n     layer 0, head 2: the pays 9 % to a.\n     layer 1, head 2: it pays 87 % to mat.\n     That is so.\n"
     assert abridged(shown, now) == "…\n     layer 1, head 2: it pays 87 % to mat.\n…\n"
     assert agrees(abridged(shown, now), now) and not agrees(shown, now)
+    assert abridged("a 1\n…\ny 2\nz 3\n", "z 9\n") == "z 9\n"  # too little is left
     assert abridged("a 1\nb 2\n…\nz 3\n", "a 7\nb 8\nc\nd\nz 9\n") == "a 7\nb 8\n…\nz 9\n"
 
 
