@@ -22,14 +22,18 @@ import attnctl
 from attnctl.attention import Call
 from attnctl.blockwise import even_parts, pool_between_parts
 from attnctl.blockwise.context import fused_context
+from attnctl.sources import record
 from tests.conftest import SAMPLES, Result
 from tests.models.huggingface import architectures, folders
 from tests.pretend_cuda import PretendCuda, pretend_cuda
+from tests.sweep.checkpoints import opened
+from tests.sweep.families import Family, build
 
 Run = Callable[..., Result]
 Device = Callable[[], Any]
 
 TEXT = "Alice will eat pizza"
+WORDS = " ".join(f"w{number}" for number in (7, 20, 31, 7, 55, 90, 12, 64, 33))  # of the sweep's tiny vocabulary
 LONG = " ".join(f"On day {day} of the year Alice ate {day % 7} pizzas." for day in range(60))  # some 600 tokens
 
 REAL = pytest.param(
@@ -231,3 +235,37 @@ def test_a_census(cuda: Device, run: Run, llama: Path) -> None:
         assert [row["correct"] for row in on_gpu.json["relations"]] == [
             row["correct"] for row in on_cpu.json["relations"]
         ]
+
+
+@pytest.mark.parametrize("kind", ["diffllama", "gpt_oss", "qwen3_next", "deepseek_v32"])
+def test_what_families_do_beside_the_softmax(cuda: Device, kind: str) -> None:
+    """Signed weights, sinks, gates, indexers' scores: seen on the device as on the CPU."""
+    family = Family(kind, "causal")
+    network = build(family)
+    network.set_experts_implementation("eager")  # experts' grouped kernels are the device's own business
+    on_cpu = record(opened(family, network, "self"), WORDS)
+    with cuda():
+        on_gpu = record(opened(family, network.to("cuda"), "self"), WORDS)
+    for one, other in zip(on_cpu.layers, on_gpu.layers, strict=True):
+        arrays = {array.name: there for array, there in other.arrays()}
+        assert {array.name for array, _ in one.arrays()} == arrays.keys()
+        for array, there in one.arrays():
+            np.testing.assert_allclose(arrays[array.name], there, atol=2e-5, err_msg=array.name)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("ablate", TEXT),
+        ("ablate", TEXT, "--edges"),
+        ("ablate", TEXT, "--approximate"),
+        ("explain", TEXT, "--steps", "contributions"),
+        ("explain", TEXT, "--measure", "value-norm"),
+        ("explain", TEXT, "--measure", "rollout", "--words"),
+        ("explain", TEXT, "--off", "1.2"),
+        ("sources", "Bob likes tea.\n\nAlice likes pizza.", "--answer", " Alice"),
+    ],
+    ids=lambda args: " ".join(args[:1] + args[2:]),
+)
+def test_effects_and_measures(cuda: Device, run: Run, llama: Path, args: tuple[str, ...]) -> None:
+    same(*(result.json for result in both(cuda, run, *args, "--json", "--model", llama)), 1e-4)
