@@ -22,7 +22,7 @@ import attnctl
 from attnctl.attention import Call
 from attnctl.blockwise import even_parts, pool_between_parts
 from attnctl.blockwise.context import fused_context
-from attnctl.sources import record
+from attnctl.sources import record_trace
 from tests.conftest import SAMPLES, Result
 from tests.models.huggingface import architectures, folders
 from tests.pretend_cuda import PretendCuda, pretend_cuda
@@ -243,9 +243,9 @@ def test_what_families_do_beside_the_softmax(cuda: Device, kind: str) -> None:
     family = Family(kind, "causal")
     network = build(family)
     network.set_experts_implementation("eager")  # experts' grouped kernels are the device's own business
-    on_cpu = record(opened(family, network, "self"), WORDS)
+    on_cpu = record_trace(opened(family, network, "self"), WORDS)
     with cuda():
-        on_gpu = record(opened(family, network.to("cuda"), "self"), WORDS)
+        on_gpu = record_trace(opened(family, network.to("cuda"), "self"), WORDS)
     for one, other in zip(on_cpu.layers, on_gpu.layers, strict=True):
         arrays = {array.name: there for array, there in other.arrays()}
         assert {array.name for array, _ in one.arrays()} == arrays.keys()
