@@ -3,10 +3,18 @@
 attend       the trace of a text: every step of its self-attention
 batch        the traces of many texts, one after the other
 capture      the traces of a transformers model of yours, while it runs
-effects      what the heads and edges of a model do for a prediction
+heads        what each head does over a text
+spans        attention between the parts of a text
+compare      two traces, or two models on a text, and their difference
+view         the page of a text, as HTML
+ablate       what each head or edge does for a prediction, heads taken away in turn
+effects      the same of a transformers model of yours
 intervene    heads ablated and edges cut in a transformers model of yours, while it runs
+answer_sources  which part of a prompt an answer came from, as the command sources says it
+evaluate     which words each head of a trained model finds
 load         a trace or an overview from a file that `save` or a command wrote
 open_model   a model by its name or file, for many texts
+AttentionLog entropy and sink share of every head while a transformers Trainer trains
 Trace        what attend, batch and load answer: tokens, layers, weights; .save(), .figure(), .to_json()
 Overview     what is kept of a long text
 AttnctlError what is raised where something cannot be, in one line
@@ -18,36 +26,48 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "AttnctlError",
-    "Overview",
-    "Trace",
-    "__version__",
-    "attend",
-    "batch",
-    "capture",
-    "effects",
-    "intervene",
-    "load",
-    "open_model",
-]
-
 if TYPE_CHECKING:
     from attnctl.batching import batch
     from attnctl.errors import AttnctlError
     from attnctl.formats.storage import load
+    from attnctl.functions import ablate, answer_sources, compare, evaluate, heads, spans, view
     from attnctl.models import attend, open_model
+    from attnctl.models.huggingface.attention_log import AttentionLog
     from attnctl.models.huggingface.capture import capture
     from attnctl.models.huggingface.effects.effects import effects
     from attnctl.models.huggingface.effects.intervention import intervene
     from attnctl.readings.overview import Overview
     from attnctl.readings.traces.trace import Trace
 
+__all__ = [
+    "AttentionLog",
+    "AttnctlError",
+    "Overview",
+    "Trace",
+    "__version__",
+    "ablate",
+    "answer_sources",
+    "attend",
+    "batch",
+    "capture",
+    "compare",
+    "effects",
+    "evaluate",
+    "heads",
+    "intervene",
+    "load",
+    "open_model",
+    "spans",
+    "view",
+]
+
 # the API costs an import only when it is used: `attnctl --version` needs none of it
 _PUBLIC = {
+    "AttentionLog": "attnctl.models.huggingface.attention_log",
     "AttnctlError": "attnctl.errors",
     "Overview": "attnctl.readings.overview",
     "Trace": "attnctl.readings.traces.trace",
+    **dict.fromkeys(("ablate", "answer_sources", "compare", "evaluate", "heads", "spans", "view"), "attnctl.functions"),
     "attend": "attnctl.models",
     "batch": "attnctl.batching",
     "capture": "attnctl.models.huggingface.capture",

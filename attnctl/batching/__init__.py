@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from attnctl.errors import AttnctlError
-from attnctl.models import DEFAULT, Model, open_model
+from attnctl.models import DEFAULT, opened_model
+from attnctl.models.option_types import ModelOptions, check_selection, check_type, with_model_options
 from attnctl.readings.traces.trace import Trace
 
 __all__ = ["batch"]
 
 
+@with_model_options
 def batch(
     texts: Iterable[str | Mapping[str, Any]],
-    model: str | Model = DEFAULT,
+    model: Any = DEFAULT,
     *,
     layer: int | Sequence[int] | None = None,
     head: int | Sequence[int] | None = None,
     query: int | str | None = None,
     batch_size: int = 32,
-    **options: Any,
+    **options: Unpack[ModelOptions],
 ) -> Iterator[Trace]:
     """The trace of each text, in order, as it is asked for.
 
@@ -37,9 +39,12 @@ def batch(
     from attnctl.batching.texts import of_row
     from attnctl.batching.work import Work, Worker
 
-    opened = open_model(model, **options) if isinstance(model, str) else model
+    check_type("batch", "query", query, int, str)
+    check_selection("batch", "layer", layer)
+    check_selection("batch", "head", head)
+    opened = opened_model("batch", model, options)
     together = batch_size if opened.info.kind == "checkpoint" else 1
-    name = {"name": model} if isinstance(model, str) else {}
+    name: dict[str, Any] = {"name": model} if isinstance(model, str) else {}
     query = None if query is None else str(query)
     worker = Worker(
         Work(name | options, (), _selection_text(layer), _selection_text(head), query, batch_size=together), opened

@@ -205,11 +205,32 @@ def text_of(text: str | None, file: str | None) -> str:
         raise UsageError('there is no text: give it in quotes, as --file FILE, or "-" for standard input')
     if text == "-":
         return decode_text(read_bytes("-", limits.TEXT_BYTES), "standard input")
+    check_no_file(text)
     try:
         text.encode()
     except UnicodeEncodeError:
         raise AttnctlError("the text is not UTF-8") from None
     return text
+
+
+# endings by which a word without spaces is the name of a file, not a text
+_FILE_NAME = re.compile(
+    r"[^\s]+\.(txt|md|html?|json|jsonl|csv|tsv|npz|npy|png|svg|pdf|gif|safetensors|gguf|conllu|parquet|gz|zst|py|toml)",
+    re.I,
+)
+
+
+def check_no_file(text: str) -> None:
+    """Raise where a text reads as the name of a file: AttnctlError where there is none, UsageError where there is one."""
+    from pathlib import Path
+
+    from attnctl.errors import AttnctlError
+
+    if not _FILE_NAME.fullmatch(text.strip()):
+        return
+    if Path(text.strip()).is_file():
+        raise UsageError(f"{text.strip()} is a file: a text in it is read with --file {text.strip()}")
+    raise AttnctlError(f"no file {text.strip()[:200]}: no such file is here, and for a text it has no words")
 
 
 def say_notes(notes: Sequence[str]) -> None:

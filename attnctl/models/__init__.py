@@ -6,15 +6,23 @@ A model tokenises a text and runs it layer by layer, handing each layer's attent
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from attnctl.errors import UsageError
 from attnctl.limits import RANGES, check_range
 from attnctl.models.huggingface.files.hub import CHECKPOINT_OPTIONS, KNOWN, is_checkpoint
+from attnctl.models.option_types import (
+    ModelOptions,
+    check_options,
+    check_selection,
+    check_type,
+    plain_number,
+    with_model_options,
+)
 from attnctl.readings.traces.trace import Trace
 from attnctl.sources import Model, record_trace
 from attnctl.tokens import checked_text, find_several
@@ -34,12 +42,15 @@ REGISTRY = {
 }
 
 
-def open_model(name: str = DEFAULT, **options: Any) -> Model:
+@with_model_options
+def open_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Model:
     """A model by its name in the registry or by its file; options as on the command line, None meaning not given.
 
-    Raises UsageError where there is no such model, or an option does not belong to it.
+    Raises UsageError where there is no such model, or an option does not belong to it; TypeError for another type.
     """
-    given = {key: value for key, value in options.items() if value is not None}
+    check_type("open_model", "name", name, str)
+    check_options("open_model", options)
+    given: dict[str, Any] = {key: plain_number(value) for key, value in options.items() if value is not None}
     predict, off = given.pop("predict", None), given.pop("off", None)
     if len(os.fsencode(name.rpartition("/")[2])) > LONGEST_NAME:
         raise UsageError(f"no model {name[:40]!r}…: no file has so long a name")
@@ -91,28 +102,57 @@ def _predicting_at(model: Any, predict: str) -> Any:
     return replace(model, predict=predict)
 
 
+@with_model_options
 def attend(
     text: str,
-    model: str | Model = DEFAULT,
+    model: Any = DEFAULT,
     *,
     layer: int | Sequence[int] | None = None,
     head: int | Sequence[int] | None = None,
     query: int | str | None = None,
-    **options: Any,
+    **options: Unpack[ModelOptions],
 ) -> Trace:
     """Self-attention over `text`, every step kept.
 
-    `model` is a name or path as after --model, or an opened model; other options are those of the command line
-    (`causal=True`, `heads=2`, `seed=1`, …). `layer`, `head` and `query` narrow what is kept, as there.
+    `model` is a name or path as after --model, a model that `open_model` opened, or a transformers model with its
+    `tokenizer`; the other options are those of the command line. `layer`, `head` and `query` narrow what is kept, as there.
 
     >>> attend("Alice will eat pizza", model="random").layers[0].weights.shape
     (1, 4, 4)
+    >>> attend("Alice will eat pizza", model="random", heads=2, head=1, query="eat").layers[0].weights.shape
+    (1, 1, 4)
 
-    Raises AttnctlError for what the command line would refuse.
+    Raises AttnctlError for what the command line would refuse, TypeError for an argument of another type.
     """
-    opened = open_model(model, **options) if isinstance(model, str) else model
+    check_type("attend", "text", text, str)
+    check_type("attend", "query", query, int, str)
+    check_selection("attend", "layer", layer)
+    check_selection("attend", "head", head)
+    opened = opened_model("attend", model, options)
     rows = None if query is None else find_several(opened.tokenize(checked_text(text)), str(query))
     return record_trace(opened, text, layers=_index_list(layer), heads=_index_list(head), rows=rows)
+
+
+def opened_model(function: str, model: Any, options: Mapping[str, Any]) -> Model:
+    """The model that a function's arguments name: opened by name, wrapped, or as it is.
+
+    Raises TypeError, naming the argument, for what is no model, and for options beside an opened one.
+    """
+    check_options(function, options)
+    if isinstance(model, (str, os.PathLike)):
+        return open_model(os.fspath(model), **options)
+    from attnctl.models.huggingface.wrapped import is_network, wrap_network
+
+    given = {name: value for name, value in options.items() if value is not None}
+    if is_network(model):
+        tokenizer = given.pop("tokenizer", None)
+        model = wrap_network(model, tokenizer)
+    for name in given:
+        raise TypeError(f"{function}(): {name} goes with the name of a model, and this one is opened already")
+    if not all(hasattr(model, name) for name in ("run", "tokenize", "info")):
+        wanted = "a name, a path, an opened model or a transformers model"
+        raise TypeError(f"{function}(): model is {wanted}, not {type(model).__name__}: {repr(model)[:80]}")
+    return model  # type: ignore[no-any-return]
 
 
 def _index_list(index: int | Sequence[int] | None) -> Sequence[int] | None:

@@ -49,9 +49,9 @@ def table(out):
     """The tab-separated grid: names of the columns, and (layer, head) → rows."""
     lines = [line.split("\t") for line in out.splitlines()]
     grids = {}
-    for layer, head, _, *cells in lines[1:]:
+    for layer, head, _, _, *cells in lines[1:]:
         grids.setdefault((int(layer), int(head)), []).append([float(cell or "nan") for cell in cells])
-    return lines[0][3:], {at: np.array(rows) for at, rows in grids.items()}
+    return [name.partition(":")[2] for name in lines[0][4:]], {at: np.array(rows) for at, rows in grids.items()}
 
 
 # --- heatmap -----------------------------------------------------------------------------------------------------

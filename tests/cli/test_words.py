@@ -106,5 +106,7 @@ def test_the_prediction_of_a_checkpoint_names_its_own_head() -> None:
 def test_no_token_becomes_a_formula(tmp_path: Path, run: Run) -> None:
     np.save(tmp_path / "w.npy", np.eye(5, dtype=np.float32))
     told = run("heatmap", tmp_path / "w.npy", "--tokens", '["=1+1", "@x", "-2", "-", "\\t=a"]').out
-    assert told.splitlines()[0].split("\t") == ["layer", "head", "query", "'=1+1", "'@x", "'-2", "-", "␉=a"]
-    assert [line.split("\t")[2] for line in told.splitlines()[1:]] == ["'=1+1", "'@x", "'-2", "-", "␉=a"]
+    assert told.splitlines()[0].split("\t") == [
+        "layer", "head", "index", "query", "0:'=1+1", "1:'@x", "2:'-2", "3:-", "4:␉=a",
+    ]  # fmt: skip
+    assert [line.split("\t")[3] for line in told.splitlines()[1:]] == ["'=1+1", "'@x", "'-2", "-", "␉=a"]

@@ -133,9 +133,16 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
         raise UsageError(f"{source} is a file of text: read it with --file {source}")
     if there and Path(source).suffix.lower() in (".safetensors", ".gguf"):
         raise UsageError(f"{source} holds a model's weights: give a text, and --model {source}")
-    if there and any(char in source for char in "/\\"):
+    if there and (any(char in source for char in "/\\") or _holds_numbers(source)):
         return source, read_bytes(source)
     return None
+
+
+def _holds_numbers(path: str) -> bool:
+    """Whether a file is a trace, an overview or an array by what it begins with, whatever it is called."""
+    with open(path, "rb") as file:  # noqa: PTH123
+        start = file.read(400)
+    return start[:6] == b"\x93NUMPY" or start[:4] == b"PK\x03\x04" or (start[:1] == b"{" and b'"schema"' in start)
 
 
 def _kind_of_input(where: str, data: bytes, tokens: str | None) -> str:

@@ -71,12 +71,13 @@ def open_qkv(*, qkv: str, tokenizer: str | None = None, seed: int = 0, **how: An
 
 
 def _read_qkv(path: str) -> tuple[Floats, Floats, Floats]:
-    if Path(path).suffix.lower() == ".safetensors":
+    data = read_bytes(path)
+    if data[8:9] == b"{":  # a safetensors file, whatever it is called: its header's length, then JSON
         from attnctl.models.builtin.weights import read_safetensors
 
         arrays, _ = read_safetensors(path)
     else:
-        arrays = read_npz(read_bytes(path), path)
+        arrays = read_npz(data, path)
     found = []
     for name in ("Q", "K", "V"):
         if name not in arrays:
@@ -107,7 +108,7 @@ def trace_of_matrix(path: str, labels: Sequence[str] | None = None, data: bytes 
             f"{path} has shape {array.shape}: weights are (n, n), (heads, n, n) or (layers, heads, n, n)"
         )
     array = array.reshape((1,) * (4 - array.ndim) + array.shape)  # (layers, heads, n_q, n_k)
-    return _trace_of_grids(path, list(array), list(labels) if labels is not None else list(own))
+    return _trace_of_grids(path, list(array), list(labels) if labels is not None else list(own), _range_note(array))
 
 
 def trace_of_mapped_matrix(path: str, labels: Sequence[str] | None = None) -> Trace:
@@ -115,7 +116,15 @@ def trace_of_mapped_matrix(path: str, labels: Sequence[str] | None = None) -> Tr
     return _trace_of_grids(path, map_weights(path), [] if labels is None else list(labels))
 
 
-def _trace_of_grids(path: str, grids: Sequence[Any], names: list[str]) -> Trace:
+def _range_note(array: Floats) -> tuple[str, ...]:
+    """What a reader must know of numbers that no softmax gives; nothing where all are from 0 to 1."""
+    low, high = float(array.min()), float(array.max())
+    if low >= 0 and high <= 1 + 1e-3:
+        return ()
+    return (f"The numbers go from {low:.3g} to {high:.3g}, and attention weights from 0 to 1: are these scores?",)
+
+
+def _trace_of_grids(path: str, grids: Sequence[Any], names: list[str], notes: tuple[str, ...] = ()) -> Trace:
     """Weights (heads, n_q, n_k), one a layer, as a Trace; `names` are those of the tokens, empty where there are none."""
     n_heads, n_q, n_k = grids[0].shape
     if names and len(names) not in (n_q, n_k):
@@ -134,6 +143,7 @@ def _trace_of_grids(path: str, grids: Sequence[Any], names: list[str]) -> Trace:
             n_layers=len(grids),
         ),
         layers=tuple(LayerTrace(layer, heads, heads, weights=grid) for layer, grid in enumerate(grids)),
+        notes=notes,
     )
 
 

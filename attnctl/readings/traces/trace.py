@@ -155,9 +155,14 @@ class Trace:
 
     def __repr__(self) -> str:
         text = self.text if len(self.text) <= 60 else f"{self.text[:59]}…"
+        heads = sum(len(layer.heads) for layer in self.layers)
+        held = f"{len(self.tokens)} tokens, {len(self.layers)} layers, {heads} heads"
+        return f"Trace of {text!r} by {self.model.name}: {held}"
+
+    def __str__(self) -> str:
         layers = [f"  {layer!r}" for layer in self.layers[:4]]
         more = [f"  … {len(self.layers) - 4} more layers"] if len(self.layers) > 4 else []
-        return "\n".join([f"Trace of {text!r} by {self.model.name}: {len(self.tokens)} tokens", *layers, *more])
+        return "\n".join([repr(self), *layers, *more])
 
     @property
     def keys_of(self) -> tuple[Token, ...]:

@@ -21,7 +21,7 @@ MODEL = ("--model", "random", "--heads", "2", "--layers", "2", "--causal", "--d-
 
 def grids(out: str) -> Any:
     """The numbers of a tab-separated grid; a hidden cell is 0."""
-    return np.array([[float(cell or 0) for cell in line.split("\t")[3:]] for line in out.splitlines()[1:]])
+    return np.array([[float(cell or 0) for cell in line.split("\t")[4:]] for line in out.splitlines()[1:]])
 
 
 @pytest.fixture
@@ -226,3 +226,39 @@ def test_a_damaged_large_matrix_is_refused(refused: Refused, tmp_path: Path, mon
     weights[3, 5] = np.nan
     np.save(tmp_path / "nan.npy", weights)
     assert "every number must be finite" in refused("heatmap", str(tmp_path / "nan.npy"))
+
+
+@pytest.mark.parametrize("command", ["explain", "heatmap", "heads", "ablate", "quiz"])
+def test_the_name_of_a_file_that_is_not_there_is_no_text(refused: Callable[..., str], command: str) -> None:
+    for name in ("nope.html", "prompt.txt", "folder/nope.md", "run.json"):
+        assert name in refused(command, name)
+
+
+def test_a_trace_is_read_as_one_whatever_it_is_called(
+    run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run("explain", "Alice will eat", "-m", "random", "-o", "run.json")
+    (tmp_path / "walk").write_bytes((tmp_path / "run.json").read_bytes())
+    for command in (("heatmap",), ("heads", "--csv"), ("quiz", "--json"), ("explain", "--steps", "weights")):
+        first, *rest = command
+        told = run(first, "run.json", *rest)
+        assert told.code == 0 and told.out == run(first, "walk", *rest).out, told
+
+
+def test_numbers_that_no_softmax_gives_are_noted(run: Callable[..., Result], tmp_path: Path) -> None:
+    np.save(tmp_path / "scores.npy", np.array([[-1.0, 2.0], [0.5, 0.5]]))
+    np.save(tmp_path / "weights.npy", np.array([[1.0, 0.0], [0.5, 0.5]]))
+    assert "from -1 to 2" in run("heatmap", str(tmp_path / "scores.npy")).err
+    assert run("heatmap", str(tmp_path / "weights.npy")).err == ""
+
+
+def test_qkv_is_read_by_what_the_file_holds(run: Callable[..., Result], tmp_path: Path) -> None:
+    parts = {name: np.ones((2, 3), np.float32) for name in "QKV"}
+    np.savez(tmp_path / "it.npz", **parts)
+    (tmp_path / "w.csv").write_bytes((tmp_path / "it.npz").read_bytes())
+    from safetensors.numpy import save_file
+
+    save_file(parts, str(tmp_path / "w.npz"))
+    for name in ("w.csv", "w.npz"):
+        assert run("explain", "two words", "--qkv", str(tmp_path / name), "--json").code == 0

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli import options as o
+from attnctl.cli.inputs.sources import open_source
+from attnctl.cli.inputs.weights import WeightChoice, chosen_of, chosen_trace
 from attnctl.cli.output import put_json, safe_console
 from attnctl.errors import UsageError
 
@@ -38,20 +40,16 @@ def quiz(
     from attnctl.readings.questions.focus import focus
     from attnctl.readings.questions.quiz import quiz_questions
     from attnctl.render.terminal.quiz import beginning
-    from attnctl.sources import record_trace
     from attnctl.text import visible_text
     from attnctl.tokens import find_token
 
-    text = o.text_of(text, file)
-    model = o.model_of(options)
-    info = model.info
-    layers = o.select_indices(layer, info.n_layers or 1, "layer", info.name)
-    heads = o.select_indices(head, info.n_heads or 1, "head", info.name)
-    trace = record_trace(model, text, layers=layers, heads=heads, predictions=False)
+    given = chosen_of(open_source(text, file, None, options), layer, head)
+    trace = chosen_trace(WeightChoice(), given, predictions=False)
+    model, info, text = getattr(given.source, "model", None), trace.model, trace.text
     o.say_unknown(trace.tokens)
     at = None if query is None else find_token(trace.tokens, query)
     asked = quiz_questions(trace, count, options.get("seed") or 0, at)
-    if layer is None and head is None and len(asked) > 2:
+    if model is not None and layer is None and head is None and len(asked) > 2:
         asked = with_removal(asked, model, text, options.get("seed") or 0)
     if json:
         put_json({"text": text, "questions": [q.question_document() for q in asked]})

@@ -116,7 +116,7 @@ def _grid_reading(given: Chosen, choice: WeightChoice, zoom: Zoom, room: int | N
     check_cost(source, given.head_count)
     with cost_progress(f"{len(source.tokens):,} tokens, {given.head_count} heads") as tick:
         found = source.read(OverviewReading(grid), layers, heads, tick)
-    if found.model.kind == "checkpoint":
+    if found.model.kind in ("checkpoint", "matrix"):
         o.say_notes(found.notes)
     o.say_unknown(found.tokens, found.keys_of)
     seen = of_overview(found, done, source.measure)
@@ -255,18 +255,24 @@ def _colour_function(cmap: str) -> Colour:
 
 
 def tab_separated(reading: HeatmapGrid) -> list[str]:
-    """The weights as lines of tab-separated cells: layer, head, query, then one column a key; masked cells are empty."""
+    """The weights as lines of tab-separated cells: layer, head, index and text of the query, then one column a key.
+
+    A column is named by its key's index and text, "3:pizza"; of a pooled text the index is that of a part's first token.
+    Masked cells are empty.
+    """
     from attnctl.text import in_a_cell
 
     def tabbed_row(cells: Sequence[Any]) -> str:
         return "\t".join(map(str, cells))
 
-    lines = [tabbed_row(["layer", "head", "query", *(in_a_cell(token.text) for token in reading.keys)])]
+    rows, columns = reading.starts or (range(len(reading.queries)), range(len(reading.keys)))
+    named = (f"{at}:{in_a_cell(token.text)}" for at, token in zip(columns, reading.keys, strict=True))
+    lines = [tabbed_row(["layer", "head", "index", "query", *named])]
     for layer, head, weights, mask in reading.panels():
         for i, token in enumerate(reading.queries):
             cells = [
                 "" if mask is not None and not mask[i, j] else f"{weight:.6g}"
                 for j, weight in enumerate(weights[i].tolist())
             ]
-            lines.append(tabbed_row([layer, head, in_a_cell(token.text), *cells]))
+            lines.append(tabbed_row([layer, head, rows[i], in_a_cell(token.text), *cells]))
     return lines

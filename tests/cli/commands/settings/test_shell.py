@@ -42,7 +42,7 @@ def test_an_error_is_one_line_and_does_not_end_it(run: Run) -> None:
     result = run("shell", TEXT, stdin=f"{lines}heatmap --head 0 --layer 0\n".encode())
     assert result.code == 3 and result.err.count("\n") == 6 and "Traceback" not in result.err
     assert all(line.startswith("attnctl: ") for line in result.err.splitlines())
-    assert result.out.startswith("layer\thead\tquery\tAlice")
+    assert result.out.startswith("layer\thead\tindex\tquery\t0:Alice")
 
 
 def test_text_and_model_can_be_changed(run: Run, tmp_path: Path) -> None:
@@ -56,9 +56,9 @@ def test_text_and_model_can_be_changed(run: Run, tmp_path: Path) -> None:
     assert result.code == 0 and result.err == ""
     said = result.out.splitlines()
     assert said[0].startswith("there is no text yet") and said[1] == "Bob likes tea"
-    assert said[2].split("\t")[3:] == ["Bob", "likes", "tea"] and "Tom's dog runs" in said
-    assert [line.split("\t")[3:] for line in said if line.startswith("layer\t")][1:] == [
-        ["Tom's", "dog", "runs"], ["Mary", "runs"],
+    assert said[2].split("\t")[4:] == ["0:Bob", "1:likes", "2:tea"] and "Tom's dog runs" in said
+    assert [line.split("\t")[4:] for line in said if line.startswith("layer\t")][1:] == [
+        ["0:Tom's", "1:dog", "2:runs"], ["0:Mary", "1:runs"],
     ]  # fmt: skip
     assert said[-1] == "the cat's mat"
 

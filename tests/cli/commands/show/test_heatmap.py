@@ -38,7 +38,7 @@ def grid() -> np.ndarray:
 
 def cells(result: Result) -> np.ndarray:
     assert (result.code, result.err) == (0, "")
-    rows = [line.split("\t")[3:] for line in result.out.splitlines()[1:]]
+    rows = [line.split("\t")[4:] for line in result.out.splitlines()[1:]]
     return np.array([[float(cell or "nan") for cell in row] for row in rows])
 
 
@@ -70,7 +70,7 @@ def test_a_trace_draws_as_its_text_does(run: Run, trace: Trace, tmp_path: Path) 
 
 def test_in_a_pipe_come_numbers(run: Run, trace: Trace) -> None:
     result = run("heatmap", "-", stdin=trace_to_json(trace))
-    assert result.out.splitlines()[0] == "layer\thead\tquery\tAlice\twill\teat\tpizza"
+    assert result.out.splitlines()[0] == "layer\thead\tindex\tquery\t0:Alice\t1:will\t2:eat\t3:pizza"
     weights = trace.layers[0].weights
     assert weights is not None
     np.testing.assert_allclose(cells(result)[np.tri(4, dtype=bool)], weights[0][np.tri(4, dtype=bool)], rtol=1e-5)
@@ -90,12 +90,12 @@ def test_bare_matrices(run: Run, grid: np.ndarray, tmp_path: Path) -> None:
     ):
         result = run("heatmap", source, "--tokens", "a b c d e", stdin=stdin)
         np.testing.assert_allclose(cells(result), flat, rtol=1e-5)
-        assert result.out.splitlines()[0].endswith("\ta\tb\tc\td\te")
+        assert result.out.splitlines()[0].endswith("\t0:a\t1:b\t2:c\t3:d\t4:e")
     chosen = run(
         "heatmap", str(tmp_path / "w.npy"), "--layer", "1", "--head", "-1", "--tokens", '["a b","c","d","e","f"]'
     )
     np.testing.assert_allclose(cells(chosen), grid[1, 2], rtol=1e-5)
-    assert "\ta b\tc" in chosen.out
+    assert "\t0:a b\t1:c" in chosen.out
     for source, stdin in ((str(tmp_path / "w.csv"), b""), ("-", (tmp_path / "w.csv").read_bytes())):
         np.testing.assert_allclose(cells(run("heatmap", source, stdin=stdin)), grid[0, 0], rtol=1e-5)
 
@@ -103,7 +103,8 @@ def test_bare_matrices(run: Run, grid: np.ndarray, tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["one, two\nthree, four", "1, 2, 3", '{"a": 1}', "α β\n"])
 def test_text_in_a_pipe_is_text(text: str, run: Run) -> None:
     out = run("heatmap", "-", "--model", "random", stdin=text.encode()).out
-    assert [line.split("\t")[2] for line in out.splitlines()[1:]] == out.splitlines()[0].split("\t")[3:]
+    named = [name.partition(":")[2] for name in out.splitlines()[0].split("\t")[4:]]
+    assert [line.split("\t")[3] for line in out.splitlines()[1:]] == named
 
 
 def test_drop_renormalise_and_choice(run: Run, trace: Trace) -> None:

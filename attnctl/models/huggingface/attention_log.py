@@ -1,0 +1,109 @@
+"""`attnctl.AttentionLog`: entropy and sink share of every head, measured while a transformers Trainer trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from transformers import TrainerCallback
+
+from attnctl.attention import Array
+from attnctl.errors import UsageError
+from attnctl.models.huggingface.capture import capture
+
+MARK = "attention"  # the names of the log begin with it
+
+
+class AttentionLog(TrainerCallback):
+    """A callback of transformers' Trainer that measures attention on some inputs of yours every so many steps.
+
+    `inputs` are what the model is called with (`tokenizer(texts, return_tensors="pt", padding=True)`), `every` how many
+    steps apart they are measured, `layers` which layers (None: all). `history` holds a row a head and measurement: step,
+    layer, head, `entropy` (nats, mean over the queries) and `sink` (mean share of the first token, of the queries after
+    it). `report` is called with each measurement as a flat mapping (`attention/0.3/entropy`: 1.2), as `wandb.log` takes
+    it; the Trainer's own log gets them with its next line.
+
+    >>> log = AttentionLog(inputs, every=50)  # doctest: +SKIP
+    >>> Trainer(model, arguments, train_dataset=data, callbacks=[log]).train()  # doctest: +SKIP
+    >>> log.history[-1]  # doctest: +SKIP
+    {'step': 500, 'layer': 5, 'head': 11, 'entropy': 1.31, 'sink': 0.64}
+    """
+
+    def __init__(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        every: int = 100,
+        layers: Sequence[int] | None = None,
+        report: Callable[[dict[str, float]], None] | None = None,
+    ) -> None:
+        if every < 1:
+            raise UsageError(f"AttentionLog: every is 1 step or more, not {every}")
+        self.inputs, self.every, self.layers, self.report = dict(inputs), every, layers, report
+        self.history: list[dict[str, float]] = []
+        self._waiting: dict[str, float] = {}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        """Measure the model as it is before the first step."""
+        self.measure(model, state.global_step)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        """Measure after every so many steps."""
+        if state.global_step % self.every == 0:
+            self.measure(model, state.global_step)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
+        """Add what was measured since the last line to the Trainer's log."""
+        for line in (logs, state.log_history[-1] if state.log_history else None):
+            if line is not None:
+                line.update(self._waiting)
+        self._waiting = {}
+
+    def measure(self, model: Any, step: int) -> None:
+        """Measure every head now. The model is put into evaluation mode for it, and back."""
+        import torch
+
+        network = getattr(model, "module", model)  # as it was before it was spread over devices
+        inputs = {name: value.to(network.device) for name, value in self.inputs.items()}
+        was_training = network.training
+        network.eval()
+        try:
+            with torch.no_grad(), capture(network, layers=self.layers) as calls:
+                network(**inputs)
+        finally:
+            network.train(was_training)
+        found: dict[str, float] = {}
+        for call in calls:
+            entropy, sink = head_measures(call.weights, inputs.get("attention_mask"))
+            for at, head in enumerate(call.heads):
+                row = {"entropy": float(entropy[at]), "sink": float(sink[at])}
+                self.history.append({"step": step, "layer": call.layer, "head": head, **row})
+                found |= {f"{MARK}/{call.layer}.{head}/{name}": value for name, value in row.items()}
+        self._waiting |= found
+        if self.report is not None:
+            self.report(found)
+
+
+def head_measures(weights: Array, attention_mask: Array | None = None) -> tuple[Array, Array]:
+    """(entropy, sink share) of each head → (heads,) each, of weights (batch, heads, n_q, n_k).
+
+    Means over the queries that are no padding; the sink is the first key that is none, and its own query does not count.
+    """
+    import torch
+
+    batch, _, n_q, n_k = weights.shape
+    weights = weights.float()
+    known = (
+        torch.ones(batch, n_k, device=weights.device) if attention_mask is None else attention_mask.float()
+    )  # (b, n_k)
+    queries = known[:, -n_q:]  # (batch, n_q)
+    first = known.argmax(-1)  # (batch,)
+    entropy = -(weights * weights.clamp_min(1e-30).log()).sum(-1)  # (batch, heads, n_q)
+    on_first = weights[torch.arange(batch), :, :, first]  # (batch, heads, n_q)
+    later = queries * (torch.arange(n_k - n_q, n_k, device=weights.device)[None] > first[:, None])  # (batch, n_q)
+    return _mean(entropy, queries), _mean(on_first, later)
+
+
+def _mean(values: Array, counted: Array) -> Array:
+    """The mean over the counted queries (batch, n_q) of values (batch, heads, n_q) → (heads,)."""
+    return (values * counted[:, None]).sum((0, 2)) / counted.sum().clamp_min(1)

@@ -1,0 +1,103 @@
+"""The options of a model, with their types: what `attend`, `batch` and `open_model` take as keywords."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class ModelOptions(TypedDict, total=False):
+    """Each as the option of the command line of that name; None, or left out, is as the model has it."""
+
+    tokenizer: Any  # words, chars, a tokenizer.json; beside a transformers model its tokenizer
+    embeddings: str | None
+    qkv: str | None
+    d_model: int | None
+    d_k: int | None
+    heads: int | None
+    kv_heads: int | None
+    layers: int | None
+    output_projection: bool | None
+    predict: str | None
+    off: str | None
+    seed: int | None
+    causal: bool | None
+    window: int | None
+    scale: float | None
+    temperature: float | None
+    positions: str | None
+    rope_theta: float | None
+    rope_pairs: str | None
+    dropout: float | None
+    attention: str | None
+    target: str | None
+    generate: int | None
+    bos: bool | None
+    truncate: bool | None
+    dtype: str | None
+    device: str | None
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("d_model", "d_k", "heads", "kv_heads", "layers", "seed", "window", "generate"), (int,)),
+    **dict.fromkeys(("output_projection", "causal", "bos", "truncate"), (bool,)),
+    **dict.fromkeys(("scale", "temperature", "rope_theta", "dropout"), (int, float)),
+    **dict.fromkeys(("predict", "off", "positions", "rope_pairs", "attention", "target", "dtype", "device"), (str,)),
+    **dict.fromkeys(("embeddings", "qkv"), (str, os.PathLike)),
+}
+
+
+# as they are written above, for signatures
+_ANNOTATIONS = {name: getattr(one, "__forward_arg__", one) for name, one in ModelOptions.__annotations__.items()}
+
+
+def with_model_options(function: Function) -> Function:
+    """Name each of ModelOptions in the signature of a function that takes `**options`: for help() and for editors."""
+    own = inspect.signature(function)
+    kept = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for name, annotation in _ANNOTATIONS.items()
+        if name not in own.parameters
+    ]
+    function.__signature__ = own.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
+    return function
+
+
+def check_options(function: str, options: Mapping[str, Any]) -> None:
+    """Raise TypeError, naming the argument, for one that is no option of a model, or of another type than it has."""
+    for name, value in options.items():
+        if name not in ModelOptions.__annotations__:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+        check_type(function, name, value, *_TYPES.get(name, (object,)))
+
+
+def check_type(function: str, name: str, value: object, *types: type) -> None:
+    """Raise TypeError, naming the argument, where its value is neither None nor of one of these types."""
+    if isinstance(value, bool):
+        fits = bool in types or object in types
+    else:  # numbers of NumPy are numbers too
+        fits = isinstance(value, types) or (int in types and hasattr(value, "__index__"))
+    if value is None or fits:
+        return
+    wanted = " or ".join({"PathLike": "path"}.get(one.__name__, one.__name__) for one in types)
+    raise TypeError(f"{function}(): {name} is {wanted}, not {type(value).__name__}: {repr(value)[:80]}")
+
+
+def plain_number(value: Any) -> Any:
+    """A whole number of NumPy as an int; anything else as it is."""
+    return value.__index__() if hasattr(value, "__index__") and not isinstance(value, bool) else value
+
+
+def check_selection(function: str, name: str, value: int | Sequence[int] | None) -> None:
+    """Raise TypeError, naming the argument, where layers or heads are not whole numbers."""
+    several = [value] if isinstance(value, int) or value is None else value
+    if isinstance(several, (str, bytes)) or not isinstance(several, (Sequence, range)):
+        check_type(function, name, value, int, list)
+        raise TypeError(f"{function}(): {name} is an int or a list of them, not {type(value).__name__}: {value!r}")
+    for one in several:
+        check_type(function, name, one, int)

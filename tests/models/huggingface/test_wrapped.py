@@ -1,0 +1,82 @@
+"""A transformers model of one's own: its texts by attend, and its heads measured while it trains."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+
+import torch
+
+import attnctl
+from attnctl.errors import AttnctlError
+from attnctl.models.huggingface.attention_log import AttentionLog, head_measures
+from tests.models.huggingface import architectures as zoo
+from tests.models.huggingface.folders import VOCABULARY, tokenizer, write
+
+TEXT = "Alice will eat pizza"
+SIZES = {"vocab_size": len(VOCABULARY) + 10, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def test_a_model_in_memory_is_read_as_its_folder(tmp_path: Path) -> None:
+    folder = write(tmp_path, "llama")
+    network = zoo.build("llama", **SIZES)
+    trace = attnctl.attend(TEXT, network, tokenizer=tokenizer())
+    stored = attnctl.attend(TEXT, str(folder))
+    assert [token.text for token in trace.tokens] == [token.text for token in stored.tokens]
+    for ours, theirs in zip(trace.layers, stored.layers, strict=True):
+        np.testing.assert_allclose(ours.weights, theirs.weights, atol=1e-6)
+    assert len(attnctl.heads(TEXT, network, tokenizer=tokenizer())) == sum(len(layer.heads) for layer in trace.layers)
+
+
+def test_what_is_lacking_is_said() -> None:
+    network = zoo.build("llama", **SIZES)
+    with pytest.raises(AttnctlError, match="give its tokenizer"):
+        attnctl.attend(TEXT, network)
+    with pytest.raises(AttnctlError, match="tells no spans"):
+        attnctl.attend(TEXT, network, tokenizer=object())
+    with pytest.raises(AttnctlError, match=r"call model.eval\(\)"):
+        attnctl.attend(TEXT, network.train(), tokenizer=tokenizer())
+
+
+def test_measures_count_neither_padding_nor_the_first_query() -> None:
+    weights = torch.tensor([[[[1.0, 0, 0, 0], [0.5, 0.5, 0, 0], [0.25, 0.25, 0.5, 0], [0.9, 0.1, 0, 0]]]])
+    entropy, sink = head_measures(weights, torch.tensor([[1, 1, 1, 0]]))
+    assert sink.item() == pytest.approx((0.5 + 0.25) / 2)
+    assert entropy.item() == pytest.approx((0 + np.log(2) + 1.5 * np.log(2)) / 3, abs=1e-6)
+    left = torch.tensor([[[[1.0, 0, 0], [0, 1, 0], [0, 0.75, 0.25]]]])
+    assert head_measures(left, torch.tensor([[0, 1, 1]]))[1].item() == pytest.approx(0.75)
+
+
+def test_a_trainer_logs_every_head(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    from transformers import Trainer, TrainingArguments
+
+    network = zoo.build("llama", **SIZES).train()
+    ids = torch.tensor([tokenizer().encode(TEXT).ids])  # (1, n)
+    rows = [{"input_ids": ids[0], "labels": ids[0]}] * 8
+    told: list[dict[str, float]] = []
+    log = AttentionLog({"input_ids": ids}, every=2, layers=[0], report=told.append)
+    arguments = TrainingArguments(
+        str(tmp_path), max_steps=4, logging_steps=2, report_to=[], save_strategy="no", per_device_train_batch_size=2,
+        use_cpu=True, disable_tqdm=True,
+    )  # fmt: skip
+    trainer = Trainer(network, arguments, train_dataset=rows, callbacks=[log])
+    trainer.train()
+    heads = network.config.num_attention_heads
+    assert [row["step"] for row in log.history] == sorted([0, 2, 4] * heads) and len(told) == 3
+    assert all(row["entropy"] >= 0 and 0 <= row["sink"] <= 1 and row["layer"] == 0 for row in log.history)
+    assert network.training
+    assert trainer.state.log_history[0][f"attention/0.{heads - 1}/sink"] == told[1][f"attention/0.{heads - 1}/sink"]

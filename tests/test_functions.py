@@ -1,0 +1,99 @@
+"""The package in Python: what help and dir show, the commands as functions, and every misuse told by name."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import pydoc
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnctl
+from attnctl.errors import AttnctlError
+
+TEXT = "Alice will eat pizza"
+
+
+def test_help_and_dir_show_the_api() -> None:
+    assert {"attend", "heads", "AttnctlError", "Trace", "AttentionLog"} <= set(dir(attnctl))
+    told = pydoc.plain(pydoc.render_doc(attnctl))
+    assert all(name in told for name in attnctl.__all__ if name != "__version__")
+    assert "causal: 'bool | None' = None" in pydoc.plain(pydoc.render_doc(attnctl.attend))
+    for name in ("attend", "batch", "heads", "spans", "view", "ablate", "answer_sources", "evaluate", "open_model"):
+        parameters = inspect.signature(getattr(attnctl, name)).parameters
+        assert {"seed", "heads", "device"} <= set(parameters)
+        assert all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values())
+
+
+@pytest.mark.parametrize(
+    "name", ["functions", "models", "batching", "readings.traces.trace", "readings.overview", "formats.storage"]
+)
+def test_examples_of_docstrings_run(name: str) -> None:
+    module: Any = import_module(f"attnctl.{name}")
+    assert doctest.testmod(module, extraglobs={"attnctl": attnctl}, optionflags=doctest.ELLIPSIS).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: attnctl.attend(5), "attend\\(\\): text is str, not int: 5"),
+        (lambda: attnctl.attend(TEXT, 5), "model is a name, a path, an opened model or a transformers model, not int"),
+        (lambda: attnctl.attend(TEXT, colour="red"), "unexpected keyword argument 'colour'"),
+        (lambda: attnctl.attend(TEXT, "random", heads="3"), "heads is int, not str: '3'"),
+        (lambda: attnctl.attend(TEXT, "random", causal="yes"), "causal is bool, not str"),
+        (lambda: attnctl.attend(TEXT, "random", seed=True), "seed is int, not bool"),
+        (lambda: attnctl.attend(TEXT, layer="0"), "layer is int or list, not str"),
+        (lambda: attnctl.attend(TEXT, head=[0.5]), "head is int, not float"),
+        (lambda: attnctl.attend(TEXT, query=1.5), "query is int or str, not float"),
+        (lambda: attnctl.attend(TEXT, attnctl.open_model("random"), heads=2), "heads goes with the name of a model"),
+        (lambda: attnctl.heads(None), "text is a str or a Trace, not None"),
+        (lambda: attnctl.heads(TEXT, head="all"), "head is int or list, not str"),
+        (lambda: attnctl.compare("demo", "random"), "a is a Trace where there is no text, not str"),
+        (lambda: attnctl.view(TEXT, "random"), "other is Trace, not str"),
+        (lambda: attnctl.ablate(5), "text is str, not int"),
+        (lambda: list(attnctl.batch([TEXT], "random", heads="2")), "batch\\(\\): heads is int"),
+        (lambda: attnctl.open_model(3), "open_model\\(\\): name is str"),
+    ],
+)
+def test_an_argument_of_another_type_is_named(call: Any, says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        call()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: attnctl.attend(""),
+        lambda: attnctl.attend(TEXT, "no-such-model"),
+        lambda: attnctl.attend(TEXT, head=99),
+        lambda: attnctl.attend(TEXT, query="Bob"),
+        lambda: attnctl.attend(TEXT, "random", heads=-1),
+        lambda: attnctl.answer_sources(TEXT, "demo"),
+        lambda: attnctl.spans(TEXT, "no-such-file"),
+        lambda: attnctl.ablate(TEXT, how="gently"),
+        lambda: attnctl.load("no-such-file.json"),
+    ],
+)
+def test_what_cannot_be_is_an_error_of_one_line(call: Any) -> None:
+    with pytest.raises(AttnctlError) as error:
+        call()
+    assert "\n" not in str(error.value)
+
+
+def test_functions_answer_what_the_commands_print(tmp_path: Path) -> None:
+    trace = attnctl.attend(TEXT, "random", heads=2)
+    facts = attnctl.heads(TEXT, "random", heads=np.int64(2))
+    stored = [fact.values["entropy"] for fact in attnctl.heads(trace)]
+    np.testing.assert_allclose(stored, [fact.values["entropy"] for fact in facts], rtol=1e-5)
+    assert len(repr(trace).splitlines()) == 1
+    pair = attnctl.compare(trace, attnctl.attend(TEXT, "random", heads=2, seed=1), names=("one", "two"))
+    assert pair.names == ("one", "two") and pair.weights(0, 1)[0].shape == (4, 4)
+    grid = attnctl.spans("One.\nTwo two.\n", "lines", "random").grid
+    np.testing.assert_allclose(grid.weights[0, 0].sum(-1), 1, atol=1e-5)
+    html = attnctl.view(trace, attnctl.attend(TEXT, "random", heads=2, seed=1), output=tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text() == html
+    assert len(attnctl.ablate("Alice will eat", "demo", layers=None).heads) == 12
