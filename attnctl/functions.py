@@ -83,7 +83,7 @@ def spans(
 
 
 def compare(a: Any, b: Any, text: str | None = None, *, names: tuple[str, str] | None = None) -> Comparison:
-    """Two traces, or with `text` two models on it: `weights(layer, head)` of both, `largest()`, `document()`.
+    """Two traces, or with `text` two models on it: `both_weights(layer, head)`, `largest_difference()`.
 
     >>> from attnctl import attend, compare
     >>> compare("demo", "random", "Alice will eat pizza").names

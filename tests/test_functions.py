@@ -91,7 +91,7 @@ def test_functions_answer_what_the_commands_print(tmp_path: Path) -> None:
     np.testing.assert_allclose(stored, [fact.values["entropy"] for fact in facts], rtol=1e-5)
     assert len(repr(trace).splitlines()) == 1
     pair = attnctl.compare(trace, attnctl.attend(TEXT, "random", heads=2, seed=1), names=("one", "two"))
-    assert pair.names == ("one", "two") and pair.weights(0, 1)[0].shape == (4, 4)
+    assert pair.names == ("one", "two") and pair.both_weights(0, 1)[0].shape == (4, 4)
     grid = attnctl.spans("One.\nTwo two.\n", "lines", "random").grid
     np.testing.assert_allclose(grid.weights[0, 0].sum(-1), 1, atol=1e-5)
     html = attnctl.view(trace, attnctl.attend(TEXT, "random", heads=2, seed=1), output=tmp_path / "page.html")
