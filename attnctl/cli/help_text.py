@@ -11,8 +11,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     LOOK: (
         "layer", "head", "query", "steps", "top", "by", "spans", "rows", "columns", "pool", "drop", "renormalise",
         "words", "measure", "probe", "check", "story", "watch", "count", "sentences", "explain",
-        "against", "how", "reference", "edges", "edge", "last_only", "off", "pooled", "approximate", "effects", "census",
-        "relations", "subtypes", "least", "untrained", "remove",
+        "against", "how", "reference", "edges", "edge", "last_only", "off", "pooled", "approximate", "effects", "sources",
+        "census", "relations", "subtypes", "least", "untrained", "remove",
     ),
     INPUT: (
         "input_form", "column", "id_column", "max_tokens", "objective", "resume", "lr", "needle",

@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from attnctl.arrays import Bools, Floats
+import numpy as np
+
+from attnctl.arrays import Bools, Floats, as_numpy
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.text import number_list
@@ -58,6 +60,7 @@ PER_ROW = (
 )
 PER_KEY_HEAD = ("keys_before_rope", "keys", "values")
 SHARED_PARAMETERS = ("W_O", "b_O")  # of all heads
+ROWS = 256  # queries whose weights are held at once
 
 
 @dataclass(eq=False)
@@ -164,6 +167,29 @@ class LayerAttention(ABC):
         from attnctl.blockwise.rows import weights_on_copies
 
         return weights_on_copies(self.cells, self.visible_at, ids, shift)  # type: ignore[no-any-return]
+
+    def streaming_change(self, first: int, last: int) -> Floats | None:
+        """As of `blockwise.streaming.streaming_change`, of each query with more tokens before it → (heads, queries).
+
+        None where the values are not known.
+        """
+        from attnctl.blockwise.streaming import relative_change
+
+        values = None if self.values is None else as_numpy(self.values)  # (heads, n_k, d_v)
+        if values is None:
+            return None
+        places, keys = self.positions, np.arange(self.n_k)
+        changes = []
+        for lo in range(int((places < first + last).sum()), self.n_q, ROWS):
+            rows = range(lo, min(lo + ROWS, self.n_q))
+            weights = self.rows(rows)  # (heads, rows, n_k)
+            kept = (keys < first) | (keys > places[rows.start : rows.stop, None] - last)  # (rows, n_k)
+            left = weights * kept  # (heads, rows, n_k)
+            lost = (weights - left).sum(-1, keepdims=True)  # (heads, rows, 1)
+            left = left / np.maximum(1 - lost, np.finfo(np.float32).tiny)  # (heads, rows, n_k)
+            changes.append(relative_change(left @ values, weights @ values))  # (heads, rows)
+        found: Floats = np.concatenate([np.zeros((len(self.heads), 0), np.float32), *changes], -1)  # (heads, queries)
+        return found
 
     # --- other weights over the same keys ---
 

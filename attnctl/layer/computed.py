@@ -102,6 +102,16 @@ class ComputedLayer(LayerAttention):
     def _all_heads(self) -> bool:
         return self.heads == tuple(range(self.forward.call.queries.shape[-3]))
 
+    def streaming_change(self, first: int, last: int) -> Floats | None:
+        """As of `blockwise.streaming.streaming_change`, without n × n weights → (heads, queries)."""
+        if self.changed is not None:
+            return super().streaming_change(first, last)
+        from attnctl.blockwise.streaming import streaming_change
+
+        context = self.forward.context[list(self.heads)]  # (heads, n_q, d_v)
+        found: Floats = streaming_change(self.call, context, first, last)
+        return found
+
     def select(self, heads: Sequence[int]) -> ComputedLayer:
         """The same layer for some heads. Raises AttnctlError for a head that is not here."""
         places = self._places(heads)

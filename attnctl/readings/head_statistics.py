@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from attnctl.readings.overview import LongRow, Overview
 
 SINKS = 1e-3  # mass that is lacking in a row, from which it is no rounding
+FARTHEST = 5  # tokens: fixed offsets go from -5 to 5
+STREAMING = (4, 64)  # the first and the last tokens that a streaming cache keeps
 RANKED = 64  # cells a side of the overview whose effective rank is told
 
 
@@ -27,7 +29,7 @@ class Statistic(NamedTuple):
     name: str  # in JSON, CSV and --by
     heading: str  # of a column, 7 characters at most
     sentence: str  # mean over the queries of …
-    unit: str  # "share" (0 to 1), "nats", "tokens", or "" for a bare number
+    unit: str  # "share" (0 to 1), "nats", "tokens", "places" (whole, with a sign), or "" for a bare number
     rank: int  # in a narrow table the columns of the lowest rank go first
     label: str | None = None  # what a head with at least `threshold` of it looks like
     threshold: float | None = None
@@ -66,6 +68,11 @@ STATISTICS: dict[str, Statistic] = {
         Statistic("induction", "induct", "mass on what followed copies of the token", "share", 10,
                   "induction", 0.4, "Olsson et al. 2022"),
         Statistic("duplicate", "dupl", "mass on copies of the token", "share", 7, "duplicate token", 0.4, USUAL),
+        Statistic("offset", "offset", f"offset with most mass, of -{FARTHEST} to {FARTHEST}", "places", 0,
+                  source="Voita et al. 2019"),
+        Statistic("at_offset", "at it", "mass on the token at that offset", "share", 0, source="Voita et al. 2019"),
+        Statistic("streaming", "stream", f"change of the head's output where it sees the first {STREAMING[0]} and the last "
+                  f"{STREAMING[1]} tokens alone", "", 0, source="Xiao et al. 2024"),
         Statistic("rank", "rank", f"effective rank of the overview, {RANKED} cells a side", "", 2),
     )
 }  # fmt: skip
@@ -151,14 +158,37 @@ def head_statistics(layer: LayerAttention, tokens: Sequence[Token], own: bool = 
         "spread": found.spread.mean(-1),
         "rank": effective_rank(found.pooled),
     }
+    ahead = _sees_ahead(layer)
+    offsets = _at_offsets(layer, ahead) if own else {}
     for name, offset in (("self", 0), ("previous", -1), ("next", 1)):
-        hidden = not own or (offset > 0 and not _sees_ahead(layer))
-        means[name] = None if hidden else _mean_over_queries(layer.at_offset(offset))
+        means[name] = offsets.get(offset)
+    means["offset"], means["at_offset"] = _best_offset(offsets)
+    change = layer.streaming_change(*STREAMING) if own and not ahead and layer.n_q > sum(STREAMING) else None
+    means["streaming"] = None if change is None else change.mean(-1)
     ids = [(token.id, token.text) for token in tokens]
     names = {name: at for at, name in enumerate(dict.fromkeys(ids))}
     for name, shift in (("induction", 1), ("duplicate", 0)):
         means[name] = _mean_over_queries(layer.on_copies([names[at] for at in ids], shift)) if own else None
     return [name_head(HeadStatistics(layer.layer, head, _of_head(means, at))) for at, head in enumerate(layer.heads)]
+
+
+def _at_offsets(layer: LayerAttention, ahead: bool) -> dict[int, Any]:
+    """Offset → the mean mass there (heads,), of offsets that some query can see."""
+    found = {
+        offset: _mean_over_queries(layer.at_offset(offset))
+        for offset in range(-FARTHEST, FARTHEST + 1)
+        if abs(offset) < layer.n_k and (offset <= 0 or ahead)
+    }
+    return {offset: mean for offset, mean in found.items() if mean is not None}
+
+
+def _best_offset(offsets: dict[int, Any]) -> tuple[Any, Any]:
+    """The offset with most mass and that mass, (heads,) each; None where there is but one."""
+    if len(offsets) < 2:
+        return None, None
+    known = np.array(list(offsets))  # (offsets,)
+    masses = np.stack([offsets[offset] for offset in known])  # (offsets, heads)
+    return known[masses.argmax(0)], masses.max(0)
 
 
 def _mass_on_sinks(kept: Any) -> Any:

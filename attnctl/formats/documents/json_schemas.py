@@ -249,5 +249,7 @@ def _array_schema(array: TraceArray) -> Schema:
 
 
 def _statistic_schema(statistic: Statistic) -> Schema:
-    form = SHARE if statistic.is_share else {"type": "number", "minimum": 0}
+    form: Schema = SHARE if statistic.is_share else {"type": "number", "minimum": 0}
+    if statistic.unit == "places":
+        form = {"type": "integer"}
     return {**form, "description": statistic.title_with_unit}

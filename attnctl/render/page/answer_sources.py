@@ -9,6 +9,8 @@ from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.render.terminal.effects.answer_sources import nats_text, probability_text, share_percent, sources_sentences
 from attnctl.text import harmless_text
 
+HUES = 7  # colours of the page's style that can be told apart
+
 
 def sources_page(found: AnswerSources) -> str:
     """One HTML file that needs no other. Every text of the prompt is escaped, its control characters made visible."""
@@ -53,23 +55,34 @@ def _parts_html(found: AnswerSources) -> str:
 
 
 def _answer_html(found: AnswerSources) -> str:
-    cells = []
+    cells, hues = [], _hues(found)
     for token, first in zip(found.answer_tokens, found.first_sources(), strict=True):
         title = "no part" if first is None else _escaped_html(found.parts[first].part.name)
-        data = "" if first is None else f" data-first={first} tabindex=0"
+        data = "" if first is None else f" data-first={first} data-hue={hues[first]} tabindex=0"
         cells.append(f"<span title='{title}'{data}>{_escaped_html(token.text)}</span>")
-    return f"<p class=tokens>{''.join(cells)}</p>"
+    named = "".join(
+        f"<li><i data-hue={hue}></i>{_escaped_html(found.parts[first].part.name)}</li>" for first, hue in hues.items()
+    )
+    return f"<p class=tokens>{''.join(cells)}</p><ul class=hues>{named}</ul>"
+
+
+def _hues(found: AnswerSources) -> dict[int, int]:
+    """The colour of each part that is some answer token's first source, by its place; of very many the last share one."""
+    firsts = dict.fromkeys(first for first in found.first_sources() if first is not None)
+    return {first: min(hue, HUES - 1) for hue, first in enumerate(firsts)}
 
 
 def _shaded_prompt(found: AnswerSources) -> str:
     worst = max((abs(one.matters) for one in found.parts if one.alone), default=0) or 1
+    hues = _hues(found)
     ordered = sorted(enumerate(found.parts), key=lambda item: item[1].part.start)
     pieces, at = [], 0
     for number, one in ordered:
         start, end = one.part.start, one.part.end
         pieces.append(f"<span class=dim>{_escaped_html(found.prompt[at:start])}</span>")
+        hue = f" data-hue={hues[number]}" if number in hues else ""
         shade, text = _shade_of_part(one, worst), _escaped_html(found.prompt[start:end])
-        pieces.append(f"<mark data-part={number} style='background:{shade}'>{text}</mark>")
+        pieces.append(f"<mark data-part={number}{hue} style='background:{shade}'>{text}</mark>")
         at = end
     return "".join([*pieces, f"<span class=dim>{_escaped_html(found.prompt[at:])}</span>"])
 

@@ -67,6 +67,8 @@ class HeadTable:
 def _statistic_cell(one: Statistic, value: float | None) -> str:
     if value is None:
         return "·"
+    if one.unit == "places":
+        return f"{value:+.0f}" if value else "0"
     return f"{value:.3f}" if one.is_share else f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
 

@@ -62,6 +62,21 @@ def sources(
         raise typer.Exit(INTERRUPTED)
 
 
+def answer_page(text: str | None, file: str | None, options: dict[str, Any]) -> str:
+    """The page of a prompt, the model's own answer to it, and where that came from: what view --sources shows."""
+    from attnctl.cli.inputs.prompts import prompt_of
+    from attnctl.models.huggingface.text.prompts import ANSWER, SourceSearch
+    from attnctl.render.page.answer_sources import sources_page
+
+    most = options.pop("generate", None)
+    model, prompt, _ = prompt_of(text, file, options.pop("chat", None), options)
+    search = SourceSearch(model, prompt, most=most or ANSWER)
+    _measure_parts(search, None, False)
+    found = search.result()
+    o.say_notes(found.notes)
+    return sources_page(found)
+
+
 def _measure_parts(search: Any, conversation: Any, remove: bool) -> bool:
     """Measure part after part, the cost told beforehand; whether Ctrl-C ended it early."""
     from attnctl.cli.cost import cost_progress

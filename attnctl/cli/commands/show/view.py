@@ -61,6 +61,9 @@ def view(
     effects: Annotated[
         bool, typer.Option("--effects", help="Shade the tokens by what they do for the prediction, too.")
     ] = False,
+    sources: Annotated[
+        bool, typer.Option("--sources", help="Of a prompt: the parts that the model's answer to it came from.")
+    ] = False,
     **options: Any,
 ) -> None:
     """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install.
@@ -69,6 +72,15 @@ def view(
     pooled to an overview, with its strongest links and exact blocks around them; an overview's file is shown as it is.
     """
     target = target_of(output)
+    if sources:
+        if other is not None or effects or measure is not None or run is not None or query is not None:
+            raise UsageError("--sources is of one prompt and its checkpoint, and nothing beside it")
+        from attnctl.cli.commands.effects.sources import answer_page
+
+        target = target or temporary_page("sources")
+        put_bytes(answer_page(source, file, options).encode(), target)
+        _shown(target, no_open)
+        return
     look = page_look(drop or (), renormalise, log, words=words)
     choice = Choice(layer, head, measure)
     if measure is not None:
@@ -100,7 +112,7 @@ def view(
     if effects and matters is None:
         raise UsageError("--effects is of one text and its model")
     check_pooled(traces, look, measure)
-    target = target or temporary_page(traces[0])
+    target = target or temporary_page(traces[0].text)
     write_page(
         traces,
         target,
@@ -111,6 +123,11 @@ def view(
         exact=exact,
         effects=matters,
     )
+    _shown(target, no_open)
+
+
+def _shown(target: str, no_open: bool) -> None:
+    """Say where the page is, and open it in a browser."""
     if target == "-":
         return
     print_lines(target)
@@ -251,12 +268,12 @@ def target_of(output: str | None) -> str | None:
     return output
 
 
-def temporary_page(trace: Trace | Overview) -> str:
+def temporary_page(text: str) -> str:
     """A file in a fresh temporary folder, named after the text."""
     import re
     import tempfile
 
-    slug = re.sub(r"[^A-Za-z0-9]+", "-", trace.text).strip("-").lower()[:40]
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-").lower()[:40]
     return str(Path(tempfile.mkdtemp(prefix="attnctl-")) / f"{slug or 'attention'}.html")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -247,9 +248,27 @@ def test_sources_of_a_conversation(run: Run, folder: Path, chat: Path, tmp_path:
     for name in ("s.png", "s.svg", "s.html", "s.json"):
         made = run("sources", "--chat", chat, "--model", folder, "--answer", "Rome", "-o", tmp_path / name)
         assert made.code == 0 and (tmp_path / name).stat().st_size > 500, made.err
-    assert "&lt;|assistant|&gt;" in (tmp_path / "s.html").read_text()
+    page = (tmp_path / "s.html").read_text()
+    assert "&lt;|assistant|&gt;" in page
+    given = run("sources", "--chat", chat, "--model", folder, "--answer", "Rome", "--json").json
+    sources = [token.get("source") for token in given["answer"]["tokens"]]
+    assert [int(at) for at in re.findall(r"data-first=(\d+) data-hue=\d", page)] == [
+        at for at in sources if at is not None
+    ]
     table = run("sources", "--chat", chat, "--model", folder, "--answer", "Rome").out.splitlines()
     assert table[0].startswith("part\tstart\tend\tlooks") and len(table) == 6
+
+
+def test_view_shows_sources(run: Run, refused: Refused, folder: Path, chat: Path, tmp_path: Path) -> None:
+    args = ("--chat", chat, "--model", folder, "--generate", "4", "--no-open")
+    made = run("view", *args, "--sources", "-o", tmp_path / "v.html")
+    assert made.code == 0, made.err
+    made = run("sources", *args[:-1], "-o", tmp_path / "s.html")
+    assert made.code == 0 and (tmp_path / "v.html").read_bytes() == (tmp_path / "s.html").read_bytes()
+    said = refused(
+        "view", TEXT, "--sources", "--effects", "--model", str(folder), "-o", str(tmp_path / "w.html"), code=2
+    )
+    assert "--sources is of one prompt" in said
 
 
 def test_what_sources_refuses(refused: Refused, run: Run, folder: Path, chat: Path, tmp_path: Path) -> None:
