@@ -13,7 +13,7 @@ import numpy as np
 from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
-from attnctl.blockwise import positions
+from attnctl.blockwise import call_positions
 
 TILE = 256  # queries at a time
 
@@ -24,11 +24,11 @@ def streaming_change(call: Call, context: Array, first: int, last: int) -> Any:
     ‖after - before‖ / ‖before‖ of every query that has more tokens before it: (heads, queries). `context` (heads, n_q, d_v)
     is that with all keys. Work and memory grow with n, not n².
     """
-    places = positions(call)  # (n_q,)
+    places = call_positions(call)  # (n_q,)
     changes = []
     for lo in range(int((places < first + last).sum()), call.n_q, TILE):
         hi = min(lo + TILE, call.n_q)
-        after = as_numpy(attention.run(_streaming(call, places[lo:hi], lo, hi, first, last)).context)
+        after = as_numpy(attention.run_call(_streaming(call, places[lo:hi], lo, hi, first, last)).context)
         before = as_numpy(context[:, lo:hi])  # (heads, rows, d_v)
         changes.append(relative_change(after, before))
     heads = call.queries.shape[-3]
@@ -43,7 +43,7 @@ def _streaming(call: Call, rows: Any, lo: int, hi: int, first: int, last: int) -
     if mask is not None:
         own = as_numpy(mask)  # (n_q or 1, n_k)
         mask = (own[lo:hi] if own.shape[-2] > 1 else own)[:, keys]  # (rows or 1, kept)
-    shown = attention.visible(rows, keys, causal=call.causal, window=call.window, mask=mask)
+    shown = attention.visibility_mask(rows, keys, causal=call.causal, window=call.window, mask=mask)
     kept = (keys < first) | (keys > rows[:, None] - last)  # (rows, kept)
     shown = kept if shown is None else kept & shown  # (rows, kept)
     bias = call.bias

@@ -159,6 +159,8 @@ def with_options(options: dict[str, Any]) -> Callable[[Callable[..., None]], Cal
 
 with_model_options = with_options(MODEL_OPTIONS)
 with_look_options = with_options(LOOK_OPTIONS)
+MAP_OPTIONS = ("cmap", "dpi", "title")  # those of a page of small maps
+with_map_options = with_options({name: LOOK_OPTIONS[name] for name in MAP_OPTIONS})
 with_weight_options = with_options(WEIGHT_OPTIONS)
 
 
@@ -180,6 +182,22 @@ def look_of(
         chosen["size"] = size_in_inches(chosen["size"])
     given = {name: value for name, value in chosen.items() if value is not None}
     return Look(**{"dpi": dpi, "colour_bar": bar} | given)
+
+
+def map_look_of(options: dict[str, Any], picture: bool) -> Look:
+    """Take MAP_OPTIONS out of `options`. Raises UsageError for one that cannot be, or means nothing without a picture."""
+    from attnctl.cli import invocation
+    from attnctl.render.figure.look import Look
+
+    given = {name: value for name in MAP_OPTIONS if (value := options.pop(name, None)) is not None}
+    lost = [name for name in given if name in invocation.typed]
+    if lost and not picture:
+        raise UsageError(f"--{lost[0]} is for a picture: name its file with -o")
+    if "cmap" in given and picture:  # refused before long work
+        from attnctl.render.figure.heatmaps.heatmap import colour_map
+
+        colour_map(given["cmap"])
+    return Look(**given)
 
 
 def model_of(options: dict[str, Any]) -> Any:

@@ -108,7 +108,7 @@ class ComputedLayer(LayerAttention):
             return super().streaming_change(first, last)
         from attnctl.blockwise.streaming import streaming_change
 
-        context = self.forward.context[list(self.heads)]  # (heads, n_q, d_v)
+        context = self.forward.context_of_heads[list(self.heads)]  # (heads, n_q, d_v)
         found: Floats = streaming_change(self.call, context, first, last)
         return found
 

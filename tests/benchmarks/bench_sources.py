@@ -22,7 +22,7 @@ from attnctl.models import open_model
 from attnctl.models.huggingface.effects.answers import AnsweredPrompt
 from attnctl.models.huggingface.text.chat import Prompt
 from attnctl.models.huggingface.text.prompts import SourceSearch, answer_ids, chat_prompt, ids_of, prompt_tokens
-from attnctl.readings.effects.needle import filler
+from attnctl.readings.effects.needle import filler_sentences
 
 NAMES = ("Anna", "Bruno", "Chidi", "Dora", "Emil", "Farah", "Goran", "Hana", "Igor", "Jana")
 # what is planted, what is asked, and the answer; {} is what only the document knows
@@ -73,7 +73,7 @@ def three_facts(seed: int, documents: int = 60) -> Planted:
 
 
 def _fillers(seed: int, documents: int) -> list[str]:
-    sentences: Iterator[str] = filler(seed)
+    sentences: Iterator[str] = filler_sentences(seed)
     return [" ".join(islice(sentences, 2)) for _ in range(documents)]
 
 
@@ -100,8 +100,8 @@ def planted(name: str, count: int) -> None:
         if not _answers(model, prompt, case):
             continue
         search = SourceSearch(model, prompt, most=24, budget=64)
-        list(search.run())
-        parts = [part for part in search.result().parts if place_named(prompt, part.part.name) is not None]
+        list(search.measure_all())
+        parts = [part for part in search.found_so_far().parts if place_named(prompt, part.part.name) is not None]
         firsts = {
             "matters": min(parts, key=lambda part: part.matters),
             "writes": max(parts, key=lambda part: part.writes or 0.0),
@@ -130,7 +130,7 @@ def planted(name: str, count: int) -> None:
 
 def _answers(model: Any, prompt: Prompt, case: Planted) -> bool:
     read = AnsweredPrompt(model, ids_of(prompt_tokens(model, prompt.text)))
-    read.generate(24)
+    read.generate_answer(24)
     return case.expect.casefold() in model.pieces.tokenizer.decode(list(read.answer)).casefold()
 
 
@@ -142,9 +142,9 @@ def search_time(name: str, count: int) -> None:
         prompt = chat_prompt(model, case.conversation)
         start = time.process_time()
         search = SourceSearch(model, prompt, answer=case.answer)
-        list(search.run())
+        list(search.measure_all())
         ours = time.process_time() - start
-        found = [part.part.name for part in search.result().parts if part.alone and part.part.name[0] == "d"][:3]
+        found = [part.part.name for part in search.found_so_far().parts if part.alone and part.part.name[0] == "d"][:3]
         plain = 60 * _plain_forward(model, prompt, case)
         start = time.process_time()
         exact = {

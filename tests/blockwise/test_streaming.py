@@ -20,7 +20,7 @@ FIRST, LAST = 3, 20
 
 def by_hand(call: Any) -> np.ndarray:
     """Scores with every other key hidden, one matrix for all rows; the rows that lose something."""
-    steps = attention.run(call)
+    steps = attention.run_call(call)
     n = call.n_q
     at = np.arange(n)
     kept = (at[None] < FIRST) | (at[None] > at[:, None] - LAST)
@@ -37,7 +37,7 @@ def by_hand(call: Any) -> np.ndarray:
 @pytest.mark.parametrize("kind", ["causal", "window", "bias", "sinks", "padding", "soft cap, temperature"])
 def test_it_is_the_renormalised_rest_of_each_row(kind: str) -> None:
     call = make(600, heads=4, kv_heads=2, library=np, **KINDS[kind] | {"causal": True})
-    layer = ComputedLayer.of(0, call)
+    layer = ComputedLayer.of_call(0, call)
     wanted = by_hand(call)
     assert wanted.max() > 0.05
     for found in (layer.streaming_change(FIRST, LAST), LayerAttention.streaming_change(layer, FIRST, LAST)):
@@ -47,20 +47,20 @@ def test_it_is_the_renormalised_rest_of_each_row(kind: str) -> None:
 
 
 def test_nothing_changes_where_nothing_is_dropped() -> None:
-    layer = ComputedLayer.of(0, make(23, heads=4, kv_heads=2, library=np, causal=True))
+    layer = ComputedLayer.of_call(0, make(23, heads=4, kv_heads=2, library=np, causal=True))
     assert np.asarray(layer.streaming_change(FIRST, LAST)).shape == (4, 0)
 
 
 def statistics(n: int, **how: Any) -> Any:
     call = make(n, heads=4, kv_heads=2, library=np, **how)
-    return head_statistics(ComputedLayer.of(0, call), [Token(str(at), at) for at in range(n)])
+    return head_statistics(ComputedLayer.of_call(0, call), [Token(str(at), at) for at in range(n)])
 
 
 def test_the_statistics_of_heads() -> None:
     n = sum(STREAMING) + 40
     call = make(n, heads=4, kv_heads=2, library=np, causal=True)
-    change = ComputedLayer.of(0, call).streaming_change(*STREAMING)
-    weights = as_numpy(attention.run(call).weights)
+    change = ComputedLayer.of_call(0, call).streaming_change(*STREAMING)
+    weights = as_numpy(attention.run_call(call).weights)
     for head in statistics(n, causal=True):
         assert head["streaming"] == pytest.approx(float(np.asarray(change)[head.head].mean()), rel=1e-5)
         masses = {-k: float(np.diagonal(weights[head.head], -k).mean()) for k in range(6)}

@@ -31,6 +31,7 @@ WRITTEN: dict[str, dict[str, str]] = {
         "long-prompt": "see where a long prompt looks, without its n × n matrix",
         "many-texts": "take a file of sentences, on one machine or on a cluster",
         "attention-or-effect": "find out whether the head that looks also decides",
+        "census": "count what each head finds in a treebank, beside rules that need no attention",
         "answer-sources": "find out which document an answer came from",
     },
     "Explanation": {

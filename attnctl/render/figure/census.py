@@ -53,6 +53,7 @@ def census_figure(census: CensusTable, look: Look = PLAIN) -> Figure:
         bar.tick_params(labelsize=7)
         bar.yaxis.label.set_fontsize(7.5)
         heading = f"{visible_text(census.model)} on {visible_text(census.corpus)}: {census.used:,} sentences"
+        heading = heading if look.title is None else visible_text(look.title)
         figure.text(0.02, 1 - 0.27 / figure.get_figheight(), heading, fontsize=10, color=INK, parse_math=False)
     return figure
 

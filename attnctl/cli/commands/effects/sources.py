@@ -72,7 +72,7 @@ def answer_page(text: str | None, file: str | None, options: dict[str, Any]) -> 
     model, prompt, _ = prompt_of(text, file, options.pop("chat", None), options)
     search = SourceSearch(model, prompt, most=most or ANSWER)
     _measure_parts(search, None, False)
-    found = search.result()
+    found = search.found_so_far()
     o.say_notes(found.notes)
     return sources_page(found)
 

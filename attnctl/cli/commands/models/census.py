@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from attnctl.batching.folder import Folder
     from attnctl.batching.work import Result
     from attnctl.readings.census.census_table import CensusTable
+    from attnctl.render.figure.look import Look
 
 FILES = (".json", ".csv", ".parquet", ".html", *(f".{name}" for name in format_names()))
 NAMED = 20  # sentences whose errors are printed; the rest is counted
@@ -42,7 +43,13 @@ class CensusRequest(NamedTuple):
 
 
 def run_census(
-    asked: CensusRequest, options: dict[str, Any], outputs: tuple[str, ...], json: bool, subtypes: bool, least: int
+    asked: CensusRequest,
+    options: dict[str, Any],
+    outputs: tuple[str, ...],
+    json: bool,
+    subtypes: bool,
+    least: int,
+    look: Look,
 ) -> None:
     """Count a corpus and show or write the census. Raises AttnctlError where not one sentence could be used."""
     files, folder = _output_files(outputs)
@@ -54,9 +61,9 @@ def run_census(
     if not found.used:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in found.skipped.items())
         raise AttnctlError(f"{found.corpus}: not one sentence could be used ({reasons or 'it holds none'})")
-    _write_files(found, files, folder)
+    _write_files(found, files, folder, look)
     if json:
-        put_bytes(_as_bytes(found, ".json"))
+        put_bytes(_as_bytes(found, ".json", look))
     elif not files:
         _show_census(found, subtypes, least)
     _skipped_summary(found)
@@ -213,12 +220,12 @@ def _renamed_relations(path: str | None) -> dict[str, str] | None:
     return {label.strip(): name.strip() for label, name in rows}
 
 
-def _write_files(found: CensusTable, files: list[str], folder: str | None) -> None:
+def _write_files(found: CensusTable, files: list[str], folder: str | None, look: Look) -> None:
     for path in [*files, *([str(Path(folder) / "census.json")] if folder else [])]:
-        put_bytes(_as_bytes(found, Path(path).suffix.lower()), path)
+        put_bytes(_as_bytes(found, Path(path).suffix.lower(), look), path)
 
 
-def _as_bytes(found: CensusTable, suffix: str) -> bytes:
+def _as_bytes(found: CensusTable, suffix: str, look: Look) -> bytes:
     if suffix == ".json":
         from attnctl.formats.documents.census_json import census_to_json
 
@@ -234,7 +241,7 @@ def _as_bytes(found: CensusTable, suffix: str) -> bytes:
     from attnctl.formats.pictures import figure_bytes
     from attnctl.render.figure.census import census_figure
 
-    return figure_bytes(census_figure(found), suffix[1:])
+    return figure_bytes(census_figure(found, look), suffix[1:])
 
 
 def _show_census(found: CensusTable, subtypes: bool, least: int) -> None:

@@ -11,9 +11,11 @@ import typer
 from attnctl.cli import options as o
 from attnctl.cli.output import put_bytes, put_json, safe_console
 from attnctl.errors import UsageError
+from attnctl.formats.pictures import picture_format
 
 
 @o.with_model_options
+@o.with_map_options
 def evaluate(
     corpus: Annotated[
         list[str] | None,
@@ -73,6 +75,7 @@ def evaluate(
     """
     corpus, options = _model_named_first(corpus or [], options)
     if write_corpus is not None:
+        o.map_look_of(options, picture=False)
         _write_corpus(write_corpus, sentences, corpus, options)
     elif corpus:
         from attnctl.cli.commands.models.census import CensusRequest, run_census
@@ -80,8 +83,11 @@ def evaluate(
         asked = CensusRequest(
             tuple(corpus), relations, untrained, max_tokens, batch_size, jobs, engine, address, gpus_per_worker
         )
-        run_census(asked, options, tuple(output or ()), json, subtypes, least)
+        outputs = tuple(output or ())
+        look = o.map_look_of(options, any(picture_format(path) for path in outputs))
+        run_census(asked, options, outputs, json, subtypes, least, look)
     else:
+        o.map_look_of(options, picture=False)
         _refuse_options({"--relations": relations, "--untrained": untrained, "-o": output, "--subtypes": subtypes})
         _built_in(options, sentences, json)
 

@@ -242,3 +242,15 @@ def test_a_long_run_says_how_long_it_will_take(run: Run, tmp_path: Path, monkeyp
     )
     count = path.read_text().count("# text")
     assert said and 0.8 * count <= int(said[1].replace(",", "")) <= 1.2 * count
+
+
+def test_a_picture_looks_as_it_is_asked_to(run: Run, refused: Callable[..., str], tmp_path: Path) -> None:
+    plain, other = tmp_path / "a.png", tmp_path / "b.png"
+    assert run("evaluate", SENTENCES, "--dpi", "60", "-o", plain).code == 0
+    assert run("evaluate", SENTENCES, "--dpi", "60", "--cmap", "magma", "--title", "Ours", "-o", other).code == 0
+    import matplotlib.image
+
+    one, two = matplotlib.image.imread(plain), matplotlib.image.imread(other)
+    assert one.shape == two.shape and (one != two).any()
+    assert "--cmap is for a picture" in refused("evaluate", SENTENCES, "--cmap", "magma", code=2)
+    assert "no colour map" in refused("evaluate", SENTENCES, "--cmap", "nope", "-o", str(other), code=2)
