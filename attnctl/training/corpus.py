@@ -36,12 +36,10 @@ class Corpus:
     vocabulary: tuple[str, ...]
     open: Floats  # (vocabulary,) from 0 to 1: how readily a new word comes in this one's place
     shapes: Ids  # (vocabulary,) what a word is read as where it is not known: the id of its shape
-    stands_for: Ids | None = None  # (sentences, length), the word that a pronoun stands for, else -1
-    settled: Ids | None = (
-        None  # (sentences, length) 1 where a neighbour settles a word's form: asked for by [MASK] alone
-    )
+    # (sentences, length, questions) the place of the word that answers each question asked of a word: its own where no
+    # other does, -1 where it is not asked
+    answers: Ids | None = None
     asked: Floats | None = None  # (vocabulary,) how often a word is to be predicted where words are masked
-    twins: Ids | None = None  # (vocabulary, n) words that are easily taken for this one: its other forms; -1 for none
 
     @property
     def length(self) -> int:

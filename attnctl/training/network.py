@@ -76,19 +76,18 @@ def residual(
     causal: bool,
     real: Array | None = None,
     theta: float | None = None,
-    depth: int | None = None,
     window: int | None = None,
 ) -> tuple[Array, list[Attended]]:
     """The residual stream after the last layer (..., n, d_model), and each layer's attention.
 
-    `rows` (..., n, d_model) are the words' embeddings, `real` (..., n) is false at padding, `theta` is RoPE's; of `depth`
-    layers, None for all. The first of several layers sees fewer than `window` words to either side, where it is given.
+    `rows` (..., n, d_model) are the words' embeddings, `real` (..., n) is false at padding, `theta` is RoPE's. The first of
+    several layers sees fewer than `window` words to either side, where it is given.
     """
     x = rows + p["positions"][: rows.shape[-2]] if "positions" in p else rows  # (..., n, d_model)
     mask = None if real is None else real[..., None, :]  # (..., 1, n)
     angles: Array | None = None
     steps: list[Attended] = []
-    for parameters in layers_of(p)[:depth]:
+    for parameters in layers_of(p):
         q, k, v = block.project_rows(x, parameters, 1)  # (..., heads, n, d_k)
         if theta is not None:
             angles = block.row_angles(x, q.shape[-1], theta) if angles is None else angles  # (n, d_k / 2)
@@ -97,6 +96,18 @@ def residual(
         steps.append(attention.attend(q, k, v, causal=causal, mask=mask, window=near))
         x = x + block.mix_heads(steps[-1].context, parameters)  # (..., n, d_model)
     return x, steps
+
+
+def brought(p: Parameters, rows: Array, weights: Array, head: int) -> Array:
+    """What one head of the last layer brings of the words themselves (..., n, d_model).
+
+    `weights` (..., heads, n, n) are that layer's; its values are read from the words' embeddings `rows`
+    (..., n, d_model), so that what earlier layers gathered elsewhere is not in them.
+    """
+    last = layers_of(p)[-1]
+    values = rows @ last["W_V"][head]  # (..., n, d_v)
+    d_v = last["W_V"].shape[-1]
+    return weights[..., head, :, :] @ values @ last["W_O"][head * d_v : (head + 1) * d_v]  # (..., n, d_model)
 
 
 def forward(

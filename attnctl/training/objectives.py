@@ -1,4 +1,8 @@
-"""What is predicted from what: the next word from those before it, or masked words from both sides."""
+"""What is predicted from what: the next word from those before it, or masked words from both sides.
+
+Where the corpus says which word of a sentence answers which question about another (`Corpus.answers`), these words are
+predicted too.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +14,33 @@ from torch import Tensor
 
 from attnctl.shapes import SHAPES
 from attnctl.training.corpus import Corpus
+from attnctl.training.english.phrases import CLOSING, INDUCTION, QUESTIONS
 
 UNKNOWN_ID, MASK_ID, FIRST_WORD = 0, 1, 2 + len(SHAPES)
 
 OBJECTIVES = ("next-word", "masked-word")
 
-# Masked words: of those chosen, most become a word that fits there as well, or another form of the word; few become [MASK];
-# the rest stay as they are. Wrong words teach a word to doubt itself and to look at the others; [MASK] would teach that to
-# [MASK] alone.
+# Masked words: of those chosen in a text, most become a word that fits there as well, few become [MASK]; the rest stay as
+# they are. Wrong words teach a word to doubt itself and to look at the others; [MASK] would teach that to [MASK] alone.
 CHOSEN, MASKED, WRONG = 0.3, 0.1, 0.6
-TWIN = 0.55  # of words that have other forms, so many become one of these
+
+# Of a corpus whose words are asked questions, so many of those that `Corpus.asked` names are to be found again, each shown
+# as [MASK]; some are left as they are, so that what is predicted where a word stands is that word.
+HIDDEN, LEFT = 0.6, 0.15
+# So many words that could say where they stood before have the word that follows hidden, which would tell it.
+FOLLOWING_HIDDEN = 0.75
+# So many closing marks are shown as another one, so that their own form alone does not tell what they close.
+MARKS_MISTAKEN = 0.12
+# So many of the questions to which a word has no other answer than itself are asked.
+IDLE = 0.1
 
 # In this share of the sentences, words are read by their shape, so that a word never seen is linked by where it stands.
 UNKNOWN_SENTENCES, UNKNOWN_WORDS = 0.35, 0.4
 
 WINDOWS = 40  # a batch is drawn from one of so many parts of the sentences in the order of their length
 
-# This share of the pronouns is to be read as the word they stand for: "it" in "… because it is warm" as "mat".
-MEANT = 0.75
+CLOSING_QUESTION, FOLLOWING_QUESTION = QUESTIONS.index((CLOSING,)), QUESTIONS.index((INDUCTION,))
+CLOSING_MARKS = (")", "]", "}", "”", "’", '"')
 
 
 @dataclass(frozen=True)
@@ -38,7 +51,8 @@ class Batch:
     targets: Tensor  # (batch, n), the true words
     counted: Tensor  # (batch, n), true where the prediction counts
     real: Tensor  # (batch, n), false at padding
-    meant: Tensor | None = None  # (batch, n), true at pronouns whose target is the word that they stand for
+    answers: Tensor | None = None  # (batch, n, questions), the words that answer questions, -1 where nothing is asked
+    idle: Tensor | None = None  # (batch, n, questions), true where a word has no other answer than itself
 
 
 class Batches:
@@ -50,12 +64,12 @@ class Batches:
         self.by_length = self.lengths.argsort(stable=True)  # (sentences,)
         self.mean_length = float(self.lengths.float().mean())
         self.shapes = torch.from_numpy(corpus.shapes)  # (vocabulary,)
-        self.stands_for = (
-            None if corpus.stands_for is None else torch.from_numpy(corpus.stands_for)
-        )  # (sentences, length)
+        self.answers = (
+            None if corpus.answers is None else torch.from_numpy(corpus.answers)
+        )  # (sentences, length, questions)
         self.asked = None if corpus.asked is None else torch.from_numpy(corpus.asked)  # (vocabulary,)
-        self.settled = None if corpus.settled is None else torch.from_numpy(corpus.settled) > 0  # (sentences, length)
-        self.twins = None if corpus.twins is None else torch.from_numpy(corpus.twins)  # (vocabulary, MOST_TWINS)
+        marks = [at for at, word in enumerate(corpus.vocabulary) if word in CLOSING_MARKS]
+        self.marks = torch.tensor(marks)  # (marks,)
         self.objective, self.size, self.seed = objective, size, seed
         self.open = torch.from_numpy(corpus.open)  # (vocabulary,)
         self.neighbours = Neighbours(self.ids, len(corpus.vocabulary))
@@ -65,8 +79,8 @@ class Batches:
         random = torch.Generator().manual_seed((self.seed << 32) + step)
         rows = self._sentence_rows(random)  # (batch,)
         n = int(self.lengths[rows].max())
-        stands, settled = (None if part is None else part[rows, :n] for part in (self.stands_for, self.settled))
-        return self.corrupted(self.ids[rows, :n], random, stands, settled)
+        ids = self.ids[rows, :n]  # (batch, n)
+        return self.corrupted(ids, random) if self.answers is None else self._asked(ids, self.answers[rows, :n], random)
 
     def _sentence_rows(self, random: torch.Generator) -> Tensor:
         """Which sentences: of about the same length, so many that there are always about as many words → (batch,)."""
@@ -77,50 +91,67 @@ class Batches:
         size = max(1, round(self.size * self.mean_length / longest))
         return self.by_length[start + torch.randint(window, (size,), generator=random)]
 
-    def corrupted(
-        self,
-        ids: Tensor,
-        random: torch.Generator,
-        stands_for: Tensor | None = None,
-        settled: Tensor | None = None,
-    ) -> Batch:
-        """Sentences ids (batch, n) as the objective shows them; `stands_for` and `settled` (batch, n) as of the Corpus."""
-        true = ids.clamp(min=0)  # (batch, n)
+    def corrupted(self, ids: Tensor, random: torch.Generator) -> Batch:
+        """Sentences ids (batch, n) as the objective shows them."""
+        true, real = ids.clamp(min=0), ids >= 0  # (batch, n)
         seen = self._with_unknowns(true, random)  # (batch, n)
         if self.objective == "next-word":
-            real = ids >= 0  # (batch, n)
-            return Batch(seen[:, :-1], true[:, 1:], real[:, 1:] & (true[:, 1:] != UNKNOWN_ID), real[:, :-1])
-        real = ids >= 0  # (batch, n)
-        often = CHOSEN if self.asked is None else self.asked[true]  # (batch, n)
-        chosen = real & (true != UNKNOWN_ID) & (torch.rand(ids.shape, generator=random) < often)  # (batch, n)
+            return _next_words(seen, true, real)
+        chosen = real & (true != UNKNOWN_ID) & (torch.rand(ids.shape, generator=random) < CHOSEN)  # (batch, n)
         kind = torch.rand(ids.shape, generator=random)  # (batch, n)
-        if settled is not None:
-            kind = torch.where(settled, 0.0, kind)  # (batch, n)
-        wrong = self._wrong_words(ids, random)  # (batch, n)
-        shown = torch.where(kind < MASKED, MASK_ID, torch.where(kind < MASKED + WRONG, wrong, seen))  # (batch, n)
-        shown = torch.where(chosen, shown, seen)  # (batch, n)
-        if stands_for is None:
-            return Batch(shown, true, chosen, real)
-        meant = (stands_for > 0) & (torch.rand(ids.shape, generator=random) < MEANT)  # (batch, n)
-        shown = torch.where(meant, true, shown)  # (batch, n)
-        return Batch(shown, torch.where(meant, stands_for, true), chosen | meant, real, meant)
-
-    def _wrong_words(self, ids: Tensor, random: torch.Generator) -> Tensor:
-        """Another word for each place: one that fits between its neighbours, or a form of the same word → (batch, n)."""
         wrong = self.neighbours.sample(ids, random)  # (batch, n)
-        if self.twins is None:
-            return wrong
-        own = self.twins[ids.clamp(min=0)]  # (batch, n, MOST_TWINS)
-        count = (own >= 0).sum(-1)  # (batch, n)
-        at = (torch.rand(ids.shape, generator=random) * count).long().clamp(max=own.shape[-1] - 1)  # (batch, n)
-        twin = own.gather(-1, at[..., None])[..., 0]  # (batch, n)
-        use = (count > 0) & (torch.rand(ids.shape, generator=random) < TWIN)  # (batch, n)
-        return torch.where(use, twin, wrong)
+        shown = torch.where(kind < MASKED, MASK_ID, torch.where(kind < MASKED + WRONG, wrong, seen))  # (batch, n)
+        return Batch(torch.where(chosen, shown, seen), true, chosen, real)
+
+    def _asked(self, ids: Tensor, answers: Tensor, random: torch.Generator) -> Batch:
+        """Sentences ids (batch, n) with some words hidden, and what the others are asked.
+
+        `answers` (batch, n, questions) are the places of the words that answer, -1 where nothing is asked.
+        """
+        true, real = ids.clamp(min=0), ids >= 0  # (batch, n)
+        shown = self._with_unknowns(true, random)  # (batch, n)
+        closing = answers[..., CLOSING_QUESTION] >= 0  # (batch, n)
+        shown = torch.where(self._drawn(closing, MARKS_MISTAKEN, random), self._mark(ids, random), shown)  # (batch, n)
+        hidden = torch.zeros_like(real)  # (batch, n)
+        n = ids.shape[1]
+        place = torch.arange(n)[:, None]  # (n, 1)
+        if self.objective == "masked-word":
+            assert self.asked is not None
+            hidden = self._drawn(real & (true != UNKNOWN_ID), HIDDEN * self.asked[true], random)  # (batch, n)
+            before = answers[..., FOLLOWING_QUESTION]  # (batch, n), where the word stands that followed before
+            told = (before >= 0) & (before <= place[:, 0])  # (batch, n)
+            told &= true.gather(1, before.clamp(min=0)) == true.roll(-1, 1)  # (batch, n)
+            told[:, -1] = False
+            hidden |= self._drawn(told, FOLLOWING_HIDDEN, random).roll(1, 1) & real  # (batch, n)
+        shown = torch.where(hidden & ~self._drawn(hidden, LEFT, random), MASK_ID, shown)  # (batch, n)
+        idle = answers == place  # (batch, n, questions)
+        open_to = (answers >= 0) & ~hidden[..., None] & (~idle | (torch.rand(idle.shape, generator=random) < IDLE))
+        if self.objective == "next-word":
+            open_to &= answers <= place
+        words = shown.gather(1, answers.clamp(min=0).flatten(1)).view(answers.shape)  # (batch, n, questions)
+        words = torch.where(open_to & (words != MASK_ID), words, -1)  # (batch, n, questions)
+        if self.objective == "next-word":
+            return replace(_next_words(shown, true, real), answers=words[:, :-1], idle=idle[:, :-1])
+        return Batch(shown, true, hidden, real, words, idle)
+
+    def _mark(self, ids: Tensor, random: torch.Generator) -> Tensor:
+        """A closing mark for each place: → (batch, n)."""
+        return self.marks[torch.randint(max(1, len(self.marks)), ids.shape, generator=random)]
+
+    @staticmethod
+    def _drawn(some: Tensor, share: Tensor | float, random: torch.Generator) -> Tensor:
+        """So many of these places: some (batch, n) → (batch, n)."""
+        return some & (torch.rand(some.shape, generator=random) < share)
 
     def _with_unknowns(self, ids: Tensor, random: torch.Generator) -> Tensor:
         some = torch.rand((len(ids), 1), generator=random) < UNKNOWN_SENTENCES  # (batch, 1)
         strange = torch.rand(ids.shape, generator=random) < UNKNOWN_WORDS * self.open[ids]  # (batch, n)
         return torch.where(some & strange, self.shapes[ids], ids)  # (batch, n)
+
+
+def _next_words(seen: Tensor, true: Tensor, real: Tensor) -> Batch:
+    """What is seen (batch, n), and the word after each: → a Batch of (batch, n - 1)."""
+    return Batch(seen[:, :-1], true[:, 1:], real[:, 1:] & (true[:, 1:] != UNKNOWN_ID), real[:, :-1])
 
 
 class Neighbours:

@@ -140,6 +140,8 @@ def _linked_sample(sentences: Sequence[Sentence], causal: bool) -> Sample:
     links: dict[str, list[tuple[int, Link]]] = defaultdict(list)
     for at, sentence in enumerate(sentences):
         for link in sentence.links:
+            if link.relation not in GOALS:
+                continue
             if not causal or (link.key < link.query and link.relation != phrases.MEANING):  # it comes before what tells
                 links[link.relation].append((at, link))
     return Sample(list(sentences), links)

@@ -55,7 +55,6 @@ class Recipe:
     sentences: int = 120_000  # of the grammar
     candidates: int | None = None  # words drawn beside the true ones to tell them from; None: all words
     first_window: int | None = None  # the first layer sees fewer words than this to either side; None: all
-    shallow: float = 0.0  # the share of the steps that predict from the first layer alone
     min_length: int = 32  # learned positions, even where every sentence of the corpus is shorter
 
     @cached_property
@@ -82,11 +81,10 @@ _SAME = Recipe(
     lr=5e-3,
     sentences=120_000,
     candidates=1024,
-    shallow=0.3,
 )
 DEFAULTS = {
-    "masked-word": replace(_SAME, bias=True, tied=True, first_window=4, steps=7000),
-    "next-word": replace(_SAME, objective="next-word", steps=5000),
+    "masked-word": replace(_SAME, bias=True, tied=True, first_window=4, steps=20_000),
+    "next-word": replace(_SAME, objective="next-word", steps=14_000),
 }
 # what the user's own text is trained with: a small network, in a few minutes
 OWN_TEXT = {

@@ -16,6 +16,7 @@ from torch import Tensor
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.training import network
 from attnctl.training.corpus import Corpus
+from attnctl.training.english.phrases import ANSWERING, COUNTING
 from attnctl.training.objectives import Batch, Batches, batch_to
 from attnctl.training.run import Recipe, TrainingRun, initial_arrays
 from attnctl.training.watch import Watch
@@ -85,44 +86,41 @@ def learning_rate(step: int, recipe: Recipe) -> float:
     return recipe.lr * rise * fall
 
 
-def rows_after(training: Training, batch: Batch, depth: int | None) -> Tensor:
-    """The rows after `depth` layers, None for all: → (batch, n, d_model)."""
-    rows = torch.nn.functional.embedding(batch.ids, training.parameters["embedding"])  # (batch, n, d_model)
-    padding = None if training.causal else batch.real  # it stands after the words: a causal network never sees it
-    recipe = training.recipe
-    x: Tensor = network.residual(
-        training.parameters,
-        rows,
-        causal=training.causal,
-        real=padding,
-        theta=recipe.rope_theta,
-        depth=depth,
-        window=recipe.first_window,
-    )[0]
-    return x
-
-
-def depth_of(training: Training) -> int | None:
-    """How many layers predict at this step: all (None), or by the recipe's share the first alone.
-
-    A word that is predicted from the first layer has to look where the information is; from the last it may look at its
-    neighbours, which have gathered it before.
-    """
-    if training.recipe.layers == 1 or not training.recipe.shallow:
-        return None
-    random = torch.Generator().manual_seed((training.recipe.seed << 33) + training.step)
-    return 1 if float(torch.rand((), generator=random)) < training.recipe.shallow else None
-
-
 def loss_of(training: Training, batch: Batch) -> Tensor:
-    """Mean cross-entropy of the words that count, among all words, or among as many as the recipe has candidates → ().
+    """Mean cross-entropy of the words that count → (); where questions are asked, it and the mean of theirs added up.
 
-    From the first layer alone it is not asked what a pronoun stands for: that takes two.
+    A question counts as much as `COUNTING` says, however rarely it is asked; together those count as one to which a word has
+    no other answer than itself.
     """
-    depth, counted = depth_of(training), batch.counted
-    if depth is not None and batch.meant is not None and bool((counted & ~batch.meant).any()):
-        counted = counted & ~batch.meant  # (batch, n)
-    x, targets = rows_after(training, batch, depth)[counted], batch.targets[counted]  # (counted, d_model), (counted,)
+    recipe, p = training.recipe, training.parameters
+    rows = torch.nn.functional.embedding(batch.ids, p["embedding"])  # (batch, n, d_model)
+    padding = None if training.causal else batch.real  # it stands after the words: a causal network never sees it
+    x, steps = network.residual(
+        p, rows, causal=training.causal, real=padding, theta=recipe.rope_theta, window=recipe.first_window
+    )  # (batch, n, d_model)
+    groups = [(1.0, x[batch.counted], batch.targets[batch.counted])]  # what it counts, (words, d_model), (words,)
+    if batch.answers is not None and batch.idle is not None:
+        idle = []
+        for question, (answers, own) in enumerate(zip(batch.answers.unbind(-1), batch.idle.unbind(-1), strict=True)):
+            head = ANSWERING[question] % recipe.heads
+            found = network.brought(p, rows, steps[-1].weights, head)  # (batch, n, d_model)
+            asked = answers >= 0  # (batch, n)
+            groups.append((COUNTING[question], found[asked & ~own], answers[asked & ~own]))
+            idle.append((found[asked & own], answers[asked & own]))
+        groups.append((1.0, torch.cat([x for x, _ in idle]), torch.cat([targets for _, targets in idle])))
+    groups = [group for group in groups if len(group[2])]
+    losses = _cross_entropy(training, torch.cat([x for _, x, _ in groups]), torch.cat([t for _, _, t in groups]))
+    sizes = [len(x) for _, x, _ in groups]
+    means = torch.stack([part.mean() for part in torch.split(losses, sizes)])  # (groups,)
+    if len(groups) == 1:
+        return means[0]
+    weights = torch.tensor([weight for weight, _, _ in groups[1:]], device=means.device)  # (questions,)
+    mean: Tensor = means[0] + means[1:] @ weights / weights.sum()
+    return mean
+
+
+def _cross_entropy(training: Training, x: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy of each row of x (rows, d_model): among all words, or the recipe's candidates → (rows,)."""
     p = training.parameters
     table = p["embedding"] if "unembedding" not in p else p["unembedding"].T  # (vocabulary, d_model)
     if training.recipe.candidates is not None:
@@ -130,7 +128,7 @@ def loss_of(training: Training, batch: Batch) -> Tensor:
         drawn = torch.randint(len(table), (training.recipe.candidates,), generator=random)  # (candidates,)
         some = torch.unique(torch.cat([targets.cpu(), drawn])).to(table.device)  # (words,), sorted
         targets, table = torch.searchsorted(some, targets), torch.nn.functional.embedding(some, table)
-    return torch.nn.functional.cross_entropy(x @ table.T, targets)
+    return torch.nn.functional.cross_entropy(x @ table.T, targets, reduction="none")
 
 
 def training_step(training: Training) -> float:

@@ -82,20 +82,40 @@ def test_the_bundled_model_holds_what_its_card_says(name: str) -> None:
         assert m.untrained is not None and m.untrained < m.held_out + 0.1
 
 
-def test_the_default_knows_what_it_is() -> None:
-    """The sentences that the lesson teaches from, in the one head that is named for it."""
+LESSON = [
+    (phrases.MEANING, "The cat sat on the mat because it is warm", "it", "mat"),
+    (phrases.MEANING, "The cat sat on the mat because it is hungry", "it", "cat"),
+    (phrases.MEANING, "The trophy does not fit in the suitcase because it is too big", "it", "trophy"),
+    (phrases.MEANING, "The trophy does not fit in the suitcase because it is too small", "it", "suitcase"),
+    (phrases.PRONOUN, "Mary thanked Tom because he likes tea", "he", "Tom"),
+    (phrases.PRONOUN, "Mary thanked Tom because she likes tea", "she", "Mary"),
+    (phrases.VERB_SUBJECT, "Alice will eat pizza", "eat", "Alice"),
+    (phrases.VERB_SUBJECT, "Zara will devour a croissant", "devour", "Zara"),
+    (phrases.PAST_OTHERS, "the cat that chased the dog ran", "ran", "cat"),
+    (phrases.PAST_OTHERS, "the keys to the cabinet are", "are", "keys"),
+    (phrases.OBJECT_VERB, "Alice will eat pizza", "pizza", "eat"),
+    (phrases.OBJECT_VERB, "Zara will devour a croissant", "croissant", "devour"),
+    (phrases.DETERMINER, "Zara will devour a croissant", "a", "croissant"),
+    (phrases.CLOSING, "( a [ b ] c )", ")", "("),
+    (phrases.CLOSING, "( a [ b ] c )", "]", "["),
+    (phrases.INDUCTION, "Mr Smith met Ms Jones and Mr", "Mr", "Smith"),
+]
+
+
+@pytest.mark.parametrize(("relation", "text", "query", "key"), LESSON)
+def test_the_default_answers_the_sentences_of_the_lesson(relation: str, text: str, query: str, key: str) -> None:
+    """In the one head that the card names for the relation, and with more than half of its attention."""
     model: Any = open_model("demo")
-    card = figures("demo")[phrases.MEANING]
-    for text, noun in (
-        ("The cat sat on the mat because it is warm", "mat"),
-        ("The cat sat on the mat because it is hungry", "cat"),
-        ("The trophy does not fit in the suitcase because it is too big", "trophy"),
-        ("The trophy does not fit in the suitcase because it is too small", "suitcase"),
-    ):
-        words = text.split()
-        row = word_weights(model, Sentence(words))[card["layer"], card["head"], words.index("it")]
-        assert words[int(row.argmax())] == noun and row.max() > 0.5
-    assert card["held_out"] >= 0.85 and card["by_hand"] >= 0.85
+    card = figures("demo")[relation]
+    words = text.split()
+    row = word_weights(model, Sentence(words))[card["layer"], card["head"], len(words) - 1 - words[::-1].index(query)]
+    assert words[int(row.argmax())] == key and row.max() > 0.5
+
+
+def test_the_default_reaches_its_goals() -> None:
+    """On held-out sentences; what falls short is named, so that a better model says so here."""
+    short = {relation for relation, row in figures("demo").items() if row["held_out"] < row["goal"]}
+    assert short == {phrases.CLOSING, phrases.INDUCTION}
 
 
 def figures(name: str) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.training import network
 from attnctl.training.corpus import encode_sentences, split_lines
+from attnctl.training.english.grammar import sentences
+from attnctl.training.english.language import corpus_of
 from attnctl.training.objectives import FIRST_WORD, MASK_ID, UNKNOWN_ID, Batches
 from attnctl.training.run import Recipe, TrainingRun, read_corpus
 from attnctl.training.train import Training, begin_training, learning_rate, train_network
@@ -140,6 +142,30 @@ def test_batches_hide_what_is_predicted(objective: str) -> None:
         shown = batch.ids[batch.counted] == batch.targets[batch.counted]
         assert 0.2 < shown.float().mean() < 0.8
         assert (batch.ids == MASK_ID).any() and not (batch.ids == MASK_ID)[~batch.counted].any()
+
+
+@pytest.mark.parametrize("objective", ["next-word", "masked-word"])
+def test_words_are_asked_for_words_that_are_seen(objective: str) -> None:
+    corpus = corpus_of(sentences(2000, 5))
+    batch = Batches(corpus, objective, 64, seed=1).at(3)
+    assert batch.answers is not None and batch.idle is not None
+    asked = batch.answers >= 0  # (batch, n, questions)
+    assert asked.flatten(0, 1).any(0).all()  # every question
+    for ids, own, answers, idle in zip(batch.ids, asked, batch.answers, batch.idle, strict=True):
+        assert not own[ids == MASK_ID].any()  # a word that is hidden is asked for itself alone
+        for at, question in own.nonzero().tolist():
+            seen = ids[: at + 1] if objective == "next-word" else ids
+            assert answers[at, question] in seen.tolist()
+            assert not idle[at, question] or answers[at, question] == ids[at]
+
+
+def test_what_a_head_brings_is_read_from_the_words_themselves() -> None:
+    parameters = {k: torch.from_numpy(v) for k, v in network.initial(network.Sizes(9, 8, 8, 2, 2), 0).items()}
+    rows = torch.randn(1, 6, 8, generator=torch.Generator().manual_seed(0))
+    weights = torch.eye(6).roll(1, 0).expand(1, 2, 6, 6)  # each looks at the one before
+    found = network.brought(parameters, rows, weights, 1)
+    last = network.layers_of(parameters)[-1]
+    torch.testing.assert_close(found[0], rows[0].roll(1, 0) @ last["W_V"][1] @ last["W_O"][4:])
 
 
 def test_the_learning_rate_rises_and_falls() -> None:

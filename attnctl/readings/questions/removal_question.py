@@ -7,6 +7,7 @@ import random
 from attnctl.readings.effects.effects import Effects, HeadEffect
 from attnctl.readings.questions.quiz import QuizQuestion
 from attnctl.text import visible_text
+from attnctl.tokens import BLANKS
 
 CHOICES = 4  # heads to choose from
 CLEAR = 1.25  # times the next largest drop, below which nobody could tell
@@ -32,7 +33,7 @@ def removal_question(found: Effects, dice: random.Random) -> QuizQuestion | None
     instead = f", and the likeliest word is “{visible_text(best[0].strip())}”" if best is not None and turned else ""
     return QuizQuestion(
         "removal",
-        f"After “{visible_text(found.text)}” the model expects “{word}” with {100 * (before.probability or 0):.0f} %. Which "
+        f"{_place_expected(found.text)} the model expects “{word}” with {100 * (before.probability or 0):.0f} %. Which "
         "of these heads, switched off, brings that down most?",
         _head_name(first),
         f"Without {_head_name(first)} it is {100 * (after.probability or 0):.1f} %{instead}: attnctl ablate measures it. "
@@ -40,6 +41,12 @@ def removal_question(found: Effects, dice: random.Random) -> QuizQuestion | None
         tuple(_removal_fact(found, one) for one in several),
         tuple(_head_name(one) for one in several),
     )
+
+
+def _place_expected(text: str) -> str:
+    """Where the word is expected: at the text's blank, or after it."""
+    blank = next((blank for blank in BLANKS if blank in text), None)
+    return f"After “{visible_text(text)}”" if blank is None else f"At {blank} in “{visible_text(text)}”"
 
 
 def _lost_probability(one: HeadEffect) -> float:

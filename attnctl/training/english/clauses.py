@@ -11,15 +11,21 @@ from attnctl.training.english.phrases import (  # fmt: skip
     ADJECTIVE,
     ANYONE,
     DEGREES,
+    HELPER,
+    INFINITIVE,
+    MODIFIER,
     OBJECT_VERB,
     PAST_OTHERS,
     PREPOSITION,
+    SUBJECT_VERB,
     VERB_SUBJECT,
+    WITHIN,
     Agent,
     Draw,
     Sentence,
     be,
     finite,
+    helped,
     name,
     noun_phrase,
     place_phrase,
@@ -53,7 +59,7 @@ def thing_done_to(d: Draw, s: Sentence, verb: Verb, who: Agent, at: int) -> Agen
     person = "p" in verb.frames
     kind = d.random()
     if who.word not in ANYONE and who.gender != "x" and kind < 0.05 and person:
-        said_again(s, who, 3)
+        s.link(OBJECT_VERB, said_again(s, who, 3).head, at)
         return who
     if person and kind < 0.3:
         what = name(d, s) if d.chance(0.6) else noun_phrase(d, s, d.early(lexicon().nouns["person"]))
@@ -74,7 +80,7 @@ def intransitive(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = 
         where = place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), at)
         return [who, where] if where.group != "place" else [who]
     if d.chance(0.4):
-        s.add(d.early(lexicon().adverbs))
+        s.link(HELPER, s.add(d.early(lexicon().adverbs)), at)
     return [who]
 
 
@@ -82,8 +88,8 @@ def copular(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any"
     """Something is hot, is a thing, is somewhere."""
     who = subject(d, s, things=0.4, clauses=0.5) if agent is None else agent
     if d.chance(0.12) or tense == "future":
-        s.add(d.one(["will", "can", "must", "may", "might", "should"] if tense != "future" else ["will"]))
-        at = s.add("be")
+        modals = ["will", "can", "must", "may", "might", "should"] if tense != "future" else ["will"]
+        at = helped(s, [d.one(modals)], "be")
     elif d.chance(0.15):
         at = s.add(
             d.one(["looked", "seemed", "felt", "became", "remained"])
@@ -97,12 +103,13 @@ def copular(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any"
         short = s.words[-1] in phrases.CLITIC_OF and form in phrases.CLITICS_OF_BE and d.chance(0.3)
         at = s.add(phrases.CLITICS_OF_BE[form] if short else form)
         if d.chance(0.1):
-            s.add("not")
+            s.link(HELPER, s.add("not"), at)
     s.link(PAST_OTHERS if who.far else VERB_SUBJECT, at, who.head)
     kind = d.random()
     if kind < 0.72:
         if d.chance(0.2):
-            s.add(d.one(DEGREES))
+            degree = s.add(d.one(DEGREES))
+            s.link(MODIFIER, degree, degree + 1)
         s.link(ADJECTIVE, s.add(d.one(classes.qualities("person" if who.group == "anyone" else who.group))), who.head)
         if d.chance(0.12):
             s.add("and")
@@ -113,7 +120,7 @@ def copular(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any"
             compared(d, s)
     elif kind < 0.86:
         group = who.group if who.group in lexicon().nouns else "person"
-        noun_phrase(
+        what = noun_phrase(
             d,
             s,
             d.early(lexicon().nouns[group]),
@@ -121,6 +128,9 @@ def copular(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any"
             determiner="the" if who.plural else "a",
             adjectives=0.5,
         )
+        s.link(SUBJECT_VERB, what.head, at)
+        if d.chance(0.2):
+            with_clause(d, s, what)
     else:
         place_phrase(d, s, d.one(["in", "on", "at", "near", "behind", "under", "from", "with"]), at)
     return [who]
@@ -128,11 +138,11 @@ def copular(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any"
 
 def compared(d: Draw, s: Sentence) -> None:
     """Than …: what it is compared with."""
-    s.words.pop()
-    s.links.pop()
     degrees = [row for row in lexicon().adjectives if len(row) == 3]
-    s.add(d.one(degrees)[1], "than")
-    noun_phrase(d, s, d.early(lexicon().nouns[d.one(sorted(lexicon().nouns))]), adjectives=0.1)
+    s.words[-1] = d.one(degrees)[1]
+    than = s.add("than")
+    s.link(WITHIN, than, than - 1)
+    phrases.within(s, than, noun_phrase(d, s, d.early(lexicon().nouns[d.one(sorted(lexicon().nouns))]), adjectives=0.1))
 
 
 def passive(d: Draw, s: Sentence, tense: str = "any") -> list[Agent]:
@@ -145,17 +155,14 @@ def passive(d: Draw, s: Sentence, tense: str = "any") -> list[Agent]:
     what = noun_phrase(d, s, d.early(classes.objects_of(verb)))
     if d.chance(0.2):
         what = with_clause(d, s, what)
-    if tense == "future" or d.chance(0.15):
-        s.add("will", "be")
-    else:
-        s.add(be(what, d.chance(0.6)))
-    at = s.add(verb.forms[4])
-    s.settled.add(at)
+    helpers = ["will", "be"] if tense == "future" or d.chance(0.15) else [be(what, d.chance(0.6))]
+    at = helped(s, helpers, verb.forms[4])
     s.link(PAST_OTHERS if what.far else VERB_SUBJECT, at, what.head)
     if d.chance(0.6):
         by = s.add("by")
         s.link(PREPOSITION, by, at)
-        return [what, name(d, s) if d.chance(0.4) else noun_phrase(d, s, d.early(lexicon().nouns["person"]))]
+        doer = name(d, s) if d.chance(0.4) else noun_phrase(d, s, d.early(lexicon().nouns["person"]))
+        return [what, phrases.within(s, by, doer)]
     if d.chance(0.5):
         place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), at)
     return [what]
@@ -186,8 +193,10 @@ def giving(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any")
         s.link(OBJECT_VERB, whom.head, at)
     else:
         what = noun_phrase(d, s, d.early(objects))
-        s.link(PREPOSITION, s.add("to"), at)
+        to = s.add("to")
+        s.link(PREPOSITION, to, at)
         whom = name(d, s) if d.chance(0.6) else noun_phrase(d, s, d.early(lexicon().nouns["person"]))
+        phrases.within(s, to, whom)
     s.link(OBJECT_VERB, what.head, at)
     s.facts.append((who.word, verb.forms[0], what.word))
     return [who, whom]
@@ -202,7 +211,7 @@ def saying(d: Draw, s: Sentence, tense: str = "any") -> list[Agent]:
     by = lexicon().by_verb
     finite(d, s, by[d.one([v for v in SAYING if v in by])], who)
     if d.chance(0.6):
-        s.add("that")
+        s.add_loose("that")
     own = said_again(s, who) if d.chance(0.3) and who.word not in ANYONE else None
     simple(d, s, own)
     return [who]
@@ -220,8 +229,8 @@ def wanting(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any"
         tense,
     )
     verb = verb_for(d, who, "t" if d.chance(0.7) else "i")
-    at = s.add("to", verb.forms[0])
-    s.settled.add(at)
+    at = helped(s, ["to"], verb.forms[0])
+    s.link(INFINITIVE, at, who.head)
     if "t" in verb.frames:
         thing_done_to(d, s, verb, who, at)
     return [who]
@@ -250,7 +259,7 @@ def question(d: Draw, s: Sentence) -> list[Agent]:
     base = d.one(["do", "did", "will", "can", "should", "would"]) if d.chance(0.6) else "do"
     s.words[helper] = "does" if base == "do" and third(who) else base
     at = s.add(verb.forms[0])
-    s.settled.add(at)
+    s.link(HELPER, helper, at)
     s.link(PAST_OTHERS if who.far else VERB_SUBJECT, at, who.head)
     if "t" in verb.frames and kind > 0.5:
         thing_done_to(d, s, verb, who, at)
@@ -259,9 +268,9 @@ def question(d: Draw, s: Sentence) -> list[Agent]:
 
 def order(d: Draw, s: Sentence) -> list[Agent]:
     """Please close the window. Don't touch it."""
-    s.add(*d.one([[], ["please"], ["do", "not"], ["don't"], ["never"], ["let's"]]))
+    before = d.one([[], ["please"], ["do", "not"], ["don't"], ["never"], ["let's"]])
     verb = d.one(classes.verbs_by("t", None))
-    at = s.add(verb.forms[0])
+    at = helped(s, before, verb.forms[0])
     what = noun_phrase(d, s, d.early(classes.objects_of(verb)))
     s.link(OBJECT_VERB, what.head, at)
     if d.chance(0.3):
@@ -271,8 +280,7 @@ def order(d: Draw, s: Sentence) -> list[Agent]:
 
 def there_is(d: Draw, s: Sentence) -> list[Agent]:
     """There are three ducks on the pond."""
-    s.add("there")
-    at = s.add("is")
+    at = helped(s, ["there"], "is")
     lex = lexicon()
     noun = d.early(
         lex.nouns[d.one(["animal", "person", "plant", "vehicle", "thing", "container", "food", "device", "building"])]

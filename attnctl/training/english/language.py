@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +15,6 @@ from attnctl.training.english import classes, phrases
 from attnctl.training.english.lexicon import lexicon
 from attnctl.training.english.phrases import Sentence
 from attnctl.training.english.tables import lines_of, words_of
-
-MOST_TWINS = 6
 
 # little words that agree with another word, or that open and close; each is easily taken for the others of its set
 CONFUSED = lines_of("confused")
@@ -96,33 +94,30 @@ def asked() -> dict[str, float]:
     return share | dict.fromkeys([")", "]", "}", "”", "’"], 0.6) | dict.fromkeys([".", ",", "?", "!"], 0.05)
 
 
-def twins() -> dict[str, set[str]]:
-    """Words that are easily taken for each other: the forms of one word, and the little words that agree with others."""
-    found: dict[str, set[str]] = defaultdict(set)
-    lex = lexicon()
-    sets = [words.split() for words in CONFUSED]
-    sets += [[v.forms[0], v.forms[1]] for v in lex.verbs]
-    for words in sets:
-        for word in words:
-            found[word] |= set(words) - {word}
-    return found
-
-
 def corpus_of(sentences: Iterable[Sentence]) -> Corpus:
     """The grammar's sentences as a Corpus."""
     some = list(sentences)
     corpus = table_of([s.words for s in some], vocabulary(), openness())
-    ids = {word: at for at, word in enumerate(corpus.vocabulary)}
-    stands = np.full_like(corpus.ids, -1)  # (sentences, length)
-    settled = np.zeros_like(corpus.ids)  # (sentences, length)
+    answers = np.full((*corpus.ids.shape, len(phrases.QUESTIONS)), -1)  # (sentences, length, questions)
     for row, s in enumerate(some):
-        settled[row, sorted(s.settled)] = 1
-        for at, word in s.stands_for.items():
-            stands[row, at] = ids.get(word, -1)
-    table = np.full((len(corpus.vocabulary), MOST_TWINS), -1, dtype=np.int64)  # (vocabulary, MOST_TWINS)
-    for word, others in twins().items():
-        known = sorted(ids[other] for other in others if other in ids)[:MOST_TWINS]
-        if word in ids:
-            table[ids[word], : len(known)] = known
+        answers[row, : len(s.words)] = _answers(s)
     chosen = np.array([asked().get(word, 0.0) for word in corpus.vocabulary], dtype=np.float32)  # (vocabulary,)
-    return replace(corpus, stands_for=stands, twins=table, asked=chosen, settled=settled)
+    return replace(corpus, answers=answers, asked=chosen)
+
+
+_FIRST = [phrases.ANSWERING.index(head) for head in sorted(set(phrases.ANSWERING))]  # each head's first question
+
+
+def _answers(s: Sentence) -> np.ndarray[Any, Any]:
+    """The places of the words that answer each word's questions, -1 where it is not asked: (words, questions).
+
+    A head none of whose questions has another answer is asked, as its first question, for the word itself, unless the word
+    is loose.
+    """
+    places = np.full((len(s.words), len(phrases.QUESTIONS)), -1)  # (words, questions)
+    places[:, _FIRST] = np.arange(len(s.words))[:, None]  # (words, heads)
+    places[sorted(s.loose)] = -1
+    for (at, question), place in s.answers().items():
+        places[at, _FIRST[phrases.ANSWERING[question]]] = -1
+        places[at, question] = place
+    return places

@@ -44,6 +44,11 @@ class Verb:
         return number_of(self.forms[0], "habit", HABITS)
 
 
+# verbs that are also little words, and so are not in the list
+HAVE = Verb(("have", "has", "had", "having", "had"), "possession", "t")
+LIKE = Verb(("like", "likes", "liked", "liking", "liked"), "emotion", "tp")
+
+
 @dataclass(frozen=True)
 class Lexicon:
     """All words by class."""
@@ -86,7 +91,7 @@ def lexicon() -> Lexicon:
         surnames=tuple(word for (word,) in rows["surname"]),
         places=tuple(places),
         proper=tuple(word for word, _ in rows["proper"] if word not in taken),
-        verbs=tuple(Verb((row[0], *row[1:5]), row[5], row[6]) for row in rows["verb"]),  # type: ignore[arg-type]
+        verbs=(HAVE, LIKE, *(Verb((row[0], *row[1:5]), row[5], row[6]) for row in rows["verb"])),  # type: ignore[arg-type]
         adjectives=tuple(tuple(row) for row in rows["adjective"]),
         adverbs=tuple(word for (word,) in rows["adverb"]),
         other=tuple(word for (word,) in rows["other"]),

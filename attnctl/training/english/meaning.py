@@ -5,15 +5,19 @@ from __future__ import annotations
 from attnctl.training.english import classes
 from attnctl.training.english.lexicon import Noun, lexicon
 from attnctl.training.english.phrases import (  # fmt: skip
+    ADJECTIVE,
     MEANING,
+    MODIFIER,
     OBJECT_VERB,
     PREPOSITION,
     VERB_SUBJECT,
+    WITHIN,
     Agent,
     Draw,
     Sentence,
     be,
     finite,
+    helped,
     noun_phrase,
     verb_group,
 )
@@ -74,11 +78,13 @@ def _scene(d: Draw, s: Sentence) -> None:
     verb = by[d.one([v for v in verbs.split() if v in by])]
     at = finite(d, s, verb, a) if d.chance(0.75) else verb_group(d, s, verb, a)
     preposition = d.one(prepositions.split() or [""])
-    if preposition:
-        s.link(PREPOSITION, s.add(preposition), at)
+    before = s.add(preposition) if preposition else None
     b = noun_phrase(d, s, two, plural=d.chance(0.18), determiner=_the(d), adjectives=0.06)
-    if not preposition:
+    if before is None:
         s.link(OBJECT_VERB, b.head, at)
+    else:
+        s.link(PREPOSITION, before, at)
+        s.link(WITHIN, b.head, before)
     s.facts.append((a.word, verb.forms[0], b.word))
     mine, theirs = said_of(one), said_of(two)
     of_first = d.chance(0.5)
@@ -109,14 +115,15 @@ def _fits(d: Draw, s: Sentence) -> None:
     if a.plural:
         does = does.replace("doesn't", "don't").replace("does", "do")
     verb = d.one(["fit", "fit", "fit", "go"]) if fit else d.one(["hold", "contain", "carry", "take"])
-    at = s.add(*does.split(), verb)
-    s.settled.add(at)
+    at = helped(s, does.split(), verb)
     s.link(VERB_SUBJECT, at, a.head)
-    if fit:
-        s.link(PREPOSITION, s.add(d.one(["in", "in", "into", "inside", "through"])), at)
+    before = s.add(d.one(["in", "in", "into", "inside", "through"])) if fit else None
     b = noun_phrase(d, s, two if fit else one, plural=d.chance(0.1), determiner=_the(d), adjectives=0.04)
-    if not fit:
+    if before is None:
         s.link(OBJECT_VERB, b.head, at)
+    else:
+        s.link(PREPOSITION, before, at)
+        s.link(WITHIN, b.head, before)
     s.facts.append((a.word, verb, b.word))
     held, holder = (a, b) if fit else (b, a)
     big = d.chance(0.5)
@@ -153,19 +160,16 @@ def _because(d: Draw, s: Sentence, meant: Agent, other: Agent, quality: str, deg
         s.add(",")
     s.add(d.one(LINKS))
     it = s.add(meant.pronoun(0))
-    s.stands_for[it] = meant.word
     s.link(MEANING, it, meant.head)
-    verb = d.random()
-    if verb < 0.8:
-        s.add(be(meant, d.chance(0.55)))
+    kind = d.random()
+    if kind < 0.8:
+        verb = be(meant, d.chance(0.55))
+    elif kind < 0.92:
+        verb = d.one(["looked", "seemed", "felt", "became", "got"])
     else:
-        s.add(
-            d.one(["looked", "seemed", "felt", "became", "got"])
-            if verb < 0.92
-            else "looks"
-            if not meant.plural
-            else "look"
-        )
+        verb = "look" if meant.plural else "looks"
+    s.link(VERB_SUBJECT, s.add(verb), it)
     if degree or d.chance(0.3):
-        s.add(degree or d.one(["very", "so", "too", "really", "not", "quite"]))
-    s.add(quality)
+        at = s.add(degree or d.one(["very", "so", "too", "really", "not", "quite"]))
+        s.link(MODIFIER, at, at + 1)
+    s.link(ADJECTIVE, s.add(quality), it)

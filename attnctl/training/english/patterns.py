@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from attnctl.training.english import clauses
+from attnctl.training.english.language import function_words
 from attnctl.training.english.lexicon import lexicon
-from attnctl.training.english.phrases import CLOSING, INDUCTION, Draw, Sentence, finite, name, noun_phrase, subject
+from attnctl.training.english.phrases import (
+    CLOSING,
+    INDUCTION,
+    INFINITIVE,
+    SUBJECT_VERB,
+    Draw,
+    Sentence,
+    finite,
+    name,
+    noun_phrase,
+    subject,
+)
 from attnctl.training.english.tables import words_of
 
 
@@ -20,35 +32,32 @@ MARKS = [("(", ")"), ("[", "]"), ("{", "}"), ("“", "”"), ("‘", "’"), ('"
 def bracketed(d: Draw, s: Sentence) -> None:
     """Words with brackets and quotation marks among them, one inside the other."""
     if d.chance(0.3):  # a clause with brackets in it
-        inner = Sentence()
-        clauses.simple(d, inner)
-        at = d.one(range(len(inner.words) + 1))
-        s.links = [link for link in inner.links if link.query < at and link.key < at]
-        s.add(*inner.words[:at])
-        inside(d, s, 1, [])
-        s.add(*inner.words[at:])
+        clauses.simple(d, s)
+        aside = Sentence()
+        inside(d, aside, 1, [])
+        s.insert(d.one(range(len(s.words) + 1)), aside)
         ended(d, s)
         return
     for _ in range(d.one([1, 1, 2])):
         if d.chance(0.4):
-            s.add(*_few(d, 2))
+            s.add_loose(*_few(d, 2))
         inside(d, s, 1, [])
     if d.chance(0.5):
-        s.add(*_few(d, 2))
+        s.add_loose(*_few(d, 2))
 
 
 def inside(d: Draw, s: Sentence, depth: int, open_now: list[str]) -> None:
     """A pair of marks with words, or further marks, between them."""
-    opener, closer = d.one([pair for pair in MARKS if pair[0] != '"' or '"' not in open_now])
+    opener, closer = d.one([pair for pair in MARKS if pair[0] not in open_now])
     start = s.add(opener)
-    s.add(*_few(d, 3)) if d.chance(0.8) else None
+    s.add_loose(*_few(d, 3)) if d.chance(0.8) else None
     for _ in range(2):
-        if depth < 4 and d.chance(0.34):
+        if depth < 3 and d.chance(0.34):
             inside(d, s, depth + 1, [*open_now, opener])
             if d.chance(0.6):
-                s.add(*_few(d, 2))
+                s.add_loose(*_few(d, 2))
     if len(s.words) - 1 == start:
-        s.add(*_few(d, 2))
+        s.add_loose(*_few(d, 2))
     s.link(CLOSING, s.add(closer), start)
 
 
@@ -75,8 +84,10 @@ def quoted(d: Draw, s: Sentence) -> None:
         clauses.simple(d, s)
         s.add(d.one([",", ".", "?", "!"])) if d.chance(0.7) else None
         s.link(CLOSING, s.add(closer), start)
-        s.add(d.one(["said", "asked", "thought", "wrote"]))
-        name(d, s) if d.chance(0.6) else noun_phrase(d, s, d.early(lexicon().nouns["person"]))
+        at = s.add(d.one(["said", "asked", "thought", "wrote"]))
+        who = name(d, s) if d.chance(0.6) else noun_phrase(d, s, d.early(lexicon().nouns["person"]))
+        s.link(INFINITIVE, at, who.head)
+        s.link(SUBJECT_VERB, who.head, at)
         ended(d, s)
         return
     who = subject(d, s, things=0)
@@ -86,6 +97,10 @@ def quoted(d: Draw, s: Sentence) -> None:
     clauses.simple(d, s)
     s.add(d.one([".", "?", "!"])) if d.chance(0.5) else None
     s.link(CLOSING, s.add(closer), start)
+
+
+# what stands between two who are named with a title; nothing at all among it
+BETWEEN = ("and", "met", ",", "saw", "or", "called", "likes", ".", "then", "but", "because", "while", "where", "")
 
 
 def repeated(d: Draw, s: Sentence) -> None:
@@ -103,11 +118,11 @@ def repeated(d: Draw, s: Sentence) -> None:
         order = [d.one(pairs) for _ in range(2 + int(d.random() * 3))]
         seen: dict[str, int] = {}
         for first, second in sorted(pairs) + order:
-            at = s.add(first)
+            at = s.add_loose(first)
             if first in seen:
                 s.link(INDUCTION, at, seen[first])
-            seen[first] = s.add(second)
-            s.add(*d.one([["and"], ["met"], [","], ["saw"], ["or"], ["called"], ["likes"], ["."], ["then"]]))
+            seen[first] = s.add_loose(second)
+            s.add_loose(*d.one(BETWEEN).split())
         return
     words: list[str] = []
     if d.chance(0.5):
@@ -120,14 +135,17 @@ def repeated(d: Draw, s: Sentence) -> None:
         words = [w for _ in range(4) for w in _anything(d)][:9]
     words = words[:14]
     gap = [w for _ in range(2) for w in _anything(d)][: int(d.random() * 5)]
+    if d.chance(0.4):
+        gap = [d.one(["and", "but", "while", "because", "then", ",", "so", "when"])]
     size = 2 + int(d.random() * (len(words) - 1))
     at = int(d.random() * (len(words) - size + 1))
-    s.add(*words, *gap)
+    s.add_loose(*words, *gap)
     again = len(s.words)
-    s.add(*words[at : at + size])
+    s.add_loose(*words[at : at + size])
     for place in range(size):
         word, target = words[at + place], at + place + 1
-        if words.count(word) == 1 and word not in gap and target < len(words):
+        little = word in function_words() or not word[0].isalpha()
+        if words.count(word) == 1 and word not in gap and target < len(words) and not little:
             s.link(INDUCTION, again + place, target)
 
 

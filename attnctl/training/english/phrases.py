@@ -22,6 +22,28 @@ VERB_SUBJECT, PAST_OTHERS, OBJECT_VERB = "verb → subject", "verb → subject p
 PRONOUN, MEANING = "pronoun → antecedent", "it → its noun, by meaning"
 ADJECTIVE, DETERMINER, PREPOSITION = "adjective → noun", "determiner → noun", "preposition → what it belongs to"
 CLOSING, INDUCTION = "closing mark → opening mark", "induction"
+# relations that are learned beside these ten, and not measured
+INFINITIVE, SUBJECT_VERB, HELPER = "infinitive → subject", "subject → verb", "helper → verb"
+REFERENCE, MODIFIER, WITHIN = "reference → noun", "modifier → word", "noun → preposition"
+
+# The questions that a word can be asked, each answered by a word of the sentence: the head of the last layer that answers,
+# how much the question counts in the loss, and the relations that it asks for. The hard ones are asked apart from the easy.
+ASKED = (
+    (0, 1.0, (VERB_SUBJECT, INFINITIVE)),
+    (0, 1.0, (PAST_OTHERS,)),
+    (1, 1.0, (OBJECT_VERB, SUBJECT_VERB, HELPER)),
+    (2, 1.0, (PRONOUN,)),
+    (2, 1.0, (MEANING,)),
+    (2, 1.0, (REFERENCE,)),
+    (3, 1.0, (ADJECTIVE, DETERMINER, MODIFIER)),
+    (4, 1.0, (PREPOSITION, WITHIN)),
+    (4, 2.0, (CLOSING,)),
+    (5, 3.0, (INDUCTION,)),
+)
+ANSWERING = tuple(head for head, _, _ in ASKED)
+COUNTING = tuple(weight for _, weight, _ in ASKED)
+QUESTIONS = tuple(relations for _, _, relations in ASKED)
+_QUESTION_OF = {relation: number for number, relations in enumerate(QUESTIONS) for relation in relations}
 
 
 class Link(NamedTuple):
@@ -39,8 +61,7 @@ class Sentence:
     words: list[str] = field(default_factory=list)
     links: list[Link] = field(default_factory=list)
     facts: list[Fact] = field(default_factory=list)
-    stands_for: dict[int, str] = field(default_factory=dict)  # the place of a pronoun → the word it stands for
-    settled: set[int] = field(default_factory=set)  # places of verbs whose form an auxiliary before them settles
+    loose: set[int] = field(default_factory=set)  # places of words whose links are not all noted
 
     def add(self, *words: str) -> int:
         """Append words. → the index of the last of them."""
@@ -50,6 +71,37 @@ class Sentence:
     def link(self, relation: str, query: int, key: int) -> None:
         """Note that the word at `query` belongs to the word at `key`."""
         self.links.append(Link(relation, query, key))
+
+    def add_loose(self, *words: str) -> int:
+        """Append words whose links are not noted. → the index of the last of them."""
+        self.loose |= set(range(len(self.words), len(self.words) + len(words)))
+        return self.add(*words)
+
+    def insert(self, at: int, inner: Sentence) -> None:
+        """Put another sentence's words and links before the word at `at`."""
+        wide = len(inner.words)
+        self.links = [Link(r, q + wide * (q >= at), k + wide * (k >= at)) for r, q, k in self.links]
+        self.links += [Link(r, q + at, k + at) for r, q, k in inner.links]
+        self.loose = {p + wide * (p >= at) for p in self.loose} | {p + at for p in inner.loose}
+        self.words[at:at] = inner.words
+
+    def answers(self) -> dict[tuple[int, int], int]:
+        """The place of the word that answers a question, by the places of the word and of the question in QUESTIONS.
+
+        A subject is asked for the verb of the main clause rather than for that of its relative clause, and for neither
+        where it is an object.
+        """
+        found: dict[tuple[int, int], int] = {}
+        for link in self.links:
+            found[link.query, _QUESTION_OF[link.relation]] = link.key
+        asked = _QUESTION_OF[SUBJECT_VERB]
+        for link in self.links:
+            if link.relation == VERB_SUBJECT:
+                found.setdefault((link.key, asked), link.query)
+        for link in self.links:
+            if link.relation == PAST_OTHERS and found.get((link.key, asked), link.query) > link.key:
+                found[link.key, asked] = link.query
+        return found
 
     @property
     def text(self) -> str:
@@ -85,6 +137,7 @@ class Agent:
     person: int = 3
     habit: int = 0
     far: bool = False  # other nouns stand between it and what follows
+    origin: int | None = None  # of a pronoun, the index of the noun it stands for
 
     def pronoun(self, case: int) -> str:
         """The pronoun for it: case 0 he, 1 him, 2 his, 3 himself."""
@@ -129,10 +182,12 @@ def noun_phrase(d: Draw, s: Sentence, noun: Noun, *, plural: bool | None = None,
         described.insert(0, d.one(DEGREES[:2] + DEGREES[3:4])) if described else None
     first = described[0] if described else word
     det: int | None = None
+    own: list[int] = []
     if owner is not None:
-        possessive(s, owner)
+        own = [possessive(s, owner)]
     elif determiner is None and d.chance(0.06):  # Tom's dog
-        s.add(d.early(lexicon().names[d.one("fm")]), "'s")
+        at = s.add(d.early(lexicon().names[d.one("fm")]), "'s")
+        own = [at - 1, at]
     else:
         kinds = PLURAL if many else MASS if noun.plural is None else SINGULAR
         picked = d.one(kinds) if determiner is None else determiner
@@ -141,18 +196,22 @@ def noun_phrase(d: Draw, s: Sentence, noun: Noun, *, plural: bool | None = None,
             det = s.add(article(first) if picked == "a" else picked)
     places = [s.add(adjective) for adjective in described]
     head = s.add(word)
-    if det is not None and s.words[det] in DETERMINERS:
-        s.link(DETERMINER, det, head)
-    s.links += [Link(ADJECTIVE, at, head) for at in places if s.words[at] not in DEGREES]
+    if det is not None:
+        s.link(DETERMINER if s.words[det] in DETERMINERS else MODIFIER, det, head)
+    for at in own:
+        s.link(MODIFIER, at, head)
+    for at in places:
+        s.link(*((MODIFIER, at, at + 1) if s.words[at] in DEGREES else (ADJECTIVE, at, head)))
     gender = noun.gender if noun.gender != "n" or noun.group != "person" else "x"
     return Agent(head, word, noun.group, gender, many, habit=noun.habit)
 
 
-def possessive(s: Sentence, owner: Agent) -> None:
-    """`his`, `their`, …: whose the coming noun is."""
+def possessive(s: Sentence, owner: Agent) -> int:
+    """`his`, `their`, …: whose the coming noun is. → its index."""
     at = s.add(owner.pronoun(2))
     if owner.person == 3 and owner.gender != "x":
-        s.stands_for[at] = owner.word
+        s.link(REFERENCE, at, owner.head if owner.origin is None else owner.origin)
+    return at
 
 
 def name(d: Draw, s: Sentence) -> Agent:
@@ -167,11 +226,12 @@ def name(d: Draw, s: Sentence) -> Agent:
         )
         word = d.one(lex.surnames)
         head = s.add(title, word)
+        s.link(MODIFIER, head - 1, head)
         return Agent(head, word, "person", sex if title != "dr" else "x", habit=number_of(word, "habit", HABITS))
     word = d.early(lex.names[sex], 3.5)
     head = s.add(word)
     if kind > 0.95:
-        s.add(d.one(lex.surnames))
+        s.add_loose(d.one(lex.surnames))
     return Agent(head, word, "person", sex, habit=number_of(word, "habit", HABITS))
 
 
@@ -241,13 +301,13 @@ def third(agent: Agent) -> bool:
 def verb_group(d: Draw, s: Sentence, verb: Verb, agent: Agent, tense: str = "any") -> int:
     """A verb with its auxiliaries, and now and then an adverb, agreeing with its subject. → its index, linked."""
     base, s_form, past, ing, participle = verb.forms
-    kind = d.random() * (0.7 if agent.far and d.chance(0.5) else 1.0)
+    kind = d.random() * (0.4 if agent.far and d.chance(0.6) else 1.0)  # rather alone, and in the past: nothing agrees
     before: list[str] = []
     word = past if kind < 0.18 else s_form if third(agent) else base
     if tense == "future":
         before, word = ["will"], base
-    elif kind >= 0.95:
-        before, word = ["has" if third(agent) else "have"], participle
+    elif kind >= 0.94:
+        before, word = ["had" if d.chance(0.35) else "has" if third(agent) else "have"], participle
     elif kind >= 0.9:
         before, word = [be(agent, d.chance(0.4))], ing
     elif kind >= 0.84:
@@ -260,25 +320,28 @@ def verb_group(d: Draw, s: Sentence, verb: Verb, agent: Agent, tense: str = "any
         before[0] = CLITIC_OF[s.words[-1]].get(before[0], before[0])
     if d.chance(0.28):
         before.append(d.one(ADVERBS) if d.chance(0.7) else d.early(lexicon().adverbs))
-    at = s.add(*before, word)
-    if word != past and (
-        word != (s_form if third(agent) else base) or len(before) > 1 or tense == "future" or kind >= 0.73
-    ):
-        s.settled.add(at)
+    at = helped(s, before, word)
     s.link(PAST_OTHERS if agent.far else VERB_SUBJECT, at, agent.head)
+    return at
+
+
+def helped(s: Sentence, helpers: Sequence[str], verb: str) -> int:
+    """Append auxiliaries and adverbs, and the verb that they belong to. → its index."""
+    at = s.add(*helpers, verb)
+    for helper in range(at - len(helpers), at):
+        s.link(HELPER, helper, at)
     return at
 
 
 def finite(d: Draw, s: Sentence, verb: Verb, agent: Agent) -> int:
     """A verb in the past or the present. → its index, linked."""
-    if d.chance(0.2):
-        s.add(d.one(ADVERBS))
-    at = s.add(verb.forms[2] if d.chance(0.3) else verb.forms[1] if third(agent) else verb.forms[0])
+    before = [d.one(ADVERBS)] if d.chance(0.2) else []
+    at = helped(s, before, verb.forms[2] if d.chance(0.3) else verb.forms[1] if third(agent) else verb.forms[0])
     s.link(PAST_OTHERS if agent.far else VERB_SUBJECT, at, agent.head)
     return at
 
 
-OWN_VERB = 0.92  # how often someone does what is their own
+OWN_VERB = 0.3  # how often someone does what is their own
 
 ANIMAL_VERBS = words_of("animal verbs")
 THING_VERBS = words_of("thing verbs")
@@ -290,13 +353,21 @@ def verb_for(d: Draw, agent: Agent, frame: str) -> Verb:
     if agent.group in ("person", "group", "place", "anyone"):
         habit = agent.habit if agent.group == "person" and d.chance(OWN_VERB) else None
         if frame == "t" and d.chance(0.45):
-            return d.one(_common(habit))
-        return d.early(classes.verbs_by(frame, habit), 2.0)
+            return d.early(_common(habit), 2.0)
+        if frame == "i" and d.chance(0.4):
+            return d.early(_common_alone(), 1.5)
+        return d.early(classes.verbs_by(frame, habit), 3.0)
     words = ANIMAL_VERBS if agent.group == "animal" else THING_VERBS
     by = lex.by_verb
     usual = [w for w in words if w in by and frame in by[w].frames]
     mine = [w for w in usual if number_of(w, "own", 4) == agent.habit % 4]
     return by[d.one(mine if mine and d.chance(0.75) else usual)] if usual else d.one(classes.verbs_by(frame, None))
+
+
+@cache
+def _common_alone() -> tuple[Verb, ...]:
+    """The verbs without an object whose prepositions are listed by hand, the commonest."""
+    return tuple(v for v in lexicon().verbs if v.forms[0] in classes.OWN_PREPOSITIONS and "i" in v.frames)
 
 
 @cache
@@ -322,25 +393,34 @@ def place_phrase(d: Draw, s: Sentence, preposition: str, belongs: int, plural: b
             if preposition in ("with", "for", "by") or d.chance(0.5)
             else d.one(lex.places)
         )
-        return Agent(s.add(word), word, "place")
+        return within(s, at, Agent(s.add(word), word, "place"))
     groups = PLACE_GROUPS.get(preposition, "building place land furniture water road plant").split()
-    return noun_phrase(d, s, d.early(lex.nouns[d.one(groups)]), adjectives=0.12, plural=plural)
+    return within(s, at, noun_phrase(d, s, d.early(lex.nouns[d.one(groups)]), adjectives=0.12, plural=plural))
+
+
+def within(s: Sentence, preposition: int, agent: Agent) -> Agent:
+    """Note that this noun belongs to the preposition before it. → the same."""
+    s.link(WITHIN, agent.head, preposition)
+    return agent
 
 
 def said_again(s: Sentence, agent: Agent, case: int = 0, *, meant: bool = False) -> Agent:
     """A pronoun for someone or something that stands before; `meant`: there is someone else whom it might be."""
     at = s.add(agent.pronoun(case))
     if agent.person == 3:
-        s.stands_for[at] = agent.word
-        if meant:
-            s.link(PRONOUN, at, agent.head)
-    return replace(agent, head=at, far=False)
+        s.link(PRONOUN if meant else REFERENCE, at, agent.head if agent.origin is None else agent.origin)
+    return replace(agent, head=at, far=False, origin=agent.head if agent.origin is None else agent.origin)
+
+
+def relative(d: Draw, agent: Agent) -> str:
+    """The pronoun with which a relative clause begins."""
+    return d.one(["who", "who", "that"] if agent.group == "person" else ["that", "that", "which"])
 
 
 def with_clause(d: Draw, s: Sentence, agent: Agent, depth: int = 0) -> Agent:
     """The agent with a relative clause or a prepositional phrase after it. → the agent, other nouns now after it."""
     lex, kind = lexicon(), d.random()
-    many = d.chance(0.8) != agent.plural  # rather of the other number, so that the nearest noun misleads the verb
+    many = d.chance(0.6) != agent.plural  # rather of the other number, so that the nearest noun misleads the verb
     noun = d.early(lex.nouns["person" if d.chance(0.5) else "animal" if d.chance(0.5) else d.one(THINGS)])
     if kind < 0.36:
         place_phrase(
@@ -353,11 +433,11 @@ def with_clause(d: Draw, s: Sentence, agent: Agent, depth: int = 0) -> Agent:
             plural=many,
         )
     elif kind < 0.44 and agent.group == "person":
-        s.add("whose")
+        s.link(REFERENCE, s.add("whose"), agent.head)
         own = noun_phrase(d, s, noun, determiner="", plural=many, adjectives=0.1)
         finite(d, s, verb_for(d, own, "i"), own)
     elif kind < 0.78:
-        s.add("that" if agent.group != "person" or d.chance(0.3) else "who")
+        s.link(REFERENCE, s.add(relative(d, agent)), agent.head)
         verb = verb_for(d, agent, "t")
         at = finite(d, s, verb, agent)
         other = (
@@ -371,7 +451,7 @@ def with_clause(d: Draw, s: Sentence, agent: Agent, depth: int = 0) -> Agent:
         s.facts.append((agent.word, verb.forms[0], other.word))
     else:
         if d.chance(0.7):
-            s.add("that" if agent.group != "person" or d.chance(0.5) else "who")
+            s.link(REFERENCE, s.add(relative(d, agent)), agent.head)
         other = (
             name(d, s)
             if d.chance(0.3)

@@ -55,7 +55,8 @@ def dependencies(sentence: Sentence) -> list[tuple[int, str]]:
     where that would not do either, it is left out. What LABELS has first has the first claim.
     """
     heads: dict[int, tuple[int, str]] = {}
-    for link in sorted(sentence.links, key=lambda link: list(LABELS).index(link.relation)):
+    named = [link for link in sentence.links if link.relation in LABELS]
+    for link in sorted(named, key=lambda link: list(LABELS).index(link.relation)):
         name, key_depends = LABELS[link.relation]
         ends = (link.key, link.query) if key_depends else (link.query, link.key)
         for (word, head), label in ((ends, name), (ends[::-1], f"acl:{name.replace(':', '-')}")):

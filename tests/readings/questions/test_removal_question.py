@@ -11,7 +11,12 @@ import attnctl
 from attnctl.readings.questions.quiz import is_right
 from attnctl.readings.questions.removal_question import removal_question
 
-TEXTS = ("Alice will eat", "Bob will drink", "The cat chased the", "Alice thanked Bob because he likes")
+TEXTS = (
+    "Alice will ____ pizza",
+    "The cat sat on the ____",
+    "The dogs ____ tired",
+    "Bob likes ____ , because he is hungry",
+)
 
 
 def test_the_answer_is_the_head_whose_removal_costs_most() -> None:

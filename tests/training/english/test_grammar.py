@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from attnctl.training import rules
@@ -53,8 +54,7 @@ def test_every_word_is_in_the_vocabulary() -> None:
 
 def test_links_join_the_words_they_say() -> None:
     for s, link in links(phrases.PRONOUN) + links(phrases.MEANING):
-        assert s.words[link.query] in rules.PRONOUNS and s.stands_for[link.query] == s.words[link.key]
-        assert link.key < link.query
+        assert s.words[link.query] in rules.PRONOUNS and link.key < link.query
     lex = lexicon()
     for s, link in links(phrases.PRONOUN):
         sexes = [sex for sex in "fm" if s.words[link.key] in lex.names[sex]]
@@ -68,6 +68,39 @@ def test_links_join_the_words_they_say() -> None:
         assert s.words[link.key - 1] == s.words[link.query] and link.key <= link.query
     known = [rules.is_noun(s.words[link.key]) for s, link in links(phrases.DETERMINER) if link.key > link.query]
     assert len(known) == len(links(phrases.DETERMINER)) and sum(known) > 0.85 * len(known)  # some are verbs as well
+
+
+def test_every_question_has_one_answer() -> None:
+    s = phrases.Sentence(["the", "cat", "that", "chased", "the", "dog", "ran", "to", "the", "park"])
+    for relation, query, key in [
+        (phrases.DETERMINER, 0, 1), (phrases.REFERENCE, 2, 1), (phrases.VERB_SUBJECT, 3, 1), (phrases.OBJECT_VERB, 5, 3),
+        (phrases.PAST_OTHERS, 6, 1), (phrases.PREPOSITION, 7, 6), (phrases.WITHIN, 9, 7),
+    ]:  # fmt: skip
+        s.link(relation, query, key)
+    subject, past, verb, _, _, meant, noun, phrase, *_ = range(len(phrases.QUESTIONS))
+    assert s.answers() == {
+        (0, noun): 1, (1, verb): 6, (2, meant): 1, (3, subject): 1, (5, verb): 3, (6, past): 1, (7, phrase): 6,
+        (9, phrase): 7,
+    }  # fmt: skip
+
+
+def test_brackets_are_put_into_a_sentence_with_their_links() -> None:
+    s, aside = phrases.Sentence(["cats", "sleep", "here"]), phrases.Sentence(["(", "x", ")"], loose={1})
+    s.link(phrases.VERB_SUBJECT, 1, 0)
+    aside.link(phrases.CLOSING, 2, 0)
+    s.insert(1, aside)
+    assert s.text == "cats ( x ) sleep here" and s.loose == {2}
+    assert s.links == [(phrases.VERB_SUBJECT, 4, 0), (phrases.CLOSING, 3, 1)]
+
+
+def test_answers_stand_in_the_sentences_that_are_asked() -> None:
+    corpus = corpus_of(SENTENCES[:500])
+    assert corpus.answers is not None
+    for s, ids, answers in zip(SENTENCES, corpus.ids, corpus.answers, strict=False):
+        n = len(s.words)
+        assert (answers[:n] < n).all() and (answers[n:] == -1).all() and (ids[n:] == -1).all()
+        idle = answers[:n] == np.arange(n)[:, None]  # (n, questions)
+        assert not idle[sorted(s.loose)].any() or any(link.query == link.key for link in s.links)
 
 
 def test_verbs_agree_with_their_subjects() -> None:

@@ -12,6 +12,7 @@ from attnctl.cli.inputs.sources import open_source
 from attnctl.cli.inputs.weights import WeightChoice, chosen_of, chosen_trace
 from attnctl.cli.output import put_json, safe_console
 from attnctl.errors import UsageError
+from attnctl.tokens import BLANKS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,8 +74,18 @@ def with_removal(asked: list[QuizQuestion], model: Any, text: str, seed: int) ->
 
     if model.info.kind in ("checkpoint", "matrix") or getattr(model, "unembedding", None) is None:
         return asked
-    found = removal_question(measure_effects(watched_text(model, text), EffectRequest()), random.Random(seed))
+    watched = watched_text(model, text if model.info.causal else with_blank(model, text))
+    found = removal_question(measure_effects(watched, EffectRequest()), random.Random(seed))
     return asked if found is None else [*asked[:-1], found]
+
+
+def with_blank(model: Any, text: str) -> str:
+    """The text with its last word hidden, where none is: a model that sees both sides predicts what is hidden."""
+    tokens = model.tokenize(text)
+    if any(token.text in BLANKS for token in tokens):
+        return text
+    last = next((token for token in reversed(tokens) if token.text.isalpha()), tokens[-1])
+    return f"{text[: last.start]}{BLANKS[0]}{text[last.end :]}"
 
 
 def run_quiz(page: Console, asked: list[QuizQuestion]) -> None:

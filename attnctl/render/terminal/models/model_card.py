@@ -11,8 +11,15 @@ from attnctl.render.terminal.tables import Column, fitting_columns, table_lines
 
 HOW = {
     "next-word": "predict the next word; each word sees those before it (as GPT)",
-    "masked-word": "predict masked and replaced words, from both sides (as BERT)",
+    "masked-word": "predict masked words, from both sides (as BERT)",
 }
+# what the words of the grammar's sentences are predicted for beside that
+QUESTIONS = (
+    "and, each from what one head of the last layer brings: a verb's",
+    "subject, a noun's verb, what a pronoun stands for, what is",
+    "described, what a preposition or a closing mark belongs to, what",
+    "came next before; where none of it applies, the word itself",
+)
 
 
 LIMITS = (
@@ -52,6 +59,7 @@ def _card_lines(
         ("vocabulary", f"{shapes['embedding'][0]} words" if "embedding" in shapes else ""),
         ("parameters", f"{parameters:,} ({size / 1000:,.0f} kB)"),
         ("objective", HOW.get(metadata.get("objective", ""), "")),
+        *(("", line) for line in (QUESTIONS if recipe.get("corpus") == "grammar" and layers > 1 else ())),
         ("loss", "cross-entropy of words, none on attention; no weight set by hand" if recipe else ""),
         ("data", _data_line(recipe)),
         ("training", _training_line(recipe, metadata)),
