@@ -31,9 +31,12 @@ def can_batch(model: Any) -> bool:
     if not isinstance(model, Checkpoint) or model.kind != "self" or model.generate or model.predict is not None:
         return False
     from attnctl.models.huggingface.attention_interface import model_follows_interface
+    from attnctl.models.huggingface.family_traits import OutputGates
 
     # an indexer that picks keys picks others where the last bits differ, and those differ in company
-    return model_follows_interface(model.network) and not hasattr(model.network.config.get_text_config(), "index_topk")
+    if not model_follows_interface(model.network) or hasattr(model.network.config.get_text_config(), "index_topk"):
+        return False
+    return not OutputGates(model.network, model.kind).modules  # how far gates are open is seen for one text at a time
 
 
 def record_several(model: Checkpoint, recordings: Sequence[Pass[Trace]]) -> list[Trace]:
@@ -59,19 +62,22 @@ def _last_weights(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> Any:
 def _run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit]) -> list[Run]:
     """One pass; each text's visitor sees each layer's call cut to that text."""
     from attnctl.models.huggingface.attention_interface import watch_attention
+    from attnctl.models.huggingface.family_traits import FamilyTraits
     from attnctl.models.huggingface.files.network import running_network
 
     for tokens in texts:
         model.check_tokens(tokens)
     inputs, at = _padded_inputs(model, texts)
-    told = RunNotes(type(model.network).__name__, padded=True)
+    traits = FamilyTraits(model.network, model.kind)
+    told = RunNotes(type(model.network).__name__, padded=True, traits=traits)
     over: set[int] = set()  # the texts of which all is seen
 
     def see_padded(site: Any, call: Call) -> Array | None:
         told.note_call(site, call)
+        known = traits.of(site, call)
         contexts: list[Array | None] = []
         for b, visit in enumerate(visits):
-            layer = ComputedLayer.of_call(site.layer, _text_part(call, b, len(texts[b])))
+            layer = ComputedLayer.of_call(site.layer, _text_part(call, b, len(texts[b])), **known)
             try:
                 visit(layer)
             except StopForward:
