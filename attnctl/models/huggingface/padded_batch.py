@@ -15,6 +15,7 @@ from attnctl.attention import Array, Call
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.packed_linear import kept_packing, packed_products
 from attnctl.models.huggingface.run_notes import RunNotes
 from attnctl.readings.traces.trace import Trace
 from attnctl.sources import Pass
@@ -96,6 +97,7 @@ def _run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: S
     with running_network(model.network, sum(map(len, texts)), model.info.name):
         with (
             suppress(StopForward),
+            packed_products(kept_packing(model.network)),
             watch_attention(model.network, see_padded, lambda site: site.kind == model.kind) as session,
         ):
             output = model.network(**inputs)
