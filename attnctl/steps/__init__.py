@@ -199,7 +199,8 @@ def _scaled_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     elif is_default_scale(trace):
         formula = f"scaled scores = scores / √{d_k}"
         sentence = (
-            f"Divided by √{d_k} = {math.sqrt(d_k or 1):.3g}, so that long vectors do not drive the softmax to 0 and 1."
+            f"Divided by √{d_k} = {math.sqrt(d_k or 1):.3g}: sums of more products spread wider, and the wider the scores, "
+            "the more of its row the best key takes."
         )
     else:
         shown = "scale" if scale is None else f"{scale:.6g}"

@@ -32,6 +32,7 @@ class Lesson:
     weights: Any  # (d_model, d_k), W_Q of that layer and head
     gradient: Any  # (d_model, d_k)
     after: Any  # (d_model, d_k)
+    falls: dict[str, float]  # tensor → learning rate × |gradient|²: its part of the loss's fall, to first order
     watch: dict[str, Any]
 
 
@@ -55,6 +56,11 @@ def one_step(training: Training, sentence: str, query: str | None = None, lr: fl
         for parameter in training.parameters.values():
             if parameter.grad is not None:
                 parameter -= rate * parameter.grad
+    falls = {
+        parameter_name: rate * float(parameter.grad.square().sum())
+        for parameter_name, parameter in training.parameters.items()
+        if parameter.grad is not None
+    }
     training.step += 1
     after = training.arrays()
     seen = watch.see(after)
@@ -74,6 +80,7 @@ def one_step(training: Training, sentence: str, query: str | None = None, lr: fl
         weights=before[name][head],
         gradient=gradient[head].cpu().numpy(),
         after=after[name][head].copy(),
+        falls=falls,
         watch=seen,
     )
 

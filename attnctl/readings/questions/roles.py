@@ -44,8 +44,19 @@ def of_pronoun(info: ModelInfo, tokens: Sequence[Token], query: int | None = Non
     The pronoun is the token at `query`, or where that is None the last one.
     """
     said = [at for at, token in enumerate(tokens) if at > 1 and query in (None, at) and token.text.lower() in PRONOUNS]
-    for start in _OF_PRONOUNS if said and tokens[said[-1]].text.lower() in ("it", "they") else _OF_PRONOUNS[::-1]:
+    for start in _starts_for(tokens[said[-1]].text) if said else ():
         for (layer, head), relations in roles_of_heads(info).items():
-            if said and any(relation.startswith(start) for relation in relations):
+            if any(relation.startswith(start) for relation in relations):
                 return layer, head, said[-1]
     return None
+
+
+def relation_of_pronoun(finds: Sequence[str], word: str) -> str:
+    """Of the relations that a head was measured to find, the one that fits the pronoun `word`; empty where none does."""
+    starts = _starts_for(word) if word.lower() in PRONOUNS else ()
+    return next((relation for start in starts for relation in finds if relation.startswith(start)), "")
+
+
+def _starts_for(pronoun: str) -> tuple[str, ...]:
+    """How the names of the relations begin that ask what a pronoun stands for, the best fitting first."""
+    return _OF_PRONOUNS if pronoun.lower() in ("it", "they") else _OF_PRONOUNS[::-1]

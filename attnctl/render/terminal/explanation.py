@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from attnctl.readings.questions.focus import Focus
-from attnctl.readings.questions.roles import PRONOUNS, roles_of_heads
+from attnctl.readings.questions.roles import relation_of_pronoun, roles_of_heads
 from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.render.terminal.number_grid import (
     ACCENT,
@@ -312,12 +312,8 @@ class Explanation:
             return "What it keeps for itself is parked there: nothing better to look at was found."
         if focus.key == 0 and focus.query > 3 and self._mean_first(layer, focus.head) > PARKED:
             return "Most words look at the first token here: attention is parked there, and says little about it."
-        if finds and finds[0].startswith(("it →", "pronoun →")) and self._asks_as_pronoun(focus):
-            return f"This head was measured to find {finds[0]}: see attnctl model {model.name}."
-        return ""
-
-    def _asks_as_pronoun(self, focus: Focus) -> bool:
-        return self.trace.tokens[focus.query].text.lower() in PRONOUNS
+        fitting = relation_of_pronoun(finds, self.trace.tokens[focus.query].text)
+        return f"This head was measured to find {fitting}: see attnctl model {model.name}." if fitting else ""
 
     def _mean_first(self, layer: LayerTrace, head: int) -> float:
         """How much of their attention the words from the fourth on give to the first token, on average."""

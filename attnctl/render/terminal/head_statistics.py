@@ -52,6 +52,10 @@ class HeadTable:
             for line in said.wrap(console, options.max_width):
                 line.rstrip()
                 yield line
+        shown = [one for one in self.known if any(str(column.heading).strip() == one.heading for column in kept)]
+        for line in Text(legend_text(shown, self.measure), DIM).wrap(console, options.max_width):
+            line.rstrip()
+            yield line
 
     def _statistic_column(self, one: Statistic, coloured: bool) -> Column:
         own = one.name == self.measure
@@ -62,6 +66,16 @@ class HeadTable:
             for value in values
         ]
         return Column(Text(padded_text(one.heading, 6), "bold" if own else DIM), cells, None if own else one.rank)
+
+
+def legend_text(shown: Sequence[Statistic], measure: str | None = None) -> str:
+    """What the columns hold, from what on a head bears a statistic's label, and what the heads are sorted by."""
+    told = []
+    for one in shown:
+        label = "" if one.label is None or one.threshold is None else f" ({one.label}: {one.threshold:g} or more)"
+        told.append(f"{one.heading}: {one.title_with_unit}{label}")
+    by = "" if measure is None else f" Sorted by {STATISTICS[measure].heading}, the largest first."
+    return f"Means over the queries. {'; '.join(told)}.{by}"
 
 
 def _statistic_cell(one: Statistic, value: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 
 import numpy as np
 from rich.cells import cell_len
@@ -140,7 +141,20 @@ class Blackboard:
         by = f"√{self.trace.model.d_k}" if is_default_scale(self.trace) else f"{scale:.6g}"
         sign = "/" if is_default_scale(self.trace) else "×"
         line = Text(f"{self.name} → {self.names[j]}: {self._number_text(scores[self.at, self.row, j])} {sign} {by} = ")
-        return [line.append(self._number_text(scaled[self.at, self.row, j]), style="bold")]
+        line.append(self._number_text(scaled[self.at, self.row, j]), style="bold")
+        return [line, *self._scaling_effect(j)]
+
+    def _scaling_effect(self, key: int) -> list[Text]:
+        """What the scale did to the row's largest weight, that of `key`; nothing where a sink takes part of the row."""
+        scores, weights, t = self.layer.scores, self.layer.weights, self.trace.model.temperature or 1.0
+        if scores is None or weights is None or self.layer.sink_weights is not None:
+            return []
+        row = scores[self.at, self.row, self.visible].astype(np.float64) / t  # (visible,)
+        share = np.exp(row - row.max()) / np.exp(row - row.max()).sum()  # (visible,)
+        unscaled = self._number_text(share[self.visible.index(key)])
+        scaled = self._number_text(weights[self.at, self.row, key])
+        told = f"weight of {self.names[key]}: {scaled}, and {unscaled} without the scaling"
+        return [Text(line, style=DIM) for line in wrap(told, self.width)]
 
     def _best_key(self) -> int:
         weights = self.layer.weights
@@ -196,7 +210,17 @@ class Blackboard:
                 foot_cell = ("", total, self._number_text(weights.sum()))[at]
                 foot.append(" " * GAP + padded_text(foot_cell, width))
             lines.append(foot)
+            lines += self._shift_lines(exponents[1])
         return lines
+
+    def _shift_lines(self, shift: float) -> list[Text]:
+        """Why a number is taken off each score before its exponential; nothing where none is."""
+        if not shift:
+            return []
+        number = self._number_text(shift)
+        told = f"{number}, the row's largest, is taken off each score before exp, so that none overflows: "
+        told += "the shares stay the same."
+        return [Text(line, style=DIM) for line in wrap(told, self.width)]
 
     def _shifted_exponents(self) -> tuple[dict[int, float], float] | None:
         """What the exponential is taken of, and what is taken off first so that it stays small."""

@@ -55,6 +55,22 @@ def test_snapshot(name: str, width: int, how: dict[str, Any], show: dict[str, An
     assert text == path.read_text()
 
 
+def test_the_scaling_is_measured_on_the_scores_shown() -> None:
+    trace = attend("Alice will eat pizza", model="demo", layer=1, head=0, query="eat")
+    text = " ".join(printed(trace, only=("scaled",), heads={1: [0]}).split())
+    scores = trace.layer(1).scores
+    assert scores is not None
+    row = scores[0, 0].astype(np.float64)  # (n,)
+    assert f"and {np.exp(row.max() - np.log(np.exp(row).sum())):.2f} without the scaling" in text
+
+
+def test_what_is_taken_off_before_the_exponential_is_said() -> None:
+    large = attend("a b", model="dot", scale=30.0)
+    said = " ".join(printed(large, only=("weights",)).split())
+    assert "exp(· - " in said and "is taken off each score before exp" in said
+    assert "taken off" not in printed(attend("a b", model="dot", scale=0.1), only=("weights",))
+
+
 HOSTILE = "Alice مرحبا \x1b[31m will\teat [bold]pizza[/bold] <b>比萨饼</b> 👩‍👩‍👧 e\u0301 supercalifragilisticexpialidocious :smile:"
 
 

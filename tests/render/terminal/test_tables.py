@@ -40,3 +40,6 @@ def test_statistics_of_heads_fit(width: int) -> None:
     assert max(map(len, lines)) <= width and not any(line != line.rstrip() for line in lines)
     assert "rank" in lines[0] and "induction" in shown.get()
     assert ("left out for" in shown.get()) == (width < 200)
+    legend = " ".join(shown.get().split("Means over the queries. ")[1].split())
+    assert ("duplicate token: 0.4 or more" in legend) == (width == 200) and "Sorted by rank" in legend
+    assert all(one.heading not in lines[0] or f"{one.heading}: " in legend for one in STATISTICS.values())

@@ -257,7 +257,7 @@ def _explain_step(
         return
     from attnctl.render.terminal.models.training import lesson_view
 
-    show_renderable(lesson_view(step))
+    show_renderable(lesson_view(step, safe_console().width))
 
 
 def _lesson_json(step: Lesson) -> None:

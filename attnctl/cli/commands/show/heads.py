@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from attnctl.readings.head_statistics import HeadStatistics
     from attnctl.readings.overview import Overview
 
+TOP_BY = "confidence"  # the statistic by which --top chooses heads without --by
+
 
 @o.with_model_options
 @o.with_look_options
@@ -44,7 +46,12 @@ def heads(
         str | None,
         typer.Option("--by", help="Most of this first: entropy, first, previous, induction, …", show_default=False),
     ] = None,
-    top: Annotated[int | None, typer.Option("--top", help="Only so many heads.", show_default=False)] = None,
+    top: Annotated[
+        int | None,
+        typer.Option(
+            "--top", help="Only so many heads, those with most of --by [default: confidence].", show_default=False
+        ),
+    ] = None,
     probe: Annotated[
         bool,
         typer.Option("--probe", help="Induction and duplicates by the usual probe: random tokens, said twice."),
@@ -82,7 +89,8 @@ def heads(
     facts = found.facts
     from attnctl.render.terminal.head_statistics import HeadTable, heads_csv, ranked_by
 
-    ranked = ranked_by(facts, by)[:top]
+    order = by if by is not None or top is None else TOP_BY
+    ranked = ranked_by(facts, order)[:top]
     if form in format_names():
         from attnctl.files import write_whole
         from attnctl.render.figure.head_statistics import statistic_grid
@@ -97,7 +105,7 @@ def heads(
 
         put_bytes(overview_to_json(replace(found, facts=tuple(ranked))) + b"\n", output)
     else:
-        show_renderable(HeadTable(ranked, by), soft_wrap=True)
+        show_renderable(HeadTable(ranked, order), soft_wrap=True)
 
 
 def _heads_format(output: str | None, json: bool, csv: bool) -> str:

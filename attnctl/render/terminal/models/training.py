@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 CURVE_HEIGHT = 6
+CURVE_LEFT = 10  # cells left of the curve: the largest and the smallest loss
+SHOWN_TENSORS = 8  # of those that a step changes, the ones that lower the loss most
 
 
 def live_view(reports: Sequence[dict[str, Any]], steps: int, width: int) -> Group:
@@ -46,7 +49,8 @@ def _loss_curve(losses: Sequence[float], width: int) -> list[Text]:
     """The loss over the steps, as columns of blocks."""
     if not losses:
         return []
-    columns = max(min(width - 14, 60), 10)
+    label = f"   loss {losses[-1]:.3f}"
+    columns = max(min(width - CURVE_LEFT - len(label), 60), 10)
     if len(losses) > columns:  # the mean of each stretch
         cuts = [at * len(losses) // columns for at in range(columns + 1)]
         shown = [sum(losses[a:b]) / (b - a) for a, b in zip(cuts, cuts[1:], strict=False)]
@@ -62,7 +66,7 @@ def _loss_curve(losses: Sequence[float], width: int) -> list[Text]:
         lines.append(
             Text(no_wrap=True, overflow="crop").append(padded_text(mark, 8), DIM).append("  ").append(blocks, ACCENT)
         )
-    lines[0].append(f"   loss {losses[-1]:.3f}", "bold")
+    lines[0].append(label, "bold")
     return lines
 
 
@@ -85,20 +89,22 @@ def _watched_lines(watch: dict[str, Any], width: int) -> list[Text]:
     return lines
 
 
-def lesson_view(step: Lesson) -> Group:
-    """One step of gradient descent, number by number."""
+def lesson_view(step: Lesson, width: int = 80) -> Group:
+    """One step of gradient descent, number by number, in lines of at most `width` cells."""
     shown = min(4, step.weights.shape[0]), min(6, step.weights.shape[1])
-    parts: list[RenderableType] = [
+    parts: list[Text] = [
         Text(),
         Text(f"  One step of gradient descent on: {token_label(step.sentence)}", "bold"),
         Text(),
         Text("  1  predict    the probability that the network gives to each true word"),
-        *_probability_lines(step),
+        *_probability_lines(step, width),
         Text(),
         Text(f"     loss = mean of −ln(probability) = {step.loss:.4f}"),
         Text(
-            f"     a network that knows nothing gives every word 1/{step.vocabulary}: ln {step.vocabulary} =", DIM
-        ).append(f" {math.log(step.vocabulary):.4f}", DIM),
+            f"     a network that knows nothing gives every word 1/{step.vocabulary}: "
+            f"ln {step.vocabulary} = {math.log(step.vocabulary):.4f}",
+            DIM,
+        ),
         Text(),
         Text(f"  2  gradient   how the loss changes with each number of W_Q, layer {step.layer}, head {step.head}"),
         Text(
@@ -107,7 +113,8 @@ def lesson_view(step: Lesson) -> Group:
         ),
         *_number_lines(step.gradient[: shown[0], : shown[1]]),
         Text(),
-        Text(f"  3  step       W_Q ← W_Q − {step.lr:g} × gradient"),
+        Text(f"  3  step       matrix ← matrix − {step.lr:g} × its gradient; {step.lr:g} is the learning rate"),
+        Text(f"     All {len(step.falls)} matrices step so at once; here the same numbers of W_Q:", DIM),
         Text("     before", DIM),
         *_number_lines(step.weights[: shown[0], : shown[1]]),
         Text("     after", DIM),
@@ -115,22 +122,61 @@ def lesson_view(step: Lesson) -> Group:
         Text(),
         Text(f"  4  again      loss {step.loss:.4f} → {step.loss_after:.4f}"),
         Text(f"     {watch_line(step.watch)} in layer {step.layer}, head {step.head}", "bold"),
+        Text(),
+        *_fall_lines(step, width),
     ]
-    for part in parts:
-        if isinstance(part, Text):
-            part.no_wrap, part.overflow = True, "ellipsis"
-    return Group(*parts)
+    return Group(*(line for part in parts for line in _fitted_lines(part, width)))
 
 
-def _probability_lines(step: Lesson) -> list[Text]:
-    wide = max(cell_len(token_label(given, 40)) for given, _, _ in step.predictions)
+def _fitted_lines(line: Text, width: int) -> list[Text]:
+    """A line of prose wrapped under its own indent; a line of numbers, which has a style of its own in parts, cut."""
+    if cell_len(line.plain) <= width or line.spans or line.no_wrap:
+        line.no_wrap, line.overflow = True, "ellipsis"
+        return [line]
+    indent = " " * (len(line.plain) - len(line.plain.lstrip()))
+    hanging = " " * 5 if line.plain.lstrip()[:1].isdecimal() else indent
     return [
-        Text(f"     {padded_text(token_label(given, 40), wide, right=False)} → {token_label(word, 20)}  ").append(
-            f"{p:.4f}", ACCENT
-        )
-        for given, word, p in step.predictions
+        Text(one, line.style)
+        for one in wrap(line.plain.strip(), width, initial_indent=indent, subsequent_indent=hanging)
+    ]
+
+
+def _fall_lines(step: Lesson, width: int) -> list[Text]:
+    """How much of the loss's fall each tensor's own step promises: to first order the learning rate × |gradient|²."""
+    order = sorted(step.falls, key=lambda name: -step.falls[name])
+    total, names = sum(step.falls.values()) or 1.0, order[:SHOWN_TENSORS]
+    wide = max(map(len, [*names, "together"]))
+    lines = [
+        Text("  5  whose      the part of each matrix: learning rate × |gradient|²"),
+        Text("     What a matrix's own small step takes off the loss, and its share of all:", DIM),
+    ]
+    rows = [(name, step.falls[name]) for name in names]
+    if rest := order[SHOWN_TENSORS:]:
+        rows.append((f"{len(rest)} more", sum(step.falls[name] for name in rest)))
+    for name, fall in rows:
+        line = Text(f"     {padded_text(name, wide, right=False)}  {fall:8.4f}  {100 * fall / total:4.1f} %")
+        room = min(20, width - cell_len(line.plain) - 2)
+        bar = share_bar(fall / total, room) if room > 3 else ""
+        lines.append(line.append(f"  {bar}", ACCENT) if bar else line)
+    lines.append(Text(f"     {padded_text('together', wide, right=False)}  {sum(step.falls.values()):8.4f}", "bold"))
+    fell = step.loss - step.loss_after
+    said = f"     The loss fell by {fell:.4f}"
+    if abs(fell - total) > 0.1 * total:
+        said += f", not by {total:.4f}: the step is so long that the gradient changes on the way"
+    said += "."
+    return [*lines, Text(said, DIM)]
+
+
+def _probability_lines(step: Lesson, width: int) -> list[Text]:
+    words = [token_label(word, min(20, width // 4)) for _, word, _ in step.predictions]
+    room = min(40, width - max(map(cell_len, words)) - 16)
+    labels = [token_label(given, room) for given, _, _ in step.predictions]
+    wide = max(map(cell_len, labels))
+    return [
+        Text(f"     {padded_text(label, wide, right=False)} → {word}  ").append(f"{p:.4f}", ACCENT)
+        for label, word, (_, _, p) in zip(labels, words, step.predictions, strict=True)
     ]
 
 
 def _number_lines(array: Any) -> list[Text]:
-    return [Text("       " + " ".join(f"{number:9.5f}" for number in row)) for row in array]
+    return [Text("       " + " ".join(f"{number:9.5f}" for number in row), no_wrap=True) for row in array]

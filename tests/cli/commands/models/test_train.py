@@ -14,6 +14,8 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from attnctl.render.terminal.console import as_text
+from attnctl.render.terminal.models.training import live_view
 from tests.conftest import Result
 
 Run = Callable[..., Result]
@@ -97,7 +99,23 @@ def test_one_gradient_step(run: Run) -> None:
     for before, gradient, after in zip(told["weights"], told["gradient"], told["after"], strict=True):
         assert after == pytest.approx([w - told["lr"] * g for w, g in zip(before, gradient, strict=True)], abs=1e-5)
     shown = run("train", "--steps", "1", "--explain").out
-    assert f"loss {told['loss']:.4f} → {told['loss_after']:.4f}" in shown and "W_Q ← W_Q" in shown
+    assert f"loss {told['loss']:.4f} → {told['loss_after']:.4f}" in shown and "1 is the learning rate" in shown
+    assert f"All {len(told['falls'])} matrices step" in shown and "embedding" in shown
+    narrow = run("train", "--steps", "1", "--explain", columns=40).out
+    assert max(map(len, narrow.splitlines())) <= 40 and "W_O" in narrow
+
+
+def test_the_fall_of_a_short_step_is_the_sum_of_its_parts(run: Run) -> None:
+    told = run("train", "--steps", "1", "--explain", "--json", "--lr", "0.003").json
+    assert {"embedding", "layers.0.W_Q", "layers.1.W_O"} <= set(told["falls"])
+    assert sum(told["falls"].values()) == pytest.approx(told["loss"] - told["loss_after"], rel=0.1)
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_the_live_loss_is_not_cut(width: int) -> None:
+    reports = [{"step": n, "loss": 9 / (1 + n), "seconds": 1.0, "tokens_per_second": 1000} for n in range(300)]
+    lines = as_text(live_view(reports, 300, width), width).splitlines()
+    assert any(line.endswith("loss 0.030") for line in lines) and max(map(len, lines)) <= width
 
 
 def test_one_gradient_step_on_a_text(run: Run, corpus: Path) -> None:
