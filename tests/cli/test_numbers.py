@@ -46,13 +46,17 @@ def test_scales_that_cannot_be(scale: str, refused: Refused) -> None:
         {"d_model": 10**12},
         {"seed": -1},
         {"seed": 2**64},
-        {"heads": True},
-        {"d_model": 8.5},
     ],
     ids=str,
 )
 def test_a_model_beyond_reason_is_refused_before_it_is_built(how: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"^--\w"):
+        open_model("random", **how)
+
+
+@pytest.mark.parametrize("how", [{"heads": True}, {"d_model": 8.5}], ids=str)
+def test_a_number_of_another_type_is_named(how: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=rf"{next(iter(how))} is int, not"):
         open_model("random", **how)
 
 

@@ -15,7 +15,6 @@ from attnctl.attention import Array, Call
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.packed_linear import kept_packing, packed_products
 from attnctl.models.huggingface.run_notes import RunNotes
 from attnctl.readings.traces.trace import Trace
 from attnctl.sources import Pass
@@ -65,6 +64,7 @@ def _run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: S
     from attnctl.models.huggingface.attention_interface import watch_attention
     from attnctl.models.huggingface.family_traits import FamilyTraits
     from attnctl.models.huggingface.files.network import running_network
+    from attnctl.models.huggingface.packed_linear import kept_packing, packed_products
 
     for tokens in texts:
         model.check_tokens(tokens)

@@ -85,4 +85,4 @@ def test_one_head_of_one_layer(model: Checkpoint, eager: Any) -> None:
 def test_its_cache_keeps_windows(path: Path) -> None:
     found = model_sizes(str(path))
     assert (found.layers, found.windowed_layers, found.kv_heads) == (18, 15, 1)
-    assert found.cache(32_768) == 1024 * (3 * 32_768 + 15 * WINDOW)  # 109 MB, not 604
+    assert found.bytes_of_cache(32_768) == 1024 * (3 * 32_768 + 15 * WINDOW)  # 109 MB, not 604

@@ -407,4 +407,4 @@ def test_a_conversation_in_every_command(run: Run, folder: Path, chat: Path, tmp
 def test_what_reads_no_conversation(refused: Refused, chat: Path) -> None:
     assert "answers no prompts" in refused("explain", "--chat", chat, code=2)
     assert "one of them" in refused("explain", "x", "--chat", chat, code=2)
-    assert "--chat is read by" in refused("quiz", "a b c", "--chat", chat, code=2)
+    assert "answers no prompts" in refused("quiz", "--chat", chat, code=2)
