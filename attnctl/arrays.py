@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -48,7 +46,7 @@ def torch_device(device: str) -> str:
     return device
 
 
-def place_array(array: Any, target: Array | str | None) -> Array:
+def place_array(array: Array, target: Array | str | None) -> Array:
     """A NumPy array where `target` says: None for NumPy, a torch device's name, or beside another array."""
     if target is None or isinstance(target, np.ndarray):
         return array
@@ -57,7 +55,7 @@ def place_array(array: Any, target: Array | str | None) -> Array:
     return torch.as_tensor(np.ascontiguousarray(array), device=target if isinstance(target, str) else target.device)
 
 
-def as_numpy(array: Any) -> Any:
+def as_numpy(array: Array) -> Array:
     """Any library's array as NumPy on the CPU, low precision widened to float32."""
     if isinstance(array, np.ndarray):
         return array

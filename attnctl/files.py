@@ -35,7 +35,7 @@ def said_plainly(doing: str, path: str | Path) -> Iterator[None]:
         raise AttnctlError(f"cannot {doing} {path}: {(error.strerror or str(error)).lower()}") from error
 
 
-def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], Any]) -> None:
+def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], object]) -> None:
     """Put bytes (or what `write` puts into a binary file) at `path`, whole or not at all.
 
     A temporary file beside it is renamed over it at the end, so a failure leaves what stood there before. A path that is no
@@ -63,7 +63,7 @@ def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], Any]) -> 
             raise
 
 
-def _fill_file(file: IO[bytes], write: bytes | Callable[[IO[bytes]], Any]) -> None:
+def _fill_file(file: IO[bytes], write: bytes | Callable[[IO[bytes]], object]) -> None:
     if isinstance(write, bytes):
         file.write(write)
     else:

@@ -140,7 +140,7 @@ def ablate(
     query: int | str | None = None,
     edges: bool = False,
     how: str = "zero",
-    **options: Any,
+    **options: object,
 ) -> Effects:
     """What each head, or with `edges` each key, does for a prediction: every one is taken away in turn, as the command does.
 

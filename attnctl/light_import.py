@@ -89,7 +89,7 @@ def _compiler_aside() -> Iterator[None]:
         del torch._dynamo  # torch imports the real one where it is asked for
 
 
-def _unchanged(function: Any = None, *_: Any, **__: Any) -> Any:
+def _unchanged(function: Any = None, *_: object, **__: object) -> Any:
     """A decorator, with or without arguments, that leaves its function as it is."""
     return _unchanged if function is None else function
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from attnctl.errors import AttnctlError, UsageError
 
@@ -146,14 +146,14 @@ def range_of(option: str, command: str = "") -> Range:
     return RANGES.get(f"{command}.{option}") or RANGES[option]
 
 
-def check_range(option: str, value: Any, command: str = "") -> None:
+def check_range(option: str, value: object, command: str = "") -> None:
     """Raise UsageError where a value of this option is not within its range."""
     allowed = range_of(option, command)
     if isinstance(value, bool) or not isinstance(value, int | float) or not allowed.holds_value(value):
         raise UsageError(f"--{option.replace('_', '-')} {value_text(value)}: {allowed.range_text()}")
 
 
-def value_text(value: Any) -> str:
+def value_text(value: object) -> str:
     """A value for a message, however long it is."""
     if isinstance(value, int) and abs(value) >= 10**20:
         return f"of {int(abs(value).bit_length() * math.log10(2)) + 1} digits"

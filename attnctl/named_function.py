@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 
-def call_named(target: str, /, *arguments: Any, **options: Any) -> Any:
+def call_named(target: str, /, *arguments: object, **options: object) -> Any:
     """Call the function that "module:function" names. Its errors are its own."""
     return find_named(target)(*arguments, **options)
 

@@ -64,7 +64,7 @@ _OBEYED = re.compile(
 )
 
 
-def as_json(document: Any) -> bytes:
+def as_json(document: object) -> bytes:
     """One line of JSON, NumPy arrays included, which reads back as `document`: what a terminal would obey is escaped.
 
     Halves of surrogate pairs, which file names may hold and no JSON can, become visible. Raises TypeError for what JSON
@@ -83,7 +83,7 @@ def as_json(document: Any) -> bytes:
     return data
 
 
-def every_string(document: Any, change: Callable[[str], str]) -> Any:
+def every_string(document: object, change: Callable[[str], str]) -> Any:
     """A document of dicts, lists and tuples with every string in it, keys too, changed."""
     if isinstance(document, str):
         return change(document)

@@ -136,7 +136,7 @@ def library_tokenizer(data: str, refusal: str) -> Any:
     return tokenizer
 
 
-def _check_growth(settings: dict[str, Any]) -> None:
+def _check_growth(settings: dict[str, object]) -> None:
     """Raise ValueError where the steps before or after a tokenizer are too many, or make a character too many."""
     for part in ("normalizer", "decoder"):
         count, growth = 0, 1.0
@@ -157,7 +157,7 @@ def _check_growth(settings: dict[str, Any]) -> None:
                 raise ValueError(f"its {part} is {count} steps that make a character up to {growth:,.0f}")
 
 
-def _pipeline_steps(step: dict[str, Any], name: str) -> list[Any]:
+def _pipeline_steps(step: dict[str, object], name: str) -> list[Any]:
     found = step.get(name)
     return found if isinstance(found, list) else []
 

@@ -15,7 +15,7 @@ __all__ = ["batch"]
 
 @with_model_options
 def batch(
-    texts: Iterable[str | Mapping[str, Any]],
+    texts: Iterable[str | Mapping[str, object]],
     model: Any = DEFAULT,
     *,
     layer: int | Sequence[int] | None = None,

@@ -51,7 +51,7 @@ def _layer_rows(trace: Trace, at: int, item: Item) -> Any:
     layer = trace.layers[at]
     heads = len(layer.heads)
 
-    def repeated_value(value: Any, kind: Any) -> Any:
+    def repeated_value(value: object, kind: object) -> Any:
         return pa.array([value] * heads, kind)
 
     columns = {

@@ -293,7 +293,7 @@ def _of_json(number: int, where: str, line: str, source: TextStream | None) -> I
     return of_row(document, number, where, column, (source.id_column if source else None) or "id")
 
 
-def _of_messages(document: dict[str, Any], number: int, where: str) -> Item:
+def _of_messages(document: dict[str, object], number: int, where: str) -> Item:
     """A conversation: the messages and tools of an object, its id, and its options, or its answer outright."""
     from attnctl.formats.chat import conversation_of
 
@@ -309,7 +309,7 @@ def _of_messages(document: dict[str, Any], number: int, where: str) -> Item:
     return Item(number, where, text, name, options=options, messages=kept, answer=answer)
 
 
-def _answer_of(row: dict[str, Any]) -> str | None:
+def _answer_of(row: dict[str, object]) -> str | None:
     """The answer to a prompt, where a line gives one."""
     answer = row.get("answer")
     return answer if isinstance(answer, str) else None
@@ -321,7 +321,7 @@ def _id_of(given: object) -> str | int | None:
     return given if given is None or whole else str(given)[:1000]  # type: ignore[return-value]
 
 
-def of_row(row: dict[str, Any], number: int, where: str, column: str = "text", id_column: str | None = "id") -> Item:
+def of_row(row: dict[str, object], number: int, where: str, column: str = "text", id_column: str | None = "id") -> Item:
     """An item of a JSON object or a row: text, and where they are there id, tokens and options."""
     name = _id_of(row.get(id_column)) if id_column else None
     tokens, text, options = row.get("tokens"), row.get(column), row.get("options") or {}

@@ -15,7 +15,7 @@ import numpy as np
 
 from attnctl import attention
 from attnctl.arrays import as_numpy
-from attnctl.attention import Call
+from attnctl.attention import Array, Call
 from attnctl.blockwise.facts import Facts, Tick, Wanted, even_edges, neighbouring_edges
 
 __all__ = ["Facts", "Tick", "Wanted", "even_edges", "measure_rows", "neighbouring_edges", "pool_between_parts"]
@@ -66,18 +66,18 @@ def _measure_plain(call: Call, wanted: Wanted) -> Facts:
     return replace(row_facts(weights, call_positions(call), wanted.marks), logsumexp=logsumexp, pooled=pooled)
 
 
-def pool_keys(weights: Any, edges: Sequence[int], peaks: bool = False) -> Any:
+def pool_keys(weights: Array, edges: Sequence[int], peaks: bool = False) -> Array:
     """The sum, or with `peaks` the largest, of each row's weights in each bin of keys → (heads, rows, bins)."""
     return (np.maximum if peaks else np.add).reduceat(weights, edges[:-1], -1)
 
 
-def pool_rows(masses: Any, edges: Sequence[int], peaks: bool = False) -> Any:
+def pool_rows(masses: Array, edges: Sequence[int], peaks: bool = False) -> Array:
     """The mean, or with `peaks` the largest, over the rows of each bin: (heads, n_q, bins) → (heads, row bins, bins)."""
     pooled = (np.maximum if peaks else np.add).reduceat(masses, edges[:-1], -2)  # (heads, row bins, bins)
     return pooled if peaks else pooled / np.diff(edges)[:, None]
 
 
-def row_facts(weights: Any, positions: Any, marks: Any) -> Facts:
+def row_facts(weights: Array, positions: Array, marks: Array) -> Facts:
     """Entropy, distance, spread and marked mass of rows whose weights (heads, rows, n_k) are there.
 
     `positions` (rows,) are the queries' places among the keys, `marks` (marks, n_k) as of `measure_rows`.
@@ -100,7 +100,7 @@ def row_facts(weights: Any, positions: Any, marks: Any) -> Facts:
     )
 
 
-def call_positions(call: Call) -> Any:
+def call_positions(call: Call) -> Array:
     """The queries' places among the keys → (n_q,), integer."""
     return np.arange(call.n_q) + call.first_position
 
@@ -122,7 +122,7 @@ def cut_call(call: Call, lo: int, hi: int) -> Call:
     return replace(call, **changes)
 
 
-def count_visible(call: Call) -> Any:
+def count_visible(call: Call) -> Array:
     """How many keys each query may see → (n_q,)."""
     if call.mask is not None:
         parts = (cut_call(call, lo, min(lo + 512, call.n_q)) for lo in range(0, call.n_q, 512))
@@ -133,7 +133,7 @@ def count_visible(call: Call) -> Any:
     return np.maximum(last - first + 1, 0).astype(np.int64)
 
 
-def _whole_mask(call: Call) -> Any:
+def _whole_mask(call: Call) -> Array:
     """The mask of a call with few rows → (n_q, n_k)."""
     mask = np.broadcast_to(as_numpy(call.mask), (call.n_q, call.n_k))
     keys = np.arange(call.n_k)  # (n_k,)
@@ -151,10 +151,10 @@ class Parts:
     """Parts of one axis, cut at every border that any of them has: bins, and which part each bin belongs to."""
 
     edges: list[int]  # from the first token of any part to one past the last
-    places: Any  # (bins, parts), 1 where a bin belongs to a part
+    places: Array  # (bins, parts), 1 where a bin belongs to a part
 
     @property
-    def sizes(self) -> Any:
+    def sizes(self) -> Array:
         """How many tokens each part holds → (parts,)."""
         return self.places.T @ np.diff(self.edges)
 
@@ -172,7 +172,7 @@ class Parts:
 
 def pool_between_parts(
     call: Call, rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean", tick: Tick | None = None
-) -> Any:
+) -> Array:
     """The weights between parts of the text → (heads, rows, columns).
 
     `how` is mean (of the weights in a cell), max, or mass: what a query of the row part gives to the column part, on
@@ -191,8 +191,8 @@ def pool_between_parts(
 
 
 def pool_weights(
-    blocks: Iterable[tuple[int, int, Any]], rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean"
-) -> Any:
+    blocks: Iterable[tuple[int, int, Array]], rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean"
+) -> Array:
     """As `pool_between_parts`, of weights that are there: blocks of (first row, last + 1, (heads, rows, n_k))."""
     queries, peaks = Parts.among(rows), how == "max"
     first, last = queries.edges[0], queries.edges[-1]
@@ -207,7 +207,7 @@ def pool_weights(
     return _joined_bins(pool_rows(np.concatenate(masses, axis=1), edges, peaks), queries, keys, how)
 
 
-def _joined_bins(found: Any, rows: Parts, columns: Parts, how: str) -> Any:
+def _joined_bins(found: Array, rows: Parts, columns: Parts, how: str) -> Array:
     """Bins (heads, row bins, key bins) put together as the parts have them → (heads, rows, columns)."""
     if how == "max":
         by_column = [found[:, :, place].max(-1) for place in columns.places.T > 0]
@@ -224,7 +224,7 @@ def single_tokens(parts: Sequence[Ranges]) -> list[int] | None:
     return [part[0][0] for part in parts] if single else None
 
 
-def parts_visible(call: Call, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Any:
+def parts_visible(call: Call, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Array:
     """Whether any query of a row part may see any key of a column part → (rows, columns); None where all may.
 
     A part of several stretches counts as all that lies between its ends, but for the keys of a mask.
@@ -240,7 +240,7 @@ def parts_visible(call: Call, rows: Sequence[Ranges], columns: Sequence[Ranges])
     return None if shown.all() else shown
 
 
-def visible_mask(mask: Any, queries: Any, columns: Sequence[Ranges]) -> Any:
+def visible_mask(mask: Array, queries: Array, columns: Sequence[Ranges]) -> Array:
     """Whether a mask (n_q or 1, n_k) shows any key of a column part to rows first … last (rows, 2) → (rows, columns)."""
     some = [mask[a : b + 1].any(0) if len(mask) > 1 else mask[0] for a, b in queries]
     by_row = np.stack(some)  # (rows, n_k)
@@ -252,7 +252,7 @@ def even_parts(first: int, last: int, most: int) -> list[Ranges]:
     return [((first + a, first + b),) for a, b in neighbouring_edges(even_edges(last - first, most))]
 
 
-def effective_rank(grids: Any) -> Any:
+def effective_rank(grids: Array) -> Array:
     """How many directions a grid spreads over: exp of the entropy of its singular values' shares: (..., r, c) → (...).
 
     Source: Roy and Vetterli 2007.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from attnctl import attention
@@ -35,7 +33,7 @@ def fused_context(call: Call) -> Array:
     from attnctl.blockwise.tiles import as_torch
 
     given = as_torch(call)
-    context: Any = torch.nn.functional.scaled_dot_product_attention(
+    context: Array = torch.nn.functional.scaled_dot_product_attention(
         given.queries[None],
         given.keys[None],
         given.values[None],

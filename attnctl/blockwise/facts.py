@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from attnctl.attention import Array
 
@@ -23,7 +22,7 @@ class Wanted:
 
     key_edges: Sequence[int] | None = None
     row_edges: Sequence[int] | None = None
-    marks: Any = None
+    marks: Array | None = None
     rows: bool = False
     peaks: bool = False
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -14,10 +13,10 @@ from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 from attnctl.blockwise import MEMORY, call_positions, cut_call
 
-Cells = Callable[[Any, Any], Any]  # queries (grids, r), keys (grids, c) → something of (…, grids, r, c)
+Cells = Callable[[Array, Array], Array]  # queries (grids, r), keys (grids, c) → something of (…, grids, r, c)
 
 
-def weights_between(call: Call, logsumexp: Any, rows: Any, columns: Any) -> Any:
+def weights_between(call: Call, logsumexp: Array, rows: Array, columns: Array) -> Array:
     """Exact weights of small grids cut from the matrix: rows (grids, r), columns (grids, c) → (heads, grids, r, c).
 
     `logsumexp` (heads, n_q) as from `measure`. With r = c = 1, these are single weights (i, j), each O(d).
@@ -56,7 +55,7 @@ def _broadcast_heads(array: Array, shape: tuple[int, ...]) -> Array:
     return np.broadcast_to(array, shape) if isinstance(array, np.ndarray) else array.broadcast_to(shape)
 
 
-def grids_visible(call: Call, rows: Any, columns: Any) -> Any:
+def grids_visible(call: Call, rows: Array, columns: Array) -> Array:
     """The mask of small grids cut from the matrix: rows (grids, r), columns (grids, c) → (grids, r, c)."""
     mask = np.ones((len(rows), rows.shape[1], columns.shape[1]), bool)
     if call.mask is not None:
@@ -67,7 +66,7 @@ def grids_visible(call: Call, rows: Any, columns: Any) -> Any:
     )
 
 
-def weights_at_offset(cells: Cells, positions: Any, n_k: int, offset: int) -> Any:
+def weights_at_offset(cells: Cells, positions: Array, n_k: int, offset: int) -> Array:
     """Each query's weight on the key `offset` places from itself: 0 itself, -1 the one before → (heads, n_q).
 
     `cells` answers the weights of small grids, `positions` (n_q,) are the queries' places among the keys.
@@ -81,7 +80,9 @@ def weights_at_offset(cells: Cells, positions: Any, n_k: int, offset: int) -> An
     return found
 
 
-def weights_on_copies(cells: Cells, visible: Cells, ids: Sequence[int], shift: int = 0, room: int = MEMORY >> 8) -> Any:
+def weights_on_copies(
+    cells: Cells, visible: Cells, ids: Sequence[int], shift: int = 0, room: int = MEMORY >> 8
+) -> Array:
     """Each query's mass on the keys `shift` places after the other copies of its own token → (heads, n).
 
     Shift 0 asks who looks at duplicates, 1 who looks at what followed them (induction: Olsson et al. 2022). Queries and keys
@@ -93,7 +94,7 @@ def weights_on_copies(cells: Cells, visible: Cells, ids: Sequence[int], shift: i
     order = np.argsort(names, kind="stable")
     starts = np.flatnonzero(np.r_[True, np.diff(names[order]) != 0])
     sizes = np.diff(np.r_[starts, n])
-    found: Any = None
+    found: Array = None
     for size in np.unique(sizes[sizes > 1]).tolist():
         copies = order[starts[sizes == size][:, None] + np.arange(size)]  # (distinct tokens, copies), ascending
         most = max(1, room // size)  # rows of `size` weights at a time
@@ -114,7 +115,7 @@ def weights_on_copies(cells: Cells, visible: Cells, ids: Sequence[int], shift: i
 # --- whole rows --------------------------------------------------------------------------------------------------
 
 
-def exact_rows(call: Call, rows: Sequence[int]) -> Any:
+def exact_rows(call: Call, rows: Sequence[int]) -> Array:
     """The weights of the chosen queries → (heads, rows, n_k)."""
     n_heads, n_k = call.queries.shape[0], call.n_k
     step = max(1, MEMORY // (24 * n_heads * n_k))
@@ -137,7 +138,7 @@ def row_blocks(call: Call) -> Iterator[tuple[int, int, int, attention.Attended]]
         yield lo, hi, lo + call.first_position - int(part.offset or 0), attention.run_call(part)
 
 
-def top_links(call: Call, count: int) -> tuple[Any, Any]:
+def top_links(call: Call, count: int) -> tuple[Array, Array]:
     """The `count` keys that each query attends to most, and their weights: two arrays (heads, n_q, count).
 
     Strongest first; where fewer keys are visible, the rest have weight 0. The sum of the weights is their coverage.
@@ -152,7 +153,7 @@ def top_links(call: Call, count: int) -> tuple[Any, Any]:
     return keys, weights
 
 
-def strongest_keys(weights: Any, count: int) -> tuple[Any, Any]:
+def strongest_keys(weights: Array, count: int) -> tuple[Array, Array]:
     """The keys of the `count` largest weights of each row, and those weights, strongest first: (heads, rows, count) each."""
     most = min(count, weights.shape[-1])
     best = np.argpartition(-weights, most - 1, axis=-1)[..., :most]  # (heads, rows, most)

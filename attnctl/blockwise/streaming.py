@@ -6,7 +6,6 @@ Source: attention sinks and a window (Xiao et al. 2024, Efficient Streaming Lang
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from attnctl.blockwise import call_positions
 TILE = 256  # queries at a time
 
 
-def streaming_change(call: Call, context: Array, first: int, last: int) -> Any:
+def streaming_change(call: Call, context: Array, first: int, last: int) -> Array:
     """How far each query's context moves where it sees only the `first` tokens and the `last` up to itself.
 
     ‖after - before‖ / ‖before‖ of every query that has more tokens before it: (heads, queries). `context` (heads, n_q, d_v)
@@ -35,7 +34,7 @@ def streaming_change(call: Call, context: Array, first: int, last: int) -> Any:
     return np.concatenate(changes, -1) if changes else np.zeros((heads, 0), np.float32)
 
 
-def _streaming(call: Call, rows: Any, lo: int, hi: int, first: int, last: int) -> Call:
+def _streaming(call: Call, rows: Array, lo: int, hi: int, first: int, last: int) -> Call:
     """The call of queries [lo, hi) at the positions `rows`, with the keys that some of them keeps."""
     near = max(first, int(rows[0]) - last + 1)
     keys = np.r_[0:first, near : min(call.n_k, int(rows[-1]) + 1)]  # (kept,)
@@ -64,14 +63,14 @@ def _streaming(call: Call, rows: Any, lo: int, hi: int, first: int, last: int) -
     )
 
 
-def relative_change(after: Any, before: Any) -> Any:
+def relative_change(after: Array, before: Array) -> Array:
     """‖after - before‖ / ‖before‖ over the last axis; 0 where both are 0."""
     size = np.linalg.norm(before, axis=-1)  # (heads, rows)
     gap = np.linalg.norm(after - before, axis=-1)  # (heads, rows)
     return gap / np.where(size == 0, 1, size)
 
 
-def _like(array: Any, like: Array) -> Any:
+def _like(array: Array, like: Array) -> Array:
     """A NumPy array in the library of another."""
     if isinstance(like, np.ndarray):
         return array

@@ -19,7 +19,7 @@ FLOOR = -1e30  # a hidden score: finite, so that a block with nothing visible st
 def as_torch(call: Call) -> Call:
     """The call with its arrays as torch tensors, its queries 3-D; NumPy arrays are not copied."""
 
-    def as_tensor(array: Array | None) -> Any:
+    def as_tensor(array: Array | None) -> Array:
         return torch.from_numpy(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array
 
     arrays = {
@@ -61,7 +61,9 @@ def hidden_keys(call: Call, lo: int, hi: int, a: int, b: int) -> torch.Tensor:
         torch.arange(a, b, device=device),
     )  # (rows,), (keys,)
     mask = None if call.mask is None else torch.broadcast_to(call.mask, grid_size(call))[lo:hi, a:b]  # (rows, keys)
-    shown: Any = attention.visibility_mask(at, keys, causal=call.causal, window=call.window, mask=mask)  # (rows, keys)
+    shown: Array = attention.visibility_mask(
+        at, keys, causal=call.causal, window=call.window, mask=mask
+    )  # (rows, keys)
     return torch.logical_not(shown.T)  # (keys, rows)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import click
 
 typed: set[str] = set()  # names of the parameters that stand on the command line, not in the defaults of a user
 quiet = False  # neither notes nor progress
 
 
-def begin_command(command: Any, ctx: Any) -> None:
+def begin_command(command: Any, ctx: click.Context) -> None:
     """Note which parameters of `command` were typed."""
     sources = {p.name: ctx.get_parameter_source(p.name) for p in command.params}
     typed.clear()

@@ -19,7 +19,7 @@ def print_lines(*texts: str) -> None:
     sys.stdout.write("".join(f"{harmless_text(text)}\n" for text in texts))
 
 
-def safe_console(*, stderr: bool = False, **how: Any) -> SafeConsole:
+def safe_console(*, stderr: bool = False, **how: object) -> SafeConsole:
     """A console of rich for standard output, or standard error."""
     from attnctl.render.terminal.console import SafeConsole
 
@@ -42,7 +42,7 @@ def put_bytes(data: bytes, output: str | None = None) -> None:
     write_whole(output, data)
 
 
-def put_json(document: Any, output: str | None = None) -> None:
+def put_json(document: object, output: str | None = None) -> None:
     """A document as one line of JSON, to a file or to standard output."""
     from attnctl.text import as_json
 

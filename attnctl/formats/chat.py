@@ -31,7 +31,7 @@ class Conversation:
     """Messages in order, and the JSON schemas of the tools that may be called."""
 
     messages: tuple[Message, ...]
-    tools: tuple[dict[str, Any], ...] = ()
+    tools: tuple[dict[str, object], ...] = ()
 
 
 def conversation_of(data: bytes | str, source: str) -> Conversation:
@@ -55,7 +55,7 @@ def conversation_of(data: bytes | str, source: str) -> Conversation:
     return Conversation(messages, tuple(tools))
 
 
-def _chat_message(entry: Any, where: str) -> Message:
+def _chat_message(entry: object, where: str) -> Message:
     if not isinstance(entry, dict):
         raise AttnctlError(f"{where} is no object with role and content")
     role = entry.get("role")
@@ -69,7 +69,7 @@ def _chat_message(entry: Any, where: str) -> Message:
     return Message(role, _message_text(content, f"{where} ({role})"), more)
 
 
-def _message_text(content: Any, where: str) -> str:
+def _message_text(content: object, where: str) -> str:
     """The text of a message's content. Raises AttnctlError for images and other parts that are no text."""
     if content is None:
         return ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -36,16 +36,14 @@ class Run:
     """What a model tells of one text beside the attention of its layers; arrays are NumPy, one row a token."""
 
     tokens: tuple[Token, ...]
-    embeddings: Any = None  # (n, d_model)
+    embeddings: Array | None = None  # (n, d_model)
     key_tokens: tuple[Token, ...] | None = None
     predictions: tuple[Prediction, ...] = ()
     model: ModelInfo | None = None  # where a run says more than could be known before it
     notes: tuple[str, ...] = ()
     text: str = ""
     measure: str | None = None  # what stands in place of the weights: value-norm, rollout
-    gates: dict[int, Any] = field(
-        default_factory=dict
-    )  # by layer: how far gates are open after the context (heads, n_q)
+    gates: dict[int, Array] = field(default_factory=dict)  # by layer: how open gates after the context are (heads, n_q)
 
     @property
     def known_model(self) -> ModelInfo:
@@ -91,7 +89,7 @@ class LayerAttention(ABC):
         """The same layer for some heads. Raises AttnctlError for a head that is not here."""
 
     @abstractmethod
-    def arrays(self, rows: Sequence[int] | None = None) -> dict[str, Any]:
+    def arrays(self, rows: Sequence[int] | None = None) -> dict[str, Array]:
         """Every array that is known of this layer, by its name in a trace, for some queries (None: all); NumPy."""
 
     @property
@@ -116,7 +114,7 @@ class LayerAttention(ABC):
         """The exact weights of some queries → (heads, rows, n_k)."""
 
     @abstractmethod
-    def cells(self, rows: Any, columns: Any) -> Floats:
+    def cells(self, rows: Array, columns: Array) -> Floats:
         """Exact weights of small grids: queries (grids, r), keys (grids, c) → (heads, grids, r, c)."""
 
     @abstractmethod
@@ -124,11 +122,11 @@ class LayerAttention(ABC):
         """The weights between parts of the text → (heads, rows, columns); arguments as of `blockwise.pool_between_parts`."""
 
     @abstractmethod
-    def statistics(self, marks: Any = None, grid: int = 1) -> Facts:
+    def statistics(self, marks: Array | None = None, grid: int = 1) -> Facts:
         """Of each row, what `blockwise.measure_rows` finds with `rows`; pooled to at most grid × grid even cells."""
 
     @abstractmethod
-    def links(self, count: int) -> tuple[Any, Floats]:
+    def links(self, count: int) -> tuple[Array, Floats]:
         """The `count` keys that each query attends to most, and their weights: two arrays (heads, n_q, count)."""
 
     @abstractmethod
@@ -136,7 +134,7 @@ class LayerAttention(ABC):
         """All the weights → (heads, n_q, n_k). Memory grows with them."""
 
     @abstractmethod
-    def visible_at(self, rows: Any, columns: Any) -> Bools:
+    def visible_at(self, rows: Array, columns: Array) -> Bools:
         """The mask of small grids: queries (grids, r), keys (grids, c) → (grids, r, c)."""
 
     @abstractmethod
@@ -144,12 +142,12 @@ class LayerAttention(ABC):
         """Whether any query of a row part may see any key of a column part → (rows, columns); None where all may."""
 
     @abstractmethod
-    def visible_counts(self) -> Any:
+    def visible_counts(self) -> Array:
         """How many keys each query may see → (n_q,)."""
 
     @property
     @abstractmethod
-    def positions(self) -> Any:
+    def positions(self) -> Array:
         """Each query's position among the keys → (n_q,), integer."""
 
     def block(self, a: int, b: int, c: int, d: int) -> Floats:
@@ -198,7 +196,7 @@ class LayerAttention(ABC):
         """The layer with some keys hidden, and a sink too: each row shares all its attention among the rest."""
 
     @abstractmethod
-    def times(self, factors: Any) -> LayerAttention:
+    def times(self, factors: Array) -> LayerAttention:
         """The layer with each key's weight times a factor (heads, n_k) of 0 or more, and each row made to sum to 1 again."""
 
     def _places(self, heads: Sequence[int]) -> list[int]:

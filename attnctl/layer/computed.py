@@ -118,7 +118,7 @@ class ComputedLayer(LayerAttention):
         changed = None if self.changed is None else attention.select_call(self.changed, places)
         return replace(self, heads=tuple(heads), changed=changed)
 
-    def arrays(self, rows: Sequence[int] | None = None) -> dict[str, Any]:
+    def arrays(self, rows: Sequence[int] | None = None) -> dict[str, Array]:
         """Every array that is known of this layer, by its name in a trace, for some queries (None: all); NumPy."""
         call, heads, chosen = self.forward.call, list(self.heads), None if rows is None else list(rows)
         if self.changed is not None or (call.n_q > LONG and (rows is not None or not self._all_heads)):
@@ -130,7 +130,7 @@ class ComputedLayer(LayerAttention):
             return {name: known[name] for name in ("weights", "mask") if name in known}
         return known | self._beside(heads, chosen) | self._differences(chosen)
 
-    def _differences(self, rows: list[int] | None) -> dict[str, Any]:
+    def _differences(self, rows: list[int] | None) -> dict[str, Array]:
         """Of differential attention, weights of the first head of each head's pair - λ × those of the second, and λ."""
         factor, call = self.forward.difference, self.forward.call
         if factor is None:
@@ -146,7 +146,7 @@ class ComputedLayer(LayerAttention):
         signed = signed[[pairs.index(head % half) for head in self.heads]]  # (heads, rows, n_k)
         return {"signed_weights": signed, "differential_lambda": np.array([factor], np.float32)}
 
-    def _beside(self, heads: list[int], rows: list[int] | None) -> dict[str, Any]:
+    def _beside(self, heads: list[int], rows: list[int] | None) -> dict[str, Array]:
         """What the model knows of the layer beside its attention."""
         forward = self.forward
         output, residual = forward.output_and_residual
@@ -213,14 +213,14 @@ class ComputedLayer(LayerAttention):
 
         return exact_rows(self.call, queries)  # type: ignore[no-any-return]
 
-    def cells(self, rows: Any, columns: Any) -> Floats:
+    def cells(self, rows: Array, columns: Array) -> Floats:
         """Exact weights of small grids: queries (grids, r), keys (grids, c) → (heads, grids, r, c)."""
         from attnctl.blockwise.rows import weights_between
 
         return weights_between(self.call, self._logsumexp, rows, columns)  # type: ignore[no-any-return]
 
     @cached_property
-    def _logsumexp(self) -> Any:
+    def _logsumexp(self) -> Array:
         from attnctl.blockwise import measure_rows
 
         return measure_rows(self.call).logsumexp
@@ -236,7 +236,7 @@ class ComputedLayer(LayerAttention):
             return pool_weights([(0, self.n_q, self.weights())], rows, columns, how)  # type: ignore[no-any-return]
         return pool_between_parts(self.call, rows, columns, how, self.tick)  # type: ignore[no-any-return]
 
-    def statistics(self, marks: Any = None, grid: int = 1) -> Facts:
+    def statistics(self, marks: Array | None = None, grid: int = 1) -> Facts:
         """Of each row, what `blockwise.measure_rows` finds with `rows`; pooled to at most grid × grid even cells."""
         from attnctl.blockwise import Wanted, even_edges, measure_rows
 
@@ -245,18 +245,18 @@ class ComputedLayer(LayerAttention):
         self.__dict__["_logsumexp"] = found.logsumexp
         return found
 
-    def links(self, count: int) -> tuple[Any, Floats]:
+    def links(self, count: int) -> tuple[Array, Floats]:
         """The `count` keys that each query attends to most, and their weights: two arrays (heads, n_q, count)."""
         from attnctl.blockwise.rows import top_links
 
         return top_links(self.call, count)
 
     @property
-    def positions(self) -> Any:
+    def positions(self) -> Array:
         """Each query's position among the keys → (n_q,), integer."""
         return np.arange(self.n_q) + self.forward.call.first_position
 
-    def visible_at(self, rows: Any, columns: Any) -> Bools:
+    def visible_at(self, rows: Array, columns: Array) -> Bools:
         """The mask of small grids: queries (grids, r), keys (grids, c) → (grids, r, c)."""
         from attnctl.blockwise.rows import grids_visible
 
@@ -268,7 +268,7 @@ class ComputedLayer(LayerAttention):
 
         return parts_visible(self.call, rows, columns)  # type: ignore[no-any-return]
 
-    def visible_counts(self) -> Any:
+    def visible_counts(self) -> Array:
         """How many keys each query may see → (n_q,)."""
         from attnctl.blockwise import count_visible
 
@@ -284,13 +284,13 @@ class ComputedLayer(LayerAttention):
         """The layer with some keys hidden, and a sink too: each row shares all its attention among the rest."""
         if self._is_built:
             return self.as_stored().without_keys(keys)
-        kept: Any = np.ones(self.n_k, bool)
+        kept: Array = np.ones(self.n_k, bool)
         kept[list(keys)] = False
         mask = as_library(np.broadcast_to(kept, (self.n_q, self.n_k)), self.call.queries)
         mask = mask if self.call.mask is None else self.call.mask & mask
         return replace(self, changed=replace(self.call, mask=mask, sinks=None, keep=None))
 
-    def times(self, factors: Any) -> LayerAttention:
+    def times(self, factors: Array) -> LayerAttention:
         """The layer with each key's weight times a factor (heads, n_k) of 0 or more, and each row made to sum to 1 again."""
         if self._is_built:
             return self.as_stored().times(factors)
@@ -300,7 +300,7 @@ class ComputedLayer(LayerAttention):
         return replace(self, changed=replace(self.call, bias=bias, sinks=None, keep=None))
 
 
-def as_library(array: Any, like: Array) -> Array:
+def as_library(array: Array, like: Array) -> Array:
     """A NumPy array in the library and on the device of another."""
     if isinstance(like, np.ndarray):
         return array
@@ -309,7 +309,7 @@ def as_library(array: Any, like: Array) -> Array:
     return torch.as_tensor(np.ascontiguousarray(array), device=like.device)
 
 
-def _step_arrays(call: Call, steps: Attended) -> dict[str, Any]:
+def _step_arrays(call: Call, steps: Attended) -> dict[str, Array]:
     """The arrays of one call by their names in a trace; keys and values once a query head."""
     n_heads = call.queries.shape[-3]
     arrays = {
@@ -333,7 +333,7 @@ def _step_arrays(call: Call, steps: Attended) -> dict[str, Any]:
     return known
 
 
-def _chosen_heads(arrays: dict[str, Any], heads: list[int], rows: list[int] | None) -> dict[str, Any]:
+def _chosen_heads(arrays: dict[str, Array], heads: list[int], rows: list[int] | None) -> dict[str, Array]:
     """The same arrays for some heads, by their place, and some query rows."""
     every = next(array.shape[0] for name, array in arrays.items() if name != "mask")
     if heads != list(range(every)):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from attnctl.arrays import LONG
+from attnctl.attention import Array
 from attnctl.layer import LayerAttention, Run, StopForward
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def layer_bytes(layer: LayerAttention) -> float:
     return float(sum(_size(getattr(call, name)) for name in ("queries", "keys", "values", "bias", "mask")))
 
 
-def _size(array: Any) -> int:
+def _size(array: Array) -> int:
     return 0 if array is None else int(array.nbytes)
 
 

@@ -29,7 +29,7 @@ class StoredLayer(LayerAttention):
     stored: Any
     mask: Bools | None = None  # (rows, n_k)
     held: tuple[int, ...] | None = None
-    known: Mapping[str, Any] = field(default_factory=dict)
+    known: Mapping[str, Array] = field(default_factory=dict)
     matrices: Mapping[str, Floats] = field(default_factory=dict)
     key_heads: tuple[int, ...] | None = None
 
@@ -67,7 +67,7 @@ class StoredLayer(LayerAttention):
             key_heads=None if self.key_heads is None else tuple(self.key_heads[place] for place in places),
         )
 
-    def arrays(self, rows: Sequence[int] | None = None) -> dict[str, Any]:
+    def arrays(self, rows: Sequence[int] | None = None) -> dict[str, Array]:
         """Every array that is known of this layer, by its name in a trace, for some queries (None: all)."""
         arrays = {**self.known, "weights": self.weights()}
         if self.mask is not None:
@@ -130,7 +130,7 @@ class StoredLayer(LayerAttention):
         single = [np.stack([self.stored[at, row : row + 1] for at in range(len(self.heads))]) for row in places]
         return np.concatenate(single, axis=1)  # (heads, rows, n_k)
 
-    def cells(self, rows: Any, columns: Any) -> Floats:
+    def cells(self, rows: Array, columns: Array) -> Floats:
         """Exact weights of small grids: queries (grids, r), keys (grids, c) → (heads, grids, r, c)."""
         if isinstance(self.stored, np.ndarray):
             return self.stored[:, rows[:, :, None], columns[:, None, :]]
@@ -151,7 +151,7 @@ class StoredLayer(LayerAttention):
         self._all_rows("pooled cells")
         return pool_weights(self._blocks(), rows, columns, how)  # type: ignore[no-any-return]
 
-    def statistics(self, marks: Any = None, grid: int = 1) -> Facts:
+    def statistics(self, marks: Array | None = None, grid: int = 1) -> Facts:
         """Of each row, what `blockwise.measure_rows` finds, without logsumexp; pooled to grid × grid even cells."""
         from attnctl.blockwise import Facts, even_parts, row_facts
 
@@ -163,7 +163,7 @@ class StoredLayer(LayerAttention):
         }
         return Facts(None, self.pooled(even_parts(0, self.n_q, grid), even_parts(0, self.n_k, grid), "mass"), **known)
 
-    def links(self, count: int) -> tuple[Any, Floats]:
+    def links(self, count: int) -> tuple[Array, Floats]:
         """The `count` keys that each query attends to most, and their weights: two arrays (heads, n_q, count)."""
         from attnctl.blockwise.rows import strongest_keys
 
@@ -172,11 +172,11 @@ class StoredLayer(LayerAttention):
         return tuple(np.concatenate(parts, axis=1) for parts in zip(*found, strict=True))  # type: ignore[return-value]
 
     @property
-    def positions(self) -> Any:
+    def positions(self) -> Array:
         """Each query's position among the keys → (n_q,): its own place where the keys are the same tokens."""
         return np.arange(self.n_q)
 
-    def visible_at(self, rows: Any, columns: Any) -> Bools:
+    def visible_at(self, rows: Array, columns: Array) -> Bools:
         """The mask of small grids: queries (grids, r), keys (grids, c) → (grids, r, c)."""
         if self.mask is None:
             return np.ones((*rows.shape, columns.shape[1]), bool)
@@ -194,7 +194,7 @@ class StoredLayer(LayerAttention):
         ends = np.array([(part[0][0], part[-1][1] - 1) for part in rows])
         return visible_mask(self.mask, ends, columns)  # type: ignore[no-any-return]
 
-    def visible_counts(self) -> Any:
+    def visible_counts(self) -> Array:
         """How many keys each query may see → (n_q,)."""
         return np.full(self.n_q, self.n_k) if self.mask is None else self.mask.sum(-1)
 
@@ -206,7 +206,7 @@ class StoredLayer(LayerAttention):
         mask = np.broadcast_to(mask, self.stored.shape[-2:])
         return replace(self.times(np.broadcast_to(kept, (len(self.heads), self.n_k))), mask=mask)
 
-    def times(self, factors: Any) -> StoredLayer:
+    def times(self, factors: Array) -> StoredLayer:
         """The layer with each key's weight times a factor (heads, n_k) of 0 or more, and each row made to sum to 1 again."""
         factors = np.asarray(factors, np.float32)  # (heads, n_k)
         changed: Any = Reweighted(self.stored, factors)

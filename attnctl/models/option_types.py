@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, TypeVar
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
 class ModelOptions(TypedDict, total=False):
@@ -68,7 +68,7 @@ def with_model_options(function: Function) -> Function:
     return function
 
 
-def check_options(function: str, options: Mapping[str, Any]) -> None:
+def check_options(function: str, options: Mapping[str, object]) -> None:
     """Raise TypeError, naming the argument, for one that is no option of a model, or of another type than it has."""
     for name, value in options.items():
         if name not in ModelOptions.__annotations__:
@@ -88,7 +88,7 @@ def check_type(function: str, name: str, value: object, *types: type) -> None:
     raise TypeError(f"{function}(): {name} is {wanted}, not {type(value).__name__}: {repr(value)[:80]}")
 
 
-def plain_number(value: Any) -> Any:
+def plain_number(value: object) -> Any:
     """A whole number of NumPy as an int; anything else as it is."""
     return value.__index__() if hasattr(value, "__index__") and not isinstance(value, bool) else value
 

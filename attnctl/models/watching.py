@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
 from attnctl.models.switched_off import SwitchedOff
@@ -36,7 +37,7 @@ def by_cross_attention(model: Any) -> Any:
     return replace(model, kind="cross", info=replace(network_info(model.network, model.info.name, "cross"), **told))
 
 
-def reference_contexts(model: Any, text: str, how: str, file: str | None) -> Mapping[int, Any] | None:
+def reference_contexts(model: Any, text: str, how: str, file: str | None) -> Mapping[int, Array] | None:
     """What takes the place of a head's context: of a file of texts, one a line; None where none is given.
 
     For mean, layer → (heads, d_v), over all positions of all texts; for resample, layer → (heads, n, d_v) of the first text
@@ -65,8 +66,8 @@ def reference_contexts(model: Any, text: str, how: str, file: str | None) -> Map
     )
 
 
-def _mean_contexts(model: Any, texts: list[str]) -> dict[int, Any]:
-    sums: dict[int, Any] = {}
+def _mean_contexts(model: Any, texts: list[str]) -> dict[int, Array]:
+    sums: dict[int, Array] = {}
     count = 0
     for text in texts:
         for layer, context in (found := _layer_contexts(model, text)).items():
@@ -75,9 +76,9 @@ def _mean_contexts(model: Any, texts: list[str]) -> dict[int, Any]:
     return {layer: total / count for layer, total in sums.items()}
 
 
-def _layer_contexts(model: Any, text: str) -> dict[int, Any]:
+def _layer_contexts(model: Any, text: str) -> dict[int, Array]:
     """Layer → what each head takes away from each position: (heads, n, d_v)."""
-    found: dict[int, Any] = {}
+    found: dict[int, Array] = {}
 
     def keep_context(layer: Any) -> None:
         found[layer.layer] = layer.forward.context_of_heads  # (heads, n, d_v)

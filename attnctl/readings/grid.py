@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, Run
 from attnctl.readings.overview import LongRow, Overview, PooledGrid, TextPart
@@ -17,8 +17,8 @@ class GridReading:
 
     def __init__(self, rows: Sequence[TextPart], columns: Sequence[TextPart], pool: str = "mean") -> None:
         self.rows, self.columns, self.pool = tuple(rows), tuple(columns), pool
-        self._weights: dict[tuple[int, int], Any] = {}
-        self._masks: dict[int, Any] = {}
+        self._weights: dict[tuple[int, int], Array] = {}
+        self._masks: dict[int, Array] = {}
 
     def take(self, layer: LayerAttention) -> None:
         """Take in one layer."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from attnctl.attention import Array
 from attnctl.blockwise import effective_rank
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, Run
@@ -125,7 +126,7 @@ class HeadStatisticsReading:
         return tuple(_gated(head, run.gates.get(head.layer)) for head in self._heads)
 
 
-def _gated(head: HeadStatistics, gates: Any) -> HeadStatistics:
+def _gated(head: HeadStatistics, gates: Array) -> HeadStatistics:
     """The statistics with what a learned gate lets through; `gates` (heads, n_q) of its layer, None where there are none."""
     return head if gates is None else replace(head, values={**head.values, "gate": float(gates[head.head].mean())})
 
@@ -145,7 +146,7 @@ def head_statistics(layer: LayerAttention, tokens: Sequence[Token], own: bool = 
     if not np.isfinite(found.entropy).all():  # a row that sees nothing has entropy 0
         raise AttnctlError(f"the scores of layer {layer.layer} are no finite numbers: see the weights up to there")
     most = np.log(np.maximum(layer.visible_counts(), 1))  # (n_q,), nats
-    means: dict[str, Any] = {
+    means: dict[str, Array] = {
         "entropy": found.entropy.mean(-1),
         "entropy_share": (found.entropy[:, most > 0] / most[most > 0]).mean(-1) if (most > 0).any() else None,
         "confidence": found.largest.mean(-1),
@@ -172,7 +173,7 @@ def head_statistics(layer: LayerAttention, tokens: Sequence[Token], own: bool = 
     return [name_head(HeadStatistics(layer.layer, head, _of_head(means, at))) for at, head in enumerate(layer.heads)]
 
 
-def _at_offsets(layer: LayerAttention, ahead: bool) -> dict[int, Any]:
+def _at_offsets(layer: LayerAttention, ahead: bool) -> dict[int, Array]:
     """Offset → the mean mass there (heads,), of offsets that some query can see."""
     found = {
         offset: _mean_over_queries(layer.at_offset(offset))
@@ -197,7 +198,7 @@ def _mass_on_sinks(kept: Any) -> Any:
     return taken.mean(-1) if (taken > SINKS).any() else None
 
 
-def _of_head(means: dict[str, Any], at: int) -> dict[str, float | None]:
+def _of_head(means: dict[str, Array], at: int) -> dict[str, float | None]:
     return {name: None if (mean := means[name]) is None else float(mean[at]) for name in STATISTICS}
 
 
@@ -211,7 +212,7 @@ def name_head(head: HeadStatistics) -> HeadStatistics:
     return replace(head, names=tuple(names))
 
 
-def _mean_over_queries(rows: Any) -> Any:
+def _mean_over_queries(rows: Array) -> Array:
     """Means over the queries with a number (heads, n_q) → (heads,); None where no query has one."""
     there = ~np.isnan(rows[0])
     return rows[:, there].mean(-1) if there.any() else None

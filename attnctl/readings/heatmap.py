@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from attnctl.arrays import Bools, Floats
+from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer.stored import rescaled_rows
 from attnctl.readings.overview import Overview, TextPart
@@ -207,7 +207,7 @@ def weight_span(reading: HeatmapGrid) -> tuple[float, float]:
     """The least (at most 0) and the greatest weight that a query may give: the ends of the colour scale."""
     low, high = 0.0, 0.0
     for _, _, weights, mask in reading.panels():
-        seen: Any = weights if mask is None else weights[mask]
+        seen: Array = weights if mask is None else weights[mask]
         if seen.size:
             low, high = min(low, float(seen.min())), max(high, float(seen.max()))
     return low, high if high > low else 1.0

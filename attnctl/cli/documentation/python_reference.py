@@ -43,7 +43,7 @@ def described(name: str, thing: Any) -> list[str]:
     return parts
 
 
-def code(name: str, thing: Callable[..., Any]) -> str:
+def code(name: str, thing: Callable[..., object]) -> str:
     """The signature of a function as a block of code: one line, or a line a parameter."""
     called = inspect.signature(thing)
     kept = [parameter for own, parameter in called.parameters.items() if own not in ("self", "cls")]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from attnctl import __version__
+from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json, read_bytes
 from attnctl.formats.documents.json_documents import DAMAGED, Document, check_schema, damage_of, write_json
@@ -152,7 +151,7 @@ def _relation_of(said: Document) -> Relation:
     )
 
 
-def _read_counts(rows: list[list[int]]) -> Any:
+def _read_counts(rows: list[list[int]]) -> Array:
     counts = np.array(rows, np.int64)  # (layers, heads)
     if counts.ndim != 2:
         raise ValueError("the counts of a relation are no table of layers and heads")

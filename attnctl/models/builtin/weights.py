@@ -15,6 +15,7 @@ import numpy as np
 
 from attnctl import __version__
 from attnctl.arrays import Floats
+from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.files import open_regular, read_bytes
 from attnctl.formats.arrays import finite_numbers, given_rows
@@ -79,7 +80,7 @@ def _read_tensor(name: str, tensor: Any, path: str) -> Any:
     return finite_numbers(tensor.astype(np.float32) if tensor.dtype == np.float16 else tensor, f"{path}: {name}")
 
 
-def looked_up(table: Any, rows: Any, what: str) -> Floats:
+def looked_up(table: Array, rows: Array, what: str) -> Floats:
     """These rows of a table of numbers in float32 → (len(rows), width). Raises AttnctlError where one is NaN or infinite."""
     found: Floats = np.asarray(table[rows])  # (rows, width)
     return finite_numbers(found.astype(np.float32) if found.dtype == np.float16 else found, what)
@@ -374,7 +375,7 @@ def _head_findings(file: WeightFile) -> str | None:
         raise AttnctlError(f"{file.path}: metadata figures is damaged: {in_one_line(error)}") from error
 
 
-def _unembedding_of(file: WeightFile) -> Any:
+def _unembedding_of(file: WeightFile) -> Array:
     """What turns rows into scores of words (d_model, vocabulary): a tensor of its own, or the embedding; or None."""
     if file.metadata.get("tied", "") == "true" and "embedding" in file.tensors:
         return file.tensors["embedding"].T

@@ -261,12 +261,12 @@ def key_counts(layers: Sequence[Any], cached: int = 0) -> set[int]:
     return queries | {cached + n_q for n_q in queries}
 
 
-def _fits_lengths(weights: Any, lengths: set[int]) -> bool:
+def _fits_lengths(weights: Array, lengths: set[int]) -> bool:
     most = max(lengths)
     return weights.shape[-1] in lengths or (weights.shape[-1] > most and not bool(weights[..., most:].any()))
 
 
-def check_weights(weights: Any, whose: str, lengths: set[int] | None = None) -> None:
+def check_weights(weights: Array, whose: str, lengths: set[int] | None = None) -> None:
     """Raise AttnctlError where what a model puts out as attention are no weights (batch, heads, n_q, n_k).
 
     `lengths` are the numbers of keys that there may be (None: any); a static cache has more, of which nothing is read.

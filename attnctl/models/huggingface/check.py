@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from attnctl.attention import default_scale
+from attnctl.attention import Array, default_scale
 from attnctl.models import Model
 from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.sources import record_trace
@@ -90,7 +90,7 @@ def _against_fused(trace: Trace, limit: float, sinks: bool) -> Finding:
     return Finding(what, worst <= 10 * limit, f"{worst:.1e}")
 
 
-def _rescaled_rows(weights: Any) -> Any:
+def _rescaled_rows(weights: Array) -> Array:
     """Rows (..., n_k) as shares of what their keys have together."""
     return weights / np.maximum(weights.sum(axis=-1, keepdims=True), 1e-12)  # (..., n_k)
 

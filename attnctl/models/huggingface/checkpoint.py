@@ -137,7 +137,7 @@ class Checkpoint:
         output: Any,
         *,
         source: Sequence[Token] | None = None,
-        weights: dict[int, Any] | None = None,
+        weights: dict[int, Array] | None = None,
     ) -> None:
         """What a run tells beside its attention: the model's description, predictions, notes."""
         ran.model = told.described_model(self.info)
@@ -148,7 +148,7 @@ class Checkpoint:
         ran.predictions = self._predicted_tokens(ran.tokens, output, bool(ran.model.causal))
         ran.notes = self._run_notes(ran.tokens, source, bool(weights)) + told.reader_notes(silent)
 
-    def own_weights(self, tokens: Sequence[Token], text: str = "") -> dict[int, Any]:
+    def own_weights(self, tokens: Sequence[Token], text: str = "") -> dict[int, Array]:
         """The weights by the model's own eager functions: layer → (heads, n_q, n_k). Memory grows with all of them."""
         from attnctl.models.huggingface.attention_interface import (
             attention_set_to,
@@ -171,7 +171,7 @@ class Checkpoint:
                 self.network(**inputs)
         return found
 
-    def layer_outputs(self, tokens: Sequence[Token], text: str, recomputed: bool) -> dict[int, Any]:
+    def layer_outputs(self, tokens: Sequence[Token], text: str, recomputed: bool) -> dict[int, Array]:
         """What each layer's attention hands on, after its output projection: layer → (n, d_model).
 
         `recomputed` with the context that attnctl computes in place of the model's own. Empty outside the interface.
@@ -286,7 +286,7 @@ class Checkpoint:
         before = [token.id for token in tokens if token.id is not None] if self.kind == "self" else made[:known]
         return self.pieces.continued_tokens(before, made[known:])
 
-    def _own_weights(self, output: Any) -> dict[int, Any]:
+    def _own_weights(self, output: Any) -> dict[int, Array]:
         from attnctl.models.huggingface.capture import check_weights, key_counts
 
         key = {"self": "attentions", "cross": "cross_attentions"}.get(self.kind, f"{self.kind}_attentions")

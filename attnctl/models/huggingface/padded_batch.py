@@ -52,7 +52,7 @@ def minds_padding(model: Checkpoint, short: Pass[Trace], long: Pass[Trace]) -> b
     return bool(np.abs(alone - beside).max() > CLOSE.get(model.info.dtype, ROUGH))
 
 
-def _last_weights(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> Any:
+def _last_weights(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> Array:
     """The first text's weights in the last layer that attends: (heads, n, n)."""
     seen: list[LayerAttention] = []
     _run_padded(model, texts, [seen.append, *[lambda _: None] * (len(texts) - 1)])

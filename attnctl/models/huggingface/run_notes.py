@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from attnctl.attention import Call
+from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.models.huggingface.attention_sites import Site, unseen_sentence
 from attnctl.readings.traces.trace import ModelInfo
@@ -73,5 +73,5 @@ def hides_future(call: Call) -> bool | None:
         return None
     if call.causal or call.mask is None:
         return call.causal
-    mask: Any = call.mask[0] if call.mask.ndim == 3 else call.mask  # (n_q, n_k)
+    mask: Array = call.mask[0] if call.mask.ndim == 3 else call.mask  # (n_q, n_k)
     return not bool(mask.triu(1).any())

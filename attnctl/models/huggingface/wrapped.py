@@ -47,7 +47,7 @@ def _own_copy(tokenizer: Any, name: str) -> Any:
     return copy
 
 
-def _settings(tokenizer: Any) -> dict[str, Any]:
+def _settings(tokenizer: Any) -> dict[str, object]:
     named = getattr(tokenizer, "special_tokens_map", {})
     return {key: str(token) for key, token in named.items() if isinstance(token, str) or hasattr(token, "content")}
 

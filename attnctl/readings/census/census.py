@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -26,10 +25,10 @@ SUMS = ("entropy", "self", "special", "words", "distance", "linked", "edges", "l
 class SentenceCounts:
     """What the heads of a model do in one sentence."""
 
-    right: Any  # (questions, layers, heads) bool: whether the word found is the one asked for
-    sums: dict[str, Any]  # each of SUMS → (layers, heads); "edges" those of the gold tree that the head's tree has
-    offsets: Any  # (layers, heads, 2 · FARTHEST + 1): how often the word found stands so far away, -5 first
-    layer_edges: Any  # (layers,): edges that the tree of a layer's mean has
+    right: Array  # (questions, layers, heads) bool: whether the word found is the one asked for
+    sums: dict[str, Array]  # each of SUMS → (layers, heads); "edges" those of the gold tree that the head's tree has
+    offsets: Array  # (layers, heads, 2 · FARTHEST + 1): how often the word found stands so far away, -5 first
+    layer_edges: Array  # (layers,): edges that the tree of a layer's mean has
 
 
 class Census:
@@ -56,7 +55,7 @@ class Census:
         plain = [(b, at, q.query, q.target) for b, at, q in asked if not q.choices]
         self._plain = np.array(plain, int).reshape(-1, 4)  # (questions, 4): sentence, question, query, target
         self._choosing = [(b, at, q) for b, at, q in asked if q.choices]
-        self._taken: dict[int, dict[str, Any]] = {}
+        self._taken: dict[int, dict[str, Array]] = {}
 
     def count_layer(self, layer: int, weights: Array) -> None:
         """Take in a layer's weights, of all sentences: (batch, heads, n, n), padding at the end."""
@@ -100,7 +99,7 @@ class Census:
                 sums[name][layer, :own] = taken[name][b]
         return SentenceCounts(right, sums, offsets, layer_edges)
 
-    def _word_weights(self, weights: Array) -> tuple[Array, Any, Any]:
+    def _word_weights(self, weights: Array) -> tuple[Array, Array, Array]:
         """Weights between units (batch, heads, units, units); of their rows, the mass elsewhere and the entropy, summed."""
         xp = array_namespace(weights)
         weights = xp.astype(weights, xp.float32)  # (batch, heads, n, n)
@@ -115,7 +114,7 @@ class Census:
         entropy = xp.sum(rows[:, :, None, :] @ mean, axis=(-1, -2))  # (batch, heads)
         return words, as_numpy(elsewhere), as_numpy(entropy)
 
-    def _right_answers(self, given: Any, found: Any) -> list[Any]:
+    def _right_answers(self, given: Array, found: Array) -> list[Array]:
         """Each sentence's answers: (questions, heads) bool."""
         heads = given.shape[1]
         right = [np.zeros((len(s.questions), heads), bool) for s in self.sentences]
@@ -130,7 +129,7 @@ class Census:
             right[b][at] = np.isin(picked, asked.right) & (choices.max(-1) > 0)
         return right
 
-    def _mass_sums(self, given: Any) -> dict[str, Any]:
+    def _mass_sums(self, given: Array) -> dict[str, Array]:
         """Mass on other words, on linked ones, and times distance: each (batch, heads)."""
         at = np.arange(given.shape[-1])
         far = np.abs(at[:, None] - at[None, :]).astype(np.float32)  # (units, units)
@@ -140,12 +139,12 @@ class Census:
             "linked": np.einsum("bhij,bij->bh", given, self._own[:, 1].astype(np.float32)),
         }
 
-    def _offset_counts(self, found: Any) -> Any:
+    def _offset_counts(self, found: Array) -> Array:
         """How often the word found stands at each offset: (batch, heads, 2 · FARTHEST + 1)."""
         off = np.where(found >= 0, found - np.arange(found.shape[-1]), FARTHEST + 1)  # (batch, heads, units)
         return np.stack([(off == offset).sum(-1) for offset in range(-FARTHEST, FARTHEST + 1)], -1)
 
-    def _tree_counts(self, given: Any) -> Any:
+    def _tree_counts(self, given: Array) -> Array:
         """Gold edges in the tree of each head and, last, of the layer's mean: (batch, heads + 1)."""
         batch, heads, units, _ = given.shape
         graphs = np.concatenate([given, given.mean(1, keepdims=True)], 1)  # (batch, heads + 1, units, units)

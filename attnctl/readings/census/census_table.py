@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from attnctl.attention import Array
 from attnctl.readings.census.census_tally import Cases, CensusTally
 from attnctl.readings.census.words import COREFERENCE, DOWN, FARTHEST, SIDES, TO_ANTECEDENT, UP
 
@@ -64,7 +64,7 @@ class Relation:
     relation: str
     direction: str
     cases: int
-    correct: Any  # (layers, heads): cases in which the head finds the word
+    correct: Array  # (layers, heads): cases in which the head finds the word
     ahead: int  # cases in which the word stands ahead, where no causal head can look
     best: Best | None  # None where either half has no cases
     rules: tuple[Rule, ...] = ()
@@ -110,7 +110,7 @@ class Trees:
     right_branching: float  # on the half that is scored
     best_head: Best | None
     best_layer: tuple[int, float] | None  # of the layers' mean weights
-    correct: Any  # (layers, heads): edges found
+    correct: Array  # (layers, heads): edges found
     layers: tuple[float, ...]
     untrained: Best | None = None
 
@@ -182,7 +182,7 @@ def wilson_interval(right: int, of: int) -> tuple[float, float]:
     return max(0.0, middle - reach), min(1.0, middle + reach)
 
 
-def best_of(right: Any, count: Any) -> Best | None:
+def best_of(right: Array, count: Array) -> Best | None:
     """The head that is right most often in the first half, scored on the second: right (2, layers, heads), count (2,)."""
     if count[0] == 0 or count[1] == 0 or not right.size:
         return None
@@ -263,12 +263,12 @@ def _tree_scores(tally: CensusTally, untrained: bool) -> Trees:
     )
 
 
-def _whole_sums(tally: CensusTally, name: str) -> Any:
+def _whole_sums(tally: CensusTally, name: str) -> Array:
     """One of the sums, in whole numbers: (2, layers, heads)."""
     return np.asarray(tally.sums.get(name, np.zeros((2, *tally.shape)))).round().astype(np.int64)
 
 
-def _head_masses(tally: CensusTally) -> dict[str, Any]:
+def _head_masses(tally: CensusTally) -> dict[str, Array]:
     """Means and shares of each head over all words: (layers, heads), and of a layer (layers,)."""
     zeros = np.zeros((2, *tally.shape))
     sums = {name: tally.sums.get(name, zeros).sum(0) for name in ("entropy", "self", "special", "words", "distance")}
@@ -284,7 +284,7 @@ def _head_masses(tally: CensusTally) -> dict[str, Any]:
     }
 
 
-def _head_rows(tally: CensusTally, masses: dict[str, Any], relations: tuple[Relation, ...]) -> Iterator[HeadRow]:
+def _head_rows(tally: CensusTally, masses: dict[str, Array], relations: tuple[Relation, ...]) -> Iterator[HeadRow]:
     layers, heads = tally.shape
     looking = tally.sums.get("looking", np.zeros((2, layers, heads))).sum(0)  # (layers, heads)
     offsets = np.broadcast_to(np.asarray(tally.offsets), (layers, heads, 2 * FARTHEST + 1))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from attnctl.attention import Array
 from attnctl.readings.census.census import SentenceCounts
 from attnctl.readings.census.trees import edges_found, right_branching
 from attnctl.readings.census.words import FARTHEST, AlignedSentence, TreeQuestion
@@ -22,15 +22,15 @@ OTHER = "(other labels)"
 class Cases:
     """The cases of one relation and direction: first axis 0 sentences to choose on, 1 sentences to score on."""
 
-    right: Any  # (2, layers, heads): cases in which the head finds the word
-    untrained: Any  # the same of the untrained model, zeros where there is none
-    offsets: Any = field(default_factory=lambda: np.zeros((2, 2 * FARTHEST + 1), np.int64))  # (2, 11)
+    right: Array  # (2, layers, heads): cases in which the head finds the word
+    untrained: Array  # the same of the untrained model, zeros where there is none
+    offsets: Array = field(default_factory=lambda: np.zeros((2, 2 * FARTHEST + 1), np.int64))  # (2, 11)
     # (2, 4): cases, the target is the first word, mentions' form is right, the target is seen by a causal head
-    plain: Any = field(default_factory=lambda: np.zeros((2, 4), np.int64))
-    tags: dict[str, Any] = field(default_factory=dict)  # of the target → (2, 4): cases, nearest before, behind, either
+    plain: Array = field(default_factory=lambda: np.zeros((2, 4), np.int64))
+    tags: dict[str, Array] = field(default_factory=dict)  # of the target: (2, 4): cases, nearest before, behind, either
 
     @property
-    def count_by_half(self) -> Any:
+    def count_by_half(self) -> Array:
         """Cases in each half: (2,)."""
         return self.plain[:, 0]
 
@@ -51,11 +51,11 @@ class CensusTally:
     shape: tuple[int, int]
     cases: dict[Key, Cases] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)  # reason → sentences
-    counts: Any = field(default_factory=lambda: np.zeros((2, 4), np.int64))  # sentences, units, within a unit, edges
-    right_branching: Any = field(default_factory=lambda: np.zeros(2, np.int64))  # edges
-    sums: dict[str, Any] = field(default_factory=dict)  # each of SUMS, and edges_untrained → (2, layers, heads)
-    offsets: Any = 0  # (layers, heads, 11)
-    layer_edges: Any = 0  # (2, layers)
+    counts: Array = field(default_factory=lambda: np.zeros((2, 4), np.int64))  # sentences, units, within a unit, edges
+    right_branching: Array = field(default_factory=lambda: np.zeros(2, np.int64))  # edges
+    sums: dict[str, Array] = field(default_factory=dict)  # each of SUMS, and edges_untrained → (2, layers, heads)
+    offsets: Array = 0  # (layers, heads, 11)
+    layer_edges: Array = 0  # (2, layers)
 
     def skip_sentence(self, reason: str) -> None:
         """Count a sentence that could not be used; what follows the reason's colon names it and is not counted."""
@@ -123,11 +123,11 @@ class SentenceRecord:
     edges: int
     right_branching: int
     questions: tuple[TreeQuestion, ...]
-    right: Any  # (questions, layers, heads) bool
-    untrained: Any | None  # the same of the untrained model
-    sums: dict[str, Any]  # (layers, heads)
-    offsets: Any  # (layers, heads, 11)
-    layer_edges: Any  # (layers,)
+    right: Array  # (questions, layers, heads) bool
+    untrained: Array | None  # the same of the untrained model
+    sums: dict[str, Array]  # (layers, heads)
+    offsets: Array  # (layers, heads, 11)
+    layer_edges: Array  # (layers,)
 
 
 def record_of(sentence: AlignedSentence, counts: SentenceCounts, untrained: SentenceCounts | None) -> SentenceRecord:
@@ -167,7 +167,7 @@ def unpacked_record(data: bytes) -> SentenceRecord:
     said = orjson.loads(data)
     shape = said.pop("shape")
 
-    def bits(packed: list[int]) -> Any:
+    def bits(packed: list[int]) -> Array:
         flat = np.unpackbits(np.array(packed, np.uint8), count=int(np.prod(shape)))
         return flat.reshape(shape).astype(bool)  # (questions, layers, heads)
 
@@ -225,5 +225,5 @@ def unpack_tally(data: bytes) -> CensusTally:
     return tally
 
 
-def _count_array(counts: Any) -> Any:
+def _count_array(counts: Array) -> Array:
     return np.array(counts, np.int64)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from attnctl.attention import Array
 
-def maximum_spanning_trees(weights: Any, there: Any) -> Any:
+
+def maximum_spanning_trees(weights: Array, there: Array) -> Array:
     """Parents in the maximum spanning tree of each graph (Prim 1957): (graphs, n, n), (graphs, n) → (graphs, n).
 
     The graph is undirected: words i and j are joined by the weight i gives j and that which j gives i, added. Words that
@@ -33,14 +33,14 @@ def maximum_spanning_trees(weights: Any, there: Any) -> Any:
     return parents
 
 
-def edges_found(parents: Any, edges: Any) -> Any:
+def edges_found(parents: Array, edges: Array) -> Array:
     """How many edges of each tree are in `edges`: parents (graphs, n), edges (graphs, n, n) symmetric → (graphs,)."""
     graphs, n = parents.shape
     found = edges[np.arange(graphs)[:, None], np.arange(n)[None, :], parents]  # (graphs, n)
     return (found & (parents >= 0)).sum(-1)
 
 
-def right_branching(there: Any) -> Any:
+def right_branching(there: Array) -> Array:
     """The tree that joins each word to the next: there (n,) → parents (n,), -1 for the first word and those not there."""
     words = np.flatnonzero(there)
     parents = np.full(len(there), -1)  # (n,)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from attnctl.attention import Array
 from attnctl.readings.census.parsed_sentence import BadSentenceError, ParsedSentence
 from attnctl.text import visible_text
 from attnctl.tokens import Token
@@ -41,11 +42,11 @@ class AlignedSentence:
     """A sentence as a model reads it. Words that share a token cannot be told apart and are one unit."""
 
     tokens: tuple[Token, ...]
-    pool: Any  # (n, units) bool: which token is part of which unit
+    pool: Array  # (n, units) bool: which token is part of which unit
     questions: tuple[TreeQuestion, ...]
-    edges: Any  # (units, units) bool: an undirected edge of the tree, punctuation left out
-    kept: Any  # (units,) bool: whether a unit is more than punctuation
-    linked: Any  # (units, units) bool: any dependency, either way
+    edges: Array  # (units, units) bool: an undirected edge of the tree, punctuation left out
+    kept: Array  # (units,) bool: whether a unit is more than punctuation
+    linked: Array  # (units, units) bool: any dependency, either way
     within: int  # dependencies between two words of one unit
     scored: int  # 0: to choose heads on, 1: to score them on
 
@@ -92,7 +93,7 @@ def is_punctuation_tag(tag: str, relation: str) -> bool:
     return tag == "PUNCT" or relation.partition(":")[0] == "punct"
 
 
-def _word_units(sentence: ParsedSentence, tokens: Sequence[Token]) -> tuple[list[int], Any]:
+def _word_units(sentence: ParsedSentence, tokens: Sequence[Token]) -> tuple[list[int], Array]:
     """Each word's unit, and the tokens of each unit (n, units)."""
     spans, text = sentence.spans, sentence.text
     touching = [_words_under(spans, *_trimmed_span(text, token)) for token in tokens]

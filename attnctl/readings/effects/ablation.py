@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from attnctl.arrays import Floats
+from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
 from attnctl.readings.effects.contributions import Contributions
@@ -254,7 +255,7 @@ def _difference(after: float | None, before: float | None) -> float | None:
     return None if after is None or before is None else after - before
 
 
-def log_softmax(logits: Floats) -> Any:
+def log_softmax(logits: Floats) -> Array:
     """Log-probabilities in nats, computed in float64: (vocabulary,) → (vocabulary,)."""
     x = logits.astype(np.float64)  # (vocabulary,)
     x = x - x.max()  # (vocabulary,)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+
+from attnctl.attention import Array
 
 
 def kendall_tau(one: Sequence[float], other: Sequence[float]) -> float | None:
@@ -28,7 +29,7 @@ def spearman_rho(one: Sequence[float], other: Sequence[float]) -> float | None:
     return float(np.corrcoef(a, b)[0, 1])
 
 
-def _mean_ranks(values: Sequence[float]) -> Any:
+def _mean_ranks(values: Sequence[float]) -> Array:
     _, place, count = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)
     ends = np.cumsum(count)  # (distinct,)
     return (ends - (count - 1) / 2)[place]  # (n,)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -87,7 +86,7 @@ class SoftmaxSteps:
         some = self.weights[self.weights > 0]
         return float(abs(-(some * np.log(some)).sum()))
 
-    def softmax_document(self) -> dict[str, Any]:
+    def softmax_document(self) -> dict[str, object]:
         """The JSON document; a masked score is null, and so is a share that plain division cannot give."""
         return {
             "schema": SCHEMA,

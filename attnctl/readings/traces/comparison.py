@@ -69,7 +69,7 @@ class Comparison:
         )
         return rows, columns
 
-    def comparison_document(self) -> dict[str, Any]:
+    def comparison_document(self) -> dict[str, object]:
         """The JSON document (schema attnctl.comparison/1), arrays as NumPy float32."""
         layer, head, i, j = self.largest_difference()
         x, y = self.both_weights(layer, head)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, Run
 from attnctl.layer.stored import StoredLayer
@@ -83,7 +83,7 @@ def stored_layer(layer: LayerTrace) -> StoredLayer:
     if layer.weights is None:
         raise AttnctlError(f"layer {layer.layer} of this trace holds no weights: write it without narrowing its steps")
     names = [array.name for array in FIELD_ARRAYS]
-    known: dict[str, Any] = {name: array for name in names if (array := getattr(layer, name)) is not None}
+    known: dict[str, Array] = {name: array for name in names if (array := getattr(layer, name)) is not None}
     del known["weights"]
     known.pop("mask", None)
     return StoredLayer(

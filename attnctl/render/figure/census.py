@@ -10,6 +10,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from attnctl.attention import Array
 from attnctl.readings.census.census_table import ALL, FEWEST, CensusTable, Relation
 from attnctl.readings.census.words import DOWN, UP
 from attnctl.render.figure.heatmaps.drawing import INK, QUIET
@@ -59,7 +60,7 @@ def census_figure(census: CensusTable, look: Look = PLAIN) -> Figure:
 
 
 Panel = tuple[
-    str, str, Any, tuple[int, int] | None
+    str, str, Array, tuple[int, int] | None
 ]  # title, what stands below it, share (layers, heads), the best head
 
 

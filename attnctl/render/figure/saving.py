@@ -63,7 +63,7 @@ def _saved_bytes(figure: Figure, form: str, dpi: float, metadata: dict[str, str 
 @contextmanager
 def plain_settings() -> Iterator[None]:
     """Matplotlib as it comes, without the user's matplotlibrc, for as long as something is drawn."""
-    defaults: dict[str, Any] = {
+    defaults: dict[str, object] = {
         name: value for name, value in dict.items(matplotlib.rcParamsDefault) if not name.startswith("backend")
     }
     defaults |= {"svg.hashsalt": "attnctl", "pdf.fonttype": 42, "image.composite_image": False}

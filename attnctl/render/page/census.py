@@ -41,7 +41,7 @@ def _best_rule(relation: Relation) -> str | None:
     return None if relation.best_rule is None else relation.best_rule.name
 
 
-def _plain_lists(value: Any) -> Any:
+def _plain_lists(value: object) -> Any:
     """Arrays as lists."""
     if isinstance(value, dict):
         return {name: _plain_lists(part) for name, part in value.items()}

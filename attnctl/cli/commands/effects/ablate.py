@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -68,7 +68,7 @@ def ablate(
     output: Annotated[
         str | None, typer.Option("-o", "--output", help="A file: .json, .txt, .png, .svg, .pdf.", show_default=False)
     ] = None,
-    **options: Any,
+    **options: object,
 ) -> None:
     """Tell what matters: every head ablated in turn, or edges of attention cut, and what that does to a prediction.
 

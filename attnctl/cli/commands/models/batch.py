@@ -180,8 +180,8 @@ def _path(source: str | None, chat: str | None) -> str:
 
 
 def _prompts(
-    formats: tuple[str, ...], options: dict[str, Any], spans: str | None, budget: int, remove: bool
-) -> dict[str, Any]:
+    formats: tuple[str, ...], options: dict[str, object], spans: str | None, budget: int, remove: bool
+) -> dict[str, object]:
     """What is said of prompts; nothing where --format is another. Raises UsageError where it does not go together."""
     if "sources" not in formats:
         if spans is not None or remove or budget != 20:

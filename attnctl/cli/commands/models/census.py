@@ -95,7 +95,7 @@ def _check_arrow(path: str) -> None:
         raise AttnctlError(f"{path}: Parquet needs pyarrow: pip install 'attnctl[batch]'") from None
 
 
-def _counted_corpus(asked: CensusRequest, options: dict[str, Any], folder: str | None) -> CensusTable:
+def _counted_corpus(asked: CensusRequest, options: dict[str, object], folder: str | None) -> CensusTable:
     from dataclasses import replace
 
     from attnctl.batching.corpus.census_run import Tallies, census_folder, census_results, on_ray

@@ -66,7 +66,7 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
-    **options: Any,
+    **options: object,
 ) -> None:
     """Measure which word each head finds: in parsed sentences of any language, or of the built-in grammar.
 
@@ -92,7 +92,7 @@ def evaluate(
         _built_in(options, sentences, json)
 
 
-def _model_named_first(corpus: list[str], options: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
+def _model_named_first(corpus: list[str], options: dict[str, object]) -> tuple[list[str], dict[str, object]]:
     """A model's name where a corpus could stand: `attnctl evaluate demo-causal`, `attnctl evaluate run/`."""
     if len(corpus) != 1 or corpus[0] == "-" or options.get("model") is not None:
         return corpus, options
@@ -108,13 +108,13 @@ def _model_named_first(corpus: list[str], options: dict[str, Any]) -> tuple[list
     return ([], options | {"model": name}) if is_model else (corpus, options)
 
 
-def _refuse_options(given: dict[str, Any]) -> None:
+def _refuse_options(given: dict[str, object]) -> None:
     for option, value in given.items():
         if value:
             raise UsageError(f"{option} is for a corpus: name its CoNLL-U files")
 
 
-def _write_corpus(path: str, sentences: int, corpus: list[str], options: dict[str, Any]) -> None:
+def _write_corpus(path: str, sentences: int, corpus: list[str], options: dict[str, object]) -> None:
     if corpus:
         raise UsageError("--write-corpus writes the built-in grammar's sentences: it reads no corpus")
     from attnctl.training.english.treebank import treebank_text
@@ -123,7 +123,7 @@ def _write_corpus(path: str, sentences: int, corpus: list[str], options: dict[st
     put_bytes(treebank_text(sentences, causal).encode(), path)
 
 
-def _built_in(options: dict[str, Any], sentences: int, json: bool) -> None:
+def _built_in(options: dict[str, object], sentences: int, json: bool) -> None:
     """The table of the built-in grammar."""
     from attnctl.training.relations import measure_relations as measure
 

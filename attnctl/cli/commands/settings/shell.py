@@ -25,7 +25,7 @@ LEAVING = ("exit", "quit")
 
 
 @o.with_model_options
-def shell(text: o.Text = None, *, file: o.File = None, **options: Any) -> None:
+def shell(text: o.Text = None, *, file: o.File = None, **options: object) -> None:
     """Ask one question after the other about a text: the commands and options of attnctl, without attnctl and the text.
 
     Model, text and what was computed of them are kept, so that a second question is answered at once. `text`, `file` and
@@ -51,7 +51,7 @@ def shell(text: o.Text = None, *, file: o.File = None, **options: Any) -> None:
     raise typer.Exit(PARTIAL if failed and not sys.stdin.isatty() else DONE)
 
 
-def _given(options: dict[str, Any]) -> dict[str, Any]:
+def _given(options: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in options.items() if value not in (None, False)}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -39,7 +39,7 @@ def compare(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Write the comparison as one line of JSON.")] = False,
     output: o.Output = None,
-    **options: Any,
+    **options: object,
 ) -> None:
     """Show two models, two traces, or two texts side by side, with the difference of their weights.
 
@@ -96,7 +96,7 @@ def _comparison_format(output: str | None, json: bool) -> str:
 
 
 def _pair_of_traces(
-    a: str, b: str, text: str | None, file: str | None, choice: WeightChoice, options: dict[str, Any]
+    a: str, b: str, text: str | None, file: str | None, choice: WeightChoice, options: dict[str, object]
 ) -> Comparison:
     """Both sides as traces, named as the user named them."""
     from attnctl.readings.traces.comparison import compare_traces as paired
@@ -135,7 +135,7 @@ def _model_predictions(traces: Sequence[Trace], names: tuple[str, str]) -> list[
     return [f"{name} goes on with {', '.join(words)}" for name, words in zip(names, said, strict=True) if words]
 
 
-def _side_source(source: str, options: dict[str, Any]) -> Source:
+def _side_source(source: str, options: dict[str, object]) -> Source:
     """A file or pipe, or a text under --model."""
     return open_source(source, None, None, {} if source == "-" or is_file(source) else options)
 

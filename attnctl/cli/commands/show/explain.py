@@ -56,7 +56,7 @@ def explain(
     spans: o.Spans = None,
     json: Annotated[bool, typer.Option("--json", help="Write the trace as one line of JSON.")] = False,
     output: o.Output = None,
-    **options: Any,
+    **options: object,
 ) -> None:
     """Show every step of self-attention on a text: tokens, queries and keys, scores, softmax, context."""
     choice, form = weight_choice(options), _explain_format(output, json)
@@ -120,7 +120,7 @@ class ExplainRequest(NamedTuple):
     query: str | None
 
 
-def _refuse_beside(beside: str, *options: tuple[str, Any]) -> None:
+def _refuse_beside(beside: str, *options: tuple[str, object]) -> None:
     """Raise UsageError for an option that is given and would mean nothing."""
     for name, value in options:
         if value not in (None, False, ()):

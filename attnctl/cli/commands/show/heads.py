@@ -70,7 +70,7 @@ def heads(
             "-o", "--output", help=f"A file: .csv, .json, or a picture: {suffixes_listed()}.", show_default=False
         ),
     ] = None,
-    **options: Any,
+    **options: object,
 ) -> None:
     """Tell what each head does over a text: entropy, where its attention goes, how far, and what kind of head that makes it.
 

@@ -208,7 +208,7 @@ class Looks:
     """Where the answer's queries look: of each layer the share of each key, and each head's strongest key."""
 
     masses: dict[int, Floats]  # layer → over all heads and queries: (n_k,)
-    strongest: dict[int, Any]  # layer → the key that each head and query attends to most: (heads, m)
+    strongest: dict[int, Array]  # layer → the key that each head and query attends to most: (heads, m)
     sees_all: bool = True  # every query every key before it, at no other price than the scores
 
     def visit(self, site: Site, call: Call) -> Array | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attnctl.arrays import as_numpy
+from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
 from attnctl.models.huggingface.attention_interface import architecture_name
@@ -31,7 +32,7 @@ def effects(
     heads: Sequence[int] | None = None,
     edges: Sequence[tuple[int, int]] | bool = False,
     how: str = "zero",
-    reference: Mapping[int, Any] | None = None,
+    reference: Mapping[int, Array] | None = None,
     attention: str | None = None,
     approximate: bool = False,
     batch_size: int | None = None,

@@ -273,7 +273,7 @@ def _unless_0(settings: dict[str, Any], key: str) -> int | None:
     return None if value is None or (value == 0 and value is not False) else _checked_size(key, value)
 
 
-def _checked_size(key: str, value: Any) -> int:
+def _checked_size(key: str, value: object) -> int:
     """A number of a configuration that counts something. Raises ValueError where it cannot."""
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST:
         raise ValueError(f"{key} is {json.dumps(value)[:40]}, not a whole number from 1 to {LARGEST:,}")

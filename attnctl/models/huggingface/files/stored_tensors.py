@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from attnctl.errors import AttnctlError
 from attnctl.formats.safetensors_header import safetensors_header
@@ -13,7 +12,7 @@ MANY = 1000  # layers that no model has, and that are built in a second: a few l
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers", "num_decoder_layers")
 
 
-def check_stored(folder: Path, settings: dict[str, Any], name: str) -> None:
+def check_stored(folder: Path, settings: dict[str, object], name: str) -> None:
     """Raise AttnctlError where the settings ask for more layers than there are tensors, or files are named elsewhere."""
     text = settings.get("text_config")
     count = len(_tensor_names(folder, name))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.formats.chat import Conversation, Message
@@ -23,7 +22,7 @@ class Prompt:
     spans: tuple[tuple[str, int, int], ...]
 
 
-def template_of(settings: dict[str, Any], name: str) -> str:
+def template_of(settings: dict[str, object], name: str) -> str:
     """The chat template of a checkpoint, from its tokenizer's settings. Raises AttnctlError without one."""
     template = settings.get("chat_template")
     if isinstance(template, list):  # several, by name
@@ -35,7 +34,7 @@ def template_of(settings: dict[str, Any], name: str) -> str:
 
 
 def render_conversation(
-    conversation: Conversation, template: str, settings: dict[str, Any], name: str, *, answer: bool
+    conversation: Conversation, template: str, settings: dict[str, object], name: str, *, answer: bool
 ) -> Prompt:
     """The conversation by this template; `answer`: up to where the model is to answer.
 
@@ -68,11 +67,11 @@ def _message_mark(at: int) -> str:
     return "\ue000" + "".join(chr(0xE001 + int(digit)) for digit in str(at)) + "\ue00f"
 
 
-def _plain_message(message: Message) -> dict[str, Any]:
+def _plain_message(message: Message) -> dict[str, object]:
     return {"role": message.role, "content": message.content} | message.more
 
 
-def _token_content(entry: Any) -> str:
+def _token_content(entry: object) -> str:
     """A token of tokenizer_config.json: written as a string, or as an object."""
     content = entry.get("content") if isinstance(entry, dict) else entry
     return content if isinstance(content, str) else ""

@@ -186,7 +186,7 @@ def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
     return Pieces(name, tokenizer, settings, int(min(lengths)) if lengths else None, **how)
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, object]:
     """A JSON object in a checkpoint's folder. Raises AttnctlError where it is missing or damaged."""
     try:
         loaded = json.loads(decode_text(read_bytes(path, limits.SETTINGS_BYTES), str(path)))

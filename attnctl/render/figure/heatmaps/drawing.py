@@ -132,7 +132,7 @@ class Sheet:
         font.set_size(size)
         return font
 
-    def _add_path(self, vertices: npt.ArrayLike, codes: Bytes, **how: Any) -> None:
+    def _add_path(self, vertices: npt.ArrayLike, codes: Bytes, **how: object) -> None:
         """A path whose vertices (m, 2) are in inches from the top left."""
         upright = np.asarray(vertices, dtype=float) * (1, -1) + (0, self.plan.height)  # (m, 2)
         self.figure.add_artist(PathPatch(Path(upright, codes), transform=self.figure.dpi_scale_trans, **how))
