@@ -14,7 +14,9 @@ WORKS = (
     ["heatmap", "Alice will eat", "-o", "a.svg"], ["heatmap", "run.json"], ["heads", "Alice will eat"],
     ["ablate", "Alice will eat"], ["compare", "demo", "random", "Alice will eat"], ["view", "Alice will eat", "-o", "a.html", "--no-open"],
     ["batch", "in.txt"], ["softmax", "1", "2"], ["model", "gpt2"], ["model", "demo"], ["config"], ["schema"], ["docs", "python"],
-    ["docs", "lesson"], ["quiz", "Alice will eat"], ["explain", "Alice will eat", "--model", "random", "--causal", "--rope"],
+    ["docs", "lesson"], ["quiz", "Alice will eat"], ["evaluate", "demo", "--sentences", "20"], ["shell", "Alice will eat"],
+    ["explain", "Alice will eat", "-o", "a.txt"], ["heatmap", "Alice will eat"], ["view", "Alice will eat", "Bob ran", "-o", "b.html", "--no-open"],
+    ["compare", "Alice will eat", "Bob will run"], ["heads", "Alice will eat", "--top", "2"], ["batch", "in.txt", "--model", "demo-causal"], ["explain", "Alice will eat", "--model", "random", "--causal", "--rope"],
 )  # fmt: skip
 NEEDS = (
     ["heads", "--file", str(SAMPLES / "story.txt")], ["train", "--steps", "1", "--explain"],

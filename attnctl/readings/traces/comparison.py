@@ -102,7 +102,8 @@ def compare_traces(a: Trace, b: Trace, names: tuple[str, str] = ("A", "B")) -> C
     for what, ours, theirs in (("tokens", a.tokens, b.tokens), ("key tokens", a.keys_of, b.keys_of)):
         if len(ours) != len(theirs):
             counts = f"{names[0]} has {len(ours)} {what} and {names[1]} {len(theirs)}"
-            raise AttnctlError(f"{counts}: only texts whose tokens align can be compared")
+            hint = "--words compares whole words" if a.text == b.text else "attnctl view shows the two side by side"
+            raise AttnctlError(f"{counts}, which leaves no difference to take: {hint}")
     for name, trace in zip(names, (a, b), strict=True):
         if all(layer.weights is None for layer in trace.layers):
             raise AttnctlError(f"{name} holds no weights to compare")

@@ -29,6 +29,8 @@ SCRIPTS = (  # in the order in which they stand in the page
     "sentence.js", "row.js", "arithmetic.js", "softmax.js", "matters.js", "save.js", "main.js",
 )  # fmt: skip
 
+NAME_LETTERS = 60  # of a text, where it names one of two traces
+
 
 def page_html(
     traces: Sequence[Trace | Overview],
@@ -81,11 +83,17 @@ def aligned(traces: Sequence[Trace | Overview]) -> dict[str, list[list[int | Non
 
 def trace_names(traces: Sequence[Trace | Overview]) -> list[str]:
     """What to call each of several traces: by model, or by text, or by the first setting in which they differ."""
-    ways = [[trace.model.name for trace in traces], [visible_text(trace.text)[:60] for trace in traces]]
+    ways = [[trace.model.name for trace in traces], [_short_name(trace.text) for trace in traces]]
     for setting in ("seed", "scale", "temperature", "causal", "n_heads", "d_k", "positions", "rope_theta"):
         ways.append([f"{setting} {getattr(trace.model, setting)}" for trace in traces])
     ways.append([chr(ord("A") + at) for at in range(len(traces))])
     return next(names for names in ways if len(set(names)) == len(names))
+
+
+def _short_name(text: str) -> str:
+    """A text in at most NAME_LETTERS letters, its end marked as left out where it is."""
+    shown = visible_text(text)
+    return shown if len(shown) <= NAME_LETTERS else f"{shown[: NAME_LETTERS - 1].rstrip()}…"
 
 
 def tab_title(traces: Sequence[Trace | Overview]) -> str:

@@ -18,7 +18,7 @@ import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
-from attnctl.render.page.document import as_data, page_html, page_in_frame
+from attnctl.render.page.document import NAME_LETTERS, as_data, page_html, page_in_frame, trace_names
 from attnctl.render.page.packing import coded_levels, word_numbers
 from attnctl.sources import TextSource, record_trace
 from attnctl.tokens import Token
@@ -679,3 +679,9 @@ def test_a_notebook_is_not_flooded() -> None:
 def test_a_trace_without_weights_is_refused() -> None:
     with pytest.raises(AttnctlError, match="no weights"):
         page_html([Trace("a", (Token("a"),), ModelInfo("m", "matrix"), (LayerTrace(0, (0,), (0,)),))])
+
+
+def test_a_long_text_that_names_a_trace_is_cut_with_a_mark() -> None:
+    traces = [attnctl.attend(text, model="random") for text in ("a b", "the cat " * 20)]
+    short, long = trace_names(traces)
+    assert short == "a b" and long.endswith("…") and len(long) <= NAME_LETTERS

@@ -71,7 +71,7 @@ def test_places(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["Alice will", "Alice"], 1, "2 tokens and Alice 1"),
+        (["Alice will", "Alice"], 1, "leaves no difference to take: attnctl view shows"),
         (["-", "-"], 2, "only one of the two"),
         (["random", "dot", TEXT, "--model", "random"], 2, "--model does not go with a text"),
         (["random", "nonsense", TEXT], 2, "no model 'nonsense'"),
