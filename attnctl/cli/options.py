@@ -23,12 +23,6 @@ Text = Annotated[
     str | None, typer.Argument(help='The text, or "-" to read it from standard input.', show_default=False)
 ]
 File = Annotated[str | None, typer.Option("--file", "-f", help="Read the text from this file.", show_default=False)]
-Chat = Annotated[
-    str | None,
-    typer.Option(
-        "--chat", help="A conversation for a checkpoint: JSON, a list of role and content.", show_default=False
-    ),
-]
 LayerChoice = Annotated[
     str | None, typer.Option("--layer", help="Layers: 3, 0-5, 1,4,7, -1 or all.", show_default=False)
 ]

@@ -56,7 +56,6 @@ PER_ROW = (
     *("queries_before_rope", "queries", "scores", "bias", "scaled_scores", "weights", "dropped_weights", "context"),
     *("sink_weights", "signed_weights", "gate"),
 )
-PER_KEY_HEAD = ("keys_before_rope", "keys", "values")
 SHARED_PARAMETERS = ("W_O", "b_O")  # of all heads
 ROWS = 256  # queries whose weights are held at once
 
