@@ -98,11 +98,11 @@ def residual(
     return x, steps
 
 
-def brought(p: Parameters, rows: Array, weights: Array, head: int) -> Array:
-    """What one head of the last layer brings of the words themselves (..., n, d_model).
+def output_of_words(p: Parameters, rows: Array, weights: Array, head: int) -> Array:
+    """Output of one head of the last layer, its values read from the words' embeddings alone: (..., n, d_model).
 
-    `weights` (..., heads, n, n) are that layer's; its values are read from the words' embeddings `rows`
-    (..., n, d_model), so that what earlier layers gathered elsewhere is not in them.
+    `weights` (..., heads, n, n) are that layer's, `rows` (..., n, d_model) the embeddings. What earlier layers gathered from
+    other words is not in it, so it holds an answer only where the head looks at the word that answers.
     """
     last = layers_of(p)[-1]
     values = rows @ last["W_V"][head]  # (..., n, d_v)

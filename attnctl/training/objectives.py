@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attnctl.shapes import SHAPES
 from attnctl.training.corpus import Corpus
-from attnctl.training.english.phrases import CLOSING, INDUCTION, QUESTIONS
+from attnctl.training.english.phrases import CLOSING, INDUCTION, QUESTION_OF
 
 UNKNOWN_ID, MASK_ID, FIRST_WORD = 0, 1, 2 + len(SHAPES)
 
@@ -24,22 +24,21 @@ OBJECTIVES = ("next-word", "masked-word")
 # they are. Wrong words teach a word to doubt itself and to look at the others; [MASK] would teach that to [MASK] alone.
 CHOSEN, MASKED, WRONG = 0.3, 0.1, 0.6
 
-# Of a corpus whose words are asked questions, so many of those that `Corpus.asked` names are to be found again, each shown
-# as [MASK]; some are left as they are, so that what is predicted where a word stands is that word.
-HIDDEN, LEFT = 0.6, 0.15
-# So many words that could say where they stood before have the word that follows hidden, which would tell it.
+# Shares, for a corpus whose words are asked questions (`Corpus.answers`). A word is to be predicted with HIDDEN times its
+# share in `Corpus.asked`, shown as [MASK]; LEFT_VISIBLE of these are shown as they are: at a visible word, it is predicted.
+HIDDEN, LEFT_VISIBLE = 0.6, 0.15
+# Where a word stood before, the word after it is hidden this often: visible, it would give the answer away.
 FOLLOWING_HIDDEN = 0.75
-# So many closing marks are shown as another one, so that their own form alone does not tell what they close.
+# A closing mark is shown as another one this often, so that its own form does not tell what it closes.
 MARKS_MISTAKEN = 0.12
-# So many of the questions to which a word has no other answer than itself are asked.
-IDLE = 0.1
+# A question to which a word has no other answer than itself is asked this often.
+IDLE_ASKED = 0.1
 
 # In this share of the sentences, words are read by their shape, so that a word never seen is linked by where it stands.
 UNKNOWN_SENTENCES, UNKNOWN_WORDS = 0.35, 0.4
 
 WINDOWS = 40  # a batch is drawn from one of so many parts of the sentences in the order of their length
 
-CLOSING_QUESTION, FOLLOWING_QUESTION = QUESTIONS.index((CLOSING,)), QUESTIONS.index((INDUCTION,))
 CLOSING_MARKS = (")", "]", "}", "”", "’", '"')
 
 
@@ -72,7 +71,8 @@ class Batches:
         self.marks = torch.tensor(marks)  # (marks,)
         self.objective, self.size, self.seed = objective, size, seed
         self.open = torch.from_numpy(corpus.open)  # (vocabulary,)
-        self.neighbours = Neighbours(self.ids, len(corpus.vocabulary))
+        by_wrong_words = objective == "masked-word" and corpus.answers is None
+        self.neighbours = Neighbours(self.ids, len(corpus.vocabulary)) if by_wrong_words else None
 
     def at(self, step: int) -> Batch:
         """The batch of this step."""
@@ -97,6 +97,7 @@ class Batches:
         seen = self._with_unknowns(true, random)  # (batch, n)
         if self.objective == "next-word":
             return _next_words(seen, true, real)
+        assert self.neighbours is not None
         chosen = real & (true != UNKNOWN_ID) & (torch.rand(ids.shape, generator=random) < CHOSEN)  # (batch, n)
         kind = torch.rand(ids.shape, generator=random)  # (batch, n)
         wrong = self.neighbours.sample(ids, random)  # (batch, n)
@@ -110,7 +111,7 @@ class Batches:
         """
         true, real = ids.clamp(min=0), ids >= 0  # (batch, n)
         shown = self._with_unknowns(true, random)  # (batch, n)
-        closing = answers[..., CLOSING_QUESTION] >= 0  # (batch, n)
+        closing = answers[..., QUESTION_OF[CLOSING]] >= 0  # (batch, n)
         shown = torch.where(self._drawn(closing, MARKS_MISTAKEN, random), self._mark(ids, random), shown)  # (batch, n)
         hidden = torch.zeros_like(real)  # (batch, n)
         n = ids.shape[1]
@@ -118,14 +119,16 @@ class Batches:
         if self.objective == "masked-word":
             assert self.asked is not None
             hidden = self._drawn(real & (true != UNKNOWN_ID), HIDDEN * self.asked[true], random)  # (batch, n)
-            before = answers[..., FOLLOWING_QUESTION]  # (batch, n), where the word stands that followed before
+            before = answers[..., QUESTION_OF[INDUCTION]]  # (batch, n), where the word stands that followed before
             told = (before >= 0) & (before <= place[:, 0])  # (batch, n)
             told &= true.gather(1, before.clamp(min=0)) == true.roll(-1, 1)  # (batch, n)
             told[:, -1] = False
             hidden |= self._drawn(told, FOLLOWING_HIDDEN, random).roll(1, 1) & real  # (batch, n)
-        shown = torch.where(hidden & ~self._drawn(hidden, LEFT, random), MASK_ID, shown)  # (batch, n)
+        shown = torch.where(hidden & ~self._drawn(hidden, LEFT_VISIBLE, random), MASK_ID, shown)  # (batch, n)
         idle = answers == place  # (batch, n, questions)
-        open_to = (answers >= 0) & ~hidden[..., None] & (~idle | (torch.rand(idle.shape, generator=random) < IDLE))
+        open_to = (
+            (answers >= 0) & ~hidden[..., None] & (~idle | (torch.rand(idle.shape, generator=random) < IDLE_ASKED))
+        )
         if self.objective == "next-word":
             open_to &= answers <= place
         words = shown.gather(1, answers.clamp(min=0).flatten(1)).view(answers.shape)  # (batch, n, questions)
@@ -135,12 +138,12 @@ class Batches:
         return Batch(shown, true, hidden, real, words, idle)
 
     def _mark(self, ids: Tensor, random: torch.Generator) -> Tensor:
-        """A closing mark for each place: → (batch, n)."""
+        """A random closing mark for each place of ids (batch, n) → (batch, n)."""
         return self.marks[torch.randint(max(1, len(self.marks)), ids.shape, generator=random)]
 
     @staticmethod
     def _drawn(some: Tensor, share: Tensor | float, random: torch.Generator) -> Tensor:
-        """So many of these places: some (batch, n) → (batch, n)."""
+        """A random share of the places that are true in `some` (batch, n) → (batch, n)."""
         return some & (torch.rand(some.shape, generator=random) < share)
 
     def _with_unknowns(self, ids: Tensor, random: torch.Generator) -> Tensor:

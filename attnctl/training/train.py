@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.training import network
 from attnctl.training.corpus import Corpus
-from attnctl.training.english.phrases import ANSWERING, COUNTING
+from attnctl.training.english.phrases import QUESTIONS
 from attnctl.training.objectives import Batch, Batches, batch_to
 from attnctl.training.run import Recipe, TrainingRun, initial_arrays
 from attnctl.training.watch import Watch
@@ -86,37 +86,54 @@ def learning_rate(step: int, recipe: Recipe) -> float:
     return recipe.lr * rise * fall
 
 
-def loss_of(training: Training, batch: Batch) -> Tensor:
-    """Mean cross-entropy of the words that count → (); where questions are asked, it and the mean of theirs added up.
+class Predicted(NamedTuple):
+    """Words to predict whose losses are averaged together."""
 
-    A question counts as much as `COUNTING` says, however rarely it is asked; together those count as one to which a word has
-    no other answer than itself.
-    """
+    weight: float  # how much their mean counts
+    x: Tensor  # (words, d_model), what they are predicted from
+    targets: Tensor  # (words,)
+
+
+def loss_of(training: Training, batch: Batch) -> Tensor:
+    """Mean cross-entropy of the words that count, and added to it, where questions are asked, their weighted mean → ()."""
     recipe, p = training.recipe, training.parameters
     rows = torch.nn.functional.embedding(batch.ids, p["embedding"])  # (batch, n, d_model)
     padding = None if training.causal else batch.real  # it stands after the words: a causal network never sees it
     x, steps = network.residual(
         p, rows, causal=training.causal, real=padding, theta=recipe.rope_theta, window=recipe.first_window
     )  # (batch, n, d_model)
-    groups = [(1.0, x[batch.counted], batch.targets[batch.counted])]  # what it counts, (words, d_model), (words,)
-    if batch.answers is not None and batch.idle is not None:
-        idle = []
-        for question, (answers, own) in enumerate(zip(batch.answers.unbind(-1), batch.idle.unbind(-1), strict=True)):
-            head = ANSWERING[question] % recipe.heads
-            found = network.brought(p, rows, steps[-1].weights, head)  # (batch, n, d_model)
-            asked = answers >= 0  # (batch, n)
-            groups.append((COUNTING[question], found[asked & ~own], answers[asked & ~own]))
-            idle.append((found[asked & own], answers[asked & own]))
-        groups.append((1.0, torch.cat([x for x, _ in idle]), torch.cat([targets for _, targets in idle])))
-    groups = [group for group in groups if len(group[2])]
-    losses = _cross_entropy(training, torch.cat([x for _, x, _ in groups]), torch.cat([t for _, _, t in groups]))
-    sizes = [len(x) for _, x, _ in groups]
+    groups = [Predicted(1.0, x[batch.counted], batch.targets[batch.counted])]
+    groups += _answers_to_questions(training, batch, rows, steps[-1].weights)
+    groups = [group for group in groups if len(group.targets)]
+    losses = _cross_entropy(
+        training, torch.cat([g.x for g in groups]), torch.cat([g.targets for g in groups])
+    )  # (words,)
+    sizes = [len(group.targets) for group in groups]
     means = torch.stack([part.mean() for part in torch.split(losses, sizes)])  # (groups,)
     if len(groups) == 1:
         return means[0]
-    weights = torch.tensor([weight for weight, _, _ in groups[1:]], device=means.device)  # (questions,)
+    weights = torch.tensor([group.weight for group in groups[1:]], device=means.device)  # (questions,)
     mean: Tensor = means[0] + means[1:] @ weights / weights.sum()
     return mean
+
+
+def _answers_to_questions(training: Training, batch: Batch, rows: Tensor, weights: Tensor) -> list[Predicted]:
+    """The words that answer, question by question; last, of all questions, those to which a word itself is the answer.
+
+    `rows` (batch, n, d_model) are the embeddings, `weights` (batch, heads, n, n) those of the last layer.
+    """
+    if batch.answers is None or batch.idle is None:
+        return []
+    groups, idle = [], []
+    for number, question in enumerate(QUESTIONS):
+        head = question.head % training.recipe.heads
+        found = network.output_of_words(training.parameters, rows, weights, head)  # (batch, n, d_model)
+        answers, own = batch.answers[..., number], batch.idle[..., number]  # (batch, n)
+        asked = answers >= 0  # (batch, n)
+        groups.append(Predicted(question.weight, found[asked & ~own], answers[asked & ~own]))
+        idle.append((found[asked & own], answers[asked & own]))
+    own_words, targets = zip(*idle, strict=True)
+    return [*groups, Predicted(1.0, torch.cat(own_words), torch.cat(targets))]
 
 
 def _cross_entropy(training: Training, x: Tensor, targets: Tensor) -> Tensor:

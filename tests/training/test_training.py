@@ -163,7 +163,7 @@ def test_what_a_head_brings_is_read_from_the_words_themselves() -> None:
     parameters = {k: torch.from_numpy(v) for k, v in network.initial(network.Sizes(9, 8, 8, 2, 2), 0).items()}
     rows = torch.randn(1, 6, 8, generator=torch.Generator().manual_seed(0))
     weights = torch.eye(6).roll(1, 0).expand(1, 2, 6, 6)  # each looks at the one before
-    found = network.brought(parameters, rows, weights, 1)
+    found = network.output_of_words(parameters, rows, weights, 1)
     last = network.layers_of(parameters)[-1]
     torch.testing.assert_close(found[0], rows[0].roll(1, 0) @ last["W_V"][1] @ last["W_O"][4:])
 

@@ -1,4 +1,4 @@
-"""The grammar's sentences as a corpus: its whole vocabulary, which words are open ones, and which are easily mistaken."""
+"""The grammar's sentences as a corpus: its vocabulary, which words are open ones, which are hidden, and who answers what."""
 
 from __future__ import annotations
 
@@ -105,7 +105,8 @@ def corpus_of(sentences: Iterable[Sentence]) -> Corpus:
     return replace(corpus, answers=answers, asked=chosen)
 
 
-_FIRST = [phrases.ANSWERING.index(head) for head in sorted(set(phrases.ANSWERING))]  # each head's first question
+_HEADS = [question.head for question in phrases.QUESTIONS]
+_FIRST = [_HEADS.index(head) for head in sorted(set(_HEADS))]  # by head, its first question
 
 
 def _answers(s: Sentence) -> np.ndarray[Any, Any]:
@@ -118,6 +119,6 @@ def _answers(s: Sentence) -> np.ndarray[Any, Any]:
     places[:, _FIRST] = np.arange(len(s.words))[:, None]  # (words, heads)
     places[sorted(s.loose)] = -1
     for (at, question), place in s.answers().items():
-        places[at, _FIRST[phrases.ANSWERING[question]]] = -1
+        places[at, _FIRST[_HEADS[question]]] = -1
         places[at, question] = place
     return places

@@ -1,6 +1,6 @@
 """The parts of a sentence: noun phrases, verbs with their auxiliaries, prepositional phrases, pronouns.
 
-Each part is appended to a Sentence, which keeps its words, what belongs to what, and what each pronoun stands for.
+Each part is appended to a Sentence, which keeps its words and what belongs to what.
 """
 
 from __future__ import annotations
@@ -26,24 +26,29 @@ CLOSING, INDUCTION = "closing mark → opening mark", "induction"
 INFINITIVE, SUBJECT_VERB, HELPER = "infinitive → subject", "subject → verb", "helper → verb"
 REFERENCE, MODIFIER, WITHIN = "reference → noun", "modifier → word", "noun → preposition"
 
-# The questions that a word can be asked, each answered by a word of the sentence: the head of the last layer that answers,
-# how much the question counts in the loss, and the relations that it asks for. The hard ones are asked apart from the easy.
-ASKED = (
-    (0, 1.0, (VERB_SUBJECT, INFINITIVE)),
-    (0, 1.0, (PAST_OTHERS,)),
-    (1, 1.0, (OBJECT_VERB, SUBJECT_VERB, HELPER)),
-    (2, 1.0, (PRONOUN,)),
-    (2, 1.0, (MEANING,)),
-    (2, 1.0, (REFERENCE,)),
-    (3, 1.0, (ADJECTIVE, DETERMINER, MODIFIER)),
-    (4, 1.0, (PREPOSITION, WITHIN)),
-    (4, 2.0, (CLOSING,)),
-    (5, 3.0, (INDUCTION,)),
+
+class Question(NamedTuple):
+    """What a word can be asked in training; a word of the same sentence answers it."""
+
+    head: int  # the head of the last layer from which the answer is predicted
+    weight: float  # how much the question counts in the loss, however rarely it is asked
+    relations: tuple[str, ...]  # the links that answer it, from the word asked to the word that answers
+
+
+# hard relations are asked apart from easy ones, so that they are not lost in the mean
+QUESTIONS = (
+    Question(0, 1.0, (VERB_SUBJECT, INFINITIVE)),
+    Question(0, 1.0, (PAST_OTHERS,)),
+    Question(1, 1.0, (OBJECT_VERB, SUBJECT_VERB, HELPER)),
+    Question(2, 1.0, (PRONOUN,)),
+    Question(2, 1.0, (MEANING,)),
+    Question(2, 1.0, (REFERENCE,)),
+    Question(3, 1.0, (ADJECTIVE, DETERMINER, MODIFIER)),
+    Question(4, 1.0, (PREPOSITION, WITHIN)),
+    Question(4, 2.0, (CLOSING,)),
+    Question(5, 3.0, (INDUCTION,)),
 )
-ANSWERING = tuple(head for head, _, _ in ASKED)
-COUNTING = tuple(weight for _, weight, _ in ASKED)
-QUESTIONS = tuple(relations for _, _, relations in ASKED)
-_QUESTION_OF = {relation: number for number, relations in enumerate(QUESTIONS) for relation in relations}
+QUESTION_OF = {relation: number for number, question in enumerate(QUESTIONS) for relation in question.relations}
 
 
 class Link(NamedTuple):
@@ -56,7 +61,7 @@ class Link(NamedTuple):
 
 @dataclass
 class Sentence:
-    """The words of a sentence, what belongs to what, who did what to whom, and what pronouns stand for."""
+    """The words of a sentence, what belongs to what, and who did what to whom."""
 
     words: list[str] = field(default_factory=list)
     links: list[Link] = field(default_factory=list)
@@ -93,8 +98,8 @@ class Sentence:
         """
         found: dict[tuple[int, int], int] = {}
         for link in self.links:
-            found[link.query, _QUESTION_OF[link.relation]] = link.key
-        asked = _QUESTION_OF[SUBJECT_VERB]
+            found[link.query, QUESTION_OF[link.relation]] = link.key
+        asked = QUESTION_OF[SUBJECT_VERB]
         for link in self.links:
             if link.relation == VERB_SUBJECT:
                 found.setdefault((link.key, asked), link.query)
