@@ -41,12 +41,12 @@ def device_of(x: Array) -> Any:
 def project_heads(x: Array, w: Array, b: Array | None = None) -> Array:
     """Queries, keys or values: x (..., n, d_model), w (heads, d_model, d), b (heads, d) → (..., heads, n, d)."""
     xp = array_namespace(x)
-    if x.ndim > 2:  # of a batch: one product for all texts and heads is far faster than one for each
+    if x.ndim > 2 and xp.__name__ != "numpy":  # one product for all texts and heads: faster in torch, other last bits
         heads, d_model, d = w.shape
         beside = xp.reshape(xp.permute_dims(w, (1, 0, 2)), (d_model, heads * d))  # (d_model, heads · d)
         y = split_heads(x @ beside, heads)  # (..., heads, n, d)
     else:
-        y = xp.expand_dims(x, axis=-3) @ w  # (heads, n, d)
+        y = xp.expand_dims(x, axis=-3) @ w  # (..., heads, n, d)
     return y if b is None else y + xp.expand_dims(b, axis=-2)  # (..., heads, n, d)
 
 

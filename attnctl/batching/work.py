@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.pictures import format_names, heatmap_bytes
 from attnctl.models import Model, open_model
 from attnctl.models.arguments import model_arguments
+from attnctl.models.builtin.stack import Stack
+from attnctl.models.builtin.together import can_run_together, run_together
 from attnctl.readings.measures import attention_rollout, by_words, check_measure, value_norm, value_norm_note
 from attnctl.readings.traces.record import TraceReading
 from attnctl.readings.traces.trace import Trace
@@ -140,19 +143,25 @@ class Worker:
         ready: list[tuple[Item, Pass[Trace]]] = []
         for item in items:
             start = time.perf_counter()
-            trace: Trace | str
-            try:
-                recording = self._recording_of_item(item)
-                if isinstance(recording, Pass) and self.work.batch_size > 1 and self._may_share_pass(item):
-                    ready.append((item, recording))
-                    continue
-                trace = recording if isinstance(recording, Trace) else self._record_alone(item, recording)
-            except AttnctlError as error:
-                trace = str(error)
-            except Exception as error:  # ours to mend; the other items go on
-                trace = describe_bug(error)
-            yield item, trace, time.perf_counter() - start
+            recorded = self._record_or_say(item, ready)
+            if recorded is not None:
+                yield item, recorded, time.perf_counter() - start
         yield from self._record_together(ready)
+
+    def _record_or_say(self, item: Item, ready: list[tuple[Item, Pass[Trace]]] | None = None) -> Trace | str | None:
+        """The item's trace, or what is wrong with it; None where it was put among those `ready` to share a pass."""
+        try:
+            recording = self._recording_of_item(item)
+            if isinstance(recording, Trace):
+                return recording
+            if ready is not None and self._may_share_pass(item, len(recording.tokens)):
+                ready.append((item, recording))
+                return None
+            return self._record_alone(item, recording)
+        except AttnctlError as error:
+            return str(error)
+        except Exception as error:  # ours to mend; the other items go on
+            return describe_bug(error)
 
     def _recording_of_item(self, item: Item) -> Pass[Trace] | Trace:
         """The trace that an item is, or is to become."""
@@ -184,9 +193,13 @@ class Worker:
         with np.errstate(all="ignore"):  # what overflows is refused by name
             return recording.value(model.run(recording.tokens, recording.visit, item.text))
 
-    def _may_share_pass(self, item: Item) -> bool:
-        """Whether the item may share a pass with others."""
+    def _may_share_pass(self, item: Item, n: int) -> bool:
+        """Whether the item, of n tokens, may share a pass with others."""
         if own_options(item):
+            return False
+        if can_run_together(self.model_of_item(item), n):
+            return True
+        if self.work.batch_size == 1:
             return False
         if self._can is None:
             from attnctl.models.huggingface.padded_batch import can_batch
@@ -196,29 +209,40 @@ class Worker:
 
     def _record_together(self, ready: list[tuple[Item, Pass[Trace]]]) -> Iterator[Done]:
         """Texts of about one length at a time, in one pass; where that fails, each alone."""
-        from attnctl.models.huggingface.padded_batch import minds_padding, record_several
-
         ready.sort(key=lambda pair: (len(pair[1].tokens), pair[0].number))
         while ready:
-            most = max(1, min(self.work.batch_size, PADDED // len(ready[0][1].tokens)))
+            n = len(ready[0][1].tokens)
+            model = self.model_of_item(ready[0][0])
+            same = isinstance(model, Stack)  # which takes texts of one length
+            most = sum(len(pair[1].tokens) == n for pair in ready) if same else self.work.batch_size
+            most = max(1, min(most, PADDED // n))
             some, ready = ready[:most], ready[most:]
             start = time.perf_counter()
-            model: Any = self.model_of_item(some[0][0])
-            recordings = [recording for _, recording in some]
             traces: list[Trace] | None = None
-            try:
-                if self._sound is None and len(recordings[0].tokens) < len(recordings[-1].tokens):
-                    self._sound = not minds_padding(model, recordings[0], recordings[-1])
-                if self._sound is not False:
-                    traces = record_several(model, recordings)
-            except AttnctlError:
-                pass  # of one of them: which, it says when it is alone
+            with suppress(AttnctlError):  # of one of them: which, it says when it is alone
+                traces = self._shared_pass(model, [recording for _, recording in some])
             if traces is None:
-                yield from Worker(replace(self.work, batch_size=1), model).traces_of_items([item for item, _ in some])
+                for item, _ in some:
+                    start = time.perf_counter()
+                    recorded = self._record_or_say(item)
+                    assert recorded is not None
+                    yield item, recorded, time.perf_counter() - start
                 continue
             each = (time.perf_counter() - start) / len(some)
             for (item, _), trace in zip(some, traces, strict=True):
                 yield item, trace, each
+
+    def _shared_pass(self, model: Any, recordings: Sequence[Pass[Trace]]) -> list[Trace] | None:
+        """The traces of several texts in one pass; None where sharing changes them. Raises AttnctlError of one of them."""
+        with np.errstate(all="ignore"):  # what overflows is refused by name
+            if isinstance(model, Stack):
+                runs = run_together(model, [one.tokens for one in recordings], [one.visit for one in recordings])
+                return [one.value(ran) for one, ran in zip(recordings, runs, strict=True)]
+        from attnctl.models.huggingface.padded_batch import minds_padding, record_several
+
+        if self._sound is None and len(recordings[0].tokens) < len(recordings[-1].tokens):
+            self._sound = not minds_padding(model, recordings[0], recordings[-1])
+        return None if self._sound is False else record_several(model, recordings)
 
     def model_of_item(self, item: Item) -> Model:
         """The model of the batch, or as the item's own options have it."""

@@ -32,7 +32,19 @@ SCHEMA = "attnctl.trace/1"
 
 def trace_to_json(trace: Trace) -> bytes:
     """One line of JSON, without the newline. Raises AttnctlError where a number is not finite."""
-    return write_json(trace_document(trace), "trace")
+    data = write_json(trace_document(trace), "trace")
+    if data.count(b"null") > (trace.model.seed is None):  # what NaN and infinity become; or a text that says so
+        _check_finite(trace)
+    return data
+
+
+def _check_finite(trace: Trace) -> None:
+    """Raise AttnctlError naming an array of the trace with a number that is not finite."""
+    named: list[tuple[str, Floats | Bools | None]] = [("embeddings", trace.embeddings)]
+    named += [(f"layer {layer.layer}: {of.name}", array) for layer in trace.layers for of, array in layer.arrays_kept()]
+    for where, array in named:
+        if array is not None and not np.isfinite(array).all():
+            raise AttnctlError(f"{where}: a number is not finite (NaN or infinity), so the trace is not written")
 
 
 def trace_document(trace: Trace) -> Document:
@@ -41,7 +53,7 @@ def trace_document(trace: Trace) -> Document:
     if trace.id is not None:
         document["id"] = trace.id
     if trace.embeddings is not None:
-        document["embeddings"] = _finite_contiguous(trace.embeddings, "embeddings")
+        document["embeddings"] = _contiguous(trace.embeddings)
     document["layers"] = [_layer_document(layer) for layer in trace.layers]
     if trace.predictions:
         document["predictions"] = [
@@ -65,10 +77,7 @@ def _layer_document(layer: LayerTrace) -> Document:
     after: list[tuple[str, Any]] = []
     for array, there in layer.arrays_kept():
         group = of_heads if array.level == "head" else before if array.name in _BEFORE_HEADS else after
-        where = f"layer {layer.layer}: {array.name}"
-        group.append(
-            (array.name, _heads_as_text(there, array, where) if array.parameter else _finite_contiguous(there, where))
-        )
+        group.append((array.name, _heads_as_text(there, array) if array.parameter else _contiguous(there)))
     heads = [
         {"head": head, "kv_head": layer.kv_heads[at]} | {name: there[at] for name, there in of_heads}
         for at, head in enumerate(layer.heads)
@@ -82,12 +91,12 @@ _WRITTEN: OrderedDict[tuple[int, str], tuple[Floats | Bools, Any]] = (
 MOST_WRITTEN = 256
 
 
-def _heads_as_text(array: Floats | Bools, of: TraceArray, where: str) -> Any:
+def _heads_as_text(array: Floats | Bools, of: TraceArray) -> Any:
     """A model's own numbers as JSON text, one text a head: they are the same in every trace, so they are written once."""
     key = (id(array), of.name)
     known = _WRITTEN.get(key)
     if known is None or known[0] is not array:
-        floats = _finite_contiguous(array, where)
+        floats = _contiguous(array)
         texts = [Fragment(as_json(part)) for part in floats] if of.level == "head" else Fragment(as_json(floats))
         known = _WRITTEN[key] = (array, texts)
         if len(_WRITTEN) > MOST_WRITTEN:
@@ -99,14 +108,9 @@ _LEVELS = [array.level for array in LAYER_TRACE_ARRAYS]
 _BEFORE_HEADS = {array.name for array in LAYER_TRACE_ARRAYS[: _LEVELS.index("head")]}
 
 
-def _finite_contiguous(array: Floats | Bools, where: str) -> npt.NDArray[np.generic]:
-    """As JSON needs it: contiguous, float32, and finite."""
-    if array.dtype == np.bool_:
-        return np.ascontiguousarray(array)
-    floats = np.ascontiguousarray(array, dtype=np.float32)
-    if not np.isfinite(floats).all():
-        raise AttnctlError(f"{where}: a number is not finite (NaN or infinity), so the trace is not written")
-    return floats
+def _contiguous(array: Floats | Bools) -> npt.NDArray[np.generic]:
+    """As JSON needs it: contiguous, and float32 or true and false."""
+    return np.ascontiguousarray(array, dtype=None if array.dtype == np.bool_ else np.float32)
 
 
 def trace_from_json(data: bytes | str, source: str = "this trace") -> Trace:

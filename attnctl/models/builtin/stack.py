@@ -95,12 +95,12 @@ class Stack:
 
     def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
         """The tokens through every layer; `visit` sees each layer's attention, and may raise StopForward."""
-        embeddings = self._input_rows(tokens)
-        ran = Run(tuple(tokens), embeddings, notes=(*self.notes, *self._too_long(len(tokens))))
+        embeddings = self.input_rows(tokens)
+        ran = self.begin_run(tokens, embeddings)
         device = device_for_length(self.settings.device, len(tokens))
         x = place_array(embeddings, device)  # (n, d_model)
         for number, parameters in enumerate(self.layers):
-            layer = self._layer_attention(
+            layer = self.layer_attention(
                 number, x, parameters, {name: place_array(w, device) for name, w in parameters.items()}
             )
             try:
@@ -109,9 +109,12 @@ class Stack:
                 return ran
             output, residual = layer.forward.output_and_residual
             x = output if residual is None else residual  # (n, d_model)
-        if self.unembedding is not None:
-            ran.predictions = self._predicted_words(tokens, as_numpy(x))
+        ran.predictions = self.predicted_words(tokens, as_numpy(x))
         return ran
+
+    def begin_run(self, tokens: Sequence[Token], embeddings: Floats) -> Run:
+        """What is known of a text (n tokens, embeddings (n, d_model)) before its first layer."""
+        return Run(tuple(tokens), embeddings, notes=(*self.notes, *self._too_long(len(tokens))))
 
     def _too_long(self, n: int) -> tuple[str, ...]:
         """What is to be said of a text far longer than any that the model was trained on."""
@@ -120,7 +123,8 @@ class Stack:
         known = f"{self.info.name} was trained on sentences of up to {self.longest} words"
         return (f"{known}: what it finds in {n:,} is a guess",)
 
-    def _input_rows(self, tokens: Sequence[Token]) -> Floats:
+    def input_rows(self, tokens: Sequence[Token]) -> Floats:
+        """What the first layer reads: embeddings, and positions where they are added → (n, d_model)."""
         x = self.embed(tokens)  # (n, d_model)
         n, d_model = x.shape
         if self.positions is not None:
@@ -133,10 +137,10 @@ class Stack:
             x = x + attention.sinusoidal_positions(np.arange(n, dtype=np.float32), d_model)  # (n, d_model)
         return x
 
-    def _layer_attention(
+    def layer_attention(
         self, number: int, x: Array, parameters: dict[str, Floats], placed: dict[str, Array]
     ) -> ComputedLayer:
-        """One layer's attention over x (n, d_model); `placed` are its parameters where x is."""
+        """One layer's attention over x (..., n, d_model); `placed` are its parameters where x is."""
         settings = self.settings
         q, k, v = block.project_rows(x, placed, self.info.n_heads or 1)  # (heads, n, d_k), (kv_heads, n, d_k | d_v)
         beside: dict[str, Any] = {"input": x} if number else {}
@@ -159,8 +163,13 @@ class Stack:
         assert self.unembedding is not None
         return {"unembedding": np.asarray(self.unembedding, dtype=np.float32)}  # (d_model, vocabulary)
 
-    def _predicted_words(self, tokens: Sequence[Token], final: Floats, top: int = 5) -> tuple[Prediction, ...]:
-        """The most probable words where they are asked for, at each blank, or after the last: final (n, d_model)."""
+    def predicted_words(self, tokens: Sequence[Token], final: Floats, top: int = 5) -> tuple[Prediction, ...]:
+        """The most probable words where they are asked for, at each blank, or after the last: final (n, d_model).
+
+        None of a model without an unembedding.
+        """
+        if self.unembedding is None:
+            return ()
         blanks = [at for at, token in enumerate(tokens) if token.text in BLANKS]
         found = []
         for at in predicted_places(tokens, self.predict, blanks, bool(self.info.causal)):

@@ -114,7 +114,7 @@ class WatchedStack:
         if u is None or not self.model.residual:
             raise AttnctlError(f"{self.info.name} has no residual stream from which words are predicted")
         direction = u[:, target.ids[0]] - (u[:, against.ids[0]] if against is not None else 0)  # (d_model,)
-        embedded = self.model._input_rows(self.tokens)  # (n, d_model)
+        embedded = self.model.input_rows(self.tokens)  # (n, d_model)
         parts = [ContributionPart("embedding", float(embedded[self.query] @ direction))]
         for layer in self._changed_layers(self.base):
             parameters = self.model.layers[layer.layer]

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ from attnctl.shapes import NUMBER, SHAPES, in_parts, shape_of, word_spellings
 from attnctl.tokens import BLANKS, Token, Tokenize, open_tokenizer
 
 ENDS = (".", "?", "!", ":", "“", '"', "(", "[")  # a word after one of these may have a capital that is no name's
+# words of which the ids are remembered, for batches, and the characters of the longest of them
+WORDS_REMEMBERED, LONGEST_REMEMBERED = 50_000, 64
 LAYER_TENSORS = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O")
 MODEL_TENSORS = ("embedding", "positions", "unembedding")
 DIGESTED_BYTES = 64 << 20  # of a file whose digest is said: read whole for it, a twentieth of a second
@@ -404,29 +406,29 @@ def _tokenize_with(tokenizer: str | None, vocabulary: list[str], file: WeightFil
     blank = next((ids[mark] for mark in BLANKS if mark in ids), unknown)
     shaped = any(shape in ids for shape in SHAPES)
 
+    def read_word(word: str, first: bool) -> tuple[int, bool]:
+        """A word's id: of the word, else of its shape, else of the unknown word; and whether it counts as unknown."""
+        for spelling in word_spellings(word):
+            if spelling in ids:
+                return ids[spelling], False
+        shape = shape_of(word, first=first) if shaped else None
+        read_as = ids.get(shape, unknown) if shape is not None else unknown
+        if read_as is None:
+            raise AttnctlError(f"{word!r} is not in the vocabulary of {file.path}, and it names no unknown token")
+        return read_as, shape != NUMBER or read_as == unknown
+
+    remembered = lru_cache(maxsize=WORDS_REMEMBERED)(read_word)
+
     def look_up(text: str) -> tuple[Token, ...]:
         first, found = True, []
         for token in in_parts(split(text), ids):
             if token.text in BLANKS and blank is not None:
                 found.append(replace(token, id=blank, special=True))
             else:
-                found.append(
-                    _token_in_vocabulary(
-                        token, ids, unknown, shape_of(token.text, first=first) if shaped else None, file.path
-                    )
-                )
+                read = remembered if len(token.text) <= LONGEST_REMEMBERED else read_word
+                read_as, lacking = read(token.text, first)
+                found.append(replace(token, id=read_as, unknown=lacking))
             first = token.text in ENDS
         return tuple(found)
 
     return look_up
-
-
-def _token_in_vocabulary(token: Token, ids: dict[str, int], unknown: int | None, shape: str | None, path: str) -> Token:
-    """The token with its id in the vocabulary: of the word, else of its shape, else of the unknown word."""
-    for word in word_spellings(token.text):
-        if word in ids:
-            return replace(token, id=ids[word])
-    read_as = ids.get(shape, unknown) if shape is not None else unknown
-    if read_as is None:
-        raise AttnctlError(f"{token.text!r} is not in the vocabulary of {path}, and it names no unknown token")
-    return replace(token, id=read_as, unknown=shape != NUMBER or read_as == unknown)
