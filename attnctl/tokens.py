@@ -193,6 +193,15 @@ def unknown_words(tokens: Sequence[Token]) -> tuple[str, ...]:
     return (f"not among the words the model knows, read by their shape or as its unknown word (†): {named}",)
 
 
+def named_tokens(names: Sequence[str]) -> list[Token]:
+    """Tokens by their names, each where it stands in the names joined by spaces."""
+    tokens, start = [], 0
+    for name in names:
+        tokens.append(Token(name, start=start, end=start + len(name)))
+        start += len(name) + 1
+    return tokens
+
+
 def checked_text(text: str) -> str:
     """The text, if there is any. Raises AttnctlError for blank text and for halves of surrogate pairs."""
     if not text.strip():

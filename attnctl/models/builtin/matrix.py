@@ -17,7 +17,7 @@ from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Settings, stack_info
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
-from attnctl.tokens import Token, Tokenize, open_tokenizer
+from attnctl.tokens import Token, Tokenize, named_tokens, open_tokenizer
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _trace_of_grids(path: str, grids: Sequence[Any], names: list[str], notes: tu
     if names and len(names) not in (n_q, n_k):
         raise AttnctlError(f"{len(names)} tokens for a grid of {n_q} × {n_k} in {path}: give one a row")
     numbered = [Token(str(at)) for at in range(max(n_q, n_k))]
-    named = _named_tokens(names)
+    named = named_tokens(names)
     heads = tuple(range(n_heads))
     return Trace(
         text=" ".join(names),
@@ -145,12 +145,3 @@ def _trace_of_grids(path: str, grids: Sequence[Any], names: list[str], notes: tu
         layers=tuple(LayerTrace(layer, heads, heads, weights=grid) for layer, grid in enumerate(grids)),
         notes=notes,
     )
-
-
-def _named_tokens(names: Sequence[str]) -> list[Token]:
-    """Tokens by their names, each where it stands in the names joined by spaces."""
-    tokens, start = [], 0
-    for name in names:
-        tokens.append(Token(name, start=start, end=start + len(name)))
-        start += len(name) + 1
-    return tokens

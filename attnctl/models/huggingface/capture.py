@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnctl import attention
 from attnctl.attention import Array, Call
@@ -23,6 +23,10 @@ from attnctl.models.huggingface.attention_interface import (
 )
 from attnctl.models.huggingface.attention_sites import Site, attention_modules, layer_count, unseen_sentence
 from attnctl.selection import chosen_indices
+from attnctl.text import number_list
+
+if TYPE_CHECKING:
+    from attnctl.readings.traces.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -47,9 +51,54 @@ class Captured:
     mask: Array | None = None  # (n_q, n_k) or (batch, n_q, n_k); None where every query sees every key
     context: Array | None = None  # (batch, heads, n_q, d_v)
     recurrence: int = 0  # how often the module has attended before in this forward, where a model repeats its layers
+    model: str = ""  # the architecture
+    rows: tuple[int, ...] | None = None  # which of the forward's queries were kept; None: all
+    n_heads: int = 0  # of the layer
+    n_queries: int = 0  # of the forward
+
+    def __repr__(self) -> str:
+        kept = ", ".join(name for name in STEPS if getattr(self, name) is not None)
+        where = f"{'' if self.kind == 'self' else f'{self.kind} '}layer {self.layer}, heads {number_list(self.heads)}"
+        return f"Captured {where}, forward {self.step}: weights {tuple(self.weights.shape)}" + (
+            f", {kept}" if kept else ""
+        )
+
+    def trace(self, tokens: Sequence[str] | None = None, **how: Any) -> Trace:
+        """This call as a Trace of one text of its batch: see `Captures.trace`."""
+        return Captures([self]).trace(tokens, **({"step": self.step} | how))
 
 
-STEPS = tuple(f.name for f in fields(Captured))[6:-1]
+STEPS = ("queries", "keys", "values", "scores", "scaled_scores", "mask", "context")
+
+
+class Captures(list[Captured]):
+    """What a capture recorded: a list of its calls, and `trace()` of them."""
+
+    def __repr__(self) -> str:
+        if not self:
+            return "Captures: nothing yet"
+        layers = number_list(sorted({call.layer for call in self}))
+        return f"Captures of {self[0].model or 'a model'}: {len(self)} calls, layers {layers}"
+
+    def trace(
+        self,
+        tokens: Sequence[str] | None = None,
+        *,
+        key_tokens: Sequence[str] | None = None,
+        item: int = 0,
+        step: int = 0,
+        kind: str | None = None,
+    ) -> Trace:
+        """One text of the batch as a Trace, with `.figure()`, `.save()`, and its page in a notebook; tokens without names
+        are numbered.
+
+        `tokens` names every position (of cross attention the queries, `key_tokens` the keys), `item` counts the texts of
+        the batch, `step` the forwards, `kind` is needed where several kinds of attention were recorded. Raises UsageError
+        where no such call was recorded, or the names do not fit.
+        """
+        from attnctl.models.huggingface.captured_trace import trace_of_calls
+
+        return trace_of_calls(self, tokens, key_tokens=key_tokens, item=item, step=step, kind=kind)
 
 
 @contextmanager
@@ -62,13 +111,14 @@ def capture(
     attention: str | None = None,
     keep: Sequence[str] = STEPS,
     stop: bool = False,
-) -> Iterator[list[Captured]]:
+) -> Iterator[Captures]:
     """Record the attention of any transformers model, for any forward or generate call within the context.
 
     >>> with attnctl.capture(model, layers=[13], heads=[8]) as traces:  # doctest: +SKIP
     ...     model(**inputs)
     >>> traces[0].weights.shape  # doctest: +SKIP
     torch.Size([1, 1, 6, 6])
+    >>> traces.trace(tokens).figure().savefig("grid.png")  # doctest: +SKIP
 
     `layers`, `heads` and query `rows` narrow what is kept (None: all; negative counts from the end), `attention` picks
     encoder, decoder or cross, `keep` names the steps to keep beside the weights. Layers not asked for run on torch's fused
@@ -84,7 +134,7 @@ def capture(
         raise UsageError(f"no step {sorted(unknown)[0]!r} to keep: the steps are {', '.join(STEPS)}")
     some = _checked_indices("layers", layers), _checked_indices("heads", heads), _checked_indices("rows", rows)
     wanted = _Wanted(model, *some, attention, tuple(keep))
-    traces: list[Captured] = []
+    traces = Captures()
     check_inference(model)
     if not model_follows_interface(model):
         with _take_outputs(model, wanted, traces):
@@ -179,7 +229,18 @@ def _keep_call(wanted: _Wanted, session: Session, traces: list[Captured], site: 
     step = session.step_of_site(site)
     traces.append(
         Captured(
-            site.name, site.kind, site.layer, heads, step, steps.weights.detach(), recurrence=site.recurrence, **kept
+            site.name,
+            site.kind,
+            site.layer,
+            heads,
+            step,
+            steps.weights.detach(),
+            recurrence=site.recurrence,
+            model=session.architecture,
+            rows=None if rows is None else tuple(rows),
+            n_heads=n_heads,
+            n_queries=call.queries.shape[-2],
+            **kept,
         )
     )
     return steps.context if whole else None
@@ -250,9 +311,19 @@ def weights_of_output(
                 check_weights(weights, f"{kind if kind != 'self' else ''} layer {layer} of {name}".strip(), lengths)
                 heads = chosen_indices(wanted.heads, weights.shape[1], "head", f"layer {layer} of {name}")
                 part = weights[:, list(heads)]  # (batch, heads, n_q, n_k)
-                if wanted.rows is not None:
-                    part = part[:, :, list(chosen_indices(wanted.rows, part.shape[2], "row", "this call"))]
-                yield Captured("", kind, layer, heads, step, part.detach())
+                rows = None if wanted.rows is None else chosen_indices(wanted.rows, part.shape[2], "row", "this call")
+                yield Captured(
+                    "",
+                    kind,
+                    layer,
+                    heads,
+                    step,
+                    (part if rows is None else part[:, :, list(rows)]).detach(),
+                    model=name,
+                    rows=rows,
+                    n_heads=weights.shape[1],
+                    n_queries=weights.shape[2],
+                )
 
 
 def key_counts(layers: Sequence[Any], cached: int = 0) -> set[int]:

@@ -156,7 +156,8 @@ class Trace:
     def __repr__(self) -> str:
         text = self.text if len(self.text) <= 60 else f"{self.text[:59]}…"
         heads = sum(len(layer.heads) for layer in self.layers)
-        held = f"{len(self.tokens)} tokens, {len(self.layers)} layers, {heads} heads"
+        counts = (("token", len(self.tokens)), ("layer", len(self.layers)), ("head", heads))
+        held = ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts)
         return f"Trace of {text!r} by {self.model.name}: {held}"
 
     def __str__(self) -> str:

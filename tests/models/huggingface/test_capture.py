@@ -15,6 +15,7 @@ import torch
 
 from attnctl import attention
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.formats.storage import load
 from attnctl.models.huggingface import capture as capturing
 from attnctl.models.huggingface.attention_call import check_keywords
 from attnctl.models.huggingface.capture import capture
@@ -271,3 +272,59 @@ def test_an_unknown_keyword_is_an_error() -> None:
     check_keywords("X", {"tilt": None, "scaling": 1.0, "position_ids": 3})
     with pytest.raises(AttnctlError, match="X hands its attention the keyword 'tilt'"):
         check_keywords("X", {"tilt": 0.5})
+
+
+def test_what_was_captured_becomes_a_trace(tmp_path: Any) -> None:
+    given = zoo.inputs("llama")
+    n = given["input_ids"].shape[1]
+    with capture(zoo.build("llama")) as traces:
+        zoo_model = zoo.build("llama")
+    assert repr(traces) == "Captures: nothing yet" and not traces
+    with pytest.raises(UsageError, match="nothing was captured"):
+        traces.trace()
+    with capture(zoo_model) as traces:
+        zoo_model(**given)
+    assert len(repr(traces).splitlines()) == len(repr(traces[0]).splitlines()) == 1 and len(repr(traces[0])) < 200
+    names = [f"t{at}" for at in range(n)]
+    trace = traces.trace(names)
+    assert [token.text for token in trace.tokens] == names and len(trace.layers) == zoo_model.config.num_hidden_layers
+    assert torch.equal(torch.from_numpy(trace.layers[0].weights), traces[0].weights[0].float())
+    trace.save(tmp_path / "run.json")
+    again = load(tmp_path / "run.json")
+    assert again.layers[1].weights.shape == trace.layers[1].weights.shape
+    trace.figure().savefig(tmp_path / "grid.png")
+    assert (tmp_path / "grid.png").stat().st_size > 5000 and "<iframe" in trace._repr_html_()
+    alone = traces[1].trace(names)
+    assert [layer.layer for layer in alone.layers] == [1]
+    with capture(zoo_model, layers=0, rows=-1) as traces:
+        zoo_model(**given)
+    last = traces.trace()
+    assert last.layers[0].rows == (n - 1,) and last.tokens[-1].text == str(n - 1)
+    for how, says in (
+        ({"item": 9}, "no text 9"),
+        ({"step": 3}, "no forward 3"),
+        ({"kind": "cross"}, "no cross attention"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            traces.trace(**how)
+    with pytest.raises(UsageError, match=f"tokens has 1 names for {n} positions"):
+        traces.trace(["one"])
+    with pytest.raises(TypeError, match="list of str"):
+        traces.trace("one")
+
+
+def test_generation_and_two_texts_become_traces() -> None:
+    model, given = zoo.build("llama"), zoo.inputs("llama")
+    n = given["input_ids"].shape[1]
+    with capture(model, layers=0) as traces:
+        model.generate(**given, max_new_tokens=2, min_new_tokens=2, do_sample=False, pad_token_id=0)
+    second = traces.trace(step=1)
+    assert len(second.tokens) == n + 1 and second.layers[0].rows == (n,)
+    case = next(iter(zoo.PAIRS))
+    pair = zoo.build(case)
+    with capture(pair) as traces:
+        pair(**zoo.inputs(case))
+    with pytest.raises(UsageError, match="several kinds"):
+        traces.trace()
+    crossed = traces.trace(kind="cross")
+    assert crossed.layers[0].weights.shape[1:] == (len(crossed.tokens), len(crossed.key_tokens))

@@ -1,0 +1,110 @@
+"""What a capture recorded, as a Trace: for every table, picture and page that shows one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from attnctl.errors import UsageError
+from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
+from attnctl.tokens import Token, named_tokens
+
+if TYPE_CHECKING:
+    from attnctl.arrays import Bools, Floats
+    from attnctl.models.huggingface.capture import Captured
+
+KEPT = ("queries", "keys", "values", "scores", "scaled_scores", "context")
+NOTE = "Recorded from a model in code of its own; the tokens are named by the caller."
+
+
+def trace_of_calls(
+    calls: Sequence[Captured],
+    tokens: Sequence[str] | None = None,
+    *,
+    key_tokens: Sequence[str] | None = None,
+    item: int = 0,
+    step: int = 0,
+    kind: str | None = None,
+) -> Trace:
+    """The calls of one forward as a Trace of one text of its batch; tokens without names are numbered.
+
+    `tokens` names every position (of cross attention the queries, `key_tokens` the keys), `item` counts the texts of the
+    batch, `step` the forwards, `kind` is needed where several kinds of attention were recorded. Raises UsageError where no
+    such call was recorded, or the names do not fit.
+    """
+    found = _calls_of_step(calls, step, kind)
+    first = found[0]
+    batch, _, n_q, n_k = first.weights.shape
+    if not -batch <= item < batch:
+        raise UsageError(f"no text {item} in this batch: it has {batch}")
+    cross = first.kind == "cross"
+    here = first.rows if first.rows is not None else tuple(range(n_q))
+    start = 0 if cross else max(n_k - first.n_queries, 0)  # tokens read in earlier forwards
+    rows = tuple(start + at for at in here)
+    named = _tokens_for("tokens", tokens, first.n_queries if cross else n_k)
+    columns = _tokens_for("key_tokens", key_tokens, n_k) if cross else None
+    whole = rows == tuple(range(len(named)))
+    layers = tuple(_layer_of_call(call, item, None if whole else rows) for call in found)
+    info = ModelInfo(
+        first.model or "model", "checkpoint", n_heads=first.n_heads, n_layers=max(c.layer for c in found) + 1
+    )
+    text = " ".join(token.text for token in named)
+    return Trace(text=text, tokens=named, key_tokens=columns, model=info, layers=layers, notes=(NOTE,))
+
+
+def _calls_of_step(calls: Sequence[Captured], step: int, kind: str | None) -> list[Captured]:
+    """One call a layer, of one forward and kind."""
+    kinds = sorted({call.kind for call in calls})
+    if not calls:
+        raise UsageError("nothing was captured: run the model within the context")
+    if kind is None and len(kinds) > 1:
+        raise UsageError(f"several kinds of attention were captured: kind is one of {', '.join(kinds)}")
+    if kind is not None and kind not in kinds:
+        raise UsageError(f"no {kind} attention was captured: there is {', '.join(kinds)}")
+    of_step = [call for call in calls if call.step == step and call.kind == (kind or kinds[0])]
+    if not of_step:
+        raise UsageError(f"no forward {step} was captured: there are {max(call.step for call in calls) + 1}")
+    by_layer: dict[int, Captured] = {}
+    for call in of_step:
+        if call.layer in by_layer:
+            raise UsageError(
+                f"layer {call.layer} attended several times in one forward, and a trace holds one: give one call"
+            )
+        by_layer[call.layer] = call
+    return [by_layer[layer] for layer in sorted(by_layer)]
+
+
+def _tokens_for(name: str, names: Sequence[str] | None, count: int) -> tuple[Token, ...]:
+    """Tokens of these names; numbered where there are none."""
+    if names is None:
+        return tuple(named_tokens([str(at) for at in range(count)]))
+    if isinstance(names, str) or not all(isinstance(one, str) for one in names):
+        raise TypeError(f"{name} is a list of str: a name for each token")
+    if len(names) != count:
+        raise UsageError(f"{name} has {len(names)} names for {count} positions")
+    return tuple(named_tokens(names))
+
+
+def _layer_of_call(call: Captured, item: int, rows: tuple[int, ...] | None) -> LayerTrace:
+    """One text of a call as a layer of a trace."""
+    arrays: dict[str, Any] = {
+        name: _as_floats(there[item]) for name in KEPT if (there := getattr(call, name)) is not None
+    }
+    mask = _mask_of_item(call.mask, item)
+    return LayerTrace(
+        call.layer, call.heads, call.heads, weights=_as_floats(call.weights[item]), rows=rows, mask=mask, **arrays
+    )
+
+
+def _mask_of_item(mask: Any, item: int) -> Bools | None:
+    """The mask of one text: (n_q, n_k); None where every query sees every key."""
+    if mask is None:
+        return None
+    seen: Bools = (mask if mask.ndim == 2 else mask[item]).cpu().numpy().astype(bool)  # (n_q, n_k)
+    return None if seen.all() else seen
+
+
+def _as_floats(array: Any) -> Floats:
+    """A tensor as float32 of NumPy."""
+    floats: Floats = array.detach().float().cpu().numpy()
+    return floats
