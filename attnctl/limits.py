@@ -97,6 +97,7 @@ FLOAT32 = 1e30  # numbers beside which sums and products in float32 stay finite
 _SIZE = Range(1, 10**6, "numbers", "matrices of a million columns fill the memory")
 _HEADS = Range(1, 10_000, "heads", "ten times what the largest models have")
 _LAYERS = Range(1, 10_000, "layers", "ten times what the largest models have")
+_STEPS = Range(1, 10**9, "steps", "a step takes a millisecond: more than a week")
 _PRECISION = Range(0, 9, "decimals", "float32 has no more")
 
 # option → its range; "command.option" where a command has another
@@ -131,9 +132,10 @@ RANGES: dict[str, Range] = {
     "evaluate.least": Range(1, 10**9, "cases", "no corpus has more"),
     "evaluate.sentences": Range(20, 10**6, "sentences", "a million take an hour"),
     "softmax.d_k": Range(1, 10**9, "", "scores are divided by its root"),
-    "model.tokens": Range(1, 10**12, "tokens", "a million million"),
+    "model.length": Range(1, 10**12, "tokens", "a million million"),
     "train.layers": Range(1, 1000, "layers", "the network is kept at every step of the run"),
-    "train.steps": Range(1, 10**9, "steps", "a step takes a millisecond: more than a week"),
+    "train.max_steps": _STEPS,
+    "train.steps": _STEPS,  # as a recipe calls it
     "train.batch_size": Range(1, 10**6, "sentences", "they share the memory of one step"),
     "train.sentences": Range(1, 10**7, "sentences", "they are all made before the first step"),
     "train.min_length": Range(1, 100_000, "positions", "each is a row of the network"),

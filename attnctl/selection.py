@@ -40,14 +40,19 @@ def parse_selection(spec: str, count: int, what: str, of: str) -> list[int]:
 
 
 def token_range(spec: str | None, n: int, option: str) -> tuple[int, int]:
-    """Tokens [A, B) of n, as A:B, A: or :B name them; None means all. Raises UsageError where there are none such."""
-    if spec is None:
+    """Tokens [A, B) of n that `3-9` (the last one included), `3-` (to the end), `3` or `-1` names; None means all.
+
+    Raises UsageError where it is no range or its tokens are not there.
+    """
+    if spec is None or spec.strip() == "all":
         return 0, n
-    match = re.fullmatch(r"(-?[0-9]{1,15})?:(-?[0-9]{1,15})?", spec.strip())
-    if not match:
-        raise UsageError(f"{option} {spec[:40]!r}: it is FIRST:LAST, like 3000:3100, LAST not included")
-    a, b = int(match[1] or 0), int(match[2] or n)
-    a, b = (a + n if a < 0 else a), (b + n if b < 0 else b)
-    if not 0 <= a < b <= n:
-        raise UsageError(f"{option} {spec}: the text has tokens 0 to {n - 1}, so it is within 0:{n}")
-    return a, b
+    match = re.fullmatch(r"(-?[0-9]{1,15})(?:(-)([0-9]{1,15})?)?", spec.strip())
+    if not match or (match[1].startswith("-") and match[2]):
+        raise UsageError(f"{option} {spec[:40]!r}: it reads 3, 3000-3099 (the last one too), 3000-, -1 or all")
+    first = int(match[1]) + (n if match[1].startswith("-") else 0)
+    last = first if match[2] is None else int(match[3] or n - 1)
+    if last < first:
+        raise UsageError(f"{option} {spec}: from {first} down to {last} is no range")
+    if first < 0 or last >= n:
+        raise UsageError(f"{option} {spec}: the text has tokens 0 to {n - 1}")
+    return first, last + 1

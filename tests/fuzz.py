@@ -130,7 +130,7 @@ def case_of(rng: random.Random, commands: dict[str, list[Any]], files: dict[str,
         flag = rng.choice([*parameter.opts, *parameter.secondary_opts])
         arguments += [flag] if parameter.is_flag else [f"{parameter.opts[-1]}={value_of(rng, files)}"]
     if name == "train":
-        arguments += ["--steps=1", "--batch-size=2"]
+        arguments += ["--max-steps=1", "--batch-size=2"]
     if name == "view":
         arguments += ["--no-open"]
     used = {part: damaged(rng, data) for part, data in files.items() if any(part in argument for argument in arguments)}

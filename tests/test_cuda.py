@@ -116,7 +116,7 @@ def test_a_long_text(cuda: Device, run: Run, llama: Path, tmp_path: Path, model:
         (),
         ("--pool", "max"),
         ("--spans", "lines"),
-        ("--rows", "100:140", "--columns", "0:40"),
+        ("--rows", "100-139", "--columns", "0-39"),
         ("--drop", "first"),
     ):
         tables = [
@@ -139,7 +139,7 @@ def test_a_picture(cuda: Device, run: Run, llama: Path, tmp_path: Path) -> None:
 def test_training(cuda: Device, run: Run, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("the cat sat on the mat\nthe dog ran home\na bird sang\n" * 4)
-    small = ("--d-model", "8", "--heads", "2", "--batch-size", "8", "--steps", "4")
+    small = ("--d-model", "8", "--heads", "2", "--batch-size", "8", "--max-steps", "4")
     losses = []
     for device in ("cpu", "cuda"):
         with cuda() if device == "cuda" else contextlib.nullcontext():

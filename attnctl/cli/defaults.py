@@ -43,7 +43,7 @@ def read_defaults() -> dict[str, Any]:
     try:
         return tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise AttnctlError(f"{path} is no TOML: {error} (attnctl config --edit opens it)") from error
+        raise AttnctlError(f"{path} is no TOML: {error} (attnctl config --path prints where it is)") from error
 
 
 def options_of(command: Any) -> dict[str, Any]:

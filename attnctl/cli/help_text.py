@@ -9,8 +9,8 @@ INPUT, WORK = "What goes in", "How the work is done"
 # group → the parameters in it, by their names in Python; a test holds that every option of every command has a group
 GROUPS: dict[str, tuple[str, ...]] = {
     LOOK: (
-        "layer", "head", "query", "steps", "top", "by", "spans", "rows", "columns", "pool", "drop", "renormalise",
-        "words", "measure", "probe", "check", "story", "watch", "count", "sentences", "explain",
+        "layer", "head", "query", "steps", "max_steps", "top", "by", "spans", "rows", "columns", "pool", "drop",
+        "renormalise", "words", "measure", "probe", "check", "story", "watch", "count", "sentences", "explain",
         "against", "how", "reference", "edges", "edge", "last_only", "off", "pooled", "approximate", "effects", "sources",
         "census", "relations", "subtypes", "least", "untrained", "remove",
     ),
@@ -22,7 +22,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "precision", "cmap", "size", "dpi", "title", "values", "log", "font_size", "vmin", "vmax", "no_colorbar",
     ),
     MODEL: (
-        "file", "tokens", "model", "run", "tokenizer", "embeddings", "qkv", "predict", "seed", "device", "chat", "answer",
+        "file", "tokens", "length", "model", "run", "tokenizer", "embeddings", "qkv", "predict", "seed", "device", "chat",
+        "answer",
     ),
     MATHEMATICS: (
         "causal", "window", "scale", "no_scale", "temperature", "positions", "rope", "rope_theta", "rope_pairs",
@@ -81,7 +82,7 @@ COMMANDS: dict[str, dict[str, str]] = {
 # what an option's value is called in --help, by its name in Python; others are named by their type
 METAVARS = {
     "chat": "FILE", "layer": "LAYERS", "head": "HEADS", "query": "TOKEN", "steps": "STEPS", "by": "STATISTIC",
-    "spans": "KIND|FILE", "rows": "A:B", "columns": "A:B", "pool": "mean|max", "drop": "KEY", "measure": "MEASURE",
+    "spans": "KIND|FILE", "rows": "TOKENS", "columns": "TOKENS", "pool": "mean|max", "drop": "KEY", "measure": "MEASURE",
     "cmap": "MAP", "size": "WxH", "file": "FILE", "tokens": "TOKENS", "model": "MODEL", "run": "FOLDER",
     "tokenizer": "words|chars|FILE", "embeddings": "FILE", "qkv": "FILE", "predict": "TOKEN|all", "device": "DEVICE",
     "scale": "auto|none|X", "positions": "KIND", "rope_pairs": "half|interleaved", "attention": "KIND",

@@ -24,19 +24,32 @@ Text = Annotated[
 ]
 File = Annotated[str | None, typer.Option("--file", "-f", help="Read the text from this file.", show_default=False)]
 LayerChoice = Annotated[
-    str | None, typer.Option("--layer", help="Layers: 3, 0-5, 1,4,7, -1 or all.", show_default=False)
+    str | None, typer.Option("--layer", help="Layers: 3, 0-5, 1,4,7, -1 or all [default: all].", show_default=False)
 ]
-HeadChoice = Annotated[str | None, typer.Option("--head", help="Heads: 3, 0-5, 1,4,7, -1 or all.", show_default=False)]
+HeadChoice = Annotated[
+    str | None, typer.Option("--head", help="Heads: 3, 0-5, 1,4,7, -1 or all [default: all].", show_default=False)
+]
+# where one layer and head is shown at a time, that of the focus (readings.questions.focus)
+ShownLayer = Annotated[
+    str | None,
+    typer.Option("--layer", help="Layers: 3, 0-5, 1,4,7, -1 or all [default: the most telling].", show_default=False),
+]
+ShownHead = Annotated[
+    str | None,
+    typer.Option("--head", help="Heads: 3, 0-5, 1,4,7, -1 or all [default: the most telling].", show_default=False),
+]
 Query = Annotated[
     str | None,
-    typer.Option("--query", "-q", help="The query token: index, or text (text:7: the token 7).", show_default=False),
+    typer.Option(
+        "--query", "-q", help="Query token: its index, or its text (text:7: the token 7).", show_default=False
+    ),
 ]
 Queries = Annotated[
     str | None,
     typer.Option(
         "--query",
         "-q",
-        help="Query tokens: eat,pizza or 2-4 or -1 (text:7: the token 7).",
+        help="Query token: its index, or its text (text:7: the token 7); several: eat,pizza or 2-4.",
         show_default=False,
     ),
 ]
@@ -54,11 +67,11 @@ Spans = Annotated[
     str | None,
     typer.Option(
         "--spans",
-        help="Mass between parts: paragraphs, lines, headings, documents, or a file of name,start,end.",
+        help="Parts of the text: paragraphs, lines, headings, documents, or a file of name,start,end.",
         show_default=False,
     ),
 ]
-Output = Annotated[str | None, typer.Option("-o", "--output", help="Write to this file.", show_default=False)]
+Output = Annotated[str | None, typer.Option("-o", "--output", help="Where to write.", show_default=False)]
 
 
 def _shared_option(kind: Any, *names: str, **more: Any) -> Any:
@@ -76,7 +89,7 @@ MODEL_OPTIONS: dict[str, Any] = {
     "qkv": _shared_option(str, "--qkv", help="Q, K and V given outright (.npz, .safetensors)."),
     "d_model": _shared_option(int, "--d-model", help="Length of an embedding (random, dot)."),
     "d_k": _shared_option(int, "--d-k", help="Length of a query and a key (random)."),
-    "heads": _shared_option(int, "--heads", help="Number of query heads."),
+    "heads": _shared_option(int, "--heads", help="Number of query heads in a layer."),
     "kv_heads": _shared_option(int, "--kv-heads", help="Number of key/value heads, shared by groups of query heads."),
     "layers": _shared_option(int, "--layers", help="Number of layers (random, dot)."),
     "output_projection": _shared_option(
@@ -85,11 +98,13 @@ MODEL_OPTIONS: dict[str, Any] = {
     "predict": _shared_option(
         str, "--predict", help="The words expected after a token (masked models: at it), or all."
     ),
-    "off": _shared_option(str, "--off", help="Heads switched off, layer.head: 23.3,0.5 (see attnctl ablate)."),
+    "off": _shared_option(str, "--off", help="Heads that are off, layer.head: 23.3,0.5 (see attnctl ablate)."),
     "seed": _shared_option(int, "--seed", help="Seed of everything random; 0 unless told otherwise."),
     "causal": _shared_option(bool, "--causal/--no-causal", help="Hide the future from every query."),
     "window": _shared_option(int, "--window", help="Sliding window: hide keys this many tokens away, and more."),
-    "scale": _shared_option(str, "--scale", help="auto (1/√d_k), none, or a factor on the scores."),
+    "scale": _shared_option(
+        str, "--scale", help="Factor on the scores: auto (1/√d_k), none, or a number: 0.125 or 1/8."
+    ),
     "no_scale": Annotated[bool, typer.Option("--no-scale", help="The same as --scale none.")],
     "temperature": _shared_option(float, "--temperature", help="Divide by this before the softmax."),
     "positions": _shared_option(str, "--positions", help="Add positions to the embeddings: sinusoidal."),
@@ -100,12 +115,14 @@ MODEL_OPTIONS: dict[str, Any] = {
     ),
     "dropout": _shared_option(float, "--dropout", help="Drop each weight with this probability (seeded)."),
     "attention": _shared_option(str, "--attention", help="Of an encoder-decoder: encoder, decoder or cross."),
-    "target": _shared_option(str, "--target", help="The decoder's text (encoder-decoders)."),
+    "target": _shared_option(
+        str, "--target", help="What the model is to write: the decoder's text (encoder-decoders)."
+    ),
     "generate": _shared_option(int, "--generate", help="Let a checkpoint add so many tokens, greedily."),
     "bos": _shared_option(bool, "--bos/--no-bos", help="With or without the token that begins a text (checkpoints)."),
     "truncate": _shared_option(bool, "--truncate", help="Cut a text that is longer than the checkpoint reads."),
     "dtype": _shared_option(str, "--dtype", help="auto, float32, bfloat16 or float16 (checkpoints)."),
-    "device": _shared_option(str, "--device", help="auto, cpu, cuda, cuda:1 or mps."),
+    "device": _shared_option(str, "--device", help="Where to compute: auto, cpu, cuda, cuda:1 or mps."),
 }
 
 

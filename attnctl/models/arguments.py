@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,6 +38,17 @@ def scale_of(scale: str | float | None, no_scale: bool) -> float | None:
     if scale == "none":
         return 1.0
     try:
-        return limits.decimal_number(str(scale))
-    except ValueError:
-        raise UsageError(f"--scale {limits.value_text(scale)!r}: it is auto, none, or a number") from None
+        return _factor_number(str(scale))
+    except (ValueError, ZeroDivisionError):
+        said = "it is auto, none, a number such as 0.125, or a fraction such as 1/8 or 1/√64"
+        raise UsageError(f"--scale {limits.value_text(scale)!r}: {said}") from None
+
+
+def _factor_number(text: str) -> float:
+    """`0.125`, `1/8` or `1/√64` as a number. Raises ValueError or ZeroDivisionError for anything else."""
+    above, slash, below = text.partition("/")
+    factor = limits.decimal_number(above)
+    if slash:
+        divisor = limits.decimal_number(below.removeprefix("√"))
+        factor /= math.sqrt(divisor) if below.startswith("√") else divisor
+    return factor

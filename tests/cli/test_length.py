@@ -70,14 +70,14 @@ def test_a_long_text_is_pooled(run, file, weights, pool, some):
 
 
 def test_a_zoom_is_exact(run, file, weights):
-    zoom = ("--rows", "700:720", "--columns", "5:105")
+    zoom = ("--rows", "700-719", "--columns", "5-104")
     _, grids = table(run("heatmap", "--file", file, *MODEL, *zoom).out)
     for at, grid in grids.items():
         np.testing.assert_allclose(grid, weights[at][700:720, 5:105], rtol=2e-5, atol=1e-9)
 
 
 def test_a_key_left_out_and_the_rest_rescaled(run, file, weights):
-    zoom = ("--rows", "700:702", "--columns", "0:10", "--layer", "0", "--head", "1", "--drop", "first")
+    zoom = ("--rows", "700-701", "--columns", "0-9", "--layer", "0", "--head", "1", "--drop", "first")
     names, grids = table(run("heatmap", "--file", file, *MODEL, *zoom).out)
     assert len(names) == 9
     np.testing.assert_allclose(grids[0, 1], weights[0, 1, 700:702, 1:10], rtol=2e-5)
@@ -109,15 +109,15 @@ def test_pictures_of_long_texts_say_what_a_cell_is(run, file, text, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--rows", "0:801"), "--rows 0:801: the text has tokens 0 to 799"),
-        (("--rows", "30:30"), "--rows 30:30"),
-        (("--columns", "3-9"), "--columns '3-9': it is FIRST:LAST"),
+        (("--rows", "0-800"), "--rows 0-800: the text has tokens 0 to 799"),
+        (("--rows", "30-29"), "--rows 30-29: from 30 down to 29 is no range"),
+        (("--columns", "3:9"), "--columns '3:9': it reads 3, 3000-3099 (the last one too)"),
         (("--pool", "median"), "--pool median: it is mean or max"),
         (("--spans", "headings"), "the text has no headings"),
         (("--spans", "documents"), "the text has no documents"),
         (("--spans", "chapters"), "--spans chapters: it is paragraphs, lines, headings, documents, or a file"),
-        (("--spans", "lines", "--rows", "0:3"), "--spans goes without --rows"),
-        (("--rows", "0:3", "-o", "x.html"), "do not go with .html"),
+        (("--spans", "lines", "--rows", "0-2"), "--spans goes without --rows"),
+        (("--rows", "0-2", "-o", "x.html"), "do not go with .html"),
     ],
 )
 def test_a_zoom_that_is_not_there(refused, file, options, said):

@@ -18,7 +18,9 @@ from attnctl.training.run import DEFAULTS, TrainingRun, checked_recipe
 Refused = Callable[..., str]
 
 
-@pytest.mark.parametrize("spec", ["-:", ":-", "-:-", "9" * 5000 + ":", "0:" + "9" * 5000, "٣:٤", "1:2:3", ""])
+@pytest.mark.parametrize(
+    "spec", ["-", "--", "3--1", "-3-", "9" * 5000, "9" * 16, "0-" + "9" * 5000, "٣-٤", "1-2-3", "1:2", ""]
+)
 @pytest.mark.parametrize("option", ["--rows", "--columns"])
 def test_rows_and_columns_of_digits_alone(option: str, spec: str, refused: Refused) -> None:
     said = refused("heatmap", "Alice will eat pizza", f"{option}={spec}", code=2)

@@ -1,30 +1,75 @@
-"""One word, one option: an option of a name takes the same kind of value in every command, but for those listed here."""
+"""One word, one option: an option of a name says and takes the same in every command, but for those listed here."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
+from typing import NamedTuple
 
 from attnctl.cli import COMMANDS, command_named
 
-# (command, option) → why its value is of another kind than elsewhere
+# (command, option) → why it takes another kind of value than elsewhere
 DEPARTURES = {
-    ("model", "--tokens"): "there is no text whose tokens could be named: it is how many the model reads",
-    ("train", "--steps"): "of training: how many there are; explain's are those of the mathematics",
     ("evaluate", "-o"): "may be given several times: numbers, table and picture of one long measurement",
     ("evaluate", "--output"): "as -o",
-    ("ablate", "--heads"): "it makes no model, so heads are chosen: the same as --head",
-    ("ablate", "--layers"): "it makes no model, so layers are chosen: the same as --layer",
+}
+# option → why its default is another in some commands, which the help of each says
+DEFAULTS = {
+    "--layer": "all are computed and drawn; commands that show one place at a time say which",
+    "--head": "as --layer",
+    "--jobs": "pictures and built-in models are made by a process a core, a checkpoint by one",
+    "--max-tokens": "a trace has n × n numbers, a census a few a sentence",
 }
 
 
-def test_an_option_takes_the_same_in_every_command() -> None:
-    kinds: dict[str, dict[str, tuple[str, str, str | None, bool]]] = defaultdict(dict)
+class OptionKind(NamedTuple):
+    """What an option is: its name in Python, what it takes, and what it says before the particulars of its command."""
+
+    name: str | None
+    takes: str
+    metavar: str | None
+    multiple: bool
+    meaning: str
+
+
+def meaning_of(sentence: str) -> str:
+    """What an option's help says in every command: up to the first colon, semicolon, bracket or full stop."""
+    return re.split(r"[:;(\[]|\.\s|\.$", sentence, maxsplit=1)[0].strip()
+
+
+def option_kinds() -> dict[str, dict[str, OptionKind]]:
+    """Option → command → what it is there."""
+    kinds: dict[str, dict[str, OptionKind]] = defaultdict(dict)
     for command in COMMANDS:
-        for parameter in command_named(command).params:
-            for flag in parameter.opts if parameter.param_type_name == "option" else ():
-                kinds[flag][command] = (parameter.name, parameter.type.name, parameter.metavar, parameter.multiple)
-    found = set()
-    for flag, of in kinds.items():
+        for option in command_named(command).params:
+            for flag in option.opts if option.param_type_name == "option" else ():
+                kinds[flag][command] = OptionKind(
+                    option.name, option.type.name, option.metavar, option.multiple, meaning_of(option.help or "")
+                )
+    return kinds
+
+
+def test_an_option_says_and_takes_the_same_in_every_command() -> None:
+    found = {}
+    for flag, of in option_kinds().items():
         usual = Counter(of.values()).most_common(1)[0][0]
-        found |= {(command, flag) for command, kind in of.items() if kind != usual}
-    assert found == set(DEPARTURES)
+        found |= {(command, flag): kind for command, kind in of.items() if kind != usual}
+    assert set(found) == set(DEPARTURES), {at: found[at] for at in set(found) - set(DEPARTURES)}
+
+
+def test_an_option_means_something() -> None:
+    assert not [
+        (flag, command) for flag, of in option_kinds().items() for command, kind in of.items() if not kind.meaning
+    ]
+
+
+def test_a_default_that_differs_is_told_in_the_help() -> None:
+    told: dict[str, set[str]] = defaultdict(set)
+    for command in COMMANDS:
+        for option in command_named(command).params:
+            if option.param_type_name == "option" and (said := re.search(r"\[default: ([^\]]+)\]", option.help or "")):
+                told[max(option.opts, key=len)].add(said[1])
+            elif option.param_type_name == "option" and option.show_default and not option.is_flag and option.default:
+                told[max(option.opts, key=len)].add(str(option.default))
+    differing = {flag for flag, defaults in told.items() if len(defaults) > 1}
+    assert differing == set(DEFAULTS), {flag: told[flag] for flag in differing ^ set(DEFAULTS)}

@@ -58,7 +58,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "sources": ["Alice will eat"],
     "needle": [],
 }
-NEEDED = {"view": ["-o", "-"], "train": ["--explain", "--steps", "1"]}
+NEEDED = {"view": ["-o", "-"], "train": ["--explain"]}
 
 
 def texts_of_commands() -> Iterator[tuple[str, Any]]:
@@ -204,7 +204,7 @@ def test_readers_and_writers_of_any_name(model: str, named: str, run: Run) -> No
         ["model", model],
         ["model", model, "--json"],
         ["model", named],
-        ["train", named, "-o", f"{named}-run", "--steps", "1", "--batch-size", "2", "--watch", "Alice will eat"],
+        ["train", named, "-o", f"{named}-run", "--max-steps", "1", "--batch-size", "2", "--watch", "Alice will eat"],
         ["heatmap", "--run", f"{named}-run", "Alice will eat", "-o", "x.svg"],
         ["quiz", "Alice will eat", "-m", model],
     ):

@@ -19,7 +19,7 @@ WORKS = (
     ["compare", "Alice will eat", "Bob will run"], ["heads", "Alice will eat", "--top", "2"], ["batch", "in.txt", "--model", "demo-causal"], ["explain", "Alice will eat", "--model", "random", "--causal", "--rope"],
 )  # fmt: skip
 NEEDS = (
-    ["heads", "--file", str(SAMPLES / "story.txt")], ["train", "--steps", "1", "--explain"],
+    ["heads", "--file", str(SAMPLES / "story.txt")], ["train", "--explain"],
     ["explain", "Alice will eat", "--device", "cuda"], ["sources", "Alice will eat"],
 )  # fmt: skip
 RUN = """

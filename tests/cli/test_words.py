@@ -20,7 +20,7 @@ UNKNOWN = "not among the words the model knows, read by their shape or as its un
     "arguments",
     [
         ["heatmap", "Zebras will eat"],
-        ["heatmap", "Zebras will eat", "--rows", "0:2"],
+        ["heatmap", "Zebras will eat", "--rows", "0-1"],
         ["heads", "Zebras will eat"],
         ["view", "Zebras will eat", "-o", "-"],
         ["compare", "Zebras will eat", "Alice will eat"],

@@ -31,7 +31,7 @@ SourceName = Annotated[
 ]
 TokenNames = Annotated[
     str | None,
-    typer.Option("--tokens", help="The tokens of bare weights: a JSON list, or words.", show_default=False),
+    typer.Option("--tokens", help="Names of the tokens: of bare weights, a JSON list or words.", show_default=False),
 ]
 
 

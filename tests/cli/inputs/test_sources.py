@@ -47,10 +47,10 @@ def sources(run: Run, tmp_path: Path) -> list[tuple[tuple[str, ...], bytes]]:
     [
         (),
         ("--layer", "1", "--head", "0"),
-        ("--rows", "4:9", "--columns", "1:6"),
+        ("--rows", "4-8", "--columns", "1-5"),
         ("--pool", "max"),
         ("--drop", "first", "--renormalise"),
-        ("--drop", ".", "--rows", "2:12"),
+        ("--drop", ".", "--rows", "2-11"),
         ("--measure", "rollout"),
         ("--words",),
     ],
@@ -133,7 +133,7 @@ def test_an_overview_gives_what_it_holds(run: Run, refused: Refused, tmp_path: P
         ("explain", ("--json", "--precision", "3"), "--precision does not go with --json"),
         ("explain", ("--steps", "scores", "--top", "3"), "--top does not go with --steps"),
         ("explain", ("--top", "3", "--story"), "--story does not go with a long text"),
-        ("heatmap", ("--run", "folder", "-o", "x.gif", "--rows", "0:2"), "do not go with --run"),
+        ("heatmap", ("--run", "folder", "-o", "x.gif", "--rows", "0-1"), "do not go with --run"),
         ("heatmap", ("--run", "folder", "-o", "x.gif", "--tokens", "a"), "do not go with --run"),
         ("compare", ("random", "--measure", "rollout", "--head", "1"), "takes the mean of every head"),
     ],
@@ -178,7 +178,7 @@ run_command_line()
 """
 
 
-@pytest.mark.parametrize("options", [(), ("--rows", "5000:5040", "--columns", "100:160")])
+@pytest.mark.parametrize("options", [(), ("--rows", "5000-5039", "--columns", "100-159")])
 def test_a_matrix_larger_than_the_memory_is_drawn(options: tuple[str, ...], tmp_path: Path) -> None:
     n = 20_000  # 1.6 GB, of which most is a hole in the file, in a process that may have 1 GB
     path = tmp_path / "big.npy"

@@ -24,20 +24,30 @@ def ablate(
     file: o.File = None,
     target: Annotated[
         str | None,
-        typer.Option("--target", "-t", help='The word watched (" Mary"); the likeliest one.', show_default=False),
+        typer.Option(
+            "--target",
+            "-t",
+            help='What the model is to write: the word watched (" Mary") [default: the likeliest].',
+            show_default=False,
+        ),
     ] = None,
     against: Annotated[
         str | None, typer.Option("--against", help="Measure logits above this word.", show_default=False)
     ] = None,
     query: Annotated[
         str | None,
-        typer.Option("--query", "-q", help="Predict from this token, not the last (or the mask).", show_default=False),
+        typer.Option(
+            "--query",
+            "-q",
+            help="Query token: the word watched is predicted from it [default: the last, or the mask].",
+            show_default=False,
+        ),
     ] = None,
     layer: Annotated[
-        str | None, typer.Option("--layer", "--layers", help="Layers: 3, 10-20, 1,4,7, -1.", show_default=False)
+        str | None, typer.Option("--layer", help="Layers: 3, 0-5, 1,4,7, -1 or all [default: all].", show_default=False)
     ] = None,
     head: Annotated[
-        str | None, typer.Option("--head", "--heads", help="Heads: 3, 0-5, 1,4,7, -1.", show_default=False)
+        str | None, typer.Option("--head", help="Heads: 3, 0-5, 1,4,7, -1 or all [default: all].", show_default=False)
     ] = None,
     how: Annotated[str, typer.Option("--how", help="zero, mean, or resample (from --reference).")] = "zero",
     reference: Annotated[
@@ -51,7 +61,10 @@ def ablate(
     spans: o.Spans = None,
     last_only: Annotated[bool, typer.Option("--last-only", help="Cut --spans from the watched token alone.")] = False,
     off: Annotated[
-        str | None, typer.Option("--off", help="Heads that are off throughout: 23.3,0.5.", show_default=False)
+        str | None,
+        typer.Option(
+            "--off", help="Heads that are off, layer.head: throughout, while others are measured.", show_default=False
+        ),
     ] = None,
     pooled: Annotated[bool, typer.Option("--pooled", help="Without predictions: compare the mean state.")] = False,
     approximate: Annotated[
@@ -59,14 +72,19 @@ def ablate(
     ] = False,
     top: Annotated[
         int | None,
-        typer.Option("--top", help="Only so many; a table has 10 heads otherwise.", show_default=False),
+        typer.Option(
+            "--top",
+            help="Only so many, the strongest: heads, edges or parts; without it a table has 10 heads.",
+            show_default=False,
+        ),
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option("--batch-size", help="Interventions at a time.", show_default=False)
+        int | None, typer.Option("--batch-size", help="How many share one pass: interventions.", show_default=False)
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Write JSON: one line.")] = False,
     output: Annotated[
-        str | None, typer.Option("-o", "--output", help="A file: .json, .txt, .png, .svg, .pdf.", show_default=False)
+        str | None,
+        typer.Option("-o", "--output", help="Where to write: .json, .txt, .png, .svg or .pdf.", show_default=False),
     ] = None,
     **options: object,
 ) -> None:

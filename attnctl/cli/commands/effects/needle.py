@@ -40,11 +40,16 @@ def needle(
     switch_off: Annotated[
         int, typer.Option("--switch-off", help="So many of the best heads are switched off to see; 0 for none.")
     ] = 10,
-    json: Annotated[bool, typer.Option("--json", help="JSON: a line a needle, then a line about the heads.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Write JSON: a line a needle, then a line about the heads.")
+    ] = False,
     output: Annotated[
         str | None,
         typer.Option(
-            "-o", "--output", help=f"A file: .jsonl, gone on with if there, or {suffixes_listed()}.", show_default=False
+            "-o",
+            "--output",
+            help=f"Where to write: .jsonl, gone on with if there, or {suffixes_listed()}.",
+            show_default=False,
         ),
     ] = None,
     **options: Any,

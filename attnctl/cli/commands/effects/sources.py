@@ -29,14 +29,16 @@ def sources(
         typer.Option("--answer", help="The answer to explain; without it the model's own.", show_default=False),
     ] = None,
     budget: Annotated[
-        int, typer.Option("--budget", help="Forwards: every part is left out alone up to so many, above it groups are.")
+        int, typer.Option("--budget", help="Forwards for a prompt: more parts than these are left out in groups.")
     ] = 20,
     remove: Annotated[bool, typer.Option("--remove", help="Render the prompt without each part, too.")] = False,
-    top: Annotated[int | None, typer.Option("--top", help="Only so many parts.", show_default=False)] = None,
-    json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
+    top: Annotated[
+        int | None, typer.Option("--top", help="Only so many, the strongest: parts.", show_default=False)
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Write JSON: one line.")] = False,
     output: Annotated[
         str | None,
-        typer.Option("-o", "--output", help=f"A file: .json, .html, {suffixes_listed()}.", show_default=False),
+        typer.Option("-o", "--output", help=f"Where to write: .json, .html, {suffixes_listed()}.", show_default=False),
     ] = None,
     **options: Any,
 ) -> None:

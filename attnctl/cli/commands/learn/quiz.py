@@ -29,7 +29,7 @@ def quiz(
     head: o.HeadChoice = None,
     query: o.Query = None,
     count: Annotated[int, typer.Option("--questions", "-n", help="How many questions.")] = 5,
-    json: Annotated[bool, typer.Option("--json", help="Write questions and answers as JSON, ask nothing.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Write JSON: questions and answers; nothing is asked.")] = False,
     **options: Any,
 ) -> None:
     """Ask questions about the attention of a sentence, mark the answers, give a score.

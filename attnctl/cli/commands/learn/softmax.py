@@ -25,24 +25,28 @@ def softmax(
     ] = None,
     *,
     scale: Annotated[
-        str | None, typer.Option("--scale", help="Multiply the scores by this: 8, 0.125 or 1/8.", show_default=False)
+        str | None,
+        typer.Option(
+            "--scale",
+            help="Factor on the scores: auto (1/√d_k, with --d-k), none, or a number: 0.125 or 1/8.",
+            show_default=False,
+        ),
     ] = None,
     d_k: Annotated[
         int | None,
-        typer.Option("--d-k", help="Scale as attention does: divide by √d_k.", show_default=False),
+        typer.Option("--d-k", help="Length of a query and a key: scores are divided by its root.", show_default=False),
     ] = None,
     temperature: Annotated[float, typer.Option("--temperature", help="Divide by this before the softmax.")] = 1.0,
     tokens: Annotated[
-        str | None, typer.Option("--tokens", help="Names of the scores: words.", show_default=False)
+        str | None,
+        typer.Option("--tokens", help="Names of the tokens: of each score, a JSON list or words.", show_default=False),
     ] = None,
     precision: Annotated[int, typer.Option("--precision", help="Decimals.")] = 2,
-    json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Write JSON: one line.")] = False,
 ) -> None:
     """Work out the softmax of a few scores: the arithmetic, the weights as bars, other scales, plain division."""
     numbers = numbers_of(scores)
-    if scale is not None and d_k is not None:
-        raise UsageError("--scale and --d-k exclude each other: both say what the scores are multiplied by")
-    factor = factor_of(scale) if d_k is None else 1 / math.sqrt(d_k)
+    factor = factor_of(scale, d_k)
     names = score_names(tokens, len(numbers))
     import numpy as np
 
@@ -93,27 +97,29 @@ def _score_value(part: str, error: type[AttnctlError]) -> float:
     return x
 
 
-def factor_of(scale: str | None) -> float:
-    """--scale as a factor: a number, a fraction such as 1/8 or 1/√64, or none. Raises UsageError for anything else."""
-    if scale is None or scale == "none":
-        return 1.0
-    above, _, below = scale.partition("/")
-    try:
-        root = below.startswith("√")
-        divisor = float(below.removeprefix("√")) if below else 1.0
-        factor = float(above) / (math.sqrt(divisor) if root else divisor)
-    except (ValueError, ZeroDivisionError):
-        raise UsageError(f"--scale {scale!r}: it is none, a number such as 0.125, or a fraction such as 1/8") from None
+def factor_of(scale: str | None, d_k: int | None) -> float:
+    """What the scores are multiplied by: --scale, or 1/√d_k; 1 without either. Raises UsageError for no such number."""
+    from attnctl.models.arguments import scale_of
+
+    if scale is not None and scale != "auto" and d_k is not None:
+        raise UsageError("--scale and --d-k exclude each other: both say what the scores are multiplied by")
+    if scale == "auto" and d_k is None:
+        raise UsageError("--scale auto is 1/√d_k: give --d-k, too")
+    factor = scale_of(scale, False) if scale is not None else None
+    if factor is None:
+        factor = 1.0 if d_k is None else 1 / math.sqrt(d_k)
     if not math.isfinite(factor):
-        raise UsageError(f"--scale {scale!r}: a finite number")
+        raise UsageError(f"--scale {scale}: it is a finite number")
     return factor
 
 
 def score_names(tokens: str | None, n: int) -> tuple[str, ...] | None:
-    """Names for the scores: the words of --tokens, if there are any. Raises UsageError where they do not fit."""
+    """Names for the scores: those of --tokens, if there are any. Raises UsageError where they do not fit."""
     if tokens is None:
         return None
-    names = tuple(tokens.split())
+    from attnctl.cli.inputs.sources import token_names
+
+    names = tuple(token_names(tokens))
     if len(names) != n:
-        raise UsageError(f"--tokens has {len(names)} words for {n} scores: give one a score")
+        raise UsageError(f"--tokens has {len(names)} names for {n} scores: give one a score")
     return names

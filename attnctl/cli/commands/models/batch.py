@@ -40,7 +40,7 @@ def batch(
     output: Annotated[
         str | None,
         typer.Option(
-            "-o", "--output", help="The folder to write; without it, JSON lines to stdout.", show_default=False
+            "-o", "--output", help="Where to write: a folder [default: JSON lines to stdout].", show_default=False
         ),
     ] = None,
     formats: Annotated[
@@ -66,17 +66,20 @@ def batch(
         bool, typer.Option("--parameters", help="Repeat the model's weight matrices in every trace.")
     ] = False,
     max_tokens: Annotated[
-        int, typer.Option("--max-tokens", help="A text with more tokens is an error of its own.")
+        int,
+        typer.Option(
+            "--max-tokens", help="Tokens of the longest text that is read: one with more is an error of its own."
+        ),
     ] = 2048,
     batch_size: Annotated[
-        int, typer.Option("--batch-size", help="Texts of about one length that share a pass (checkpoints).")
+        int, typer.Option("--batch-size", help="How many share one pass: texts of about one length (checkpoints).")
     ] = 32,
     jobs: Annotated[
         int | None,
         typer.Option(
             "--jobs",
             "-j",
-            help="Processes [default: one a core; one for stdout and for checkpoints].",
+            help="Processes, each with a model of its own [default: a core each; 1 for stdout and checkpoints].",
             show_default=False,
         ),
     ] = None,
@@ -92,10 +95,11 @@ def batch(
     ] = 0.0,
     spans: o.Spans = None,
     budget: Annotated[
-        int, typer.Option("--budget", help="Forwards for each prompt (sources): more parts are left out in groups.")
+        int,
+        typer.Option("--budget", help="Forwards for a prompt (sources): more parts than these are left out in groups."),
     ] = 20,
     remove: Annotated[
-        bool, typer.Option("--remove", help="Render each prompt without each part, too (sources).")
+        bool, typer.Option("--remove", help="Render the prompt without each part, too (sources).")
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first text that cannot be done.")] = False,
     drop: o.Drop = None,

@@ -37,14 +37,20 @@ def evaluate(
     ] = False,
     subtypes: Annotated[bool, typer.Option("--subtypes", help="A line for each subtype, as nsubj:pass.")] = False,
     least: Annotated[int, typer.Option("--least", help="Scored cases that a line of the table has at least.")] = 20,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", help="Sentences with more tokens are left out.")] = 512,
+    max_tokens: Annotated[
+        int,
+        typer.Option("--max-tokens", help="Tokens of the longest text that is read: a sentence with more is left out."),
+    ] = 512,
     batch_size: Annotated[
-        int, typer.Option("--batch-size", help="Sentences of about one length that share a pass (checkpoints).")
+        int, typer.Option("--batch-size", help="How many share one pass: sentences of about one length (checkpoints).")
     ] = 32,
     jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes, each with a model of its own.")] = 1,
     engine: Annotated[str, typer.Option("--engine", help="local, or ray: the workers of a Ray cluster.")] = "local",
     address: Annotated[
-        str | None, typer.Option("--address", help="The Ray cluster: auto, or HOST:PORT.", show_default=False)
+        str | None,
+        typer.Option(
+            "--address", help="The Ray cluster: auto, or HOST:PORT; one of this machine without it.", show_default=False
+        ),
     ] = None,
     gpus_per_worker: Annotated[
         float, typer.Option("--gpus-per-worker", help="GPUs that each of Ray's workers takes.")
@@ -56,13 +62,13 @@ def evaluate(
         str | None,
         typer.Option("--write-corpus", help="Write the built-in grammar's sentences as CoNLL-U.", show_default=False),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Write JSON instead of the table.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Write JSON: instead of the table.")] = False,
     output: Annotated[
         list[str] | None,
         typer.Option(
             "-o",
             "--output",
-            help="A file (.json, .csv, .parquet, .png, .svg, .pdf, .html), or a folder to go on from; may be repeated.",
+            help="Where to write: .json, .csv, .parquet, .png, .svg, .pdf, .html, or a folder to go on from; repeatable.",
             show_default=False,
         ),
     ] = None,

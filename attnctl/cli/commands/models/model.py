@@ -20,10 +20,10 @@ def model(
         ),
     ] = None,
     *,
-    tokens: Annotated[
-        int | None, typer.Option("--tokens", help="Length of the text [default: the context].", show_default=False)
+    length: Annotated[
+        int | None, typer.Option("--length", help="Tokens of the text [default: the context].", show_default=False)
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Write JSON: one line.")] = False,
 ) -> None:
     """Say how large a model's attention is: heads, parameters, the n × n, the cache. No weights are read.
 
@@ -36,13 +36,13 @@ def model(
     from attnctl.models.huggingface.files.sizes import known_configurations, model_sizes
 
     if name is None:
-        if json or tokens is not None:
+        if json or length is not None:
             raise UsageError("name a model: `attnctl model` alone lists the known ones")
         width = max(map(len, known_configurations()))
         print_lines(*(f"{key:{width}}  {entry['title']}" for key, entry in known_configurations().items()))
         return
     found = model_sizes(name)
-    n = tokens or found.context or 1024
+    n = length or found.context or 1024
     if json:
         _write_sizes(found, n)
         return

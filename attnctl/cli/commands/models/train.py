@@ -34,16 +34,28 @@ RECIPE_OPTIONS: dict[str, Any] = {
     "objective": _typed_option(
         str, "--objective", help="masked-word (for the grammar the default), next-word (for your text)."
     ),
-    "layers": _typed_option(int, "--layers", help="Layers: 2 for the grammar, 1 for your text, unless told otherwise."),
+    "layers": _typed_option(
+        int, "--layers", help="Number of layers: 2 for the grammar, 1 for your text, unless told otherwise."
+    ),
     "heads": _typed_option(
-        int, "--heads", help="Heads a layer: 6 for the grammar, 4 for your text, unless told otherwise."
+        int,
+        "--heads",
+        help="Number of query heads in a layer: 6 for the grammar, 4 for your text, unless told otherwise.",
     ),
     "d_model": _typed_option(int, "--d-model", help="Length of an embedding: 64, for the next words of your text 32."),
-    "steps": _typed_option(int, "--steps", help="Steps: as the bundled models for the grammar; 8000 for your text."),
-    "batch_size": _typed_option(int, "--batch-size", help="Sentences a step: 112 for the grammar, 128 for your text."),
+    "max_steps": _typed_option(
+        int, "--max-steps", help="Gradient steps in all: as the bundled models for the grammar; 8000 for your text."
+    ),
+    "batch_size": _typed_option(
+        int,
+        "--batch-size",
+        help="How many share one pass: sentences of a step; 112 for the grammar, 128 for your text.",
+    ),
     "lr": _typed_option(float, "--lr", help="Learning rate at its highest: 0.005 unless told otherwise."),
     "seed": _typed_option(int, "--seed", help="Seed of everything random; 0 unless told otherwise."),
-    "device": _typed_option(str, "--device", help="auto (the CPU for a network this small), cpu, cuda, cuda:1 or mps."),
+    "device": _typed_option(
+        str, "--device", help="Where to compute: auto (the CPU for a network this small), cpu, cuda, cuda:1 or mps."
+    ),
 }
 Corpus = Annotated[
     str | None,
@@ -59,7 +71,8 @@ def train(
     corpus: Corpus = None,
     *,
     output: Annotated[
-        str | None, typer.Option("-o", "--output", help="The folder to make for the run.", show_default=False)
+        str | None,
+        typer.Option("-o", "--output", help="Where to write: a folder, made for the run.", show_default=False),
     ] = None,
     watch: Annotated[
         str | None,
@@ -68,9 +81,9 @@ def train(
     query: o.Query = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder of -o.")] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="With --steps 1: print one gradient step, number by number.")
+        bool, typer.Option("--explain", help="Print one gradient step of a fresh network, number by number.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="One line of JSON a report, on a terminal too.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Write JSON: a line a report, on a terminal too.")] = False,
     **options: Any,
 ) -> None:
     """Train a small attention model to predict words: the next word, or masked ones.
@@ -78,10 +91,12 @@ def train(
     A terminal shows it live; a pipe gets one line of JSON a report. The folder holds weights.safetensors (for --model), the
     weights of earlier steps, and metrics.jsonl. Ctrl-C saves; --resume goes on.
     """
-    given = {name: value for name, value in options.items() if value is not None}
+    given = {name.removeprefix("max_"): value for name, value in options.items() if value is not None}
     if explain:
-        if resume or output is not None or given.get("steps", 1) != 1:
-            raise UsageError("--explain shows one step of a fresh network: give it --steps 1, no -o and no --resume")
+        if resume or output is not None or given.pop("steps", 1) != 1:
+            raise UsageError(
+                "--explain shows one step of a fresh network: it goes without -o and --resume, and --max-steps is 1"
+            )
         _explain_step(corpus, given, watch, query, json)
         return
     if output is None:
@@ -89,7 +104,7 @@ def train(
     start = _resume_run if resume else _begin_run
     training, run, eye = start(output, corpus, given, watch, query)
     if training.step >= training.recipe.steps:
-        print_complaint(f"{output} has made all its {training.step} steps: --steps asks for more")
+        print_complaint(f"{output} has made all its {training.step} steps: --max-steps asks for more")
         return
     show = _in_lines if json or not sys.stdout.isatty() else _show_live
     show(training, run, eye)
@@ -140,7 +155,7 @@ def _resume_run(
     from attnctl.training.train import begin_training
 
     if corpus is not None or set(given) - {"steps", "device"}:
-        raise UsageError("--resume goes on with the corpus and the recipe of its folder: only --steps may be more")
+        raise UsageError("--resume goes on with the corpus and the recipe of its folder: only --max-steps may be more")
     run = TrainingRun(output)
     recipe, lines = run.recipe()
     recipe = checked_recipe(replace(recipe, **given))

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from attnctl.cli import defaults
+from attnctl.cli.options import say_notes
 from attnctl.cli.output import print_lines
 from attnctl.errors import AttnctlError, UsageError
 
@@ -57,6 +58,7 @@ def _change_settings(setting: list[str], unset: list[str]) -> None:
     except OSError as error:
         raise AttnctlError(f"cannot make {where.parent}: {(error.strerror or str(error)).lower()}") from error
     write_whole(where, _toml_text(said).encode())
+    say_notes([f"{item} is kept in {where}" for item in setting] + [f"{item} is no default any more" for item in unset])
 
 
 def _place_of_setting(said: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:

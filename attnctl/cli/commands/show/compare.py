@@ -37,7 +37,7 @@ def compare(
     precision: Annotated[
         int | None, typer.Option("--precision", help="Decimals [default: 2].", show_default=False)
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Write the comparison as one line of JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Write JSON: the comparison, one line.")] = False,
     output: o.Output = None,
     **options: object,
 ) -> None:

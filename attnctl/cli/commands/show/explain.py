@@ -38,8 +38,8 @@ def explain(
     *,
     file: o.File = None,
     tokens: TokenNames = None,
-    layer: o.LayerChoice = None,
-    head: o.HeadChoice = None,
+    layer: o.ShownLayer = None,
+    head: o.ShownHead = None,
     query: o.Queries = None,
     steps: Annotated[
         str | None, typer.Option("--steps", help="Only these steps: scores,weights,…", show_default=False)
@@ -51,11 +51,14 @@ def explain(
     check: Annotated[bool, typer.Option("--check", help="Recompute the weights by other means: do they hold?")] = False,
     top: Annotated[
         int | None,
-        typer.Option("--top", help="The strongest links only: so many a query.", show_default=False),
+        typer.Option("--top", help="Only so many, the strongest: links of each query.", show_default=False),
     ] = None,
     spans: o.Spans = None,
-    json: Annotated[bool, typer.Option("--json", help="Write the trace as one line of JSON.")] = False,
-    output: o.Output = None,
+    json: Annotated[bool, typer.Option("--json", help="Write JSON: the trace, one line.")] = False,
+    output: Annotated[
+        str | None,
+        typer.Option("-o", "--output", help="Where to write: .json, .npz, .txt or .svg.", show_default=False),
+    ] = None,
     **options: object,
 ) -> None:
     """Show every step of self-attention on a text: tokens, queries and keys, scores, softmax, context."""

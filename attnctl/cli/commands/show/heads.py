@@ -49,7 +49,7 @@ def heads(
     top: Annotated[
         int | None,
         typer.Option(
-            "--top", help="Only so many heads, those with most of --by [default: confidence].", show_default=False
+            "--top", help="Only so many, the strongest: heads with most of --by, or of confidence.", show_default=False
         ),
     ] = None,
     probe: Annotated[
@@ -62,12 +62,15 @@ def heads(
             "--census", help="Name heads after what they find in a corpus: evaluate's JSON.", show_default=False
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Write JSON: one line.")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Write CSV, one line a head.")] = False,
     output: Annotated[
         str | None,
         typer.Option(
-            "-o", "--output", help=f"A file: .csv, .json, or a picture: {suffixes_listed()}.", show_default=False
+            "-o",
+            "--output",
+            help=f"Where to write: .csv, .json, or a picture: {suffixes_listed()}.",
+            show_default=False,
         ),
     ] = None,
     **options: object,

@@ -50,19 +50,21 @@ def heatmap(
     head: o.HeadChoice = None,
     output: Annotated[
         str | None,
-        typer.Option("-o", "--output", help=f"The picture: {suffixes_listed()}; or .html, a page.", show_default=False),
+        typer.Option(
+            "-o", "--output", help=f"Where to write: {suffixes_listed()}; or .html, a page.", show_default=False
+        ),
     ] = None,
     run: Annotated[
         str | None,
         typer.Option(
-            "--run", help="Draw one head over the training in this folder: .gif, or a strip.", show_default=False
+            "--run", help="Folder of a training run: one head at every step, .gif or a strip.", show_default=False
         ),
     ] = None,
     rows: Annotated[
-        str | None, typer.Option("--rows", help="Only these queries: 3000:3100.", show_default=False)
+        str | None, typer.Option("--rows", help="Only these queries: 3000-3099, the last one too.", show_default=False)
     ] = None,
     columns: Annotated[
-        str | None, typer.Option("--columns", help="Only these keys: 0:200.", show_default=False)
+        str | None, typer.Option("--columns", help="Only these keys: 0-199, the last one too.", show_default=False)
     ] = None,
     pool: Annotated[
         str | None, typer.Option("--pool", help="A cell of a long text: mean (the default) or max.", show_default=False)

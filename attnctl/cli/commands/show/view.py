@@ -42,18 +42,18 @@ def view(
     *,
     file: o.File = None,
     tokens: TokenNames = None,
-    layer: o.LayerChoice = None,
-    head: o.HeadChoice = None,
+    layer: o.ShownLayer = None,
+    head: o.ShownHead = None,
     query: o.Query = None,
     run: Annotated[
         str | None,
         typer.Option("--run", help="Folder of a training run: the text at every step of it.", show_default=False),
     ] = None,
     output: Annotated[
-        str | None, typer.Option("-o", "--output", help='The page: .html, or "-".', show_default=False)
+        str | None, typer.Option("-o", "--output", help='Where to write: .html, or "-".', show_default=False)
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Write the page, do not open it.")] = False,
-    log: Annotated[bool, typer.Option("--log", help="Begin with colours on a logarithmic scale.")] = False,
+    log: Annotated[bool, typer.Option("--log", help="Colours on a logarithmic scale: the page begins so.")] = False,
     drop: o.Drop = None,
     renormalise: o.Renormalise = False,
     words: o.Words = False,

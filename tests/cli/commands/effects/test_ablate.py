@@ -71,7 +71,7 @@ def test_effects_of_the_demo_equal_the_arithmetic_by_hand() -> None:
         ("--model", "demo-masked"),
         ("--model", "random"),
         ("--model", "random", "--pooled", "--edges"),
-        ("--model", "random", "--layers", "0"),
+        ("--model", "random", "--layer", "0"),
     ],
 )
 def test_every_kind_of_output_fits_its_schema(run: Callable[..., Any], more: tuple[str, ...]) -> None:

@@ -93,7 +93,7 @@ def test_it_fits_any_width() -> None:
         (["1", "--temperature", "0"], 2, "--temperature 0: a number above 0"),
         (["1", "--temperature", "nan"], 2, "a number above 0"),
         (["1e308", "2", "--scale", "10"], 2, "too large to work with"),
-        (["1", "2", "--tokens", "a"], 2, "1 words for 2 scores"),
+        (["1", "2", "--tokens", "a"], 2, "1 names for 2 scores"),
     ],
 )  # fmt: skip
 def test_bad_input_gets_one_line(arguments: list[str], code: int, says: str, refused: Refused) -> None:

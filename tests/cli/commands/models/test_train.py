@@ -33,7 +33,7 @@ def corpus(tmp_path: Path) -> Path:
 
 def test_a_run_in_a_pipe(run: Run, corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    result = run("train", corpus, "-o", out, "--steps", "12", *SMALL, "--watch", "the cat ran home", "-q", "ran")
+    result = run("train", corpus, "-o", out, "--max-steps", "12", *SMALL, "--watch", "the cat ran home", "-q", "ran")
     reports = [json.loads(line) for line in result.out.splitlines()]
     assert result.code == 0 and [r["step"] for r in reports] == list(range(1, 13))
     assert reports[-1]["watch"]["query"] == "ran" and len(reports[-1]["watch"]["row"]) == 4
@@ -49,20 +49,20 @@ def test_a_folder_and_standard_input(run: Run, corpus: Path, tmp_path: Path) -> 
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").write_text(LINES)
     for at, (source, more) in enumerate((("-", {"stdin": LINES.encode()}), (tmp_path / "texts", {}), (corpus, {}))):
-        assert run("train", source, "-o", tmp_path / f"r{at}", "--steps", "3", *SMALL, **more).code == 0
+        assert run("train", source, "-o", tmp_path / f"r{at}", "--max-steps", "3", *SMALL, **more).code == 0
     weights = {(tmp_path / f"r{at}" / "step-000003.safetensors").stat().st_size for at in range(3)}
     assert len(weights) == 1
 
 
 def test_resume_with_more_steps(run: Run, refused: Refused, corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    run("train", corpus, "-o", out, "--steps", "5", *SMALL)
+    run("train", corpus, "-o", out, "--max-steps", "5", *SMALL)
     corpus.unlink()  # the run keeps its own
     assert "holds a run already" in refused("train", "-o", out)
     done = run("train", "-o", out, "--resume")
     assert done.code == 0 and done.out == "" and "all its 5 steps" in done.err
-    assert "only --steps" in refused("train", "-o", out, "--resume", "--lr", "1", code=2)
-    more = run("train", "-o", out, "--resume", "--steps", "8")
+    assert "only --max-steps" in refused("train", "-o", out, "--resume", "--lr", "1", code=2)
+    more = run("train", "-o", out, "--resume", "--max-steps", "8")
     assert [json.loads(line)["step"] for line in more.out.splitlines()] == [6, 7, 8]
 
 
@@ -82,7 +82,7 @@ def test_refusals(refused: Refused, corpus: Path, tmp_path: Path) -> None:
     assert "cannot read" in refused("train", tmp_path / "missing.txt", "-o", out)
     assert "next-word or masked-word" in refused("train", corpus, "-o", out, "--objective", "both", code=2)
     assert "does not divide" in refused("train", corpus, "-o", out, "--d-model", "9", code=2)
-    assert "--steps 0" in refused("train", corpus, "-o", out, "--steps", "0", code=2)
+    assert "--max-steps 0" in refused("train", corpus, "-o", out, "--max-steps", "0", code=2)
     assert "smaller --lr" in refused("train", corpus, "-o", tmp_path / "nan", "--lr", "1e30", *SMALL)
     assert not out.exists()
     assert "no run to go on with" in refused("train", "-o", tmp_path / "folder", "--resume")
@@ -92,21 +92,21 @@ def test_refusals(refused: Refused, corpus: Path, tmp_path: Path) -> None:
 
 
 def test_one_gradient_step(run: Run) -> None:
-    result = run("train", "--steps", "1", "--explain", "--json")
+    result = run("train", "--explain", "--json")
     told = result.json
     assert told["loss_after"] < told["loss"]
     assert [word for _, word, _ in told["predictions"]] == ["Alice", "will", "eat", "pizza"]
     for before, gradient, after in zip(told["weights"], told["gradient"], told["after"], strict=True):
         assert after == pytest.approx([w - told["lr"] * g for w, g in zip(before, gradient, strict=True)], abs=1e-5)
-    shown = run("train", "--steps", "1", "--explain").out
+    shown = run("train", "--explain").out
     assert f"loss {told['loss']:.4f} → {told['loss_after']:.4f}" in shown and "1 is the learning rate" in shown
     assert f"All {len(told['falls'])} matrices step" in shown and "embedding" in shown
-    narrow = run("train", "--steps", "1", "--explain", columns=40).out
+    narrow = run("train", "--explain", columns=40).out
     assert max(map(len, narrow.splitlines())) <= 40 and "W_O" in narrow
 
 
 def test_the_fall_of_a_short_step_is_the_sum_of_its_parts(run: Run) -> None:
-    told = run("train", "--steps", "1", "--explain", "--json", "--lr", "0.003").json
+    told = run("train", "--explain", "--json", "--lr", "0.003").json
     assert {"embedding", "layers.0.W_Q", "layers.1.W_O"} <= set(told["falls"])
     assert sum(told["falls"].values()) == pytest.approx(told["loss"] - told["loss_after"], rel=0.1)
 
@@ -119,13 +119,13 @@ def test_the_live_loss_is_not_cut(width: int) -> None:
 
 
 def test_one_gradient_step_on_a_text(run: Run, corpus: Path) -> None:
-    told = run("train", corpus, "--steps", "1", "--explain", "--json", "--objective", "masked-word", *SMALL).json
+    told = run("train", corpus, "--explain", "--json", "--objective", "masked-word", *SMALL).json
     assert told["sentence"] == "the cat sat on the mat" and told["loss_after"] < told["loss"]
     assert told["predictions"][1][:2] == ["the ____ sat on the mat", "cat"]
 
 
 def spawned(corpus: Path, out: Path) -> subprocess.Popen[bytes]:
-    args = ("train", corpus, "-o", out, "--steps", "1000000", *SMALL)
+    args = ("train", corpus, "-o", out, "--max-steps", "1000000", *SMALL)
     process = subprocess.Popen(
         [sys.executable, "-m", "attnctl", *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -143,7 +143,7 @@ def test_ctrl_c_saves_and_exits_130(run: Run, corpus: Path, tmp_path: Path) -> N
     assert process.returncode == 130 and b"--resume" in err and b"Traceback" not in err
     step = int(err.split(b"step ")[1].split()[0])
     assert step > 0 and (tmp_path / "run" / f"step-{step:06d}.safetensors").exists()
-    again = run("train", "-o", tmp_path / "run", "--resume", "--steps", str(step + 1))
+    again = run("train", "-o", tmp_path / "run", "--resume", "--max-steps", str(step + 1))
     assert again.code == 0 and json.loads(again.out.splitlines()[-1])["step"] == step + 1
 
 
@@ -152,11 +152,21 @@ def test_a_kill_leaves_a_sound_run(run: Run, corpus: Path, tmp_path: Path) -> No
     process.kill()
     process.communicate()
     assert run("explain", "the cat ran", "--model", tmp_path / "run", "--json").code == 0
-    assert run("train", "-o", tmp_path / "run", "--resume", "--steps", "100", *()).code == 0
+    assert run("train", "-o", tmp_path / "run", "--resume", "--max-steps", "100", *()).code == 0
 
 
 def test_the_live_view(corpus: Path, tmp_path: Path) -> None:
-    args = ["train", str(corpus), "-o", str(tmp_path / "run"), "--steps", "20", *SMALL, "--watch", "the cat ran home"]
+    args = [
+        "train",
+        str(corpus),
+        "-o",
+        str(tmp_path / "run"),
+        "--max-steps",
+        "20",
+        *SMALL,
+        "--watch",
+        "the cat ran home",
+    ]
     child = pexpect.spawn(
         sys.executable,
         ["-m", "attnctl", *args],

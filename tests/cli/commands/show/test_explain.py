@@ -127,7 +127,7 @@ def test_no_scale(run: Run) -> None:
         ([TEXT, "--layer", "7"], 2, "no layer 7 in"),
         ([TEXT, "--layer", "a-b"], 2, "it reads 3, 0-5, 1,4,7, -1 or all"),
         ([TEXT, "--steps", "score"], 2, "no step 'score'"),
-        ([TEXT, "--scale", "big"], 2, "auto, none, or a number"),
+        ([TEXT, "--scale", "big"], 2, "auto, none, a number such as"),
         ([TEXT, "--no-scale", "--scale", "2"], 2, "exclude each other"),
         ([TEXT, "--dropout", "1"], 2, "--dropout 1"),
         ([TEXT, "--heads", "two"], 2, "--heads"),

@@ -70,11 +70,11 @@ def test_the_command(run: Callable[..., Any], refused: Callable[..., str]) -> No
     told = run("model", "gpt2").out
     assert "49,152" in told and "7,077,888" in told and "38,597,376" in told and "604 MB" in told
     assert max(map(len, told.splitlines())) <= 80
-    assert "4.5 PB" in run("model", "llama-2-7b", "--tokens", "8192").out
+    assert "4.5 PB" in run("model", "llama-2-7b", "--length", "8192").out
     assert "12 that read, 12 that write" in run("model", "t5-base").out
     assert run("model", "gpt2", "--json").json["parameters"]["head"]["W_Q"] == 49_152
     assert len(run("model").out.splitlines()) == len(known_configurations())
-    assert "--tokens 0" in refused("model", "gpt2", "--tokens", "0", code=2)
+    assert "--length 0" in refused("model", "gpt2", "--length", "0", code=2)
 
 
 SMALL = {"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 32}
@@ -127,13 +127,13 @@ def test_what_a_configuration_says_is_not_there() -> None:
 def test_the_largest_sizes_can_be_said(run: Callable[..., Any], tmp_path: Path) -> None:
     largest = dict.fromkeys(("num_hidden_layers", "num_attention_heads", "hidden_size", "head_dim"), 10**9)
     (tmp_path / "config.json").write_text(json.dumps(SMALL | largest))
-    assert "1,000,000,000" in run("model", str(tmp_path), "--tokens", str(10**12)).out
+    assert "1,000,000,000" in run("model", str(tmp_path), "--length", str(10**12)).out
 
 
 def test_a_text_longer_than_the_context(run: Callable[..., Any]) -> None:
-    told = run("model", "smollm2", "--tokens", "8193", columns=60).out
+    told = run("model", "smollm2", "--length", "8193", columns=60).out
     assert "  at 8,193 tokens, 32 bits a number\n  (longer than its context, only 8,192 tokens)\n" in told
-    assert "longer" not in run("model", "smollm2", "--tokens", "8192").out
+    assert "longer" not in run("model", "smollm2", "--length", "8192").out
 
 
 @pytest.mark.parametrize("name", known_configurations())
