@@ -229,12 +229,28 @@ def sources_schema() -> Schema:
     )
 
 
+def needle_schema() -> Schema:
+    """The schema of one needle, `attnctl.needle/1`."""
+    from attnctl.formats.documents.needle_schema import schema_of_needle
+
+    return schema_of_needle()
+
+
+def needles_schema() -> Schema:
+    """The schema of what all needles of a run come to, `attnctl.needles/1`."""
+    from attnctl.formats.documents.needle_schema import schema_of_needles
+
+    return schema_of_needles()
+
+
 SCHEMAS: dict[str, Callable[[], Schema]] = {
     "trace": trace_schema,
     "overview": overview_schema,
     "effects": effects_schema,
     "census": census_schema,
     "sources": sources_schema,
+    "needle": needle_schema,
+    "needles": needles_schema,
 }
 
 

@@ -1,4 +1,4 @@
-"""Needles as JSON: a line a needle, so that a run can be gone on with, and a last line about the heads."""
+"""Needles as JSON: a line a needle (`attnctl.needle/1`), so that a run can be gone on with, and one about all of them."""
 
 from __future__ import annotations
 
@@ -6,24 +6,21 @@ from typing import Any
 
 import numpy as np
 
+from attnctl import __version__
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json
 from attnctl.formats.documents.json_documents import DAMAGED, Document, check_schema, damage_of, model_document
-from attnctl.readings.effects.needle import HeadsOff, Needle, NeedleCell, Needles
-from attnctl.readings.traces.trace import ModelInfo
+from attnctl.readings.effects.needle import HeadsOff, NeedleCell, NeedleRun, Needles
 
-SCHEMA = "attnctl.needle/1"
+SCHEMA, SCHEMA_OF_ALL = "attnctl.needle/1", "attnctl.needles/1"
 
 
-def cell_document(cell: NeedleCell, info: ModelInfo, needle: Needle, seed: int) -> Document:
+def cell_document(cell: NeedleCell, run: NeedleRun) -> Document:
     """One needle; `scores` are layer → the retrieval score of each head."""
     return {
         "schema": SCHEMA,
-        "model": info.name,
-        "needle": needle.text,
-        "question": needle.question,
-        "expect": needle.expect,
-        "seed": seed,
+        "attnctl": __version__,
+        **_run_document(run),
         "length": cell.length,
         "depth": cell.depth,
         "tokens": cell.tokens,
@@ -34,29 +31,43 @@ def cell_document(cell: NeedleCell, info: ModelInfo, needle: Needle, seed: int) 
     }
 
 
-def cells_of(data: bytes, source: str, info: ModelInfo, needle: Needle, seed: int) -> list[NeedleCell]:
-    """The needles in a file of JSON lines that belong to the same model, needle and seed.
+def _run_document(run: NeedleRun) -> Document:
+    document: Document = {"model": model_document(run.model)}
+    document |= {"needle": run.needle.text, "question": run.needle.question, "expect": run.needle.expect}
+    document |= {} if run.haystack is None else {"haystack": run.haystack}
+    return document | {"seed": run.seed}
 
-    A last line that was cut off is left out. Raises AttnctlError for a file of something else.
+
+def cells_of(data: bytes, source: str, run: NeedleRun) -> list[NeedleCell]:
+    """The needles in a file of JSON lines, all of the run.
+
+    A last line that was cut off is left out. Raises AttnctlError for a file of something else, or of another run.
     """
     lines = data.split(b"\n")
     if lines and lines[-1]:  # a run that was stopped in the middle of a line
         lines = lines[:-1]
-    cells = []
+    wanted, cells = _run_document(run), []
     for number, line in enumerate(filter(bytes.strip, lines), 1):
         where = f"{source}, line {number}"
-        document = check_schema(parse_json(line, where), SCHEMA, where, "a needle")
-        if "length" not in document:
+        said = parse_json(line, where)
+        if isinstance(said, dict) and said.get("schema") == SCHEMA_OF_ALL:
             continue
-        wanted = cell_document(NeedleCell(0, 0, 0, "", False, 0), info, needle, seed)
-        for key in ("model", "needle", "question", "expect", "seed"):
-            if document.get(key) != wanted[key]:
+        document = check_schema(said, SCHEMA, where, "a needle")
+        for key in ("model", "needle", "question", "expect", "haystack", "seed"):
+            if not _is_same(document.get(key), wanted.get(key)):
                 raise AttnctlError(f"{where} is of another {key}: name a new file with -o")
         try:
             cells.append(_cell_of_document(document))
         except DAMAGED as error:
             raise AttnctlError(f"{where} is damaged: {damage_of(error)}") from error
     return cells
+
+
+def _is_same(found: object, wanted: object) -> bool:
+    """Whether two values of a run are the same; of models those that say so: name, weights file, revision."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        return all(found.get(key) == wanted.get(key) for key in ("name", "sha256", "revision"))
+    return found == wanted
 
 
 def _cell_of_document(document: dict[str, Any]) -> NeedleCell:
@@ -68,8 +79,9 @@ def _cell_of_document(document: dict[str, Any]) -> NeedleCell:
 def needles_document(found: Needles) -> Document:
     """What all needles come to: how many were answered, the retrieval heads, and the check with heads switched off."""
     document: Document = {
-        "schema": SCHEMA,
-        "model": model_document(found.model),
+        "schema": SCHEMA_OF_ALL,
+        "attnctl": __version__,
+        **_run_document(found.run),
         "asked": len(found.cells),
         "answered": found.answered_count,
         "retrieval_heads": [

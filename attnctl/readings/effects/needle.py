@@ -56,6 +56,16 @@ class Needle:
         return " ".join(self.expect.casefold().split()) in " ".join(answer.casefold().split())
 
 
+@dataclass(frozen=True)
+class NeedleRun:
+    """What the needles of one run share; `haystack` is the SHA-256 of the haystack's text, None for made sentences."""
+
+    model: ModelInfo
+    needle: Needle
+    seed: int = 0  # of the made sentences, and of the heads switched off at random
+    haystack: str | None = None
+
+
 def filler_sentences(seed: int) -> Any:
     """Sentences without end, the same for the same seed: nothing in them has to do with a needle."""
     rng = random.Random(seed)
@@ -103,8 +113,7 @@ class HeadsOff:
 class Needles:
     """All needles of one run, and what they say of the heads."""
 
-    model: ModelInfo
-    needle: Needle
+    run: NeedleRun
     cells: tuple[NeedleCell, ...]
     off: HeadsOff | None = None  # the heads with the highest scores
     random_off: HeadsOff | None = None  # as many others, at random

@@ -27,5 +27,7 @@ def needle_grids(found: Needles, cmap: str = "viridis") -> Figure:
         axes.set_ylabel("depth of the needle", fontsize=8)
         axes.set_title(title, fontsize=8)
         figure.colorbar(image, ax=axes).ax.tick_params(labelsize=7)
-    figure.suptitle(f"{found.model.name}: {found.answered_count} of {len(found.cells)} needles answered", fontsize=9)
+    figure.suptitle(
+        f"{found.run.model.name}: {found.answered_count} of {len(found.cells)} needles answered", fontsize=9
+    )
     return figure

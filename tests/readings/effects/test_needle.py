@@ -11,6 +11,7 @@ from attnctl.errors import AttnctlError
 from attnctl.readings.effects.needle import (
     Needle,
     NeedleCell,
+    NeedleRun,
     Needles,
     filler_sentences,
     retrieval_scores,
@@ -51,11 +52,13 @@ def cell(length: int, depth: float, answered: bool, score: float) -> NeedleCell:
 
 
 def test_what_needles_say_of_heads() -> None:
-    found = Needles(INFO, Needle(), (cell(64, 0, True, 0.5), cell(64, 1, True, 0.1), cell(128, 1, False, 0.9)))
+    found = Needles(
+        NeedleRun(INFO, Needle()), (cell(64, 0, True, 0.5), cell(64, 1, True, 0.1), cell(128, 1, False, 0.9))
+    )
     assert found.answered_count == 2
     assert found.retrieval_heads() == {(0, 0): pytest.approx(0.3)}
     assert list(found.retrieval_scores()) == [(0, 0), (0, 1)]
     values, lengths, depths = found.depth_grid("answered")
     assert (lengths, depths) == ([64, 128], [0, 1])
     np.testing.assert_array_equal(values, [[1, np.nan], [1, 0]])
-    assert Needles(INFO, Needle(), (cell(64, 0, False, 0.5),)).retrieval_scores() == {}
+    assert Needles(NeedleRun(INFO, Needle()), (cell(64, 0, False, 0.5),)).retrieval_scores() == {}

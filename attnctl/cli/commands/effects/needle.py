@@ -16,7 +16,7 @@ from attnctl.formats.pictures import figure_bytes, format_names, picture_format,
 
 if TYPE_CHECKING:
     from attnctl.models.huggingface.effects.needles import NeedleAsker
-    from attnctl.readings.effects.needle import Needle, NeedleCell, Needles
+    from attnctl.readings.effects.needle import Needle, NeedleCell, NeedleRun, Needles
 
 LENGTHS, DEPTHS = "512,1024,2048", "0,25,50,75,100"
 
@@ -63,19 +63,19 @@ def needle(
     wanted = [(length, depth) for length in _whole_numbers(lengths, "--lengths") for depth in _depth_shares(depths)]
     asked, seed = _needle_of_options(needle, question, expect), options.get("seed") or 0
     options.pop("seed", None)
-    asker = _open_asker(asked, haystack, seed, options)
-    cells = _known_cells(output, asker, asked, seed) if form == "jsonl" else []
+    asker, run = _open_asker(asked, haystack, seed, options)
+    cells = _known_cells(output, run) if form == "jsonl" else []
     interrupted = False
     try:
         for cell in _ask_unknown(asker, wanted, cells):
             if form in ("json", "jsonl"):
-                _write_cell(cell, asker, asked, seed, output if form == "jsonl" else None)
-        found = _check_heads(asker, asked, cells, switch_off, seed)
+                _write_cell(cell, run, output if form == "jsonl" else None)
+        found = _check_heads(asker, run, cells, switch_off)
     except KeyboardInterrupt:
         from attnctl.readings.effects.needle import Needles
 
         o.say_notes(("interrupted: this is what is known so far",))
-        found, interrupted = Needles(asker.model.info, asked, tuple(cells)), True
+        found, interrupted = Needles(run, tuple(cells)), True
     _write_needles(found, form, output)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
@@ -107,18 +107,25 @@ def _needle_of_options(text: str | None, question: str | None, expect: str | Non
     return Needle(text, question, expect)
 
 
-def _open_asker(asked: Needle, haystack: str | None, seed: int, options: dict[str, Any]) -> NeedleAsker:
-    from attnctl.readings.effects.needle import filler_sentences, sentences_of
+def _open_asker(
+    asked: Needle, haystack: str | None, seed: int, options: dict[str, Any]
+) -> tuple[NeedleAsker, NeedleRun]:
+    from hashlib import sha256
 
-    sentences = None if haystack is None else sentences_of(o.text_of(None, haystack))
+    from attnctl.readings.effects.needle import NeedleRun, filler_sentences, sentences_of
+
+    text = None if haystack is None else o.text_of(None, haystack)
+    sentences = None if text is None else sentences_of(text)
     model = o.model_of(options)
     if model.info.kind != "checkpoint":
         raise UsageError(f"{model.info.name} answers no questions: name a checkpoint with --model (smollm2, a folder)")
     from attnctl.models.huggingface.effects.needles import NeedleAsker
 
-    return NeedleAsker(
+    asker = NeedleAsker(
         model, asked, (lambda: filler_sentences(seed)) if sentences is None else (lambda: cycle(sentences))
     )
+    digest = None if text is None else sha256(text.encode()).hexdigest()
+    return asker, NeedleRun(model.info, asked, seed, digest)
 
 
 def _ask_unknown(asker: NeedleAsker, wanted: list[tuple[int, float]], cells: list[NeedleCell]) -> Any:
@@ -138,18 +145,18 @@ def _ask_unknown(asker: NeedleAsker, wanted: list[tuple[int, float]], cells: lis
                 tick(1 / len(left))
 
 
-def _check_heads(asker: NeedleAsker, asked: Needle, cells: list[NeedleCell], count: int, seed: int) -> Needles:
+def _check_heads(asker: NeedleAsker, run: NeedleRun, cells: list[NeedleCell], count: int) -> Needles:
     """All that is known, with the check: the best heads switched off, and as many others."""
     from dataclasses import replace
 
     from attnctl.models.huggingface.effects.needles import random_heads
     from attnctl.readings.effects.needle import Needles
 
-    found = Needles(asker.model.info, asked, tuple(cells))
+    found = Needles(run, tuple(cells))
     best = list(found.retrieval_heads())[:count]
     if not best:
         return found
-    others = random_heads(list(found.retrieval_scores()), best, len(best), seed)
+    others = random_heads(list(found.retrieval_scores()), best, len(best), run.seed)
     return replace(found, off=asker.answered_without(best, cells), random_off=asker.answered_without(others, cells))
 
 
@@ -165,7 +172,7 @@ def _needles_format(output: str | None, json: bool) -> str:
     return picture_format(output) or suffix
 
 
-def _known_cells(output: str | None, asker: NeedleAsker, asked: Needle, seed: int) -> list[NeedleCell]:
+def _known_cells(output: str | None, run: NeedleRun) -> list[NeedleCell]:
     """The needles that the file of an earlier run holds."""
     from attnctl.files import read_bytes, write_whole
     from attnctl.formats.documents.needles_json import cells_of
@@ -173,18 +180,18 @@ def _known_cells(output: str | None, asker: NeedleAsker, asked: Needle, seed: in
     if output is None or not Path(output).is_file() or not Path(output).stat().st_size:
         return []
     data = read_bytes(output)
-    cells = cells_of(data, output, asker.model.info, asked, seed)
+    cells = cells_of(data, output, run)
     if not data.endswith(b"\n"):  # stopped in the middle of a line
         write_whole(output, data[: data.rfind(b"\n") + 1])
     o.say_notes((f"{len(cells)} needles are in {output} already",))
     return cells
 
 
-def _write_cell(cell: NeedleCell, asker: NeedleAsker, asked: Needle, seed: int, output: str | None) -> None:
+def _write_cell(cell: NeedleCell, run: NeedleRun, output: str | None) -> None:
     from attnctl.formats.documents.json_documents import write_json
     from attnctl.formats.documents.needles_json import cell_document
 
-    line = write_json(cell_document(cell, asker.model.info, asked, seed), "needle") + b"\n"
+    line = write_json(cell_document(cell, run), "needle") + b"\n"
     if output is None:
         put_bytes(line)
         return

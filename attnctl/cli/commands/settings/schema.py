@@ -13,10 +13,14 @@ from attnctl.errors import UsageError
 
 def schema(
     what: Annotated[
-        str, typer.Argument(help="trace, overview (of a long text), effects (of ablate), or census (of a corpus).")
+        str,
+        typer.Argument(
+            help="trace, overview (of a long text), effects (of ablate), census (of a corpus), sources (of an answer), "
+            "needle, or needles (all of a run)."
+        ),
     ] = "trace",
 ) -> None:
-    """Print the JSON Schema (draft 2020-12) of a trace, an overview, effects, or a census."""
+    """Print the JSON Schema (draft 2020-12) of what attnctl writes."""
     from attnctl.formats.documents.json_schemas import SCHEMAS
 
     if what not in SCHEMAS:

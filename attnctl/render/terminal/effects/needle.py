@@ -25,7 +25,7 @@ class NeedleTable:
         """The grid, the heads, and what it comes to."""
         found = self.found
         coloured = console.color_system is not None and not console.no_color
-        yield Text(f"{visible_text(found.model.name)} answers {found.answered_count} of {len(found.cells)} needles")
+        yield Text(f"{visible_text(found.run.model.name)} answers {found.answered_count} of {len(found.cells)} needles")
         yield Text("✓ answered, with the share of the answer's attention that goes to the needle", style=DIM)
         yield Text()
         yield self._depth_grid(coloured)

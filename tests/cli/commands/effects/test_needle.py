@@ -10,6 +10,9 @@ import pytest
 
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
+import jsonschema
+
+from attnctl.formats.documents.json_schemas import SCHEMAS
 from tests.conftest import Result
 from tests.models.huggingface import folders
 
@@ -30,6 +33,9 @@ def test_a_model_that_answers_none(run: Run, folder: Path, tmp_path: Path) -> No
     assert [(cell["length"], cell["depth"]) for cell in cells] == [(300, 0), (300, 1), (500, 0), (500, 1)]
     assert all(0 <= cell["found"] <= 1 and not cell["answered"] for cell in cells)
     assert (last["asked"], last["answered"], last["retrieval_heads"]) == (4, 0, [])
+    for line, name in (*((cell, "needle") for cell in cells), (last, "needles")):
+        jsonschema.validate(line, SCHEMAS[name]())
+        assert len(line["model"]["sha256"]) == 64 and line["model"]["name"]
 
 
 def test_a_run_is_gone_on_with(run: Run, folder: Path, tmp_path: Path) -> None:
@@ -44,6 +50,10 @@ def test_a_run_is_gone_on_with(run: Run, folder: Path, tmp_path: Path) -> None:
     assert [(cell["length"], cell["depth"]) for cell in cells] == [(300, 0), (300, 0.5), (400, 0), (400, 0.5)]
     other = run("needle", "--model", folder, "--seed", "1", "--lengths", "300", *OWN, "-o", out)
     assert other.code == 1 and "is of another seed" in other.err
+    hay = tmp_path / "hay.txt"
+    hay.write_text("It rains. The sun shines.")
+    other = run("needle", "--model", folder, "--lengths", "300", *OWN, "--haystack", hay, "-o", out)
+    assert other.code == 1 and "is of another haystack" in other.err
 
 
 def test_a_haystack_and_a_picture(run: Run, folder: Path, tmp_path: Path) -> None:
