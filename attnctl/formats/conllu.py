@@ -39,6 +39,15 @@ def comment_value(lines: Iterable[str], key: str) -> str | None:
     return None
 
 
+def document_begun(lines: Iterable[str]) -> str | None:
+    """The id of the document that a sentence begins (`# newdoc id = …`), "" of one without; None where it begins none."""
+    for line in lines:
+        name, _, value = line[1:].partition("=") if line.startswith("#") else ("", "", "")
+        if name.split()[:1] == ["newdoc"]:
+            return value.strip()
+    return None
+
+
 def sentence_blocks(file: IO[bytes]) -> Iterator[Block]:
     """The sentences of a file, their lines not yet read as words; comments alone (# newdoc, licences) are passed over."""
     number, start = 0, 1

@@ -7,12 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from attnctl.batching.corpus.census_work import FORM, TOGETHER, CensusWork, CensusWorker
+from attnctl.batching.corpus.treebank import document_of
 from attnctl.batching.engines import chunks_of_items, run_here, run_in_processes
 from attnctl.batching.folder import Folder
 from attnctl.batching.items import Item
 from attnctl.batching.work import Result
 from attnctl.models import Model
-from attnctl.readings.census.census_tally import CensusTally, pack_tally, unpack_tally, unpacked_record
+from attnctl.readings.census.census_tally import (
+    CensusTally,
+    pack_tally,
+    unpack_tally,
+    unpacked_document,
+    unpacked_record,
+)
+from attnctl.readings.census.windows import mention_counts
 
 
 class Tallies:
@@ -27,9 +35,13 @@ class Tallies:
         self._first: int | None = None
 
     def add(self, result: Result) -> Iterator[tuple[str, bytes]]:
-        """Take a sentence in, or that it could not be used."""
+        """Take a sentence or a document in, or that it could not be used."""
         self._first = result.item.number if self._first is None else self._first
-        if result.error is not None:
+        document = document_of(result.item)
+        if document is not None:
+            read = ([], mention_counts(document, [])) if result.error else unpacked_document(result.made[FORM])
+            self._part.add_document(*read)
+        elif result.error is not None:
             self._part.skip_sentence(result.error)
         else:
             self._part.add_sentence(unpacked_record(result.made[FORM]))

@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from attnctl.batching.corpus.treebank import sentence_of
+from attnctl.batching.corpus.treebank import document_of, sentence_of
 from attnctl.batching.items import Item
 from attnctl.batching.work import PADDED, Result, describe_bug
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention
 from attnctl.models import Model, open_model
 from attnctl.readings.census.census import Census, SentenceCounts
-from attnctl.readings.census.census_tally import packed_record, record_of
-from attnctl.readings.census.parsed_sentence import BadSentenceError
+from attnctl.readings.census.census_tally import SentenceRecord, packed_document, packed_record, record_of
+from attnctl.readings.census.parsed_sentence import BadSentenceError, ParsedSentence
+from attnctl.readings.census.windows import joined_sentences, mention_counts, windows_of_sizes
 from attnctl.readings.census.words import AlignedSentence, align_words
-from attnctl.tokens import checked_text
+from attnctl.tokens import Token, checked_text
 
 FORM = "census"  # under which a result carries a sentence's counts
 TOGETHER = 192  # sentences among which those of about one length are found
@@ -55,8 +56,11 @@ class CensusWorker:
         done: dict[int, Result] = {}
         ready: list[Ready] = []
         for item in items:
+            if (sentences := document_of(item)) is not None:
+                done[item.number] = self._document_result(item, sentences)
+                continue
             try:
-                ready.append((item, self._aligned_sentence(item)))
+                ready.append((item, self._aligned_sentence(sentence_of(item))))
             except AttnctlError as error:
                 done[item.number] = Result(item, error=str(error))
             except Exception as error:  # ours to mend; the other items go on
@@ -70,11 +74,53 @@ class CensusWorker:
                 done[result.item.number] = result
         return [done[item.number] for item in items]
 
-    def _aligned_sentence(self, item: Item) -> AlignedSentence:
-        sentence = sentence_of(item)
-        text = checked_text(sentence.text)
+    def _document_result(self, item: Item, sentences: Sequence[ParsedSentence]) -> Result:
+        """What the mentions of a document look at, in windows of sentences that are read together."""
+        start = time.perf_counter()
         try:
-            tokens = self.model.tokenize(text)
+            windows, aligned = self._aligned_windows(sentences)
+            records = [self._record_of_window(window) for window in aligned if window.questions]
+        except Exception as error:  # ours to mend, or the model's; the other items go on
+            why = f"not read: {error}" if isinstance(error, AttnctlError) else describe_bug(error)
+            return Result(item, error=f"document {why}")
+        made = packed_document(records, mention_counts(sentences, windows))
+        tokens = sum(len(window.tokens) for window in aligned)
+        return Result(item, {FORM: made}, tokens, time.perf_counter() - start)
+
+    def _aligned_windows(self, sentences: Sequence[ParsedSentence]) -> tuple[list[range], list[AlignedSentence]]:
+        """Which sentences share a window, and the windows as the model reads them; what cannot be read is in none."""
+        limit = getattr(getattr(self.model, "pieces", None), "limit", None) or self.work.max_tokens
+        most = min(limit, self.work.max_tokens)
+        sizes, marks = [], 0
+        for sentence in sentences:
+            try:
+                tokens = self._tokens_of(sentence.text)
+            except BadSentenceError:
+                sizes.append(most + 1)
+                continue
+            marks = sum(token.special for token in tokens)
+            sizes.append(len(tokens) - marks + 1)  # the space between sentences may be a token
+        windows, aligned = [], []
+        for window in windows_of_sizes(sizes, most - marks + 1):
+            try:
+                aligned.append(self._aligned_sentence(joined_sentences(sentences[window.start : window.stop])))
+            except BadSentenceError:
+                continue
+            windows.append(window)
+        return windows, aligned
+
+    def _record_of_window(self, sentence: AlignedSentence) -> SentenceRecord:
+        before = None if self.untrained is None else counts_of(self.untrained, [sentence])[0]
+        return record_of(sentence, counts_of(self.model, [sentence])[0], before)
+
+    def _aligned_sentence(self, sentence: ParsedSentence) -> AlignedSentence:
+        return align_words(sentence, self._tokens_of(sentence.text), self.work.relations)
+
+    def _tokens_of(self, said: str) -> tuple[Token, ...]:
+        """The tokens of a text. Raises BadSentenceError where there are too many, or none."""
+        text = checked_text(said)
+        try:
+            tokens: tuple[Token, ...] = self.model.tokenize(text)
         except AttnctlError as error:
             if "tokens" in str(error):  # more than the model reads
                 raise BadSentenceError(f"too long: {error}") from error
@@ -83,7 +129,7 @@ class CensusWorker:
             raise BadSentenceError(
                 f"too long: {len(tokens):,} tokens are more than --max-tokens {self.work.max_tokens}"
             )
-        return align_words(sentence, tokens, self.work.relations)
+        return tokens
 
     def _may_share_batch(self, ready: Sequence[Ready]) -> bool:
         """Whether sentences may share a pass; the first time, whether padding leaves the weights as they are."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -12,17 +13,21 @@ from attnctl.batching.items import Item
 from attnctl.batching.texts import _decompressed, _open_stream
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.files import said_plainly
-from attnctl.formats.conllu import Block, comment_value, parsed_sentence, sentence_blocks
+from attnctl.formats.conllu import Block, comment_value, document_begun, parsed_sentence, sentence_blocks
 from attnctl.formats.entities import fields_of
 from attnctl.readings.census.parsed_sentence import BadSentenceError, ParsedSentence, from_dict
 
 PARSE = "parse"  # the option under which an item carries its parse
+DOCUMENT = "document"  # the option under which an item carries the sentences of a document, for what spans them
+MOST_WORDS = 4000  # of a document that are held: a longer one is several
 
 
 class Treebank:
     """The sentences of CoNLL-U files ("-": standard input), read as they are asked for.
 
-    One that cannot be used is an item with an error, `reason: detail`. Raises AttnctlError where a file cannot be opened.
+    One that cannot be used is an item with an error, `reason: detail`. Behind the sentences of a document (`# newdoc`) that
+    mentions entities stands an item of them all, and they themselves carry no mentions. Raises AttnctlError where a file
+    cannot be opened.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -55,27 +60,65 @@ class Treebank:
     def _sentences_of_file(self, path: str, number: int) -> Iterator[Item]:
         name = "standard input" if path == "-" else path
         fields: tuple[str, ...] = ()
+        document = _Document(name)
         with said_plainly("read", name), _open_stream(path) as raw:
             self._raw = None if path == "-" else raw
             try:
                 for block in sentence_blocks(_decompressed(raw, name)):
                     said = comment_value(block.lines, "global.Entity")
                     fields = fields_of(said) if said is not None else fields
-                    yield item_of(block, number, name, fields)
+                    begun = document_begun(block.lines)
+                    if begun is not None or document.words >= MOST_WORDS:
+                        for item in document.close_document(number, begun):
+                            yield item
+                            number += 1
+                    yield item_of(block, number, name, fields, document)
                     number += 1
+                yield from document.close_document(number, None)
             except (EOFError, gzip.BadGzipFile, zlib.error, OSError) as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise
                 yield Item(number, name, error=f"damaged: the file ends early ({in_one_line(error, 80)})")
 
 
-def item_of(block: Block, number: int, name: str, fields: Sequence[str] = ()) -> Item:
-    """The item of a sentence's lines."""
+class _Document:
+    """The sentences of a document as they are read; `id` is None before the first document of a file begins."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.id: str | None = None
+        self.words = 0
+        self._sentences: list[ParsedSentence] = []
+        self._line = 0
+
+    def append_sentence(self, sentence: ParsedSentence, line: int) -> None:
+        """Take a sentence in."""
+        self._line = line if not self._sentences else self._line
+        self._sentences.append(sentence)
+        self.words += len(sentence.forms)
+
+    def close_document(self, number: int, begun: str | None) -> Iterator[Item]:
+        """The item of what was taken in, where it mentions entities; then a document `begun` begins, or this goes on."""
+        if any(sentence.mentions for sentence in self._sentences):
+            text = " ".join(sentence.text for sentence in self._sentences)
+            said = [sentence.as_dict() for sentence in self._sentences]
+            yield Item(number, f"{self.name}, line {self._line}", text, self.id or None, options={DOCUMENT: said})
+        self.id = self.id if begun is None else begun
+        self.words, self._sentences = 0, []
+
+
+def item_of(
+    block: Block, number: int, name: str, fields: Sequence[str] = (), document: _Document | None = None
+) -> Item:
+    """The item of a sentence's lines; within a document its mentions are the document's."""
     where = f"{name}, line {block.line}"
     try:
         sentence = parsed_sentence(block, fields)
     except BadSentenceError as error:
         return Item(number, where, id=block.sentence_id, error=str(error))
+    if document is not None and document.id is not None:
+        document.append_sentence(sentence, block.line)
+        sentence = replace(sentence, mentions=())
     return Item(number, where, sentence.text, block.sentence_id, options={PARSE: sentence.as_dict()})
 
 
@@ -84,6 +127,12 @@ def sentence_of(item: Item) -> ParsedSentence:
     if item.error is not None:
         raise BadSentenceError(item.error)
     return from_dict(item.options[PARSE])
+
+
+def document_of(item: Item) -> list[ParsedSentence] | None:
+    """The sentences of the document that an item carries; None where it is a sentence."""
+    said = item.options.get(DOCUMENT)
+    return None if said is None else [from_dict(one) for one in said]
 
 
 def _size_on_disk(path: str) -> int:

@@ -22,7 +22,7 @@ def census_to_json(census: CensusTable) -> bytes:
 
 def census_document(census: CensusTable) -> Document:
     """The census as a JSON object."""
-    return {
+    document: Document = {
         "schema": SCHEMA,
         "attnctl": __version__,
         "model": census.model,
@@ -39,6 +39,7 @@ def census_document(census: CensusTable) -> Document:
         "heads": [_census_head(head) for head in census.heads],
         "compared_with_untrained": census.untrained,
     }
+    return document | ({"mentions": census.mentions} if census.mentions else {})
 
 
 def _relation_document(relation: Relation) -> Document:
@@ -130,6 +131,7 @@ def _census_of(document: Document) -> CensusTable:
         tuple(_head_of(head) for head in document["heads"]),
         tuple(float(layer["dependency_mass"]) for layer in document["layers"]),
         bool(document["compared_with_untrained"]),
+        {str(name): int(count) for name, count in document.get("mentions", {}).items()},
     )
 
 

@@ -13,6 +13,7 @@ from attnctl.formats.documents.schema_parts import (
     object_schema,
     tuple_schema,
 )
+from attnctl.readings.census.windows import MENTION_COUNTS
 
 
 def schema_of_census() -> Schema:
@@ -87,12 +88,18 @@ def schema_of_census() -> Schema:
         "heads": list_schema(object_schema(head, [*(name for name in head if name not in ("uuas", "positional"))])),
         "compared_with_untrained": {"type": "boolean"},
     }
+    required = list(properties)
+    properties["mentions"] = {
+        **object_schema(dict.fromkeys(MENTION_COUNTS, INDEX), MENTION_COUNTS),
+        "description": "Of documents that were read in windows, for coreference: new are the first of their entity, outside "
+        "those whose antecedents stand before the window, unread those of sentences that are too long.",
+    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "attnctl.census/1",
         "title": "attnctl census",
         "description": "Which words each head finds in a corpus of parsed sentences, for every relation and direction. The "
         "best head is chosen on one half of the sentences, and scored on the other as the rules beside it are.",
-        **object_schema(properties, list(properties)),
+        **object_schema(properties, required),
         "$defs": {"best": object_schema(best, list(best))},
     }

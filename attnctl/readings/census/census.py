@@ -147,6 +147,8 @@ class Census:
     def _tree_counts(self, given: Array) -> Array:
         """Gold edges in the tree of each head and, last, of the layer's mean: (batch, heads + 1)."""
         batch, heads, units, _ = given.shape
+        if not self._own[:, 2].any():
+            return np.zeros((batch, heads + 1), np.int64)  # (batch, heads + 1)
         graphs = np.concatenate([given, given.mean(1, keepdims=True)], 1)  # (batch, heads + 1, units, units)
         there = np.repeat(self._kept, heads + 1, 0)  # (graphs, units)
         parents = maximum_spanning_trees(graphs.reshape(-1, units, units), there)  # (graphs, units)

@@ -131,7 +131,7 @@ class CensusTable:
     heads: tuple[HeadRow, ...]
     layer_mass: tuple[float, ...]  # share on dependencies by layer
     untrained: bool = False
-    notes: tuple[str, ...] = field(default=())
+    mentions: dict[str, int] = field(default_factory=dict)  # MENTION_COUNTS, where documents were read in windows
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -157,7 +157,19 @@ def census_table(
     heads = tuple(_head_rows(tally, masses, relations))
     skipped = dict(sorted(tally.skipped.items(), key=lambda reason: (-reason[1], reason[0])))
     return CensusTable(
-        model, corpus, causal, used, skipped, units, within, relations, trees, heads, per_layer, untrained
+        model,
+        corpus,
+        causal,
+        used,
+        skipped,
+        units,
+        within,
+        relations,
+        trees,
+        heads,
+        per_layer,
+        untrained,
+        tally.mentions,
     )
 
 
@@ -205,13 +217,11 @@ def _relation_cases(tally: CensusTally) -> Iterator[tuple[str, str, Cases, bool]
     size = {name: int(whole[name, direction].count_by_half.sum()) for name, direction in whole}
     order = sorted(size, key=lambda name: (name == COREFERENCE, name != ALL, -size[name], name))
     for name in order:
-        if name == COREFERENCE:
-            yield name, TO_ANTECEDENT, whole[name, TO_ANTECEDENT], False
-            continue
-        for direction in (UP, DOWN):
+        directions = (TO_ANTECEDENT,) if name == COREFERENCE else (UP, DOWN)
+        for direction in directions:
             yield name, direction, whole[name, direction], False
         for subtype in sorted(subtypes.get(name, ())):
-            for direction in (UP, DOWN):
+            for direction in directions:
                 yield subtype, direction, tally.cases[subtype, direction], True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,6 +35,15 @@ class Cases:
         """Cases in each half: (2,)."""
         return self.plain[:, 0]
 
+    def count_rules(self, question: TreeQuestion, half: int) -> None:
+        """Count what simple rules answer to a case of one half."""
+        off = question.target - question.query
+        self.plain[half] += (1, question.first, question.by_form, off < 0)
+        if abs(off) <= FARTHEST:
+            self.offsets[half, off + FARTHEST] += 1
+        tag = question.tag if question.tag in self.tags or len(self.tags) < MOST_TAGS else ""
+        self.tags.setdefault(tag, np.zeros((2, 4), np.int64))[half] += (1, *question.nearest)
+
     def add_cases(self, other: Cases) -> None:
         """Take in the cases of another."""
         self.right = self.right + other.right
@@ -56,6 +66,7 @@ class CensusTally:
     sums: dict[str, Array] = field(default_factory=dict)  # each of SUMS, and edges_untrained → (2, layers, heads)
     offsets: Array = 0  # (layers, heads, 11)
     layer_edges: Array = 0  # (2, layers)
+    mentions: dict[str, int] = field(default_factory=dict)  # MENTION_COUNTS of documents that are read in windows
 
     def skip_sentence(self, reason: str) -> None:
         """Count a sentence that could not be used; what follows the reason's colon names it and is not counted."""
@@ -65,17 +76,7 @@ class CensusTally:
     def add_sentence(self, record: SentenceRecord) -> None:
         """Take in a sentence."""
         half = record.scored
-        for at, question in enumerate(record.questions):
-            cases = self._known_cases(question.relation, question.direction)
-            cases.right[half] += record.right[at]
-            if record.untrained is not None:
-                cases.untrained[half] += record.untrained[at]
-            off = question.target - question.query
-            cases.plain[half] += (1, question.first, question.by_form, off < 0)
-            if abs(off) <= FARTHEST:
-                cases.offsets[half, off + FARTHEST] += 1
-            tag = question.tag if question.tag in cases.tags or len(cases.tags) < MOST_TAGS else ""
-            cases.tags.setdefault(tag, np.zeros((2, 4), np.int64))[half] += (1, *question.nearest)
+        self._add_answers(record)
         self.counts[half] += (1, record.units, record.within, record.edges)
         self.right_branching[half] += record.right_branching
         for name, sums in record.sums.items():
@@ -84,6 +85,29 @@ class CensusTally:
             self.sums[name][half] += sums
         self.offsets = self.offsets + record.offsets
         self.layer_edges = self.layer_edges + np.stack([record.layer_edges * (half == at) for at in (0, 1)])
+
+    def add_document(self, windows: Sequence[SentenceRecord], mentions: dict[str, int]) -> None:
+        """Take in the answers of a document's windows, and its MENTION_COUNTS."""
+        for record in windows:
+            self._add_answers(record)
+        self._add_mentions(mentions)
+
+    def _add_mentions(self, mentions: dict[str, int]) -> None:
+        for name, count in mentions.items():
+            self.mentions[name] = self.mentions.get(name, 0) + count
+
+    def _add_answers(self, record: SentenceRecord) -> None:
+        half = record.scored
+        places: dict[Key, list[int]] = {}
+        for at, question in enumerate(record.questions):
+            places.setdefault((question.relation, question.direction), []).append(at)
+        for key, several in places.items():
+            cases = self._known_cases(*key)
+            cases.right[half] += record.right[several].sum(0)
+            if record.untrained is not None:
+                cases.untrained[half] += record.untrained[several].sum(0)
+            for at in several:
+                cases.count_rules(record.questions[at], half)
 
     def _known_cases(self, relation: str, direction: str) -> Cases:
         """The cases of a label; of very many, those that come late are one."""
@@ -111,6 +135,7 @@ class CensusTally:
             self.sums[name] = self.sums.get(name, 0) + sums
         self.offsets = self.offsets + other.offsets
         self.layer_edges = self.layer_edges + other.layer_edges
+        self._add_mentions(other.mentions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +185,7 @@ def packed_record(record: SentenceRecord) -> bytes:
     return orjson.dumps(said, option=orjson.OPT_SERIALIZE_NUMPY, default=tuple)
 
 
-def unpacked_record(data: bytes) -> SentenceRecord:
+def unpacked_record(data: bytes | str) -> SentenceRecord:
     """The record that `packed_record` wrote."""
     import orjson
 
@@ -179,6 +204,21 @@ def unpacked_record(data: bytes) -> SentenceRecord:
     return SentenceRecord(**said)
 
 
+def packed_document(windows: Sequence[SentenceRecord], mentions: dict[str, int]) -> bytes:
+    """The records of a document's windows, and its MENTION_COUNTS, as bytes."""
+    import orjson
+
+    return orjson.dumps({"windows": [packed_record(record).decode() for record in windows], "mentions": mentions})
+
+
+def unpacked_document(data: bytes) -> tuple[list[SentenceRecord], dict[str, int]]:
+    """What `packed_document` was given."""
+    import orjson
+
+    said = orjson.loads(data)
+    return [unpacked_record(record) for record in said["windows"]], said["mentions"]
+
+
 def pack_tally(tally: CensusTally) -> bytes:
     """The tally as bytes: JSON, deflated; most counts of a part of a corpus are zero."""
     import orjson
@@ -195,6 +235,7 @@ def pack_tally(tally: CensusTally) -> bytes:
         "sums": tally.sums,
         "offsets": np.asarray(tally.offsets),
         "layer_edges": np.asarray(tally.layer_edges),
+        "mentions": tally.mentions,
     }
     return zlib.compress(orjson.dumps(said, option=orjson.OPT_SERIALIZE_NUMPY), 1)
 
@@ -213,6 +254,7 @@ def unpack_tally(data: bytes) -> CensusTally:
         sums={name: np.array(sums) for name, sums in said["sums"].items()},
         offsets=_count_array(said["offsets"]),
         layer_edges=_count_array(said["layer_edges"]),
+        mentions=said["mentions"],
     )
     for relation, direction, right, untrained, offsets, plain, tags in said["cases"]:
         tally.cases[relation, direction] = Cases(

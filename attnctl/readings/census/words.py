@@ -170,8 +170,13 @@ class _Nearest:
         return before == target, behind == target, nearer == target
 
 
+def _kind_of_mention(tag: str) -> str:
+    """What Clark et al. (2019) call a mention, by the tag of its head."""
+    return {"PRON": "pronoun", "DET": "pronoun", "PROPN": "proper"}.get(tag, "nominal")
+
+
 def _coreference_questions(sentence: ParsedSentence, unit_of: Sequence[int]) -> list[TreeQuestion]:
-    """Each mention whose entity was mentioned before in the sentence: does it look at such a mention's head?"""
+    """Each mention whose entity was mentioned before: does it look at such a mention's head?"""
     found = []
     heads = [(unit_of[m.head], m.entity, sentence.forms[m.head].casefold(), m.head) for m in sentence.mentions]
     for at, (query, entity, form, word) in enumerate(heads):
@@ -184,7 +189,7 @@ def _coreference_questions(sentence: ParsedSentence, unit_of: Sequence[int]) -> 
         same = [unit for unit, _, other, _ in earlier if other == form]
         found.append(
             TreeQuestion(
-                COREFERENCE,
+                f"{COREFERENCE}:{_kind_of_mention(sentence.tags[word])}",
                 TO_ANTECEDENT,
                 query,
                 max(right),

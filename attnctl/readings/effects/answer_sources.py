@@ -6,6 +6,7 @@ The search is apart from the model: it asks a function for the answer's log-prob
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -18,6 +19,7 @@ from attnctl.readings.spans import Span, span_owners, spans_of
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.tokens import Token
 
+_CLOSING = re.compile(r"</(document|doc)\s*>", re.IGNORECASE)
 TEMPLATE, SINK = "(template)", "(first token)"
 
 # A group of parts that moves the answer by less, in nats, is not split: no part in it was found to matter
@@ -122,7 +124,7 @@ def prompt_parts(
     elif messages:
         spans = [span for message in messages for span in _spans_within(message, text, kind)]
     else:
-        spans = spans_of(kind, text) if kind is not None else _natural_spans(text)
+        spans = _spans_of_kind(kind, text) if kind is not None else _natural_spans(text)
     spans = sorted(spans, key=lambda span: span[1:])
     for (one, _, end), (other, start, _) in pairwise(spans):
         if start < end:
@@ -149,23 +151,29 @@ def _natural_spans(text: str) -> list[Span]:
     for kind in ("documents", "paragraphs"):
         found = _or_none(kind, text)
         if found is not None and len(found) > 1:
-            return _closed_documents(found, text) if kind == "documents" else found
+            return found
     return [("text", 0, len(text))]
 
 
 def _closed_documents(documents: list[Span], text: str) -> list[Span]:
-    """The last document ends at a blank line where no other holds one: what follows it is a question, or the like."""
+    """The last document ends at its closing tag, or at a blank line where no other holds one: a question may follow."""
     *others, (name, start, end) = documents
     inside = [text[a:b].strip() for other, a, b in others if other != "(before)"]
-    edge = text.find("\n\n", start, end)
-    if edge < 0 or not text[edge:end].strip() or any("\n\n" in part for part in inside):
+    closing = _CLOSING.search(text, start, end)
+    edge = closing.end() if closing else text.find("\n\n", start, end)
+    if edge < 0 or not text[edge:end].strip() or (not closing and any("\n\n" in part for part in inside)):
         return documents
     return [*others, (name, start, edge), ("after the documents", edge, end)]
 
 
+def _spans_of_kind(kind: str, text: str) -> list[Span]:
+    found = spans_of(kind, text)
+    return _closed_documents(found, text) if kind == "documents" else found
+
+
 def _or_none(kind: str, text: str) -> list[Span] | None:
     try:
-        return spans_of(kind, text)
+        return _spans_of_kind(kind, text)
     except AttnctlError:
         return None
 

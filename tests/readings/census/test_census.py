@@ -193,8 +193,9 @@ def test_a_mention_looks_among_the_mentions_before_it() -> None:
     given[:, :, 3] = (0.2, 0.1, 0.7, 0.0)  # most on a word that is no mention, then on the right one
     given[1, 1, 3] = (0.1, 0.2, 0.7, 0.0)
     said = census_table(counted([replace(one, half=half) for half in ("choose", "score")], lambda _: given), "m", "c")
-    row = said.relations[-1]
+    row, kind = said.relations[-2:]
     assert (row.relation, row.direction, row.cases) == ("coreference", "mention→antecedent", 2)
+    assert (kind.relation, kind.subtype, kind.cases) == ("coreference:nominal", True, 2)
     assert row.correct.tolist() == [[2, 2, 2], [2, 0, 2]]
     assert {rule.name: rule.accuracy for rule in row.rules} == {"nearest": 0.0, "form": 1.0, "first": 1.0}
 

@@ -95,9 +95,18 @@ def test_parts_without_tokens() -> None:
 
 
 def test_the_question_is_no_part_of_the_last_document() -> None:
-    assert names(f"{TEXT}\n\nWhere is it cold?") == ["one", "two", "three", "after the documents"]
+    for kind in (None, "documents"):
+        assert names(f"{TEXT}\n\nWhere is it cold?", kind) == ["one", "two", "three", "after the documents"]
     assert names(TEXT.replace("\n", "\n\n") + "\n\nWhere?")[-1] == "after the documents"
     assert names(TEXT.replace("is big", "is\n\nbig") + "\n\nWhere?")[-1] == "three"  # nobody can tell where it ends
+
+
+def test_a_document_ends_at_its_closing_tag() -> None:
+    text = "<document>\na\n\nb\n</document>\n<document>\nc\n\nd\n</document>\nWhere?"
+    for kind in (None, "documents"):
+        parts = prompt_parts(text, split_words(text), kind)
+        assert [part.name for part in parts] == ["document 0", "document 1", "after the documents"]
+        assert text[parts[1].start : parts[1].end].endswith("d\n</document>")
 
 
 def test_parts_of_two_messages_with_the_same_names() -> None:

@@ -11,7 +11,7 @@ from rich.style import Style
 from rich.text import Text
 
 from attnctl.readings.census.census_table import ALL, FEWEST, CensusTable, HeadRow, Relation, Rule
-from attnctl.readings.census.words import COREFERENCE, DOWN, UP
+from attnctl.readings.census.words import COREFERENCE, DOWN, TO_ANTECEDENT, UP
 from attnctl.render.terminal.number_grid import DIM
 from attnctl.text import visible_text
 
@@ -83,10 +83,11 @@ def _relation_line(relation: Relation, untrained: bool) -> str:
     assert best is not None
     rules = {rule.name: rule for rule in relation.rules}
     offset, nearest, first = (rules.get(name) for name in ("offset", "nearest", "first"))
-    if relation.relation == COREFERENCE:  # a mention with the same words stands where the offset would
+    if relation.direction == TO_ANTECEDENT:  # a mention with the same words stands where the offset would
         offset = rules.get("form")
     low, high = (100 * end for end in best.interval)
-    name = set_cell_size(visible_text(("  " if relation.subtype else "") + relation.relation), NAME)
+    own = relation.relation.removeprefix(f"{COREFERENCE}:")
+    name = set_cell_size(visible_text(("  " if relation.subtype else "") + own), NAME)
     before = relation.untrained
     cells = (
         name,
@@ -170,10 +171,22 @@ def _remark_lines(census: CensusTable, listed: Sequence[Relation]) -> Iterator[s
         yield f"The model is causal: in {ahead:,} cases the word stands ahead, where no head looks."
     if census.within:
         yield f"{census.within:,} dependencies lie within a word that the model cannot tell apart: left out."
+    if census.mentions:
+        yield _document_line(census.mentions)
     if census.skipped:
         yield from _wrapped_lines(
             "left out:", [f"{visible_text(reason)} {count:,}" for reason, count in census.skipped.items()]
         )
+
+
+def _document_line(counts: dict[str, int]) -> str:
+    """How documents were read for coreference, and which mentions are no cases."""
+    said = (
+        f"Coreference: {counts['documents']:,} documents were read in {counts['windows']:,} windows of neighbouring "
+        f"sentences; of {counts['mentions']:,} mentions {counts['new']:,} are the first of their entity, and "
+        f"{counts['outside']:,} have no antecedent in their window"
+    )
+    return f"{said}, {counts['unread']:,} were not read." if counts["unread"] else f"{said}."
 
 
 def _wrapped_lines(start: str, parts: Sequence[str], width: int = WIDTH) -> Iterator[str]:

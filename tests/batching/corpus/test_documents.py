@@ -1,0 +1,130 @@
+"""Coreference over documents: sentences read together, antecedents in earlier ones, against plain loops. About 5 s."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from attnctl.batching.corpus.treebank import Treebank, document_of, sentence_of
+from attnctl.formats.documents.json_schemas import SCHEMAS
+from attnctl.readings.census.windows import windows_of_sizes
+from tests.conftest import Result
+
+Run = Callable[..., Result]
+MODEL = ("--model", "random", "--heads", "2", "--layers", "2")
+# words with their tags and entities, a sentence a line; e1 of the second document is not that of the first
+DOCUMENTS = (
+    (
+        "Anna/PROPN/e1 has/VERB a/DET dog/NOUN/e2",
+        "She/PRON/e1 loves/VERB it/PRON/e2",
+        "The/DET dog/NOUN/e2 barks/VERB at/ADP Anna/PROPN/e1",
+    ),
+    ("Bob/PROPN/e3 sleeps/VERB", "He/PRON/e3 dreams/VERB of/ADP Anna/PROPN/e1"),
+)
+SIZES = {12: ([[0, 1], [2]], [[0, 1]]), 512: ([[0, 1, 2]], [[0, 1]])}  # --max-tokens → the windows of each document
+
+
+def words_of(line: str) -> list[tuple[str, str, str]]:
+    return [(word, tag, (*entity, "")[0]) for word, tag, *entity in (part.split("/") for part in line.split())]
+
+
+def conllu(documents: tuple[tuple[str, ...], ...]) -> str:
+    lines = []
+    for number, sentences in enumerate(documents):
+        for at, sentence in enumerate(sentences):
+            words = words_of(sentence)
+            lines += [f"# newdoc id = d{number}"] if at == 0 else []
+            lines += [f"# text = {' '.join(word for word, *_ in words)}"]
+            for place, (word, tag, entity) in enumerate(words, 1):
+                head, relation = ("0", "root") if place == 1 else ("1", "dep")
+                misc = f"Entity=({entity}-x-1-)" if entity else "_"
+                lines.append("\t".join((str(place), word, "_", tag, "_", "_", head, relation, "_", misc)))
+            lines.append("")
+    return "\n".join(lines)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "documents.conllu"
+    path.write_text(f"{conllu(DOCUMENTS)}\n")
+    return path
+
+
+def plain_counts(run: Run, windows: Any) -> tuple[Counter[str], Counter[tuple[str, int, int]]]:
+    """Cases of each kind of mention, and which of them each head finds: the mention before it that it looks at most."""
+    cases: Counter[str] = Counter()
+    right: Counter[tuple[str, int, int]] = Counter()
+    for sentences, several in zip(DOCUMENTS, windows, strict=True):
+        for window in several:
+            words = [word for at in window for word in words_of(sentences[at])]
+            text = " ".join(word for word, *_ in words)
+            layers = run("explain", text, *MODEL, "--json").json["layers"]
+            for at, (_, tag, entity) in enumerate(words):
+                before = [other for other in range(at) if words[other][2]]
+                if not entity or entity not in [words[other][2] for other in before]:
+                    continue
+                kind = {"PRON": "pronoun", "PROPN": "proper"}.get(tag, "nominal")
+                cases[kind] += 1
+                for layer in layers:
+                    for head in layer["heads"]:
+                        found = max(before, key=lambda other: head["weights"][at][other])
+                        right[kind, layer["layer"], head["head"]] += words[found][2] == entity
+    return cases, right
+
+
+@pytest.mark.parametrize("most", SIZES)
+def test_antecedents_in_earlier_sentences_are_those_of_plain_loops(run: Run, corpus: Path, most: int) -> None:
+    found = run("evaluate", corpus, *MODEL, "--max-tokens", most, "--json")
+    assert found.code == 0, found.err
+    jsonschema.validate(found.json, SCHEMAS["census"]())
+    assert found.json["sentences"] == {"read": 5, "used": 5, "skipped": {}}
+    cases, right = plain_counts(run, SIZES[most])
+    rows = {row["relation"]: row for row in found.json["relations"] if row["direction"] == "mention→antecedent"}
+    assert {name.partition(":")[2]: row["cases"] for name, row in rows.items()} == cases | {"": cases.total()}
+    assert cases.total() == (3 if most == 12 else 5)
+    for name, row in rows.items():
+        kinds = [name.partition(":")[2]] if ":" in name else list(cases)
+        wanted = [[sum(right[kind, layer, head] for kind in kinds) for head in range(2)] for layer in range(2)]
+        assert row["correct"] == wanted, name
+    assert found.json["mentions"] == {
+        "documents": 2, "windows": 3 if most == 12 else 2, "mentions": 9, "new": 4, "outside": 2 if most == 12 else 0, "unread": 0
+    }  # fmt: skip
+    told = " ".join(run("evaluate", corpus, *MODEL, "--max-tokens", most).out.split())
+    assert "of 9 mentions 4 are the first of their entity" in told
+
+
+def test_a_sentence_too_long_for_a_window_is_counted(run: Run, corpus: Path) -> None:
+    found = run("evaluate", corpus, *MODEL, "--max-tokens", 4, "--json")
+    assert found.code == 3 and found.json["sentences"] == {"read": 5, "used": 4, "skipped": {"too long": 1}}
+    assert found.json["mentions"] == {
+        "documents": 2, "windows": 4, "mentions": 9, "new": 4, "outside": 3, "unread": 2
+    }  # fmt: skip
+
+
+def test_a_run_in_a_folder_and_in_processes_gives_the_same(run: Run, corpus: Path, tmp_path: Path) -> None:
+    wanted = run("evaluate", corpus, *MODEL, "--json").out
+    assert run("evaluate", corpus, *MODEL, "--json", "-o", tmp_path / "out").out == wanted
+    assert run("evaluate", corpus, *MODEL, "--json", "-o", tmp_path / "out").out == wanted  # gone on with
+    assert run("evaluate", corpus, *MODEL, "--json", "--jobs", "2").out == wanted
+
+
+def test_documents_are_read_as_they_begin(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    items = list(Treebank([str(corpus)]))
+    assert [item.number for item in items] == list(range(7))
+    assert [item.id for item in items if document_of(item)] == ["d0", "d1"]
+    assert not any(sentence_of(item).mentions for item in items if not document_of(item))
+    alone = tmp_path / "alone.conllu"  # without newdoc each sentence stands for itself
+    alone.write_text("\n".join(line for line in corpus.read_text().splitlines() if "newdoc" not in line) + "\n")
+    assert [len(sentence_of(item).mentions) for item in Treebank([str(alone)])] == [2, 2, 2, 1, 2]
+    monkeypatch.setattr("attnctl.batching.corpus.treebank.MOST_WORDS", 5)  # a long document is several
+    assert [len(document_of(item) or ()) for item in Treebank([str(corpus)])] == [0, 0, 2, 0, 1, 0, 0, 2]
+
+
+def test_windows() -> None:
+    assert windows_of_sizes([3, 3, 3, 9, 2, 2], 6) == [range(2), range(2, 3), range(4, 6)]
+    assert windows_of_sizes([7, 7], 6) == [] and windows_of_sizes([6], 6) == [range(1)]
