@@ -13,6 +13,7 @@ import json
 import os
 import random
 import resource
+import select
 import signal
 import sys
 import tempfile
@@ -29,6 +30,7 @@ import typer.main
 FINDS = Path(__file__).with_name("fuzz_finds.jsonl")
 SECONDS = 20  # of processor time: a command that takes more hangs
 MEMORY = 6 << 30  # bytes of address space
+CASES = 400  # that one process plays
 STEERING = {
     *map(chr, (*range(9), *range(11, 32), *range(127, 160))),
     *"\u200e\u200f\u202a\u202b\u202d\u202e\u2028\u2066",
@@ -150,31 +152,109 @@ def value_of(rng: random.Random, files: dict[str, bytes]) -> str:
 
 def played(case: Case) -> str | None:
     """What is wrong with how a case ends, or None: run in a process of its own, in a fresh folder, within limits."""
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as told:
+    worker = Worker()
+    try:
+        return worker.play(case)
+    finally:
+        worker.end()
+
+
+class Worker:
+    """A process that plays cases one after another, so that what they import is imported once.
+
+    A case that ends it, or takes longer than SECONDS of processor time, is a find; the next one has a new process.
+    """
+
+    def __init__(self) -> None:
+        self._child, self._played = 0, 0
+        self._to = self._from = -1
+
+    def play(self, case: Case) -> str | None:
+        """What is wrong with how a case ends, or None."""
+        if self._played >= CASES:
+            self.end()
+        if not self._child:
+            self._begin()
+        self._played += 1
+        _send(self._to, case)
+        if not select.select([self._from], [], [], 10 * SECONDS)[0]:
+            os.kill(self._child, signal.SIGKILL)
+            self._wait()
+            return "it hangs"
+        answer = _receive(self._from)
+        if answer is not None:
+            return answer["found"]  # type: ignore[no-any-return]
+        status = self._wait()
+        return f"it died of signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "it ended the process"
+
+    def end(self) -> None:
+        """End the process, if there is one."""
+        if self._child:
+            os.close(self._to)
+            self._to = -1
+            self._wait()
+
+    def _begin(self) -> None:
+        ours, self._to = os.pipe()
+        self._from, theirs = os.pipe()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of threads: what is played first has none yet
-            child = os.fork()
-        if child == 0:
+            self._child = os.fork()
+        if self._child == 0:
             try:
-                os.chdir(folder)
-                for name, data in case["files"].items():
-                    Path(name).write_bytes(base64.b64decode(data))
-                found = _in_process(case["arguments"], base64.b64decode(case["stdin"]))
-                told.write((found or "").encode(errors="backslashreplace"))
-                told.flush()
+                os.close(self._to)
+                os.close(self._from)
+                _work(ours, theirs)
             finally:
                 os._exit(0)
-        deadline = time.monotonic() + 10 * SECONDS
-        while (status := os.waitpid(child, os.WNOHANG)) == (0, 0):
-            if time.monotonic() > deadline:
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-                return "it hangs"
-            time.sleep(0.002)
-        if os.WIFSIGNALED(status[1]):
-            return f"it died of signal {os.WTERMSIG(status[1])}"
-        told.seek(0)
-        return told.read().decode() or None
+        os.close(ours)
+        os.close(theirs)
+
+    def _wait(self) -> int:
+        status = os.waitpid(self._child, 0)[1]
+        for end in (self._to, self._from):
+            if end >= 0:
+                os.close(end)
+        self._child, self._played, self._to, self._from = 0, 0, -1, -1
+        return status
+
+
+def _send(pipe: int, value: Any) -> None:
+    data = json.dumps(value).encode()
+    data = len(data).to_bytes(8, "big") + data
+    while data:
+        data = data[os.write(pipe, data) :]
+
+
+def _receive(pipe: int) -> Any:
+    """What was sent, or None where the other end is closed."""
+
+    def read(count: int) -> bytes:
+        got = b""
+        while len(got) < count and (part := os.read(pipe, count - len(got))):
+            got += part
+        return got
+
+    size = read(8)
+    return json.loads(read(int.from_bytes(size, "big"))) if len(size) == 8 else None
+
+
+def _work(ours: int, theirs: int) -> None:
+    """Play what comes in until no more does, each case in a folder of its own."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    before = dict(os.environ)
+    while (case := _receive(ours)) is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            for name, data in case["files"].items():
+                Path(name).write_bytes(base64.b64decode(data))
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)  # whose signal ends the process
+            found = _in_process(case["arguments"], base64.b64decode(case["stdin"]))
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            os.chdir("/")
+        os.environ.clear()
+        os.environ.update(before)
+        _send(theirs, {"found": found and found.encode(errors="backslashreplace").decode()})
 
 
 def _in_process(arguments: list[str], stdin: bytes) -> str | None:
@@ -183,8 +263,6 @@ def _in_process(arguments: list[str], stdin: bytes) -> str | None:
     from attnctl.cli import run_command_line
 
     webbrowser.open = lambda *_, **__: True  # type: ignore[assignment]
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))  # whose signal ends the process
     sys.argv = ["attnctl", *arguments]
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
     sys.stdin, sys.stdout, sys.stderr = io.TextIOWrapper(io.BytesIO(stdin), "utf-8"), out, err
@@ -224,12 +302,15 @@ def kept() -> Iterator[Case]:
 def fuzz(seconds: float, seed: int, report: Callable[[Case, str], None]) -> int:
     """Play cases for so long; `report` is called with each find. → how many were played."""
     rng, files, commands = random.Random(seed), samples(), commands_of()
-    end, count = time.monotonic() + seconds, 0
-    while time.monotonic() < end:
-        case = case_of(rng, commands, files)
-        if (found := played(case)) is not None:
-            report(case, found)
-        count += 1
+    end, count, worker = time.monotonic() + seconds, 0, Worker()
+    try:
+        while time.monotonic() < end:
+            case = case_of(rng, commands, files)
+            if worker.play(case) is not None and (found := played(case)) is not None:  # by itself too
+                report(case, found)
+            count += 1
+    finally:
+        worker.end()
     return count
 
 
