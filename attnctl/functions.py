@@ -47,7 +47,7 @@ def heads(
     from attnctl.readings.survey import OverviewReading
 
     source = _source("heads", text, model, options)
-    statistics = HeadStatisticsReading(source.tokens, source.key_tokens == source.tokens)
+    statistics = HeadStatisticsReading(source.tokens, source.key_tokens)
     found: Overview = source.read(OverviewReading(statistics=statistics), *_selected("heads", layer, head))
     return found.facts
 

@@ -108,10 +108,19 @@ class Pass(Generic[Result]):
         if tick is not None:
             self._tick = lambda share: tick(share / len(self._layers))
         self._met: list[int] = []
+        self._n_k = len(source.key_tokens)
 
     def visit(self, layer: LayerAttention) -> None:
-        """Hand a layer on, if it was asked for. Raises StopForward where nothing that follows is wanted."""
+        """Hand a layer on, if it was asked for. Raises StopForward where nothing that follows is wanted.
+
+        Raises AttnctlError for keys that no token stands for.
+        """
         self._met.append(layer.layer)
+        if layer.n_k != self._n_k:
+            raise AttnctlError(
+                f"layer {layer.layer} of {self.source.info.name} has {layer.n_k} keys for {self._n_k} tokens: there are no "
+                "tokens that all of them stand for"
+            )
         if layer.layer in self._layers or not self._named:
             part = layer if self._heads is None else layer.select(self._heads)  # of all, each layer has its own number
             part.tick = self._tick
@@ -150,7 +159,7 @@ class TextSource:
     def key_tokens(self) -> tuple[Token, ...]:
         """The tokens of the key axis: the same tokens, but for cross attention."""
         asked: Any = getattr(self.model, "key_tokens", None)
-        return self.tokens if asked is None else asked(self.text) or self.tokens
+        return self.tokens if asked is None else asked(self.tokens, self.text) or self.tokens
 
     def read(
         self,

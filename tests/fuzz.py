@@ -133,6 +133,8 @@ def case_of(rng: random.Random, commands: dict[str, list[Any]], files: dict[str,
         arguments += [flag] if parameter.is_flag else [f"{parameter.opts[-1]}={value_of(rng, files)}"]
     if name == "train":
         arguments += ["--max-steps=1", "--batch-size=2"]
+    if name == "evaluate":
+        arguments += ["--sentences=20"]
     if name == "view":
         arguments += ["--no-open"]
     used = {part: damaged(rng, data) for part, data in files.items() if any(part in argument for argument in arguments)}

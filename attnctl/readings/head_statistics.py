@@ -99,17 +99,17 @@ class HeadStatistics:
 
 
 class HeadStatisticsReading:
-    """The statistics of every head of every layer of a text; `own` where the keys are the queries' own `tokens`."""
+    """The statistics of every head of every layer of a text; `keys` as of `head_statistics`."""
 
     predicts = False
 
-    def __init__(self, tokens: Sequence[Token], own: bool = True) -> None:
-        self._tokens, self._own = tokens, own
+    def __init__(self, tokens: Sequence[Token], keys: Sequence[Token] | None = None) -> None:
+        self._tokens, self._keys = tokens, keys
         self._heads: list[HeadStatistics] = []
 
     def take(self, layer: LayerAttention) -> None:
         """Take in one layer. Raises AttnctlError where its scores are NaN or infinite."""
-        self._heads += head_statistics(layer, self._tokens, self._own)
+        self._heads += head_statistics(layer, self._tokens, self._keys)
 
     def kept_in(
         self, overview: Overview | LongRow, wanted: Callable[[int, int], bool], name: str
@@ -131,12 +131,16 @@ def _gated(head: HeadStatistics, gates: Array) -> HeadStatistics:
     return head if gates is None else replace(head, values={**head.values, "gate": float(gates[head.head].mean())})
 
 
-def head_statistics(layer: LayerAttention, tokens: Sequence[Token], own: bool = True) -> list[HeadStatistics]:
-    """The statistics of each head of one layer; `own` where the keys are the queries' own `tokens`.
+def head_statistics(
+    layer: LayerAttention, tokens: Sequence[Token], keys: Sequence[Token] | None = None
+) -> list[HeadStatistics]:
+    """The statistics of each head of one layer; `keys` are what its keys stand for (None: the queries' own `tokens`).
 
+    Of another text's keys there is no distance, and of keys beside the text's own (compressed slots) no position either.
     Raises AttnctlError where its scores are NaN or infinite.
     """
-    own = own and layer.n_q == layer.n_k == len(tokens)
+    own = (keys is None or tuple(keys) == tuple(tokens)) and layer.n_q == layer.n_k == len(tokens)
+    placed = own or keys is None or tuple(keys[: len(tokens)]) != tuple(tokens)
     marks = np.zeros((3, layer.n_k), bool)
     marks[0, 0] = True
     if own:
@@ -155,8 +159,8 @@ def head_statistics(layer: LayerAttention, tokens: Sequence[Token], own: bool = 
         "first": found.marked[:, 0].mean(-1),
         "special": found.marked[:, 1].mean(-1) if marks[1].any() else None,
         "punctuation": found.marked[:, 2].mean(-1) if marks[2].any() else None,
-        "distance": found.distance.mean(-1),
-        "spread": found.spread.mean(-1),
+        "distance": found.distance.mean(-1) if own or keys is None else None,
+        "spread": found.spread.mean(-1) if placed else None,
         "rank": effective_rank(found.pooled),
     }
     ahead = _sees_ahead(layer)

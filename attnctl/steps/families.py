@@ -17,7 +17,8 @@ def mask_step(trace: Trace, layer: LayerTrace, _: int) -> Step | None:
         why.append(f"none at {trace.model.window} tokens' distance or more")
     parts = [Part("mask", "mask", layer.mask, "queries", "keys")]
     if layer.index_scores is not None:
-        why.append("of the others an indexer picks those with its highest scores")
+        picked = "the others" if trace.key_tokens is None else "the compressed slots"
+        why.append(f"of {picked} an indexer picks those with its highest scores")
         parts.append(Part("index_scores", "indexer's scores", layer.index_scores, "queries", "keys"))
     sentence = "What a query may not see is hidden before the softmax" + (f": {', '.join(why)}" if why else "") + "."
     sentence += " Here nothing is: every query sees every key." if layer.mask.all() else ""

@@ -51,7 +51,7 @@ def test_the_second_question_needs_no_second_run(counted: Counted) -> None:
             np.testing.assert_array_equal(ours.weights, theirs.weights)
     assert counted.runs == 1
     source = TextSource(counted, TEXT)
-    found = source.read(OverviewReading(statistics=HeadStatisticsReading(source.tokens, True)))
+    found = source.read(OverviewReading(statistics=HeadStatisticsReading(source.tokens)))
     assert len(found.facts) == 12 and counted.runs == 1
 
 

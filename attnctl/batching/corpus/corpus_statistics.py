@@ -22,7 +22,7 @@ def of_trace(trace: Trace) -> list[list[Any]]:
     """
     rows = []
     for layer in trace.layers:
-        for fact in head_statistics(stored_layer(layer), trace.tokens, trace.key_tokens is None):
+        for fact in head_statistics(stored_layer(layer), trace.tokens, trace.key_tokens):
             rows.append([fact.layer, fact.head, *(fact[name] for name in STATISTICS)])
     return rows
 

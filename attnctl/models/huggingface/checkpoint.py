@@ -30,6 +30,7 @@ from attnctl.tokens import Token
 
 if TYPE_CHECKING:
     from attnctl.models.huggingface.family_traits import FamilyTraits
+    from attnctl.models.huggingface.key_slots import KeySlots
 
 KINDS = ("encoder", "decoder", "cross")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -71,7 +72,7 @@ class Checkpoint:
 
         self.check_tokens(tokens)
         source = self.pieces.tokenize_text(text) if self.kind in ("decoder", "cross") else None
-        ran = Run(tuple(tokens), key_tokens=source if self.kind == "cross" else None)
+        ran, slots = Run(tuple(tokens), key_tokens=self.key_tokens(tokens, text)), self._slots(len(tokens))
         inputs = self._forward_inputs(tokens, source)
         told = RunNotes(type(self.network).__name__)
         traits = FamilyTraits(self.network, self.kind)
@@ -83,8 +84,9 @@ class Checkpoint:
                     f"layer {site.layer} of {self.info.name} has {call.queries.shape[-2]} queries for {len(tokens)} "
                     "tokens: this architecture has queries of its own, which have no tokens to stand for"
                 )
+            known, call = traits.of(site, call, slots), slots.widened_call(site.layer, call)
             ran.key_tokens = _key_tokens(call.keys.shape[-2], tokens, source, ran.key_tokens)
-            layer = ComputedLayer.of_call(site.layer, without_batch(call), **traits.of(site, call))
+            layer = ComputedLayer.of_call(site.layer, without_batch(call), **known)
             visit(layer)
             context = layer.forward.context_so_far
             return None if context is None else context[None]
@@ -108,6 +110,19 @@ class Checkpoint:
         told.traits = traits
         self.told_by_run(ran, told, silent, output, source=source, weights=weights)
         return ran
+
+    def key_tokens(self, tokens: Sequence[Token], text: str) -> tuple[Token, ...] | None:
+        """What the keys stand for where these are not the `tokens` alone: another text's, or compressed slots beside."""
+        if self.kind == "cross":
+            return self.pieces.tokenize_text(text)
+        if self.kind == "decoder" and merges_source(self.network):
+            return (*tokens, *self.pieces.tokenize_text(text))
+        return self._slots(len(tokens)).key_tokens(tokens)
+
+    def _slots(self, n: int) -> KeySlots:
+        from attnctl.models.huggingface.key_slots import slots_of_text
+
+        return slots_of_text(self.network, self.kind, n)
 
     def _run_forward(
         self, inputs: dict[str, Any], seen: Callable[[Any, Call], Array | None], traits: FamilyTraits
@@ -160,9 +175,11 @@ class Checkpoint:
         inputs, found = self._forward_inputs(tokens, source), {}
         total = len(tokens) + len(source or ())
 
+        slots = self._slots(len(tokens))
+
         def own_weights(site: Any, _: Array, weights: Array | None) -> None:
             if weights is not None:
-                found[site.layer] = as_numpy(weights[0])  # (heads, n_q, n_k)
+                found[site.layer] = slots.widened_weights(site.layer, as_numpy(weights[0]))  # (heads, n_q, n_k)
 
         with running_network(self.network, total, self.info.name), attention_set_to(self.network, "eager"):
             if not model_follows_interface(self.network):
@@ -352,6 +369,11 @@ class Checkpoint:
                 "not the queries, keys, values and scores."
             )
         return tuple(notes)
+
+
+def merges_source(network: Any) -> bool:
+    """Whether a decoder attends to itself and to the source in one softmax (T5Gemma 2)."""
+    return any(type(part).__name__.endswith("MergedAttention") for part in network.modules())
 
 
 def _nothing_seen(name: str, kind: str, silent: dict[Any, str]) -> str:

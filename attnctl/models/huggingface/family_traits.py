@@ -17,6 +17,7 @@ from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.models.huggingface.attention_interface import leave_where_done
 from attnctl.models.huggingface.attention_sites import Site, attention_modules, names_of_modules
+from attnctl.models.huggingface.key_slots import KeySlots
 from attnctl.text import number_list
 
 _NO_MIXER = re.compile(r"Norm|MLP|MoE|Moe|Expert|FeedForward|Dropout|Embedding|Router|Identity", re.IGNORECASE)
@@ -31,6 +32,7 @@ class FamilyTraits:
         self.lambdas: dict[int, float] = {}  # by layer, of differential attention
         self.indexed: list[int] = []  # layers whose keys an indexer picked
         self.shared: dict[int, int] = {}  # layer → the layer whose keys and values it reads
+        self.slots: KeySlots | None = None  # compressed keys of the text, beside those of its tokens
         self._keys: dict[int, weakref.ref[Any]] = {}
 
     @contextmanager
@@ -39,8 +41,9 @@ class FamilyTraits:
         with self.gates.watching(leave_where_done), self._indexers.watching():
             yield
 
-    def of(self, site: Site, call: Call) -> dict[str, Any]:
-        """What is known of a layer as it attends, by the fields of `Forward`."""
+    def of(self, site: Site, call: Call, slots: KeySlots | None = None) -> dict[str, Any]:
+        """What is known of a layer as it attends, by the fields of `Forward`; `slots` are its text's compressed keys."""
+        self.slots = slots
         factor = differential_lambda(self._network.get_submodule(site.name))
         if factor is not None:
             self.lambdas[site.layer] = factor
@@ -53,7 +56,7 @@ class FamilyTraits:
             self.shared[site.layer] = owner
         return {
             "difference": factor,
-            "index_scores": self._indexers.of(site.layer, call.n_q, call.n_k),
+            "index_scores": self._indexers.of(site.layer, call.n_q, call.n_k, slots),
             "output_matrix": cache(lambda: output_matrix(self._network, site.name, call)),
         }
 
@@ -72,6 +75,8 @@ class FamilyTraits:
             )
         if self.indexed:
             notes.append("An indexer picks the keys that each query may see: the others are masked.")
+        if self.slots is not None and self.slots.spans:
+            notes.append(self.slots.sentence())
         if self.shared:
             whose = [f"layer {layer} reads those of layer {owner}" for layer, owner in self.shared.items()]
             said = "; ".join(whose if len(whose) <= 4 else [*whose[:3], "…", whose[-1]])
@@ -284,10 +289,16 @@ class IndexerScores:
             if mode.taken_of is not None:
                 self.scores[self._layers[id(part)]] = mode.taken_of
 
-    def of(self, layer: int, n_q: int, n_k: int) -> Array | None:
-        """The scores of a layer (n_q, n_k), 0 where a query may not look; None where there is none for each key."""
+    def of(self, layer: int, n_q: int, n_k: int, slots: KeySlots | None = None) -> Array | None:
+        """The scores of a layer (n_q, n_k), 0 where a query may not look; None where there is none for each key.
+
+        Of compressed slots, with a column for every key and slot of the text.
+        """
         scores = self.scores.get(layer)
-        if scores is None or tuple(scores.shape[-2:]) != (n_q, n_k):
+        if scores is None or scores.shape[-2] != n_q or not scores.numel():
             return None
-        found = scores.reshape(-1, n_q, n_k)[0].float()  # (n_q, n_k)
-        return torch.where(found > torch.finfo(torch.float32).min / 2, found, torch.zeros_like(found))
+        found = scores.reshape(-1, n_q, scores.shape[-1])[0].float()  # (n_q, keys)
+        found = torch.where(found > torch.finfo(torch.float32).min / 2, found, torch.zeros_like(found))
+        if slots is not None and slots.spans:
+            return slots.widened_index(layer, found)
+        return found if found.shape[-1] == n_k else None

@@ -10,6 +10,7 @@ from attnctl.errors import UsageError
 from attnctl.readings.effects.ablation import EffectRequest, FirstOrder, Gauge, Tick, Watched, chosen_heads, with_heads
 from attnctl.readings.effects.effects import EdgeEffect, Effect, Effects, Outcome
 from attnctl.readings.effects.rank_correlation import spearman_rho
+from attnctl.tokens import begins_with
 
 CHECKED = 20  # heads that are ablated exactly as well
 
@@ -53,13 +54,15 @@ def _effect_of_values(values: dict[str, Any]) -> Effect:
 def _edge_effects(found: Effects, ask: EffectRequest, slopes: FirstOrder) -> tuple[EdgeEffect, ...]:
     """Each key of the watched query, in the layers and heads that were chosen."""
     sums: dict[str, Floats] = {}
+    square = begins_with(found.key_tokens, found.tokens)
     for layer, numbers in slopes.edges.items():
         if ask.layers is not None and layer not in ask.layers:
             continue
         for name, values in numbers.items():
             chosen = values if ask.heads is None else values[[head for head in ask.heads if head < len(values)]]
-            sums[name] = sums.get(name, 0) + chosen.sum(axis=0)  # (n_k,)
-    n_k = found.query + 1 if found.model.causal and found.key_tokens is None else len(found.keys_of)
+            own = slice(len(found.tokens)) if square else slice(None)  # no slot is an edge to a token
+            sums[name] = sums.get(name, 0) + chosen.sum(axis=0)[own]  # (n_k,)
+    n_k = found.query + 1 if found.model.causal and square else len(found.tokens if square else found.keys_of)
     return tuple(
         EdgeEffect(found.query, key, _effect_of_values({name: values[key] for name, values in sums.items()}))
         for key in range(n_k)

@@ -11,6 +11,7 @@ from attnctl.interventions import Cut, Intervention
 from attnctl.readings.effects.ablation import EffectRequest, Gauge, Tick, Watched, baseline_of, chosen_heads, with_heads
 from attnctl.readings.effects.approximation import approximate_effects
 from attnctl.readings.effects.effects import EdgeEffect, Effect, Effects, SpanEffect
+from attnctl.tokens import begins_with
 
 
 def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda done, of: None) -> Effects:
@@ -45,12 +46,15 @@ def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda do
 
 def _edges_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[int, int | None, Intervention]]:
     """(query, key, what to cut): each edge by itself, and all those that are named together."""
-    pairs = list(ask.edges)
+    pairs, square = list(ask.edges), begins_with(watched.key_tokens, watched.tokens)
     if ask.every_edge:
         row = np.max([weights.max(axis=0) for weights in watched.looks().values()], axis=0)  # (n_k,)
+        row = row[: len(watched.tokens)] if square else row
         pairs += [(watched.query, key) for key in range(len(row)) if row[key] > 0]
-    square = watched.key_tokens is None
     for query, key in pairs:
+        if square and key >= len(watched.tokens):
+            name = (watched.key_tokens or watched.tokens)[key].text
+            raise UsageError(f"no edge to {name!r}: it is no token, but several in one")
         if square and watched.info.causal and key > query:
             one, other = watched.tokens[query].text, watched.tokens[key].text
             raise UsageError(f"no edge {one!r} → {other!r}: it looks into the future, which {watched.info.name} hides")
@@ -63,7 +67,8 @@ def _edges_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[int, int |
 
 
 def _spans_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[str, int, int, Intervention]]:
-    queries = (watched.query,) if ask.only_answer or watched.key_tokens is not None else None
+    square = begins_with(watched.key_tokens, watched.tokens)
+    queries = (watched.query,) if ask.only_answer or not square else None
     return [
         (name, tokens[0], tokens[-1] + 1, watched.base.with_cuts(_cut_of(ask, tokens, queries)))
         for name, tokens in ask.spans

@@ -147,7 +147,7 @@ def _statistics_of(given: Chosen, choice: WeightChoice, probe: bool) -> Overview
     source, layers, chosen = measured_source(choice, given)
     source = renormalised_source(choice, source, dropped_keys(choice, source)[0])
     check_cost(given.source, given.head_count)
-    statistics = HeadStatisticsReading(source.tokens, source.key_tokens == source.tokens)
+    statistics = HeadStatisticsReading(source.tokens, source.key_tokens)
     with cost_progress(f"{len(source.tokens):,} tokens, {given.head_count} heads") as tick:
         found = source.read(OverviewReading(statistics=statistics), layers, chosen, tick)
     if probe:

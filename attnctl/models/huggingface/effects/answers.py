@@ -28,6 +28,22 @@ from attnctl.models.huggingface.files.network import running_network
 from attnctl.models.huggingface.packed_linear import kept_packing, packed_products
 
 CHUNK = 512  # tokens of the prompt that are read at once
+# layers of a cache that hold keys and values, those of another layer (Dummy) included
+PLAIN_CACHES = ("DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer")
+
+
+def check_cache(network: Any) -> None:
+    """Raise AttnctlError for a network whose cache, by its configuration, holds more than keys and values of tokens."""
+    from transformers import DynamicCache
+
+    layers = DynamicCache(config=network.config).layers
+    if any(type(layer).__name__ not in PLAIN_CACHES for layer in layers):
+        raise AttnctlError(_no_cache(network))
+
+
+def _no_cache(network: Any) -> str:
+    name = type(network).__name__
+    return f"{name} keeps no keys and values of every token, so its prompt cannot be read in parts"
 
 
 @dataclass
@@ -54,13 +70,13 @@ class AnsweredPrompt:
 
         Raises AttnctlError for a network whose cache holds something else (a state that cannot be cut).
         """
+        check_cache(self.model.network)
         cache = self._run_network(self.prompt[:-1], None, 0)[0]
         layers = getattr(cache, "layers", None)
         kept = [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in layers or ()]
         whole = len(self.prompt) - 1
         if whole and not all(k is not None and v is not None and k.shape[-2] == whole for k, v in kept):
-            name = type(self.model.network).__name__
-            raise AttnctlError(f"{name} keeps no keys and values of every token, so its prompt cannot be read in parts")
+            raise AttnctlError(_no_cache(self.model.network))
         self.states = [(k, v) for k, v in kept if k is not None and v is not None]
 
     def cache_of(self, first: int, hidden: Sequence[tuple[int, int]] = ()) -> Any:

@@ -16,6 +16,7 @@ from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.effects.replay import Replay, logits_of
 from attnctl.models.huggingface.files.network import running_network
+from attnctl.models.huggingface.key_slots import KeySlots, slots_of_text
 from attnctl.readings.effects.ablation import FirstOrder
 from attnctl.readings.effects.contributions import Contributions
 from attnctl.readings.effects.effects import Word
@@ -48,7 +49,8 @@ class WatchedNetwork:
     key_tokens: tuple[Token, ...] | None = None
     notes: tuple[str, ...] = ()
     replays: dict[tuple[int, ...], Replay] = field(default_factory=dict)
-    seen: dict[int, Floats] = field(default_factory=dict)  # layer → (heads, n_k)
+    seen: dict[int, Floats] = field(default_factory=dict)  # layer → (heads, n_k), over the text alone
+    slots: KeySlots | None = None
 
     @property
     def predicts(self) -> bool:
@@ -108,9 +110,10 @@ class WatchedNetwork:
     def replay(self, continuation: tuple[int, ...]) -> Replay:
         """The forward over the text and the ids that continue it, run once and kept."""
         if continuation not in self.replays:
+            look = (lambda *_: None) if continuation else self._keep_look
             with running_network(self.network, len(self.tokens) + len(continuation), self.info.name):
                 self.replays[continuation] = Replay.of_forward(
-                    self.network, self.inputs(continuation), self.kind, self.base, self._keep_look
+                    self.network, self.inputs(continuation), self.kind, self.base, look
                 )
         return self.replays[continuation]
 
@@ -118,7 +121,14 @@ class WatchedNetwork:
         """Keep where the watched query looks."""
         if site.layer not in self.seen:
             row = attention.run_call(attention.select_call(call, None, [self.query])).weights  # (1, heads, 1, n_k)
-            self.seen[site.layer] = as_numpy(row)[0, :, 0]  # (heads, n_k)
+            looks = as_numpy(row)[0, :, 0]  # (heads, n_k)
+            looks = looks if self.slots is None else self.slots.widened_weights(site.layer, looks)
+            if looks.shape[-1] != len(self.key_tokens or self.tokens):
+                raise AttnctlError(
+                    f"{looks.shape[-1]} keys for {len(self.key_tokens or self.tokens)} tokens in layer {site.layer} of "
+                    f"{self.info.name}: no token stands for the others"
+                )
+            self.seen[site.layer] = looks
         return None
 
     def gradients(self, target: Word, against: Word | None) -> FirstOrder:
@@ -180,7 +190,7 @@ def watch_network(
     decoder = () if model.kind == "self" else model._decoder_start()
     tokens = decoder if model.kind in ("decoder", "cross") else source
     model.check_tokens(tokens)
-    at = _watched_position(model, tokens, query)
+    at, slots = _watched_position(model, tokens, query), slots_of_text(model.network, model.kind, len(tokens))
     return WatchedNetwork(
         network=model.network,
         info=model.info,
@@ -193,8 +203,12 @@ def watch_network(
         spell=lambda number: spelled_id(model.pieces.tokenizer, number),
         read=lambda word: word_of(model.pieces.tokenizer, word, model.info.name),
         base=Intervention() if base is None else base,
-        key_tokens=source if model.kind == "cross" else None,
-        notes=model.pieces.beginning_notes(source, bool(model.info.causal)),
+        key_tokens=model.key_tokens(tokens, text),
+        notes=(
+            *model.pieces.beginning_notes(source, bool(model.info.causal)),
+            *((f"{slots.sentence()} Where a token's key is cut, they stay.",) if slots.spans else ()),
+        ),
+        slots=slots,
     )
 
 
