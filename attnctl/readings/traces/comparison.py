@@ -1,30 +1,49 @@
-"""Two traces of the same length side by side: their weights, the difference, and where it is largest."""
+"""Two traces side by side: their weights, the difference over the tokens that both have, and where it is largest."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from attnctl import __version__
 from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError
+from attnctl.named_function import call_named
+from attnctl.readings.traces.alignment import aligned_tokens
 from attnctl.readings.traces.trace import Trace
+from attnctl.text import visible_text
+from attnctl.tokens import Token
 
 SCHEMA = "attnctl.comparison/1"
+NAMED = 6  # tokens of one side alone that are named
+
+MODEL_DOCUMENT = "attnctl.formats.documents.json_documents:model_document"
+
+TokenPairs = tuple[tuple[int, int], ...]
+
+
+class AlignedAxes(NamedTuple):
+    """Which tokens of A are which of B: (index in A, index in B) of the queries and of the keys that both have."""
+
+    queries: TokenPairs
+    keys: TokenPairs
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Traces `a` and `b`, narrowed to the layers and heads that both hold; differences are b - a."""
+    """Traces `a` and `b`, and the layers and heads that both hold; differences are b - a, over `aligned` tokens."""
 
     a: Trace
     b: Trace
     names: tuple[str, str]
     places: tuple[tuple[int, int], ...]  # (layer, head), in order
+    aligned: AlignedAxes | None = None  # where the texts have different tokens; None: each with that of its index
 
-    def both_weights(self, layer: int, head: int) -> tuple[Floats, Floats]:
-        """Both sides' weights at one place: (n_q, n_k) each."""
+    def whole_weights(self, layer: int, head: int) -> tuple[Floats, Floats]:
+        """Both sides' weights at one place, every token of either text: (n_q, n_k) of A, (n_q, n_k) of B."""
         sides = []
         for trace in (self.a, self.b):
             part = trace.layer(layer)
@@ -32,10 +51,41 @@ class Comparison:
             sides.append(part.weights[part.position_of(head)])
         return sides[0], sides[1]
 
+    def both_weights(self, layer: int, head: int) -> tuple[Floats, Floats]:
+        """Both sides' weights at one place, of the tokens that both have: (n_q, n_k) each."""
+        a, b = self.whole_weights(layer, head)
+        return self._of_aligned(a, 0), self._of_aligned(b, 1)
+
+    def _of_aligned(self, array: Any, side: int) -> Any:
+        """The rows and columns of one side's array that the other has, too."""
+        if self.aligned is None:
+            return array
+        rows, columns = ([pair[side] for pair in pairs] for pairs in self.aligned)
+        return array[np.ix_(rows, columns)]  # (n_q, n_k)
+
+    def whole_masks(self, layer: int) -> tuple[Bools | None, Bools | None]:
+        """True where a query may look, every token of either text: (n_q, n_k) each; None where all is seen."""
+        return self.a.layer(layer).mask, self.b.layer(layer).mask
+
     def both_masks(self, layer: int) -> tuple[Bools | None, Bools | None, Bools | None]:
         """True where a query may look in A, in B, and in both: (n_q, n_k) each; None where all is seen."""
-        a, b = (trace.layer(layer).mask for trace in (self.a, self.b))
+        a, b = (
+            None if mask is None else self._of_aligned(mask, side) for side, mask in enumerate(self.whole_masks(layer))
+        )
         return a, b, b if a is None else a if b is None else a & b
+
+    def unmatched_tokens(self) -> str:
+        """A sentence on the tokens that one side alone has; empty where there are none."""
+        if self.aligned is None:
+            return ""
+        alone = []
+        for side, trace in enumerate((self.a, self.b)):
+            met = {pair[side] for pair in self.aligned.queries}
+            rest = [token.text for at, token in enumerate(trace.tokens) if at not in met]
+            if rest:
+                said = ", ".join(visible_text(text.strip() or text) for text in rest[:NAMED])
+                alone.append(f"{'AB'[side]} alone has {said}{', …' if len(rest) > NAMED else ''}")
+        return "" if not alone else f"The difference is of the tokens that both have: {'; '.join(alone)}."
 
     def hidden_in_one(self, layer: int) -> Bools | None:
         """True where one trace alone hides a key: there is no weight to compare. None where there is no such place."""
@@ -62,10 +112,13 @@ class Comparison:
 
     def axis_labels(self) -> tuple[list[str], list[str]]:
         """Labels of the rows and columns: the token, or both where the texts differ there."""
-        pairs = (self.a.tokens, self.b.tokens), (self.a.keys_of, self.b.keys_of)
+        sides = (self.a.tokens, self.b.tokens), (self.a.keys_of, self.b.keys_of)
+        pairs = (
+            [tuple((at, at) for at in range(len(ours))) for ours, _ in sides] if self.aligned is None else self.aligned
+        )
         rows, columns = (
-            [x.text if x.text == y.text else f"{x.text}/{y.text}" for x, y in zip(*sides, strict=True)]
-            for sides in pairs
+            [_shared_label(ours[i].text, theirs[j].text) for i, j in met]
+            for met, (ours, theirs) in zip(pairs, sides, strict=True)
         )
         return rows, columns
 
@@ -83,10 +136,20 @@ class Comparison:
                 parts["hidden_in_one"] = hidden
             layers.setdefault(at_layer, []).append({"head": at_head} | parts)
         rows, columns = self.axis_labels()
+        describe: Callable[..., dict[str, Any]] = call_named
+        sides = [
+            {"name": name, "text": trace.text, "model": describe(MODEL_DOCUMENT, trace.model)}
+            for name, trace in zip(self.names, (self.a, self.b), strict=True)
+        ]
+        aligned = (
+            {} if self.aligned is None else {"aligned": {"queries": self.aligned.queries, "keys": self.aligned.keys}}
+        )
         return {
             "schema": SCHEMA,
-            "a": {"name": self.names[0], "text": self.a.text},
-            "b": {"name": self.names[1], "text": self.b.text},
+            "attnctl": __version__,
+            "a": sides[0],
+            "b": sides[1],
+            **aligned,
             "tokens": rows,
             "key_tokens": columns,
             "largest": {
@@ -98,12 +161,7 @@ class Comparison:
 
 
 def compare_traces(a: Trace, b: Trace, names: tuple[str, str] = ("A", "B")) -> Comparison:
-    """Pair two traces. Raises AttnctlError where their tokens do not align or they share no layer and head."""
-    for what, ours, theirs in (("tokens", a.tokens, b.tokens), ("key tokens", a.keys_of, b.keys_of)):
-        if len(ours) != len(theirs):
-            counts = f"{names[0]} has {len(ours)} {what} and {names[1]} {len(theirs)}"
-            hint = "--words compares whole words" if a.text == b.text else "attnctl view shows the two side by side"
-            raise AttnctlError(f"{counts}, which leaves no difference to take: {hint}")
+    """Pair two traces; of texts with different tokens, those that both have. Raises AttnctlError where nothing is shared."""
     for name, trace in zip(names, (a, b), strict=True):
         if all(layer.weights is None for layer in trace.layers):
             raise AttnctlError(f"{name} holds no weights to compare")
@@ -116,4 +174,28 @@ def compare_traces(a: Trace, b: Trace, names: tuple[str, str] = ("A", "B")) -> C
     places = tuple(place for place in sides[0] if place in set(sides[1]))
     if not places:
         raise AttnctlError(f"{names[0]} and {names[1]} share no layer and head")
-    return Comparison(a, b, names, places)
+    return Comparison(a, b, names, places, _aligned_axes(a, b, names))
+
+
+def _aligned_axes(a: Trace, b: Trace, names: tuple[str, str]) -> AlignedAxes | None:
+    """Which tokens are which, where the two texts are not of one length. Raises AttnctlError where they share none."""
+    if len(a.tokens) == len(b.tokens) and len(a.keys_of) == len(b.keys_of):
+        return None
+    queries = _token_pairs(a.tokens, b.tokens, a.text, b.text)
+    cross = a.key_tokens is not None or b.key_tokens is not None
+    keys = _token_pairs(a.keys_of, b.keys_of, "", "") if cross else queries
+    if not queries or not keys:
+        raise AttnctlError(f"{names[0]} and {names[1]} share no token: attnctl view shows the two side by side")
+    return AlignedAxes(queries, keys)
+
+
+def _token_pairs(ours: Sequence[Token], theirs: Sequence[Token], our_text: str, their_text: str) -> TokenPairs:
+    """(our index, their index) of each token that is one and the same on either side."""
+    there = aligned_tokens(ours, theirs, our_text, their_text)
+    back = aligned_tokens(theirs, ours, their_text, our_text)
+    return tuple((i, j) for i, j in enumerate(there) if j is not None and back[j] == i)
+
+
+def _shared_label(ours: str, theirs: str) -> str:
+    """The token, or both where they differ by more than the space before them."""
+    return ours if ours.strip() == theirs.strip() else f"{ours}/{theirs}"

