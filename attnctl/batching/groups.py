@@ -138,7 +138,7 @@ class Statistics:
         write_whole(folder / f"{self.form}.csv", self._tally_csv(tally).encode())
 
     def _measure_names(self) -> Iterable[str]:
-        from attnctl.readings.head_statistics import STATISTICS
+        from attnctl.readings.statistic_table import STATISTICS
 
         return STATISTICS
 

@@ -111,7 +111,8 @@ class Command(TyperCommand):
                     else help_text.option_group(parameter.name or "")
                 )
                 rows.setdefault(group, []).append(record)
-        for group in ("Arguments", *help_text.GROUPS):
+        rows |= help_text.told_below(self.name or "")
+        for group in ("Arguments", *help_text.GROUPS, *help_text.told_below(self.name or "")):
             if group not in rows:
                 continue
             with formatter.section(group):

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from attnctl import limits
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 PAIRS_A_SECOND = 2e8  # weights swept by one thread
 SAID = 20.0  # seconds, from which the cost is told beforehand
+SHOWN = 0.5  # seconds, after which there is a bar
 SIZE = 256  # cells a side of an overview
 
 
@@ -60,6 +62,16 @@ def cost_progress(what: str) -> Iterator[Callable[[float], None] | None]:
         TextColumn("{task.percentage:3.0f} %"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=safe_console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=1.0)
-        yield lambda share: bar.update(task, advance=share)
+    bar = Progress(*columns, console=safe_console(stderr=True), transient=True)
+    task = bar.add_task(what, total=1.0)
+    start = monotonic()
+
+    def move_on(share: float) -> None:
+        bar.update(task, advance=share)
+        if monotonic() - start > SHOWN:
+            bar.start()
+
+    try:
+        yield move_on
+    finally:
+        bar.stop()

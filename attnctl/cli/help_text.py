@@ -116,6 +116,15 @@ EXAMPLES = {
 }
 
 
+def told_below(command: str) -> dict[str, list[tuple[str, str]]]:
+    """What the help of a command tells below its options: heading → rows of a word and what it means."""
+    if command != "heads":
+        return {}
+    from attnctl.readings.statistic_table import statistics_explained
+
+    return {"Columns, means over the queries": statistics_explained()}
+
+
 def help_width() -> int:
     """The columns that help is written in: those of the terminal, up to 100."""
     import shutil

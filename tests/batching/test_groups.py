@@ -18,7 +18,8 @@ from PIL import Image
 from attnctl.batching.corpus.corpus_statistics import add_measurements, merge_tallies
 from attnctl.formats.documents.trace_json import trace_from_json
 from attnctl.models import open_model
-from attnctl.readings.head_statistics import STATISTICS, HeadStatisticsReading
+from attnctl.readings.head_statistics import HeadStatisticsReading
+from attnctl.readings.statistic_table import STATISTICS
 from attnctl.readings.traces.trace_arrays import HEAD_FIELD_ARRAYS
 from attnctl.render.figure.heatmaps import contact_sheet
 from attnctl.sources import TextSource, record_trace

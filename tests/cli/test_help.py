@@ -156,3 +156,21 @@ def test_a_damaged_defaults_file(refused: Refused, config_file: Path) -> None:
         assert said in refused("explain", "a b")
     config_file.write_text("seed = -1\n")
     assert "--seed" in refused("explain", "a b", "--model", "random", code=2)
+
+
+def test_the_help_of_heads_tells_every_column_and_threshold(run: Run) -> None:
+    from attnctl.readings.statistic_table import STATISTICS
+
+    told = run("heads", "--help").out
+    below = " ".join(told.partition("Columns, means over the queries:")[2].split())
+    for one in STATISTICS.values():
+        assert f"{one.heading} {one.title_with_unit}{one.label_text}" in below
+    narrow = run("heads", "--help", columns=40).out.splitlines()
+    assert all(len(line) <= 40 for line in narrow if line.strip() != help_text.EXAMPLES["heads"])
+
+
+def test_a_short_text_has_its_labels_doubted(run: Run) -> None:
+    short = run("heads", "Alice will eat pizza", "--model", "random").out
+    assert "broad?" in short and "fewer than 20 tokens" in short
+    long = run("heads", " ".join(["Alice will eat pizza and Bob likes tea"] * 4), "--model", "random").out
+    assert "broad" in long and "?" not in long

@@ -8,7 +8,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from attnctl.readings.head_statistics import STATISTICS, head_statistics
+from attnctl.readings.head_statistics import head_statistics
+from attnctl.readings.statistic_table import STATISTICS
 from attnctl.readings.traces.record import stored_layer
 from attnctl.readings.traces.trace import Trace
 

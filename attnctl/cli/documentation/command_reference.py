@@ -34,6 +34,7 @@ def command_help(name: str) -> CommandHelp:
             )
             groups.setdefault(heading, []).append((record[0], one_line(record[1])))
     ordered = {heading: groups[heading] for heading in (ARGUMENTS, *help_text.GROUPS) if heading in groups}
+    ordered |= help_text.told_below(name)
     paragraphs = [one_line(part) for part in inspect.cleandoc(command.help or "").split("\n\n")]
     usage = " ".join((f"attnctl {name}", *command.collect_usage_pieces(context)))
     return CommandHelp(name, usage, paragraphs, help_text.EXAMPLES[name], ordered)

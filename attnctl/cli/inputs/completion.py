@@ -74,7 +74,7 @@ def _measures(_: str) -> Iterable[str]:
 
 
 def _statistics(_: str) -> Iterable[str]:
-    from attnctl.readings.head_statistics import STATISTICS
+    from attnctl.readings.statistic_table import STATISTICS
 
     return STATISTICS
 

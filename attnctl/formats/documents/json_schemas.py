@@ -23,7 +23,7 @@ from attnctl.formats.documents.schema_parts import (
 from attnctl.readings.traces.trace_arrays import TRACE_ARRAYS, Level, TraceArray
 
 if TYPE_CHECKING:
-    from attnctl.readings.head_statistics import Statistic
+    from attnctl.readings.statistic_table import Statistic
 
 
 def trace_schema() -> Schema:
@@ -65,7 +65,7 @@ def trace_schema() -> Schema:
 
 def overview_schema() -> Schema:
     """The schema of an overview, or of one query's weights, of a long text: `attnctl.overview/1`."""
-    from attnctl.readings.head_statistics import STATISTICS  # which computes them, too: NumPy
+    from attnctl.readings.statistic_table import STATISTICS
 
     properties = {
         "schema": {"const": "attnctl.overview/1"},
@@ -87,7 +87,10 @@ def overview_schema() -> Schema:
         "layer": INDEX,
         "head": INDEX,
         **{statistic.name: _statistic_schema(statistic) for statistic in STATISTICS.values()},
-        "names": list_schema(TEXT, "What kind of head it looks like, by the usual thresholds."),
+        "names": list_schema(
+            TEXT,
+            "What kind of head it looks like, by the usual thresholds; with a ? where the text is too short to tell.",
+        ),
         "coverage": {**SHARE, "description": "The mass that the links hold, mean over the queries."},
         "links": list_schema(
             list_schema(tuple_schema(INDEX, SHARE)),

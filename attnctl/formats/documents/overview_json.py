@@ -20,8 +20,9 @@ from attnctl.formats.documents.json_documents import (
     write_json,
 )
 from attnctl.formats.validation import finite_floats, read_fields
-from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
+from attnctl.readings.head_statistics import HeadStatistics
 from attnctl.readings.overview import Links, LongRow, Overview, PooledGrid, TextPart
+from attnctl.readings.statistic_table import STATISTICS
 from attnctl.readings.traces.trace import ModelInfo
 
 SCHEMA = "attnctl.overview/1"

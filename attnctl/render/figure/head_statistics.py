@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.colors import Normalize
 
-from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
+from attnctl.readings.head_statistics import HeadStatistics
+from attnctl.readings.statistic_table import STATISTICS
 from attnctl.render.figure.grids import Drawing, Grids, Panel, Scale
 from attnctl.render.figure.heatmaps.heatmap import colour_map, drawing_of
 from attnctl.render.figure.look import PLAIN, Look

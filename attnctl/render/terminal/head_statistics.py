@@ -9,9 +9,12 @@ from collections.abc import Sequence
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from attnctl.readings.head_statistics import STATISTICS, HeadStatistics, Statistic
+from attnctl.readings.head_statistics import HeadStatistics
+from attnctl.readings.statistic_table import LEAST_TOKENS, STATISTICS, Statistic
 from attnctl.render.terminal.number_grid import DIM, heat_style, padded_text
 from attnctl.render.terminal.tables import Column, fitting_columns, table_lines
+
+DOUBT = f" ?: the text has fewer than {LEAST_TOKENS} tokens, too few to tell what a head does."
 
 
 def ranked_by(facts: Sequence[HeadStatistics], measure: str | None) -> list[HeadStatistics]:
@@ -53,7 +56,8 @@ class HeadTable:
                 line.rstrip()
                 yield line
         shown = [one for one in self.known if any(str(column.heading).strip() == one.heading for column in kept)]
-        for line in Text(legend_text(shown, self.measure), DIM).wrap(console, options.max_width):
+        doubted = any(name.endswith("?") for head in self.heads for name in head.names)
+        for line in Text(legend_text(shown, self.measure) + DOUBT * doubted, DIM).wrap(console, options.max_width):
             line.rstrip()
             yield line
 
@@ -70,10 +74,7 @@ class HeadTable:
 
 def legend_text(shown: Sequence[Statistic], measure: str | None = None) -> str:
     """What the columns hold, from what on a head bears a statistic's label, and what the heads are sorted by."""
-    told = []
-    for one in shown:
-        label = "" if one.label is None or one.threshold is None else f" ({one.label}: {one.threshold:g} or more)"
-        told.append(f"{one.heading}: {one.title_with_unit}{label}")
+    told = [f"{one.heading}: {one.title_with_unit}{one.label_text}" for one in shown]
     by = "" if measure is None else f" Sorted by {STATISTICS[measure].heading}, the largest first."
     return f"Means over the queries. {'; '.join(told)}.{by}"
 

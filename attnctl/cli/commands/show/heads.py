@@ -127,7 +127,7 @@ def _heads_format(output: str | None, json: bool, csv: bool) -> str:
 
 
 def _check_statistic(by: str | None) -> None:
-    from attnctl.readings.head_statistics import STATISTICS
+    from attnctl.readings.statistic_table import STATISTICS
 
     if by is not None and by not in STATISTICS:
         raise UsageError(f"--by {by}: it is {', '.join(STATISTICS)}")
@@ -152,7 +152,10 @@ def _statistics_of(given: Chosen, choice: WeightChoice, probe: bool) -> Overview
         found = source.read(OverviewReading(statistics=statistics), layers, chosen, tick)
     if probe:
         scores = probed(model, layers=layers, heads=chosen)
-        found = replace(found, facts=tuple(_with_probe(fact, *scores[fact.layer, fact.head]) for fact in found.facts))
+        found = replace(
+            found,
+            facts=tuple(_with_probe(fact, len(found.tokens), *scores[fact.layer, fact.head]) for fact in found.facts),
+        )
     o.say_notes(found.notes)
     o.say_unknown(source.tokens)
     return found
@@ -188,7 +191,8 @@ def _by_role(found: Overview) -> Overview:
     return replace(found, facts=tuple(facts)) if known else found
 
 
-def _with_probe(fact: HeadStatistics, induction: float, duplicate: float) -> HeadStatistics:
+def _with_probe(fact: HeadStatistics, n: int, induction: float, duplicate: float) -> HeadStatistics:
     from attnctl.readings.head_statistics import name_head
 
-    return name_head(replace(fact, values={**fact.values, "induction": induction, "duplicate": duplicate}))
+    probed = {"induction": induction, "duplicate": duplicate}
+    return name_head(replace(fact, values={**fact.values, **probed}), n, probed)
