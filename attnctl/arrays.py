@@ -9,6 +9,7 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
 
 Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]  # of pictures: red, green, blue and alpha, 0 to 255
 

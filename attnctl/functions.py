@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from attnctl.errors import UsageError
 from attnctl.models import DEFAULT, attend, opened_model
@@ -16,6 +16,7 @@ from attnctl.models.option_types import ModelOptions, check_selection, check_typ
 from attnctl.readings.traces.trace import Trace
 
 if TYPE_CHECKING:
+    from attnctl.models.option_types import ModelArgument
     from attnctl.readings.effects.answer_sources import AnswerSources
     from attnctl.readings.effects.effects import Effects
     from attnctl.readings.head_statistics import HeadStatistics
@@ -30,7 +31,7 @@ Selection = int | Sequence[int] | None
 @with_model_options
 def heads(
     text: str | Trace,
-    model: Any = DEFAULT,
+    model: ModelArgument = DEFAULT,
     *,
     layer: Selection = None,
     head: Selection = None,
@@ -56,7 +57,7 @@ def heads(
 def spans(
     text: str | Trace,
     kind: str = "paragraphs",
-    model: Any = DEFAULT,
+    model: ModelArgument = DEFAULT,
     *,
     layer: Selection = None,
     head: Selection = None,
@@ -107,7 +108,7 @@ def compare(a: Any, b: Any, text: str | None = None, *, names: tuple[str, str] |
 def view(
     text: str | Trace,
     other: Trace | None = None,
-    model: Any = DEFAULT,
+    model: ModelArgument = DEFAULT,
     *,
     output: str | os.PathLike[str] | None = None,
     **options: Unpack[ModelOptions],
@@ -133,14 +134,14 @@ def view(
 @with_model_options
 def ablate(
     text: str,
-    model: Any = DEFAULT,
+    model: ModelArgument = DEFAULT,
     *,
     target: str | None = None,
     against: str | None = None,
     query: int | str | None = None,
     edges: bool = False,
     how: str = "zero",
-    **options: object,
+    **options: Any,
 ) -> Effects:
     """What each head, or with `edges` each key, does for a prediction: every one is taken away in turn, as the command does.
 
@@ -158,7 +159,7 @@ def ablate(
     for name, value in (("text", text), ("target", target), ("against", against), ("how", how)):
         check_type("ablate", name, value, str)
     check_type("ablate", "query", query, int, str)
-    opened = opened_model("ablate", model, options)
+    opened = opened_model("ablate", model, cast(ModelOptions, options))
     watched = watched_text(opened, text, None if query is None else str(query), Intervention(how=how))
     return measure_effects(
         watched, EffectRequest(target=target, against=against, how=how, sweep_heads=not edges, every_edge=edges)
@@ -168,7 +169,7 @@ def ablate(
 @with_model_options
 def answer_sources(
     prompt: str,
-    model: Any,
+    model: ModelArgument,
     *,
     answer: str | None = None,
     spans: str | None = None,
@@ -197,7 +198,9 @@ def answer_sources(
 
 
 @with_model_options
-def evaluate(model: Any = DEFAULT, *, sentences: int = 1000, **options: Unpack[ModelOptions]) -> list[Measured]:
+def evaluate(
+    model: ModelArgument = DEFAULT, *, sentences: int = 1000, **options: Unpack[ModelOptions]
+) -> list[Measured]:
     """Which words each head of a built-in model finds, over sentences of the grammar, beside simple rules."""
     from attnctl.training.relations import measure_relations
 
@@ -205,7 +208,7 @@ def evaluate(model: Any = DEFAULT, *, sentences: int = 1000, **options: Unpack[M
     return measure_relations(opened_model("evaluate", model, options), count=sentences)
 
 
-def _source(function: str, text: str | Trace, model: Any, options: ModelOptions) -> Source:
+def _source(function: str, text: str | Trace, model: ModelArgument, options: ModelOptions) -> Source:
     from attnctl.sources import TextSource, TraceSource
 
     if isinstance(text, Trace):

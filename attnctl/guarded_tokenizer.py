@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnctl import limits
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
 
 
 class GuardedTokenizer:
     """A `tokenizers.Tokenizer`; `encode` ends after limits.TOKENIZER_SECONDS. The rest is the tokenizer's own."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tokenizer, name)
 
-    def encode(self, text: str, add_special_tokens: bool = True) -> Any:
+    def encode(self, text: str, add_special_tokens: bool = True) -> Encoding:
         """The Encoding of a text. Raises ValueError where it takes too long."""
-        made: list[Any] = []
+        made: list[Encoding | BaseException] = []
 
         def encode() -> None:
             try:  # of a batch, since that leaves Python free to go on meanwhile

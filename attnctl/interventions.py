@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from attnctl.errors import UsageError
 from attnctl.text import visible_text
+
+if TYPE_CHECKING:
+    from attnctl.attention import Array
 
 HOW = ("zero", "mean", "resample")
 TOLD = {
@@ -49,7 +52,7 @@ class Intervention:
     heads: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     cuts: tuple[Cut, ...] = ()
     how: str = "zero"
-    reference: Mapping[int, Any] | None = None
+    reference: Mapping[int, Array] | None = None
 
     def __post_init__(self) -> None:
         if self.how not in HOW:
@@ -104,7 +107,12 @@ def heads_off(spec: str) -> dict[int, tuple[int, ...]]:
 
 
 def checked_heads(
-    heads: Mapping[int, Sequence[int]], n_layers: int, count: Any, of: str, *, every_is_empty: bool = False
+    heads: Mapping[int, Sequence[int]],
+    n_layers: int,
+    count: int | Callable[[int], int],
+    of: str,
+    *,
+    every_is_empty: bool = False,
 ) -> dict[int, tuple[int, ...]]:
     """The heads with negative indices resolved; `count` is their number, or a function of the layer that answers it.
 

@@ -78,9 +78,11 @@ class Source(Protocol):
 class Model(Protocol):
     """What a model offers: a text's tokens, and their way through its layers."""
 
-    info: ModelInfo
+    @property
+    def info(self) -> ModelInfo:
+        """What is known of it before any text."""
 
-    def tokenize(self, text: str) -> tuple[Token, ...]:
+    def tokenize(self, text: str, /) -> tuple[Token, ...]:
         """The tokens of a text."""
 
     def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+Document = dict[str, Any]  # a JSON object, as it is read and written; its arrays may still be NumPy's
 
 _PICTURES = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421, 0x20: 0x2423}
 
@@ -35,7 +37,7 @@ def _visible_symbol(char: str, lone: bool = False) -> str:
     return char
 
 
-def number_list(numbers: Any) -> str:
+def number_list(numbers: Iterable[int]) -> str:
     """A list of numbers for a sentence, abridged: 0, 1, 2, … 31."""
     names = [str(number) for number in numbers]
     return ", ".join(names if len(names) <= 8 else [*names[:3], "…", names[-1]]) or "none"

@@ -9,11 +9,17 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, telling_errors
 from attnctl.text import visible_text
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
+
+    from attnctl.guarded_tokenizer import GuardedTokenizer
+    from attnctl.text import Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +127,7 @@ def from_file(path: str | Path) -> Tokenize:
     return tokenize_by_file
 
 
-def library_tokenizer(data: str, refusal: str) -> Any:
+def library_tokenizer(data: str, refusal: str) -> GuardedTokenizer | Tokenizer:
     """A `tokenizers.Tokenizer` of the text of a tokenizer.json, which neither pads nor truncates.
 
     Raises AttnctlError, beginning with `refusal`, where it is none, or could make a short text endless.
@@ -162,12 +168,12 @@ def _check_growth(settings: dict[str, object]) -> None:
                 raise ValueError(f"its {part} is {count} steps that make a character up to {growth:,.0f}")
 
 
-def _pipeline_steps(step: dict[str, object], name: str) -> list[Any]:
+def _pipeline_steps(step: dict[str, object], name: str) -> list[Document]:
     found = step.get(name)
     return found if isinstance(found, list) else []
 
 
-def from_encoding(text: str, encoding: Any) -> tuple[Token, ...]:
+def from_encoding(text: str, encoding: Encoding) -> tuple[Token, ...]:
     """Tokens of a `tokenizers.Encoding` of `text`, each shown by the characters that it covers."""
     tokens = []
     for piece, number, (start, end), special in zip(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from attnctl.errors import AttnctlError
 from attnctl.models import DEFAULT, opened_model
 from attnctl.models.option_types import ModelOptions, check_selection, check_type, with_model_options
 from attnctl.readings.traces.trace import Trace
+
+if TYPE_CHECKING:
+    from attnctl.models.option_types import ModelArgument
 
 __all__ = ["batch"]
 
@@ -16,7 +19,7 @@ __all__ = ["batch"]
 @with_model_options
 def batch(
     texts: Iterable[str | Mapping[str, object]],
-    model: Any = DEFAULT,
+    model: ModelArgument = DEFAULT,
     *,
     layer: int | Sequence[int] | None = None,
     head: int | Sequence[int] | None = None,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from attnctl.batching.items import Item
 from attnctl.batching.manifest import MANIFEST, AppendedFile, Entry, FileEntry, Manifest, file_entry
@@ -19,6 +19,8 @@ from attnctl.files import said_plainly
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
+
+    from attnctl.text import Document
 
 GROUP = 192  # items that are done or not done together, where a format holds many in one file
 LOCK = ".lock"
@@ -50,7 +52,7 @@ class Folder:
     def __init__(
         self,
         path: str | Path,
-        said: dict[str, Any],
+        said: Document,
         formats: Sequence[str],
         writers: Sequence[Writer] = (),
         together: int = 1,

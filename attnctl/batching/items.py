@@ -7,7 +7,11 @@ import re
 import unicodedata
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from attnctl.models.option_types import OptionValues
+    from attnctl.text import Document
 
 SLUG = 48  # characters of an id or a text in a file's name
 
@@ -25,8 +29,8 @@ class Item:
     text: str = ""
     id: str | int | None = None
     tokens: tuple[str, ...] | None = None
-    options: dict[str, Any] = field(default_factory=dict)
-    trace: dict[str, Any] | None = None
+    options: OptionValues = field(default_factory=dict)
+    trace: Document | None = None
     error: str | None = None
     messages: Any = None
     answer: str | None = None

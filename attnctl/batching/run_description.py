@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import said_plainly, write_whole
 from attnctl.text import as_json
 
+if TYPE_CHECKING:
+    from attnctl.text import Document
+
 SCHEMA = "attnctl.batch/1"
 WEIGHTS = (".safetensors", ".npz", ".gguf")
 
 
-def check_run(folder: Path, said: dict[str, Any], *, is_new: bool) -> None:
+def check_run(folder: Path, said: Document, *, is_new: bool) -> None:
     """Hold `said`, what is asked for now, against the folder's run.json; a new folder gets one.
 
     Raises AttnctlError where it is damaged, UsageError where the folder holds a batch of something else.

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,9 +17,9 @@ from attnctl.batching.items import Item
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.pictures import format_names, heatmap_bytes
 from attnctl.models import Model, open_model
-from attnctl.models.arguments import model_arguments
 from attnctl.models.builtin.stack import Stack
 from attnctl.models.builtin.together import can_run_together, run_together
+from attnctl.models.option_types import model_arguments
 from attnctl.readings.measures import attention_rollout, by_words, check_measure, value_norm, value_norm_note
 from attnctl.readings.traces.record import TraceReading
 from attnctl.readings.traces.trace import Trace
@@ -27,6 +27,9 @@ from attnctl.selection import chosen_indices, parse_selection
 from attnctl.sources import LayerwiseSource, Pass, TextSource, TraceSource, check_room
 from attnctl.text import as_json
 from attnctl.tokens import checked_text, find_several
+
+if TYPE_CHECKING:
+    from attnctl.models.option_types import OptionValues
 
 PADDED = 4096  # tokens, padding and all, in one pass
 PICTURES = format_names()
@@ -53,7 +56,7 @@ class Work:
     index; `look` are the options of `Trace.figure`.
     """
 
-    options: dict[str, Any]
+    options: OptionValues
     formats: tuple[str, ...] = ("json",)
     layer: str | None = None
     head: str | None = None
@@ -195,7 +198,7 @@ class Worker:
 
     def _may_share_pass(self, item: Item, n: int) -> bool:
         """Whether the item, of n tokens, may share a pass with others."""
-        if own_options(item):
+        if item_options(item):
             return False
         if can_run_together(self.model_of_item(item), n):
             return True
@@ -246,7 +249,7 @@ class Worker:
 
     def model_of_item(self, item: Item) -> Model:
         """The model of the batch, or as the item's own options have it."""
-        own = own_options(item)
+        own = item_options(item)
         key = repr(sorted(own.items()))
         if key not in self._models:
             if len(self._models) >= OPENED:
@@ -254,7 +257,7 @@ class Worker:
             self._models[key] = self._open_own_model(own)
         return self._models[key]
 
-    def _open_own_model(self, own: dict[str, Any]) -> Model:
+    def _open_own_model(self, own: OptionValues) -> Model:
         if not own:
             return open_model(**self.work.options)
         model: Any = self.model_of_item(Item(0, ""))
@@ -372,7 +375,7 @@ def _selected_indices(spec: Any, count: int | None, what: str, of: str) -> list[
     return list(chosen_indices(several, count or 1, what, of))
 
 
-def own_options(item: Item) -> dict[str, Any]:
+def item_options(item: Item) -> OptionValues:
     """What an item says of its model. Raises UsageError for an option that it cannot have, or a value of another kind."""
     own = {}
     for name, value in item.options.items():

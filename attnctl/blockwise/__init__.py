@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import numpy as np
 
@@ -112,7 +111,7 @@ def cut_call(call: Call, lo: int, hi: int) -> Call:
     least, greatest = attention.visible_gaps(call.causal, call.window)
     b = int(min(n_k, max(last - least + 1, 1)))
     a = int(min(max(0, first - greatest), b - 1))  # some key there must be, even where none is visible
-    changes: dict[str, Any] = {"queries": call.queries[:, lo:hi], "offset": first - a}
+    changes: dict[str, Array] = {"queries": call.queries[:, lo:hi], "offset": first - a}
     changes |= {name: getattr(call, name)[:, a:b] for name in ("keys", "values")}
     for name in ("bias", "mask", "keep"):
         part = getattr(call, name)

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 from typer.core import TyperGroup
@@ -19,6 +19,11 @@ from attnctl.cli.command import Command
 from attnctl.cli.output import print_complaint, print_lines
 from attnctl.cli.ranges import with_ranges
 from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError, UsageError, in_one_line
+
+if TYPE_CHECKING:
+    from typer._click.core import Command as ClickCommand
+    from typer._click.core import Context
+    from typer._click.formatting import HelpFormatter
 
 COMMANDS = tuple(name for commands in help_text.COMMANDS.values() for name in commands)
 
@@ -33,7 +38,7 @@ FOLDERS = {
 MODULES = {name: f"attnctl.cli.commands.{folder}.{name}" for folder, names in FOLDERS.items() for name in names}
 
 
-def command_named(name: str) -> Any:
+def command_named(name: str) -> ClickCommand:
     """The command `name`, its module imported now."""
     module = import_module(MODULES[name])
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -44,32 +49,32 @@ def command_named(name: str) -> Any:
 class Commands(TyperGroup):
     """The group of commands, where every error a user can meet becomes one line and an exit code."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: Context) -> list[str]:
         """The names of the commands, as --help lists them."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: Context, cmd_name: str) -> ClickCommand | None:
         """The command of that name, its module imported now; None where there is none."""
         return command_named(cmd_name) if cmd_name in COMMANDS else None
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, ClickCommand | None, list[str]]:
         """The command that the arguments begin with. Raises UsageError naming the nearest one where there is none such."""
         if args and args[0] not in COMMANDS:
             raise UsageError(suggestions.suggest_command(args[0], COMMANDS))
         return super().resolve_command(ctx, args)
 
-    def get_help(self, ctx: Any) -> str:
+    def get_help(self, ctx: Context) -> str:
         """The help, as wide as the terminal."""
         ctx.terminal_width = help_text.help_width()
         return super().get_help(ctx)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
         """The commands by what they are for, a line each; none of their modules is imported."""
         for heading, commands in help_text.COMMANDS.items():
             with formatter.section(heading):
                 formatter.write_dl([(f"{name:10}", said) for name, said in commands.items()])
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: Context) -> object:
         """Run the chosen command, and see its output out, before Typer takes an interest in what went wrong."""
         try:
             result = super().invoke(ctx)
@@ -181,15 +186,15 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         _write_no_more()
         code = FAILED
     except Exception as error:
-        if not hasattr(error, "format_message"):  # a bug of ours: the traceback says where
+        said = getattr(error, "format_message", None)
+        if said is None:  # a bug of ours: the traceback says where
             raise
-        print_complaint(_usage_message(error))
+        print_complaint(_usage_message(str(said()), getattr(error, "ctx", None)))
         code = USAGE
     return code if isinstance(code, int) else DONE
 
 
-def _usage_message(error: Any) -> str:
+def _usage_message(said: str, context: Context | None) -> str:
     """Typer's complaint as one line, with where to read more."""
-    message = " ".join(str(error.format_message()).split()).rstrip(".")
-    context = getattr(error, "ctx", None)
+    message = " ".join(said.split()).rstrip(".")
     return f"{message[:1].lower()}{message[1:]} (see {context.command_path if context else 'attnctl'} --help)"

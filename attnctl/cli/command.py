@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from attnctl.cli import defaults, help_text, invocation, session, suggestions
 from attnctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from typer._click.core import Context, Parameter
+    from typer._click.formatting import HelpFormatter
 
 NARROW = 60  # columns, below which an option's help stands under its name
 
@@ -17,7 +21,7 @@ NARROW = 60  # columns, below which an option's help stands under its name
 TEXTS = ("text", "source")
 
 
-def _completed(context: Any, parameter: Any, incomplete: str) -> Any:
+def _completed(context: Context, parameter: Parameter, incomplete: str) -> list[str]:
     """The values that a parameter may take, for the completion of a user's own shell."""
     from attnctl.cli.inputs.completion import complete_parameter
 
@@ -46,7 +50,7 @@ class Command(TyperCommand):
         for parameter in self.params:
             parameter._custom_shell_complete = _completed
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """Parse the arguments; words after a text belong to it. Raises UsageError for what else is left over."""
         if ctx.resilient_parsing:  # for completion, of a line that is not finished
             ctx.allow_extra_args = True
@@ -60,23 +64,24 @@ class Command(TyperCommand):
             name = getattr(error, "option_name", None)
             if name is None or type(error).__name__ != "NoSuchOption":
                 raise
-            group = ctx.parent.command if ctx.parent is not None else None
-            raise UsageError(suggestions.suggest_option(self, name, group)) from error
+            group = None if ctx.parent is None else ctx.parent.command
+            known = group if isinstance(group, TyperGroup) else None
+            raise UsageError(suggestions.suggest_option(self, name, known)) from error
         if rest and joins:
             self._join_words(ctx, rest)
         invocation.begin_command(self, ctx)
         defaults.yield_to_typed(self, ctx)
         if session.current is not None:
             session.current.fill_in(self.name or "", ctx.params)
-        return ctx.args  # type: ignore[no-any-return]
+        return ctx.args
 
     def _text_parameter(self) -> str | None:
         """The name of the parameter that is a text, where it is the command's only argument."""
         arguments = [p for p in self.params if p.param_type_name == "argument"]
         return arguments[0].name if len(arguments) == 1 and arguments[0].name in TEXTS else None
 
-    def _join_words(self, ctx: Any, rest: list[str]) -> None:
-        name = self._text_parameter()
+    def _join_words(self, ctx: Context, rest: list[str]) -> None:
+        name = self._text_parameter() or ""
         first = ctx.params.get(name)
         if first is None or first == "-" or Path(first).is_file():
             raise UsageError(f"{rest[0]!r} is one argument too many: {self.name} reads one text, or one file")
@@ -85,12 +90,12 @@ class Command(TyperCommand):
 
     # --- help ----------------------------------------------------------------------------------------------------
 
-    def get_help(self, ctx: Any) -> str:
+    def get_help(self, ctx: Context) -> str:
         """The help, as wide as the terminal."""
         ctx.terminal_width = help_text.help_width()
         return super().get_help(ctx)
 
-    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+    def format_help_text(self, ctx: Context, formatter: HelpFormatter) -> None:
         """The docstring, and an example of use."""
         formatter.write_paragraph()
         with formatter.indentation():
@@ -100,7 +105,7 @@ class Command(TyperCommand):
                 formatter.write_paragraph()
                 formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
+    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Arguments, then options in groups; an option's help beside its name, or under it on a narrow terminal."""
         rows: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):

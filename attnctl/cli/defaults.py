@@ -9,12 +9,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+from typer.core import TyperOption
 
 from attnctl.cli import invocation
 from attnctl.cli.options import MODEL_OPTIONS
 from attnctl.errors import AttnctlError
 
+if TYPE_CHECKING:
+    from typer._click.core import Command as ClickCommand
+    from typer._click.core import Context
+
+    from attnctl.text import Document
 PREFIX = "ATTNCTL_"
 NEVER = ("help", "output", "file", "quiet")  # what names the one thing a call is about is no default
 
@@ -29,7 +36,7 @@ def config_path() -> Path:
     return user_config_path("attnctl") / "config.toml"
 
 
-def read_defaults() -> dict[str, Any]:
+def read_defaults() -> Document:
     """What the defaults file says; nothing where there is none. Raises AttnctlError where it is no TOML."""
     path = config_path()
     try:
@@ -46,12 +53,12 @@ def read_defaults() -> dict[str, Any]:
         raise AttnctlError(f"{path} is no TOML: {error} (attnctl config --path prints where it is)") from error
 
 
-def options_of(command: Any) -> dict[str, Any]:
+def options_of(command: ClickCommand) -> dict[str, TyperOption]:
     """The options of a command that may have a default of the user's own, by their names in Python."""
-    return {p.name: p for p in command.params if p.param_type_name == "option" and p.name not in NEVER}
+    return {p.name or "": p for p in command.params if isinstance(p, TyperOption) and p.name not in NEVER}
 
 
-def apply_defaults(command: Any, ctx: Any) -> None:
+def apply_defaults(command: ClickCommand, ctx: Context) -> None:
     """Give a command's options the defaults of file and environment. Raises AttnctlError for a value of another type."""
     options = options_of(command)
     for name, option in options.items():
@@ -59,7 +66,7 @@ def apply_defaults(command: Any, ctx: Any) -> None:
     if not _may_be_there():
         return
     said = read_defaults()
-    own = said.get(command.name, {})
+    own = said.get(command.name or "", {})
     table = {k: v for k, v in said.items() if not isinstance(v, dict)} | (own if isinstance(own, dict) else {})
     given = {name.replace("-", "_"): value for name, value in table.items()}
     for name, value in given.items():
@@ -68,7 +75,7 @@ def apply_defaults(command: Any, ctx: Any) -> None:
     ctx.default_map = {name: _environment_value(value) for name, value in given.items() if name in options}
 
 
-def yield_to_typed(command: Any, ctx: Any) -> None:
+def yield_to_typed(command: ClickCommand, ctx: Context) -> None:
     """Forget the defaults that belong to another model, where --model was typed; --device belongs to the machine."""
     if "model" not in invocation.typed:
         return
@@ -85,6 +92,6 @@ def _may_be_there() -> bool:
     return os.name != "posix" or os.uname().sysname == "Darwin" or Path(home, "attnctl").is_dir()
 
 
-def _environment_value(value: Any) -> Any:
+def _environment_value(value: str | float) -> str | bool:
     """Numbers go the way of the command line, which checks their range."""
     return value if isinstance(value, (bool, str)) else str(value)

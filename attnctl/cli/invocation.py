@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import click
+    from typer._click.core import Command as ClickCommand
+    from typer._click.core import Context, Parameter
 
 typed: set[str] = set()  # names of the parameters that stand on the command line, not in the defaults of a user
 quiet = False  # neither notes nor progress
 
 
-def begin_command(command: Any, ctx: click.Context) -> None:
+def begin_command(command: ClickCommand, ctx: Context) -> None:
     """Note which parameters of `command` were typed."""
-    sources = {p.name: ctx.get_parameter_source(p.name) for p in command.params}
+    sources = {name: ctx.get_parameter_source(name) for p in command.params if (name := p.name)}
     typed.clear()
     typed.update(name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE")
 
 
-def set_quiet(_ctx: Any, _param: Any, wanted: bool) -> None:
+def set_quiet(_ctx: Context, _param: Parameter, wanted: bool) -> None:
     """The callback of --quiet."""
     global quiet
     quiet = bool(wanted)

@@ -14,6 +14,7 @@ from attnctl.cli.output import print_complaint
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
+    from attnctl.models.option_types import OptionValues
     from attnctl.render.figure.look import Look
     from attnctl.tokens import Token
 
@@ -150,7 +151,7 @@ PICTURE_ONLY = ("size", "dpi", "font_size", "vmin", "vmax", "no_colorbar")  # wh
 SWITCHES = ("no_scale", "rope", "log", "no_colorbar", "renormalise", "words")  # options that are on or off
 
 
-def with_options(options: dict[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_options(options: OptionValues) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command that takes `**options` each of these options as a keyword."""
 
     def with_extra_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -176,7 +177,7 @@ with_weight_options = with_options(WEIGHT_OPTIONS)
 
 
 def look_of(
-    options: dict[str, Any], dpi: int = 200, picture: bool = True, picture_only: Collection[str] = PICTURE_ONLY
+    options: OptionValues, dpi: int = 200, picture: bool = True, picture_only: Collection[str] = PICTURE_ONLY
 ) -> Look:
     """Take LOOK_OPTIONS out of `options`. Raises UsageError for one that cannot be, or means nothing without a picture."""
     from attnctl.cli import invocation
@@ -195,7 +196,7 @@ def look_of(
     return Look(**{"dpi": dpi, "colour_bar": bar} | given)
 
 
-def map_look_of(options: dict[str, Any], picture: bool) -> Look:
+def map_look_of(options: OptionValues, picture: bool) -> Look:
     """Take MAP_OPTIONS out of `options`. Raises UsageError for one that cannot be, or means nothing without a picture."""
     from attnctl.cli import invocation
     from attnctl.render.figure.look import Look
@@ -211,11 +212,11 @@ def map_look_of(options: dict[str, Any], picture: bool) -> Look:
     return Look(**given)
 
 
-def model_of(options: dict[str, Any]) -> Any:
+def model_of(options: OptionValues) -> Any:
     """Open the model that MODEL_OPTIONS ask for. Raises UsageError for options that exclude each other."""
     from attnctl.cli import session
     from attnctl.models import open_model
-    from attnctl.models.arguments import model_arguments
+    from attnctl.models.option_types import model_arguments
 
     given = model_arguments(options)
     return open_model(**given) if session.current is None else session.current.open_model(given, open_model)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnctl.cli import invocation
+
+if TYPE_CHECKING:
+    from attnctl.models.option_types import OptionValues
 
 MOST_MODELS = 2  # opened at once: a comparison has two
 
@@ -21,7 +24,7 @@ OTHER_TEXTS = ("file", "chat")  # options that give a text in another way
 class Session:
     """A text and options for every command, and the models that were opened, by their arguments."""
 
-    def __init__(self, text: str | None = None, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, text: str | None = None, options: OptionValues | None = None) -> None:
         self.text, self.options = text, dict(options or {})
         self._models: dict[tuple[tuple[str, Any], ...], Any] = {}
 
@@ -30,7 +33,7 @@ class Session:
         """The name of the session's model; None for the default."""
         return self.options.get("model")
 
-    def open_model(self, arguments: Mapping[str, Any], opener: Callable[..., Any]) -> Any:
+    def open_model(self, arguments: OptionValues, opener: Callable[..., Any]) -> Any:
         """The model that `opener` makes of these arguments, or the one that it made before."""
         key = tuple(sorted((name, repr(value)) for name, value in arguments.items()))
         if key not in self._models:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from typer._click.core import Command as ClickCommand
+    from typer.core import TyperGroup
 
 # what users type who have not read the list, and the command that does it
 COMMANDS_BY_MEANING = {
@@ -47,7 +53,7 @@ def suggest_command(name: str, commands: Sequence[str]) -> str:
     return f"no command {name!r}: did you mean attnctl {meant}?"
 
 
-def suggest_option(asked: Any, name: str, group: Any = None) -> str:
+def suggest_option(asked: ClickCommand, name: str, group: TyperGroup | None = None) -> str:
     """One line about an option that the command `asked` lacks; `group` is the group that knows the other commands."""
     own = [opt for p in asked.params if p.param_type_name == "option" for opt in (*p.opts, *p.secondary_opts)]
     plain = name.split("=")[0]
@@ -69,18 +75,19 @@ def suggest_choice(name: str, choices: Iterable[str]) -> str:
     return f": did you mean {near[0]}?" if near else ""
 
 
-def _writes_type(asked: Any, meant: str) -> bool:
+def _writes_type(asked: ClickCommand, meant: str) -> bool:
     """Whether the command's -o says that it writes the file type of `meant` ("-o FILE.csv")."""
     suffix = meant.rpartition(".")[2] if "." in meant else ""
-    said = next((p.help or "" for p in asked.params if "-o" in p.opts), "")
+    said = next((getattr(p, "help", None) or "" for p in asked.params if "-o" in p.opts), "")
     return suffix in said or "." not in said
 
 
-def _commands_with(flag: str, group: Any) -> list[str]:
+def _commands_with(flag: str, group: TyperGroup | None) -> list[str]:
     if group is None:
         return []
-    commands = {name: group.get_command(None, name) for name in group.list_commands(None)}
-    return [name for name, one in commands.items() if flag in {opt for p in one.params for opt in p.opts}]
+    context = typer.Context(group)
+    commands = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    return [name for name, one in commands.items() if one and flag in {opt for p in one.params for opt in p.opts}]
 
 
 def _joined_names(names: Sequence[str]) -> str:

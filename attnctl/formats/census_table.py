@@ -5,10 +5,14 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from attnctl.errors import AttnctlError
 from attnctl.readings.census.census_table import CensusTable
+
+if TYPE_CHECKING:
+    from attnctl.arrays import Ints
+    from attnctl.text import Document
 
 COLUMNS = (
     "relation", "direction", "layer", "head", "cases", "correct", "accuracy", "best", "best_rule", "best_rule_accuracy",
@@ -17,7 +21,7 @@ COLUMNS = (
 UUAS = "(tree)"  # under this relation stand the edges that each head's maximum spanning tree finds
 
 
-def census_rows(census: CensusTable) -> Iterator[dict[str, Any]]:
+def census_rows(census: CensusTable) -> Iterator[Document]:
     """One row a relation, direction, layer and head; `best` says whether it is the head chosen."""
     for relation in census.relations:
         rule, best = relation.best_rule, relation.best
@@ -36,8 +40,8 @@ def census_rows(census: CensusTable) -> Iterator[dict[str, Any]]:
 
 
 def _census_rows(
-    relation: str, direction: str, cases: int, correct: Any, best: tuple[int, int] | None, about: dict[str, Any]
-) -> Iterator[dict[str, Any]]:
+    relation: str, direction: str, cases: int, correct: Ints, best: tuple[int, int] | None, about: Document
+) -> Iterator[Document]:
     for layer, heads in enumerate(correct.tolist()):
         for head, count in enumerate(heads):
             yield {

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnctl.errors import AttnctlError
 from attnctl.text import visible_text
+
+if TYPE_CHECKING:
+    from attnctl.text import Document
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 TEXT_PARTS = ("text", "input_text", "output_text")
@@ -23,7 +26,7 @@ class Message:
 
     role: str
     content: str
-    more: dict[str, Any] = field(default_factory=dict)
+    more: Document = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

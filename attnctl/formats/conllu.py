@@ -14,6 +14,8 @@ MOST_LINES = 20_000  # of a sentence: what is longer is not held in memory
 LONGEST_LINE = 1 << 20  # bytes
 LEFT_OUT = dict.fromkeys(("lemma", "feats", "deps"), lambda line, at: None)  # columns that nobody here reads
 
+Row = dict[str, Any]  # a line of a sentence, its columns by their names
+
 
 @dataclass(frozen=True)
 class Block:
@@ -110,12 +112,12 @@ def parsed_sentence(block: Block, entity_fields: Sequence[str] = ()) -> ParsedSe
     )
 
 
-def _parsed_lines(block: Block) -> list[dict[str, Any]]:
+def _parsed_lines(block: Block) -> list[Row]:
     """The lines of words, multi-word tokens and empty nodes, by the conllu library."""
     import conllu
     from conllu.exceptions import ParseException
 
-    found: list[dict[str, Any]] = []
+    found: list[Row] = []
     for number, line in enumerate(block.lines, block.line):
         if line.startswith("#"):
             continue
@@ -144,13 +146,13 @@ def _shown_line(line: str) -> str:
     return repr(visible_text(line[:40]))
 
 
-def _misc_value(token: dict[str, Any], key: str) -> str | None:
+def _misc_value(token: Row, key: str) -> str | None:
     """The value of KEY=VALUE in the last column."""
     misc = token.get("misc") or "_"
     return next((part[len(key) + 1 :] for part in misc.split("|") if part.startswith(f"{key}=")), None)
 
 
-def _word_heads(words: Sequence[dict[str, Any]]) -> list[int]:
+def _word_heads(words: Sequence[Row]) -> list[int]:
     """Each word's head, from 0, -1 for the root. Raises BadSentenceError where they are no tree."""
     heads = []
     for number, word in enumerate(words, 1):
@@ -181,9 +183,7 @@ def _check_acyclic(heads: Sequence[int]) -> None:
             below_root[seen] = True
 
 
-def _word_spans(
-    block: Block, tokens: Sequence[dict[str, Any]], words: Sequence[dict[str, Any]]
-) -> tuple[str, list[tuple[int, int]]]:
+def _word_spans(block: Block, tokens: Sequence[Row], words: Sequence[Row]) -> tuple[str, list[tuple[int, int]]]:
     """The text, and where each word stands in it; words of a multi-word token that does not spell them share its place."""
     surface = _surface_forms(tokens)
     text = comment_value(block.lines, "text")
@@ -208,7 +208,7 @@ def _word_spans(
     return text, spans
 
 
-def _surface_forms(tokens: Sequence[dict[str, Any]]) -> list[tuple[str, str, int]]:
+def _surface_forms(tokens: Sequence[Row]) -> list[tuple[str, str, int]]:
     """What is written: (form, the space behind it, how many words it is). Empty nodes are not written."""
     found: list[tuple[str, str, int]] = []
     inside = 0  # words still to come of a multi-word token

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.files import check_regular, open_regular
+
+if TYPE_CHECKING:
+    from attnctl.text import Document
 
 # bytes of a number of each type that attnctl reads
 TYPES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "BOOL": 1}
 TYPES |= {f"{sign}{8 * size}": size for sign in "IU" for size in (1, 2, 4, 8)}
 
 
-def safetensors_header(path: str | Path) -> dict[str, Any]:
+def safetensors_header(path: str | Path) -> Document:
     """The header of a file: each tensor's dtype, shape and data_offsets by its name, and "__metadata__".
 
     Raises AttnctlError where it is damaged, or claims tensors that the file does not hold.
@@ -39,7 +42,7 @@ def safetensors_header(path: str | Path) -> dict[str, Any]:
     return header
 
 
-def _check_tensor(name: str, entry: Any, room: int) -> None:
+def _check_tensor(name: str, entry: Document, room: int) -> None:
     """Raise ValueError where a tensor's shape and place do not fit each other, or the file."""
     shape, (start, end) = entry["shape"], entry["data_offsets"]
     whole = all(isinstance(side, int) and not isinstance(side, bool) and side >= 0 for side in (*shape, start, end))

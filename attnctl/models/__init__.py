@@ -6,11 +6,11 @@ A model tokenises a text and runs it layer by layer, handing each layer's attent
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from attnctl.errors import UsageError
 from attnctl.limits import RANGES, check_range
@@ -26,6 +26,9 @@ from attnctl.models.option_types import (
 from attnctl.readings.traces.trace import Trace
 from attnctl.sources import Model, record_trace
 from attnctl.tokens import checked_text, find_several
+
+if TYPE_CHECKING:
+    from attnctl.models.option_types import ModelArgument, OptionValues
 
 __all__ = ["Model", "attend", "open_model", "record_trace"]
 
@@ -50,7 +53,7 @@ def open_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Model:
     """
     check_type("open_model", "name", name, str)
     check_options("open_model", options)
-    given: dict[str, Any] = {key: plain_number(value) for key, value in options.items() if value is not None}
+    given: OptionValues = {key: plain_number(value) for key, value in options.items() if value is not None}
     predict, off = given.pop("predict", None), given.pop("off", None)
     if len(os.fsencode(name.rpartition("/")[2])) > LONGEST_NAME:
         raise UsageError(f"no model {name[:40]!r}…: no file has so long a name")
@@ -95,17 +98,17 @@ def names_model(name: str) -> bool:
     return name in REGISTRY or name in KNOWN or is_folder or name.lower().endswith((".safetensors", ".gguf"))
 
 
-def _predicting_at(model: Any, predict: str) -> Any:
+def _predicting_at(model: Any, predict: str) -> Model:
     """The model, asked for words at a certain token. Raises UsageError where it predicts none."""
     if not hasattr(model, "predict") or getattr(model, "unembedding", model) is None:
         raise UsageError(f"--predict: {model.info.name} has no unembedding, so it predicts no words")
-    return replace(model, predict=predict)
+    return replace(model, predict=predict)  # type: ignore[no-any-return]
 
 
 @with_model_options
 def attend(
     text: str,
-    model: Any = DEFAULT,
+    model: ModelArgument = DEFAULT,
     *,
     layer: int | Sequence[int] | None = None,
     head: int | Sequence[int] | None = None,
@@ -133,7 +136,7 @@ def attend(
     return record_trace(opened, text, layers=_index_list(layer), heads=_index_list(head), rows=rows)
 
 
-def opened_model(function: str, model: Any, options: Mapping[str, Any]) -> Model:
+def opened_model(function: str, model: ModelArgument, options: ModelOptions) -> Model:
     """The model that a function's arguments name: opened by name, wrapped, or as it is.
 
     Raises TypeError, naming the argument, for what is no model, and for options beside an opened one.
@@ -143,16 +146,14 @@ def opened_model(function: str, model: Any, options: Mapping[str, Any]) -> Model
         return open_model(os.fspath(model), **options)
     from attnctl.models.huggingface.wrapped import is_network, wrap_network
 
-    given = {name: value for name, value in options.items() if value is not None}
-    if is_network(model):
-        tokenizer = given.pop("tokenizer", None)
-        model = wrap_network(model, tokenizer)
+    given: OptionValues = {name: value for name, value in options.items() if value is not None}
+    opened: Any = wrap_network(model, given.pop("tokenizer", None)) if is_network(model) else model
     for name in given:
         raise TypeError(f"{function}(): {name} goes with the name of a model, and this one is opened already")
-    if not all(hasattr(model, name) for name in ("run", "tokenize", "info")):
+    if not all(hasattr(opened, name) for name in ("run", "tokenize", "info")):
         wanted = "a name, a path, an opened model or a transformers model"
         raise TypeError(f"{function}(): model is {wanted}, not {type(model).__name__}: {repr(model)[:80]}")
-    return model  # type: ignore[no-any-return]
+    return opened  # type: ignore[no-any-return]
 
 
 def _index_list(index: int | Sequence[int] | None) -> Sequence[int] | None:

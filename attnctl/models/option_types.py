@@ -1,11 +1,26 @@
-"""The options of a model, with their types: what `attend`, `batch` and `open_model` take as keywords."""
+"""The options of a model: their types, for `attend`, `batch` and `open_model`; and as the command line says them."""
 
 from __future__ import annotations
 
 import inspect
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+
+from attnctl import limits
+from attnctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from attnctl.sources import Model
+
+    ModelArgument: TypeAlias = str | os.PathLike[str] | Model | PreTrainedModel  # what names, or is, a model
+
+OptionValues = dict[str, Any]  # options by their names, as a command or a call was given them; None: not given
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -13,7 +28,9 @@ Function = TypeVar("Function", bound=Callable[..., object])
 class ModelOptions(TypedDict, total=False):
     """Each as the option of the command line of that name; None, or left out, is as the model has it."""
 
-    tokenizer: Any  # words, chars, a tokenizer.json; beside a transformers model its tokenizer
+    tokenizer: (
+        str | PreTrainedTokenizerBase | None
+    )  # words, chars, a tokenizer.json; beside a transformers model its tokenizer
     embeddings: str | None
     qkv: str | None
     d_model: int | None
@@ -86,6 +103,50 @@ def check_type(function: str, name: str, value: object, *types: type) -> None:
         return
     wanted = " or ".join({"PathLike": "path"}.get(one.__name__, one.__name__) for one in types)
     raise TypeError(f"{function}(): {name} is {wanted}, not {type(value).__name__}: {repr(value)[:80]}")
+
+
+def model_arguments(options: OptionValues) -> OptionValues:
+    """Options by the names of the command line, as keywords of `open_model`; None is not given.
+
+    Raises UsageError for options that exclude each other.
+    """
+    given = dict(options)
+    if given.pop("chat", None) is not None:
+        raise UsageError("--chat is read by explain, heatmap, heads, view, batch and sources")
+    scale = scale_of(given.pop("scale", None), given.pop("no_scale", False))
+    if given.pop("rope", False) and given.get("rope_theta") is None:
+        given["rope_theta"] = 10000.0
+    if given.get("model") is not None:
+        given["name"] = given["model"]
+    given.pop("model", None)
+    return {name: value for name, value in (given | {"scale": scale}).items() if value is not None}
+
+
+def scale_of(scale: str | float | None, no_scale: bool) -> float | None:
+    """--scale and --no-scale as a factor; None means 1/√d_k, or what the model says."""
+    if no_scale:
+        if scale not in (None, "none"):
+            raise UsageError(f"--no-scale and --scale {scale} exclude each other")
+        return 1.0
+    if scale is None or scale == "auto":
+        return None
+    if scale == "none":
+        return 1.0
+    try:
+        return _factor_number(str(scale))
+    except (ValueError, ZeroDivisionError):
+        said = "it is auto, none, a number such as 0.125, or a fraction such as 1/8 or 1/√64"
+        raise UsageError(f"--scale {limits.value_text(scale)!r}: {said}") from None
+
+
+def _factor_number(text: str) -> float:
+    """`0.125`, `1/8` or `1/√64` as a number. Raises ValueError or ZeroDivisionError for anything else."""
+    above, slash, below = text.partition("/")
+    factor = limits.decimal_number(above)
+    if slash:
+        divisor = limits.decimal_number(below.removeprefix("√"))
+        factor /= math.sqrt(divisor) if below.startswith("√") else divisor
+    return factor
 
 
 def plain_number(value: object) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
@@ -12,6 +12,9 @@ from attnctl.interventions import Intervention
 from attnctl.models.switched_off import SwitchedOff
 from attnctl.readings.effects.ablation import Watched
 from attnctl.text import visible_text
+
+if TYPE_CHECKING:
+    pass
 
 
 def watched_text(model: Any, text: str, query: str | None = None, base: Intervention | None = None) -> Watched:

@@ -18,6 +18,7 @@ from attnctl.tokens import Token
 
 if TYPE_CHECKING:
     from attnctl.readings.overview import LongRow, Overview
+    from attnctl.text import Document
 
 SINKS = 1e-3  # mass that is lacking in a row, from which it is no rounding
 
@@ -35,7 +36,7 @@ class HeadStatistics:
         """The value of a statistic of STATISTICS; None where it has no meaning."""
         return self.values.get(name)
 
-    def statistics_document(self) -> dict[str, Any]:
+    def statistics_document(self) -> Document:
         """The statistics that have a value, by name, and the head's names."""
         known = {name: value for name in STATISTICS if (value := self[name]) is not None}
         return known | {"names": list(self.names)}
@@ -66,10 +67,10 @@ class HeadStatisticsReading:
 
     def value(self, run: Run) -> tuple[HeadStatistics, ...]:
         """The statistics, layer by layer."""
-        return tuple(_gated(head, run.gates.get(head.layer)) for head in self._heads)
+        return tuple(_gated_statistics(head, run.gates.get(head.layer)) for head in self._heads)
 
 
-def _gated(head: HeadStatistics, gates: Array) -> HeadStatistics:
+def _gated_statistics(head: HeadStatistics, gates: Array) -> HeadStatistics:
     """The statistics with what a learned gate lets through; `gates` (heads, n_q) of its layer, None where there are none."""
     return head if gates is None else replace(head, values={**head.values, "gate": float(gates[head.head].mean())})
 

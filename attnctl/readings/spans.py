@@ -7,12 +7,15 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.readings.overview import TextPart
 from attnctl.tokens import Token
+
+if TYPE_CHECKING:
+    from attnctl.text import Document
 
 KINDS = ("paragraphs", "lines", "headings", "documents")
 REST, SPECIAL = "(rest)", "(special)"
@@ -127,7 +130,7 @@ def _read_spans(path: str, text: str) -> list[Span]:
     return spans
 
 
-def _json_rows(data: str, path: str) -> list[dict[str, Any]]:
+def _json_rows(data: str, path: str) -> list[Document]:
     from attnctl.files import parse_json
 
     rows = parse_json(data, path)
@@ -137,7 +140,7 @@ def _json_rows(data: str, path: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _table_rows(data: str, path: str) -> list[dict[str, Any]]:
+def _table_rows(data: str, path: str) -> list[Document]:
     data = data.replace("\r\n", "\n").replace("\r", "\n")
     mark = "\t" if "\t" in data.split("\n", 1)[0] else ","
     try:

@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from attnctl import limits
+from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError
 from attnctl.files import decode_text, read_bytes, said_plainly
-from attnctl.shapes import SHAPES, shape_of
+from attnctl.models.builtin.word_shapes import SHAPES, shape_of
 from attnctl.tokens import split_words
 
 UNKNOWN, MASK = "[UNK]", "[MASK]"
@@ -24,8 +25,7 @@ COMMON = (
     0.002  # words of a larger share than this, like "the", are rather not the ones that a new text brings others for
 )
 
-Ids = np.ndarray[Any, np.dtype[np.int64]]
-Floats = np.ndarray[Any, np.dtype[np.float32]]
+Ids = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,6 +12,10 @@ from attnctl.training import network
 from attnctl.training.objectives import FIRST_WORD
 from attnctl.training.train import Training
 from attnctl.training.watch import Watch
+
+if TYPE_CHECKING:
+    from attnctl.arrays import Floats
+    from attnctl.text import Document
 
 LESSON_RATE = 1.0  # plain gradient descent on one sentence takes a far larger step than Adam on many
 
@@ -29,11 +33,11 @@ class Lesson:
     layer: int
     head: int
     gradient_norm: float
-    weights: Any  # (d_model, d_k), W_Q of that layer and head
-    gradient: Any  # (d_model, d_k)
-    after: Any  # (d_model, d_k)
+    weights: Floats  # (d_model, d_k), W_Q of that layer and head
+    gradient: Floats  # (d_model, d_k)
+    after: Floats  # (d_model, d_k)
     falls: dict[str, float]  # tensor → learning rate × |gradient|²: its part of the loss's fall, to first order
-    watch: dict[str, Any]
+    watch: Document
 
 
 def one_step(training: Training, sentence: str, query: str | None = None, lr: float | None = None) -> Lesson:

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from attnctl import attention
 from attnctl.attention import Array, Attended
 from attnctl.models.builtin import block
 from attnctl.training.corpus import UNKNOWN
+
+if TYPE_CHECKING:
+    from attnctl.arrays import Floats
 
 Parameters = Mapping[str, Array]
 
@@ -36,12 +39,12 @@ class Sizes:
     d_k: int | None = None  # of a head; None: d_model / heads
 
 
-def initial(sizes: Sizes, seed: int) -> dict[str, Any]:
+def initial(sizes: Sizes, seed: int) -> dict[str, Floats]:
     """Random parameters before training, float32 in NumPy: the same for the same seed on every machine."""
     random = np.random.default_rng(seed)
     d, d_k = sizes.d_model, sizes.d_k or sizes.d_model // sizes.heads
 
-    def normal(*shape: int, spread: float) -> Any:
+    def normal(*shape: int, spread: float) -> Floats:
         return (random.standard_normal(shape) * spread).astype(np.float32)
 
     parameters = {"embedding": normal(sizes.vocabulary, d, spread=0.3)}  # (vocabulary, d_model)
@@ -124,7 +127,7 @@ def forward(
     return block.unembed_rows(x, p), steps
 
 
-def metadata(vocabulary: tuple[str, ...], heads: int, causal: bool, **provenance: Any) -> dict[str, str]:
+def metadata(vocabulary: tuple[str, ...], heads: int, causal: bool, **provenance: object) -> dict[str, str]:
     """What a weights file says beside its tensors: how to read them, and where they came from."""
     said = {
         "tokens": json.dumps(list(vocabulary), ensure_ascii=False),

@@ -7,12 +7,11 @@ predicted too.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from attnctl.shapes import SHAPES
+from attnctl.models.builtin.word_shapes import SHAPES
 from attnctl.training.corpus import Corpus
 from attnctl.training.english.phrases import CLOSING, INDUCTION, QUESTION_OF
 
@@ -193,7 +192,7 @@ class Neighbours:
         return drawn.gather(0, best)[0]  # (batch, n)
 
 
-def batch_to(batch: Batch, device: Any) -> Batch:
+def batch_to(batch: Batch, device: torch.device | str) -> Batch:
     """The batch on a device."""
     there = {field.name: part for field in fields(Batch) if (part := getattr(batch, field.name)) is not None}
     return replace(batch, **{name: part.to(device) for name, part in there.items()})

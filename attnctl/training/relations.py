@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,11 @@ from attnctl.training.english.language import openness, vocabulary
 from attnctl.training.english.phrases import Link, Sentence
 from attnctl.training.english.tables import words_of
 from attnctl.training.marked import marked_sentences
+
+if TYPE_CHECKING:
+    from attnctl.arrays import Bools, Floats
+    from attnctl.attention import Array
+    from attnctl.sources import Model
 
 SEEDS = {"validation": 991, "held_out": 992, "unseen": 993}
 BY_HAND = "by_hand"
@@ -65,8 +70,8 @@ class Measured(NamedTuple):
 class Looked(NamedTuple):
     """Where the words of linked pairs look, head by head."""
 
-    right: Any  # (links, layers, heads) bool: the largest weight on another word is on the right one
-    weight: Any  # (links, layers, heads): the weight on the right word
+    right: Bools  # (links, layers, heads) bool: the largest weight on another word is on the right one
+    weight: Floats  # (links, layers, heads): the weight on the right word
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,7 @@ class Sample:
     links: dict[str, list[tuple[int, Link]]]
 
 
-def measure_relations(model: Any, *, count: int = 1000, untrained_seed: int = 0) -> list[Measured]:
+def measure_relations(model: Model, *, count: int = 1000, untrained_seed: int = 0) -> list[Measured]:
     """Measure every relation on `count` sentences a set. Raises AttnctlError where the model splits words of the grammar."""
     causal = bool(model.info.causal)
     samples = {name: sample_sentences(name, count, causal) for name in SEEDS} | {
@@ -184,7 +189,7 @@ def with_unseen_words(sentence: Sentence, draw: random.Random) -> Sentence:
     return Sentence([new.get(word, word) for word in words], sentence.links, sentence.facts)
 
 
-def before_training(model: Any, seed: int) -> Stack | None:
+def before_training(model: Model, seed: int) -> Stack | None:
     """The same network with the random parameters that training starts from; None where the model is no such network."""
     if not isinstance(model, Stack) or model.unembedding is None:
         return None
@@ -211,14 +216,14 @@ def before_training(model: Any, seed: int) -> Stack | None:
     )
 
 
-def look_at_words(model: Any, sample: Sample) -> dict[str, Looked]:
+def look_at_words(model: Model, sample: Sample) -> dict[str, Looked]:
     """Where each linked word of the sample looks under `model`."""
     wanted: dict[int, list[Link]] = defaultdict(list)
     for links in sample.links.values():
         for at, link in links:
             wanted[at].append(link)
-    right: dict[str, list[Any]] = defaultdict(list)
-    weight: dict[str, list[Any]] = defaultdict(list)
+    right: dict[str, list[Array]] = defaultdict(list)
+    weight: dict[str, list[Array]] = defaultdict(list)
     for at, own in wanted.items():
         w = word_weights(model, sample.sentences[at])  # (layers, heads, n, n)
         others = w - 2 * np.eye(w.shape[-1])  # (layers, heads, n, n), a word never finds itself
@@ -229,7 +234,7 @@ def look_at_words(model: Any, sample: Sample) -> dict[str, Looked]:
     return {relation: Looked(np.stack(right[relation]), np.stack(weight[relation])) for relation in right}
 
 
-def word_weights(model: Any, sentence: Sentence) -> Any:
+def word_weights(model: Model, sentence: Sentence) -> Array:
     """Attention between the words of a sentence: (layers, heads, words, words).
 
     A word that the model splits looks as its last piece does, and is looked at by the sum of what its pieces get.
@@ -239,13 +244,13 @@ def word_weights(model: Any, sentence: Sentence) -> Any:
     tokens = model.tokenize(text)
     word_of = np.full(len(tokens), -1)  # (n,), -1 for tokens that are no word's
     for at, token in enumerate(tokens):
-        if not token.special and token.end > token.start:
+        if not token.special and token.start is not None and token.end is not None and token.end > token.start:
             word_of[at] = np.searchsorted(starts, token.end, side="left") - 1
     if set(range(len(sentence.words))) - set(word_of.tolist()):
         raise AttnctlError(f"{model.info.name} does not split text at words: it cannot be measured on them")
     last = [int(np.nonzero(word_of == word)[0][-1]) for word in range(len(sentence.words))]
     pool = (word_of[:, None] == np.arange(len(sentence.words))[None, :]).astype(np.float32)  # (n, words)
-    kept: dict[int, Any] = {}
+    kept: dict[int, Array] = {}
 
     def visit(layer: LayerAttention) -> None:
         kept[layer.layer] = layer.weights()[:, last] @ pool  # (heads, words, words)
@@ -254,7 +259,7 @@ def word_weights(model: Any, sentence: Sentence) -> Any:
     return np.stack([kept[layer] for layer in sorted(kept)])  # (layers, heads, words, words)
 
 
-def _best_head(shares: Any) -> tuple[int, int]:
+def _best_head(shares: Floats) -> tuple[int, int]:
     layer, head = np.unravel_index(int(shares.argmax()), shares.shape)
     return int(layer), int(head)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from attnctl.training.english.grammar import sentences
 from attnctl.training.english.language import corpus_of
 
 if TYPE_CHECKING:
+    from attnctl.attention import Array
+    from attnctl.text import Document
     from attnctl.training.relations import Measured
     from attnctl.training.train import Training
 
@@ -109,7 +111,7 @@ def sizes_of(recipe: Recipe, of: corpus.Corpus) -> network.Sizes:
     )
 
 
-def initial_arrays(recipe: Recipe, of: corpus.Corpus) -> dict[str, Any]:
+def initial_arrays(recipe: Recipe, of: corpus.Corpus) -> dict[str, Array]:
     """The parameters that this recipe starts from."""
     return network.initial(sizes_of(recipe, of), recipe.seed)
 
@@ -203,7 +205,7 @@ class TrainingRun:
         kept = [line for line in self.reports() if line["step"] <= training.step]
         write_whole(self.path / "metrics.jsonl", b"".join(as_json(line) + b"\n" for line in kept))
 
-    def reports(self) -> list[dict[str, Any]]:
+    def reports(self) -> list[Document]:
         """The reports so far; a last line cut short by a kill is left out."""
         path = self.path / "metrics.jsonl"
         found = []
@@ -215,14 +217,14 @@ class TrainingRun:
                 break
         return found
 
-    def report(self, report: dict[str, Any]) -> dict[str, Any]:
+    def report(self, report: Document) -> Document:
         """Add a report to metrics.jsonl. → the report."""
         with said_plainly("write", self.path), (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(as_json(report).decode() + "\n")
         return report
 
 
-def weights_file(training: Training, **more: Any) -> bytes:
+def weights_file(training: Training, **more: object) -> bytes:
     """The weights as a file, with how to read them and where they came from."""
     from safetensors.numpy import save
 

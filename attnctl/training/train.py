@@ -7,19 +7,25 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.arrays import torch_device
+from attnctl.errors import AttnctlError, UsageError
 from attnctl.training import network
 from attnctl.training.corpus import Corpus
 from attnctl.training.english.phrases import QUESTIONS
 from attnctl.training.objectives import Batch, Batches, batch_to
 from attnctl.training.run import Recipe, TrainingRun, initial_arrays
 from attnctl.training.watch import Watch
+
+if TYPE_CHECKING:
+    from attnctl.arrays import Floats
+    from attnctl.attention import Array
+    from attnctl.text import Document
 
 WARM_UP, FLOOR = 100, 0.02  # steps until the full learning rate; what is left of it at the end
 WEIGHT_DECAY, BETAS, CLIP = 0.05, (0.9, 0.98), 1.0
@@ -42,7 +48,7 @@ class Training:
         """Whether the network may look at earlier words only."""
         return self.recipe.objective == "next-word"
 
-    def arrays(self) -> dict[str, Any]:
+    def arrays(self) -> dict[str, Array]:
         """The parameters as NumPy arrays."""
         return {name: tensor.detach().cpu().numpy() for name, tensor in self.parameters.items()}
 
@@ -51,7 +57,8 @@ def begin_training(recipe: Recipe, corpus: Corpus) -> Training:
     """A network before its first step. Raises AttnctlError where the recipe's sizes do not fit."""
     if recipe.d_k is None and recipe.d_model % recipe.heads:
         raise UsageError(f"--d-model {recipe.d_model} does not divide into {recipe.heads} heads")
-    device = torch_device(recipe.device)
+    # a network this small is faster on the CPU than on the way to a GPU
+    device = "cpu" if recipe.device == "auto" else torch_device(recipe.device)
     parameters = {
         name: torch.from_numpy(_by_word(name, array)).to(device).requires_grad_()
         for name, array in initial_arrays(recipe, corpus).items()
@@ -62,21 +69,9 @@ def begin_training(recipe: Recipe, corpus: Corpus) -> Training:
     )
 
 
-def _by_word(name: str, array: Any) -> Any:
+def _by_word(name: str, array: Floats) -> Floats:
     """The array laid out so that what belongs to one word lies side by side: few words are looked up at a time."""
     return np.asfortranarray(array) if name == "unembedding" else array
-
-
-def torch_device(name: str) -> str:
-    """The torch device of --device. Raises AttnctlError where it is not there."""
-    if name == "auto":
-        # a network this small is faster on the CPU than on the way to a GPU
-        return "cpu"
-    try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise AttnctlError(f"--device {name} is not there: {in_one_line(error)}") from error
-    return name
 
 
 def learning_rate(step: int, recipe: Recipe) -> float:
@@ -183,7 +178,7 @@ def few_threads(d_model: int) -> Iterator[None]:
 
 def train_network(
     training: Training, run: TrainingRun, watch: Watch | None = None, stop: Callable[[], bool] = lambda: False
-) -> Generator[dict[str, Any], None, None]:
+) -> Generator[Document, None, None]:
     """Train to the recipe's last step, or until `stop` says so, yielding a report now and then; all is saved as it goes.
 
     A report holds step, loss (the mean since the last), lr, tokens_per_second, seconds, and what `watch` sees.
@@ -220,7 +215,7 @@ def train_network(
 
 def _training_report(
     training: Training, losses: list[float], speed: float, seconds: float, watch: Watch | None
-) -> dict[str, Any]:
+) -> Document:
     known = [loss for loss in losses if math.isfinite(loss)]
     report = {
         "step": training.step,

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attnctl.errors import AttnctlError
-from attnctl.shapes import in_parts, shape_of, word_spellings
+from attnctl.models.builtin.word_shapes import in_parts, shape_of, word_spellings
 from attnctl.tokens import find_token, split_words
 from attnctl.training import network
 from attnctl.training.corpus import UNKNOWN
+
+if TYPE_CHECKING:
+    from attnctl.arrays import Floats
+    from attnctl.attention import Array
+    from attnctl.text import Document
 
 
 def _word_id(word: str, known: dict[str, int], *, first: bool) -> int:
@@ -30,7 +35,7 @@ class Watch:
     query: str | None = None
     theta: float | None = None  # RoPE's
     window: int | None = None  # of the first layer
-    _before: Any = field(default=None, repr=False)  # (layers, heads, n, n) at the first look
+    _before: Floats | None = field(default=None, repr=False)  # (layers, heads, n, n) at the first look
 
     def __post_init__(self) -> None:
         self.tokens = split_words(self.sentence)
@@ -41,7 +46,7 @@ class Watch:
         self.ids = [_word_id(token.text, known, first=at == 0) for at, token in enumerate(self.tokens)]
         self.row = None if self.query is None else find_token(self.tokens, self.query)
 
-    def weights(self, parameters: dict[str, Any]) -> Any:
+    def weights(self, parameters: dict[str, Array]) -> Floats:
         """Attention over the sentence under these parameters: (layers, heads, n, n)."""
         if "positions" in parameters and len(self.ids) > len(parameters["positions"]):
             raise AttnctlError(
@@ -51,11 +56,11 @@ class Watch:
         _, layers = network.residual(parameters, rows, causal=self.causal, theta=self.theta, window=self.window)
         return np.stack([steps.weights for steps in layers])  # (layers, heads, n, n)
 
-    def start(self, parameters: dict[str, Any]) -> None:
+    def start(self, parameters: dict[str, Array]) -> None:
         """Remember how the words look before training."""
         self._before = self.weights(parameters)
 
-    def see(self, parameters: dict[str, Any]) -> dict[str, Any]:
+    def see(self, parameters: dict[str, Array]) -> Document:
         """Where the watched word looks now: the link to another word that grew most since the start."""
         now = self.weights(parameters)  # (layers, heads, n, n)
         if self._before is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnctl.batching.corpus.census_work import FORM, TOGETHER, CensusWork, CensusWorker
 from attnctl.batching.corpus.treebank import document_of
@@ -21,6 +21,9 @@ from attnctl.readings.census.census_tally import (
     unpacked_record,
 )
 from attnctl.readings.census.windows import mention_counts
+
+if TYPE_CHECKING:
+    from attnctl.text import Document
 
 
 class Tallies:
@@ -83,7 +86,7 @@ def on_ray(work: CensusWork, items: Iterable[Item], **cluster: Any) -> Iterator[
 
 def census_folder(path: str, work: CensusWork, corpus: Sequence[str], tallies: Tallies) -> Folder:
     """The folder of a census: the same work on the same corpus goes on in it, anything else is refused."""
-    said: dict[str, Any] = {
+    said: Document = {
         "formats": [FORM],
         "model": work.options,
         "corpus": list(corpus),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from attnctl.readings.census.windows import joined_sentences, mention_counts, wi
 from attnctl.readings.census.words import AlignedSentence, align_words
 from attnctl.tokens import Token, checked_text
 
+if TYPE_CHECKING:
+    from attnctl.models.option_types import OptionValues
+
 FORM = "census"  # under which a result carries a sentence's counts
 TOGETHER = 192  # sentences among which those of about one length are found
 
@@ -32,7 +35,7 @@ Ready = tuple[Item, AlignedSentence]
 class CensusWork:
     """What is asked for, the same for every sentence: it travels to whatever process does it."""
 
-    options: dict[str, Any]  # of open_model
+    options: OptionValues  # of open_model
     relations: dict[str, str] | None = None  # labels to be called something else, "" to be left out
     untrained: bool = False
     seed: int = 0  # of the untrained model

@@ -7,7 +7,7 @@ import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnctl.batching.items import Item
 from attnctl.batching.work import Result, Work, describe_bug
@@ -15,6 +15,9 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import write_whole
 from attnctl.models import Model, open_model
 from attnctl.text import as_json
+
+if TYPE_CHECKING:
+    from attnctl.text import Document
 
 FORM = "sources"
 OWN = ("answer", "spans")  # what a prompt may say for itself
@@ -55,7 +58,7 @@ class SourcesWorker:
             return Result(item, error=describe_bug(error))
         return Result(item, {FORM: as_json(document)}, tokens, time.perf_counter() - start, notes=notes)
 
-    def _document(self, item: Item) -> tuple[dict[str, Any], int, tuple[str, ...]]:
+    def _document(self, item: Item) -> tuple[Document, int, tuple[str, ...]]:
         """The document of one prompt, with its number and id; its tokens; notes."""
         from attnctl.formats.chat import conversation_of
         from attnctl.formats.documents.sources_json import sources_document
@@ -80,7 +83,7 @@ class SourcesWorker:
         for _ in search.remove_parts(conversation) if said.get("remove") else ():
             pass
         found = search.found_so_far()
-        named: dict[str, Any] = {} if item.id is None else {"id": item.id}
+        named: Document = {} if item.id is None else {"id": item.id}
         return {"number": item.number, **named, **sources_document(found)}, len(search.tokens), found.notes
 
 
@@ -122,7 +125,7 @@ class PromptSources:
         def whole(out: Any) -> None:
             for document, line in _documents(folder / name for name in files):
                 out.write(line)
-                lines.writerow(row_of(document))
+                lines.writerow(sources_row(document))
                 means.add(document)
 
         write_whole(folder / "sources.jsonl", whole)
@@ -139,7 +142,7 @@ def _documents(files: Iterable[Path]) -> Iterator[tuple[dict[str, Any], bytes]]:
                 yield orjson.loads(line), line
 
 
-def row_of(document: dict[str, Any]) -> list[Any]:
+def sources_row(document: Document) -> list[Any]:
     """The row of a prompt: its answer, the part that matters most with each of COLUMNS, the part that is looked at most."""
     parts = document["parts"]
     first = parts[0] if parts else {"name": ""}
@@ -165,7 +168,7 @@ class PartMeans:
     def __init__(self) -> None:
         self.sums: dict[tuple[str, Any, str], tuple[int, float, float]] = {}  # by, which, column → n, sum, squares
 
-    def add(self, document: dict[str, Any]) -> None:
+    def add(self, document: Document) -> None:
         """Take a prompt in; parts that were measured only with others count in no mean of what matters."""
         parts = sorted(document["parts"], key=lambda part: part["start"])
         for place, part in enumerate(parts):

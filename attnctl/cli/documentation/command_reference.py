@@ -74,7 +74,7 @@ def commands_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def own_options() -> list[tuple[str, str]]:
+def root_options() -> list[tuple[str, str]]:
     """The options of `attnctl` itself: (flags, what they do)."""
     import typer
 

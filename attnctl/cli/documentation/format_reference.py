@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING
 
-Schema = dict[str, Any]  # a JSON Schema, as json reads it
+if TYPE_CHECKING:
+    from attnctl.formats.documents.schema_parts import Schema
+
 
 INTRODUCTION = """# Formats
 
@@ -24,7 +26,7 @@ def formats_page() -> str:
 
     schemas = {name: make() for name, make in SCHEMAS.items()}
     shared = shared_parts(list(schemas.values()))
-    parts = [INTRODUCTION, *(described(name, schema, shared) for name, schema in schemas.items())]
+    parts = [INTRODUCTION, *(schema_section(name, schema, shared) for name, schema in schemas.items())]
     if shared:
         parts.append("## Parts that several formats share")
         parts += [part_described(name, name, definition) for name, definition in shared.items()]
@@ -40,7 +42,7 @@ def shared_parts(schemas: list[Schema]) -> dict[str, Schema]:
     return {name: same[0] for name, same in found.items() if len(same) > 1 and all(one == same[0] for one in same)}
 
 
-def described(name: str, schema: Schema, shared: dict[str, Schema]) -> str:
+def schema_section(name: str, schema: Schema, shared: dict[str, Schema]) -> str:
     """The Markdown of one schema: what it is, its fields, and the parts that it alone has."""
     parts = [f"## {name}", schema.get("description", ""), field_list(schema)]
     own = {part: definition for part, definition in schema.get("$defs", {}).items() if part not in shared}

@@ -7,7 +7,7 @@ from textwrap import wrap
 
 from attnctl import __version__
 from attnctl.cli import help_text
-from attnctl.cli.documentation.command_reference import command_help, own_options
+from attnctl.cli.documentation.command_reference import command_help, root_options
 from attnctl.cli.documentation.topics import WRITTEN
 from attnctl.errors import AttnctlError
 from attnctl.files import said_plainly, write_whole
@@ -34,14 +34,14 @@ def literal(text: str) -> str:
     return rf"\&{escaped}" if escaped.startswith(".") else escaped
 
 
-def quoted(text: str) -> str:
+def roff_argument(text: str) -> str:
     """Plain text as one argument of a roff request."""
     return '"' + literal(text).replace('"', r"\(dq") + '"'
 
 
 def head(name: str, about: str) -> list[str]:
     """The first lines of a page."""
-    title = f".TH {quoted(name.upper())} 1 {_date()} {quoted(f'attnctl {__version__}')} {quoted('attnctl manual')}"
+    title = f'.TH {roff_argument(name.upper())} 1 {_date()} {roff_argument(f"attnctl {__version__}")} "attnctl manual"'
     return [title, ".ad l", ".nh", ".SH NAME", f"{literal(name)} \\- {literal(about)}"]
 
 
@@ -56,7 +56,7 @@ def _date() -> str:
 
 def terms(records: list[tuple[str, str]]) -> list[str]:
     """A list of flags, each with what it does."""
-    return [line for flags, said in records for line in (".TP", f".B {quoted(flags)}", roff(said))]
+    return [line for flags, said in records for line in (".TP", f".B {roff_argument(flags)}", roff(said))]
 
 
 def command_man(name: str) -> str:
@@ -64,10 +64,14 @@ def command_man(name: str) -> str:
     told = command_help(name)
     about = next(commands[name] for commands in help_text.COMMANDS.values() if name in commands)
     page = head(f"attnctl-{name}", about)
-    page += [".SH SYNOPSIS", f".B {quoted(f'attnctl {name}')}", roff(told.usage.removeprefix(f"attnctl {name} "))]
+    page += [
+        ".SH SYNOPSIS",
+        f".B {roff_argument(f'attnctl {name}')}",
+        roff(told.usage.removeprefix(f"attnctl {name} ")),
+    ]
     page += [".SH DESCRIPTION", *paragraphs(told.paragraphs), ".SH OPTIONS"]
     for heading, records in told.groups.items():
-        page += [f".SS {quoted(heading)}", *terms(records)]
+        page += [f".SS {roff_argument(heading)}", *terms(records)]
     page += [".SH EXAMPLES", ".EX", literal(told.example), ".EE", *see_also()]
     return "\n".join(page) + "\n"
 
@@ -90,8 +94,11 @@ def program_man() -> str:
     )
     page.append(".SH COMMANDS")
     for heading, commands in help_text.COMMANDS.items():
-        page += [f".SS {quoted(heading)}", *terms([(f"attnctl {name}", said) for name, said in commands.items()])]
-    page += [".SH OPTIONS", *terms(own_options()), ".SH EXIT STATUS", *terms(list(EXIT_CODES.items()))]
+        page += [
+            f".SS {roff_argument(heading)}",
+            *terms([(f"attnctl {name}", said) for name, said in commands.items()]),
+        ]
+    page += [".SH OPTIONS", *terms(root_options()), ".SH EXIT STATUS", *terms(list(EXIT_CODES.items()))]
     page += [".SH ENVIRONMENT", *terms([("ATTNCTL_OPTION", "The default of --option, for every command that has it.")])]
     return "\n".join([*page, *see_also()]) + "\n"
 

@@ -19,13 +19,13 @@ def python_page() -> str:
         if name.startswith("__"):
             continue
         try:
-            parts += described(name, getattr(attnctl, name))
+            parts += object_section(name, getattr(attnctl, name))
         except ModuleNotFoundError as error:
             parts += [f"## {name}", f"Needs {error.name}, which is not installed here."]
     return "\n\n".join(parts) + "\n"
 
 
-def described(name: str, thing: Any) -> list[str]:
+def object_section(name: str, thing: Any) -> list[str]:
     """The Markdown of one function, or of one class with what it has."""
     if not inspect.isclass(thing):
         return [f"## {name}", code(f"attnctl.{name}", thing), docstring(thing)]

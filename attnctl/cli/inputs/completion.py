@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 from attnctl.cli import help_text
 
 if TYPE_CHECKING:
+    from typer._click.core import Command as ClickCommand
+    from typer._click.core import Context, Parameter
+
     from attnctl.cli.session import Session
 
 # the colour maps of matplotlib that grids of weights are drawn in most; a test holds that it has them
@@ -38,9 +41,9 @@ def completions(option: str, incomplete: str, text: str = "") -> list[str]:
     return [lead + value for value in values_of(option, text) if value.casefold().startswith(last.casefold())]
 
 
-def complete_parameter(context: Any, parameter: Any, incomplete: str) -> list[str]:
+def complete_parameter(context: Context, parameter: Parameter, incomplete: str) -> list[str]:
     """The completions of one parameter in a user's own shell (bash, zsh, fish, PowerShell)."""
-    given: Mapping[str, Any] = context.params
+    given: Mapping[str, object] = context.params
     text = next((str(given[name]) for name in ("source", "text") if given.get(name)), " ".join(context.args))
     return completions(parameter.name or "", incomplete, text)
 
@@ -130,7 +133,7 @@ _VALUES: dict[str, Values] = {
 # --- at the prompt of attnctl shell ------------------------------------------------------------------------------
 
 
-def shell_completions(line: str, here: Session, own: Iterable[str], named: Callable[[str], Any]) -> list[str]:
+def shell_completions(line: str, here: Session, own: Iterable[str], named: Callable[[str], ClickCommand]) -> list[str]:
     """The completions of the last word of a line at the shell's prompt; `own` are its own words, `named` knows commands."""
     parts = line.split(" ")
     word, last = parts[0], parts[-1]
@@ -143,12 +146,12 @@ def shell_completions(line: str, here: Session, own: Iterable[str], named: Calla
     command = named(word)
     flags = {flag: parameter for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
     before = flags.get(parts[-2])
-    if before is not None and not before.is_flag:
-        return completions(before.name, last, _text_of(line) or here.text or "")
+    if before is not None and not getattr(before, "is_flag", False):
+        return completions(before.name or "", last, _text_of(line) or here.text or "")
     if last.startswith("-"):
         return [flag for flag in flags if flag.startswith(last)]
     arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
-    return completions(arguments[0].name, last) if arguments else []
+    return completions(arguments[0].name or "", last) if arguments else []
 
 
 def _text_of(line: str) -> str:
@@ -159,7 +162,7 @@ def _text_of(line: str) -> str:
         return ""
 
 
-def shell_completer(here: Session, own: Iterable[str], named: Callable[[str], Any]) -> Any:
+def shell_completer(here: Session, own: Iterable[str], named: Callable[[str], ClickCommand]) -> Any:
     """The completer that prompt_toolkit asks."""
     from prompt_toolkit.completion import Completer, Completion
 

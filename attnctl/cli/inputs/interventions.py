@@ -12,6 +12,7 @@ from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
     from attnctl.interventions import Intervention
+    from attnctl.models.option_types import OptionValues
     from attnctl.readings.effects.ablation import Tick
     from attnctl.readings.effects.effects import Effects
 
@@ -20,7 +21,7 @@ _ARROW = re.compile(r"\s*(?:→|->|>)\s*")
 
 def measured_effects(
     text: str,
-    options: dict[str, Any],
+    options: OptionValues,
     *,
     target: str | None,
     against: str | None,

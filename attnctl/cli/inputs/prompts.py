@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attnctl.cli import options as o
 from attnctl.errors import UsageError
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from attnctl.formats.chat import Conversation
     from attnctl.models.huggingface.checkpoint import Checkpoint
     from attnctl.models.huggingface.text.chat import Prompt
+    from attnctl.models.option_types import OptionValues
 
 
 def conversation_in(file: str) -> Conversation:
@@ -22,7 +23,7 @@ def conversation_in(file: str) -> Conversation:
 
 
 def prompt_of(
-    text: str | None, file: str | None, chat: str | None, options: dict[str, Any]
+    text: str | None, file: str | None, chat: str | None, options: OptionValues
 ) -> tuple[Checkpoint, Prompt, Conversation | None]:
     """The opened checkpoint, the prompt that it reads, and the conversation that the prompt was made of.
 

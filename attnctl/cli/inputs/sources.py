@@ -14,8 +14,9 @@ from attnctl.cli import options as o
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
+    from attnctl.models.option_types import OptionValues
     from attnctl.readings.traces.trace import Trace
-    from attnctl.sources import OverviewSource, TextSource, TraceSource
+    from attnctl.sources import OverviewSource, Source, TextSource, TraceSource
 
 MAPPED_BYTES = 64 << 20  # of a .npy file, from which on it is read a block of rows at a time
 
@@ -36,7 +37,7 @@ TokenNames = Annotated[
 
 
 def open_source(
-    source: str | None, file: str | None, tokens: str | None, options: dict[str, Any]
+    source: str | None, file: str | None, tokens: str | None, options: OptionValues
 ) -> TextSource | TraceSource | OverviewSource:
     """What the arguments of a command name; no model is imported for numbers that have been computed already.
 
@@ -67,9 +68,7 @@ def open_source(
     return TraceSource(found, where) if hasattr(found, "layers") else OverviewSource(found, where)
 
 
-def _conversation_source(
-    source: str | None, file: str | None, tokens: str | None, options: dict[str, Any]
-) -> TextSource:
+def _conversation_source(source: str | None, file: str | None, tokens: str | None, options: OptionValues) -> TextSource:
     """A conversation as its checkpoint reads it."""
     from attnctl.cli.inputs.prompts import prompt_of
     from attnctl.sources import TextSource
@@ -82,6 +81,11 @@ def _conversation_source(
     from attnctl.models.huggingface.text.prompts import prompt_tokens
 
     return TextSource(model, prompt.text, prompt_tokens(opened, prompt.text))
+
+
+def is_long(source: Source) -> bool:
+    """Whether a text has cells instead of every weight."""
+    return max(len(source.tokens), len(source.key_tokens)) > o.LONG
 
 
 def is_large_matrix(source: str) -> bool:
@@ -226,7 +230,7 @@ def token_names(tokens: str) -> list[str]:
     return tokens.split()
 
 
-def _refuse_model_options(options: dict[str, Any], where: str) -> None:
+def _refuse_model_options(options: OptionValues, where: str) -> None:
     for name, value in options.items():
         if value not in (None, False) and name in invocation.typed:  # a default of the user's own just does not apply
             option = "--" + name.replace("_", "-")

@@ -10,6 +10,7 @@ from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
     from attnctl.layer import LayerAttention
+    from attnctl.models.option_types import OptionValues
     from attnctl.readings.traces.trace import Trace
     from attnctl.sources import Source
 
@@ -37,7 +38,7 @@ class Chosen(NamedTuple):
         return len(self.layers or range(n_layers)) * len(self.heads or range(n_heads))
 
 
-def weight_choice(options: dict[str, Any]) -> WeightChoice:
+def weight_choice(options: OptionValues) -> WeightChoice:
     """Take WEIGHT_OPTIONS out of `options`."""
     drop = tuple(options.pop("drop", None) or ())
     return WeightChoice(drop, *(options.pop(name, None) or empty for name, empty in _REST.items()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attnctl.cli.options import LONG
+from attnctl.cli.inputs.sources import is_long
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,11 +25,6 @@ class Zoom(NamedTuple):
     columns: str | None = None
     pool: str | None = None
     spans: str | None = None
-
-
-def is_long(source: Source) -> bool:
-    """Whether a text has cells instead of every weight."""
-    return max(len(source.tokens), len(source.key_tokens)) > LONG
 
 
 def grid_of(

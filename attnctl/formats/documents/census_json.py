@@ -8,8 +8,9 @@ from attnctl import __version__
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json, read_bytes
-from attnctl.formats.documents.json_documents import DAMAGED, Document, check_schema, damage_of, write_json
+from attnctl.formats.documents.json_documents import DAMAGED, check_schema, damage_of, write_json
 from attnctl.readings.census.census_table import Best, CensusTable, HeadRow, Relation, Rule, Trees
+from attnctl.text import Document
 
 SCHEMA = "attnctl.census/1"
 HEAD_NUMBERS = ("entropy", "own", "special", "distance", "dependency_mass")

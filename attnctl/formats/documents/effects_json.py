@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnctl.formats.documents.json_documents import Document, document_opening, write_json
+from attnctl.formats.documents.json_documents import document_opening, write_json
 from attnctl.readings.effects.contributions import Contributions
 from attnctl.readings.effects.effects import EdgeEffect, Effect, Effects, HeadEffect, Outcome, Word, strongest_cuts
+from attnctl.text import Document
 
 SCHEMA = "attnctl.effects/1"
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any
 
 from attnctl import __version__
 from attnctl.errors import AttnctlError
 from attnctl.formats.validation import read_fields
 from attnctl.readings.traces.trace import ModelInfo
-from attnctl.text import as_json
+from attnctl.text import Document, as_json
 from attnctl.tokens import Token
-
-Document = dict[str, Any]  # a JSON object; its arrays may still be NumPy's
 
 # what reading the parts of a document raises where they are not what they should be
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from attnctl import __version__
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json
-from attnctl.formats.documents.json_documents import DAMAGED, Document, check_schema, damage_of, model_document
+from attnctl.formats.documents.json_documents import DAMAGED, check_schema, damage_of, model_document
 from attnctl.readings.effects.needle import HeadsOff, NeedleCell, NeedleRun, Needles
+from attnctl.text import Document
 
 SCHEMA, SCHEMA_OF_ALL = "attnctl.needle/1", "attnctl.needles/1"
 
@@ -70,7 +69,7 @@ def _is_same(found: object, wanted: object) -> bool:
     return found == wanted
 
 
-def _cell_of_document(document: dict[str, Any]) -> NeedleCell:
+def _cell_of_document(document: Document) -> NeedleCell:
     scores = {int(layer): np.asarray(row, np.float32) for layer, row in document["scores"].items()}
     counts = int(document["length"]), float(document["depth"]), int(document["tokens"])
     return NeedleCell(*counts, str(document["answer"]), bool(document["answered"]), float(document["found"]), scores)

@@ -12,7 +12,6 @@ from attnctl.errors import AttnctlError
 from attnctl.files import parse_json
 from attnctl.formats.documents.json_documents import (
     DAMAGED,
-    Document,
     check_schema,
     damage_of,
     document_opening,
@@ -24,6 +23,7 @@ from attnctl.readings.head_statistics import HeadStatistics
 from attnctl.readings.overview import Links, LongRow, Overview, PooledGrid, TextPart
 from attnctl.readings.statistic_table import STATISTICS
 from attnctl.readings.traces.trace import ModelInfo
+from attnctl.text import Document
 
 SCHEMA = "attnctl.overview/1"
 Shaped = TypeVar("Shaped", Floats, Bools)

@@ -7,8 +7,9 @@ from types import UnionType
 from typing import Any, get_args, get_type_hints
 
 from attnctl.readings.traces.trace import ModelInfo
+from attnctl.text import Document
 
-Schema = dict[str, Any]
+Schema = Document
 
 
 INDEX: Schema = {"type": "integer", "minimum": 0}

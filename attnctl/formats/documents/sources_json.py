@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from attnctl import __version__
-from attnctl.formats.documents.json_documents import Document, model_document, token_document, write_json
+from attnctl.formats.documents.json_documents import model_document, token_document, write_json
 from attnctl.readings.effects.answer_sources import AnswerSources
+from attnctl.text import Document
 
 SCHEMA = "attnctl.sources/1"
 
 
 def sources_document(found: AnswerSources) -> Document:
     """The JSON document; start and end are characters of the rendered prompt."""
-    parts: list[dict[str, Any]] = []
+    parts: list[Document] = []
     for one in found.parts:
-        entry: dict[str, Any] = {
+        entry: Document = {
             "name": one.part.name,
             "start": one.part.start,
             "end": one.part.end,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,6 @@ from attnctl.errors import AttnctlError
 from attnctl.files import parse_json
 from attnctl.formats.documents.json_documents import (
     DAMAGED,
-    Document,
     check_schema,
     damage_of,
     document_opening,
@@ -25,7 +23,7 @@ from attnctl.formats.documents.json_documents import (
 from attnctl.formats.validation import check_trace, finite_floats, read_fields
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Prediction, Trace
 from attnctl.readings.traces.trace_arrays import LAYER_TRACE_ARRAYS, TraceArray
-from attnctl.text import as_json
+from attnctl.text import Document, as_json
 
 SCHEMA = "attnctl.trace/1"
 
@@ -67,14 +65,17 @@ def trace_document(trace: Trace) -> Document:
     return document
 
 
+Written = npt.NDArray[np.generic] | Fragment | list[Fragment]  # an array, or its text where that is known already
+
+
 def _layer_document(layer: LayerTrace) -> Document:
     """Keys in the order of TRACE_ARRAYS, the heads where their first array would stand."""
     document: Document = {"layer": layer.layer}
     if layer.rows is not None:
         document["rows"] = list(layer.rows)
-    before: list[tuple[str, Any]] = []
-    of_heads: list[tuple[str, Any]] = []
-    after: list[tuple[str, Any]] = []
+    before: list[tuple[str, Written]] = []
+    of_heads: list[tuple[str, Written]] = []
+    after: list[tuple[str, Written]] = []
     for array, there in layer.arrays_kept():
         group = of_heads if array.level == "head" else before if array.name in _BEFORE_HEADS else after
         group.append((array.name, _heads_as_text(there, array) if array.parameter else _contiguous(there)))
@@ -85,13 +86,13 @@ def _layer_document(layer: LayerTrace) -> Document:
     return document | dict(before) | {"heads": heads} | dict(after)
 
 
-_WRITTEN: OrderedDict[tuple[int, str], tuple[Floats | Bools, Any]] = (
+_WRITTEN: OrderedDict[tuple[int, str], tuple[Floats | Bools, Written]] = (
     OrderedDict()
 )  # by (id, name): the array, and its text
 MOST_WRITTEN = 256
 
 
-def _heads_as_text(array: Floats | Bools, of: TraceArray) -> Any:
+def _heads_as_text(array: Floats | Bools, of: TraceArray) -> Written:
     """A model's own numbers as JSON text, one text a head: they are the same in every trace, so they are written once."""
     key = (id(array), of.name)
     known = _WRITTEN.get(key)

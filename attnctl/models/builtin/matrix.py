@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnctl.arrays import Floats, device_for_length, place_array
 from attnctl.errors import AttnctlError, UsageError
@@ -18,6 +18,9 @@ from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Settings, stack_info
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.tokens import Token, Tokenize, named_tokens, open_tokenizer
+
+if TYPE_CHECKING:
+    from attnctl.attention import Array
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ def _range_note(array: Floats) -> tuple[str, ...]:
     return (f"The numbers go from {low:.3g} to {high:.3g}, and attention weights from 0 to 1: are these scores?",)
 
 
-def _trace_of_grids(path: str, grids: Sequence[Any], names: list[str], notes: tuple[str, ...] = ()) -> Trace:
+def _trace_of_grids(path: str, grids: Sequence[Array], names: list[str], notes: tuple[str, ...] = ()) -> Trace:
     """Weights (heads, n_q, n_k), one a layer, as a Trace; `names` are those of the tokens, empty where there are none."""
     n_heads, n_q, n_k = grids[0].shape
     if names and len(names) not in (n_q, n_k):

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin import block
 from attnctl.readings.traces.trace import ModelInfo, Prediction
 from attnctl.tokens import BLANKS, Token, Tokenize, find_token, split_words
+
+if TYPE_CHECKING:
+    from attnctl.text import Document
 
 READABLE = 128  # tokens that any trained model reads without a word of warning
 
@@ -143,7 +146,7 @@ class Stack:
         """One layer's attention over x (..., n, d_model); `placed` are its parameters where x is."""
         settings = self.settings
         q, k, v = block.project_rows(x, placed, self.info.n_heads or 1)  # (heads, n, d_k), (kv_heads, n, d_k | d_v)
-        beside: dict[str, Any] = {"input": x} if number else {}
+        beside: dict[str, Array | None] = {"input": x} if number else {}
         if settings.rope_theta is not None:
             angles = block.row_angles(x, q.shape[-1], settings.rope_theta)  # (n, d_k / 2)
             beside |= {"queries_before_rope": q, "keys_before_rope": k, "rope_angles": angles}
@@ -195,7 +198,7 @@ def predicted_places(
 def stack_info(name: str, kind: str, layers: Sequence[dict[str, Floats]], settings: Settings, **more: Any) -> ModelInfo:
     """The ModelInfo of a stack: its sizes read off the first layer's parameters, the rest from its settings."""
     first = layers[0]
-    sizes: dict[str, Any] = dict(more)
+    sizes: Document = {"positions": settings.positions} | more
     if "W_Q" in first:
         sizes |= {
             "n_heads": first["W_Q"].shape[0],
@@ -218,7 +221,7 @@ def stack_info(name: str, kind: str, layers: Sequence[dict[str, Floats]], settin
         rope_theta=settings.rope_theta,
         rope_pairs=settings.rope_pairs if settings.rope_theta is not None else None,
         device=settings.device if settings.device != "auto" else "cpu",
-        **({"positions": settings.positions} | sizes),
+        **sizes,
     )
 
 

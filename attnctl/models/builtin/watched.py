@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from attnctl import attention
 from attnctl.arrays import Floats, as_numpy
@@ -142,7 +141,7 @@ def _written_parts(
         yield ContributionPart("head", float(keys.sum()), layer, head, tuple(keys.tolist()))
 
 
-def watch_stack(model: Any, text: str, query: str | None = None, base: Intervention | None = None) -> WatchedStack:
+def watch_stack(model: Stack, text: str, query: str | None = None, base: Intervention | None = None) -> WatchedStack:
     """The text, tokenised, and the position watched: `query`, the blank, or the last token.
 
     Raises UsageError for a query that is not there, AttnctlError for a source that is no model of words.

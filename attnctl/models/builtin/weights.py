@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,9 +24,13 @@ from attnctl.formats.validation import read_npz
 from attnctl.models.builtin.block import PROJECTIONS
 from attnctl.models.builtin.random import random_rows
 from attnctl.models.builtin.stack import Settings, Stack, stack_info
+from attnctl.models.builtin.word_shapes import NUMBER, SHAPES, in_parts, shape_of, word_spellings
 from attnctl.readings.questions.roles import roles_sentence
-from attnctl.shapes import NUMBER, SHAPES, in_parts, shape_of, word_spellings
 from attnctl.tokens import BLANKS, Token, Tokenize, open_tokenizer
+
+if TYPE_CHECKING:
+    from attnctl.models.option_types import OptionValues
+    from attnctl.text import Document
 
 ENDS = (".", "?", "!", ":", "“", '"', "(", "[")  # a word after one of these may have a capital that is no name's
 # words of which the ids are remembered, for batches, and the characters of the longest of them
@@ -75,7 +79,7 @@ def read_weights(path: str | Path) -> WeightFile:
     return WeightFile(path, {name: _read_tensor(name, t, path) for name, t in tensors.items()}, metadata)
 
 
-def _read_tensor(name: str, tensor: Any, path: str) -> Any:
+def _read_tensor(name: str, tensor: Floats, path: str) -> Floats:
     """A tensor checked, half precision widened; a table stays on disk, its rows checked as they are looked up."""
     if name in TABLES and isinstance(tensor, np.memmap):
         return tensor
@@ -88,7 +92,7 @@ def looked_up(table: Array, rows: Array, what: str) -> Floats:
     return finite_numbers(found.astype(np.float32) if found.dtype == np.float16 else found, what)
 
 
-def read_safetensors(path: str, mapped: Sequence[str] = ()) -> tuple[dict[str, Any], dict[str, str]]:
+def read_safetensors(path: str, mapped: Sequence[str] = ()) -> tuple[dict[str, Floats], dict[str, str]]:
     """Tensors and metadata of a .safetensors file; the `mapped` ones stay on disk where they can, and are read row by row.
 
     Raises AttnctlError where it is damaged.
@@ -115,16 +119,16 @@ def read_safetensors(path: str, mapped: Sequence[str] = ()) -> tuple[dict[str, A
 _MAPPED = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4")}
 
 
-def _map_tensors(path: str, names: Collection[str]) -> dict[str, Any]:
+def _map_tensors(path: str, names: Collection[str]) -> dict[str, Floats]:
     """These tensors of a sound .safetensors file, mapped from disk: its header tells where each begins."""
     if not names:
         return {}
     with Path(path).open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(length))
-    found: dict[str, Any] = {}
+    found: dict[str, Floats] = {}
     for name in names:
-        one: dict[str, Any] = header[name]
+        one: Document = header[name]
         shape, at = tuple(one["shape"]), 8 + length + one["data_offsets"][0]
         dtype: Any = _MAPPED[one["dtype"]]
         found[name] = np.memmap(path, dtype, "r", at, shape) if 0 not in shape else np.zeros(shape, np.float32)
@@ -183,7 +187,7 @@ def open_weights(
     residual = len(layers) > 1 or file.metadata.get("residual", "") == "true" or predicts
     if residual:
         _check_residual(file, layers)
-    learned: dict[str, Any] = {"positions": "learned"} if "positions" in file.tensors else {}
+    learned: Document = {"positions": "learned"} if "positions" in file.tensors else {}
     learned["finds"] = _head_findings(file)
     learned |= {"source": f"bundled with attnctl {__version__}"} if kind == "demo" else _digest(Path(path))
     shown_name = name or _name_of(path)
@@ -220,7 +224,7 @@ def _name_of(path: str) -> str:
     return Path(path).parent.name if Path(path).name == "weights.safetensors" else Path(path).stem
 
 
-def _settings_of_file(file: WeightFile, how: dict[str, Any], seed: int) -> Settings:
+def _settings_of_file(file: WeightFile, how: OptionValues, seed: int) -> Settings:
     """The file's metadata under what the command line says. Raises AttnctlError for what the file says wrongly."""
     own = _file_settings(file)
     try:
@@ -230,9 +234,9 @@ def _settings_of_file(file: WeightFile, how: dict[str, Any], seed: int) -> Setti
     return Settings(**(own | how | {"seed": seed}))
 
 
-def _file_settings(file: WeightFile) -> dict[str, Any]:
+def _file_settings(file: WeightFile) -> OptionValues:
     """What the metadata says of how to attend, as fields of Settings."""
-    known: dict[str, Any] = {}
+    known: OptionValues = {}
     if "causal" in file.metadata:
         known["causal"] = file.metadata["causal"].strip().lower() in ("true", "1", "yes")
     scale = file.metadata.get("scale", "auto")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch.nn import Module
 
 # keywords that change a score, each read by `call_of`
 KNOWN = frozenset({"scaling", "dropout", "is_causal", "softcap", "s_aux", "sinks", "position_bias"})
@@ -33,7 +38,7 @@ HARMLESS = frozenset(
 )
 
 
-def check_keywords(architecture: str, how: dict[str, Any]) -> None:
+def check_keywords(architecture: str, how: Mapping[str, object]) -> None:
     """Raise AttnctlError for a keyword that is given, and that nobody here knows the meaning of."""
     for keyword, value in how.items():
         if value is not None and keyword not in KNOWN and keyword not in HARMLESS:
@@ -44,7 +49,7 @@ def check_keywords(architecture: str, how: dict[str, Any]) -> None:
 
 
 def call_of(
-    module: Any,
+    module: Module,
     query: Array,
     key: Array,
     value: Array,
@@ -57,7 +62,7 @@ def call_of(
     s_aux: Array | None = None,
     sinks: Array | None = None,
     position_bias: Array | None = None,
-    **_: Any,
+    **_: object,
 ) -> Call:
     """The Call of what an architecture hands over; batch first, shapes as `attention.Call` has them.
 
@@ -90,7 +95,7 @@ def call_of(
     )
 
 
-def _scale_of_call(module: Any, scaling: float | None) -> float | None:
+def _scale_of_call(module: Module, scaling: float | None) -> float | None:
     """The factor on the scores; None for 1/√d_k."""
     return None if scaling is None else float(scaling)
 
@@ -143,12 +148,12 @@ def changed_context(call: Call) -> Array:
     plain = plain and call.temperature == 1.0 and not call.causal and call.mask is not None
     if call.n_k < FUSED_KEYS or not plain:
         return attention.run_call(call).context
-    mask: Any = call.mask
+    mask = call.mask
     return torch.nn.functional.scaled_dot_product_attention(
         call.queries,
         call.keys,
         call.values,
-        attn_mask=mask[:, None] if mask.ndim == 3 else mask,
+        attn_mask=mask[:, None] if mask is not None and mask.ndim == 3 else mask,
         scale=call.effective_scale,
         enable_gqa=call.queries.shape[-3] != call.keys.shape[-3],
     )

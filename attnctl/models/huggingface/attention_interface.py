@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -25,6 +25,11 @@ from attnctl.models.huggingface import attention_sites as sites
 from attnctl.models.huggingface.attention_call import call_of, changed_context, check_keywords
 from attnctl.models.huggingface.attention_sites import Names, Site
 
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+AttentionFunction = Callable[..., tuple[Array, Array | None]]  # as a module calls it: its context, its weights
 Visit = Callable[[Site, Call], Array | None]
 ShowOwn = Callable[[Site, Array, Array | None], None]
 
@@ -81,7 +86,7 @@ class Session:
         self.occurrences.clear()
         self.layers_met.clear()
 
-    def site_of_call(self, module: Any) -> Site:
+    def site_of_call(self, module: Module) -> Site:
         """The site of this call of a module."""
         names, key = self.names[id(module)], id(module)
         occurrence = self.occurrences.get(key, 0)
@@ -100,7 +105,7 @@ class Session:
         """How many forwards called the module of this site before this one: one a new token in generation."""
         return self.steps[site.module][1]
 
-    def sites_of_model(self, model: Any) -> set[Site]:
+    def sites_of_model(self, model: PreTrainedModel) -> set[Site]:
         """The sites that are known to call in each forward: of the modules that say whether they are causal.
 
         Empty where layers are shared or repeated (HRM), whose calls cannot be told beforehand.
@@ -121,7 +126,7 @@ _lock = threading.RLock()
 
 @contextmanager
 def watch_attention(
-    model: Any,
+    model: PreTrainedModel,
     visit: Visit,
     wants: Callable[[Site], bool] = lambda site: True,
     change: Change | None = None,
@@ -160,12 +165,12 @@ def watch_attention(
         yield session
 
 
-def architecture_name(model: Any) -> str:
+def architecture_name(model: Module) -> str:
     """The architecture's name, for messages: "GPT2LMHeadModel"."""
     return type(model).__name__
 
 
-def check_inference(model: Any) -> None:
+def check_inference(model: Module) -> None:
     """Raise AttnctlError where `model` is in training mode."""
     if model.training:
         raise AttnctlError(
@@ -173,7 +178,7 @@ def check_inference(model: Any) -> None:
         )
 
 
-def model_follows_interface(model: Any) -> bool:
+def model_follows_interface(model: PreTrainedModel) -> bool:
     """Whether any part of `model` that attends asks transformers' interface for its function."""
     modules = list(sites.attention_modules(model).values())
     return any(sites.follows_interface(module) for module in modules)
@@ -201,27 +206,27 @@ def _session_listed(session: Session) -> Iterator[None]:
                 AttentionInterface.get_interface = _originals.pop()  # type: ignore[method-assign]
 
 
-_originals: list[Any] = []
+_originals: list[Callable[..., AttentionFunction]] = []
 
 
-def _get_interface(interface: Any, implementation: str, default: Any) -> Any:
+def _get_interface(interface: Any, implementation: str, default: AttentionFunction) -> AttentionFunction:
     """The function that a model attends with, ours around it."""
     originals = list(_originals)
     if not originals:  # the last session has just ended, in another thread
-        return type(interface).get_interface(interface, implementation, default)
+        return type(interface).get_interface(interface, implementation, default)  # type: ignore[no-any-return]
     return partial(_attend_call, originals[0](interface, implementation, default), implementation)
 
 
 def _attend_call(
-    kernel: Any,
+    kernel: AttentionFunction,
     implementation: str,
-    module: Any,
+    module: Module,
     query: Array,
     key: Array,
     value: Array,
     attention_mask: Array | None = None,
-    *args: Any,
-    **how: Any,
+    *args: object,
+    **how: object,
 ) -> tuple[Array, Array | None]:
     """What a module calls: query (batch, heads, n_q, d_k) → context (batch, n_q, heads, d_v), weights or None."""
     own: tuple[Array, Array | None] = kernel(module, query, key, value, attention_mask, *args, **how)
@@ -253,7 +258,7 @@ def _attend_call(
     return answer
 
 
-def leave_where_done(module: Any) -> None:
+def leave_where_done(module: Module) -> None:
     """Raise StopForward where every visitor that watches this module, in this thread, has seen all it wants."""
     sessions = _sessions_of(module)
     if sessions and all(session.done and session.thread == threading.get_ident() for session in sessions):
@@ -292,7 +297,7 @@ def _show_call(
 
 
 def _joined_calls(
-    module: Any, query: Array, value: Array, own: tuple[Array, Array | None]
+    module: Module, query: Array, value: Array, own: tuple[Array, Array | None]
 ) -> tuple[int, tuple[Array, tuple[Array, Array | None]] | None]:
     """The values of a call and what came of it; of differential attention (Ye et al. 2024), of its two calls as one.
 
@@ -314,14 +319,14 @@ def _joined_calls(
 _halves: dict[tuple[int, int], tuple[Array, Array, Array]] = {}
 
 
-def _sessions_of(module: Any) -> list[Session]:
+def _sessions_of(module: Module) -> list[Session]:
     """Who watches this module: those of this thread; where it has none, those of any."""
     watching = [session for session in list(_sessions) if id(module) in session.names]
     mine = [session for session in watching if session.thread == threading.get_ident()]
     return mine or watching
 
 
-def _session_sees(session: Session, module: Any) -> bool:
+def _session_sees(session: Session, module: Module) -> bool:
     """Whether a forward of this module, in this thread, is one that the session watches."""
     return any(session is other for other in _sessions_of(module))
 
@@ -338,7 +343,7 @@ def _visitor_answer(session: Session, site: Site, call: Call) -> Array | None:
 def _checked_call(
     session: Session,
     site: Site,
-    module: Any,
+    module: Module,
     given: tuple[Array, Array, Array, Array | None],
     how: dict[str, Any],
     implementation: str,
@@ -395,11 +400,11 @@ def _shares_of_row(weights: Array) -> Array:
 # --- what else is seen of a forward --------------------------------------------------------------------------------
 
 
-def _watch_forwards(model: Any, session: Session, stack: ExitStack) -> None:
+def _watch_forwards(model: PreTrainedModel, session: Session, stack: ExitStack) -> None:
     """Count the forwards: of the model, or of a part of it that is called alone, as an encoder in generation."""
     from transformers.modeling_utils import PreTrainedModel
 
-    def enter_part(part: Any, *_: Any) -> None:
+    def enter_part(part: Module, *_: object) -> None:
         if not _session_sees(session, part):
             return
         if part is model:
@@ -408,7 +413,7 @@ def _watch_forwards(model: Any, session: Session, stack: ExitStack) -> None:
             session.begin_forward()
         session.depth += 1
 
-    def leave_part(part: Any, *_: Any) -> None:
+    def leave_part(part: Module, *_: object) -> None:
         if _session_sees(session, part):
             session.depth = max(0, session.depth - 1)
 
@@ -418,10 +423,10 @@ def _watch_forwards(model: Any, session: Session, stack: ExitStack) -> None:
             stack.callback(part.register_forward_hook(leave_part, always_call=True).remove)
 
 
-def _watch_silence(model: Any, session: Session, stack: ExitStack) -> None:
+def _watch_silence(model: PreTrainedModel, session: Session, stack: ExitStack) -> None:
     """Note the modules that attend without a call of the interface."""
 
-    def leave_part(module: Any, *_: Any) -> None:
+    def leave_part(module: Module, *_: object) -> None:
         if _session_sees(session, module) and not session.occurrences.get(id(module)):
             session.silent[session.names[id(module)].site_of_occurrence(0)] = type(module).__name__
 
@@ -432,13 +437,13 @@ def _watch_silence(model: Any, session: Session, stack: ExitStack) -> None:
 # --- configurations ------------------------------------------------------------------------------------------------
 
 
-def _enter_readable(model: Any, stack: ExitStack) -> None:
+def _enter_readable(model: PreTrainedModel, stack: ExitStack) -> None:
     """Flash and flex attention hide keys by other means than masks: such a model runs on torch's fused kernel here."""
     if any(not _is_readable(name) for _, name in _attention_configurations(model)):
         stack.enter_context(attention_set_to(model, "sdpa" if type(model)._supports_sdpa else "eager", _is_readable))
 
 
-def attention_implementations(model: Any) -> list[str | None]:
+def attention_implementations(model: PreTrainedModel) -> list[str | None]:
     """The attention that each configuration within `model` names."""
     return [name for _, name in _attention_configurations(model)]
 
@@ -448,7 +453,9 @@ def _is_readable(name: str | None) -> bool:
 
 
 @contextmanager
-def attention_set_to(model: Any, name: str, spare: Callable[[str | None], bool] = lambda name: False) -> Iterator[None]:
+def attention_set_to(
+    model: PreTrainedModel, name: str, spare: Callable[[str | None], bool] = lambda name: False
+) -> Iterator[None]:
     """Every configuration within `model` set to attention `name`, but those `spare` is true of, and put back afterwards.
 
     Where two threads do so at once, what was there before the first is put back with the last.
@@ -476,10 +483,10 @@ def attention_set_to(model: Any, name: str, spare: Callable[[str | None], bool] 
 _changed: dict[int, tuple[int, str | None]] = {}  # configurations set to another attention: how often, what it was
 
 
-def _attention_configurations(model: Any) -> list[tuple[Any, str | None]]:
+def _attention_configurations(model: PreTrainedModel) -> list[tuple[PreTrainedConfig, str | None]]:
     """Every configuration within `model`, those without a module of their own too, and its attention."""
-    found: dict[int, Any] = {}
-    waiting = [part.config for part in model.modules() if hasattr(part, "config")]
+    found: dict[int, PreTrainedConfig] = {}
+    waiting: list[Any] = [part.config for part in model.modules() if hasattr(part, "config")]
     while waiting:
         config = waiting.pop()
         if id(config) not in found and hasattr(config, "_attn_implementation_internal"):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
 from attnctl.attention import Array
 from attnctl.errors import UsageError
 from attnctl.models.huggingface.capture import capture
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, TrainerState
+
+    from attnctl.text import Document
 
 MARK = "attention"  # the names of the log begin with it
 
@@ -31,7 +36,7 @@ class AttentionLog(TrainerCallback):
 
     def __init__(
         self,
-        inputs: Mapping[str, Any],
+        inputs: Mapping[str, Array],
         *,
         every: int = 100,
         layers: Sequence[int] | None = None,
@@ -43,23 +48,25 @@ class AttentionLog(TrainerCallback):
         self.history: list[dict[str, float]] = []
         self._waiting: dict[str, float] = {}
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+    def on_train_begin(self, args: object, state: TrainerState, control: object, **given: Any) -> None:
         """Measure the model as it is before the first step."""
-        self.measure(model, state.global_step)
+        self.measure(given["model"], state.global_step)
 
-    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+    def on_step_end(self, args: object, state: TrainerState, control: object, **given: Any) -> None:
         """Measure after every so many steps."""
         if state.global_step % self.every == 0:
-            self.measure(model, state.global_step)
+            self.measure(given["model"], state.global_step)
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
+    def on_log(
+        self, args: object, state: TrainerState, control: object, logs: Document | None = None, **_: object
+    ) -> None:
         """Add what was measured since the last line to the Trainer's log."""
         for line in (logs, state.log_history[-1] if state.log_history else None):
             if line is not None:
                 line.update(self._waiting)
         self._waiting = {}
 
-    def measure(self, model: Any, step: int) -> None:
+    def measure(self, model: PreTrainedModel, step: int) -> None:
         """Measure every head now. The model is put into evaluation mode for it, and back."""
         import torch
 

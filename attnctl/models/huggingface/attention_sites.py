@@ -5,8 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from transformers import PreTrainedModel
+
+Output = Any  # what a network's forward returns: each class of transformers has its own fields
 _CROSS = re.compile(r"cross|encoder_attn|encdec|enc_dec", re.IGNORECASE)
 _ATTENTION = re.compile(r"Attention|Attn")
 _NO_ATTENTION = re.compile(r"(Output|Norm|Pool|Pooling|PoolingHead|Embedding|Mask|Gate|Bias)$")
@@ -38,7 +43,7 @@ class Names:
         return Site(self.names[at], self.kind, self.layers[at], recurrence, self.module)
 
 
-def attention_modules(model: Any) -> dict[str, Any]:
+def attention_modules(model: PreTrainedModel) -> dict[str, Module]:
     """The innermost modules that attend, by the names of their classes: name → module."""
     found = {name: module for name, module in model.named_modules() if _module_attends(module)}
     return {
@@ -48,19 +53,19 @@ def attention_modules(model: Any) -> dict[str, Any]:
     }
 
 
-def _module_attends(module: Any) -> bool:
+def _module_attends(module: Module) -> bool:
     name = type(module).__name__
     named = bool(_ATTENTION.search(name)) or hasattr(module, "num_key_value_groups")
     return named and not _NO_ATTENTION.search(name)
 
 
-def follows_interface(module: Any) -> bool:
+def follows_interface(module: Module) -> bool:
     """Whether a module's code calls transformers' attention interface, so that another function can take its place."""
     files = (sys.modules.get(kind.__module__) for kind in type(module).__mro__)
     return any(hasattr(file, "ALL_ATTENTION_FUNCTIONS") for file in files)
 
 
-def names_of_modules(model: Any) -> dict[int, Names]:
+def names_of_modules(model: PreTrainedModel) -> dict[int, Names]:
     """The names of every module that could call attention: id of the module → Names."""
     two = bool(getattr(model.config, "is_encoder_decoder", False))
     found: dict[int, list[tuple[str, str, int]]] = {}
@@ -84,7 +89,7 @@ def _kind_of_attention(parts: list[str], two: bool) -> str:
     return "decoder" if any(part.endswith("decoder") for part in parts) else "encoder"
 
 
-def _layer_number(name: str, module: Any) -> int:
+def _layer_number(name: str, module: Module) -> int:
     """The layer as the model counts it: the number in the name, or what the module says itself."""
     numbers = [int(part) for part in name.split(".") if part.isdigit()]
     said = getattr(module, "layer_idx", None)
@@ -93,7 +98,7 @@ def _layer_number(name: str, module: Any) -> int:
     return numbers[0] if numbers else said if isinstance(said, int) and said >= 0 else 0
 
 
-def layer_count(model: Any, kind: str) -> int:
+def layer_count(model: PreTrainedModel, kind: str) -> int:
     """How many layers of a kind of attention a model has, as it counts them; those that do not attend count too."""
     if hasattr(model.config, "num_hidden_groups"):  # a few modules stand for all layers
         return int(model.config.num_hidden_layers)

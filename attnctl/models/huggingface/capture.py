@@ -28,6 +28,11 @@ from attnctl.text import number_list
 if TYPE_CHECKING:
     from attnctl.readings.traces.trace import Trace
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from attnctl.models.huggingface.attention_sites import Output
+
 
 @dataclass(frozen=True)
 class Captured:
@@ -103,7 +108,7 @@ class Captures(list[Captured]):
 
 @contextmanager
 def capture(
-    model: Any,
+    model: PreTrainedModel,
     layers: int | Sequence[int] | None = None,
     heads: int | Sequence[int] | None = None,
     *,
@@ -172,7 +177,7 @@ def _checked_indices(name: str, given: int | Sequence[int] | None) -> Sequence[i
 class _Wanted:
     """What a capture was asked for."""
 
-    model: Any
+    model: PreTrainedModel
     layers: Sequence[int] | None
     heads: Sequence[int] | None
     rows: Sequence[int] | None
@@ -218,8 +223,8 @@ def _keep_call(wanted: _Wanted, session: Session, traces: list[Captured], site: 
     steps = attention.run_call(narrow)
     arrays = {
         "queries": narrow.queries,
-        "keys": _own_copy(narrow.keys, len(heads)) if "keys" in wanted.keep else None,
-        "values": _own_copy(narrow.values, len(heads)) if "values" in wanted.keep else None,
+        "keys": _copied_cache(narrow.keys, len(heads)) if "keys" in wanted.keep else None,
+        "values": _copied_cache(narrow.values, len(heads)) if "values" in wanted.keep else None,
         "scores": steps.scores,
         "scaled_scores": steps.scaled_scores,
         "mask": steps.mask,
@@ -246,7 +251,7 @@ def _keep_call(wanted: _Wanted, session: Session, traces: list[Captured], site: 
     return steps.context if whole else None
 
 
-def _own_copy(cached: Array, n_heads: int) -> Array:
+def _copied_cache(cached: Array, n_heads: int) -> Array:
     """Keys or values for every head; a copy, since the cache they lie in is written over as a text grows."""
     shared = attention.share_heads(cached, n_heads)  # (batch, heads, n_k, d)
     return shared.clone() if shared is cached else shared
@@ -263,7 +268,7 @@ _OUTPUTS = (
 
 
 @contextmanager
-def _take_outputs(model: Any, wanted: _Wanted, traces: list[Captured]) -> Iterator[None]:
+def _take_outputs(model: PreTrainedModel, wanted: _Wanted, traces: list[Captured]) -> Iterator[None]:
     """Take the weights that `model` itself puts out under eager, forward by forward."""
     if not attention_modules(model):
         raise AttnctlError(f"{architecture_name(model)} has no attention: no part of it is named so")
@@ -275,11 +280,13 @@ def _take_outputs(model: Any, wanted: _Wanted, traces: list[Captured]) -> Iterat
     steps = iter(range(1 << 62))
     known: dict[str, int] = {}
 
-    def ask_for_weights(_: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def ask_for_weights(
+        _: object, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> tuple[tuple[object, ...], dict[str, object]]:
         check_inference(model)
         return args, kwargs | {"output_attentions": True, "return_dict": True}
 
-    def take_output(_: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def take_output(_: object, args: object, kwargs: dict[str, object], output: Output) -> None:
         step = next(steps)
         traces.extend(weights_of_output(output, wanted, step, architecture_name(model), known))
 
@@ -290,7 +297,7 @@ def _take_outputs(model: Any, wanted: _Wanted, traces: list[Captured]) -> Iterat
 
 
 def weights_of_output(
-    output: Any, wanted: _Wanted, step: int, name: str, known: dict[str, int] | None = None
+    output: Output, wanted: _Wanted, step: int, name: str, known: dict[str, int] | None = None
 ) -> Iterator[Captured]:
     """The weights in a model's output. Raises AttnctlError where it has none, or puts out something else.
 
@@ -326,9 +333,9 @@ def weights_of_output(
                 )
 
 
-def key_counts(layers: Sequence[Any], cached: int = 0) -> set[int]:
+def key_counts(layers: Sequence[Array | None], cached: int = 0) -> set[int]:
     """How many keys a layer may have that attends to the text itself: one for each query of a layer, after those cached."""
-    queries = {weights.shape[-2] for weights in layers if getattr(weights, "ndim", 0) == 4}
+    queries = {weights.shape[-2] for weights in layers if weights is not None and weights.ndim == 4}
     return queries | {cached + n_q for n_q in queries}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -123,7 +122,7 @@ def _scale_of_scores(trace: Trace, layer: LayerTrace) -> float:
     return float(scaled.flat[at]) / largest
 
 
-def has_sinks(model: Any) -> bool:
+def has_sinks(model: Model) -> bool:
     """Whether the model has learned sinks (gpt-oss), which take weight and give nothing back."""
     network = getattr(model, "network", None)
     return network is not None and any(name.split(".")[-1] == "sinks" for name, _ in network.named_parameters())
@@ -153,7 +152,7 @@ def _nan_finding(trace: Trace) -> Finding:
     return Finding("rows with NaN", count == 0, str(count))
 
 
-def _dropout_finding(model: Any, trace: Trace) -> Finding:
+def _dropout_finding(model: Model, trace: Trace) -> Finding:
     what = "dropout"
     if trace.model.dropout:
         return Finding(what, True, f"asked for: {trace.model.dropout:g}")

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,8 +29,13 @@ from attnctl.text import visible_text
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
+    from torch.nn import Module
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+    from attnctl.models.huggingface.attention_sites import Output, Site
     from attnctl.models.huggingface.family_traits import FamilyTraits
     from attnctl.models.huggingface.key_slots import KeySlots
+    from attnctl.text import Document
 
 KINDS = ("encoder", "decoder", "cross")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -46,7 +51,7 @@ class Checkpoint:
     """
 
     info: ModelInfo
-    network: Any  # transformers.PreTrainedModel
+    network: PreTrainedModel
     pieces: Pieces
     kind: str
     target: str | None = None
@@ -77,7 +82,7 @@ class Checkpoint:
         told = RunNotes(type(self.network).__name__)
         traits = FamilyTraits(self.network, self.kind)
 
-        def see_call_of_run(site: Any, call: Call) -> Array | None:
+        def see_call_of_run(site: Site, call: Call) -> Array | None:
             told.note_call(site, call)
             if call.queries.shape[-2] != len(tokens):
                 raise AttnctlError(
@@ -125,8 +130,8 @@ class Checkpoint:
         return slots_of_text(self.network, self.kind, n)
 
     def _run_forward(
-        self, inputs: dict[str, Any], seen: Callable[[Any, Call], Array | None], traits: FamilyTraits
-    ) -> tuple[Any, dict[Any, str], dict[int, Any]]:
+        self, inputs: dict[str, object], seen: Callable[[Site, Call], Array | None], traits: FamilyTraits
+    ) -> tuple[Output, dict[Site, str], dict[int, Array]]:
         """One forward, its calls shown to `seen`: the output, if it came to an end, who attended unseen, and the weights
         of each layer where the network tells no more than those.
         """
@@ -148,8 +153,8 @@ class Checkpoint:
         self,
         ran: Run,
         told: RunNotes,
-        silent: dict[Any, str],
-        output: Any,
+        silent: dict[Site, str],
+        output: Output,
         *,
         source: Sequence[Token] | None = None,
         weights: dict[int, Array] | None = None,
@@ -177,7 +182,7 @@ class Checkpoint:
 
         slots = self._slots(len(tokens))
 
-        def own_weights(site: Any, _: Array, weights: Array | None) -> None:
+        def own_weights(site: Site, _: Array, weights: Array | None) -> None:
             if weights is not None:
                 found[site.layer] = slots.widened_weights(site.layer, as_numpy(weights[0]))  # (heads, n_q, n_k)
 
@@ -203,13 +208,13 @@ class Checkpoint:
         source = self.pieces.tokenize_text(text) if self.kind in ("decoder", "cross") else None
         names, outputs = names_of_modules(self.network), {}
 
-        def keep_output(module: Any, _: Any, output: Any) -> None:
+        def keep_output(module: Module, _: object, output: Output) -> None:
             site = names[id(module)].site_of_occurrence(0)
             if site.kind == self.kind:
                 first = output[0] if isinstance(output, tuple) else output
                 outputs[site.layer] = as_numpy(first[0])  # (n, d_model)
 
-        def visit_without_batch(_: Any, call: Call) -> Array | None:
+        def visit_without_batch(_: object, call: Call) -> Array | None:
             return attention.run_call(call).context if recomputed else None
 
         with ExitStack() as stack:
@@ -237,9 +242,9 @@ class Checkpoint:
                     f"embeddings for {rows:,} ids: they do not belong together"
                 )
 
-    def _forward_inputs(self, tokens: Sequence[Token], source: Sequence[Token] | None) -> dict[str, Any]:
+    def _forward_inputs(self, tokens: Sequence[Token], source: Sequence[Token] | None) -> dict[str, object]:
         """What the network is called with; the logits of the last token are all that is read of a decoder's."""
-        inputs: dict[str, Any] = {"input_ids": self._token_ids(tokens if source is None else source)}
+        inputs: dict[str, object] = {"input_ids": self._token_ids(tokens if source is None else source)}
         if source is not None:
             inputs["decoder_input_ids"] = self._token_ids(tokens)
         elif self.kind == "encoder":  # the decoder must be given something; its attention is not read
@@ -292,7 +297,7 @@ class Checkpoint:
             )
         ids = self._token_ids(tokens)
         with running_network(self.network, len(tokens), self.info.name):
-            made = self.network.generate(
+            made = self.network.generate(  # type: ignore[operator]
                 input_ids=ids,
                 attention_mask=torch.ones_like(ids),
                 max_new_tokens=count,
@@ -303,7 +308,7 @@ class Checkpoint:
         before = [token.id for token in tokens if token.id is not None] if self.kind == "self" else made[:known]
         return self.pieces.continued_tokens(before, made[known:])
 
-    def _own_weights(self, output: Any) -> dict[int, Array]:
+    def _own_weights(self, output: Output) -> dict[int, Array]:
         from attnctl.models.huggingface.capture import check_weights, key_counts
 
         key = {"self": "attentions", "cross": "cross_attentions"}.get(self.kind, f"{self.kind}_attentions")
@@ -324,7 +329,7 @@ class Checkpoint:
         return [at for at, token in enumerate(tokens) if mask and token.special and token.text == mask]
 
     def _predicted_tokens(
-        self, tokens: Sequence[Token], output: Any, causal: bool, top: int = 5
+        self, tokens: Sequence[Token], output: Output, causal: bool, top: int = 5
     ) -> tuple[Prediction, ...]:
         """The likeliest tokens after the last one of a decoder, or at the blanks of an encoder."""
         import torch
@@ -348,7 +353,7 @@ class Checkpoint:
     def _spelled_tokens(self, tokens: Sequence[Token]) -> str:
         """The text that tokens spell, safe in a terminal."""
         return visible_text(
-            self.pieces.tokenizer.decode([token.id for token in tokens], skip_special_tokens=False).strip()
+            self.pieces.tokenizer.decode([token.id or 0 for token in tokens], skip_special_tokens=False).strip()
         )
 
     def _run_notes(self, tokens: Sequence[Token], source: Sequence[Token] | None, bare: bool) -> tuple[str, ...]:
@@ -371,12 +376,12 @@ class Checkpoint:
         return tuple(notes)
 
 
-def merges_source(network: Any) -> bool:
+def merges_source(network: PreTrainedModel) -> bool:
     """Whether a decoder attends to itself and to the source in one softmax (T5Gemma 2)."""
     return any(type(part).__name__.endswith("MergedAttention") for part in network.modules())
 
 
-def _nothing_seen(name: str, kind: str, silent: dict[Any, str]) -> str:
+def _nothing_seen(name: str, kind: str, silent: dict[Site, str]) -> str:
     """Why nothing of a kind of attention was seen."""
     what = "attention" if kind == "self" else f"{kind} attention"
     if silent:
@@ -463,7 +468,7 @@ def short_name(name: str) -> str:
 
 
 def _kind_of_model(
-    settings: dict[str, Any], attention: str | None, target: str | None, generate: int | None, name: str
+    settings: Document, attention: str | None, target: str | None, generate: int | None, name: str
 ) -> str:
     two = bool(settings.get("is_encoder_decoder"))
     if attention is not None and attention not in KINDS:
@@ -484,7 +489,7 @@ def _kind_of_model(
     return attention or "encoder"
 
 
-def _token_limit(config: Any, settings: dict[str, Any], own: int | None) -> int | None:
+def _token_limit(config: PreTrainedConfig, settings: Document, own: int | None) -> int | None:
     longest = getattr(config.get_text_config(), "max_position_embeddings", None)
     kind = str(settings.get("model_type"))
     if not isinstance(longest, int) or longest < 1 or kind == "t5":

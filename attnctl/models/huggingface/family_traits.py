@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -20,13 +20,17 @@ from attnctl.models.huggingface.attention_sites import Site, attention_modules, 
 from attnctl.models.huggingface.key_slots import KeySlots
 from attnctl.text import number_list
 
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from transformers import PreTrainedModel
+
 _NO_MIXER = re.compile(r"Norm|MLP|MoE|Moe|Expert|FeedForward|Dropout|Embedding|Router|Identity", re.IGNORECASE)
 
 
 class FamilyTraits:
     """What one run of a network tells beside its calls of attention of one kind."""
 
-    def __init__(self, network: Any, kind: str) -> None:
+    def __init__(self, network: PreTrainedModel, kind: str) -> None:
         self._network, self._kind = network, kind
         self.gates, self._indexers = OutputGates(network, kind), IndexerScores(network)
         self.lambdas: dict[int, float] = {}  # by layer, of differential attention
@@ -113,7 +117,7 @@ def differential_lambda(module: Any) -> float | None:
     return float(first - second + module.lambda_init)
 
 
-def layers_without_attention(network: Any) -> dict[str, list[int]]:
+def layers_without_attention(network: PreTrainedModel) -> dict[str, list[int]]:
     """The layers that hold no attention among others that do: class of what they hold in its place → their numbers."""
     attending = {id(module) for module in attention_modules(network).values()}
     found: dict[str, list[int]] = {}
@@ -127,7 +131,7 @@ def layers_without_attention(network: Any) -> dict[str, list[int]]:
     return found
 
 
-def _mixer(layer: Any) -> str:
+def _mixer(layer: Module) -> str:
     """The class of what a layer has in the place of attention."""
     names = [type(part).__name__ for part in layer.children()]
     return next((name for name in names if not _NO_MIXER.search(name)), type(layer).__name__)
@@ -138,7 +142,7 @@ def _mixer(layer: Any) -> str:
 OUTPUT_NAMES = ("o_proj", "out_proj", "output.dense", "out_lin", "dense", "c_proj", "wo", "Wo", "o")
 
 
-def output_matrix(network: Any, name: str, call: Call) -> Floats | None:
+def output_matrix(network: PreTrainedModel, name: str, call: Call) -> Floats | None:
     """W_O (heads · d_v, d_out) of the module `name`, which made this call; None where more than it follows the context."""
     module, width = network.get_submodule(name), call.queries.shape[-3] * call.values.shape[-1]
     if re.search(r"sigmoid|softplus|norm\(|lambda|rotary", _after_attention(cast(Hashable, type(module)))):
@@ -158,7 +162,7 @@ def output_matrix(network: Any, name: str, call: Call) -> Floats | None:
 # --- gates after the context ---------------------------------------------------------------------------------------
 
 
-def has_output_gate(module: Any) -> bool:
+def has_output_gate(module: Module) -> bool:
     """Whether a module's code multiplies the context by a learned gate before its output projection."""
     after = _after_attention(cast(Hashable, type(module)))
     return bool(re.search(r"sigmoid|softplus", after)) and not re.search(r"_norm\(|lambda", after)
@@ -182,7 +186,7 @@ class OutputGates:
     the other times numbers of 0 or more, nothing is kept.
     """
 
-    def __init__(self, network: Any, kind: str) -> None:
+    def __init__(self, network: PreTrainedModel, kind: str) -> None:
         names = names_of_modules(network)
         modules = [part for part in attention_modules(network).values() if has_output_gate(part)]
         self._layers = {
@@ -200,7 +204,7 @@ class OutputGates:
             self._context[module] = context
 
     @contextmanager
-    def watching(self, leave: Callable[[Any], None]) -> Iterator[None]:
+    def watching(self, leave: Callable[[Module], None]) -> Iterator[None]:
         """Within this, the gates are seen; `leave` is called as each module of them ends."""
         with ExitStack() as stack:
             for module in self._modules:
@@ -209,16 +213,16 @@ class OutputGates:
                 stack.callback(module.register_forward_hook(self._ends(leave)).remove)
             yield
 
-    def _reads(self, module: int) -> Callable[[Any, Any], None]:
-        def reads(_: Any, args: Any) -> None:
+    def _reads(self, module: int) -> Callable[..., None]:
+        def reads(_: object, args: tuple[Array, ...]) -> None:
             context = self._context.get(module)
             if context is not None and args and getattr(args[0], "numel", int)() == context.numel():
                 self._projected[module] = args[0]  # the last of them is the output projection's
 
         return reads
 
-    def _ends(self, leave: Callable[[Any], None]) -> Callable[[Any, Any, Any], None]:
-        def ends(module: Any, _: Any, __: Any) -> None:
+    def _ends(self, leave: Callable[[Module], None]) -> Callable[..., None]:
+        def ends(module: Module, _: object, __: object) -> None:
             context, gated = self._context.pop(id(module), None), self._projected.pop(id(module), None)
             if context is not None and gated is not None:
                 share = passed(context[0], gated.reshape(context.shape)[0])  # (n_q, heads), or None
@@ -249,7 +253,13 @@ class _TopK(TorchFunctionMode):
         super().__init__()
         self.taken_of: Array | None = None
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., Array],
+        types: object,
+        args: tuple[Array, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> Array:
         if getattr(func, "__name__", "") == "topk" and args:
             self.taken_of = args[0]
         return func(*args, **(kwargs or {}))
@@ -262,7 +272,7 @@ class IndexerScores:
     (batch, n_q, n_k), hidden keys far below 0.
     """
 
-    def __init__(self, network: Any) -> None:
+    def __init__(self, network: PreTrainedModel) -> None:
         names = names_of_modules(network)
         self._indexers = [part for part in network.modules() if type(part).__name__.endswith("Indexer")]
         self._layers = {id(part): names[id(part)].site_of_occurrence(0).layer for part in self._indexers}
@@ -278,11 +288,11 @@ class IndexerScores:
                 stack.callback(part.register_forward_hook(self._ends, always_call=True).remove)
             yield
 
-    def _begins(self, part: Any, _: Any) -> None:
+    def _begins(self, part: Module, _: object) -> None:
         self._modes[id(part)] = _TopK()
         self._modes[id(part)].__enter__()  # type: ignore[no-untyped-call]
 
-    def _ends(self, part: Any, _: Any, __: Any) -> None:
+    def _ends(self, part: Module, _: object, __: object) -> None:
         mode = self._modes.pop(id(part), None)
         if mode is not None:
             mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]

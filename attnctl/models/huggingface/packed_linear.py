@@ -7,13 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from attnctl.limits import free_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from transformers import PreTrainedModel
+
+    from attnctl.attention import Array
 
 LEAST_ROWS = 8  # below which laying out does not pay
 LARGEST = 1 << 26  # numbers in a weight: an unembedding of one row a text is not worth a copy
@@ -25,9 +32,15 @@ class PackedLinear(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._packed: dict[int, tuple[Any, Any]] = {}  # id of a weight → the weight, its layout
+        self._packed: dict[int, tuple[Array, Array]] = {}  # id of a weight → the weight, its layout
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., Array],
+        types: object,
+        args: tuple[Array, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> Array:
         """One call of a function of torch."""
         if func is torch.nn.functional.linear and not kwargs and _fits_kernel(*args):
             x, weight, *bias = args
@@ -39,7 +52,7 @@ class PackedLinear(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _fits_kernel(x: Any, weight: Any, bias: Any = None) -> bool:
+def _fits_kernel(x: Array, weight: Array, bias: Array | None = None) -> bool:
     return (
         x.dtype == weight.dtype == torch.float32
         and x.device.type == "cpu"
@@ -50,7 +63,7 @@ def _fits_kernel(x: Any, weight: Any, bias: Any = None) -> bool:
     )
 
 
-def packing_mode(network: Any) -> PackedLinear | None:
+def packing_mode(network: PreTrainedModel) -> PackedLinear | None:
     """The mode for a network, or None where this torch has no such kernels, or memory is short."""
     there: Any = torch.backends.mkldnn
     if not there.is_available() or network.device.type != "cpu" or network.dtype != torch.float32:
@@ -67,10 +80,10 @@ def packing_mode(network: Any) -> PackedLinear | None:
     return PackedLinear() if same else None
 
 
-_modes: WeakKeyDictionary[Any, PackedLinear | None] = WeakKeyDictionary()
+_modes: WeakKeyDictionary[PreTrainedModel, PackedLinear | None] = WeakKeyDictionary()
 
 
-def kept_packing(network: Any) -> PackedLinear | None:
+def kept_packing(network: PreTrainedModel) -> PackedLinear | None:
     """The network's mode, kept as long as the network, so that its weights are laid out once."""
     if network not in _modes:
         _modes[network] = packing_mode(network)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,13 +20,17 @@ from attnctl.readings.traces.trace import Trace
 from attnctl.sources import Pass
 from attnctl.tokens import Token
 
+if TYPE_CHECKING:
+    from attnctl.models.huggingface.attention_sites import Output, Site
+    from attnctl.sources import Model
+
 Visit = Callable[[LayerAttention], None]
 
 CLOSE = {"float32": 1e-4}  # how near a text's weights must be to those it has alone; of other dtypes:
 ROUGH = 5e-2
 
 
-def can_batch(model: Any) -> bool:
+def can_batch(model: Model) -> bool:
     """Whether texts may share a forward pass: a checkpoint that reads one text, and lets its attention be seen."""
     if not isinstance(model, Checkpoint) or model.kind != "self" or model.generate or model.predict is not None:
         return False
@@ -73,7 +77,7 @@ def _run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: S
     told = RunNotes(type(model.network).__name__, padded=True, traits=traits)
     over: set[int] = set()  # the texts of which all is seen
 
-    def see_padded(site: Any, call: Call) -> Array | None:
+    def see_padded(site: Site, call: Call) -> Array | None:
         told.note_call(site, call)
         known = traits.of(site, call)
         contexts: list[Array | None] = []
@@ -111,14 +115,14 @@ def _run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: S
     return runs
 
 
-def _padded_inputs(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> tuple[dict[str, Any], list[int] | None]:
+def _padded_inputs(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> tuple[dict[str, Array], list[int] | None]:
     """What the network is called with, and the positions whose logits come back (None: all of them, if any)."""
     import torch
 
     n, device = max(map(len, texts)), model.network.device
     pad = model.network.config.get_text_config().pad_token_id or 0
     ids = [[token.id for token in tokens] + [pad] * (n - len(tokens)) for tokens in texts]
-    inputs: dict[str, Any] = {"input_ids": torch.tensor(ids, device=device)}  # (batch, n)
+    inputs: dict[str, object] = {"input_ids": torch.tensor(ids, device=device)}  # (batch, n)
     if any(len(tokens) < n for tokens in texts):
         there = [[1] * len(tokens) + [0] * (n - len(tokens)) for tokens in texts]
         inputs["attention_mask"] = torch.tensor(there, device=device)  # (batch, n)
@@ -130,7 +134,7 @@ def _padded_inputs(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> tup
     return inputs | {"logits_to_keep": torch.tensor(at, device=device)}, at
 
 
-def _text_logits(output: Any, b: int, n: int, at: list[int] | None) -> Array | None:
+def _text_logits(output: Output, b: int, n: int, at: list[int] | None) -> Array | None:
     """A text's own logits (1, positions, vocabulary), the last that of its last token."""
     logits = getattr(output, "logits", None)
     if logits is None or logits.ndim != 3:

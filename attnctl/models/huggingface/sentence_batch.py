@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
 
 from attnctl import attention
 from attnctl.arrays import as_numpy
@@ -13,6 +13,9 @@ from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.packed_linear import kept_packing, packed_products
 from attnctl.models.huggingface.padded_batch import CLOSE, ROUGH, _padded_inputs
 from attnctl.tokens import Token
+
+if TYPE_CHECKING:
+    from attnctl.models.huggingface.attention_sites import Site
 
 Take = Callable[[int, Array], None]  # called with a layer and its weights (batch, heads, n, n), padding at the end
 
@@ -32,7 +35,7 @@ def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take
     inputs, _ = _padded_inputs(model, whole)
     last = (model.info.n_layers or 0) - 1
 
-    def see_layer(site: Any, call: Call) -> Array:
+    def see_layer(site: Site, call: Call) -> Array:
         steps = attention.run_call(call)
         take(site.layer, steps.weights)
         if site.layer == last:
@@ -50,7 +53,7 @@ def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take
 
 def padding_changes_weights(model: Checkpoint, short: Sequence[Token], long: Sequence[Token]) -> bool:
     """Whether a text's weights change when it is padded to another's length, as no architecture should let them."""
-    kept: list[Any] = []
+    kept: list[Array] = []
 
     def keep_layer_weights(layer: int, weights: Array) -> None:
         kept[:] = [as_numpy(weights)[0, :, : len(short), : len(short)]]  # (heads, n, n)

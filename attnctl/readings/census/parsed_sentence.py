@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from attnctl.errors import AttnctlError
+
+if TYPE_CHECKING:
+    from attnctl.text import Document
 
 HALVES = ("choose", "score")  # where the best head is chosen, and where it is scored
 
@@ -43,12 +46,12 @@ class ParsedSentence:
         """0 where the sentence is one to choose heads on, 1 where it is one to score them on; by a hash of its text."""
         return zlib.crc32(self.text.encode()) & 1 if self.half is None else HALVES.index(self.half)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Document:
         """The sentence as JSON has it; `from_dict` is the way back."""
         return asdict(self)
 
 
-def from_dict(said: dict[str, Any]) -> ParsedSentence:
+def from_dict(said: Document) -> ParsedSentence:
     """The sentence that `as_dict` wrote."""
     mentions = tuple(Mention(**mention) for mention in said["mentions"])
     spans = tuple((start, end) for start, end in said["spans"])

@@ -196,7 +196,7 @@ class Gauge:
         gauge = cls(watched, ask, target, against, Outcome(), None, tuple(notes))
         return replace(gauge, baseline=next(gauge.outcomes_under([watched.base])))
 
-    def effects_of(self, interventions: Sequence[Intervention]) -> Iterator[Effect]:
+    def effects_of_changes(self, interventions: Sequence[Intervention]) -> Iterator[Effect]:
         """What each intervention does, in their order."""
         before = self.baseline
         for after in self.outcomes_under(interventions) if interventions else ():

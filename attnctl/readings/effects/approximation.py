@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnctl.arrays import Floats
 from attnctl.errors import UsageError
@@ -11,6 +11,9 @@ from attnctl.readings.effects.ablation import EffectRequest, FirstOrder, Gauge, 
 from attnctl.readings.effects.effects import EdgeEffect, Effect, Effects, Outcome
 from attnctl.readings.effects.rank_correlation import spearman_rho
 from attnctl.tokens import begins_with
+
+if TYPE_CHECKING:
+    from attnctl.text import Document
 
 CHECKED = 20  # heads that are ablated exactly as well
 
@@ -33,7 +36,7 @@ def approximate_effects(found: Effects, watched: Watched, ask: EffectRequest, ga
     found = replace(found, edges=_edge_effects(found, ask, slopes))
     first = found.strongest(CHECKED)
     exact = []
-    for effect in gauge.effects_of(
+    for effect in gauge.effects_of_changes(
         [watched.base.with_head(one.layer, one.head) for one in sorted(first, key=_head_place)]
     ):
         exact.append(effect.signed_size)
@@ -46,7 +49,7 @@ def _head_place(one: Any) -> tuple[int, int]:
     return one.layer, one.head
 
 
-def _effect_of_values(values: dict[str, Any]) -> Effect:
+def _effect_of_values(values: Document) -> Effect:
     difference = values.get("logit_difference")
     return Effect(float(values["log_probability"]), None if difference is None else float(difference), None, Outcome())
 

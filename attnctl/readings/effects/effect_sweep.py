@@ -28,7 +28,7 @@ def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda do
         *(c for *_, c in spans),
     ]
     effects: list[Effect] = []
-    for effect in gauge.effects_of(changes):
+    for effect in gauge.effects_of_changes(changes):
         effects.append(effect)
         tick(len(effects), len(changes))
     if jobs:

@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.steps import is_default_scale
 from attnctl.text import visible_text
+
+if TYPE_CHECKING:
+    from attnctl.text import Document
 
 MOST_KEYS = 12  # rows longer than this are no exercise for the head
 
@@ -33,7 +36,7 @@ class QuizQuestion:
     choices: tuple[str, ...] = ()
     tolerance: float = 0.0
 
-    def question_document(self) -> dict[str, Any]:
+    def question_document(self) -> Document:
         """The question and its answer as JSON."""
         answer: str | float = self.answer if self.choices else float(self.answer)
         more = {"choices": list(self.choices)} if self.choices else {"tolerance": self.tolerance}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from attnctl.readings.traces.alignment import aligned_tokens
 from attnctl.readings.traces.trace import Trace
 from attnctl.text import visible_text
 from attnctl.tokens import Token
+
+if TYPE_CHECKING:
+    from attnctl.text import Document
 
 SCHEMA = "attnctl.comparison/1"
 NAMED = 6  # tokens of one side alone that are named
@@ -129,7 +132,7 @@ class Comparison:
         layers: dict[int, list[dict[str, Any]]] = {}
         for at_layer, at_head in self.places:
             u, v = self.both_weights(at_layer, at_head)
-            parts: dict[str, Any] = {
+            parts: Document = {
                 name: np.ascontiguousarray(z, np.float32) for name, z in (("a", u), ("b", v), ("difference", v - u))
             }
             if (hidden := self.hidden_in_one(at_layer)) is not None:

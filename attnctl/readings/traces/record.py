@@ -33,7 +33,7 @@ class TraceReading:
             text=run.text,
             tokens=run.tokens,
             model=run.known_model,
-            layers=tuple(_gated(layer, run) for layer in sorted(self._layers, key=lambda layer: layer.layer)),
+            layers=tuple(_with_gates(layer, run) for layer in sorted(self._layers, key=lambda layer: layer.layer)),
             embeddings=run.embeddings,
             key_tokens=run.key_tokens,
             predictions=run.predictions,
@@ -49,7 +49,7 @@ class TraceReading:
         return trace if noted else replace(trace, notes=(*trace.notes, str(parked)))
 
 
-def _gated(layer: LayerTrace, run: Run) -> LayerTrace:
+def _with_gates(layer: LayerTrace, run: Run) -> LayerTrace:
     """The layer with how far its gates were open, which a run knows when the layer has ended."""
     gate = run.gates.get(layer.layer)  # (heads, n)
     if gate is None:

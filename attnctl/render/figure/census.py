@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.cm import ScalarMappable
@@ -18,6 +18,12 @@ from attnctl.render.figure.heatmaps.heatmap import colour_map
 from attnctl.render.figure.look import PLAIN, Look
 from attnctl.render.figure.saving import plain_settings
 from attnctl.text import visible_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+
+    from attnctl.arrays import Floats
 
 MOST = 24  # maps of relations in a picture
 ACROSS = 4
@@ -103,7 +109,7 @@ def _panel_title(name: str, said: str) -> str:
     return f"offset {said}" if name == "offset" else f"nearest {said.split()[0]}" if name == "nearest" else name
 
 
-def _draw_map(axes: Any, share: Any, best: tuple[int, int] | None, colours: Any, scale: Normalize) -> None:
+def _draw_map(axes: Axes, share: Floats, best: tuple[int, int] | None, colours: Colormap, scale: Normalize) -> None:
     """One map, layer 0 on top; a ring around the best head."""
     axes.imshow(100 * share, cmap=colours, norm=scale, aspect="auto", interpolation="nearest")
     layers, heads = share.shape

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-from attnctl.formats.documents.json_documents import Document
 from attnctl.readings.exact_blocks import ExactBlock
 from attnctl.readings.overview import Overview
 from attnctl.readings.traces.alignment import aligned_tokens
@@ -22,7 +21,7 @@ from attnctl.readings.traces.trace import Trace
 from attnctl.render import colours
 from attnctl.render.page.overview import pack_overview
 from attnctl.render.page.packing import Blobs, Budget, pack_trace
-from attnctl.text import every_string, harmless_text, visible_text
+from attnctl.text import Document, every_string, harmless_text, visible_text
 
 SCRIPTS = (  # in the order in which they stand in the page
     "dom.js", "data.js", "colour.js", "state.js", "overview.js", "pen.js", "figure.js", "pointing.js", "heads.js",

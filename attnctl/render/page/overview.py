@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from attnctl.errors import AttnctlError
-from attnctl.formats.documents.json_documents import Document
 from attnctl.readings.exact_blocks import ExactBlock, strongest_links
 from attnctl.readings.overview import Overview, PooledGrid
 from attnctl.render.page.packing import Blobs, model_facts, pack_thumbnails, packed_tokens
-from attnctl.text import visible_text
+from attnctl.text import Document, visible_text
 
 POOLS = {
     "mean": ("mean weight", "each cell is the mean of its weights"),

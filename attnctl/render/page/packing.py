@@ -13,11 +13,10 @@ import numpy as np
 from attnctl import steps
 from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError
-from attnctl.formats.documents.json_documents import Document
 from attnctl.readings import measures
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
-from attnctl.text import visible_text
+from attnctl.text import Document, visible_text
 from attnctl.tokens import Token
 
 # what a head keeps beside its weights, most needed first

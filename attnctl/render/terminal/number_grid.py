@@ -149,7 +149,7 @@ class NumberGrid:
                         array, row, columns, widths, padded_text(names[row], left, right=False), cell if sums else 0
                     )
                 )
-        return out + self._left_out(array, rows, columns, lead)
+        return out + self._omission_line(array, rows, columns, lead)
 
     def _column_widths(
         self, array: Numbers, rows: Sequence[int | None], width: int
@@ -216,7 +216,7 @@ class NumberGrid:
             line.append(" " * (GAP + 1) + padded_text(total, cell), style=DIM)
         return line
 
-    def _left_out(
+    def _omission_line(
         self, array: Numbers, rows: Sequence[int | None], columns: Sequence[int | None], lead: int
     ) -> list[Text]:
         parts = []

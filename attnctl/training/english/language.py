@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 
-from attnctl.shapes import CLITICS
+from attnctl.models.builtin.word_shapes import CLITICS
 from attnctl.training.corpus import Corpus, table_of
 from attnctl.training.english import classes, phrases
 from attnctl.training.english.lexicon import lexicon
@@ -109,7 +108,7 @@ _HEADS = [question.head for question in phrases.QUESTIONS]
 _FIRST = [_HEADS.index(head) for head in sorted(set(_HEADS))]  # by head, its first question
 
 
-def _answers(s: Sentence) -> np.ndarray[Any, Any]:
+def _answers(s: Sentence) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
     """The places of the words that answer each word's questions, -1 where it is not asked: (words, questions).
 
     A head none of whose questions has another answer is asked, as its first question, for the word itself, unless the word

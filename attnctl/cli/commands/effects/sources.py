@@ -13,6 +13,7 @@ from attnctl.errors import INTERRUPTED, UsageError
 from attnctl.formats.pictures import figure_bytes, format_names, picture_format, suffixes_listed
 
 if TYPE_CHECKING:
+    from attnctl.models.option_types import OptionValues
     from attnctl.readings.effects.answer_sources import AnswerSources
 
 SAID_SECONDS = 5.0  # from which the cost is told beforehand
@@ -64,7 +65,7 @@ def sources(
         raise typer.Exit(INTERRUPTED)
 
 
-def answer_page(text: str | None, file: str | None, options: dict[str, Any]) -> str:
+def answer_page(text: str | None, file: str | None, options: OptionValues) -> str:
     """The page of a prompt, the model's own answer to it, and where that came from: what view --sources shows."""
     from attnctl.cli.inputs.prompts import prompt_of
     from attnctl.models.huggingface.text.prompts import ANSWER, SourceSearch

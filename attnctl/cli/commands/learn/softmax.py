@@ -99,7 +99,7 @@ def _score_value(part: str, error: type[AttnctlError]) -> float:
 
 def factor_of(scale: str | None, d_k: int | None) -> float:
     """What the scores are multiplied by: --scale, or 1/√d_k; 1 without either. Raises UsageError for no such number."""
-    from attnctl.models.arguments import scale_of
+    from attnctl.models.option_types import scale_of
 
     if scale is not None and scale != "auto" and d_k is not None:
         raise UsageError("--scale and --d-k exclude each other: both say what the scores are multiplied by")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from attnctl.batching.items import Item
     from attnctl.batching.texts import TextStream
     from attnctl.batching.work import Result, Work
+    from attnctl.text import Document
 
     Do = Callable[..., Iterator[list[Result]]]  # called with items and flowing=, answers results in their order
 
@@ -123,7 +124,7 @@ def batch(
 
     from attnctl.batching.engines import run_engine
     from attnctl.batching.work import Work, open_work_model
-    from attnctl.models.arguments import model_arguments
+    from attnctl.models.option_types import model_arguments
 
     prompts = _prompts(asked, options, spans, budget, remove)
     work = Work(
@@ -239,7 +240,7 @@ def _fill_folder(work: Work, do: Do, source: TextStream, output: str, strict: bo
     from attnctl.batching.groups import Contacts, EffectMeans, Statistics, Tables
     from attnctl.cli.progress import items_progress
 
-    said: dict[str, Any] = {"formats": sorted(work.formats), "model": work.options, "look": work.look}
+    said: Document = {"formats": sorted(work.formats), "model": work.options, "look": work.look}
     said |= {"layer": work.layer, "head": work.head, "query": work.query, "parameters": work.parameters}
     said |= {"max_tokens": work.max_tokens, "batch_size": work.batch_size}
     said |= {"words": work.words, "measure": work.measure} | ({"prompts": work.prompts} if work.prompts else {})

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from attnctl.batching.corpus.treebank import Treebank
     from attnctl.batching.folder import Folder
     from attnctl.batching.work import Result
+    from attnctl.models.option_types import OptionValues
     from attnctl.readings.census.census_table import CensusTable
     from attnctl.render.figure.look import Look
 
@@ -44,7 +45,7 @@ class CensusRequest(NamedTuple):
 
 def run_census(
     asked: CensusRequest,
-    options: dict[str, Any],
+    options: OptionValues,
     outputs: tuple[str, ...],
     json: bool,
     subtypes: bool,
@@ -101,7 +102,7 @@ def _counted_corpus(asked: CensusRequest, options: dict[str, object], folder: st
     from attnctl.batching.corpus.census_run import Tallies, census_folder, census_results, on_ray
     from attnctl.batching.corpus.census_work import CensusWork, open_census_model
     from attnctl.batching.corpus.treebank import Treebank
-    from attnctl.models.arguments import model_arguments
+    from attnctl.models.option_types import model_arguments
     from attnctl.readings.census.census_table import census_table
 
     treebank = Treebank(asked.corpus)

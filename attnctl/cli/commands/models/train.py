@@ -17,6 +17,7 @@ from attnctl.cli.output import print_complaint, print_lines, put_json, safe_cons
 from attnctl.errors import INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
+    from attnctl.models.option_types import OptionValues
     from attnctl.training.lesson import Lesson
     from attnctl.training.run import Recipe, TrainingRun
     from attnctl.training.train import Training
@@ -114,7 +115,7 @@ def train(
     _finish_run(training, run, eye)
 
 
-def _recipe_of(corpus: str | None, given: dict[str, Any]) -> tuple[Recipe, list[str] | None]:
+def _recipe_of(corpus: str | None, given: OptionValues) -> tuple[Recipe, list[str] | None]:
     from attnctl.training.corpus import read_lines
     from attnctl.training.run import DEFAULTS, OWN_TEXT, checked_recipe
 
@@ -134,7 +135,7 @@ def _corpus_name(corpus: str | None) -> str:
 
 
 def _begin_run(
-    output: str, corpus: str | None, given: dict[str, Any], sentence: str | None, query: str | None
+    output: str, corpus: str | None, given: OptionValues, sentence: str | None, query: str | None
 ) -> tuple[Training, TrainingRun, Watch]:
     from attnctl.training.run import TrainingRun, read_corpus
     from attnctl.training.train import begin_training
@@ -149,7 +150,7 @@ def _begin_run(
 
 
 def _resume_run(
-    output: str, corpus: str | None, given: dict[str, Any], sentence: str | None, query: str | None
+    output: str, corpus: str | None, given: OptionValues, sentence: str | None, query: str | None
 ) -> tuple[Training, TrainingRun, Watch]:
     from attnctl.training.run import TrainingRun, checked_recipe, read_corpus
     from attnctl.training.train import begin_training
@@ -256,9 +257,7 @@ def _finish_run(training: Training, run: TrainingRun, eye: Watch) -> None:
     print_complaint(f'trained {training.step} steps: attnctl explain "{eye.sentence}" --model {run.path}')
 
 
-def _explain_step(
-    corpus: str | None, given: dict[str, Any], sentence: str | None, query: str | None, json: bool
-) -> None:
+def _explain_step(corpus: str | None, given: OptionValues, sentence: str | None, query: str | None, json: bool) -> None:
     from attnctl.training.lesson import one_step
     from attnctl.training.run import read_corpus
     from attnctl.training.train import begin_training

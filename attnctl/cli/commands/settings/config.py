@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from attnctl.cli import defaults
 from attnctl.cli.options import say_notes
 from attnctl.cli.output import print_lines
 from attnctl.errors import AttnctlError, UsageError
+
+if TYPE_CHECKING:
+    from attnctl.text import Document
 
 
 def config(
@@ -61,7 +64,7 @@ def _change_settings(setting: list[str], unset: list[str]) -> None:
     say_notes([f"{item} is kept in {where}" for item in setting] + [f"{item} is no default any more" for item in unset])
 
 
-def _place_of_setting(said: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
+def _place_of_setting(said: Document, name: str) -> tuple[Document, str]:
     """The table that NAME or COMMAND.NAME belongs in, and its key. Raises UsageError where no command has such an option."""
     from attnctl.cli import COMMANDS, command_named
     from attnctl.cli.suggestions import suggest_choice
@@ -91,11 +94,11 @@ def _typed_value(name: str, value: str) -> bool | int | float | str:
     return value
 
 
-def _toml_text(said: dict[str, Any]) -> str:
+def _toml_text(said: Document) -> str:
     """Settings, and tables of settings one level deep, as TOML."""
     import json
 
-    def assignment_lines(table: dict[str, Any]) -> list[str]:
+    def assignment_lines(table: Document) -> list[str]:
         return [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()]
 
     top = assignment_lines({key: value for key, value in said.items() if not isinstance(value, dict)})

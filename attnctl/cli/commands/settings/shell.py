@@ -115,10 +115,10 @@ def _change(here: session.Session, word: str, rest: str) -> None:
     elif word == "text" and rest:
         here.text = rest[1:-1] if len(rest) > 1 and rest[0] == rest[-1] and rest[0] in "\"'" else rest
     shown = "there is no text yet: text …, or file PATH" if here.text is None else here.text
-    print_lines(_shortened(shown, 200))
+    print_lines(_cut_text(shown, 200))
 
 
-def _shortened(text: str, most: int) -> str:
+def _cut_text(text: str, most: int) -> str:
     """A text on one line of at most `most` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
@@ -142,7 +142,7 @@ def _lines(here: session.Session) -> Iterator[str]:
 
 
 def _about(here: session.Session) -> str:
-    text = "no text yet (text … gives one)" if here.text is None else _shortened(here.text, 60)
+    text = "no text yet (text … gives one)" if here.text is None else _cut_text(here.text, 60)
     return f"attnctl shell: {here.model or 'demo'}, {text}"
 
 

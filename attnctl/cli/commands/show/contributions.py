@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from attnctl.cli import options as o
 from attnctl.cli.output import put_bytes, show_renderable
 from attnctl.errors import UsageError
 
+if TYPE_CHECKING:
+    from attnctl.models.option_types import OptionValues
+
 
 def explain_contributions(
     text: str,
-    options: dict[str, Any],
+    options: OptionValues,
     names: list[str],
     *,
     query: str | None,

@@ -9,7 +9,7 @@ import typer
 
 from attnctl.cli import options as o
 from attnctl.cli.commands.show.row import LongChoice, explain_long
-from attnctl.cli.inputs.sources import SourceName, TokenNames, open_source
+from attnctl.cli.inputs.sources import SourceName, TokenNames, is_long, open_source
 from attnctl.cli.inputs.weights import (
     Chosen,
     WeightChoice,
@@ -20,7 +20,6 @@ from attnctl.cli.inputs.weights import (
     renormalised_source,
     weight_choice,
 )
-from attnctl.cli.inputs.zoom import is_long
 from attnctl.cli.output import print_lines, put_bytes, show_renderable
 from attnctl.errors import DONE, FAILED, UsageError
 

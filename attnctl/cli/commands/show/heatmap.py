@@ -11,7 +11,7 @@ import typer
 
 from attnctl.cli import options as o
 from attnctl.cli.cost import check_cost, cost_progress
-from attnctl.cli.inputs.sources import SourceName, TokenNames, open_source
+from attnctl.cli.inputs.sources import SourceName, TokenNames, is_long, open_source
 from attnctl.cli.inputs.weights import (
     Chosen,
     WeightChoice,
@@ -22,13 +22,14 @@ from attnctl.cli.inputs.weights import (
     renormalised_source,
     weight_choice,
 )
-from attnctl.cli.inputs.zoom import Zoom, grid_of, is_long
+from attnctl.cli.inputs.zoom import Zoom, grid_of
 from attnctl.cli.output import print_lines, safe_console
 from attnctl.errors import UsageError
 from attnctl.formats import pictures
 from attnctl.formats.pictures import suffixes_listed
 
 if TYPE_CHECKING:
+    from attnctl.models.option_types import OptionValues
     from attnctl.readings.heatmap import HeatmapGrid
     from attnctl.readings.traces.trace import Trace
     from attnctl.render.figure.look import Look
@@ -70,7 +71,7 @@ def heatmap(
         str | None, typer.Option("--pool", help="A cell of a long text: mean (the default) or max.", show_default=False)
     ] = None,
     spans: o.Spans = None,
-    **options: Any,
+    **options: object,
 ) -> None:
     """Draw the attention weights: queries down, keys across, one head or every layer × head.
 
@@ -157,7 +158,7 @@ class TrainingView(NamedTuple):
     head: str | None
     choice: WeightChoice
 
-    def trace_of_text(self, options: dict[str, Any]) -> Trace:
+    def trace_of_text(self, options: OptionValues) -> Trace:
         """The text under one model, all heads."""
         from attnctl.sources import TextSource
 
@@ -166,7 +167,7 @@ class TrainingView(NamedTuple):
         return chosen_trace(self.choice, Chosen(source, every, None), predictions=False)
 
 
-def _over_training(run: str, wanted: TrainingView, output: str | None, options: dict[str, Any]) -> None:
+def _over_training(run: str, wanted: TrainingView, output: str | None, options: OptionValues) -> None:
     """One head at every kept step of a run: a .gif that moves, or a strip as .png, .svg or .pdf."""
     from attnctl.files import check_writable, write_whole
     from attnctl.models.builtin.weights import steps_of

@@ -18,10 +18,12 @@ from attnctl.cli.output import print_lines, put_bytes
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
+    from attnctl.models.option_types import OptionValues
     from attnctl.readings.exact_blocks import ExactBlock
     from attnctl.readings.overview import Overview
     from attnctl.readings.traces.trace import Trace
     from attnctl.sources import Source
+    from attnctl.text import Document
 
 MOST_NUMBERS = 400_000_000  # weights in a page: beyond, no browser would open it
 
@@ -64,7 +66,7 @@ def view(
     sources: Annotated[
         bool, typer.Option("--sources", help="Of a prompt: the parts that the model's answer to it came from.")
     ] = False,
-    **options: Any,
+    **options: object,
 ) -> None:
     """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install.
 
@@ -107,7 +109,7 @@ def view(
         shown, exact = of_one(opened_source, choice)
         traces = [shown]
         if effects:
-            matters = effects_of(opened_source, shown, query)
+            matters = page_effects(opened_source, shown, query)
             query = str(matters["query"])
     if effects and matters is None:
         raise UsageError("--effects is of one text and its model")
@@ -135,7 +137,7 @@ def _shown(target: str, no_open: bool) -> None:
         o.say_notes([f"no browser was found here: open {target} in one"])
 
 
-def effects_of(source: Source, shown: Trace | Overview, query: str | None) -> dict[str, Any]:
+def page_effects(source: Source, shown: Trace | Overview, query: str | None) -> Document:
     """What each head and each edge of the watched token does, as a document of attnctl.effects/1.
 
     Raises UsageError where nothing is predicted, or the text is too long for a page of single tokens.
@@ -190,7 +192,7 @@ def overview_in(source: Source) -> Overview | None:
     return found
 
 
-def check_pooled(traces: Sequence[Trace | Overview], look: dict[str, Any], measure: str | None) -> None:
+def check_pooled(traces: Sequence[Trace | Overview], look: OptionValues, measure: str | None) -> None:
     """Raise UsageError where an overview is to be shown in a way that needs every single weight."""
     from attnctl.readings.overview import Overview
 
@@ -208,27 +210,27 @@ def check_pooled(traces: Sequence[Trace | Overview], look: dict[str, Any], measu
 
 def page_look(
     drop: Sequence[str], renormalise: bool, log: bool, *, cmap: str | None = None, words: bool = False
-) -> dict[str, Any]:
+) -> OptionValues:
     """Options of a picture as a page begins with them; all can be changed there. Raises UsageError for other keys."""
     if len(drop) > 1 or not set(drop) <= {"first", "special"}:
         raise UsageError(
             f"--drop {' '.join(drop)} does not go with a page: it leaves out the first or the special tokens"
         )
-    look: dict[str, Any] = {"drop": drop[0]} if drop else {}
+    look: OptionValues = {"drop": drop[0]} if drop else {}
     look |= {"renorm": True} if renormalise else {}
     look |= {"colour": "log"} if log else {}
     look |= {"words": "merged"} if words else {}
     return look | ({"map": cmap} if cmap in ("viridis", "cividis") else {})
 
 
-def of_two(source: str, tokens: str | None, choice: Choice, options: dict[str, Any]) -> Trace | Overview:
+def of_two(source: str, tokens: str | None, choice: Choice, options: OptionValues) -> Trace | Overview:
     """One of two sources. Model options are for the texts among them: a trace has its numbers already."""
     given = source == "-" or is_file(source)
     one = open_source(source, None, tokens if given else None, {} if given else options)
     return overview_in(one) or choice.narrowed_trace(one)
 
 
-def two_models(a: str, b: str, text: str, choice: Choice, options: dict[str, Any]) -> tuple[list[Trace], list[str]]:
+def two_models(a: str, b: str, text: str, choice: Choice, options: OptionValues) -> tuple[list[Trace], list[str]]:
     """The same text through two models, and their names."""
     if options.get("model") is not None:
         raise UsageError("--model does not go with a text after A and B, which are the models then")
@@ -238,7 +240,7 @@ def two_models(a: str, b: str, text: str, choice: Choice, options: dict[str, Any
     return [choice.narrowed_trace(TextSource(o.model_of(options | {"model": name}), words)) for name in (a, b)], [a, b]
 
 
-def over_training(folder: str, text: str, choice: Choice, options: dict[str, Any]) -> tuple[list[Trace], list[str]]:
+def over_training(folder: str, text: str, choice: Choice, options: OptionValues) -> tuple[list[Trace], list[str]]:
     """The text under the weights of every kept step of a run, and the steps' names."""
     from attnctl.models.builtin.weights import steps_of
     from attnctl.sources import TextSource
@@ -282,7 +284,7 @@ def write_page(
     target: str,
     *,
     query: str | None = None,
-    look: dict[str, Any] | None = None,
+    look: OptionValues | None = None,
     **how: Any,
 ) -> None:
     """Write the page of `traces` to `target` ("-": standard output).

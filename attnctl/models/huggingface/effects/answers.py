@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -27,12 +27,17 @@ from attnctl.models.huggingface.effects.intervention import apply_interventions,
 from attnctl.models.huggingface.files.network import running_network
 from attnctl.models.huggingface.packed_linear import kept_packing, packed_products
 
+if TYPE_CHECKING:
+    from transformers import Cache, PreTrainedModel
+
+    from attnctl.models.huggingface.attention_sites import Output
+
 CHUNK = 512  # tokens of the prompt that are read at once
 # layers of a cache that hold keys and values, those of another layer (Dummy) included
 PLAIN_CACHES = ("DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer")
 
 
-def check_cache(network: Any) -> None:
+def check_cache(network: PreTrainedModel) -> None:
     """Raise AttnctlError for a network whose cache, by its configuration, holds more than keys and values of tokens."""
     from transformers import DynamicCache
 
@@ -41,7 +46,7 @@ def check_cache(network: Any) -> None:
         raise AttnctlError(_no_cache(network))
 
 
-def _no_cache(network: Any) -> str:
+def _no_cache(network: PreTrainedModel) -> str:
     name = type(network).__name__
     return f"{name} keeps no keys and values of every token, so its prompt cannot be read in parts"
 
@@ -79,20 +84,20 @@ class AnsweredPrompt:
             raise AttnctlError(_no_cache(self.model.network))
         self.states = [(k, v) for k, v in kept if k is not None and v is not None]
 
-    def cache_of(self, first: int, hidden: Sequence[tuple[int, int]] = ()) -> Any:
+    def cache_of(self, first: int, hidden: Sequence[tuple[int, int]] = ()) -> Cache:
         """A cache that holds the prompt's tokens [0, first), but for those in the stretches `hidden`."""
         from transformers import DynamicCache
 
         cache = DynamicCache()
         left = torch.tensor([at for at in range(first) if not _inside(at, hidden)], dtype=torch.long)  # (kept,)
-        kept: Any = left if hidden else slice(first)
+        kept = left if hidden else slice(first)
         for layer, (keys, values) in enumerate(self.states if first else ()):
             cache.update(keys[:, :, kept], values[:, :, kept], layer)
         return cache
 
     def _run_network(
-        self, ids: Sequence[int], cache: Any, wanted: int, positions: Sequence[int] | None = None
-    ) -> tuple[Any, Array | None]:
+        self, ids: Sequence[int], cache: Cache | None, wanted: int, positions: Sequence[int] | None = None
+    ) -> tuple[Output, Array | None]:
         """The network over `ids` behind a cache: the cache, and the last `wanted` tokens' logits (wanted, vocabulary).
 
         `positions` are the ids' own in the text; None: they follow the cache.
@@ -146,11 +151,11 @@ class AnsweredPrompt:
         """
         self.forwards += bool(hidden)
         inner = hidden and all(b < len(self.prompt) for _, b in hidden)
-        return self._left_out(hidden) if inner and self.leaves_out() else self._masked(hidden)
+        return self._logits_without(hidden) if inner and self.leaves_out() else self._masked(hidden)
 
     def hidden_from_end(self, hidden: Sequence[tuple[int, int]], first: int) -> Floats:
         """The same where only the tokens from `first` on cannot see the stretches: those between still do. (m,)."""
-        return self._left_out(hidden, first) if self.leaves_out() else self._masked(hidden, first)
+        return self._logits_without(hidden, first) if self.leaves_out() else self._masked(hidden, first)
 
     def leaves_out(self) -> bool:
         """Whether hidden tokens may be left out: the network sees all that came before, and takes positions as told.
@@ -162,7 +167,7 @@ class AnsweredPrompt:
             self._leaves_out = last > 0 and self.answer_looks().sees_all
             if self._leaves_out:
                 try:
-                    one, other = self._left_out([(last, last + 1)]), self._masked([(last, last + 1)])
+                    one, other = self._logits_without([(last, last + 1)]), self._masked([(last, last + 1)])
                     self._leaves_out = bool(np.allclose(one, other, rtol=1e-4, atol=1e-3))
                 except AttnctlError:  # it takes no positions
                     self._leaves_out = False
@@ -178,7 +183,7 @@ class AnsweredPrompt:
             _, logits = self._run_network(ids, self.cache_of(start), len(self.answer))
         return self._shares(logits)
 
-    def _left_out(self, hidden: Sequence[tuple[int, int]], first: int | None = None) -> Floats:
+    def _logits_without(self, hidden: Sequence[tuple[int, int]], first: int | None = None) -> Floats:
         """The stretches' tokens left out, the others at their own positions, from `first` or the stretches on: (m,)."""
         start = min(a for a, _ in hidden) if first is None else first
         whole = (*self.prompt, *self.answer[:-1])
@@ -196,7 +201,7 @@ class AnsweredPrompt:
 
     # --- where the answer looks ----------------------------------------------------------------------------------
 
-    def answer_inputs(self) -> dict[str, Any]:
+    def answer_inputs(self) -> dict[str, Array]:
         """The network's inputs for the queries that the answer is predicted from, behind a cache of the prompt."""
         ids = (self.prompt[-1], *self.answer[:-1])
         given = torch.tensor([ids], device=self.model.network.device)  # (1, m)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -28,9 +28,18 @@ from attnctl.models.huggingface.effects.recorded_forward import (
 )
 from attnctl.readings.effects.contributions import ContributionPart, Contributions
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
+
 
 def taken_apart(
-    network: Any, inputs: dict[str, Any], tail: int, query: int, target: int, against: int | None, base: Intervention
+    network: PreTrainedModel,
+    inputs: dict[str, object],
+    tail: int,
+    query: int,
+    target: int,
+    against: int | None,
+    base: Intervention,
 ) -> Contributions:
     """The logit of id `target` (minus that of `against`), `tail` positions from the end, as a sum over the model's parts.
 
@@ -160,7 +169,7 @@ class _Linear:
         return 0.0 if self.shift is None else _along(self.shift.expand_as(way), way)
 
 
-def _block_parts(block: SeenBlock, direction: Array, config: Any) -> Iterator[ContributionPart]:
+def _block_parts(block: SeenBlock, direction: Array, config: PreTrainedConfig) -> Iterator[ContributionPart]:
     """What a block adds: its heads, its output projection's bias, and its MLP."""
     assert block.given is not None and block.made is not None
     added = block.made - block.given  # (rows, d_model)
@@ -184,7 +193,7 @@ class HeadDirections:
     attended: float  # what the whole attention adds
 
 
-def head_directions(block: SeenBlock, direction: Array, config: Any) -> HeadDirections:
+def head_directions(block: SeenBlock, direction: Array, config: PreTrainedConfig) -> HeadDirections:
     """What each head's context is worth along `direction` (rows, d_model). Raises RefusedError where it is no such sum."""
     assert block.given is not None and block.made is not None and block.context is not None
     projection = _output_projection(block)
@@ -208,7 +217,9 @@ def _output_projection(block: SeenBlock) -> SeenCall:
     raise RefusedError("its heads do not go through an output projection of their own")
 
 
-def _attention_branch(block: SeenBlock, projection: SeenCall, added: Array, config: Any) -> tuple[float, _Linear]:
+def _attention_branch(
+    block: SeenBlock, projection: SeenCall, added: Array, config: PreTrainedConfig
+) -> tuple[float, _Linear]:
     """The factor on what attention adds to the stream, and the norm it goes through first.
 
     Raises RefusedError where what the block adds is not the sum of its children: the stream is normalised in it.
@@ -238,7 +249,8 @@ def _through_linear(linear: _Linear, x: Array) -> Array:
 
 def _projection_matrix(projection: SeenCall, way: Array) -> tuple[Array, Array]:
     """The output projection as a matrix (d_model, heads · d_v), and its bias (d_model,). Raises RefusedError for another."""
-    matrix = projection.module.weight.double()  # (d_model, heads · d_v), or of a Conv1D the other way around
+    weight: Array = projection.module.weight
+    matrix = weight.double()  # (d_model, heads · d_v), or of a Conv1D the other way around
     width = projection.given.shape[-1]
     if matrix.shape[0] == width and type(projection.module).__name__ == "Conv1D":
         matrix = matrix.T

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array
@@ -18,12 +18,18 @@ from attnctl.readings.effects.effects import Effects, Word
 from attnctl.selection import chosen_indices
 from attnctl.tokens import Token
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from attnctl.readings.effects.ablation import Watched
+    from attnctl.sources import Model
+
 Target = str | int | Sequence[int]
 
 
 def effects(
     model: Any,
-    inputs: Any,
+    inputs: str | Mapping[str, Array],
     *,
     target: Target | None = None,
     against: Target | None = None,
@@ -36,7 +42,7 @@ def effects(
     attention: str | None = None,
     approximate: bool = False,
     batch_size: int | None = None,
-    tokenizer: Any = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> Effects:
     """What every head (or with `edges` every key of the query, or those (query, key) pairs) does for a prediction.
 
@@ -49,7 +55,7 @@ def effects(
     """
     base = Intervention(how=how, reference=reference)
     if isinstance(inputs, str):
-        watched: Any = _watched_model(model, inputs, query, base)
+        watched: Watched = _watched_model(model, inputs, query, base)
     else:
         watched = watch_given_network(model, inputs, query, base, attention, tokenizer)
     info = watched.info
@@ -68,7 +74,7 @@ def effects(
     return measure_effects(watched, ask)
 
 
-def _watched_model(model: Any, text: str, query: int, base: Intervention) -> Any:
+def _watched_model(model: str | Model, text: str, query: int, base: Intervention) -> Watched:
     from attnctl.models import open_model
     from attnctl.models.watching import watched_text
 
@@ -76,7 +82,7 @@ def _watched_model(model: Any, text: str, query: int, base: Intervention) -> Any
     return watched_text(opened, text, None if query == -1 else str(query), base)
 
 
-def _edge_of_pair(watched: Any, pair: tuple[int, int]) -> tuple[int, int]:
+def _edge_of_pair(watched: Watched, pair: tuple[int, int]) -> tuple[int, int]:
     n_q, n_k = len(watched.tokens), len(watched.key_tokens or watched.tokens)
     query, key = pair
     if not -n_q <= query < n_q or not -n_k <= key < n_k:
@@ -84,7 +90,7 @@ def _edge_of_pair(watched: Any, pair: tuple[int, int]) -> tuple[int, int]:
     return query % n_q, key % n_k
 
 
-def _as_text(watched: Any, target: Target | None) -> str | None:
+def _as_text(watched: Watched, target: Target | None) -> str | None:
     """The target as a text that `watched.word` reads; ids are written with a mark that no text begins with."""
     if target is None or isinstance(target, str):
         return target
@@ -93,7 +99,12 @@ def _as_text(watched: Any, target: Target | None) -> str | None:
 
 
 def watch_given_network(
-    model: Any, inputs: Any, query: int, base: Intervention, attention: str | None, tokenizer: Any
+    model: PreTrainedModel,
+    inputs: Mapping[str, Array],
+    query: int,
+    base: Intervention,
+    attention: str | None,
+    tokenizer: PreTrainedTokenizerBase | None,
 ) -> WatchedNetwork:
     """One text in a transformers model, by what the model is called with. Raises UsageError where that is no one text."""
     check_switchable(model)
@@ -126,17 +137,17 @@ def watch_given_network(
     )
 
 
-def _tokens_of_ids(ids: Any, tokenizer: Any) -> tuple[Token, ...]:
+def _tokens_of_ids(ids: Array, tokenizer: PreTrainedTokenizerBase | None) -> tuple[Token, ...]:
     return tuple(
         Token(_spelled_id(tokenizer, number).strip() or str(number), number) for number in as_numpy(ids)[0].tolist()
     )
 
 
-def _spelled_id(tokenizer: Any, number: int) -> str:
+def _spelled_id(tokenizer: PreTrainedTokenizerBase | None, number: int) -> str:
     return str(number) if tokenizer is None else str(tokenizer.decode([number]))
 
 
-def _word_of_text(tokenizer: Any, text: str, model: Any) -> Word:
+def _word_of_text(tokenizer: PreTrainedTokenizerBase | None, text: str, model: PreTrainedModel) -> Word:
     if text.startswith("\0"):
         ids = tuple(int(part) for part in text[1:].split(","))
         size = model.config.get_text_config().vocab_size
@@ -151,7 +162,9 @@ def _word_of_text(tokenizer: Any, text: str, model: Any) -> Word:
     return Word(text, ids)
 
 
-def _continued_inputs(given: dict[str, Any], ids: Any, name: str, continuation: tuple[int, ...]) -> dict[str, Any]:
+def _continued_inputs(
+    given: dict[str, Array], ids: Array, name: str, continuation: tuple[int, ...]
+) -> dict[str, Array]:
     """The inputs with ids appended to what the model continues."""
     import torch
 

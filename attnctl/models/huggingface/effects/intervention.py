@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,17 +16,22 @@ from attnctl.interventions import Cut, Intervention, checked_heads
 from attnctl.models.huggingface.attention_interface import architecture_name, watch_attention
 from attnctl.models.huggingface.attention_sites import Site
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from transformers import PreTrainedModel
+
 HIDDEN = -1e30  # added to a scaled score: its weight is then exactly 0, and a softmax over it never NaN
 
 
 @contextmanager
 def intervene(
-    model: Any,
+    model: PreTrainedModel,
     heads: Mapping[int, int | Sequence[int]] | None = None,
     edges: Sequence[tuple[int, int]] | None = None,
     *,
     how: str = "zero",
-    reference: Any = None,
+    reference: Mapping[int, Array] | None = None,
     layers: Sequence[int] | None = None,
     edge_heads: Sequence[int] | None = None,
     attention: str | None = None,
@@ -59,17 +64,19 @@ def intervene(
 
 
 @contextmanager
-def apply_interventions(model: Any, interventions: Sequence[Intervention], kind: str | None = None) -> Iterator[None]:
+def apply_interventions(
+    model: PreTrainedModel, interventions: Sequence[Intervention], kind: str | None = None
+) -> Iterator[None]:
     """Within this, `interventions` hold in `model`: one for all rows of a batch, or one for each row."""
     if all(one.changes_nothing for one in interventions):
         yield
         return
 
-    def wants_site(site: Site) -> bool:
+    def changes_site(site: Site) -> bool:
         return (kind is None or site.kind == kind) and any(one.in_layer(site.layer) for one in interventions)
 
     change = Applied(interventions)
-    with watch_attention(model, lambda *_: None, wants_site, change), _count_past(model, change):
+    with watch_attention(model, lambda *_: None, changes_site, change), _count_past(model, change):
         yield
 
 
@@ -191,7 +198,7 @@ def _unpadded_positions(call: Call) -> Array | None:
     return seen_keys(call).any(-2)  # (batch, n)
 
 
-def check_site_heads(heads: Any, count: int, site: Site | None) -> None:
+def check_site_heads(heads: Iterable[int], count: int, site: Site | None) -> None:
     """Raise UsageError for a head that is not there."""
     for head in heads:
         if not -count <= head < count:
@@ -200,10 +207,10 @@ def check_site_heads(heads: Any, count: int, site: Site | None) -> None:
 
 
 @contextmanager
-def _count_past(model: Any, change: Applied) -> Iterator[None]:
+def _count_past(model: PreTrainedModel, change: Applied) -> Iterator[None]:
     """Within this, `change.past` is the number of tokens in the cache as each forward begins."""
 
-    def begin_forward(_: Any, __: Any, given: dict[str, Any]) -> None:
+    def begin_forward(_: object, __: object, given: dict[str, object]) -> None:
         cache: Any = given.get("past_key_values")
         change.past = int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0
         change.real.clear()
@@ -215,14 +222,14 @@ def _count_past(model: Any, change: Applied) -> Iterator[None]:
         hook.remove()
 
 
-def attending_layers(model: Any, kind: str | None = None) -> int:
+def attending_layers(model: PreTrainedModel, kind: str | None = None) -> int:
     """The number of layers that attend, or of those that a configuration counts."""
     from attnctl.models.huggingface.files.network import network_info
 
     return network_info(model, architecture_name(model), kind or "self").n_layers or 1
 
 
-def heads_of(model: Any, kind: str | None = None) -> int:
+def heads_of(model: PreTrainedModel, kind: str | None = None) -> int:
     """The number of query heads of a layer, by the configuration."""
     from attnctl.models.huggingface.files.network import network_info
 

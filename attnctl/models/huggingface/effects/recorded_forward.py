@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,6 +16,12 @@ from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.effects.intervention import apply_interventions
 from attnctl.models.huggingface.effects.replay import blocks_of
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from transformers import PreTrainedModel
+
+    from attnctl.models.huggingface.attention_sites import Output
 
 NEAR = 2e-5  # how close what was put together must come to what the model made, of the largest number
 
@@ -28,7 +34,7 @@ class RefusedError(Exception):
 class SeenCall:
     """One call of a module: what went in and came out at the watched positions, (rows, d) each, in float64."""
 
-    module: Any
+    module: Module
     given: Array
     made: Array
 
@@ -53,7 +59,9 @@ class RecordedForward:
     `query` is the first one's place among the queries. With `keep_weights` each block keeps its weights and values.
     """
 
-    def __init__(self, network: Any, tail: int, query: int, rows: int = 1, *, keep_weights: bool = True) -> None:
+    def __init__(
+        self, network: PreTrainedModel, tail: int, query: int, rows: int = 1, *, keep_weights: bool = True
+    ) -> None:
         self.network, self.keep_weights = network, keep_weights
         self.tail, self.rows, self.queries = tail, slice(-tail, rows - tail or None), range(query, query + rows)
         self.blocks: list[SeenBlock] = []
@@ -62,9 +70,9 @@ class RecordedForward:
         self.head: SeenCall | None = None
         self.logits: Array | None = None
 
-    def run(self, inputs: dict[str, Any], base: Intervention) -> None:
+    def run(self, inputs: dict[str, object], base: Intervention) -> None:
         """Run the text, and keep what every part made of it."""
-        head = self.network.get_output_embeddings()
+        head = self.network.get_output_embeddings()  # type: ignore[no-untyped-call]
         if head is None or not isinstance(getattr(head, "weight", None), torch.Tensor):
             raise RefusedError("it has no unembedding matrix")
         inner = {id(module) for block in self.modules for module in block.modules()}
@@ -79,12 +87,12 @@ class RecordedForward:
             stack.enter_context(watch_attention(self.network, self._attended, lambda site: site.kind == "self"))
             self.logits = self.network(**inputs).logits[0, self.rows].double()  # (rows, vocabulary)
 
-    def _watch_block(self, block: Any, stack: ExitStack) -> None:
-        def begin(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _watch_block(self, block: Module, stack: ExitStack) -> None:
+        def begin(_: object, args: tuple[Array, ...], kwargs: dict[str, Array]) -> None:
             given = args[0] if args else kwargs.get("hidden_states")
             self.blocks.append(SeenBlock(given=self._row(given)))
 
-        def end(_: Any, __: Any, output: Any) -> None:
+        def end(_: object, __: object, output: Output) -> None:
             self.blocks[-1].made = self._row(first_of(output))
 
         stack.callback(block.register_forward_pre_hook(begin, with_kwargs=True).remove)
@@ -101,8 +109,10 @@ class RecordedForward:
                 hook = self._keeper(None, lambda: self.blocks[-1].linear)
                 stack.callback(child.register_forward_hook(hook, with_kwargs=True).remove)
 
-    def _keeper(self, into: list[SeenCall] | None, where: Callable[[], list[SeenCall]] | None = None) -> Any:
-        def keep(module: Any, args: tuple[Any, ...], *rest: Any) -> None:
+    def _keeper(
+        self, into: list[SeenCall] | None, where: Callable[[], list[SeenCall]] | None = None
+    ) -> Callable[..., None]:
+        def keep(module: Module, args: tuple[Array, ...], *rest: Output) -> None:
             output = rest[-1]
             kwargs = rest[0] if len(rest) > 1 else {}
             given = self._row(args[0] if args else kwargs.get("hidden_states"))
@@ -114,11 +124,11 @@ class RecordedForward:
 
         return keep
 
-    def _keep_head(self, module: Any, args: tuple[Any, ...], output: Any) -> None:
+    def _keep_head(self, module: Module, args: tuple[Array, ...], output: Output) -> None:
         given, made = args[0], output
         self.head = SeenCall(module, given[0, self.rows].double(), made[0, self.rows].double())
 
-    def _row(self, value: Any) -> Array | None:
+    def _row(self, value: Array) -> Array | None:
         """The watched positions of (1, n, d) or (n, d); None for anything else."""
         if not isinstance(value, torch.Tensor) or value.ndim not in (2, 3):
             return None
@@ -137,7 +147,7 @@ class RecordedForward:
         block.linear.clear()  # what was called before it are its own projections
 
 
-def first_of(output: Any) -> Any:
+def first_of(output: Output) -> Array:
     """What a module puts out, or the first of several things."""
     return output[0] if isinstance(output, tuple | list) else output
 

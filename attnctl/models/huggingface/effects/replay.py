@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,6 +15,12 @@ from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.effects.intervention import apply_interventions
 from attnctl.models.huggingface.packed_linear import PackedLinear, packed_products, packing_mode
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from transformers import PreTrainedModel
+
+    from attnctl.models.huggingface.attention_sites import Output
 
 CLOSE = 1e-4  # how near a resumed forward must come to the whole one, of the largest logit
 
@@ -26,22 +32,24 @@ class Replay:
     A block is a module of the network's outermost lists of layers that holds an attention. `inputs` is a batch of one.
     """
 
-    network: Any
-    inputs: dict[str, Any]
+    network: PreTrainedModel
+    inputs: dict[str, object]
     kind: str = "self"
     base: Intervention = field(default_factory=Intervention)
-    blocks: list[Any] = field(default_factory=list)
-    outputs: list[tuple[Any, Any]] = field(default_factory=list)  # (block, what it put out), in order of their calls
+    blocks: list[Module] = field(default_factory=list)
+    outputs: list[tuple[Module, Output]] = field(
+        default_factory=list
+    )  # (block, what it put out), in order of their calls
     starts: dict[int, int] = field(default_factory=dict)  # layer → the first block call in which it attends
     sound: bool = True  # whether a forward from the middle comes to the same
     kernels: PackedLinear | None = None
-    result: Any = None  # what the network put out, nothing changed but `base`
+    result: Output = None  # what the network put out, nothing changed but `base`
 
     @classmethod
     def of_forward(
         cls,
-        network: Any,
-        inputs: dict[str, Any],
+        network: PreTrainedModel,
+        inputs: dict[str, object],
         kind: str = "self",
         base: Intervention | None = None,
         visit: Callable[[Site, Call], Array | None] = lambda *_: None,
@@ -56,7 +64,7 @@ class Replay:
     def _record_forward(self, visit: Callable[[Site, Call], Array | None]) -> None:
         started = 0
 
-        def start_block(*_: Any) -> None:
+        def start_block(*_: object) -> None:
             nonlocal started
             started += 1
 
@@ -73,7 +81,7 @@ class Replay:
             stack.enter_context(packed_products(self.kernels))
             self.result = self.network(**self.inputs)
 
-    def _keep_block(self, block: Any, _: Any, output: Any) -> None:
+    def _keep_block(self, block: Module, _: object, output: Output) -> None:
         self.outputs.append((block, output))
 
     def _try_resuming(self) -> None:
@@ -96,7 +104,7 @@ class Replay:
             for other in (again, middle)
         )
 
-    def resume_from_change(self, interventions: Sequence[Intervention]) -> Any:
+    def resume_from_change(self, interventions: Sequence[Intervention]) -> Output:
         """The network's output, a row for each intervention, from the first block where any of them changes something."""
         first = min(one.first_layer() for one in interventions)
         at = self.starts.get(first)
@@ -104,7 +112,7 @@ class Replay:
             at = min((start for layer, start in self.starts.items() if layer >= first), default=0)
         return self._run_from(at if self.sound else 0, interventions)
 
-    def _run_from(self, at: int, interventions: Sequence[Intervention]) -> Any:
+    def _run_from(self, at: int, interventions: Sequence[Intervention]) -> Output:
         rows = len(interventions)
         with (
             self._skipping_blocks(at, rows),
@@ -117,10 +125,10 @@ class Replay:
     def _skipping_blocks(self, count: int, rows: int) -> Iterator[None]:
         """Within this, the first `count` calls of blocks answer what they put out before."""
         made = 0
-        replaced: list[tuple[Any, Any]] = []
+        replaced: list[tuple[Module, Callable[..., Output] | None]] = []
 
-        def skipped_forward(block: Any, run: Any) -> Callable[..., Any]:
-            def answer_kept(*args: Any, **kwargs: Any) -> Any:
+        def skipped_forward(block: Module, run: Callable[..., Output]) -> Callable[..., Output]:
+            def answer_kept(*args: object, **kwargs: object) -> Output:
                 nonlocal made
                 made += 1
                 return expanded_rows(self.outputs[made - 1][1], rows) if made <= count else run(*args, **kwargs)
@@ -140,7 +148,7 @@ class Replay:
                     block.forward = own
 
 
-def blocks_of(network: Any) -> list[Any]:
+def blocks_of(network: PreTrainedModel) -> list[Module]:
     """The modules of the network's outermost lists of layers that hold an attention."""
     from torch.nn import ModuleList
 
@@ -157,7 +165,7 @@ def blocks_of(network: Any) -> list[Any]:
     return found
 
 
-def _is_attending(module: Any) -> bool:
+def _is_attending(module: Module) -> bool:
     return "attention" in type(module).__name__.lower()
 
 
@@ -175,7 +183,7 @@ def expanded_rows(value: Any, rows: int) -> Any:
     return value
 
 
-def logits_of(output: Any) -> Array:
+def logits_of(output: Output) -> Array:
     """A network's logits, (batch, positions, vocabulary), or where it has none its final states (batch, n, d_model)."""
     for name in ("logits", "prediction_logits", "last_hidden_state"):
         if (found := getattr(output, name, None)) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from attnctl import attention
 from attnctl.arrays import Floats, as_numpy
@@ -24,6 +24,12 @@ from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import visible_text
 from attnctl.tokens import Token, find_token
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedModel
+
+    from attnctl.guarded_tokenizer import GuardedTokenizer
+
 TOKENS_AT_ONCE = 4096  # of all rows of a batch together, unless told otherwise
 
 
@@ -35,14 +41,14 @@ class WatchedNetwork:
     many positions there are from the watched logits to the last.
     """
 
-    network: Any
+    network: PreTrainedModel
     info: ModelInfo
     kind: str
     text: str
     tokens: tuple[Token, ...]
     query: int
     tail: int
-    inputs: Callable[[tuple[int, ...]], dict[str, Any]]  # of the ids that continue the text
+    inputs: Callable[[tuple[int, ...]], dict[str, object]]  # of the ids that continue the text
     spell: Callable[[int], str]
     read: Callable[[str], Word]
     base: Intervention = field(default_factory=Intervention)
@@ -167,7 +173,7 @@ def intervention_batches(interventions: Sequence[Intervention], most: int) -> It
         yield batch
 
 
-def check_switchable(network: Any) -> None:
+def check_switchable(network: PreTrainedModel) -> None:
     """Raise AttnctlError for a network whose attention cannot be changed from outside."""
     if not model_follows_interface(network):
         raise AttnctlError(
@@ -223,7 +229,7 @@ def _watched_position(model: Checkpoint, tokens: Sequence[Token], query: str | N
 
 def _watched_inputs(
     model: Checkpoint, source: tuple[Token, ...], decoder: tuple[Token, ...], continuation: tuple[int, ...], at: int
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What the network is called with for the text, or its decoder's start, and the ids that continue it."""
     more = tuple(Token("", number) for number in continuation)
     if decoder:
@@ -236,13 +242,13 @@ def _watched_inputs(
     return inputs | ({"use_cache": False} if "use_cache" in model.forward_keywords else {})
 
 
-def spelled_id(tokenizer: Any, number: int) -> str:
+def spelled_id(tokenizer: Tokenizer | GuardedTokenizer, number: int) -> str:
     """The text of one id of the vocabulary."""
     text: str = tokenizer.decode([number], skip_special_tokens=False)
     return text or str(tokenizer.id_to_token(number))
 
 
-def word_of(tokenizer: Any, text: str, name: str) -> Word:
+def word_of(tokenizer: Tokenizer | GuardedTokenizer, text: str, name: str) -> Word:
     """A text as the ids that spell it. Raises UsageError where the vocabulary lacks it."""
     if not text.strip():
         raise UsageError("--target is empty: give a word, with the space before it where it has one")

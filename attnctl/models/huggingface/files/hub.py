@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.files import open_regular
-from attnctl.models.huggingface.files.gguf_header import read_header
 
 
 class Known(NamedTuple):
@@ -67,6 +66,8 @@ def _gguf_file(path: Path) -> Path:
     with open_regular(path) as file:
         if file.read(4) != b"GGUF":
             raise AttnctlError(f"{path} is not a GGUF file: it does not begin with GGUF")
+    from attnctl.models.huggingface.files.gguf_header import read_header
+
     read_header(path)
     return path
 

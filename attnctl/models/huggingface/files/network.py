@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.light_import import import_lightly
@@ -14,14 +14,21 @@ from attnctl.models.huggingface.files.hub import import_extra
 from attnctl.models.huggingface.files.stored_tensors import check_stored
 from attnctl.readings.traces.trace import ModelInfo
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+    from attnctl.text import Document
+
 SHORT = 2e10  # parameters × tokens below which one thread is enough, and safe where the machine is busy
 
 
 # networks by folder, dtype and device, where a session keeps them for its next question; None: nothing is kept
-loaded_networks: dict[tuple[Path, str, str], Any] | None = None
+loaded_networks: dict[tuple[Path, str, str], PreTrainedModel] | None = None
 
 
-def load_network(folder: Path, settings: dict[str, Any], dtype: str, device: str, name: str) -> Any:
+def load_network(folder: Path, settings: Document, dtype: str, device: str, name: str) -> PreTrainedModel:
     """The network in a folder, ready to be read: of the class its configuration names, weights mapped from disk."""
     if loaded_networks is None:
         return _load(folder, settings, dtype, device, name)
@@ -32,7 +39,7 @@ def load_network(folder: Path, settings: dict[str, Any], dtype: str, device: str
     return loaded_networks[place]
 
 
-def _load(folder: Path, settings: dict[str, Any], dtype: str, device: str, name: str) -> Any:
+def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) -> PreTrainedModel:
     transformers = import_extra("transformers")
     import torch
 
@@ -45,7 +52,7 @@ def _load(folder: Path, settings: dict[str, Any], dtype: str, device: str, name:
         kept = torch.float32
     how = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
 
-    def build_network() -> tuple[Any, dict[str, Any]]:
+    def build_network() -> tuple[PreTrainedModel, Document]:
         model_class = class_of(transformers, settings, name)
         kernel = _attention_kernel(model_class)
         return model_class.from_pretrained(  # type: ignore[no-any-return]
@@ -65,10 +72,10 @@ def _load(folder: Path, settings: dict[str, Any], dtype: str, device: str, name:
         except Exception as error:  # a damaged checkpoint fails in many ways
             raise AttnctlError(f"cannot read {name}: {in_one_line(error)}") from error
     check_whole(network, told, name)
-    return network.to(place).eval()
+    return network.to(place).eval()  # type: ignore[no-any-return, arg-type]
 
 
-def check_whole(network: Any, told: dict[str, Any], name: str) -> None:
+def check_whole(network: PreTrainedModel, told: Document, name: str) -> None:
     """Raise AttnctlError for weights that the file lacks, or has in another shape: they would be random.
 
     A pooler is never run. Of a head that is lacking, nothing is predicted.
@@ -81,7 +88,7 @@ def check_whole(network: Any, told: dict[str, Any], name: str) -> None:
     inner = [key for key in lacking if network.base_model is network or key.startswith(prefix)]
     if inner:
         raise AttnctlError(f"{name} lacks {len(inner)} of its weights, {inner[0]} first: its file is not whole")
-    network.attnctl_headless = bool(lacking)
+    network.attnctl_headless = bool(lacking)  # type: ignore[assignment]
 
 
 def _attention_kernel(model_class: Any) -> str:
@@ -89,7 +96,7 @@ def _attention_kernel(model_class: Any) -> str:
     return "sdpa" if model_class._can_set_attn_implementation() and model_class._supports_sdpa else "eager"
 
 
-def class_of(transformers: Any, settings: dict[str, Any], name: str) -> Any:
+def class_of(transformers: ModuleType, settings: Document, name: str) -> Any:
     """The class that a configuration names; only its own module is imported."""
     names = settings.get("architectures") or []
     if not isinstance(names, list) or not all(isinstance(said, str) and said for said in names):
@@ -107,7 +114,7 @@ def class_of(transformers: Any, settings: dict[str, Any], name: str) -> Any:
     return model_class
 
 
-def network_info(network: Any, name: str, kind: str) -> ModelInfo:
+def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
     """What is known of the attention before anything ran."""
     decoder = kind in ("decoder", "cross")
     config = network.config
@@ -153,7 +160,7 @@ def _reads_text(name: str) -> bool:
     return not any(other in name for other in ("vision", "visual", "audio"))
 
 
-def _first_setting(config: Any, *names: str) -> Any:
+def _first_setting(config: PreTrainedConfig, *names: str) -> Any:
     """The first of these settings that is there and says something; one that differs from layer to layer says nothing."""
     for name in names:
         try:
@@ -165,7 +172,7 @@ def _first_setting(config: Any, *names: str) -> Any:
     return None
 
 
-def _of_layers(config: Any, name: str) -> int | None:
+def _of_layers(config: PreTrainedConfig, name: str) -> int | None:
     """The largest value of a setting that differs from layer to layer."""
     try:
         parts = getattr(config, "per_layer_config", None) or {}
@@ -179,7 +186,7 @@ def _of_layers(config: Any, name: str) -> int | None:
 
 
 @contextmanager
-def running_network(network: Any, n: int, name: str) -> Iterator[None]:
+def running_network(network: PreTrainedModel, n: int, name: str) -> Iterator[None]:
     """Within this, the network runs over n tokens: without gradients and advice, what it fails with said in one line."""
     import torch
 
@@ -200,7 +207,7 @@ def _error_place(error: Exception) -> str:
 
 
 @contextmanager
-def steady_threads(network: Any, n: int) -> Iterator[None]:
+def steady_threads(network: PreTrainedModel, n: int) -> Iterator[None]:
     """One thread while a short text runs: two on a busy machine wait for each other, many times longer than one works."""
     import torch
 

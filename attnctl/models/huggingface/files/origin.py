@@ -7,11 +7,14 @@ import hashlib
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from attnctl.errors import AttnctlError
 from attnctl.files import write_whole
 from attnctl.models.huggingface.files.hub import KNOWN
+
+if TYPE_CHECKING:
+    from attnctl.text import Document
 
 MOST_BYTES = 2_000_000_000  # of a weights file whose digest is made: of a larger one it would take many seconds
 SNAPSHOT = re.compile(r"models--(?P<owner>[^/]+?)--(?P<name>[^/]+)/snapshots/(?P<revision>[0-9a-f]{40})/?$")
@@ -25,7 +28,7 @@ FILE_TYPES = {
 PLAIN = ("F32", "F16", "BF16")
 
 
-def origin_of(path: Path, name: str = "") -> dict[str, Any]:
+def origin_of(path: Path, name: str = "") -> Document:
     """`source`, `revision`, `sha256` and `quantised` of a checkpoint's folder or GGUF file, those that are known.
 
     A snapshot in the hub's cache is named by its repository and commit; anything else by its name and the digest of its
@@ -50,7 +53,7 @@ def quantisation_of(path: Path) -> dict[str, str]:
 
         kind = read_header(path).entries.get("general.file_type")
         stored = FILE_TYPES.get(kind, f"type {kind}") if isinstance(kind, int) else ""
-        keep(kept, stored)
+        store_text(kept, stored)
     return {} if stored in ("", *PLAIN) else {"quantised": f"{stored}, dequantised"}
 
 
@@ -63,7 +66,7 @@ def digest_of(path: Path) -> dict[str, str]:
         return {"sha256": digest}
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    keep(kept, digest)
+    store_text(kept, digest)
     return {"sha256": digest}
 
 
@@ -76,7 +79,7 @@ def kept_file(path: Path, what: str) -> Path:
     return user_cache_path("attnctl") / "origins" / f"{named}.{what}"
 
 
-def keep(path: Path, text: str) -> None:
+def store_text(path: Path, text: str) -> None:
     """Keep a text in the user's cache, where that can be written."""
     with contextlib.suppress(OSError, AttnctlError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models.huggingface.files.hub import KNOWN, find_checkpoint, is_checkpoint
+
+if TYPE_CHECKING:
+    from attnctl.text import Document
 
 # the names under which configurations keep one thing
 NAMES = {
@@ -110,9 +113,9 @@ class ModelSizes:
 
 
 @cache
-def known_configurations() -> dict[str, dict[str, Any]]:
+def known_configurations() -> dict[str, Document]:
     """The configurations that come with attnctl, by name."""
-    table: dict[str, dict[str, Any]] = json.loads(
+    table: dict[str, Document] = json.loads(
         files("attnctl.models.huggingface.files").joinpath("known.json").read_text("utf-8")
     )
     return table
@@ -146,7 +149,7 @@ def model_sizes(name: str) -> ModelSizes:
     raise UsageError(f"no model {name!r}: {hint}")
 
 
-def of_configuration(settings: dict[str, Any], name: str, source: str) -> ModelSizes:
+def of_configuration(settings: Document, name: str, source: str) -> ModelSizes:
     """The sizes that a config.json states, or that its architecture takes for granted.
 
     Raises AttnctlError where it does not state them, or states what cannot be.
@@ -158,7 +161,7 @@ def of_configuration(settings: dict[str, Any], name: str, source: str) -> ModelS
         raise AttnctlError(f"the configuration of {name} cannot be read: {what}") from error
 
 
-def _of_configuration(settings: dict[str, Any], name: str, source: str) -> ModelSizes:
+def _of_configuration(settings: Document, name: str, source: str) -> ModelSizes:
     settings = _text_settings(settings)
     if any(_stated_size(settings, what) is None for what in ("layers", "heads", "d_model")):
         settings = _text_settings(_with_defaults(settings, name))
@@ -224,7 +227,7 @@ GATED = frozenset(
 PATTERNS = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "cohere2": 4}
 
 
-def layer_counts(settings: dict[str, Any], layers: int) -> Counter[str]:
+def layer_counts(settings: Document, layers: int) -> Counter[str]:
     """How many layers attend to a window, to all, or do something else (convolution, recurrence, linear attention)."""
     for name in ("layer_types", "layers_block_type"):
         said = settings.get(name)
@@ -257,17 +260,17 @@ def _layer_type(kind: str) -> str:
     return WINDOWED if "sliding" in kind else FULL
 
 
-def _text_settings(settings: dict[str, Any]) -> dict[str, Any]:
+def _text_settings(settings: Document) -> Document:
     """The part of a configuration that is about text, where it has several."""
     inner = settings.get("text_config") or settings.get("llm_config")
     return settings | inner if isinstance(inner, dict) else settings
 
 
-def _stated_size(settings: dict[str, Any], what: str) -> int | None:
+def _stated_size(settings: Document, what: str) -> int | None:
     return next((_checked_size(key, settings[key]) for key in NAMES[what] if settings.get(key) is not None), None)
 
 
-def _unless_0(settings: dict[str, Any], key: str) -> int | None:
+def _unless_0(settings: Document, key: str) -> int | None:
     """A size that some configurations give as 0 where there is no such thing."""
     value = settings.get(key)
     return None if value is None or (value == 0 and value is not False) else _checked_size(key, value)
@@ -280,19 +283,19 @@ def _checked_size(key: str, value: object) -> int:
     return value
 
 
-def _with_defaults(settings: dict[str, Any], name: str) -> dict[str, Any]:
+def _with_defaults(settings: Document, name: str) -> Document:
     """What the architecture takes for granted filled in, by transformers' own configuration class."""
     from attnctl.models.huggingface.files.hub import import_extra
 
     kind = settings.get("model_type")
     try:
-        filled: dict[str, Any] = import_extra("transformers").AutoConfig.for_model(kind).to_dict()
+        filled: Document = import_extra("transformers").AutoConfig.for_model(kind).to_dict()
     except (ValueError, KeyError) as error:
         raise AttnctlError(f"the configuration of {name} does not say its layers, heads and d_model") from error
     return filled | settings
 
 
-def _gguf_settings(path: Path) -> dict[str, Any]:
+def _gguf_settings(path: Path) -> Document:
     """What a GGUF file's metadata says, under the names of a config.json."""
     from attnctl.models.huggingface.files.gguf_header import read_header
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from typing import Any
 
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.models.huggingface.checkpoint import Checkpoint
@@ -17,7 +18,8 @@ def untrained_checkpoint(model: Checkpoint, seed: int = 0) -> Checkpoint:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
-            fresh = type(network)(copy.deepcopy(network.config))
+            model_class: Any = type(network)
+            fresh = model_class(copy.deepcopy(network.config))
         except Exception as error:
             raise AttnctlError(f"{type(network).__name__} cannot be built untrained ({in_one_line(error)})") from error
     fresh = fresh.to(device=network.device, dtype=network.dtype).eval().requires_grad_(False)

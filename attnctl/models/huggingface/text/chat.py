@@ -68,7 +68,7 @@ def _message_mark(at: int) -> str:
 
 
 def _plain_message(message: Message) -> dict[str, object]:
-    return {"role": message.role, "content": message.content} | message.more
+    return {"role": message.role, "content": message.content, **message.more}
 
 
 def _token_content(entry: object) -> str:

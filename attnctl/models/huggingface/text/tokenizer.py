@@ -8,13 +8,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, telling_errors
 from attnctl.files import decode_text, read_bytes
 from attnctl.models.huggingface.files.hub import import_extra
 from attnctl.tokens import Token, library_tokenizer
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
+
+    from attnctl.guarded_tokenizer import GuardedTokenizer
+    from attnctl.text import Document
 
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
@@ -24,8 +30,8 @@ class Pieces:
     """The tokenizer of a checkpoint's folder. `bos`: None as the tokenizer does it, True exactly one, False none added."""
 
     name: str
-    tokenizer: Any  # tokenizers.Tokenizer
-    settings: dict[str, Any]  # tokenizer_config.json
+    tokenizer: Tokenizer | GuardedTokenizer
+    settings: Document  # tokenizer_config.json
     limit: int | None = None  # tokens that the model can read
     bos: bool | None = None
     truncate: bool = False
@@ -73,7 +79,7 @@ class Pieces:
             tokens = tokens[1:]
         if begins:
             return tokens
-        return (Token(self.tokenizer.id_to_token(self.bos_id), self.bos_id, 0, 0, special=True), *tokens)
+        return (Token(str(self.tokenizer.id_to_token(self.bos_id)), self.bos_id, 0, 0, special=True), *tokens)
 
     @cached_property
     def bos_id(self) -> int | None:
@@ -87,7 +93,7 @@ class Pieces:
         """The ids of tokens that are no text: beginnings, ends, separators, masks."""
         return frozenset(i for i, added in self.tokenizer.get_added_tokens_decoder().items() if added.special)
 
-    def tokens_of_encoding(self, text: str, encoding: Any) -> tuple[Token, ...]:
+    def tokens_of_encoding(self, text: str, encoding: Encoding) -> tuple[Token, ...]:
         """Tokens of an Encoding of `text`: each shown by the characters it covers, without ##, Ġ or ▁."""
         unknown = getattr(self.tokenizer.model, "unk_token", None)
         tokens = []

@@ -105,7 +105,7 @@ def _text_width(families: tuple[str, ...], text: str, size: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def _font_path(family: str) -> Any:
+def _font_path(family: str) -> str:
     return font_manager.findfont(font_manager.FontProperties(family=family))
 
 

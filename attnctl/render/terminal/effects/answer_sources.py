@@ -113,7 +113,7 @@ def sources_sentences(found: AnswerSources) -> list[str]:
     if first.matters < -NEGLIGIBLE:
         after = probability_text(found.log_probability + first.matters)
         said.append(
-            f"The answer rests on {_part_name(first)}: without it “{_shortened(found.answer)}” "
+            f"The answer rests on {_part_name(first)}: without it “{_answer_start(found.answer)}” "
             f"falls from {before} to {after}."
         )
     else:
@@ -135,10 +135,10 @@ def sources_sentences(found: AnswerSources) -> list[str]:
 
 
 def _part_name(part: PartSource) -> str:
-    return f"“{_shortened(part.part.name, 40)}”"
+    return f"“{_answer_start(part.part.name, 40)}”"
 
 
-def _shortened(text: str, most: int = 30) -> str:
+def _answer_start(text: str, most: int = 30) -> str:
     text = visible_text(" ".join(text.split()))
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.render.terminal.tables import Column, fitting_columns, table_lines
+
+if TYPE_CHECKING:
+    from attnctl.text import Document
 
 HOW = {
     "next-word": "predict the next word; each word sees those before it (as GPT)",
@@ -50,7 +53,7 @@ def model_card(
 def _card_lines(
     name: str, metadata: dict[str, str], shapes: Mapping[str, Sequence[int]], size: int, width: int
 ) -> list[str]:
-    recipe: dict[str, Any] = json.loads(metadata.get("recipe", "{}"))
+    recipe: Document = json.loads(metadata.get("recipe", "{}"))
     parameters = sum(_parameter_count(shape) for shape in shapes.values())
     layers = 1 + max((int(key.split(".")[1]) for key in shapes if key.startswith("layers.")), default=0)
     heads, d_model, d_k = next((shape for key, shape in shapes.items() if key.endswith("W_Q")), (0, 0, 0))
@@ -82,22 +85,22 @@ def _parameter_count(shape: Sequence[int]) -> int:
     return result
 
 
-def _data_line(recipe: dict[str, Any]) -> str:
+def _data_line(recipe: Document) -> str:
     if recipe.get("corpus") == "grammar":
         return f"{recipe['sentences']:,} sentences of attnctl's grammar; some combinations held out"
     return "the user's own text" if recipe else ""
 
 
-def _training_line(recipe: dict[str, Any], metadata: dict[str, str]) -> str:
+def _training_line(recipe: Document, metadata: dict[str, str]) -> str:
     if not recipe:
         return ""
-    step = int(metadata.get("step", recipe["steps"]))
+    step = int(metadata.get("step") or recipe["steps"])
     return f"{step:,} steps of {recipe['batch_size']} sentences, AdamW, lr {recipe['lr']:g}, seed {recipe['seed']}"
 
 
 # --- what heads have learned ---------------------------------------------------------------------------------------
 
-Row = Mapping[str, Any]  # the fields of training.relations.Measured
+Row = Document  # the fields of training.relations.Measured
 
 
 def _whole_percent(share: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
@@ -14,6 +14,8 @@ from rich.text import Text
 from attnctl.render.terminal.number_grid import ACCENT, DIM, padded_text, share_bar, token_label
 
 if TYPE_CHECKING:
+    from attnctl.arrays import Floats
+    from attnctl.text import Document
     from attnctl.training.lesson import Lesson
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -22,7 +24,7 @@ CURVE_LEFT = 10  # cells left of the curve: the largest and the smallest loss
 SHOWN_TENSORS = 8  # of those that a step changes, the ones that lower the loss most
 
 
-def live_view(reports: Sequence[dict[str, Any]], steps: int, width: int) -> Group:
+def live_view(reports: Sequence[Document], steps: int, width: int) -> Group:
     """The state of a training: progress, loss curve, and where the watched word looks."""
     last = reports[-1]
     parts: list[RenderableType] = [Text(), _progress_line(last, steps, width), Text()]
@@ -32,7 +34,7 @@ def live_view(reports: Sequence[dict[str, Any]], steps: int, width: int) -> Grou
     return Group(*parts)
 
 
-def _progress_line(report: dict[str, Any], steps: int, width: int) -> Text:
+def _progress_line(report: Document, steps: int, width: int) -> Text:
     done = report["step"] / steps
     left = report["seconds"] / max(done, 1e-9) * (1 - done)
     line = Text("  ", no_wrap=True, overflow="crop").append(padded_text(share_bar(done, 20), 20, right=False), ACCENT)
@@ -70,12 +72,12 @@ def _loss_curve(losses: Sequence[float], width: int) -> list[Text]:
     return lines
 
 
-def watch_line(watch: dict[str, Any]) -> str:
+def watch_line(watch: Document) -> str:
     """Where the watched word looked before training, and now: "eat → Alice 0.26 → 0.98"."""
     return f"{token_label(watch['query'])} → {token_label(watch['key'])} {watch['before']:.2f} → {watch['weight']:.2f}"
 
 
-def _watched_lines(watch: dict[str, Any], width: int) -> list[Text]:
+def _watched_lines(watch: Document, width: int) -> list[Text]:
     lines = [
         Text("  ", no_wrap=True, overflow="crop")
         .append(watch_line(watch), "bold")
@@ -178,5 +180,5 @@ def _probability_lines(step: Lesson, width: int) -> list[Text]:
     ]
 
 
-def _number_lines(array: Any) -> list[Text]:
+def _number_lines(array: Floats) -> list[Text]:
     return [Text("       " + " ".join(f"{number:9.5f}" for number in row), no_wrap=True) for row in array]
