@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
+from attnctl.steps import narrow_trace, walk_steps
 from attnctl.tokens import Token
+from tests.conftest import attend
 
 
 @st.composite
@@ -52,3 +54,23 @@ def test_a_query_that_a_trace_has_no_row_of_is_no_focus(trace: Trace) -> None:
     assert focus(trace, query=len(trace.tokens)) is None
     everywhere = focus(trace)
     assert everywhere is not None and everywhere.query in (trace.layers[0].rows or range(len(trace.tokens)))
+
+
+def test_matrices_are_a_step_where_they_are_asked_for() -> None:
+    trace = attend("Alice will eat pizza", heads=4, kv_heads=2, d_model=8, d_k=3)
+    assert all(step.name != "matrices" for step in walk_steps(trace))
+    shown = list(walk_steps(trace, [3], ["matrices"]))
+    assert [(step.layer, step.head) for step in shown] == [(0, 3)]
+    parts = {part.name: np.asarray(part.array) for part in shown[0].parts}
+    layer = trace.layers[0]
+    assert trace.embeddings is not None and layer.queries is not None and layer.context is not None
+    assert {name: array.shape for name, array in parts.items()} == dict.fromkeys(("W_Q", "W_K", "W_V"), (8, 3)) | {
+        "W_O": (3, 8)
+    }
+    np.testing.assert_allclose(trace.embeddings @ parts["W_Q"], layer.queries[3], atol=1e-5)
+    own = [layer.context[at] @ next(iter(walk_steps(trace, [at], ["matrices"]))).parts[-1].array for at in range(4)]
+    np.testing.assert_allclose(sum(own), layer.output, atol=1e-4)
+    assert (
+        narrow_trace(trace, ["matrices"]).layers[0].parameters
+        and not narrow_trace(trace, ["keys"]).layers[0].parameters
+    )

@@ -48,6 +48,11 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
+def heads_over_tokens(n: int, heads: int) -> str:
+    """What a bar says of so many heads over a text of n tokens."""
+    return f"{n:,} tokens, {heads} head{'s' * (heads != 1)}"
+
+
 @contextmanager
 def cost_progress(what: str) -> Iterator[Callable[[float], None] | None]:
     """A bar on stderr where that is a terminal, and nothing in a pipe."""

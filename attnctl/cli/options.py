@@ -139,7 +139,11 @@ LOOK_OPTIONS: dict[str, Any] = {
         "--numbers/--no-numbers",
         help="Numbers in the cells; where they can be read unless told otherwise.",
     ),
-    "log": Annotated[bool, typer.Option("--log", help="Colours on a logarithmic scale.")],
+    "log": _shared_option(
+        bool,
+        "--log/--no-log",
+        help="Colours on a logarithmic scale; of a long text also where a few cells hold most, unless told otherwise.",
+    ),
     "font_size": _shared_option(float, "--font-size", help="Points of the labels; other letters in proportion."),
     "vmin": _shared_option(float, "--vmin", help="The weight with the first colour [default: 0]."),
     "vmax": _shared_option(float, "--vmax", help="The weight with the last colour [default: the largest]."),
@@ -148,7 +152,7 @@ LOOK_OPTIONS: dict[str, Any] = {
 # what is shown in place of the weights: the fields of cli.weights.WeightChoice
 WEIGHT_OPTIONS: dict[str, Any] = {"drop": Drop, "renormalise": Renormalise, "words": Words, "measure": Measure}
 PICTURE_ONLY = ("size", "dpi", "font_size", "vmin", "vmax", "no_colorbar")  # which a terminal has not
-SWITCHES = ("no_scale", "rope", "log", "no_colorbar", "renormalise", "words")  # options that are on or off
+SWITCHES = ("no_scale", "rope", "no_colorbar", "renormalise", "words")  # options that are on or off
 
 
 def with_options(options: OptionValues) -> Callable[[Callable[..., None]], Callable[..., None]]:

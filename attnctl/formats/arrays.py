@@ -131,9 +131,22 @@ def read_array(path: str, names: tuple[str, ...] = (), data: bytes | None = None
         return finite_numbers(arrays[found[0]], f"{path}: {found[0]}"), labels
     if data[:6] == b"\x93NUMPY":
         return finite_numbers(read_npy(data, path), path), ()
-    if Path(path).suffix.lower() in (".npy", ".npz"):
+    if Path(path).suffix.lower() in (".npy", ".npz") and not is_table(data):  # a table may be called so
         raise AttnctlError(f"{path} is not a sound {Path(path).suffix} file (nothing is ever unpickled)")
     return read_csv(decode_text(data, path), path)
+
+
+def is_table(data: bytes) -> bool:
+    """Whether the lines of a file or pipe are the rows of a matrix of numbers, at least two by two."""
+    lines = [line for line in data.splitlines() if line.strip()]
+    mark = next((mark for mark in (b"\t", b";", b",") if lines and mark in lines[-1]), None)
+    if mark is None or len(lines) < 2:
+        return False
+    cells = lines[-1].split(mark)[1:]  # the first may be a label
+    try:
+        return bool([float(cell) for cell in cells])
+    except ValueError:
+        return False
 
 
 def labels_of(tokens: npt.NDArray[Any] | None, path: str) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ class HeatmapGrid:
     measure: str | None = None  # what stands in place of the weights: value-norm, rollout, mean, max, mass
     cited: str = ""  # what the numbers come from, for the metadata of a picture
     names: tuple[str, ...] = ()  # of the panels, where they are no heads
+    full: tuple[Bools, Bools] | None = None  # rows and columns as wide as the others, where some hold fewer tokens
 
     def panel_name(self, head: int) -> str:
         """What stands over a panel: its head, or the name it was given."""
@@ -136,8 +137,16 @@ def of_overview(overview: Overview, done: tuple[str, ...] = (), measure: str | N
         masks=grid.masks,
         said=(*said, *done),
         measure=measure if measure is not None or (single and grid.pool != "mass") else grid.pool,
+        full=_full_parts(grid.rows, grid.columns) if grid.pool == "mean" else None,
         starts=None if plain or grid.pool == "mass" else (_part_starts(grid.rows), _part_starts(grid.columns)),
     )
+
+
+def _full_parts(rows: Sequence[TextPart], columns: Sequence[TextPart]) -> tuple[Bools, Bools] | None:
+    """Which rows and columns hold as many tokens as any; None where all do."""
+    counts = [np.array([part.token_count for part in parts]) for parts in (rows, columns)]
+    full = counts[0] == counts[0].max(), counts[1] == counts[1].max()  # (n_q,), (n_k,)
+    return None if all(side.all() for side in full) else full
 
 
 def _part_starts(parts: Sequence[TextPart]) -> tuple[int, ...]:
@@ -205,11 +214,15 @@ def _numbers_text(numbers: Sequence[int], what: str) -> str:
 
 def weight_span(reading: HeatmapGrid) -> tuple[float, float]:
     """The least (at most 0) and the greatest weight that a query may give: the ends of the colour scale."""
-    low, high = 0.0, 0.0
+    low, high, highest = 0.0, 0.0, 0.0
     for _, _, weights, mask in reading.panels():
         seen: Array = weights if mask is None else weights[mask]
         if seen.size:
-            low, high = min(low, float(seen.min())), max(high, float(seen.max()))
+            low, highest = min(low, float(seen.min())), max(highest, float(seen.max()))
+        if reading.full is not None:  # cells with fewer tokens, as the last, do not set the scale
+            there = np.outer(*reading.full) if mask is None else np.outer(*reading.full) & mask  # (n_q, n_k)
+            high = max(high, float(weights[there].max(initial=0.0)))
+    high = high or highest
     return low, high if high > low else 1.0
 
 

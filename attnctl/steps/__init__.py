@@ -14,6 +14,7 @@ from attnctl.errors import UsageError
 from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.readings.traces.trace_arrays import FIELD_ARRAYS
 from attnctl.steps.families import difference_step, gate_step, mask_step
+from attnctl.steps.matrices import matrices_step
 from attnctl.steps.step import Part, Step
 
 # every name that --steps takes: a step, or a part of one
@@ -21,6 +22,7 @@ NAMES = (
     "tokens",
     "embeddings",
     "input",
+    "matrices",
     "queries",
     "keys",
     "values",
@@ -57,6 +59,8 @@ def walk_steps(
 ) -> Iterator[Step]:
     """The steps of `trace` in the order of the mathematics, for some heads (None: all) and some names (None: all)."""
     for step in _all_steps(trace, heads):
+        if step.name == "matrices" and (only is None or "matrices" not in only):
+            continue  # shown only where they are asked for
         if only is None or step.name in only:
             yield step
         elif parts := tuple(part for part in step.parts if part.name in only):
@@ -282,7 +286,16 @@ def _context_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
 
 
 _HEAD_STEPS = (
-    *(_projections_step, _rope_step, _scores_step, _scaled_step, mask_step, _weights_step, difference_step),
+    *(
+        matrices_step,
+        _projections_step,
+        _rope_step,
+        _scores_step,
+        _scaled_step,
+        mask_step,
+        _weights_step,
+        difference_step,
+    ),
     *(_dropout_step, _context_step, gate_step),
 )
 
@@ -339,7 +352,9 @@ def narrow_trace(trace: Trace, names: Collection[str]) -> Trace:
     """The trace with only the arrays that the named steps show. Raises UsageError for a name that is no step."""
     check_names(names)
     gone: dict[str, Any] = {array.name: None for array in FIELD_ARRAYS if array.step not in names}
-    layers = tuple(replace(layer, parameters={}, **gone) for layer in trace.layers)
+    layers = tuple(
+        replace(layer, parameters=layer.parameters if "matrices" in names else {}, **gone) for layer in trace.layers
+    )
     return replace(
         trace,
         layers=layers,

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import random
+import re
 
 import jsonschema
 import numpy as np
@@ -15,11 +16,14 @@ import pytest
 from attnctl import models
 from attnctl.cli.inputs.zoom import Zoom, grid_of
 from attnctl.models import attend
+from attnctl.models.builtin.matrix import trace_of_matrix
 from attnctl.models.probe import probe_heads
-from attnctl.readings.heatmap import of_overview
+from attnctl.readings.grid import GridReading
+from attnctl.readings.heatmap import of_overview, weight_span
+from attnctl.readings.overview import TextPart
 from attnctl.readings.spans import parts_of
 from attnctl.readings.survey import OverviewReading
-from attnctl.sources import TextSource
+from attnctl.sources import TextSource, TraceSource
 from attnctl.tokens import Token, split_words
 
 MODEL = ("--model", "random", "--d-model", "16", "--heads", "2", "--layers", "2", "--causal", "--rope", "--scale", "1")
@@ -321,3 +325,31 @@ def test_what_would_be_huge_is_refused(refused, file, tmp_path, monkeypatch):
 
 def test_the_query_must_be_there(refused, file):
     assert "no token 800" in refused("explain", "--file", file, *MODEL, "--query", "800", code=2)
+
+
+def test_a_few_cells_that_hold_most_are_shown_by_a_logarithm(run, tmp_path):
+    names = " ".join(f"w{at}" for at in range(600))
+    weights = np.full((600, 600), 1e-6, np.float32)
+    weights[:, 0] = 1 - 599e-6  # a first token that takes all
+    np.save(tmp_path / "w.npy", weights)
+    for more, log in (((), True), (("--no-log",), False), (("--vmin", "0"), False)):
+        made = run("heatmap", tmp_path / "w.npy", "--tokens", names, "-o", tmp_path / "w.svg", *more)
+        assert ("--no-log" in made.err) is log, made.err
+        assert ("logarithmic" in (tmp_path / "w.svg").read_text()) is log
+    assert "logarithmic" not in run("heatmap", "a b c", "--model", "random", "-o", tmp_path / "short.svg").err
+
+
+def test_a_last_cell_of_fewer_tokens_does_not_set_the_scale(tmp_path):
+    n, cell = 10, 4
+    np.save(tmp_path / "w.npy", np.eye(n, dtype=np.float32))
+    parts = tuple(TextPart(str(a), ((a, min(a + cell, n)),)) for a in range(0, n, cell))
+    source = TraceSource(trace_of_matrix(str(tmp_path / "w.npy")))
+    reading = of_overview(source.read(OverviewReading(GridReading(parts, parts, "mean"))))
+    (grid,) = reading.weights.values()
+    assert grid[-1, -1] > grid[0, 0] and weight_span(reading) == (0.0, float(grid[0, 0]))
+
+
+def test_the_key_in_a_snippet_is_marked_without_colour(run, file):
+    told = run("explain", "--file", file, *MODEL, "--query", "700", "--head", "0").out
+    keys = [line for line in told.splitlines() if re.match(r"  0\.\d{3} .*\d+  ", line)]
+    assert keys and all("‹" in line and "›" in line for line in keys[:5]), keys

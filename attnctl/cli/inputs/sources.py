@@ -133,7 +133,7 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
         there = Path(source).is_file()
     except (OSError, ValueError):  # too long for a name, or with a null in it
         there = False
-    if there and Path(source).suffix.lower() == ".txt":
+    if there and Path(source).suffix.lower() == ".txt" and not _holds_numbers(source):
         raise UsageError(f"{source} is a file of text: read it with --file {source}")
     if there and Path(source).suffix.lower() in (".safetensors", ".gguf"):
         raise UsageError(f"{source} holds a model's weights: give a text, and --model {source}")
@@ -156,29 +156,18 @@ def _kind_of_input(where: str, data: bytes, tokens: str | None) -> str:
         return "matrix"
     if data[:2] == b"PK":
         return "npz"
-    if where.lower().endswith(".npz"):
-        raise AttnctlError(f"{where} is not a sound .npz file (nothing is ever unpickled)")
+    from attnctl.formats.arrays import is_table
+
     suffix = Path(where).suffix.lower() if where != "standard input" else ""
     if start[:1] == b"{" and (suffix in TRACES or b'"schema"' in start[:200]):
         return "trace"
-    if suffix in TRACES:
+    if where.lower().endswith(".npz") and not is_table(data):
+        raise AttnctlError(f"{where} is not a sound .npz file (nothing is ever unpickled)")
+    if suffix in TRACES and not (suffix == ".npz" and is_table(data)):
         return "trace"  # whose reader says what is wrong with it
     if suffix in MATRICES or tokens is not None:
         return "matrix"
-    return "matrix" if _is_table(data) else "text"
-
-
-def _is_table(data: bytes) -> bool:
-    """Whether the lines of a pipe are the rows of a matrix of numbers, at least two by two."""
-    lines = [line for line in data.splitlines() if line.strip()]
-    mark = next((mark for mark in (b"\t", b";", b",") if lines and mark in lines[-1]), None)
-    if mark is None or len(lines) < 2:
-        return False
-    cells = lines[-1].split(mark)[1:]  # the first may be a label
-    try:
-        return bool([float(cell) for cell in cells])
-    except ValueError:
-        return False
+    return "matrix" if is_table(data) else "text"
 
 
 def _computed_input(where: str, data: bytes, tokens: str | None) -> Any:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _WHY = {
     "embeddings": "the source keeps none",
     "input": "only layers after the first have one, where the source keeps it",
+    "matrices": "the source keeps none",
     "queries": "the source holds no queries and keys",
     "keys": "the source holds no queries and keys",
     "values": "the source holds no values",

@@ -27,7 +27,7 @@ class TraceArray:
 
 
 def _parameter_array(name: str, level: Level, *axes: str) -> TraceArray:
-    return TraceArray(name, level, axes, "parameters", parameter=True)
+    return TraceArray(name, level, axes, "matrices", parameter=True)
 
 
 # in the order of the JSON document, which is that of the mathematics

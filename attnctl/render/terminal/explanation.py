@@ -179,6 +179,8 @@ class Explanation:
         rows, marks = self.queries, [focus.query for focus in self.focuses]
         if part.rows == "keys":
             rows, marks = self.keys, []
+        if part.rows == "dimensions":
+            rows, marks = [str(d) for d in range(len(part.array))], []
         if layer is not None and layer.rows is not None and part.rows == "queries":
             rows = [self.queries[i] for i in layer.rows]
             marks = [layer.rows.index(mark) for mark in marks if mark in layer.rows]
@@ -202,6 +204,7 @@ class Explanation:
             sums=weights,
             marks=tuple(marks),
             must=must,
+            max_rows=10 if part.rows == "dimensions" else 24,
         )
 
     def _worked_lines(self, step: Step, width: int) -> Iterator[Text]:

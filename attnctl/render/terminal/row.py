@@ -113,7 +113,7 @@ def _surroundings_line(line: Text, text: str, token: Token, width: int) -> Text:
         after = _one_line(text[token.end : token.end + AROUND])
         before += " " * text[:start][-1:].isspace()
         after = " " * text[token.end : token.end + 1].isspace() + after
-    name = token_label(token, 24)
+    name = f"‹{token_label(token, 24)}›"  # marked where there is no colour, too
     side = max(0, (room - cell_len(name)) // 2)
     kept = before[-side:] if side else ""
     line.append(kept.rjust(min(side, AROUND + 1)), style=DIM)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 
 import numpy as np
 from rich.cells import cell_len
@@ -79,6 +80,11 @@ class SoftmaxTables:
         )
         columns.append(("÷ Σ", w.weights, self._softmax_number(float(w.weights.sum()))))
         yield from self._table_lines(columns, [float(x) for x in w.weights], width)
+        if w.exponent_shift:
+            largest = self._softmax_number(w.exponent_shift)
+            told = f"{largest}, the largest, is taken off each score before exp, so that none overflows: "
+            told += "the shares stay the same."
+            yield from (Text(line, style=DIM) for line in wrap(told, max(width, 16)))
 
     def _table_lines(self, columns: Sequence[Column], shares: Sequence[float], width: int) -> Iterator[Text]:
         """Names, columns of (title, numbers, foot), a bar for each share, and the feet."""

@@ -262,3 +262,21 @@ def test_qkv_is_read_by_what_the_file_holds(run: Callable[..., Result], tmp_path
     save_file(parts, str(tmp_path / "w.npz"))
     for name in ("w.csv", "w.npz"):
         assert run("explain", "two words", "--qkv", str(tmp_path / name), "--json").code == 0
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "txt", "csv", "dat", "json"])
+def test_a_file_is_what_it_holds_whatever_it_is_called(suffix: str, run: Run, tmp_path: Path) -> None:
+    weights = np.eye(3, dtype=np.float32)
+    held = {"table": b"1,0,0\n0,1,0\n0,0,1\n"}
+    np.save(tmp_path / "w.npy", weights)
+    np.savez(tmp_path / "w.npz", weights=weights)
+    run("explain", "a b c", "--model", "random", "-o", tmp_path / "t.json")
+    run("explain", "a b c", "--model", "random", "-o", tmp_path / "t.npz")
+    held |= {name: (tmp_path / name).read_bytes() for name in ("w.npy", "w.npz", "t.json", "t.npz")}
+    for name, data in held.items():
+        if name == "table" and suffix in ("txt", "json", "dat"):
+            continue  # words and numbers may be a text
+        path = tmp_path / f"lying-{name.replace('.', '-')}.{suffix}"
+        path.write_bytes(data)
+        shown = run("heatmap", path)
+        assert shown.code == 0 and shown.out.count("\n") == 4, (path.name, shown.err)

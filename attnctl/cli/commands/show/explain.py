@@ -41,7 +41,10 @@ def explain(
     head: o.ShownHead = None,
     query: o.Queries = None,
     steps: Annotated[
-        str | None, typer.Option("--steps", help="Only these steps: scores,weights,…", show_default=False)
+        str | None,
+        typer.Option(
+            "--steps", help="Only these steps: scores,weights,… (matrices shows W_Q, W_K, W_V)", show_default=False
+        ),
     ] = None,
     precision: Annotated[
         int | None, typer.Option("--precision", help="Decimals [default: 2].", show_default=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.cost import check_cost, cost_progress
+from attnctl.cli.cost import check_cost, cost_progress, heads_over_tokens
 from attnctl.cli.inputs.sources import SourceName, TokenNames, open_source
 from attnctl.cli.inputs.weights import (
     Chosen,
@@ -148,7 +148,7 @@ def _statistics_of(given: Chosen, choice: WeightChoice, probe: bool) -> Overview
     source = renormalised_source(choice, source, dropped_keys(choice, source)[0])
     check_cost(given.source, given.head_count)
     statistics = HeadStatisticsReading(source.tokens, source.key_tokens)
-    with cost_progress(f"{len(source.tokens):,} tokens, {given.head_count} heads") as tick:
+    with cost_progress(heads_over_tokens(len(source.tokens), given.head_count)) as tick:
         found = source.read(OverviewReading(statistics=statistics), layers, chosen, tick)
     if probe:
         scores = probed(model, layers=layers, heads=chosen)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.cost import check_cost, cost_progress
+from attnctl.cli.cost import check_cost, cost_progress, heads_over_tokens
 from attnctl.cli.inputs.sources import SourceName, TokenNames, is_long, open_source
 from attnctl.cli.inputs.weights import (
     Chosen,
@@ -85,7 +86,7 @@ def heatmap(
             raise UsageError("--rows, --columns, --pool, --spans and --tokens do not go with --run")
         _over_training(run, TrainingView(o.text_of(source, file), layer, head, choice), output, options)
         return
-    picture = _picture_format(output)
+    picture, any_scale = _picture_format(output), options.get("log") is None
     look = o.look_of(options, picture=picture in pictures.format_names())
     colour = None if look.cmap == "viridis" else _colour_function(look.cmap)
     if picture == "html" and zoom != Zoom():
@@ -94,7 +95,12 @@ def heatmap(
     if picture == "html":
         _write_page(given, choice, str(output), look)
         return
-    seen = _grid_reading(given, choice, zoom, None if picture else _cells_across(), look.log)
+    seen = _grid_reading(given, choice, zoom, None if picture else _cells_across())
+    if any_scale and look.vmin is None and is_long(given.source) and is_drowned(seen):
+        look = replace(look, log=True)
+        o.say_notes(
+            ("a few cells hold most of the weight: colours are on a logarithmic scale, --no-log makes it linear",)
+        )
     if output is None or picture is None:
         _show_grid(seen, colour, title=look.title, values=look.values, log=look.log)
         return
@@ -106,7 +112,7 @@ def heatmap(
     o.say_notes(notes)
 
 
-def _grid_reading(given: Chosen, choice: WeightChoice, zoom: Zoom, room: int | None, log: bool) -> HeatmapGrid:
+def _grid_reading(given: Chosen, choice: WeightChoice, zoom: Zoom, room: int | None) -> HeatmapGrid:
     """The grid of what was chosen, read in one way whatever it comes from."""
     from attnctl.readings.heatmap import of_overview
     from attnctl.readings.survey import OverviewReading
@@ -117,25 +123,22 @@ def _grid_reading(given: Chosen, choice: WeightChoice, zoom: Zoom, room: int | N
     grid = grid_of(source, zoom, out, given.head_count, room)
     source = renormalised_source(choice, source, out)
     check_cost(source, given.head_count)
-    with cost_progress(f"{len(source.tokens):,} tokens, {given.head_count} heads") as tick:
+    with cost_progress(heads_over_tokens(len(source.tokens), given.head_count)) as tick:
         found = source.read(OverviewReading(grid), layers, heads, tick)
     if found.model.kind in ("checkpoint", "matrix"):
         o.say_notes(found.notes)
     o.say_unknown(found.tokens, found.keys_of)
-    seen = of_overview(found, done, source.measure)
-    if is_long(source) and not log and is_drowned(seen):
-        o.say_notes(
-            ("a few cells hold most of the weight: --log shows the others, --drop first leaves the first token out",)
-        )
-    return seen
+    return of_overview(found, done, source.measure)
 
 
 def is_drowned(reading: HeatmapGrid) -> bool:
-    """Whether most cells would have the colour of zero."""
+    """Whether most cells would have the colour of zero, and a logarithm would show them."""
     import numpy as np
 
+    from attnctl.readings.heatmap import weight_span
+
     shown = np.concatenate([w.ravel() if mask is None else w[mask] for _, _, w, mask in reading.panels()])
-    return bool(np.median(shown) < 0.02 * shown.max())
+    return bool(shown.min() >= 0 and np.median(shown) < 0.02 * weight_span(reading)[1])
 
 
 def _write_page(given: Chosen, choice: WeightChoice, output: str, look: Look) -> None:

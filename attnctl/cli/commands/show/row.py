@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from attnctl.cli import options as o
-from attnctl.cli.cost import check_cost, cost_progress
+from attnctl.cli.cost import check_cost, cost_progress, heads_over_tokens
 from attnctl.cli.output import put_bytes, show_renderable
 from attnctl.errors import AttnctlError, UsageError
 
@@ -89,7 +89,7 @@ def _long_row(given: Chosen, at: int | None) -> LongRow:
     if at is None:
         at = n - 1 if source.rows is None else source.rows[-1]
         o.say_notes((f"the text has {n:,} tokens: shown is where the last one looks (--query names another)",))
-    with cost_progress(f"{n:,} tokens, {given.head_count} heads") as tick:
+    with cost_progress(heads_over_tokens(n, given.head_count)) as tick:
         row = source.read(RowReading(at), layers, heads, tick)
     o.say_notes(row.notes)
     return row
@@ -108,7 +108,7 @@ def _strongest_links(given: Chosen, top: int) -> Overview:
             "choose with --layer, --head or --query, or fewer with --top"
         )
     check_cost(source, given.head_count)
-    with cost_progress(f"{n:,} tokens, {given.head_count} heads") as tick:
+    with cost_progress(heads_over_tokens(n, given.head_count)) as tick:
         found = source.read(OverviewReading(links=LinksReading(top)), layers, heads, tick)
     o.say_notes(found.notes)
     return found

@@ -55,7 +55,9 @@ def view(
         str | None, typer.Option("-o", "--output", help='Where to write: .html, or "-".', show_default=False)
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Write the page, do not open it.")] = False,
-    log: Annotated[bool, typer.Option("--log", help="Colours on a logarithmic scale: the page begins so.")] = False,
+    log: Annotated[
+        bool | None, typer.Option("--log/--no-log", help="Colours on a logarithmic scale: the page begins so.")
+    ] = None,
     drop: o.Drop = None,
     renormalise: o.Renormalise = False,
     words: o.Words = False,
@@ -83,7 +85,7 @@ def view(
         put_bytes(answer_page(source, file, options).encode(), target)
         _shown(target, no_open)
         return
-    look = page_look(drop or (), renormalise, log, words=words)
+    look = page_look(drop or (), renormalise, bool(log), words=words)
     choice = Choice(layer, head, measure)
     if measure is not None:
         from attnctl.readings.measures import check_measure

@@ -98,3 +98,9 @@ def test_it_fits_any_width() -> None:
 )  # fmt: skip
 def test_bad_input_gets_one_line(arguments: list[str], code: int, says: str, refused: Refused) -> None:
     assert says in refused("softmax", *arguments, code=code)
+
+
+def test_what_is_taken_off_before_the_exponential_is_explained(run: Run) -> None:
+    told = " ".join(run("softmax", "30", "8").out.split())
+    assert "exp(· - 30.00)" in told and "30.00, the largest, is taken off each score before exp" in told
+    assert "taken off" not in run("softmax", "3", "1").out
