@@ -117,6 +117,7 @@ RANGES: dict[str, Range] = {
     "precision": _PRECISION,
     "top": Range(1, 10**9, "", "more than there are shows all of them"),
     "switch_off": Range(0, 10_000, "heads", "more than the largest models have"),
+    "permute": Range(2, 1000, "orders", "one says nothing of places, and each takes a whole search"),
     "budget": Range(2, 10**6, "forwards", "one measures nothing beside it"),
     "count": Range(1, 100, "questions", "nobody answers more"),
     "font_size": Range(3, 40, "points", "below nothing can be read, above nothing else fits"),

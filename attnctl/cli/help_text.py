@@ -12,7 +12,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "layer", "head", "query", "steps", "max_steps", "top", "by", "spans", "rows", "columns", "pool", "drop",
         "renormalise", "words", "measure", "probe", "check", "story", "watch", "count", "sentences", "explain",
         "against", "how", "reference", "edges", "edge", "last_only", "off", "pooled", "approximate", "effects", "sources",
-        "census", "relations", "subtypes", "least", "untrained", "remove",
+        "census", "relations", "subtypes", "least", "untrained", "remove", "permute",
     ),
     INPUT: (
         "input_form", "column", "id_column", "max_tokens", "objective", "resume", "lr", "needle",

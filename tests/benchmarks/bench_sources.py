@@ -72,6 +72,14 @@ def three_facts(seed: int, documents: int = 60) -> Planted:
     return Planted(_asked(said, question), tuple(places), codes[0], f"{answer}.")
 
 
+def prompt_for(model: Any, conversation: Conversation) -> Prompt:
+    """The conversation by the model's template, or as a text with a question where it has none."""
+    if "chat_template" in model.pieces.settings:
+        return chat_prompt(model, conversation)
+    body, _, question = conversation.messages[0].content.rpartition("\n\n")
+    return Prompt(f"{body}\n\nQuestion: {question}\nAnswer:", ())
+
+
 def _fillers(seed: int, documents: int) -> list[str]:
     sentences: Iterator[str] = filler_sentences(seed)
     return [" ".join(islice(sentences, 2)) for _ in range(documents)]
@@ -96,7 +104,7 @@ def planted(name: str, count: int) -> None:
     asked = 0
     for seed in range(count):
         case = one_fact(seed)
-        prompt = chat_prompt(model, case.conversation)
+        prompt = prompt_for(model, case.conversation)
         if not _answers(model, prompt, case):
             continue
         search = SourceSearch(model, prompt, most=24, budget=64)
@@ -139,7 +147,7 @@ def search_time(name: str, count: int) -> None:
     model: Any = open_model(name)
     for seed in range(count):
         case = three_facts(seed)
-        prompt = chat_prompt(model, case.conversation)
+        prompt = prompt_for(model, case.conversation)
         start = time.process_time()
         search = SourceSearch(model, prompt, answer=case.answer)
         list(search.measure_all())

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from attnctl.errors import AttnctlError
 from attnctl.readings.spans import Span, span_owners, spans_of
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.tokens import Token
+
+if TYPE_CHECKING:
+    from attnctl.readings.effects.document_orders import DocumentOrders
 
 _CLOSING = re.compile(r"</(document|doc)\s*>", re.IGNORECASE)
 TEMPLATE, SINK = "(template)", "(first token)"
@@ -74,6 +78,7 @@ class AnswerSources:
     forwards: int  # passes through the network beside the first
     given: bool = False  # the answer was given, not generated
     notes: tuple[str, ...] = ()
+    orders: DocumentOrders | None = None  # the same answer with the documents in several orders
 
     @property
     def log_probability(self) -> float:
@@ -122,9 +127,23 @@ def prompt_parts(
     if messages and kind is not None and kind not in ("paragraphs", "lines", "headings", "documents"):
         spans = spans_of(kind, text)
     elif messages:
+        if kind is not None and all(_or_none(kind, text[start:end]) is None for _, start, end in messages):
+            spans_of(kind, text[messages[0][1] : messages[0][2]])  # raises: no message has such parts
         spans = [span for message in messages for span in _spans_within(message, text, kind)]
     else:
         spans = _spans_of_kind(kind, text) if kind is not None else _natural_spans(text)
+    parts = parts_of_spans(spans, tokens)
+    inner = [part.name.rpartition(": ")[2] for part in parts]
+    if messages and len(set(inner)) == len(inner):  # told apart without the message that they are in
+        return tuple(replace(part, name=name) for part, name in zip(parts, inner, strict=True))
+    return parts
+
+
+def parts_of_spans(spans: Sequence[Span], tokens: Sequence[Token]) -> tuple[PromptPart, ...]:
+    """The parts that spans of a prompt are, in the order of the text; those that hold no token are none.
+
+    Raises AttnctlError where spans overlap, or none holds a token.
+    """
     spans = sorted(spans, key=lambda span: span[1:])
     for (one, _, end), (other, start, _) in pairwise(spans):
         if start < end:
@@ -140,9 +159,6 @@ def prompt_parts(
     ]
     if not parts:
         raise AttnctlError("no part of the prompt holds a token")
-    inner = [part.name.rpartition(": ")[2] for part in parts]
-    if messages and len(set(inner)) == len(inner):  # told apart without the message that they are in
-        return tuple(replace(part, name=name) for part, name in zip(parts, inner, strict=True))
     return tuple(parts)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from attnctl.readings.effects.answer_sources import AnswerSources
 
 SAID_SECONDS = 5.0  # from which the cost is told beforehand
+TRIED = 3  # forwards after which it is told at the latest
 
 
 @o.with_model_options
@@ -33,6 +36,10 @@ def sources(
         int, typer.Option("--budget", help="Forwards for a prompt: more parts than these are left out in groups.")
     ] = 20,
     remove: Annotated[bool, typer.Option("--remove", help="Render the prompt without each part, too.")] = False,
+    permute: Annotated[
+        int | None,
+        typer.Option("--permute", help="Measure it with the documents in so many orders, too.", show_default=False),
+    ] = None,
     top: Annotated[
         int | None, typer.Option("--top", help="Only so many, the strongest: parts.", show_default=False)
     ] = None,
@@ -49,16 +56,22 @@ def sources(
     the answer's log-probability directly, in nats. matters: how that changes where nothing behind the part can see it.
     """
     form = _sources_format(output, json)
+    if permute is not None and form not in ("terminal", "json", "html"):
+        raise UsageError(f"-o {output}: a picture shows one order; --permute goes to the terminal, .json and .html")
     from attnctl.cli.inputs.prompts import prompt_of
     from attnctl.models.huggingface.text.prompts import ANSWER, SourceSearch
 
     most = options.pop("generate", None)
     if most is not None and answer is not None:
         raise UsageError("--answer and --generate exclude each other: the one gives the answer, the other makes it")
+    seed = options.pop("seed", None) or 0
     model, prompt, conversation = prompt_of(text, file, options.pop("chat", None), options)
     search = SourceSearch(model, prompt, spans, answer, most or ANSWER, budget)
-    interrupted = _measure_parts(search, conversation, remove)
+    orders = None if permute is None else _permuted_search(search, permute, seed)
+    interrupted = _measure_parts(search, conversation, remove, orders)
     found = search.found_so_far()
+    if orders is not None and orders.found:
+        found = replace(found, orders=orders.found_so_far())
     o.say_notes(found.notes)
     _write_sources(found, form, output, top)
     if interrupted:
@@ -74,33 +87,50 @@ def answer_page(text: str | None, file: str | None, options: OptionValues) -> st
     most = options.pop("generate", None)
     model, prompt, _ = prompt_of(text, file, options.pop("chat", None), options)
     search = SourceSearch(model, prompt, most=most or ANSWER)
-    _measure_parts(search, None, False)
+    _measure_parts(search, None, False, None)
     found = search.found_so_far()
     o.say_notes(found.notes)
     return sources_page(found)
 
 
-def _measure_parts(search: Any, conversation: Any, remove: bool) -> bool:
+def _permuted_search(search: Any, count: int, seed: int) -> Any:
+    from attnctl.models.huggingface.text.permuted_prompt import PermutedSearch
+
+    return PermutedSearch(search, count, seed)
+
+
+def _measure_parts(search: Any, conversation: Any, remove: bool, orders: Any) -> bool:
     """Measure part after part, the cost told beforehand; whether Ctrl-C ended it early."""
     from attnctl.cli.cost import cost_progress
 
     parts, forwards = len(search.parts), search.forwards
-    seconds = forwards * search.seconds
-    if seconds > SAID_SECONDS:
-        o.say_notes((f"{parts} parts: {forwards} forwards at most, about {seconds:.0f} s (--budget takes fewer)",))
+    several = 1 if orders is None else orders.count
+    told = search.read_seconds > SAID_SECONDS and _tell_cost(search, remove, several)
     try:
         with cost_progress(f"{parts} parts, {len(search.tokens):,} tokens") as tick:
-            for steps, count in (
-                (search.measure_all(), forwards),
-                (search.remove_parts(conversation) if remove else iter(()), parts),
-            ):
-                for _ in steps:
-                    if tick is not None:
-                        tick(1 / count / (1 + remove))
+            steps = chain(
+                search.measure_all(),
+                search.remove_parts(conversation) if remove else (),
+                orders.measure_orders() if orders is not None else (),
+            )
+            for made, _ in enumerate(steps, 1):
+                told = told or ((search.cost.is_measured or made == TRIED) and _tell_cost(search, remove, several))
+                if tick is not None:
+                    tick(1 / (several * forwards + remove * parts))
     except KeyboardInterrupt:
         o.say_notes(("interrupted: this is what is known so far",))
         return True
     return False
+
+
+def _tell_cost(search: Any, remove: bool, orders: int) -> bool:
+    """Say how many forwards are made and about how long they take, where that is long; True: it is told."""
+    seconds = search.estimated_seconds(remove, orders)
+    if seconds > SAID_SECONDS:
+        forwards = orders * search.forwards + remove * len(search.parts)
+        said = f"{len(search.parts)} parts{f' in {orders} orders' if orders > 1 else ''}"
+        o.say_notes((f"{said}: {forwards} forwards at most, about {seconds:.0f} s (--budget takes fewer)",))
+    return True
 
 
 def _sources_format(output: str | None, json: bool) -> str:
@@ -131,6 +161,10 @@ def _write_sources(found: AnswerSources, form: str, output: str | None, top: int
             show_renderable(AnswerTable(found, top))
         else:
             print_lines(*plain_table(found))
+            if found.orders is not None:
+                from attnctl.render.terminal.effects.document_orders import plain_orders
+
+                print_lines("", *plain_orders(found.orders))
     else:
         from attnctl.render.figure.answer_sources import source_bars
 

@@ -24,9 +24,11 @@ from attnctl.readings.effects.answer_sources import (
     PartSource,
     PromptPart,
     most_measurements,
+    parts_of_spans,
     prompt_parts,
     search_parts,
 )
+from attnctl.readings.spans import Span
 from attnctl.text import visible_text
 from attnctl.tokens import Token
 
@@ -46,6 +48,25 @@ def prompt_tokens(model: Checkpoint, text: str) -> tuple[Token, ...]:
     return tokens[1:] if doubled else tokens
 
 
+@dataclass(frozen=True)
+class ForwardCost:
+    """Seconds of a forward behind the cache: those that any takes, and those of each token of the prompt."""
+
+    fixed: float
+    each: float
+    is_measured: bool = False  # on a forward too, not on the reading of the prompt alone
+
+    def seconds_of(self, tokens: float) -> float:
+        """Of a forward over so many tokens of the prompt."""
+        return self.fixed + self.each * tokens
+
+    def measured(self, seconds: float, tokens: int) -> ForwardCost:
+        """The cost by the reading and the first forward that was made, in the middle between both: each is slow to start."""
+        if self.is_measured:
+            return self
+        return ForwardCost(self.fixed, (self.each + max(0.0, seconds - self.fixed) / tokens) / 2, True)
+
+
 @dataclass
 class SourceSearch:
     """A prompt, its parts, and the answer to it; `run` measures part after part, `result` is what is known so far."""
@@ -56,22 +77,29 @@ class SourceSearch:
     answer: str | None = None  # None: the model's own, greedily
     most: int = ANSWER  # tokens of an answer of its own
     budget: int = 20  # forwards
+    spans: tuple[Span, ...] | None = None  # the parts, where they are known
+    known_answer: tuple[int, ...] | None = None  # the answer's ids, where they are known
 
     def __post_init__(self) -> None:
         self.tokens = prompt_tokens(self.model, self.prompt.text)
-        self.parts = prompt_parts(self.prompt.text, self.tokens, self.kind, self.prompt.spans)
+        if self.spans is None:
+            self.parts = prompt_parts(self.prompt.text, self.tokens, self.kind, self.prompt.spans)
+        else:
+            self.parts = parts_of_spans(self.spans, self.tokens)
         start = time.perf_counter()
         self.read = AnsweredPrompt(self.model, ids_of(self.tokens))
-        if self.answer is None:
+        self.read_seconds = time.perf_counter() - start
+        if self.answer is None and self.known_answer is None:
             self.read.generate_answer(self._answer_room())
         else:
-            self.read.answer = answer_ids(self.model, self.answer)
+            self.read.answer = self.known_answer or answer_ids(self.model, self.answer or "")
             self._answer_room()
+        self.looked = self.read.answer_looks().mass_of_keys()  # (n_k,)
+        start = time.perf_counter()
         self.base = self.read.log_probabilities()  # (m,)
-        self.seconds = time.perf_counter() - start
+        self.cost = ForwardCost(time.perf_counter() - start, self.read_seconds / len(self.tokens))
         self.removed: dict[int, float] = {}
         self.found = Found()
-        self.looked = self.read.answer_looks().mass_of_keys()  # (n_k,)
         self.written: Floats | None = None  # (n_k,)
         self.notes: tuple[str, ...] = ()
         self._write()
@@ -98,11 +126,30 @@ class SourceSearch:
         """How many forwards the search makes at most."""
         return most_measurements(len(self.parts), self.budget)
 
+    def estimated_seconds(self, remove: bool = False, orders: int = 1) -> float:
+        """About how long the forwards take; with `remove` those of prompts without a part, too, and in several orders.
+
+        By how long the prompt took to read, and once a forward was made by that one.
+        """
+        behind = [self._tokens_behind((part,)) for part in range(len(self.parts))]
+        again = (remove * len(self.parts) + orders - 1) * self.cost.seconds_of(len(self.tokens))
+        return orders * self.forwards * self.cost.seconds_of(sum(behind) / len(behind)) + again
+
+    def _tokens_behind(self, group: Sequence[int]) -> int:
+        """How many tokens a forward reads that hides a group of parts."""
+        return len(self.tokens) - min(self.parts[at].tokens[0] for at in group)
+
     def measure_all(self) -> Iterator[int]:
         """Measure; yields the number of forwards made after each of them."""
 
         def change(group: Sequence[int]) -> Floats:
-            return self.read.log_probabilities([self.parts[at].tokens for at in group]) - self.base  # (m,)
+            self.read.leaves_out()  # is tried here, not on the clock of the first forward
+            start = time.perf_counter()
+            hidden = self.read.log_probabilities([self.parts[at].tokens for at in group])  # (m,)
+            behind = self._tokens_behind(group)
+            if len(group) == 1 and 2 * behind >= len(self.tokens):  # of fewer tokens it tells too little
+                self.cost = self.cost.measured(time.perf_counter() - start, behind)
+            return hidden - self.base  # (m,)
 
         for found in search_parts(len(self.parts), change, self.budget, self._likely()):
             self.found = found

