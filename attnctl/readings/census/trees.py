@@ -19,17 +19,17 @@ def maximum_spanning_trees(weights: Array, there: Array) -> Array:
     parents = np.full((graphs, n), -1)  # (graphs, n)
     if not n:
         return parents
-    outside = there.copy()  # (graphs, n)
-    newest = outside.argmax(-1)  # (graphs,)
-    outside[rows, newest] = False
-    best = np.full((graphs, n), -np.inf, joined.dtype)  # (graphs, n), the strongest tie to the tree
+    held = np.where(there, np.float32(0), np.float32(-np.inf))  # (graphs, n), -inf: in the tree, or not there
+    newest = there.argmax(-1)  # (graphs,)
+    held[rows, newest] = -np.inf
+    best = np.full((graphs, n), -np.inf, joined.dtype)  # (graphs, n), the strongest tie to the tree of what is outside
     for _ in range(int(there.sum(-1).max(initial=1)) - 1):
-        ties = joined[rows, newest]  # (graphs, n)
-        closer = outside & (ties > best)  # (graphs, n)
-        best = np.where(closer, ties, best)  # (graphs, n)
-        parents = np.where(closer, newest[:, None], parents)  # (graphs, n)
-        newest = np.where(outside, best, -np.inf).argmax(-1)  # (graphs,)
-        outside[rows, newest] = False
+        ties = joined[rows, newest] + held  # (graphs, n)
+        closer = ties > best  # (graphs, n)
+        np.copyto(best, ties, where=closer)
+        np.copyto(parents, newest[:, None], where=closer)
+        newest = best.argmax(-1)  # (graphs,)
+        held[rows, newest] = best[rows, newest] = -np.inf
     return parents
 
 

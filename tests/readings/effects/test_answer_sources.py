@@ -87,7 +87,7 @@ def test_parts_of_messages() -> None:
     messages = (("0 user", 6, 6 + len(TEXT)), ("1 assistant", len(text) - 3, len(text)))
     assert names(text, None, messages) == ["one", "two", "three", "1 assistant"]
     assert (
-        names(text, "lines", messages)[0] == "0 user: 1 [one] Paris is big."
+        names(text, "lines", messages)[0] == "1 [one] Paris is big."
         and names(text, "lines", messages)[-1] == "1 assistant"
     )
     with pytest.raises(AttnctlError, match="no headings"):

@@ -32,6 +32,8 @@ from attnctl.readings.spans import Span
 from attnctl.text import visible_text
 from attnctl.tokens import Token
 
+LEARNED_SINK = "(learned sink)"
+LEAST_SINK = 1e-3  # of the attention that no token has: less is rounding
 ANSWER = 64  # tokens of an answer, unless told otherwise
 
 
@@ -216,7 +218,10 @@ class SourceSearch:
         n = len(self.tokens)
         template = self.looked[1:n][~held[1:n]].sum()
         said = {SINK: self.looked[0], TEMPLATE if self.prompt.spans else "(rest)": template}
-        return {name: float(value) for name, value in (said | {"(the answer itself)": self.looked[n:].sum()}).items()}
+        said |= {"(the answer itself)": self.looked[n:].sum()}
+        unseen = 1.0 - float(self.looked.sum())
+        said |= {LEARNED_SINK: unseen} if unseen > LEAST_SINK else {}
+        return {name: float(value) for name, value in said.items()}
 
     def _answer_text(self) -> str:
         if self.answer is not None:

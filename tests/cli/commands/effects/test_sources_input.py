@@ -59,9 +59,7 @@ def test_a_conversation_that_is_none(
     assert made.err.count("\n") == 1 and made.err.startswith("attnctl: ")
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"{", b"[{]", b"\xff\xfe", b'[{"role": "user", "content": "\\ud800"}]', b"[" * 100_000]
-)
+@pytest.mark.parametrize("data", [b"", b"{", b"[{]", b"\xff\xfe", b"[" * 100_000])
 def test_a_file_that_is_no_json(run: Run, folder: Path, tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "chat.json"
     path.write_bytes(data)

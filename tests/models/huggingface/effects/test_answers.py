@@ -356,7 +356,7 @@ def test_the_planted_document_is_named(planted: int) -> None:
     found = SourceSearch(model, prompt, answer=f"The secret code of the vault is {CODES[planted]}.")
     list(found.measure_all())
     result = found.found_so_far()
-    assert len(result.parts) == 22 and result.forwards <= 20
+    assert len(result.parts) == 21 and result.forwards <= 20
     assert result.parts[0].part.name == f"document {planted}" and result.parts[0].matters < -2
     firsts = [result.parts[first].part.name for first in result.first_sources()[-5:-1] if first is not None]
     assert set(firsts) == {f"document {planted}"}

@@ -61,3 +61,12 @@ def test_where_the_orders_go(run: Run, refused: Refused, folder: Path, tmp_path:
     assert "3 documents have 6 orders" in refused(*many, code=2)
     none = ("sources", "no documents", "--model", str(folder), "--answer", "Rome", "--permute", "2")
     assert "needs two documents" in refused(*none, code=2)
+
+
+def test_a_learned_sink_is_set_apart_by_name(run: Run, tmp_path: Path) -> None:
+    folder = folders.write(tmp_path, "gpt_oss, sinks", max_position_embeddings=512)
+    made = run("sources", TEXT, "--model", folder, "--answer", "Rome", "--json")
+    assert made.code == 0, made.err
+    apart = made.json["apart"]
+    assert apart["(learned sink)"] > 0.01
+    assert sum(part["looks"] for part in made.json["parts"]) + sum(apart.values()) == pytest.approx(1, abs=1e-3)
