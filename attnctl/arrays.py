@@ -57,7 +57,7 @@ def place_array(array: Array, target: Array | str | None) -> Array:
 
 
 def as_numpy(array: Array) -> Array:
-    """Any library's array as NumPy on the CPU, low precision widened to float32."""
+    """An array of whatever library as NumPy on the CPU, low precision widened to float32."""
     if isinstance(array, np.ndarray):
         return array
     tensor = array.detach().cpu()

@@ -209,7 +209,8 @@ def evaluate(
 
 
 def _source(function: str, text: str | Trace, model: ModelArgument, options: ModelOptions) -> Source:
-    from attnctl.sources import TextSource, TraceSource
+    from attnctl.sources import TextSource
+    from attnctl.sources.stored import TraceSource
 
     if isinstance(text, Trace):
         return TraceSource(text)

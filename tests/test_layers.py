@@ -12,13 +12,11 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 SHARED = {
     "errors",
     "files",
-    "guarded_tokenizer",
     "interventions",
     "light_import",
     "limits",
     "named_function",
     "selection",
-    "shapes",
     "tokens",
     "text",
 }

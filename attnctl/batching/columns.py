@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +10,11 @@ import pyarrow as pa
 from attnctl.batching.items import Item
 from attnctl.readings.traces.trace import Trace
 from attnctl.readings.traces.trace_arrays import HEAD_FIELD_ARRAYS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from attnctl.attention import Array
 
 _ROW = pa.list_(pa.float32())
 _GRID = pa.list_(_ROW)
@@ -41,17 +46,17 @@ def rows_of_trace(trace: Trace, item: Item) -> bytes:
     return bytes(sink.getvalue())
 
 
-def table_of_rows(data: bytes) -> Any:
+def table_of_rows(data: bytes) -> pa.Table:
     """→ the rows as a pyarrow.Table."""
     with pa.ipc.open_stream(data) as stream:
         return stream.read_all()
 
 
-def _layer_rows(trace: Trace, at: int, item: Item) -> Any:
+def _layer_rows(trace: Trace, at: int, item: Item) -> pa.Table:
     layer = trace.layers[at]
     heads = len(layer.heads)
 
-    def repeated_value(value: object, kind: object) -> Any:
+    def repeated_value(value: object, kind: object) -> pa.Array:
         return pa.array([value] * heads, kind)
 
     columns = {
@@ -77,7 +82,7 @@ def _layer_rows(trace: Trace, at: int, item: Item) -> Any:
     return pa.record_batch([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
-def _nested_rows(array: Any) -> Any:
+def _nested_rows(array: Array) -> pa.Array:
     """An array (heads, rows, columns) as a list of lists a head, one (heads, rows) as a list a head."""
     if array.ndim == 2:
         flat = pa.array(np.ascontiguousarray(array).reshape(-1))

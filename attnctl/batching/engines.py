@@ -9,18 +9,31 @@ import queue
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import chain, islice
 from multiprocessing.connection import wait
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from attnctl import light_import
 from attnctl.batching.items import Item
 from attnctl.batching.work import Result, Work, Worker
 from attnctl.errors import AttnctlError
 from attnctl.models import Model
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
+
+class ChunkWorker(Protocol):
+    """Does items one after another, by a model that it holds."""
+
+    def results(self, items: list[Item], /) -> list[Result]:
+        """One result an item, in their order."""
+
+
+WorkerClass = Callable[..., ChunkWorker]  # called with work, which says what to do, and a model where one is open
 
 FEW = {True: 24, False: 1000}  # items, pictures or not, for which other processes are not worth their start
 SHARED = 64  # items among which those of about one length are found, to share a pass through a checkpoint
@@ -49,7 +62,7 @@ def run_engine(
     yield from run_in_processes(work, parts, jobs, does) if several else run_here(work, parts, model, does)
 
 
-def worker_of(work: Work) -> Any:
+def worker_of(work: Work) -> WorkerClass:
     """The class that does the work."""
     if "sources" in work.formats:
         from attnctl.batching.corpus.prompt_sources import SourcesWorker
@@ -108,7 +121,7 @@ def as_they_come(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
 
 
 def run_here(
-    work: Any, chunks: Iterable[list[Item]], model: Model | None = None, worker: Any = Worker
+    work: Any, chunks: Iterable[list[Item]], model: Model | None = None, worker: WorkerClass = Worker
 ) -> Iterator[list[Result]]:
     """All of it in this process, by `worker` (a class called with work and model, whose `results` are those of a chunk)."""
     does = worker(work, model)
@@ -117,7 +130,7 @@ def run_here(
 
 
 def run_in_processes(
-    work: Any, chunks: Iterable[list[Item]], jobs: int, worker: Any = Worker
+    work: Any, chunks: Iterable[list[Item]], jobs: int, worker: WorkerClass = Worker
 ) -> Iterator[list[Result]]:
     """The work spread over `jobs` processes, each with a model of its own; never more than a few chunks wait.
 
@@ -126,7 +139,7 @@ def run_in_processes(
     context = multiprocessing.get_context("spawn")
     with _one_thread_each():
         pool = ProcessPoolExecutor(jobs, context, _begin_process, (work, worker))
-        workers: list[Any] = []
+        workers: list[BaseProcess] = []
         waiting: deque[Future[list[Result]]] = deque()
         try:
             for chunk in chunks:
@@ -162,10 +175,10 @@ def _one_thread_each() -> Iterator[None]:
                 os.environ[name] = value
 
 
-_worker: Any = None
+_worker: ChunkWorker | None = None
 
 
-def _begin_process(work: Any, worker: Any) -> None:
+def _begin_process(work: Any, worker: WorkerClass) -> None:
     """In a new process: open the model, leave Ctrl-C to the parent, and go when it is gone."""
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -177,7 +190,6 @@ def _begin_process(work: Any, worker: Any) -> None:
     _worker = worker(work)
 
 
-def _do_chunk(chunk: Sequence[Item]) -> list[Result]:
+def _do_chunk(chunk: list[Item]) -> list[Result]:
     assert _worker is not None
-    results: list[Result] = _worker.results(chunk)
-    return results
+    return _worker.results(chunk)

@@ -9,11 +9,16 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnctl.batching.work import Result
 from attnctl.files import write_whole
 from attnctl.text import as_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from attnctl.batching.corpus.corpus_statistics import Tally
 
 LARGEST = 64 << 20  # bytes of a table in memory
 
@@ -24,7 +29,7 @@ class Tables:
     form, prefix = "parquet", "traces.parquet/"
 
     def __init__(self) -> None:
-        self._rows: list[Any] = []
+        self._rows: list[pa.Table] = []
         self._first: int | None = None
         self._bytes = 0
 
@@ -104,7 +109,7 @@ class Statistics:
     form, prefix = "statistics", ".tallies/"
 
     def __init__(self) -> None:
-        self._tally: Any = {}
+        self._tally: Tally = {}
         self._first: int | None = None
 
     def add(self, result: Result) -> Iterator[tuple[str, bytes]]:
@@ -131,7 +136,7 @@ class Statistics:
 
         from attnctl.batching.corpus.corpus_statistics import merge_tallies
 
-        tally: Any = {}
+        tally: Tally = {}
         for name in files:
             rows = orjson.loads((folder / name).read_bytes())
             tally = merge_tallies(tally, {tuple(row[:3]): tuple(row[3:]) for row in rows})
@@ -142,7 +147,7 @@ class Statistics:
 
         return STATISTICS
 
-    def _tally_csv(self, tally: Any) -> str:
+    def _tally_csv(self, tally: Tally) -> str:
         from attnctl.batching.corpus.corpus_statistics import statistics_csv
 
         return statistics_csv(tally)
@@ -158,7 +163,7 @@ class EffectMeans(Statistics):
 
         return MEASURES
 
-    def _tally_csv(self, tally: Any) -> str:
+    def _tally_csv(self, tally: Tally) -> str:
         from attnctl.batching.corpus.corpus_effects import effects_csv
 
         return effects_csv(tally)

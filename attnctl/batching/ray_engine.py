@@ -9,21 +9,30 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnctl.batching.items import Item
 from attnctl.batching.work import Result, Worker
 from attnctl.errors import AttnctlError, in_one_line
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from attnctl.batching.engines import WorkerClass
 
 IN_FLIGHT = 2  # chunks that an actor has at a time: one in work, one on its way
 WINDOW = 4  # chunks an actor that are begun and not yet written: what comes early waits for what is slow
 TRIES = 3  # of a chunk whose actors die, before it is taken for the reason
 
 
+Handle = Any  # of an Actor in the cluster
+Reference = Any  # to what an Actor will have answered
+
+
 class Actor:
     """What each of the cluster's processes is: a worker that is handed chunks."""
 
-    def __init__(self, work: Any, worker: Any = Worker) -> None:
+    def __init__(self, work: Any, worker: WorkerClass = Worker) -> None:
         self.worker = worker(work)
 
     def answer_ready(self) -> None:
@@ -31,8 +40,7 @@ class Actor:
 
     def results(self, chunk: list[Item]) -> list[Result]:
         """The results of a chunk."""
-        results: list[Result] = self.worker.results(chunk)
-        return results
+        return self.worker.results(chunk)
 
 
 def run_on_cluster(
@@ -42,7 +50,7 @@ def run_on_cluster(
     address: str | None = None,
     workers: int | None = None,
     gpus: float = 0,
-    worker: Any = Worker,
+    worker: WorkerClass = Worker,
 ) -> Iterator[list[Result]]:
     """The chunks' results, in their order.
 
@@ -52,7 +60,7 @@ def run_on_cluster(
     """
     ray = _import_ray()
     started = not ray.is_initialized()
-    here: dict[str, Any] = {"address": address} if address else {"include_dashboard": False}
+    here: dict[str, object] = {"address": address} if address else {"include_dashboard": False}
     try:
         if started:
             ray.init(log_to_driver=False, logging_level="error", **here)
@@ -67,7 +75,7 @@ def run_on_cluster(
             ray.shutdown()
 
 
-def _import_ray() -> Any:
+def _import_ray() -> ModuleType:
     """The library, without its messages. Raises AttnctlError where it is not installed."""
     quietly = {
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -84,7 +92,7 @@ def _import_ray() -> Any:
 
 
 def _results_in_order(
-    ray: Any, work: Any, chunks: Iterable[list[Item]], workers: int | None, gpus: float, worker: Any
+    ray: ModuleType, work: Any, chunks: Iterable[list[Item]], workers: int | None, gpus: float, worker: WorkerClass
 ) -> Iterator[list[Result]]:
     there = ray.cluster_resources()
     have = there.get("GPU", 0.0) / gpus if gpus else there.get("CPU", 0.0)
@@ -100,7 +108,7 @@ def _results_in_order(
             ray.kill(actor)
 
 
-def _in_order(ray: Any, actors: list[Any], chunks: Iterable[list[Item]]) -> Iterator[list[Result]]:
+def _in_order(ray: ModuleType, actors: list[Handle], chunks: Iterable[list[Item]]) -> Iterator[list[Result]]:
     """The chunks' results in their order; an actor that is not there yet is given none, a free one the next.
 
     No more than WINDOW chunks an actor are read before the first of them is yielded.
@@ -108,8 +116,8 @@ def _in_order(ray: Any, actors: list[Any], chunks: Iterable[list[Item]]) -> Iter
     busy = {
         actor.answer_ready.remote(): (actor, -1) for actor in actors for _ in range(IN_FLIGHT)
     }  # → actor, chunk's number
-    free: deque[Any] = deque()
-    done: dict[int, Any] = {}  # number → reference to results that wait for those before them
+    free: deque[Handle] = deque()
+    done: dict[int, Reference] = {}  # number → reference to results that wait for those before them
     given = yielded = 0
     for chunk in chunks:
         while not free or given - yielded >= WINDOW * len(actors):
@@ -127,7 +135,9 @@ def _in_order(ray: Any, actors: list[Any], chunks: Iterable[list[Item]]) -> Iter
         yielded += 1
 
 
-def _wait_for_actor(ray: Any, busy: dict[Any, tuple[Any, int]], free: deque[Any], done: dict[int, Any]) -> None:
+def _wait_for_actor(
+    ray: ModuleType, busy: dict[Reference, tuple[Handle, int]], free: deque[Handle], done: dict[int, Reference]
+) -> None:
     """Wait until an actor is free again."""
     (reference, *_), _ = ray.wait(list(busy), num_returns=1)
     actor, number = busy.pop(reference)

@@ -24,7 +24,9 @@ from attnctl.readings.measures import attention_rollout, by_words, check_measure
 from attnctl.readings.traces.record import TraceReading
 from attnctl.readings.traces.trace import Trace
 from attnctl.selection import chosen_indices, parse_selection
-from attnctl.sources import LayerwiseSource, Pass, TextSource, TraceSource, check_room
+from attnctl.sources import Pass, TextSource, check_room
+from attnctl.sources.layerwise import LayerwiseSource
+from attnctl.sources.stored import TraceSource
 from attnctl.text import as_json
 from attnctl.tokens import checked_text, find_several
 
@@ -61,13 +63,13 @@ class Work:
     layer: str | None = None
     head: str | None = None
     query: str | None = None
-    look: dict[str, Any] = field(default_factory=dict)
+    look: OptionValues = field(default_factory=dict)
     parameters: bool = False
     max_tokens: int | None = None
     batch_size: int = 1  # texts that share a pass through a checkpoint
     words: bool = False  # pieces of a tokenizer merged into words
     measure: str | None = None  # what stands in place of the weights: value-norm, rollout
-    prompts: dict[str, Any] = field(default_factory=dict)  # of sources: spans, most, budget, remove
+    prompts: OptionValues = field(default_factory=dict)  # of sources: spans, most, budget, remove
 
     @property
     def wants_predictions(self) -> bool:

@@ -16,20 +16,22 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from threading import Event
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import torch
 
-from attnctl.attention import Call
+from attnctl.attention import Array, Call
 from attnctl.blockwise.facts import Facts, Tick, Wanted, neighbouring_edges
 from attnctl.blockwise.tiles import FLOOR, Group, grid_size, is_fusible, open_group, row_tiles, shaped_buffer
+
+Result = TypeVar("Result")
 
 KEYS = {"cpu": 128}  # keys in a block; elsewhere 512
 ELEMENTS = {"cpu": 1 << 19}  # numbers in a block's buffer, to stay in a CPU's cache; elsewhere 1 << 26
 
 
-def map_groups(work: Callable[[range], Any], groups: Sequence[range], stop: Event) -> list[Any]:
+def map_groups(work: Callable[[range], Result], groups: Sequence[range], stop: Event) -> list[Result]:
     """`work` on every group of heads. On a CPU each thread takes groups of its own; `stop` is set to end them early.
 
     Threads inside each small operation would wait for each other thousands of times, which a busy machine makes very slow.
@@ -38,7 +40,7 @@ def map_groups(work: Callable[[range], Any], groups: Sequence[range], stop: Even
     if len(groups) < threads or threads == 1:
         return [work(heads) for heads in groups]
 
-    def work_on_group(heads: range) -> Any:
+    def work_on_group(heads: range) -> Result:
         with torch.inference_mode():  # known to one thread only
             return work(heads)
 
@@ -145,7 +147,7 @@ def sweep_keys(call: Call, wanted: Wanted, *, fused: bool | None = None, tick: T
 
     stop = Event()
 
-    def sweep_heads(heads: range) -> tuple[Any, ...]:
+    def sweep_heads(heads: range) -> tuple[Array | None, ...]:
         tally = BlockTally.nothing(open_group(call, heads, elements), edges, marks, wanted.rows, wanted.peaks)
         for a, b in neighbouring_edges(cuts):
             if stop.is_set():
@@ -218,7 +220,7 @@ class BlockTally:
             columns[len(inner) + 1 :] = self.marks[:, a:b]
         return columns
 
-    def finish_fields(self, row_edges: Sequence[int] | None) -> tuple[Any, ...]:
+    def finish_fields(self, row_edges: Sequence[int] | None) -> tuple[Array | None, ...]:
         """The fields of Facts, in order; what was gathered is used up."""
         lse = torch.logsumexp(self.masses, 1) if self.rows is None else self.rows.logsumexp  # (heads, n_q)
         seen = lse > FLOOR / 2  # (heads, n_q)
@@ -235,7 +237,7 @@ class BlockTally:
             weights.sub_(lse[:, None]).clamp_(max=0).exp_().mul_(seen[:, None])  # above 0 only by rounding
             parts = [weights[:, :, lo:hi] for lo, hi in neighbouring_edges(row_edges)]
             pooled = torch.stack([p.mean(-1) if self.peaks is None else p.amax(-1) for p in parts], 1)
-        known: tuple[Any, ...] = (None,) * 6
+        known: tuple[Array | None, ...] = (None,) * 6
         if (rows := self.rows) is not None:
             entropy = (rows.entropy - log_share) * share  # (heads, n_q)
             largest = (rows.top - lse).clamp(max=0).exp() * seen  # (heads, n_q), above 1 only by rounding

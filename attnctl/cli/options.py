@@ -80,7 +80,7 @@ def _shared_option(kind: Any, *names: str, **more: Any) -> Any:
 
 
 # every option that says which numbers a text is run through; None means: as the model has it
-MODEL_OPTIONS: dict[str, Any] = {
+MODEL_OPTIONS: dict[str, object] = {
     "chat": _shared_option(str, "--chat", help="Instead of a text a conversation: JSON, a list of role and content."),
     "model": _shared_option(
         str, "--model", "-m", help="random, dot, a weights file, or a checkpoint: folder, .gguf, Hugging Face id."
@@ -128,7 +128,7 @@ MODEL_OPTIONS: dict[str, Any] = {
 
 
 # how a picture looks: the fields of render.figure.look.Look; None means: as it comes
-LOOK_OPTIONS: dict[str, Any] = {
+LOOK_OPTIONS: dict[str, object] = {
     "cmap": _shared_option(str, "--cmap", help="Colour map, by its name in matplotlib [default: viridis]."),
     "size": _shared_option(str, "--size", help="WIDTHxHEIGHT in inches: 6x4."),
     "dpi": _shared_option(int, "--dpi", help="Dots per inch, 30 to 1200 [default: 200; in a batch 100]."),
@@ -150,7 +150,7 @@ LOOK_OPTIONS: dict[str, Any] = {
     "no_colorbar": Annotated[bool, typer.Option("--no-colorbar", help="Without the colour bar.")],
 }
 # what is shown in place of the weights: the fields of cli.weights.WeightChoice
-WEIGHT_OPTIONS: dict[str, Any] = {"drop": Drop, "renormalise": Renormalise, "words": Words, "measure": Measure}
+WEIGHT_OPTIONS: dict[str, object] = {"drop": Drop, "renormalise": Renormalise, "words": Words, "measure": Measure}
 PICTURE_ONLY = ("size", "dpi", "font_size", "vmin", "vmax", "no_colorbar")  # which a terminal has not
 SWITCHES = ("no_scale", "rope", "no_colorbar", "renormalise", "words")  # options that are on or off
 

@@ -9,6 +9,8 @@ from attnctl.errors import print_complaint
 from attnctl.text import harmless_text
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from attnctl.render.terminal.console import SafeConsole
 
 __all__ = ["print_complaint", "safe_console", "print_lines", "put_bytes", "put_json", "show_renderable"]
@@ -26,7 +28,7 @@ def safe_console(*, stderr: bool = False, **how: object) -> SafeConsole:
     return SafeConsole(stderr=stderr, **how)
 
 
-def show_renderable(renderable: Any, **how: Any) -> None:
+def show_renderable(renderable: RenderableType, **how: Any) -> None:
     """A renderable of rich on standard output."""
     safe_console(**how).print(renderable)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from attnctl.cli import invocation
 
 if TYPE_CHECKING:
     from attnctl.models.option_types import OptionValues
+    from attnctl.sources import Model
 
 MOST_MODELS = 2  # opened at once: a comparison has two
 
@@ -26,14 +27,14 @@ class Session:
 
     def __init__(self, text: str | None = None, options: OptionValues | None = None) -> None:
         self.text, self.options = text, dict(options or {})
-        self._models: dict[tuple[tuple[str, Any], ...], Any] = {}
+        self._models: dict[tuple[tuple[str, str], ...], Model] = {}
 
     @property
     def model(self) -> str | None:
         """The name of the session's model; None for the default."""
         return self.options.get("model")
 
-    def open_model(self, arguments: OptionValues, opener: Callable[..., Any]) -> Any:
+    def open_model(self, arguments: OptionValues, opener: Callable[..., Model]) -> Model:
         """The model that `opener` makes of these arguments, or the one that it made before."""
         key = tuple(sorted((name, repr(value)) for name, value in arguments.items()))
         if key not in self._models:
@@ -43,7 +44,7 @@ class Session:
         self._models[key] = self._models.pop(key)  # the last to be forgotten
         return self._models[key]
 
-    def fill_in(self, command: str, parameters: dict[str, Any]) -> None:
+    def fill_in(self, command: str, parameters: OptionValues) -> None:
         """Give a command the session's text and options where it was given none of its own."""
         of_two = self._of_two(command, parameters)
         place = "text" if of_two else TEXT_PARAMETERS.get(command)
@@ -55,7 +56,7 @@ class Session:
             if name in parameters and name not in invocation.typed:
                 parameters[name] = value
 
-    def _of_two(self, command: str, parameters: Mapping[str, Any]) -> bool:
+    def _of_two(self, command: str, parameters: OptionValues) -> bool:
         """Whether two models are to read a text."""
         from attnctl.models import names_model
 

@@ -26,7 +26,7 @@ class StoredLayer(LayerAttention):
     trace, `key_heads` the key/value head of each head.
     """
 
-    stored: Any
+    stored: Array
     mask: Bools | None = None  # (rows, n_k)
     held: tuple[int, ...] | None = None
     known: Mapping[str, Array] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class StoredLayer(LayerAttention):
     key_heads: tuple[int, ...] | None = None
 
     @classmethod
-    def of_weights(cls, layer: int, weights: Any, **more: Any) -> StoredLayer:
+    def of_weights(cls, layer: int, weights: Array, **more: Any) -> StoredLayer:
         """All heads of some weights; `more` are other fields."""
         return cls(layer, tuple(range(weights.shape[0])), weights, **more)
 
@@ -209,7 +209,7 @@ class StoredLayer(LayerAttention):
     def times(self, factors: Array) -> StoredLayer:
         """The layer with each key's weight times a factor (heads, n_k) of 0 or more, and each row made to sum to 1 again."""
         factors = np.asarray(factors, np.float32)  # (heads, n_k)
-        changed: Any = Reweighted(self.stored, factors)
+        changed: Array = Reweighted(self.stored, factors)
         if isinstance(self.stored, np.ndarray):
             changed = rescaled_rows(self.stored * factors[:, None])  # (heads, rows, n_k)
         return replace(self, stored=changed, known={}, matrices={})
@@ -219,7 +219,7 @@ class StoredLayer(LayerAttention):
 class Reweighted:
     """Stored weights times a factor a key, each row made to sum to 1 again; computed when rows are read."""
 
-    stored: Any  # (heads, rows, n_k)
+    stored: Array  # (heads, rows, n_k)
     factors: Floats  # (heads, n_k)
 
     @property
@@ -227,7 +227,7 @@ class Reweighted:
         """(heads, rows, n_k)."""
         return tuple(self.stored.shape)
 
-    def __getitem__(self, at: Any) -> Any:
+    def __getitem__(self, at: Any) -> Array:
         """`[head, first:last]` → (rows, n_k), or `[[heads]]` → some heads of it."""
         if isinstance(at, list):
             return Reweighted(self.stored[at], self.factors[at])

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnctl.errors import UsageError
 from attnctl.interventions import Intervention, checked_heads, heads_off, spoken_heads
 from attnctl.layer import LayerAttention, Run
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.tokens import Token
+
+if TYPE_CHECKING:
+    pass
 
 
 class SwitchedOff:

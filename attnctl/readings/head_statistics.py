@@ -134,7 +134,7 @@ def _at_offsets(layer: LayerAttention, ahead: bool) -> dict[int, Array]:
     return {offset: mean for offset, mean in found.items() if mean is not None}
 
 
-def _best_offset(offsets: dict[int, Any]) -> tuple[Any, Any]:
+def _best_offset(offsets: dict[int, Array]) -> tuple[Array, Array]:
     """The offset with most mass and that mass, (heads,) each; None where there is but one."""
     if len(offsets) < 2:
         return None, None
@@ -143,7 +143,7 @@ def _best_offset(offsets: dict[int, Any]) -> tuple[Any, Any]:
     return known[masses.argmax(0)], masses.max(0)
 
 
-def _mass_on_sinks(kept: Any) -> Any:
+def _mass_on_sinks(kept: Array) -> Array:
     """The mass that learned sinks take, of the mass on all keys (heads, n_q) → (heads,); None where there are none."""
     taken = np.where(kept > 0, 1 - kept, 0)  # (heads, n_q); a row that sees nothing has no sink either
     return taken.mean(-1) if (taken > SINKS).any() else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attnctl.cli import options as o
 from attnctl.errors import UsageError
@@ -13,8 +13,9 @@ from attnctl.errors import UsageError
 if TYPE_CHECKING:
     from attnctl.interventions import Intervention
     from attnctl.models.option_types import OptionValues
-    from attnctl.readings.effects.ablation import Tick
+    from attnctl.readings.effects.ablation import Tick, Watched
     from attnctl.readings.effects.effects import Effects
+    from attnctl.readings.traces.trace import ModelInfo
 
 _ARROW = re.compile(r"\s*(?:→|->|>)\s*")
 
@@ -111,7 +112,7 @@ def _check_options(
         raise UsageError("--approximate is of every head and every edge: give no --edge and no --spans")
 
 
-def heads_named_off(info: Any, off: str | None, how: Intervention | None = None) -> Intervention:
+def heads_named_off(info: ModelInfo, off: str | None, how: Intervention | None = None) -> Intervention:
     """The heads of --off as an intervention; nothing where it is not given. Raises UsageError for one not there."""
     from attnctl.interventions import Intervention
     from attnctl.models.switched_off import off_heads
@@ -120,7 +121,7 @@ def heads_named_off(info: Any, off: str | None, how: Intervention | None = None)
     return how if off is None else Intervention(off_heads(info, off), how.cuts, how.how, how.reference)
 
 
-def _named_edge(spec: str, watched: Any) -> tuple[int, int]:
+def _named_edge(spec: str, watched: Watched) -> tuple[int, int]:
     """(query, key) of "gave→Mary", "11>2": what looks, and what is looked at. Raises UsageError where it reads otherwise."""
     from attnctl.tokens import find_token
 

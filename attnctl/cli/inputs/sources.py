@@ -16,7 +16,8 @@ from attnctl.errors import AttnctlError, UsageError
 if TYPE_CHECKING:
     from attnctl.models.option_types import OptionValues
     from attnctl.readings.traces.trace import Trace
-    from attnctl.sources import OverviewSource, Source, TextSource, TraceSource
+    from attnctl.sources import Source, TextSource
+    from attnctl.sources.stored import OverviewSource, TraceSource
 
 MAPPED_BYTES = 64 << 20  # of a .npy file, from which on it is read a block of rows at a time
 
@@ -43,7 +44,8 @@ def open_source(
 
     Raises AttnctlError for a source that is damaged or ambiguous, UsageError for model options beside computed numbers.
     """
-    from attnctl.sources import OverviewSource, TextSource, TraceSource
+    from attnctl.sources import TextSource
+    from attnctl.sources.stored import OverviewSource, TraceSource
 
     if options.get("chat") is not None:
         return _conversation_source(source, file, tokens, options)

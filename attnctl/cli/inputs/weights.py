@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from attnctl.cli import options as o
 from attnctl.errors import UsageError
@@ -44,7 +44,7 @@ def weight_choice(options: OptionValues) -> WeightChoice:
     return WeightChoice(drop, *(options.pop(name, None) or empty for name, empty in _REST.items()))
 
 
-_REST: dict[str, Any] = {"renormalise": False, "words": False, "measure": None}
+_REST: OptionValues = {"renormalise": False, "words": False, "measure": None}
 
 
 def chosen_of(source: Source, layer: str | None, head: str | None) -> Chosen:
@@ -73,7 +73,7 @@ def measured_source(choice: WeightChoice, given: Chosen) -> Chosen:
 
 def _by_value_norm(source: Source) -> Source:
     from attnctl.readings.measures import value_norm, value_norm_note
-    from attnctl.sources import LayerwiseSource
+    from attnctl.sources.layerwise import LayerwiseSource
 
     projected: list[bool] = []
 
@@ -86,7 +86,7 @@ def _by_value_norm(source: Source) -> Source:
 
 def _rolled_out(source: Source, last: int) -> Source:
     from attnctl.readings.measures import attention_rollout
-    from attnctl.sources import TraceSource
+    from attnctl.sources.stored import TraceSource
 
     try:
         trace = whole_trace(source, range(last + 1), None)
@@ -97,7 +97,7 @@ def _rolled_out(source: Source, last: int) -> Source:
 
 def _by_words(source: Source, layers: Sequence[int] | None, heads: Sequence[int] | None) -> Source:
     from attnctl.readings.measures import by_words
-    from attnctl.sources import TraceSource
+    from attnctl.sources.stored import TraceSource
 
     return TraceSource(by_words(whole_trace(source, layers, heads)), source.name)
 
@@ -130,7 +130,7 @@ def renormalised_source(choice: WeightChoice, source: Source, out: Sequence[int]
     """With --renormalise, the source whose rows share all their attention among the keys that are left."""
     if not choice.renormalise:
         return source
-    from attnctl.sources import LayerwiseSource
+    from attnctl.sources.layerwise import LayerwiseSource
 
     return LayerwiseSource(source, lambda layer: layer.without_keys(out))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from attnctl.cli.inputs.sources import is_long
 from attnctl.errors import UsageError
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from attnctl.readings.grid import GridReading
     from attnctl.readings.overview import TextPart
     from attnctl.sources import Source
+    from attnctl.sources.stored import OverviewSource
     from attnctl.tokens import Token
 
 SIZE = 256  # cells a side of an overview
@@ -35,9 +36,10 @@ def grid_of(
     Raises UsageError for a zoom that is not there.
     """
     from attnctl.readings.grid import GridReading
+    from attnctl.sources.stored import OverviewSource
 
     _check_zoom(zoom)
-    if hasattr(source, "overview"):
+    if isinstance(source, OverviewSource):
         return _kept_grid(source, zoom, out)
     if zoom == Zoom() and not is_long(source):
         held = range(len(source.tokens)) if source.rows is None else source.rows
@@ -81,7 +83,7 @@ def _span_parts(source: Source, spans: str) -> tuple[tuple[TextPart, ...], tuple
     return parts, parts
 
 
-def _kept_grid(source: Any, zoom: Zoom, out: Sequence[int]) -> GridReading:
+def _kept_grid(source: OverviewSource, zoom: Zoom, out: Sequence[int]) -> GridReading:
     """The cells that an overview holds, those within --rows and --columns."""
     from attnctl.errors import AttnctlError
     from attnctl.readings.grid import GridReading

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -60,7 +60,8 @@ def open_random(
         raise UsageError(
             f"stacked layers without W_O need heads × d_k = d_model, not {heads} × {d_k} and {d_model}: see --d-k"
         )
-    parts = tuple(_random_layer(seed, at, d_model, d_k, heads, kv_heads, output_projection) for at in range(layers))
+    sizes = LayerSizes(d_model, d_k, heads, kv_heads, output_projection)
+    parts = tuple(_random_layer(seed, at, sizes) for at in range(layers))
     embed = rows if rows is not None else partial(random_rows, seed, d_model)
     return Stack(
         info=stack_info("random", "random", parts, settings, seed=seed),
@@ -101,9 +102,19 @@ def _head_sizes(
     return d_model, d_k
 
 
-def _random_layer(
-    seed: int, layer: int, d_model: int, d_k: int, heads: int, kv_heads: int, output_projection: bool
-) -> dict[str, Floats]:
+class LayerSizes(NamedTuple):
+    """How large a layer's matrices are, and whether it has W_O."""
+
+    d_model: int
+    d_k: int
+    heads: int
+    kv_heads: int
+    output_projection: bool
+
+
+def _random_layer(seed: int, layer: int, sizes: LayerSizes) -> dict[str, Floats]:
+    d_model, d_k, heads, kv_heads, output_projection = sizes
+
     def drawn_matrix(name: str, shape: tuple[int, ...], fan_in: int) -> Floats:
         return uniform_numbers(f"{seed}/layers.{layer}.{name}", shape) * np.float32(math.sqrt(3.0 / fan_in))
 

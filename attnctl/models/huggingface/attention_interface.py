@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
@@ -245,7 +245,8 @@ def _attend_call(
     ]
     context = None
     if asked:
-        call = _checked_call(*asked[0], module, (query, key, value, attention_mask), given, implementation, made)
+        handed = HandedCall(module, (query, key, value, attention_mask), given, implementation)
+        call = _checked_call(*asked[0], handed, made)
         context = _show_call(asked, call, made, half)
     answer = own if context is None else (context[..., half:].transpose(1, 2).contiguous(), own[1])
     afters = [
@@ -340,20 +341,21 @@ def _visitor_answer(session: Session, site: Site, call: Call) -> Array | None:
         return None
 
 
-def _checked_call(
-    session: Session,
-    site: Site,
-    module: Module,
-    given: tuple[Array, Array, Array, Array | None],
-    how: dict[str, Any],
-    implementation: str,
-    own: tuple[Array, Array | None],
-) -> Call:
+class HandedCall(NamedTuple):
+    """What a module hands to the function it attends with, and by which name it asked for that."""
+
+    module: Module
+    arrays: tuple[Array, Array, Array, Array | None]  # queries, keys, values, mask
+    keywords: dict[str, Any]
+    implementation: str
+
+
+def _checked_call(session: Session, site: Site, handed: HandedCall, own: tuple[Array, Array | None]) -> Call:
     """The Call of what a module hands over, if the model's own function answers what it says."""
-    if module.training:
-        check_inference(module)
-    check_keywords(session.architecture, how)
-    call = call_of(module, *given, fused=implementation != "eager", **how)
+    if handed.module.training:
+        check_inference(handed.module)
+    check_keywords(session.architecture, handed.keywords)
+    call = call_of(handed.module, *handed.arrays, fused=handed.implementation != "eager", **handed.keywords)
     gap = context_disagreement(call, *own)
     if gap is not None:
         raise AttnctlError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attnctl.errors import UsageError
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
@@ -11,6 +11,7 @@ from attnctl.tokens import Token, named_tokens
 
 if TYPE_CHECKING:
     from attnctl.arrays import Bools, Floats
+    from attnctl.attention import Array
     from attnctl.models.huggingface.capture import Captured
 
 KEPT = ("queries", "keys", "values", "scores", "scaled_scores", "context")
@@ -87,7 +88,7 @@ def _tokens_for(name: str, names: Sequence[str] | None, count: int) -> tuple[Tok
 
 def _layer_of_call(call: Captured, item: int, rows: tuple[int, ...] | None) -> LayerTrace:
     """One text of a call as a layer of a trace."""
-    arrays: dict[str, Any] = {
+    arrays: dict[str, Array] = {
         name: _as_floats(there[item]) for name in KEPT if (there := getattr(call, name)) is not None
     }
     mask = _mask_of_item(call.mask, item)
@@ -96,7 +97,7 @@ def _layer_of_call(call: Captured, item: int, rows: tuple[int, ...] | None) -> L
     )
 
 
-def _mask_of_item(mask: Any, item: int) -> Bools | None:
+def _mask_of_item(mask: Array, item: int) -> Bools | None:
     """The mask of one text: (n_q, n_k); None where every query sees every key."""
     if mask is None:
         return None
@@ -104,7 +105,7 @@ def _mask_of_item(mask: Any, item: int) -> Bools | None:
     return None if seen.all() else seen
 
 
-def _as_floats(array: Any) -> Floats:
+def _as_floats(array: Array) -> Floats:
     """A tensor as float32 of NumPy."""
     floats: Floats = array.detach().float().cpu().numpy()
     return floats

@@ -37,7 +37,7 @@ class FamilyTraits:
         self.indexed: list[int] = []  # layers whose keys an indexer picked
         self.shared: dict[int, int] = {}  # layer → the layer whose keys and values it reads
         self.slots: KeySlots | None = None  # compressed keys of the text, beside those of its tokens
-        self._keys: dict[int, weakref.ref[Any]] = {}
+        self._keys: dict[int, weakref.ref[Array]] = {}
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -45,7 +45,7 @@ class FamilyTraits:
         with self.gates.watching(leave_where_done), self._indexers.watching():
             yield
 
-    def of(self, site: Site, call: Call, slots: KeySlots | None = None) -> dict[str, Any]:
+    def of(self, site: Site, call: Call, slots: KeySlots | None = None) -> dict[str, object]:
         """What is known of a layer as it attends, by the fields of `Forward`; `slots` are its text's compressed keys."""
         self.slots = slots
         factor = differential_lambda(self._network.get_submodule(site.name))

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.models.huggingface.attention_sites import names_of_modules
 from attnctl.text import number_list
 from attnctl.tokens import Token
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Span = tuple[int, int]  # the first and the last token that a slot holds
 
@@ -103,7 +106,7 @@ class KeySlots:
         return wide
 
 
-def slots_of_text(network: Any, kind: str, n: int) -> KeySlots:
+def slots_of_text(network: PreTrainedModel, kind: str, n: int) -> KeySlots:
     """The compressed slots of a text of n tokens that is read in one forward, without a cache."""
     names = names_of_modules(network)
     found: dict[int, tuple[Span, ...]] = {}

@@ -10,13 +10,18 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError
 from attnctl.readings.traces.trace import ModelInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from attnctl.attention import Array
 
 RETRIEVAL = 0.1  # a head's score from which Wu et al. call it a retrieval head
 
@@ -66,7 +71,7 @@ class NeedleRun:
     haystack: str | None = None
 
 
-def filler_sentences(seed: int) -> Any:
+def filler_sentences(seed: int) -> Iterator[str]:
     """Sentences without end, the same for the same seed: nothing in them has to do with a needle."""
     rng = random.Random(seed)
     while True:
@@ -148,7 +153,7 @@ class Needles:
 
 
 def retrieval_scores(
-    strongest: dict[int, Any], prompt: Sequence[int], answer: Sequence[int], needle: tuple[int, int]
+    strongest: dict[int, Array], prompt: Sequence[int], answer: Sequence[int], needle: tuple[int, int]
 ) -> dict[int, Floats]:
     """Layer → each head's retrieval score on one answer: (heads,).
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.tokens import Token
+
+if TYPE_CHECKING:
+    from attnctl.text import Document
 
 LEAST = 0.6  # of its held-out sentences that a head must be right on to bear the relation's name
 
@@ -14,7 +17,7 @@ PRONOUNS = frozenset(("it", "they", "he", "she", "him", "her", "them"))
 _OF_PRONOUNS = ("it →", "pronoun →")
 
 
-def roles_sentence(figures: Mapping[str, Any]) -> str | None:
+def roles_sentence(figures: Document) -> str | None:
     """`1.2 pronoun -> antecedent; …` of the figures in a weights file, the surest first; None where no head is sure.
 
     Raises KeyError, TypeError, ValueError where they are no figures.

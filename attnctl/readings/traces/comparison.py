@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from attnctl.text import visible_text
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
+    from attnctl.attention import Array
     from attnctl.text import Document
 
 SCHEMA = "attnctl.comparison/1"
@@ -59,7 +60,7 @@ class Comparison:
         a, b = self.whole_weights(layer, head)
         return self._of_aligned(a, 0), self._of_aligned(b, 1)
 
-    def _of_aligned(self, array: Any, side: int) -> Any:
+    def _of_aligned(self, array: Array, side: int) -> Array:
         """The rows and columns of one side's array that the other has, too."""
         if self.aligned is None:
             return array
@@ -129,7 +130,7 @@ class Comparison:
         """The JSON document (schema attnctl.comparison/1), arrays as NumPy float32."""
         layer, head, i, j = self.largest_difference()
         x, y = self.both_weights(layer, head)
-        layers: dict[int, list[dict[str, Any]]] = {}
+        layers: dict[int, list[Document]] = {}
         for at_layer, at_head in self.places:
             u, v = self.both_weights(at_layer, at_head)
             parts: Document = {
@@ -139,7 +140,7 @@ class Comparison:
                 parts["hidden_in_one"] = hidden
             layers.setdefault(at_layer, []).append({"head": at_head} | parts)
         rows, columns = self.axis_labels()
-        describe: Callable[..., dict[str, Any]] = call_named
+        describe: Callable[..., Document] = call_named
         sides = [
             {"name": name, "text": trace.text, "model": describe(MODEL_DOCUMENT, trace.model)}
             for name, trace in zip(self.names, (self.a, self.b), strict=True)

@@ -16,6 +16,7 @@ from attnctl.formats.pictures import figure_bytes, format_names, picture_format,
 
 if TYPE_CHECKING:
     from attnctl.models.huggingface.effects.needles import NeedleAsker
+    from attnctl.models.option_types import OptionValues
     from attnctl.readings.effects.needle import Needle, NeedleCell, NeedleRun, Needles
 
 LENGTHS, DEPTHS = "512,1024,2048", "0,25,50,75,100"
@@ -107,9 +108,7 @@ def _needle_of_options(text: str | None, question: str | None, expect: str | Non
     return Needle(text, question, expect)
 
 
-def _open_asker(
-    asked: Needle, haystack: str | None, seed: int, options: dict[str, Any]
-) -> tuple[NeedleAsker, NeedleRun]:
+def _open_asker(asked: Needle, haystack: str | None, seed: int, options: OptionValues) -> tuple[NeedleAsker, NeedleRun]:
     from hashlib import sha256
 
     from attnctl.readings.effects.needle import NeedleRun, filler_sentences, sentences_of

@@ -15,6 +15,9 @@ from attnctl.errors import INTERRUPTED, UsageError
 from attnctl.formats.pictures import figure_bytes, format_names, picture_format, suffixes_listed
 
 if TYPE_CHECKING:
+    from attnctl.formats.chat import Conversation
+    from attnctl.models.huggingface.text.permuted_prompt import PermutedSearch
+    from attnctl.models.huggingface.text.prompts import SourceSearch
     from attnctl.models.option_types import OptionValues
     from attnctl.readings.effects.answer_sources import AnswerSources
 
@@ -93,13 +96,15 @@ def answer_page(text: str | None, file: str | None, options: OptionValues) -> st
     return sources_page(found)
 
 
-def _permuted_search(search: Any, count: int, seed: int) -> Any:
+def _permuted_search(search: SourceSearch, count: int, seed: int) -> PermutedSearch:
     from attnctl.models.huggingface.text.permuted_prompt import PermutedSearch
 
     return PermutedSearch(search, count, seed)
 
 
-def _measure_parts(search: Any, conversation: Any, remove: bool, orders: Any) -> bool:
+def _measure_parts(
+    search: SourceSearch, conversation: Conversation | None, remove: bool, orders: PermutedSearch | None
+) -> bool:
     """Measure part after part, the cost told beforehand; whether Ctrl-C ended it early."""
     from attnctl.cli.cost import cost_progress
 

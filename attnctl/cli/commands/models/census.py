@@ -6,7 +6,7 @@ import csv
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
@@ -15,9 +15,12 @@ from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
 from attnctl.formats.pictures import format_names
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from attnctl.batching.corpus.census_run import Tallies
     from attnctl.batching.corpus.treebank import Treebank
     from attnctl.batching.folder import Folder
+    from attnctl.batching.items import Item
     from attnctl.batching.work import Result
     from attnctl.models.option_types import OptionValues
     from attnctl.readings.census.census_table import CensusTable
@@ -114,7 +117,7 @@ def _counted_corpus(asked: CensusRequest, options: dict[str, object], folder: st
         work = replace(work, batch_size=asked.batch_size)
     tallies = Tallies((model.info.n_layers or 1, model.info.n_heads or 1))
 
-    def run_sentences(items: Any) -> Iterator[list[Result]]:
+    def run_sentences(items: Iterable[Item]) -> Iterator[list[Result]]:
         if asked.engine == "ray":
             workers = asked.jobs if asked.jobs > 1 else None
             return on_ray(work, items, address=asked.address, workers=workers, gpus=asked.gpus_per_worker)
@@ -132,7 +135,7 @@ def _counted_corpus(asked: CensusRequest, options: dict[str, object], folder: st
 
 
 def _run_treebank(
-    do: Callable[[Any], Iterator[list[Result]]],
+    do: Callable[[Iterable[Item]], Iterator[list[Result]]],
     treebank: Treebank,
     tallies: Tallies,
     folder: Folder | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,10 @@ from attnctl.cli import options as o
 from attnctl.cli.output import put_bytes, put_json, safe_console
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import picture_format
+
+if TYPE_CHECKING:
+    from attnctl.readings.traces.trace import ModelInfo
+    from attnctl.training.relations import Measured
 
 
 @o.with_model_options
@@ -142,7 +146,7 @@ def _built_in(options: dict[str, object], sentences: int, json: bool) -> None:
         show_table(table, opened.info)
 
 
-def show_table(table: list[Any], info: Any) -> None:
+def show_table(table: list[Measured], info: ModelInfo) -> None:
     """Print the table of relations and how to read it."""
     from shutil import get_terminal_size
 

@@ -31,7 +31,7 @@ def _typed_option(kind: Any, *names: str, help: str) -> Any:  # noqa: A002
     return Annotated[kind | None, typer.Option(*names, help=help, show_default=False)]
 
 
-RECIPE_OPTIONS: dict[str, Any] = {
+RECIPE_OPTIONS: dict[str, object] = {
     "objective": _typed_option(
         str, "--objective", help="masked-word (for the grammar the default), next-word (for your text)."
     ),
@@ -197,7 +197,7 @@ def _ctrl_c() -> Iterator[Callable[[], bool]]:
     """Whether Ctrl-C (or a request to end) came: the step in progress is finished first. A second one stops at once."""
     came = False
 
-    def note_progress(number: int, _: Any) -> None:
+    def note_progress(number: int, _: object) -> None:
         nonlocal came
         came = True
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

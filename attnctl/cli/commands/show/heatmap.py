@@ -268,7 +268,7 @@ def tab_separated(reading: HeatmapGrid) -> list[str]:
     """
     from attnctl.text import in_a_cell
 
-    def tabbed_row(cells: Sequence[Any]) -> str:
+    def tabbed_row(cells: Sequence[object]) -> str:
         return "\t".join(map(str, cells))
 
     rows, columns = reading.starts or (range(len(reading.queries)), range(len(reading.keys)))

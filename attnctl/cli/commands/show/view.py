@@ -93,7 +93,7 @@ def view(
         check_measure(measure, head is not None)
     labels: list[str] | None = None
     exact: list[ExactBlock] = []
-    matters: dict[str, Any] | None = None
+    matters: Document | None = None
     traces: Sequence[Trace | Overview]
     if run is not None:
         if other is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -32,28 +32,30 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 
-def taken_apart(
-    network: PreTrainedModel,
-    inputs: dict[str, object],
-    tail: int,
-    query: int,
-    target: int,
-    against: int | None,
-    base: Intervention,
-) -> Contributions:
-    """The logit of id `target` (minus that of `against`), `tail` positions from the end, as a sum over the model's parts.
+class TargetLogit(NamedTuple):
+    """The logit of id `target` (minus that of `against`) at token `query`, which is `tail` positions from the end."""
 
-    Raises AttnctlError, naming the architecture, where its logits are no such sum.
+    tail: int
+    query: int
+    target: int
+    against: int | None
+
+
+def taken_apart(
+    network: PreTrainedModel, inputs: dict[str, object], logit: TargetLogit, base: Intervention
+) -> Contributions:
+    """A logit as a sum over the model's parts. Raises AttnctlError, naming the architecture, where its logits are no
+    such sum.
     """
     name = architecture_name(network)
     try:
-        forward = RecordedForward(network, tail, query)
+        forward = RecordedForward(network, logit.tail, logit.query)
         forward.run(inputs, base)
         assert forward.logits is not None
         mix = torch.zeros_like(forward.logits)  # (1, vocabulary)
-        mix[0, target] = 1
-        if against is not None:
-            mix[0, against] -= 1
+        mix[0, logit.target] = 1
+        if logit.against is not None:
+            mix[0, logit.against] -= 1
         return _sum_of_parts(forward, mix, base)
     except RefusedError as why:
         raise AttnctlError(f"{name} cannot be taken apart into direct contributions: {why}") from why

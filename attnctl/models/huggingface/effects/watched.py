@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedModel
 
-    from attnctl.guarded_tokenizer import GuardedTokenizer
+    from attnctl.tokens.guarded_tokenizer import GuardedTokenizer
 
 TOKENS_AT_ONCE = 4096  # of all rows of a batch together, unless told otherwise
 
@@ -145,15 +145,15 @@ class WatchedNetwork:
 
     def contributions(self, target: Word, against: Word | None) -> Contributions:
         """The logit taken apart. Raises AttnctlError, naming the architecture, where it is no such sum."""
-        from attnctl.models.huggingface.effects.contributions import taken_apart
+        from attnctl.models.huggingface.effects.contributions import TargetLogit, taken_apart
 
         name = type(self.network).__name__
         if self.kind != "self" or not self.info.causal:
             raise AttnctlError(f"{name} is no decoder alone: its logits are not taken apart into direct contributions")
         other = None if against is None else against.ids[0]
         with running_network(self.network, len(self.tokens), self.info.name):
-            given = self.tail, self.query, target.ids[0], other, self.base
-            return taken_apart(self.network, self.inputs(()), *given)
+            logit = TargetLogit(self.tail, self.query, target.ids[0], other)
+            return taken_apart(self.network, self.inputs(()), logit, self.base)
 
 
 def continues_text(kind: str, info: ModelInfo) -> bool:

@@ -19,8 +19,8 @@ from attnctl.tokens import Token, library_tokenizer
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-    from attnctl.guarded_tokenizer import GuardedTokenizer
     from attnctl.text import Document
+    from attnctl.tokens.guarded_tokenizer import GuardedTokenizer
 
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 

@@ -15,7 +15,7 @@ import torch
 import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.interventions import Intervention
-from attnctl.models.huggingface.effects.contributions import taken_apart
+from attnctl.models.huggingface.effects.contributions import TargetLogit, taken_apart
 from attnctl.readings.effects.contributions import Contributions
 from tests.models.huggingface import architectures as zoo
 
@@ -36,7 +36,7 @@ def _quiet() -> Any:
 def apart(model: Any, given: dict[str, Any], query: int = 8, **how: Any) -> Contributions:
     n = given["input_ids"].shape[1]
     base = Intervention(**how)
-    return taken_apart(model, given, n - query, query, TARGET, AGAINST, base)
+    return taken_apart(model, given, TargetLogit(n - query, query, TARGET, AGAINST), base)
 
 
 @pytest.mark.parametrize("query", [8, 5])

@@ -1,4 +1,7 @@
-"""Where attention comes from: a text through a model, or a trace. Each yields its layers to a reading, one after another."""
+"""Where attention comes from: a text through a model, here; a trace or an overview, in `stored`.
+
+A source hands its layers to a reading, one after another.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import numpy as np
 
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention, Run, StopForward
-from attnctl.readings.traces.record import TraceReading, stored_layer
+from attnctl.readings.traces.record import TraceReading
 from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.selection import chosen_indices
 from attnctl.text import number_list
@@ -18,7 +21,6 @@ from attnctl.tokens import Token, checked_text
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick
     from attnctl.layer.run_memory import RunMemory
-    from attnctl.readings.overview import LongRow, Overview
 
 Value = TypeVar("Value", covariant=True)
 Result = TypeVar("Result")
@@ -178,165 +180,6 @@ class TextSource:
             return forward.value(self.model.run(self.tokens, forward.visit, self.text))
 
 
-Change = Callable[[LayerAttention], LayerAttention]
-
-
-class Changed(Generic[Result]):
-    """A reading of layers that are changed before it takes them, each by itself, and of what was told of them."""
-
-    def __init__(self, reading: Reading[Result], source: LayerwiseSource) -> None:
-        self.predicts, self._reading, self._source = reading.predicts, reading, source
-
-    def take(self, layer: LayerAttention) -> None:
-        """Hand on the changed layer."""
-        self._reading.take(self._source.change(layer))
-
-    def value(self, run: Run) -> Result:
-        """What the reading made of it."""
-        run.measure = self._source.measure
-        run.notes += self._source.notes()
-        return self._reading.value(run)
-
-
-class LayerwiseSource:
-    """Another source whose layers are changed, each by itself, before a reading takes them.
-
-    `notes` are asked for when all layers have gone by: what a reader must know of the change, in sentences.
-    """
-
-    def __init__(
-        self,
-        source: Source,
-        change: Change,
-        measure: str | None = None,
-        notes: Callable[[], tuple[str, ...]] = tuple,
-    ) -> None:
-        self.source, self.change, self.notes = source, change, notes
-        self.measure = source.measure if measure is None else measure
-        self.name, self.text, self.tokens, self.info = source.name, source.text, source.tokens, source.info
-
-    @property
-    def key_tokens(self) -> tuple[Token, ...]:
-        """The tokens of the key axis."""
-        return self.source.key_tokens
-
-    @property
-    def rows(self) -> tuple[int, ...] | None:
-        """The queries whose weights are there; None where all are."""
-        return self.source.rows
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """How many layers and heads there are to choose from."""
-        return self.source.counts
-
-    def read(
-        self,
-        reading: Reading[Result],
-        layers: Sequence[int] | None = None,
-        heads: Sequence[int] | None = None,
-        tick: Tick | None = None,
-    ) -> Result:
-        """The reading's value over some layers and heads of the other source, changed."""
-        return self.source.read(Changed(reading, self), layers, heads, tick)
-
-
-class TraceSource:
-    """A trace: its layers as they are stored. `name` is its file's, for messages."""
-
-    def __init__(self, trace: Trace, name: str | None = None) -> None:
-        self.trace, self.text, self.tokens, self.info = trace, trace.text, trace.tokens, trace.model
-        self.name = trace.model.name if name is None else name
-        self.measure = trace.measure
-
-    @property
-    def key_tokens(self) -> tuple[Token, ...]:
-        """The tokens of the key axis: the same tokens, but for cross attention."""
-        return self.trace.keys_of
-
-    @property
-    def rows(self) -> tuple[int, ...] | None:
-        """The queries whose weights are there; None where all are."""
-        return self.trace.layers[0].rows if self.trace.layers else None
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """How many layers and heads the model has, as far as the trace tells."""
-        layers, info = self.trace.layers, self.info
-        n_layers = max((info.n_layers or 0, *(layer.layer + 1 for layer in layers)))
-        return n_layers, max((info.n_heads or 0, *(head + 1 for layer in layers for head in layer.heads)))
-
-    def read(
-        self,
-        reading: Reading[Result],
-        layers: Sequence[int] | None = None,
-        heads: Sequence[int] | None = None,
-        tick: Tick | None = None,
-    ) -> Result:
-        """The reading's value over some layers and heads (None: all that there are)."""
-        n_layers, n_heads = self.counts
-        parts = self.trace.layers
-        if layers is not None:
-            parts = tuple(self.trace.layer(index) for index in chosen_indices(layers, n_layers, "layer", self.name))
-        some = None if heads is None else chosen_indices(heads, n_heads, "head", self.name)
-        for part in parts:
-            layer = stored_layer(part)
-            layer = layer if some is None else layer.select(some)
-            layer.tick = None if tick is None else lambda share: tick(share / len(parts))
-            reading.take(layer)
-        trace = self.trace
-        said = (trace.predictions, trace.model, trace.notes, trace.text, trace.measure)
-        return reading.value(Run(trace.tokens, trace.embeddings, trace.key_tokens, *said))
-
-
-class OverviewSource:
-    """An overview, or one query's weights, from a file: a reading gets what was kept, where that is what it asks for."""
-
-    def __init__(self, overview: Overview | LongRow, name: str) -> None:
-        self.overview, self.name = overview, name
-        self.text, self.tokens, self.info = overview.text, overview.tokens, overview.model
-        self.rows: tuple[int, ...] | None = None
-        self.measure: str | None = None
-
-    @property
-    def key_tokens(self) -> tuple[Token, ...]:
-        """The tokens of the key axis: the same tokens, but for cross attention."""
-        return self.overview.keys_of
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """How many layers and heads the model has."""
-        return self.info.n_layers or 1, self.info.n_heads or 1
-
-    def read(
-        self,
-        reading: Reading[Result],
-        layers: Sequence[int] | None = None,
-        heads: Sequence[int] | None = None,
-        tick: Tick | None = None,
-    ) -> Result:
-        """What the overview holds of a reading, for some layers and heads (None: all that there are).
-
-        Raises AttnctlError where it does not hold that.
-        """
-        keep: Any = getattr(reading, "kept_in", None)
-        if keep is None:
-            raise AttnctlError(
-                f"{self.name} holds an overview of a long text, not its every weight: give the text and its model"
-            )
-        n_layers, n_heads = self.counts
-        some = None if layers is None else chosen_indices(layers, n_layers, "layer", self.name)
-        few = None if heads is None else chosen_indices(heads, n_heads, "head", self.name)
-
-        def wanted(layer: int, head: int) -> bool:
-            return (some is None or layer in some) and (few is None or head in few)
-
-        return keep(self.overview, wanted, self.name)  # type: ignore[no-any-return]
-
-
-# --- traces of texts ---------------------------------------------------------------------------------------------
-
-
 def record_trace(
     model: Model,
     text: str,
@@ -344,15 +187,14 @@ def record_trace(
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
     rows: Sequence[int] | None = None,
-    tokens: Sequence[Token] | None = None,
     predictions: bool = True,
 ) -> Trace:
     """The trace of `text`, for the layers, heads and query rows asked for (None: all).
 
-    `tokens` are those of the text where they are known already. Without `predictions` the model is left after the last
-    layer asked for. Raises AttnctlError for an empty text, UsageError for a selection that is not there.
+    Without `predictions` the model is left after the last layer asked for. Raises AttnctlError for an empty text,
+    UsageError for a selection that is not there.
     """
-    source = TextSource(model, text, tokens)
+    source = TextSource(model, text)
     check_room(source.info, len(source.tokens), layers, heads, rows)
     return source.read(TraceReading(rows, predictions), layers, heads)
 

@@ -18,8 +18,8 @@ from attnctl.text import visible_text
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-    from attnctl.guarded_tokenizer import GuardedTokenizer
     from attnctl.text import Document
+    from attnctl.tokens.guarded_tokenizer import GuardedTokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def library_tokenizer(data: str, refusal: str) -> GuardedTokenizer | Tokenizer:
         _check_growth(loaded if isinstance(loaded, dict) else {})
         from tokenizers import Tokenizer
 
-        from attnctl.guarded_tokenizer import GuardedTokenizer, may_explode, patterns_in
+        from attnctl.tokens.guarded_tokenizer import GuardedTokenizer, may_explode, patterns_in
 
         tokenizer = Tokenizer.from_str(data)
         tokenizer.no_truncation()

@@ -1,0 +1,111 @@
+"""Attention that is stored: a trace, or an overview, from a file or a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from attnctl.errors import AttnctlError
+from attnctl.layer import Run
+from attnctl.readings.traces.record import stored_layer
+from attnctl.readings.traces.trace import Trace
+from attnctl.selection import chosen_indices
+from attnctl.sources import Reading, Result
+from attnctl.tokens import Token
+
+if TYPE_CHECKING:
+    from attnctl.blockwise import Tick
+    from attnctl.readings.overview import LongRow, Overview
+
+
+class TraceSource:
+    """A trace: its layers as they are stored. `name` is its file's, for messages."""
+
+    def __init__(self, trace: Trace, name: str | None = None) -> None:
+        self.trace, self.text, self.tokens, self.info = trace, trace.text, trace.tokens, trace.model
+        self.name = trace.model.name if name is None else name
+        self.measure = trace.measure
+
+    @property
+    def key_tokens(self) -> tuple[Token, ...]:
+        """The tokens of the key axis: the same tokens, but for cross attention."""
+        return self.trace.keys_of
+
+    @property
+    def rows(self) -> tuple[int, ...] | None:
+        """The queries whose weights are there; None where all are."""
+        return self.trace.layers[0].rows if self.trace.layers else None
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many layers and heads the model has, as far as the trace tells."""
+        layers, info = self.trace.layers, self.info
+        n_layers = max((info.n_layers or 0, *(layer.layer + 1 for layer in layers)))
+        return n_layers, max((info.n_heads or 0, *(head + 1 for layer in layers for head in layer.heads)))
+
+    def read(
+        self,
+        reading: Reading[Result],
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        tick: Tick | None = None,
+    ) -> Result:
+        """The reading's value over some layers and heads (None: all that there are)."""
+        n_layers, n_heads = self.counts
+        parts = self.trace.layers
+        if layers is not None:
+            parts = tuple(self.trace.layer(index) for index in chosen_indices(layers, n_layers, "layer", self.name))
+        some = None if heads is None else chosen_indices(heads, n_heads, "head", self.name)
+        for part in parts:
+            layer = stored_layer(part)
+            layer = layer if some is None else layer.select(some)
+            layer.tick = None if tick is None else lambda share: tick(share / len(parts))
+            reading.take(layer)
+        trace = self.trace
+        said = (trace.predictions, trace.model, trace.notes, trace.text, trace.measure)
+        return reading.value(Run(trace.tokens, trace.embeddings, trace.key_tokens, *said))
+
+
+class OverviewSource:
+    """An overview, or one query's weights, from a file: a reading gets what was kept, where that is what it asks for."""
+
+    def __init__(self, overview: Overview | LongRow, name: str) -> None:
+        self.overview, self.name = overview, name
+        self.text, self.tokens, self.info = overview.text, overview.tokens, overview.model
+        self.rows: tuple[int, ...] | None = None
+        self.measure: str | None = None
+
+    @property
+    def key_tokens(self) -> tuple[Token, ...]:
+        """The tokens of the key axis: the same tokens, but for cross attention."""
+        return self.overview.keys_of
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many layers and heads the model has."""
+        return self.info.n_layers or 1, self.info.n_heads or 1
+
+    def read(
+        self,
+        reading: Reading[Result],
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        tick: Tick | None = None,
+    ) -> Result:
+        """What the overview holds of a reading, for some layers and heads (None: all that there are).
+
+        Raises AttnctlError where it does not hold that.
+        """
+        keep: Any = getattr(reading, "kept_in", None)
+        if keep is None:
+            raise AttnctlError(
+                f"{self.name} holds an overview of a long text, not its every weight: give the text and its model"
+            )
+        n_layers, n_heads = self.counts
+        some = None if layers is None else chosen_indices(layers, n_layers, "layer", self.name)
+        few = None if heads is None else chosen_indices(heads, n_heads, "head", self.name)
+
+        def wanted(layer: int, head: int) -> bool:
+            return (some is None or layer in some) and (few is None or head in few)
+
+        return keep(self.overview, wanted, self.name)  # type: ignore[no-any-return]
