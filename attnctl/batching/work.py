@@ -207,7 +207,7 @@ class Worker:
         if self.work.batch_size == 1:
             return False
         if self._can is None:
-            from attnctl.models.huggingface.padded_batch import can_batch
+            from attnctl.models.huggingface.batches.padded_batch import can_batch
 
             self._can = can_batch(self.model_of_item(item))
         return self._can
@@ -243,7 +243,7 @@ class Worker:
             if isinstance(model, Stack):
                 runs = run_together(model, [one.tokens for one in recordings], [one.visit for one in recordings])
                 return [one.value(ran) for one, ran in zip(recordings, runs, strict=True)]
-        from attnctl.models.huggingface.padded_batch import minds_padding, record_several
+        from attnctl.models.huggingface.batches.padded_batch import minds_padding, record_several
 
         if self._sound is None and len(recordings[0].tokens) < len(recordings[-1].tokens):
             self._sound = not minds_padding(model, recordings[0], recordings[-1])

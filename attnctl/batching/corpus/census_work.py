@@ -137,11 +137,11 @@ class CensusWorker:
     def _may_share_batch(self, ready: Sequence[Ready]) -> bool:
         """Whether sentences may share a pass; the first time, whether padding leaves the weights as they are."""
         if self._together is None:
-            from attnctl.models.huggingface.padded_batch import can_batch
+            from attnctl.models.huggingface.batches.padded_batch import can_batch
 
             self._together = can_batch(self.model)
             if self._together and len(ready[0][1].tokens) < len(ready[-1][1].tokens):
-                from attnctl.models.huggingface.sentence_batch import padding_changes_weights
+                from attnctl.models.huggingface.batches.sentence_batch import padding_changes_weights
 
                 self._together = not padding_changes_weights(self.model, ready[0][1].tokens, ready[-1][1].tokens)
         return self._together
@@ -174,7 +174,7 @@ def counts_of(model: Any, sentences: Sequence[AlignedSentence]) -> list[Sentence
     census = Census(sentences, (info.n_layers or 1, info.n_heads or 1))
     with np.errstate(all="ignore"):
         if _has_own_way(model):
-            from attnctl.models.huggingface.sentence_batch import weights_of_several
+            from attnctl.models.huggingface.batches.sentence_batch import weights_of_several
 
             weights_of_several(model, [sentence.tokens for sentence in sentences], census.count_layer)
         else:
@@ -186,7 +186,7 @@ def _has_own_way(model: Any) -> bool:
     """Whether the model is a checkpoint whose weights can be read as it goes."""
     if model.info.kind != "checkpoint":
         return False
-    from attnctl.models.huggingface.padded_batch import can_batch
+    from attnctl.models.huggingface.batches.padded_batch import can_batch
 
     return can_batch(model)
 

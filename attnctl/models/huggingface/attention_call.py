@@ -157,3 +157,44 @@ def changed_context(call: Call) -> Array:
         scale=call.effective_scale,
         enable_gqa=call.queries.shape[-3] != call.keys.shape[-3],
     )
+
+
+# --- held against the model itself ---------------------------------------------------------------------------------
+
+CHECKED_ROWS = 8  # of each call, as attnctl computes them, are held against what the model's own function answers
+# how far apart the two may lie: weights, and context as a share of its largest number
+ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-4, torch.bfloat16: 4e-2, torch.float16: 5e-3}
+
+
+@torch.no_grad()
+def context_disagreement(call: Call, context: Array, weights: Array | None) -> float | None:
+    """By how much a model's own context (batch, n_q, heads, d_v) and weights, if any, differ from the Call's; None: not.
+
+    A few rows are compared, which costs n_k numbers each. Of half precision only weights are: fused kernels round otherwise.
+    """
+    n_q = call.queries.shape[-2]
+    rows = sorted({at * (n_q - 1) // max(1, min(n_q, CHECKED_ROWS) - 1) for at in range(min(n_q, CHECKED_ROWS))})
+    with torch.no_grad():
+        steps = attention.run_call(attention.select_call(call, rows=rows))
+    limit = ROUNDING.get(call.queries.dtype, 1e-4)
+    gaps = [0.0]
+    if isinstance(weights, torch.Tensor) and weights.ndim == 4 and weights.shape[-2] == n_q:
+        ours, theirs = steps.weights.float(), weights[:, :, rows].float()  # (batch, heads, rows, n_k)
+        if ours.shape != theirs.shape:
+            return float("inf")
+        if call.sinks is not None:  # some put out the tokens' shares without the sink's
+            theirs = torch.where(ours.sum(-1, keepdim=True) > 1e-6, theirs, torch.zeros_like(theirs))
+            ours, theirs = _shares_of_row(ours), _shares_of_row(theirs)
+        gaps.append(float((ours - theirs).detach().abs().nan_to_num(0.0).max()))
+    if call.queries.dtype in (torch.float32, torch.float64):
+        ours, theirs = steps.context.transpose(1, 2), context[:, rows]  # (batch, rows, heads, d_v)
+        if ours.shape != theirs.shape:
+            return float("inf")
+        largest = call.values.abs().max().clamp(min=1e-6)
+        gaps.append(float((ours - theirs).detach().abs().nan_to_num(0.0).max() / largest.detach()))
+    return max(gaps) if max(gaps) > limit else None
+
+
+def _shares_of_row(weights: Array) -> Array:
+    """Rows (..., n_k) as shares of what their keys have together."""
+    return weights / weights.sum(-1, keepdim=True).clamp(min=1e-12)  # (..., n_k)

@@ -11,113 +11,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.layer import StopForward
 from attnctl.models.huggingface import attention_sites as sites
-from attnctl.models.huggingface.attention_call import call_of, changed_context, check_keywords
-from attnctl.models.huggingface.attention_sites import Names, Site
+from attnctl.models.huggingface.attention_call import call_of, changed_context, check_keywords, context_disagreement
+from attnctl.models.huggingface.attention_session import AfterAttention, Change, Session, ShowOwn, Visit
+from attnctl.models.huggingface.attention_settings import enter_readable
+from attnctl.models.huggingface.attention_sites import Site
 
 if TYPE_CHECKING:
     from torch.nn import Module
-    from transformers import PreTrainedConfig, PreTrainedModel
+    from transformers import PreTrainedModel
 
 AttentionFunction = Callable[..., tuple[Array, Array | None]]  # as a module calls it: its context, its weights
-Visit = Callable[[Site, Call], Array | None]
-ShowOwn = Callable[[Site, Array, Array | None], None]
-
-CHECKED_ROWS = 8  # of each call, as attnctl computes them, are held against what the model's own function answers
-# how far apart the two may lie: weights, and context as a share of its largest number
-ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-4, torch.bfloat16: 4e-2, torch.float16: 5e-3}
-
-
-class Change(Protocol):
-    """What an intervention does to a call of attention, before anyone is shown it, and to its context afterwards."""
-
-    def call(self, site: Site, call: Call) -> Call:
-        """The call that takes this one's place; the same object where nothing is changed before the softmax."""
-
-    def context(self, site: Site, context: Array) -> Array:
-        """The context that the model goes on with: (batch, heads, n_q, d_v) → the same shape."""
-
-
-class AfterAttention(Protocol):
-    """Watches what some modules do with the context that their attention hands them."""
-
-    modules: frozenset[int]  # ids of the modules: the forward is not left before they have ended
-
-    def handed(self, module: int, context: Array) -> None:
-        """The context (batch, n_q, heads, d_v) that a module goes on with."""
-
-
-@dataclass
-class Session:
-    """One model being watched: the names of its modules, who wants which, who is shown what, and what was seen."""
-
-    architecture: str
-    names: dict[int, Names]
-    visit: Visit
-    wants: Callable[[Site], bool]
-    change: Change | None = None
-    replaces: bool = False  # the model is to go on with the visitor's context, not with its own
-    own: ShowOwn | None = None  # shown what the model's own function answers: context (batch, n_q, heads, d_v), weights
-    after: AfterAttention | None = None
-    shares_layers: bool = False  # one module stands for several layers, as in ALBERT: its calls count them
-    thread: int = field(default_factory=threading.get_ident)
-    seen: dict[Site, None] = field(default_factory=dict)
-    silent: dict[Site, str] = field(default_factory=dict)  # who attends in code of its own: its class
-    done: bool = False  # the visitor has seen all it wants
-    depth: int = 0  # of the model's parts that are running now
-    forwards: int = 0
-    occurrences: dict[int, int] = field(default_factory=dict)  # of each module, in this forward
-    steps: dict[int, tuple[int, int]] = field(default_factory=dict)  # of each module: its last forward, how many before
-    layers_met: dict[str, int] = field(default_factory=dict)  # of each kind in this forward, where layers are shared
-
-    def begin_forward(self) -> None:
-        """A forward of the whole model, or of the part of it that was called, begins."""
-        self.forwards += 1
-        self.occurrences.clear()
-        self.layers_met.clear()
-
-    def site_of_call(self, module: Module) -> Site:
-        """The site of this call of a module."""
-        names, key = self.names[id(module)], id(module)
-        occurrence = self.occurrences.get(key, 0)
-        self.occurrences[key] = occurrence + 1
-        last, step = self.steps.get(key, (self.forwards, 0))
-        self.steps[key] = (self.forwards, step + (last != self.forwards))
-        site = names.site_of_occurrence(occurrence)
-        if self.shares_layers:
-            layer = self.layers_met.get(site.kind, 0)
-            self.layers_met[site.kind] = layer + 1
-            site = replace(site, layer=layer, recurrence=0)
-        self.seen[site] = None
-        return site
-
-    def step_of_site(self, site: Site) -> int:
-        """How many forwards called the module of this site before this one: one a new token in generation."""
-        return self.steps[site.module][1]
-
-    def sites_of_model(self, model: PreTrainedModel) -> set[Site]:
-        """The sites that are known to call in each forward: of the modules that say whether they are causal.
-
-        Empty where layers are shared or repeated (HRM), whose calls cannot be told beforehand.
-        """
-        cycles = [value for name, value in vars(model.config).items() if name.endswith("_cycles")]
-        if self.shares_layers or any(isinstance(count, int) and count > 1 for count in cycles):
-            return set()
-        return {
-            self.names[id(module)].site_of_occurrence(0)
-            for module in model.modules()
-            if isinstance(getattr(module, "is_causal", None), bool) and sites.follows_interface(module)
-        }
 
 
 _sessions: list[Session] = []
@@ -158,7 +70,7 @@ def watch_attention(
         architecture_name(model), sites.names_of_modules(model), visit, wants, change, replaces, own, after, shares
     )
     with ExitStack() as stack:
-        _enter_readable(model, stack)
+        enter_readable(model, stack)
         _watch_forwards(model, session, stack)
         _watch_silence(model, session, stack)
         stack.enter_context(_session_listed(session))
@@ -365,40 +277,6 @@ def _checked_call(session: Session, site: Site, handed: HandedCall, own: tuple[A
     return call
 
 
-@torch.no_grad()
-def context_disagreement(call: Call, context: Array, weights: Array | None) -> float | None:
-    """By how much a model's own context (batch, n_q, heads, d_v) and weights, if any, differ from the Call's; None: not.
-
-    A few rows are compared, which costs n_k numbers each. Of half precision only weights are: fused kernels round otherwise.
-    """
-    n_q = call.queries.shape[-2]
-    rows = sorted({at * (n_q - 1) // max(1, min(n_q, CHECKED_ROWS) - 1) for at in range(min(n_q, CHECKED_ROWS))})
-    with torch.no_grad():
-        steps = attention.run_call(attention.select_call(call, rows=rows))
-    limit = ROUNDING.get(call.queries.dtype, 1e-4)
-    gaps = [0.0]
-    if isinstance(weights, torch.Tensor) and weights.ndim == 4 and weights.shape[-2] == n_q:
-        ours, theirs = steps.weights.float(), weights[:, :, rows].float()  # (batch, heads, rows, n_k)
-        if ours.shape != theirs.shape:
-            return float("inf")
-        if call.sinks is not None:  # some put out the tokens' shares without the sink's
-            theirs = torch.where(ours.sum(-1, keepdim=True) > 1e-6, theirs, torch.zeros_like(theirs))
-            ours, theirs = _shares_of_row(ours), _shares_of_row(theirs)
-        gaps.append(float((ours - theirs).detach().abs().nan_to_num(0.0).max()))
-    if call.queries.dtype in (torch.float32, torch.float64):
-        ours, theirs = steps.context.transpose(1, 2), context[:, rows]  # (batch, rows, heads, d_v)
-        if ours.shape != theirs.shape:
-            return float("inf")
-        largest = call.values.abs().max().clamp(min=1e-6)
-        gaps.append(float((ours - theirs).detach().abs().nan_to_num(0.0).max() / largest.detach()))
-    return max(gaps) if max(gaps) > limit else None
-
-
-def _shares_of_row(weights: Array) -> Array:
-    """Rows (..., n_k) as shares of what their keys have together."""
-    return weights / weights.sum(-1, keepdim=True).clamp(min=1e-12)  # (..., n_k)
-
-
 # --- what else is seen of a forward --------------------------------------------------------------------------------
 
 
@@ -434,64 +312,3 @@ def _watch_silence(model: PreTrainedModel, session: Session, stack: ExitStack) -
 
     for module in sites.attention_modules(model).values():
         stack.callback(module.register_forward_hook(leave_part).remove)
-
-
-# --- configurations ------------------------------------------------------------------------------------------------
-
-
-def _enter_readable(model: PreTrainedModel, stack: ExitStack) -> None:
-    """Flash and flex attention hide keys by other means than masks: such a model runs on torch's fused kernel here."""
-    if any(not _is_readable(name) for _, name in _attention_configurations(model)):
-        stack.enter_context(attention_set_to(model, "sdpa" if type(model)._supports_sdpa else "eager", _is_readable))
-
-
-def attention_implementations(model: PreTrainedModel) -> list[str | None]:
-    """The attention that each configuration within `model` names."""
-    return [name for _, name in _attention_configurations(model)]
-
-
-def _is_readable(name: str | None) -> bool:
-    return not any(other in (name or "") for other in ("flash", "flex", "paged"))
-
-
-@contextmanager
-def attention_set_to(
-    model: PreTrainedModel, name: str, spare: Callable[[str | None], bool] = lambda name: False
-) -> Iterator[None]:
-    """Every configuration within `model` set to attention `name`, but those `spare` is true of, and put back afterwards.
-
-    Where two threads do so at once, what was there before the first is put back with the last.
-    """
-    changed = []
-    with _lock:
-        for config, before in _attention_configurations(model):
-            if not spare(before) or id(config) in _changed:
-                count, first = _changed.get(id(config), (0, before))
-                _changed[id(config)] = (count + 1, first)
-                config._attn_implementation_internal = name
-                changed.append(config)
-    try:
-        yield
-    finally:
-        with _lock:
-            for config in changed:
-                count, first = _changed.pop(id(config))
-                if count > 1:
-                    _changed[id(config)] = (count - 1, first)
-                else:
-                    config._attn_implementation_internal = first
-
-
-_changed: dict[int, tuple[int, str | None]] = {}  # configurations set to another attention: how often, what it was
-
-
-def _attention_configurations(model: PreTrainedModel) -> list[tuple[PreTrainedConfig, str | None]]:
-    """Every configuration within `model`, those without a module of their own too, and its attention."""
-    found: dict[int, PreTrainedConfig] = {}
-    waiting: list[Any] = [part.config for part in model.modules() if hasattr(part, "config")]
-    while waiting:
-        config = waiting.pop()
-        if id(config) not in found and hasattr(config, "_attn_implementation_internal"):
-            found[id(config)] = config
-            waiting += list(vars(config).values())
-    return [(config, config._attn_implementation_internal) for config in found.values()]

@@ -14,13 +14,13 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import StopForward
 from attnctl.models.huggingface.attention_interface import (
-    Session,
     architecture_name,
-    attention_implementations,
     check_inference,
     model_follows_interface,
     watch_attention,
 )
+from attnctl.models.huggingface.attention_session import Session
+from attnctl.models.huggingface.attention_settings import attention_implementations
 from attnctl.models.huggingface.attention_sites import Site, attention_modules, layer_count, unseen_sentence
 from attnctl.selection import chosen_indices
 from attnctl.text import number_list

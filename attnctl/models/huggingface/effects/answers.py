@@ -22,10 +22,10 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Cut, Intervention
 from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.attention_sites import Site
+from attnctl.models.huggingface.batches.packed_linear import kept_packing, packed_products
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.effects.intervention import apply_interventions, seen_keys
 from attnctl.models.huggingface.files.network import running_network
-from attnctl.models.huggingface.packed_linear import kept_packing, packed_products
 
 if TYPE_CHECKING:
     from transformers import Cache, PreTrainedModel

@@ -13,8 +13,8 @@ from attnctl.attention import Array, Call
 from attnctl.interventions import Intervention
 from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.attention_sites import Site
+from attnctl.models.huggingface.batches.packed_linear import PackedLinear, packed_products, packing_mode
 from attnctl.models.huggingface.effects.intervention import apply_interventions
-from attnctl.models.huggingface.packed_linear import PackedLinear, packed_products, packing_mode
 
 if TYPE_CHECKING:
     from torch.nn import Module

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
+from attnctl.models.huggingface.batches.packed_linear import kept_packing, packed_products
+from attnctl.models.huggingface.batches.padded_batch import CLOSE, ROUGH, _padded_inputs
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.packed_linear import kept_packing, packed_products
-from attnctl.models.huggingface.padded_batch import CLOSE, ROUGH, _padded_inputs
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import torch
 
-from attnctl.models.huggingface.packed_linear import PackedLinear, packed_products, packing_mode
+from attnctl.models.huggingface.batches.packed_linear import PackedLinear, packed_products, packing_mode
 from tests.models.huggingface import architectures as zoo
 
 

@@ -66,9 +66,9 @@ def _last_weights(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> Arra
 def _run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit]) -> list[Run]:
     """One pass; each text's visitor sees each layer's call cut to that text."""
     from attnctl.models.huggingface.attention_interface import watch_attention
+    from attnctl.models.huggingface.batches.packed_linear import kept_packing, packed_products
     from attnctl.models.huggingface.family_traits import FamilyTraits
     from attnctl.models.huggingface.files.network import running_network
-    from attnctl.models.huggingface.packed_linear import kept_packing, packed_products
 
     for tokens in texts:
         model.check_tokens(tokens)

@@ -17,7 +17,7 @@ from attnctl.batching.items import Item
 from attnctl.batching.work import Work, Worker
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
-from attnctl.models.huggingface import padded_batch
+from attnctl.models.huggingface.batches import padded_batch
 from attnctl.readings.traces.trace import Trace
 from attnctl.sources import record_trace
 from tests.models.huggingface import architectures as zoo

@@ -1,0 +1,101 @@
+"""One model being watched as it attends: who is shown which calls, and what was seen of its forwards."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+from attnctl.attention import Array, Call
+from attnctl.models.huggingface import attention_sites as sites
+from attnctl.models.huggingface.attention_sites import Names, Site
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from transformers import PreTrainedModel
+
+Visit = Callable[[Site, Call], Array | None]
+ShowOwn = Callable[[Site, Array, Array | None], None]
+
+
+class Change(Protocol):
+    """What an intervention does to a call of attention, before anyone is shown it, and to its context afterwards."""
+
+    def call(self, site: Site, call: Call) -> Call:
+        """The call that takes this one's place; the same object where nothing is changed before the softmax."""
+
+    def context(self, site: Site, context: Array) -> Array:
+        """The context that the model goes on with: (batch, heads, n_q, d_v) → the same shape."""
+
+
+class AfterAttention(Protocol):
+    """Watches what some modules do with the context that their attention hands them."""
+
+    modules: frozenset[int]  # ids of the modules: the forward is not left before they have ended
+
+    def handed(self, module: int, context: Array) -> None:
+        """The context (batch, n_q, heads, d_v) that a module goes on with."""
+
+
+@dataclass
+class Session:
+    """One model being watched: the names of its modules, who wants which, who is shown what, and what was seen."""
+
+    architecture: str
+    names: dict[int, Names]
+    visit: Visit
+    wants: Callable[[Site], bool]
+    change: Change | None = None
+    replaces: bool = False  # the model is to go on with the visitor's context, not with its own
+    own: ShowOwn | None = None  # shown what the model's own function answers: context (batch, n_q, heads, d_v), weights
+    after: AfterAttention | None = None
+    shares_layers: bool = False  # one module stands for several layers, as in ALBERT: its calls count them
+    thread: int = field(default_factory=threading.get_ident)
+    seen: dict[Site, None] = field(default_factory=dict)
+    silent: dict[Site, str] = field(default_factory=dict)  # who attends in code of its own: its class
+    done: bool = False  # the visitor has seen all it wants
+    depth: int = 0  # of the model's parts that are running now
+    forwards: int = 0
+    occurrences: dict[int, int] = field(default_factory=dict)  # of each module, in this forward
+    steps: dict[int, tuple[int, int]] = field(default_factory=dict)  # of each module: its last forward, how many before
+    layers_met: dict[str, int] = field(default_factory=dict)  # of each kind in this forward, where layers are shared
+
+    def begin_forward(self) -> None:
+        """A forward of the whole model, or of the part of it that was called, begins."""
+        self.forwards += 1
+        self.occurrences.clear()
+        self.layers_met.clear()
+
+    def site_of_call(self, module: Module) -> Site:
+        """The site of this call of a module."""
+        names, key = self.names[id(module)], id(module)
+        occurrence = self.occurrences.get(key, 0)
+        self.occurrences[key] = occurrence + 1
+        last, step = self.steps.get(key, (self.forwards, 0))
+        self.steps[key] = (self.forwards, step + (last != self.forwards))
+        site = names.site_of_occurrence(occurrence)
+        if self.shares_layers:
+            layer = self.layers_met.get(site.kind, 0)
+            self.layers_met[site.kind] = layer + 1
+            site = replace(site, layer=layer, recurrence=0)
+        self.seen[site] = None
+        return site
+
+    def step_of_site(self, site: Site) -> int:
+        """How many forwards called the module of this site before this one: one a new token in generation."""
+        return self.steps[site.module][1]
+
+    def sites_of_model(self, model: PreTrainedModel) -> set[Site]:
+        """The sites that are known to call in each forward: of the modules that say whether they are causal.
+
+        Empty where layers are shared or repeated (HRM), whose calls cannot be told beforehand.
+        """
+        cycles = [value for name, value in vars(model.config).items() if name.endswith("_cycles")]
+        if self.shares_layers or any(isinstance(count, int) and count > 1 for count in cycles):
+            return set()
+        return {
+            self.names[id(module)].site_of_occurrence(0)
+            for module in model.modules()
+            if isinstance(getattr(module, "is_causal", None), bool) and sites.follows_interface(module)
+        }
