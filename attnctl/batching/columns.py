@@ -12,8 +12,6 @@ from attnctl.readings.traces.trace import Trace
 from attnctl.readings.traces.trace_arrays import HEAD_FIELD_ARRAYS
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from attnctl.attention import Array
 
 _ROW = pa.list_(pa.float32())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.render.terminal.tables import Column, fitting_columns, table_lines
@@ -100,7 +100,7 @@ def _training_line(recipe: Document, metadata: dict[str, str]) -> str:
 
 # --- what heads have learned ---------------------------------------------------------------------------------------
 
-Row = Document  # the fields of training.relations.Measured
+Row = dict[str, Any]  # the fields of training.relations.Measured
 
 
 def _whole_percent(share: float | None) -> str:
