@@ -8,8 +8,10 @@ from attnctl import __version__
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json, read_bytes
-from attnctl.formats.documents.json_documents import DAMAGED, check_schema, damage_of, write_json
+from attnctl.formats.documents.json_documents import DAMAGED, check_schema, damage_of, model_document, write_json
+from attnctl.formats.validation import read_fields
 from attnctl.readings.census.census_table import Best, CensusTable, HeadRow, Relation, Rule, Trees
+from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import Document
 
 SCHEMA = "attnctl.census/1"
@@ -40,7 +42,8 @@ def census_document(census: CensusTable) -> Document:
         "heads": [_census_head(head) for head in census.heads],
         "compared_with_untrained": census.untrained,
     }
-    return document | ({"mentions": census.mentions} if census.mentions else {})
+    document |= {"mentions": census.mentions} if census.mentions else {}
+    return document | ({} if census.info is None else {"model_info": model_document(census.info)})
 
 
 def _relation_document(relation: Relation) -> Document:
@@ -133,6 +136,7 @@ def _census_of(document: Document) -> CensusTable:
         tuple(float(layer["dependency_mass"]) for layer in document["layers"]),
         bool(document["compared_with_untrained"]),
         {str(name): int(count) for name, count in document.get("mentions", {}).items()},
+        read_fields(ModelInfo, document["model_info"]) if "model_info" in document else None,
     )
 
 

@@ -10,6 +10,7 @@ from attnctl.formats.documents.schema_parts import (
     VERSION,
     Schema,
     list_schema,
+    model_schema,
     object_schema,
     tuple_schema,
 )
@@ -89,6 +90,7 @@ def schema_of_census() -> Schema:
         "compared_with_untrained": {"type": "boolean"},
     }
     required = list(properties)
+    properties["model_info"] = {"$ref": "#/$defs/model"}
     properties["mentions"] = {
         **object_schema(dict.fromkeys(MENTION_COUNTS, INDEX), MENTION_COUNTS),
         "description": "Of documents that were read in windows, for coreference: new are the first of their entity, outside "
@@ -101,5 +103,5 @@ def schema_of_census() -> Schema:
         "description": "Which words each head finds in a corpus of parsed sentences, for every relation and direction. The "
         "best head is chosen on one half of the sentences, and scored on the other as the rules beside it are.",
         **object_schema(properties, required),
-        "$defs": {"best": object_schema(best, list(best))},
+        "$defs": {"best": object_schema(best, list(best)), "model": model_schema()},
     }

@@ -14,6 +14,7 @@ import numpy as np
 from attnctl.attention import Array
 from attnctl.readings.census.census_tally import Cases, CensusTally
 from attnctl.readings.census.words import COREFERENCE, DOWN, FARTHEST, SIDES, TO_ANTECEDENT, UP
+from attnctl.readings.traces.trace import ModelInfo
 
 ALL = "all"  # every relation but punctuation
 POSITIONAL = 0.9  # share of words whose largest weight stands at one offset (Voita et al. 2019, section 5)
@@ -132,6 +133,7 @@ class CensusTable:
     layer_mass: tuple[float, ...]  # share on dependencies by layer
     untrained: bool = False
     mentions: dict[str, int] = field(default_factory=dict)  # MENTION_COUNTS, where documents were read in windows
+    info: ModelInfo | None = None  # of the model, for whoever cites the census
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.render.terminal.effects.answer_sources import nats_text, probability_text, share_percent, sources_sentences
-from attnctl.render.terminal.effects.document_orders import orders_sentences
+from attnctl.render.terminal.effects.document_orders import orders_sentences, points_text
 from attnctl.text import harmless_text
 
 HUES = 7  # colours of the page's style that can be told apart
@@ -67,7 +67,7 @@ def _orders_html(found: AnswerSources) -> str:
         for one in found.orders.document_means()
     )
     places = "".join(
-        f"<tr><td>{one.place + 1}<td class=n>{share_percent(one.looks)}<td class=n>{100 * one.looks_bias:+.1f}"
+        f"<tr><td>{one.place + 1}<td class=n>{share_percent(one.looks)}<td class=n>{points_text(one.looks_bias)}"
         f"<td class=n>{nats_text(one.matters)}<td class=n>{nats_text(one.matters_bias)}"
         for one in found.orders.place_means()
     )

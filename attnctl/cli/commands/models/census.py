@@ -129,9 +129,10 @@ def _counted_corpus(asked: CensusRequest, options: dict[str, object], folder: st
     else:
         with census_folder(folder, work, asked.corpus, tallies) as opened:
             _run_treebank(run_sentences, treebank, tallies, opened, alone)
-    return census_table(
+    found = census_table(
         tallies.whole, model.info.name, treebank.corpus_name, causal=bool(model.info.causal), untrained=asked.untrained
     )
+    return replace(found, info=model.info)
 
 
 def _run_treebank(

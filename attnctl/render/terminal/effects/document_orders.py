@@ -46,7 +46,7 @@ class OrdersTable:
             (
                 str(one.place + 1),
                 _share_text(one.looks),
-                f"{100 * one.looks_bias:+.1f}".replace("-", "−"),
+                points_text(one.looks_bias),
                 _nats_text(one.matters),
                 _nats_text(one.matters_bias),
             )
@@ -87,6 +87,11 @@ def orders_sentences(orders: DocumentOrders) -> Iterator[str]:
         )
     else:
         yield "Position bias: no place is looked at half a point more than its documents are on average."
+
+
+def points_text(value: float) -> str:
+    """A difference of shares in points, with its sign."""
+    return f"{100 * value:+.1f}".replace("-", "−")
 
 
 def _share_text(value: float) -> str:

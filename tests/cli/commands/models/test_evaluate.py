@@ -156,6 +156,7 @@ def test_bad_command_lines(refused: Any, run: Run, tmp_path: Path) -> None:
     assert "row 2: it is label,name" in refused("evaluate", SENTENCES, "--relations", labels)
     labels.write_text("nsubj,subject\npunct,\n")
     result = run("evaluate", SENTENCES, "--relations", labels, "--json")
+    assert result.json["model_info"]["name"] == "demo"
     assert {"subject", "nsubj:pass"} <= {name for name, _ in rows(result.json)} and "punct" not in result.out
 
 
