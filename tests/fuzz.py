@@ -267,7 +267,8 @@ def _in_process(arguments: list[str], stdin: bytes) -> str | None:
     webbrowser.open = lambda *_, **__: True  # type: ignore[assignment]
     sys.argv = ["attnctl", *arguments]
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
-    sys.stdin, sys.stdout, sys.stderr = io.TextIOWrapper(io.BytesIO(stdin), "utf-8"), out, err
+    given: Any = io.BufferedReader(io.BytesIO(stdin))  # type: ignore[arg-type]
+    sys.stdin, sys.stdout, sys.stderr = io.TextIOWrapper(given, "utf-8"), out, err
     try:
         run_command_line()
     except SystemExit as end:

@@ -1,4 +1,4 @@
-"""Do the parameters that `attnctl model` tells equal those of the built network? `python -m tests.sweep.counted` writes the list.
+"""Do parameters and cache that `attnctl model` tells equal those of the built network? `python -m tests.sweep.counted` writes the list.
 
 attnctl/models/huggingface/files/counted.json names the families of which they do, in every head that can be built.
 """
@@ -6,9 +6,9 @@ attnctl/models/huggingface/files/counted.json names the families of which they d
 from __future__ import annotations
 
 import json
-import re
 import textwrap
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +16,16 @@ import torch
 
 import attnctl.models.huggingface.files.sizes as module
 from attnctl.errors import AttnctlError
-from attnctl.models.huggingface.attention_sites import attention_modules
-from attnctl.models.huggingface.files.sizes import of_configuration
+from attnctl.models.huggingface.files.built_sizes import attention_parameters
+from attnctl.models.huggingface.files.sizes import ModelSizes, of_configuration
 from tests.sweep.families import Family, build, families
+from tests.sweep.modes import N, ids
 
-OTHER_INPUT = re.compile(r"vision|visual|image|audio|speech", re.IGNORECASE)  # encoders of other inputs are not counted
-NO_MATRIX = re.compile(r"norm|bias", re.IGNORECASE)
 LIST = Path(module.__file__).parent / "counted.json"
 
 
-def built(model: Any) -> int:
-    """Parameters of every attention module of a network, its biases and norms left out; shared ones once for each layer."""
-    count = 0
-    for name, part in attention_modules(model).items():
-        if OTHER_INPUT.search(name):
-            continue
-        beside = getattr(model.get_submodule(name.rpartition(".")[0]) if "." in name else model, "output", None)
-        parts = [part, beside.dense] if hasattr(beside, "dense") else [part]  # BERT's W_O stands beside
-        for one in parts:
-            count += sum(p.numel() for n, p in one.named_parameters() if p.ndim == 2 and not NO_MATRIX.search(n))
-    return count
-
-
 def agrees(family: Family) -> bool | None:
-    """Whether the parameters told equal those built; None where the family cannot be built, or nothing is told."""
+    """Whether parameters and cache told are those built; None where it cannot be built or run, or nothing is told."""
     try:
         with torch.device("meta"):
             model = build(family)
@@ -52,7 +38,34 @@ def agrees(family: Family) -> bool | None:
         told = of_configuration(model.config.to_dict(), family.kind, "")
     except AttnctlError:
         return None
-    return sum(told.in_all().values()) == built(model)
+    if told.stored_in_all() != attention_parameters(model):
+        return False
+    try:
+        return family.head != "causal" or cache_agrees(family, told)
+    except Exception:  # it does not run alone
+        return None
+
+
+def cache_agrees(family: Family, told: ModelSizes) -> bool:
+    """Whether the bytes of the cache told equal those that the network keeps after a text longer than its window.
+
+    transformers keeps one less than the window: the next token is the last of it.
+    """
+    model = build(family)
+    with torch.no_grad():
+        cache = getattr(model(input_ids=ids(), use_cache=True), "past_key_values", None)
+    kept = [part for layer in getattr(cache, "layers", ()) for part in (layer_states(layer)) if part is not None]
+    if not kept:
+        return told.cached_layers == 0
+    groups = tuple(replace(one, window=None if one.window is None else one.window - 1) for one in told.groups)
+    shorter = replace(told, window=None if told.window is None else told.window - 1, groups=groups)
+    return shorter.bytes_of_cache(N) == 2 * sum(part.numel() for part in kept)
+
+
+def layer_states(layer: Any) -> list[torch.Tensor | None]:
+    """Keys and values of a layer of a cache."""
+    states = [getattr(layer, name, None) for name in ("keys", "values")]
+    return [state if isinstance(state, torch.Tensor) else None for state in states]
 
 
 def counted(every: Iterable[Family]) -> list[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -13,6 +12,18 @@ from typing import TYPE_CHECKING
 
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models.huggingface.files.hub import KNOWN, find_checkpoint, is_checkpoint
+from attnctl.models.huggingface.files.layer_sizes import (
+    FULL,
+    WINDOWED,
+    LayerGroup,
+    checked_size,
+    distinct_layers,
+    layer_counts,
+    layer_groups,
+    size_unless_0,
+    stored_latents,
+    window_of,
+)
 
 if TYPE_CHECKING:
     from attnctl.text import Document
@@ -22,7 +33,7 @@ NAMES = {
     "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers"),
     "heads": ("num_attention_heads", "n_head", "num_heads", "n_heads", "encoder_attention_heads"),
     "d_model": ("hidden_size", "n_embd", "d_model", "dim"),
-    "kv_heads": ("num_key_value_heads", "num_kv_heads"),
+    "kv_heads": ("kv_n_heads", "num_key_value_heads", "num_kv_heads"),
     "d_k": ("head_dim", "d_kv", "attention_head_dim"),
     "d_v": ("v_head_dim",),
     "vocabulary": ("vocab_size",),
@@ -30,12 +41,14 @@ NAMES = {
     "decoder_layers": ("num_decoder_layers", "decoder_layers"),
 }
 
-LARGEST = 10**9  # of any size in a configuration
-
-# architectures that read a text all at once, and keep no cache
+# architectures that keep no cache: they read a text all at once, or compute it anew (the first GPT)
 ENCODERS = frozenset(
-    {"albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "mpnet", "modernbert", "roberta"}
-    | {"nomic_bert", "xlm-roberta", "vit", "clip"}
+    {"albert", "bert", "bert-generation", "big_bird", "camembert", "convbert", "data2vec-text", "deberta"}
+    | {"deberta-v2", "distilbert", "electra", "ernie", "esm", "esmc", "eurobert", "flaubert", "fnet", "funnel"}
+    | {"gte", "ibert", "jina_embeddings_v3", "layoutlm", "longformer", "luke", "megatron-bert", "mobilebert"}
+    | {"modernbert", "modernvbert", "mpnet", "mra", "neomme", "nomic_bert", "nystromformer", "perceiver", "rembert"}
+    | {"roberta", "roberta-prelayernorm", "roc_bert", "roformer", "squeezebert", "tapas", "ultrabert", "ultravbert"}
+    | {"xlm", "xlm-roberta", "xlm-roberta-xl", "xmod", "yoso", "vit", "clip", "openai-gpt"}
 )
 
 
@@ -61,7 +74,11 @@ class ModelSizes:
     source: str = ""
     windowed_layers: int = 0  # of the cached ones, those that keep a window of keys and values alone
     gated: bool = False  # queries come with a gate of the same size, which closes the context
-    counted: bool = False  # this family's parameters were held against those of built networks, and are equal
+    counted: bool = False  # this family's sizes were held against those of built networks, and are equal
+    groups: tuple[LayerGroup, ...] = ()  # where layers differ in size
+    stored_layer: int | None = None  # parameters of a layer as they are stored, where that is less (DeepSeek's MLA)
+    built: int | None = None  # parameters in all as transformers builds them, where there are more matrices than four
+    distinct_layers: int | None = None  # that have parameters of their own, where several share them (ALBERT)
 
     def per_head(self) -> dict[str, int]:
         """Parameters of one head: W_Q, W_K, W_V (d_model × d), W_O (d_v × d_model)."""
@@ -79,8 +96,16 @@ class ModelSizes:
         return {name: size * count[name] for name, size in self.per_head().items()}
 
     def in_all(self) -> dict[str, int]:
-        """Parameters of all layers."""
-        return {name: size * self.layers for name, size in self.per_layer().items()}
+        """Parameters of all layers; those that several layers share count once."""
+        if self.groups:
+            parts = [group.parameters(self.d_model) for group in self.groups]
+            return {name: sum(part[name] for part in parts) for name in parts[0]}
+        layers = self.layers if self.distinct_layers is None else self.distinct_layers
+        return {name: size * layers for name, size in self.per_layer().items()}
+
+    def stored_in_all(self) -> int:
+        """Parameters of all layers together, as they are stored."""
+        return sum(self.in_all().values()) if self.stored_layer is None else self.stored_layer * self.layers
 
     def embedding_parameters(self) -> int | None:
         """Parameters of the embedding table."""
@@ -88,6 +113,8 @@ class ModelSizes:
 
     def cache_per_token(self) -> int:
         """Bytes that the key/value cache grows by with each token, 16 bits a number."""
+        if self.groups and self.cached_layers:
+            return sum(group.bytes_of_cache(1) for group in self.groups)
         kept = self.latent if self.latent is not None else self.kv_heads * (self.d_k + self.d_v)
         return 2 * self.cached_layers * kept
 
@@ -95,6 +122,8 @@ class ModelSizes:
         """Bytes of the key/value cache of n tokens: layers with a window keep no more than that."""
         if not self.cached_layers:
             return 0
+        if self.groups:
+            return sum(group.bytes_of_cache(n) for group in self.groups)
         once = self.cache_per_token() // self.cached_layers
         short = min(n, self.window) if self.window is not None else n
         return once * ((self.cached_layers - self.windowed_layers) * n + self.windowed_layers * short)
@@ -134,12 +163,15 @@ def model_sizes(name: str) -> ModelSizes:
     if key is not None and not Path(name).exists():
         return of_configuration(table[key], str(table[key]["title"]), "a configuration that comes with attnctl")
     if is_checkpoint(name):
+        from attnctl.models.huggingface.files.built_sizes import built_parameters
+        from attnctl.models.huggingface.text.tokenizer import read_json
+
         path = find_checkpoint(name, weights=False)
         if path.suffix.lower() == ".gguf":
             return of_configuration(_gguf_settings(path), path.stem, str(path))
-        from attnctl.models.huggingface.text.tokenizer import read_json
-
-        return of_configuration(read_json(path / "config.json"), path.name if Path(name).exists() else name, str(path))
+        settings = read_json(path / "config.json")
+        found = of_configuration(settings, path.name if Path(name).exists() else name, str(path))
+        return found if found.counted else replace(found, built=built_parameters(settings))
     if name in REGISTRY or Path(name).exists():
         raise UsageError(f"{name} has no configuration to read: attnctl explain --model {name} shows all there is")
     near = difflib.get_close_matches(name.lower(), [*table, *KNOWN], n=1)
@@ -168,11 +200,13 @@ def _of_configuration(settings: Document, name: str, source: str) -> ModelSizes:
     layers, heads, d_model = (_stated_size(settings, what) for what in ("layers", "heads", "d_model"))
     if layers is None or heads is None or d_model is None:
         raise AttnctlError(f"the configuration of {name} does not say its layers, heads and d_model")
-    kv_heads = 1 if settings.get("multi_query") else _stated_size(settings, "kv_heads") or heads
-    d_k, latent = _stated_size(settings, "d_k"), _unless_0(settings, "kv_lora_rank")
+    inner = settings.get("attn_config")  # DBRX
+    said = inner if isinstance(inner, dict) and "kv_n_heads" in inner else settings
+    kv_heads = 1 if settings.get("multi_query") else _stated_size(said, "kv_heads") or heads
+    d_k, latent = _stated_size(settings, "d_k"), size_unless_0(settings, "kv_lora_rank")
     if latent is not None:  # keys are a part from the latent and a part turned by position, shared by all heads
-        turned = _checked_size("qk_rope_head_dim", settings["qk_rope_head_dim"])
-        d_k = _checked_size("qk_nope_head_dim", settings["qk_nope_head_dim"]) + turned
+        turned = checked_size("qk_rope_head_dim", settings["qk_rope_head_dim"])
+        d_k = checked_size("qk_nope_head_dim", settings["qk_nope_head_dim"]) + turned
         latent, kv_heads = latent + turned, heads
     if d_k is None and d_model % heads:
         raise ValueError(f"d_model {d_model} does not divide by {heads} heads, and no head_dim is given")
@@ -180,7 +214,7 @@ def _of_configuration(settings: Document, name: str, source: str) -> ModelSizes:
         raise ValueError(f"{heads} heads cannot share {kv_heads} key/value heads evenly")
     d_k = d_k or d_model // heads
     kind = settings.get("model_type", "unknown")
-    window = _unless_0(settings, "sliding_window") if settings.get("use_sliding_window", True) else None
+    window = window_of(settings)
     counts = layer_counts(settings, layers)
     layers = counts[FULL] + counts[WINDOWED]
     if not layers or kind in NO_ATTENTION:
@@ -207,6 +241,9 @@ def _of_configuration(settings: Document, name: str, source: str) -> ModelSizes:
         counts[WINDOWED] if window is not None and cached else 0,
         bool(settings.get("attn_output_gate", kind in GATED)),
         kind in counted_families(),
+        layer_groups(settings, heads, kv_heads, d_k),
+        stored_latents(settings, d_model, heads, _stated_size(settings, "d_v") or d_k),
+        distinct_layers=distinct_layers(settings),
     )
 
 
@@ -219,45 +256,11 @@ def counted_families() -> frozenset[str]:
     return frozenset(json.loads(files("attnctl.models.huggingface.files").joinpath("counted.json").read_text("utf-8")))
 
 
-WINDOWED, FULL, OTHER = "window", "full", "other"
-# families whose queries come with a gate, and those whose layers with a window follow a pattern that older files do not say
+# families whose queries come with a gate
 GATED = frozenset(
-    {"qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen4_exp", "qwen4_exp_text"}
+    {"afmoe", "beam", "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"}
+    | {"qwen4_exp", "qwen4_exp_text"}
 )
-PATTERNS = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "cohere2": 4}
-
-
-def layer_counts(settings: Document, layers: int) -> Counter[str]:
-    """How many layers attend to a window, to all, or do something else (convolution, recurrence, linear attention)."""
-    for name in ("layer_types", "layers_block_type"):
-        said = settings.get(name)
-        if isinstance(said, list) and said:
-            return Counter(_layer_type(str(kind)) for kind in said)
-    if isinstance(period := settings.get("attn_layer_period"), int) and period > 0:
-        offset = settings.get("attn_layer_offset", 0)
-        full = len(range(offset, layers, period)) if 0 <= offset < period else 0
-        return Counter({FULL: full, OTHER: layers - full})
-    if isinstance(blocks := settings.get("block_types"), list) and blocks:
-        whole, rest = divmod(layers, len(blocks))
-        kinds = Counter({kind: whole * count for kind, count in Counter(map(_layer_type, map(str, blocks))).items()})
-        return kinds + Counter(_layer_type(str(kind)) for kind in blocks[:rest])
-    if isinstance(places := settings.get("attn_layer_indices"), list) and places:
-        full = sum(1 for at in set(places) if 0 <= at < layers)
-        return Counter({FULL: full, OTHER: layers - full})
-    if _unless_0(settings, "sliding_window") is None or not settings.get("use_sliding_window", True):
-        return Counter({FULL: layers})
-    pattern = settings.get("sliding_window_pattern") or PATTERNS.get(str(settings.get("model_type")))
-    if isinstance(pattern, int) and pattern > 0:
-        return Counter({FULL: layers // pattern, WINDOWED: layers - layers // pattern})
-    first = min(settings.get("max_window_layers") or 0, layers)  # Qwen 2: the layers below have none
-    return Counter({FULL: first, WINDOWED: layers - first})
-
-
-def _layer_type(kind: str) -> str:
-    """A layer's type as configurations name it, as one of three."""
-    if any(word in kind for word in ("linear", "conv", "mamba", "recurrent", "mlp", "moe")):
-        return OTHER
-    return WINDOWED if "sliding" in kind else FULL
 
 
 def _text_settings(settings: Document) -> Document:
@@ -267,20 +270,7 @@ def _text_settings(settings: Document) -> Document:
 
 
 def _stated_size(settings: Document, what: str) -> int | None:
-    return next((_checked_size(key, settings[key]) for key in NAMES[what] if settings.get(key) is not None), None)
-
-
-def _unless_0(settings: Document, key: str) -> int | None:
-    """A size that some configurations give as 0 where there is no such thing."""
-    value = settings.get(key)
-    return None if value is None or (value == 0 and value is not False) else _checked_size(key, value)
-
-
-def _checked_size(key: str, value: object) -> int:
-    """A number of a configuration that counts something. Raises ValueError where it cannot."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST:
-        raise ValueError(f"{key} is {json.dumps(value)[:40]}, not a whole number from 1 to {LARGEST:,}")
-    return value
+    return next((checked_size(key, settings[key]) for key in NAMES[what] if settings.get(key) is not None), None)
 
 
 def _with_defaults(settings: Document, name: str) -> Document:

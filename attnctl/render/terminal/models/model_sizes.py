@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from attnctl.render.terminal.tables import Column, fitting_columns, table_lines
 
 if TYPE_CHECKING:
+    from attnctl.models.huggingface.files.layer_sizes import LayerGroup
     from attnctl.models.huggingface.files.sizes import ModelSizes
 
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB", "ZB")
@@ -78,16 +79,42 @@ def _parameter_lines(sizes: ModelSizes, wide: int) -> list[str]:
         Column("", short, left=True),
     ]
     told = [f"  {line.plain}" for line in table_lines(fitting_columns(columns, wide - 2))]
-    if sizes.latent is not None:
-        note = "(W_Q, W_K and W_V are stored as products of narrower matrices; these are their sizes multiplied out)"
-        told.extend(_beside_name("", note, wide))
-    elif not sizes.counted:
+    if sizes.groups:
+        kinds = "; ".join(
+            f"{group.layers} of {group.heads} heads, {group.kv_heads} of keys, d_k {group.d_k:,}{_own_parts(group)}"
+            for group in sizes.groups
+        )
+        told.extend(
+            _beside_name("", f"(a head and a layer of the commonest sizes; in all, the layers are {kinds})", wide)
+        )
+    if sizes.distinct_layers is not None:
+        count = sizes.distinct_layers
+        told.extend(_beside_name("", f"({sizes.layers} layers share the parameters of {count})", wide))
+    if sizes.stored_layer is not None:
         note = (
-            f"(four matrices a layer; {sizes.architecture} is not among the families of which this was held against the "
-            "built network, and may have more: gates, indexers, other sizes in some layers)"
+            "(W_Q, W_K and W_V are stored as products of narrower matrices; these are their sizes multiplied out. Stored "
+            f"are {sizes.stored_layer:,} parameters a layer, {sizes.stored_in_all():,} in all)"
         )
         told.extend(_beside_name("", note, wide))
+    if not sizes.counted:
+        note = (
+            f"(four matrices a layer; {sizes.architecture} is not among the families of which this was held against the "
+            "built network, and may have more: gates, indexers, other sizes in some layers, another cache)"
+        )
+        if sizes.built is not None:
+            note = (
+                f"(four matrices a layer; as transformers builds {sizes.architecture}, with all that its attention has "
+                f"besides, it is {sizes.built:,} parameters in all; its cache may be another too)"
+            )
+        told.extend(_beside_name("", note, wide))
     return told
+
+
+def _own_parts(group: LayerGroup) -> str:
+    """What a group of layers lacks, in words."""
+    if not group.own_keys:
+        return ", which read another layer's keys and values"
+    return "" if group.own_values else ", whose values are the keys"
 
 
 def _memory_lines(sizes: ModelSizes, n: int, wide: int) -> list[str]:
@@ -103,13 +130,15 @@ def _memory_lines(sizes: ModelSizes, n: int, wide: int) -> list[str]:
     ]
     if not sizes.cached_layers:
         return told
-    kept = f"{sizes.kv_heads} heads × ({sizes.d_k} + {sizes.d_v})"
+    kept = f"{sizes.cached_layers} layers × {sizes.kv_heads} heads × ({sizes.d_k} + {sizes.d_v})"
+    if sizes.groups:
+        kept = ", ".join(group.sentence() for group in sizes.groups if group.own_keys)
     if sizes.latent is not None:
-        kept = f"{sizes.latent} numbers, keys and values compressed"
+        kept = f"{sizes.cached_layers} layers × {sizes.latent} numbers, keys and values compressed"
     once = sizes.cache_per_token()
     return [
         *told,
         "  KV cache, 16 bits a number",
-        *_beside_name(f"{'one token':14}{bytes_said(once):>9}   ", f"{sizes.cached_layers} layers × {kept}", wide),
+        *_beside_name(f"{'one token':14}{bytes_said(once):>9}   ", kept, wide),
         f"  {f'{n:,} tokens':14}{bytes_said(sizes.bytes_of_cache(n)):>9}",
     ]
