@@ -334,11 +334,18 @@ def _residual_step(layer: LayerTrace) -> Step:
 
 def _prediction_step(trace: Trace) -> Step:
     if trace.model.kind == "checkpoint":
+        if trace.model.final_norm:
+            return Step(
+                "prediction",
+                "prediction",
+                "softmax(head(norm(residual stream)))",
+                "A token's row is normalised once more, and the model's own head holds it against every word.",
+            )
         return Step(
             "prediction",
             "prediction",
             "softmax(head(residual stream))",
-            "The model's own head, with its final normalisation where it has one, holds a token's row against every word.",
+            "The model's own head holds a token's row against every word.",
         )
     return Step(
         "prediction",

@@ -90,16 +90,17 @@ def test_the_prediction_of_a_checkpoint_names_its_own_head() -> None:
     trace: Any = attend("Alice will eat")
     trace = replace(trace, predictions=(Prediction(2, "pizza", 0, 0.5),))
     formulas = {
-        kind: next(
+        (kind, norm): next(
             s.formula
-            for s in walk_steps(replace(trace, model=replace(trace.model, kind=kind)))
+            for s in walk_steps(replace(trace, model=replace(trace.model, kind=kind, final_norm=norm)))
             if s.name == "prediction"
         )
-        for kind in ("demo", "checkpoint")
+        for kind, norm in (("demo", None), ("checkpoint", True), ("checkpoint", False))
     }
     assert formulas == {
-        "demo": "softmax(residual stream × unembedding)",
-        "checkpoint": "softmax(head(residual stream))",
+        ("demo", None): "softmax(residual stream × unembedding)",
+        ("checkpoint", True): "softmax(head(norm(residual stream)))",
+        ("checkpoint", False): "softmax(head(residual stream))",
     }
 
 

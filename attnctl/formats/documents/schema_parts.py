@@ -35,6 +35,7 @@ MODEL_LIMITS: dict[str, Schema] = {
     "temperature": {"type": "number", "exclusiveMinimum": 0},
     "dropout": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
     "positions": {"enum": ["learned", "sinusoidal"]},
+    "final_norm": {"type": "boolean", "description": "Whether the residual stream is normalised before the head."},
     "rope_pairs": {"enum": ["half", "interleaved"]},
     "source": {**TEXT, "description": "What the name stands for: a repository, a file, the version that it came with."},
     "revision": {**TEXT, "description": "The commit of a repository."},

@@ -51,6 +51,7 @@ class ModelInfo:
     positions: str | None = None  # learned, sinusoidal
     rope_theta: float | None = None
     rope_pairs: str | None = None  # half, interleaved
+    final_norm: bool | None = None  # a checkpoint normalises the residual stream before its head
     finds: str | None = (
         None  # what its heads were measured to find: "1.2 pronoun -> antecedent; …", layer.head before each
     )

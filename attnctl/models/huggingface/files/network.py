@@ -12,6 +12,7 @@ from attnctl.errors import AttnctlError, in_one_line
 from attnctl.light_import import import_lightly
 from attnctl.models.huggingface.files.hub import import_extra
 from attnctl.models.huggingface.files.stored_tensors import check_stored
+from attnctl.models.huggingface.final_norm import has_final_norm
 from attnctl.readings.traces.trace import ModelInfo
 
 if TYPE_CHECKING:
@@ -149,6 +150,7 @@ def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
         causal=causal,
         scale=float(scaling) if isinstance(scaling, int | float) else None,
         soft_cap=_first_setting(config, "attn_logit_softcapping"),
+        final_norm=has_final_norm(network),
         rope_theta=(getattr(config, "rope_parameters", None) or {}).get("rope_theta"),
         dtype=str(network.dtype).removeprefix("torch."),
         device=str(network.device),
