@@ -112,7 +112,7 @@ def model_arguments(options: OptionValues) -> OptionValues:
     """
     given = dict(options)
     if given.pop("chat", None) is not None:
-        raise UsageError("--chat is read by explain, heatmap, heads, view, batch and sources")
+        raise UsageError("--chat is read by explain, heatmap, heads, view, ablate, batch and sources")
     scale = scale_of(given.pop("scale", None), given.pop("no_scale", False))
     if given.pop("rope", False) and given.get("rope_theta") is None:
         given["rope_theta"] = 10000.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnctl.cli import options as o
 from attnctl.errors import UsageError
@@ -23,6 +23,7 @@ _ARROW = re.compile(r"\s*(?:→|->|>)\s*")
 def measured_effects(
     text: str,
     options: OptionValues,
+    opened: Any = None,
     *,
     target: str | None,
     against: str | None,
@@ -40,7 +41,10 @@ def measured_effects(
     approximate: bool,
     batch_size: int | None,
 ) -> Effects:
-    """The effects over a text, as the options of `attnctl ablate` ask. Raises UsageError for what does not go together."""
+    """The effects over a text, as the options of `attnctl ablate` ask; `opened` is the model where it is open already.
+
+    Raises UsageError for what does not go together.
+    """
     from attnctl.interventions import Intervention
     from attnctl.models.watching import by_cross_attention, reference_contexts, watched_text
     from attnctl.readings.effects.ablation import EffectRequest
@@ -48,7 +52,7 @@ def measured_effects(
     from attnctl.tokens import checked_text
 
     _check_options(how, reference, edges, edge, spans, answer, approximate)
-    model = o.model_of(options)
+    model = o.model_of(options) if opened is None else opened
     if options.get("attention") is None:
         model = by_cross_attention(model)
     info = model.info

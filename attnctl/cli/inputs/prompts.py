@@ -22,6 +22,17 @@ def conversation_in(file: str) -> Conversation:
     return conversation_of(read_bytes(file), "standard input" if file == "-" else file)
 
 
+def text_or_conversation(text: str | None, file: str | None, options: OptionValues) -> tuple[str, Checkpoint | None]:
+    """The text of an argument or a file; or that of --chat, taken out of the options, with the checkpoint that reads it."""
+    chat = options.pop("chat", None)
+    if chat is None:
+        return o.text_of(text, file), None
+    from attnctl.models.huggingface.text.prompts import begun_once
+
+    model, prompt, _ = prompt_of(text, file, chat, options)
+    return begun_once(model, prompt.text), model
+
+
 def prompt_of(
     text: str | None, file: str | None, chat: str | None, options: OptionValues
 ) -> tuple[Checkpoint, Prompt, Conversation | None]:

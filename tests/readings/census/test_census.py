@@ -165,6 +165,32 @@ def test_shuffled_heads_take_a_planted_head_down_to_chance() -> None:
     assert abs(own.right.sum(0)[1, 2] / own.count_by_half.sum() - 1 / 7) < 0.1
 
 
+def knows_subjects(one: ParsedSentence) -> np.ndarray:
+    """Head 1.2 looks at the head of each subject, and else at the word itself, which is no answer."""
+    n = len(one.forms)
+    given = np.full((LAYERS, HEADS, n, n), 0.0, np.float32)
+    for word, (head, name) in enumerate(zip(one.heads, one.relations, strict=True)):
+        given[1, 2, word, head if name == "nsubj" else word] = 1.0
+    return given
+
+
+def test_random_labels_take_a_head_of_one_relation_down_to_chance() -> None:
+    """With labels drawn anew every relation is found as often as any: as often as the head is right at all."""
+    draw = np.random.default_rng(7)
+    sentences = [sentence(draw, 8) for _ in range(300)]
+    real = {one.text: one for one in sentences}
+    known = counted(sentences, knows_subjects)
+    assert known.cases["nsubj", UP].right.sum(0)[1, 2] == known.cases["nsubj", UP].count_by_half.sum()
+    assert known.cases["obj", UP].right.sum(0)[1, 2] == 0
+    labels = ("nsubj", "nsubj:pass", "obj", "punct")
+    mixed = [replace(one, relations=tuple(str(draw.choice(labels)) for _ in one.forms)) for one in sentences]
+    tally = counted(mixed, lambda one: knows_subjects(real[one.text]))
+    rates = {
+        name: own.right.sum(0)[1, 2] / own.count_by_half.sum() for (name, way), own in tally.cases.items() if way == UP
+    }
+    assert rates.keys() == set(labels) and all(abs(rate - 0.25) < 0.1 for rate in rates.values()), rates
+
+
 def test_rules_are_chosen_on_one_half_and_scored_on_the_other() -> None:
     spans = ((0, 1), (2, 3), (4, 5), (6, 7))
     one = ParsedSentence(

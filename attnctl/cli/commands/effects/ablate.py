@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -86,7 +86,7 @@ def ablate(
         str | None,
         typer.Option("-o", "--output", help="Where to write: .json, .txt, .png, .svg or .pdf.", show_default=False),
     ] = None,
-    **options: object,
+    **options: Any,
 ) -> None:
     """Tell what matters: every head ablated in turn, or edges of attention cut, and what that does to a prediction.
 
@@ -95,10 +95,13 @@ def ablate(
     """
     form = _effects_format(output, json)
     from attnctl.cli.inputs.interventions import measured_effects
+    from attnctl.cli.inputs.prompts import text_or_conversation
 
+    read, opened = text_or_conversation(text, file, options)
     found = measured_effects(
-        o.text_of(text, file),
+        read,
         options,
+        opened,
         target=target,
         against=against,
         query=query,

@@ -50,6 +50,13 @@ def prompt_tokens(model: Checkpoint, text: str) -> tuple[Token, ...]:
     return tokens[1:] if doubled else tokens
 
 
+def begun_once(model: Checkpoint, text: str) -> str:
+    """A prompt's text without the token that begins it where the tokenizer adds that by itself."""
+    tokens = model.tokenize(text)
+    kept = prompt_tokens(model, text)
+    return text if len(kept) == len(tokens) else text[tokens[1].end or 0 :]
+
+
 @dataclass(frozen=True)
 class ForwardCost:
     """Seconds of a forward behind the cache: those that any takes, and those of each token of the prompt."""

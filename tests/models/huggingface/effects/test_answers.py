@@ -396,7 +396,7 @@ def test_nothing_is_n_by_n(tmp_path: Path) -> None:
     assert float(ran.stdout) < 200
 
 
-@pytest.mark.parametrize("command", ["heatmap", "heads", "explain", "view"])
+@pytest.mark.parametrize("command", ["heatmap", "heads", "explain", "view", "ablate"])
 def test_a_conversation_in_every_command(run: Run, folder: Path, chat: Path, tmp_path: Path, command: str) -> None:
     more = ("-o", tmp_path / "v.html", "--no-open") if command == "view" else ("--layer", "0")
     made = run(command, "--chat", chat, "--model", folder, *more)
