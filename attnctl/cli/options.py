@@ -223,7 +223,7 @@ def model_of(options: OptionValues) -> Any:
     from attnctl.models.option_types import model_arguments
 
     given = model_arguments(options)
-    return open_model(**given) if session.current is None else session.current.open_model(given, open_model)
+    return open_model(**given) if session.current is None else session.current.kept_model(given, open_model)
 
 
 def text_of(text: str | None, file: str | None) -> str:

@@ -34,7 +34,7 @@ class Session:
         """The name of the session's model; None for the default."""
         return self.options.get("model")
 
-    def open_model(self, arguments: OptionValues, opener: Callable[..., Model]) -> Model:
+    def kept_model(self, arguments: OptionValues, opener: Callable[..., Model]) -> Model:
         """The model that `opener` makes of these arguments, or the one that it made before."""
         key = tuple(sorted((name, repr(value)) for name, value in arguments.items()))
         if key not in self._models:

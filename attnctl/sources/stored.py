@@ -105,7 +105,7 @@ class OverviewSource:
         some = None if layers is None else chosen_indices(layers, n_layers, "layer", self.name)
         few = None if heads is None else chosen_indices(heads, n_heads, "head", self.name)
 
-        def wanted(layer: int, head: int) -> bool:
+        def is_wanted(layer: int, head: int) -> bool:
             return (some is None or layer in some) and (few is None or head in few)
 
-        return keep(self.overview, wanted, self.name)  # type: ignore[no-any-return]
+        return keep(self.overview, is_wanted, self.name)  # type: ignore[no-any-return]

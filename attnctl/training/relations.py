@@ -252,10 +252,10 @@ def word_weights(model: Model, sentence: Sentence) -> Array:
     pool = (word_of[:, None] == np.arange(len(sentence.words))[None, :]).astype(np.float32)  # (n, words)
     kept: dict[int, Array] = {}
 
-    def visit(layer: LayerAttention) -> None:
+    def keep_weights(layer: LayerAttention) -> None:
         kept[layer.layer] = layer.weights()[:, last] @ pool  # (heads, words, words)
 
-    model.run(tokens, visit, text)
+    model.run(tokens, keep_weights, text)
     return np.stack([kept[layer] for layer in sorted(kept)])  # (layers, heads, words, words)
 
 

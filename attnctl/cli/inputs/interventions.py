@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from attnctl.cli import options as o
 from attnctl.errors import UsageError
@@ -13,33 +14,36 @@ from attnctl.errors import UsageError
 if TYPE_CHECKING:
     from attnctl.interventions import Intervention
     from attnctl.models.option_types import OptionValues
-    from attnctl.readings.effects.ablation import Tick, Watched
+    from attnctl.readings.effects.ablation import EffectRequest, Tick, Watched
     from attnctl.readings.effects.effects import Effects
     from attnctl.readings.traces.trace import ModelInfo
+    from attnctl.sources import Model
 
 _ARROW = re.compile(r"\s*(?:→|->|>)\s*")
 
 
+class AblationChoice(NamedTuple):
+    """The options of `attnctl ablate` of that name."""
+
+    target: str | None
+    against: str | None
+    query: str | None
+    layer: str | None
+    head: str | None
+    how: str
+    reference: str | None
+    edges: bool
+    edge: Sequence[str]
+    spans: str | None
+    last_only: bool
+    off: str | None
+    pooled: bool
+    approximate: bool
+    batch_size: int | None
+
+
 def measured_effects(
-    text: str,
-    options: OptionValues,
-    opened: Any = None,
-    *,
-    target: str | None,
-    against: str | None,
-    query: str | None,
-    layer: str | None,
-    head: str | None,
-    how: str,
-    reference: str | None,
-    edges: bool,
-    edge: Sequence[str],
-    spans: str | None,
-    answer: bool,
-    off: str | None,
-    pooled: bool,
-    approximate: bool,
-    batch_size: int | None,
+    text: str, options: OptionValues, choice: AblationChoice, opened: Model | None = None
 ) -> Effects:
     """The effects over a text, as the options of `attnctl ablate` ask; `opened` is the model where it is open already.
 
@@ -47,72 +51,71 @@ def measured_effects(
     """
     from attnctl.interventions import Intervention
     from attnctl.models.watching import by_cross_attention, reference_contexts, watched_text
-    from attnctl.readings.effects.ablation import EffectRequest
     from attnctl.readings.effects.effect_sweep import measure_effects
     from attnctl.tokens import checked_text
 
-    _check_options(how, reference, edges, edge, spans, answer, approximate)
+    _check_choice(choice)
     model = o.model_of(options) if opened is None else opened
     if options.get("attention") is None:
         model = by_cross_attention(model)
-    info = model.info
-    layers = o.select_indices(layer, info.n_layers or 1, "layer", info.name)
-    heads = o.select_indices(head, info.n_heads or 1, "head", info.name)
     text = checked_text(text)
-    replaced = Intervention(how=how, reference=reference_contexts(model, text, how, reference))
-    base = heads_named_off(info, off, replaced)
-    watched = watched_text(model, text, query, base)
-    pairs = [_named_edge(one, watched) for one in edge]
-    parts = []
-    if spans is not None:
-        from attnctl.readings.spans import REST, SPECIAL, parts_of
-
-        keys = watched.tokens if watched.key_tokens is None else watched.key_tokens
-        found = parts_of(spans, text, keys)
-        parts = [
-            (part.name, tuple(at for a, b in part.ranges for at in range(a, b)))
-            for part in found
-            if part.name not in (REST, SPECIAL)  # what no span holds
-        ]
-    ask = EffectRequest(
-        target=target,
-        against=against,
-        how=how,
-        sweep_heads=not (edges or edge or spans),
-        layers=layers,
-        heads=heads,
-        every_edge=edges,
-        edges=pairs,
-        spans=parts,
-        only_answer=answer,
-        pooled=pooled,
-        approximate=approximate,
-        batch_size=batch_size,
+    replaced = Intervention(how=choice.how, reference=reference_contexts(model, text, choice.how, choice.reference))
+    request = _effect_request(choice, model.info)
+    watched = watched_text(model, text, choice.query, heads_named_off(model.info, choice.off, replaced))
+    request = replace(
+        request,
+        edges=[_named_edge(one, watched) for one in choice.edge],
+        spans=[] if choice.spans is None else _span_tokens(choice.spans, text, watched),
     )
     with _sweep_bar() as tick:
-        return measure_effects(watched, ask, tick)
+        return measure_effects(watched, request, tick)
 
 
-def _check_options(
-    how: str,
-    reference: str | None,
-    edges: bool,
-    edge: Sequence[str],
-    spans: str | None,
-    answer: bool,
-    approximate: bool,
-) -> None:
+def _effect_request(choice: AblationChoice, info: ModelInfo) -> EffectRequest:
+    """What is measured, but for the edges and spans, which are known by the tokens."""
+    from attnctl.readings.effects.ablation import EffectRequest
+
+    return EffectRequest(
+        target=choice.target,
+        against=choice.against,
+        how=choice.how,
+        sweep_heads=not (choice.edges or choice.edge or choice.spans),
+        layers=o.select_indices(choice.layer, info.n_layers or 1, "layer", info.name),
+        heads=o.select_indices(choice.head, info.n_heads or 1, "head", info.name),
+        every_edge=choice.edges,
+        only_answer=choice.last_only,
+        pooled=choice.pooled,
+        approximate=choice.approximate,
+        batch_size=choice.batch_size,
+    )
+
+
+def _span_tokens(kind: str, text: str, watched: Watched) -> list[tuple[str, tuple[int, ...]]]:
+    """The parts of --spans, each with its tokens; what no span holds is not one."""
+    from attnctl.readings.spans import REST, SPECIAL, parts_of
+
+    keys = watched.tokens if watched.key_tokens is None else watched.key_tokens
+    return [
+        (part.name, tuple(at for a, b in part.ranges for at in range(a, b)))
+        for part in parts_of(kind, text, keys)
+        if part.name not in (REST, SPECIAL)
+    ]
+
+
+def _check_choice(choice: AblationChoice) -> None:
+    """Raise UsageError for options that do not go together."""
     from attnctl.interventions import HOW
 
+    how, reference = choice.how, choice.reference
     if how not in HOW:
         raise UsageError(f"--how {how}: it is {', '.join(HOW)}")
     if how == "resample" and reference is None:
         raise UsageError("--how resample takes each head's output from another text: name one with --reference FILE")
     if reference is not None and how == "zero":
         raise UsageError("--reference is for --how mean or --how resample; zero needs no other text")
-    if answer and spans is None:
+    if choice.last_only and choice.spans is None:
         raise UsageError("--last-only says what --spans are cut from: give --spans")
-    if approximate and (edge or spans is not None):
+    if choice.approximate and (choice.edge or choice.spans is not None):
         raise UsageError("--approximate is of every head and every edge: give no --edge and no --spans")
 
 

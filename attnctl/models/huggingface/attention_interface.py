@@ -21,7 +21,7 @@ from attnctl.errors import AttnctlError
 from attnctl.layer import StopForward
 from attnctl.models.huggingface import attention_sites as sites
 from attnctl.models.huggingface.attention_call import call_of, changed_context, check_keywords, context_disagreement
-from attnctl.models.huggingface.attention_session import AfterAttention, Change, Session, ShowOwn, Visit
+from attnctl.models.huggingface.attention_session import AfterAttention, Change, ShowOwn, Visit, WatchSession
 from attnctl.models.huggingface.attention_settings import enter_readable
 from attnctl.models.huggingface.attention_sites import Site
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 AttentionFunction = Callable[..., tuple[Array, Array | None]]  # as a module calls it: its context, its weights
 
 
-_sessions: list[Session] = []
+_sessions: list[WatchSession] = []
 _lock = threading.RLock()
 
 
@@ -46,7 +46,7 @@ def watch_attention(
     replaces: bool = False,
     own: ShowOwn | None = None,
     after: AfterAttention | None = None,
-) -> Iterator[Session]:
+) -> Iterator[WatchSession]:
     """Within this context, every call of attention in `model` that `wants` accepts goes through `visit`.
 
     `visit(site, call)` sees queries (batch, heads, n_q, d_k) and the rest alike, and answers the context (batch, heads,
@@ -66,7 +66,7 @@ def watch_attention(
             f"{architecture_name(model)} computes its attention in code of its own: only its weights can be read"
         )
     shares = hasattr(model.config, "num_hidden_groups")
-    session = Session(
+    session = WatchSession(
         architecture_name(model), sites.names_of_modules(model), visit, wants, change, replaces, own, after, shares
     )
     with ExitStack() as stack:
@@ -100,7 +100,7 @@ def model_follows_interface(model: PreTrainedModel) -> bool:
 
 
 @contextmanager
-def _session_listed(session: Session) -> Iterator[None]:
+def _session_listed(session: WatchSession) -> Iterator[None]:
     """The session in the list; with the first of all, our function around transformers', and gone with the last."""
     from transformers.modeling_utils import AttentionInterface
 
@@ -181,7 +181,7 @@ def leave_where_done(module: Module) -> None:
 
 
 def _show_call(
-    asked: list[tuple[Session, Site]], given: Call, own: tuple[Array, Array | None], half: int
+    asked: list[tuple[WatchSession, Site]], given: Call, own: tuple[Array, Array | None], half: int
 ) -> Array | None:
     """The call, changed where an intervention says so, shown to each visitor; the context in place of the model's own.
 
@@ -232,19 +232,19 @@ def _joined_calls(
 _halves: dict[tuple[int, int], tuple[Array, Array, Array]] = {}
 
 
-def _sessions_of(module: Module) -> list[Session]:
+def _sessions_of(module: Module) -> list[WatchSession]:
     """Who watches this module: those of this thread; where it has none, those of any."""
     watching = [session for session in list(_sessions) if id(module) in session.names]
     mine = [session for session in watching if session.thread == threading.get_ident()]
     return mine or watching
 
 
-def _session_sees(session: Session, module: Module) -> bool:
+def _session_sees(session: WatchSession, module: Module) -> bool:
     """Whether a forward of this module, in this thread, is one that the session watches."""
     return any(session is other for other in _sessions_of(module))
 
 
-def _visitor_answer(session: Session, site: Site, call: Call) -> Array | None:
+def _visitor_answer(session: WatchSession, site: Site, call: Call) -> Array | None:
     """What the visitor answers to a call; StopForward is kept until all have had enough."""
     try:
         return session.visit(site, call)
@@ -262,7 +262,7 @@ class HandedCall(NamedTuple):
     implementation: str
 
 
-def _checked_call(session: Session, site: Site, handed: HandedCall, own: tuple[Array, Array | None]) -> Call:
+def _checked_call(session: WatchSession, site: Site, handed: HandedCall, own: tuple[Array, Array | None]) -> Call:
     """The Call of what a module hands over, if the model's own function answers what it says."""
     if handed.module.training:
         check_inference(handed.module)
@@ -280,7 +280,7 @@ def _checked_call(session: Session, site: Site, handed: HandedCall, own: tuple[A
 # --- what else is seen of a forward --------------------------------------------------------------------------------
 
 
-def _watch_forwards(model: PreTrainedModel, session: Session, stack: ExitStack) -> None:
+def _watch_forwards(model: PreTrainedModel, session: WatchSession, stack: ExitStack) -> None:
     """Count the forwards: of the model, or of a part of it that is called alone, as an encoder in generation."""
     from transformers.modeling_utils import PreTrainedModel
 
@@ -303,7 +303,7 @@ def _watch_forwards(model: PreTrainedModel, session: Session, stack: ExitStack) 
             stack.callback(part.register_forward_hook(leave_part, always_call=True).remove)
 
 
-def _watch_silence(model: PreTrainedModel, session: Session, stack: ExitStack) -> None:
+def _watch_silence(model: PreTrainedModel, session: WatchSession, stack: ExitStack) -> None:
     """Note the modules that attend without a call of the interface."""
 
     def leave_part(module: Module, *_: object) -> None:

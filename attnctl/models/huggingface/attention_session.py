@@ -39,7 +39,7 @@ class AfterAttention(Protocol):
 
 
 @dataclass
-class Session:
+class WatchSession:
     """One model being watched: the names of its modules, who wants which, who is shown what, and what was seen."""
 
     architecture: str

@@ -19,7 +19,7 @@ from attnctl.models.huggingface.attention_interface import (
     model_follows_interface,
     watch_attention,
 )
-from attnctl.models.huggingface.attention_session import Session
+from attnctl.models.huggingface.attention_session import WatchSession
 from attnctl.models.huggingface.attention_settings import attention_implementations
 from attnctl.models.huggingface.attention_sites import Site, attention_modules, layer_count, unseen_sentence
 from attnctl.selection import chosen_indices
@@ -211,7 +211,7 @@ class _Wanted:
                 raise UsageError(f"no layer {index} in {name}: attention went by in layers {min(seen)} to {max(seen)}")
 
 
-def _keep_call(wanted: _Wanted, session: Session, traces: list[Captured], site: Site, call: Call) -> Array | None:
+def _keep_call(wanted: _Wanted, session: WatchSession, traces: list[Captured], site: Site, call: Call) -> Array | None:
     """Compute and keep one call; the context where all of it was computed."""
     n_heads = call.queries.shape[-3]
     heads = chosen_indices(wanted.heads, n_heads, "head", f"layer {site.layer} of {session.architecture}")

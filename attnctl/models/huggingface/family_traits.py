@@ -61,7 +61,7 @@ class FamilyTraits:
         return {
             "difference": factor,
             "index_scores": self._indexers.of(site.layer, call.n_q, call.n_k, slots),
-            "output_matrix": cache(lambda: output_matrix(self._network, site.name, call)),
+            "output_matrix": cache(lambda: matrix_after_context(self._network, site.name, call)),
         }
 
     def notes(self) -> tuple[str, ...]:
@@ -142,7 +142,7 @@ def _mixer(layer: Module) -> str:
 OUTPUT_NAMES = ("o_proj", "out_proj", "output.dense", "out_lin", "dense", "c_proj", "wo", "Wo", "o")
 
 
-def output_matrix(network: PreTrainedModel, name: str, call: Call) -> Floats | None:
+def matrix_after_context(network: PreTrainedModel, name: str, call: Call) -> Floats | None:
     """W_O (heads · d_v, d_out) of the module `name`, which made this call; None where more than it follows the context."""
     module, width = network.get_submodule(name), call.queries.shape[-3] * call.values.shape[-1]
     if re.search(r"sigmoid|softplus|norm\(|lambda|rotary", _after_attention(cast(Hashable, type(module)))):

@@ -281,13 +281,13 @@ class Explanation:
         guess = self._unknown_words_note()
         for focus in self.focuses[:1] if guess else self.focuses:
             yield Text("")
-            for part in Text(guess or self._sentence(focus, width)).wrap(self._console, width):
+            for part in Text(guess or self._focus_sentence(focus, width)).wrap(self._console, width):
                 yield Text(part.plain.rstrip(), style=f"bold {ACCENT}")
             conclusion = "" if guess else self._conclusion(focus, self.trace.layer(focus.layer))
             for part in Text(conclusion).wrap(self._console, width) if conclusion else ():
                 yield Text(part.plain.rstrip(), style=DIM)
 
-    def _sentence(self, focus: Focus, width: int) -> str:
+    def _focus_sentence(self, focus: Focus, width: int) -> str:
         """Where the query of a focus looks, in a sentence."""
         where = self._place_name(focus.layer, focus.head)
         place = f"In {where}, " if where else ""

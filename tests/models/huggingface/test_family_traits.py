@@ -22,7 +22,7 @@ from attnctl.errors import UsageError
 from attnctl.formats.documents.json_schemas import SCHEMAS
 from attnctl.formats.storage import load, save_value
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.family_traits import output_matrix
+from attnctl.models.huggingface.family_traits import matrix_after_context
 from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.measures import attention_rollout
 from attnctl.readings.questions.focus import focus
@@ -240,7 +240,7 @@ def test_value_norms_say_where_more_than_a_projection_follows(kind: str) -> None
     network = build(wanted, "eager")
     kinds = [name for name, module in network.named_modules() if type(module).__name__.endswith("Attention")]
     call = Call(torch.zeros(1, 4, 2, 8), torch.zeros(1, 4, 2, 8), torch.zeros(1, 4, 2, 8))
-    assert kinds and all(output_matrix(network, name, call) is None for name in kinds)
+    assert kinds and all(matrix_after_context(network, name, call) is None for name in kinds)
 
 
 def test_rollout_names_what_it_cannot_follow(family: Callable[..., Any]) -> None:

@@ -94,30 +94,15 @@ def ablate(
     the prediction changes without it; after minus before, in nats and logits).
     """
     form = _effects_format(output, json)
-    from attnctl.cli.inputs.interventions import measured_effects
+    from attnctl.cli.inputs.interventions import AblationChoice, measured_effects
     from attnctl.cli.inputs.prompts import text_or_conversation
 
     read, opened = text_or_conversation(text, file, options)
-    found = measured_effects(
-        read,
-        options,
-        opened,
-        target=target,
-        against=against,
-        query=query,
-        layer=layer,
-        head=head,
-        how=how,
-        reference=reference,
-        edges=edges,
-        edge=edge or [],
-        spans=spans,
-        answer=last_only,
-        off=off,
-        pooled=pooled,
-        approximate=approximate,
-        batch_size=batch_size,
+    cut = edges, edge or [], spans, last_only
+    choice = AblationChoice(
+        target, against, query, layer, head, how, reference, *cut, off, pooled, approximate, batch_size
     )
+    found = measured_effects(read, options, choice, opened)
     o.say_notes(found.notes)
     _write_effects(found, form, output, top)
 

@@ -64,7 +64,7 @@ def _trained_file(name: str) -> Path | None:
 
 
 def _print_card(name: str, path: Path, json: bool) -> None:
-    from attnctl.models.builtin.weights import read_weights
+    from attnctl.models.builtin.weight_file import read_weights
 
     file = read_weights(path)
     shapes = {key: list(tensor.shape) for key, tensor in file.tensors.items()}

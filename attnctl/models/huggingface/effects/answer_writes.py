@@ -37,14 +37,14 @@ def writes_by_token(read: AnsweredPrompt) -> tuple[Floats, tuple[str, ...]]:
         ) from why
     total = np.zeros(len(read.prompt) + len(read.answer) - 1)  # (n_k,)
 
-    def visit(site: Site, call: Call) -> Array | None:
+    def add_writes(site: Site, call: Call) -> Array | None:
         weights = attention.run_call(call).weights[0]  # (heads, m, n_k)
         values = attention.share_heads(call.values, weights.shape[0])[0]  # (heads, n_k, d_v)
         worth = torch.einsum("hkd,rhd->hrk", values, along[site.layer].to(values))  # (heads, m, n_k)
         total[:] += as_numpy((weights * worth).sum((0, 1)))  # (n_k,)
         return None
 
-    with watch_attention(network, visit, lambda site: site.layer in along):
+    with watch_attention(network, add_writes, lambda site: site.layer in along):
         read.run_answer()
     written: Floats = total.astype(np.float32)  # (n_k,)
     return written, notes
@@ -55,7 +55,7 @@ def _directions(read: AnsweredPrompt) -> tuple[dict[int, Array], tuple[str, ...]
     m = len(read.answer)
     forward = RecordedForward(read.model.network, m, 0, m, keep_weights=False)
     with running_network(read.model.network, m, read.model.info.name):
-        forward.run(read.answer_inputs(), Intervention())
+        forward.record(read.answer_inputs(), Intervention())
         assert forward.logits is not None
         mix = -torch.softmax(forward.logits, -1)  # (m, vocabulary)
         mix[torch.arange(m), list(read.answer)] += 1

@@ -218,7 +218,7 @@ class AnsweredPrompt:
         """Where the queries look that the answer is predicted from."""
         if self._looks is None:
             found = Looks({}, {})
-            with watch_attention(self.model.network, found.visit):
+            with watch_attention(self.model.network, found.keep_call):
                 self.run_answer()
             self._looks = found
         return self._looks
@@ -232,7 +232,7 @@ class Looks:
     strongest: dict[int, Array]  # layer → the key that each head and query attends to most: (heads, m)
     sees_all: bool = True  # every query every key before it, at no other price than the scores
 
-    def visit(self, site: Site, call: Call) -> Array | None:
+    def keep_call(self, site: Site, call: Call) -> Array | None:
         """Take what is kept of one layer."""
         weights = attention.run_call(call).weights[0]  # (heads, m, n_k)
         self.masses[site.layer] = as_numpy(weights.double().mean((0, 1)))  # (n_k,)

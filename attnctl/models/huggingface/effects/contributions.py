@@ -50,7 +50,7 @@ def taken_apart(
     name = architecture_name(network)
     try:
         forward = RecordedForward(network, logit.tail, logit.query)
-        forward.run(inputs, base)
+        forward.record(inputs, base)
         assert forward.logits is not None
         mix = torch.zeros_like(forward.logits)  # (1, vocabulary)
         mix[0, logit.target] = 1

@@ -70,7 +70,7 @@ class RecordedForward:
         self.head: SeenCall | None = None
         self.logits: Array | None = None
 
-    def run(self, inputs: dict[str, object], base: Intervention) -> None:
+    def record(self, inputs: dict[str, object], base: Intervention) -> None:
         """Run the text, and keep what every part made of it."""
         head = self.network.get_output_embeddings()  # type: ignore[no-untyped-call]
         if head is None or not isinstance(getattr(head, "weight", None), torch.Tensor):

@@ -75,7 +75,7 @@ def read_header(path: Path) -> Metadata:
     size = check_regular(path)
     with open_regular(path) as file:
         try:
-            return _Header(file, size).read()
+            return _Header(file, size).whole_metadata()
         except (ValueError, struct.error) as error:
             what = "it is cut short" if isinstance(error, struct.error) else error
             raise AttnctlError(f"cannot read {path}: it is no sound GGUF file: {what}") from error
@@ -88,14 +88,14 @@ class _Header:
         self.file, self.size, self.met = file, size, 0
         self.metadata = Metadata()
 
-    def read(self) -> Metadata:
+    def whole_metadata(self) -> Metadata:
         magic, version, tensors, entries = struct.unpack("<4sIQQ", self.file.read(24))
         if magic != b"GGUF" or not 2 <= version <= 3:
             raise ValueError("it is none, or of another version than 2 and 3")
         self._check_count(tensors, 24)
         self._check_count(entries, 12)
         for _ in range(entries):
-            name = self._text() or ""
+            name = self._string() or ""
             value = self._walk_value(name, *struct.unpack("<I", self.file.read(4)))
             if value is not None:
                 self.metadata.entries[name] = value
@@ -106,7 +106,7 @@ class _Header:
     def _walk_value(self, name: str, kind: int, depth: int = 0) -> Value | None:
         """One value; None where it is too long to be kept."""
         if kind == STRING:
-            return self._text()
+            return self._string()
         if kind == ARRAY and depth < NESTED:
             return self._array(name, depth)
         if kind not in FORMATS:
@@ -132,7 +132,7 @@ class _Header:
         form = f"<{count}{FORMATS[kind]}"
         return struct.unpack(form, self.file.read(struct.calcsize(form)))
 
-    def _text(self) -> str | None:
+    def _string(self) -> str | None:
         (length,) = struct.unpack("<Q", self.file.read(8))
         if length > KEPT:
             self._skip_bytes(length)
@@ -144,7 +144,7 @@ class _Header:
 
     def _tensor(self) -> tuple[str, int]:
         """The name of a tensor, and where it ends, in bytes from where the tensors begin."""
-        name = self._text() or "a tensor"
+        name = self._string() or "a tensor"
         (axes,) = struct.unpack("<I", self.file.read(4))
         if axes > limits.ARRAY_AXES:
             raise ValueError(f"a tensor has {axes} axes")
