@@ -72,6 +72,14 @@ Spans = Annotated[
         show_default=False,
     ),
 ]
+EngineName = Annotated[str, typer.Option("--engine", help="local, or ray: the workers of a Ray cluster.")]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--address", help="The Ray cluster: auto, or HOST:PORT; one of this machine without it.", show_default=False
+    ),
+]
+GpusPerWorker = Annotated[float, typer.Option("--gpus-per-worker", help="GPUs that each of Ray's workers takes.")]
 Output = Annotated[str | None, typer.Option("-o", "--output", help="Where to write.", show_default=False)]
 
 

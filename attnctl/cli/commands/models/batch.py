@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from attnctl.batching.items import Item
     from attnctl.batching.texts import TextStream
     from attnctl.batching.work import Result, Work
+    from attnctl.models import Model
     from attnctl.text import Document
 
     Do = Callable[..., Iterator[list[Result]]]  # called with items and flowing=, answers results in their order
@@ -84,16 +86,9 @@ def batch(
             show_default=False,
         ),
     ] = None,
-    engine: Annotated[str, typer.Option("--engine", help="local, or ray: the workers of a Ray cluster.")] = "local",
-    address: Annotated[
-        str | None,
-        typer.Option(
-            "--address", help="The Ray cluster: auto, or HOST:PORT; one of this machine without it.", show_default=False
-        ),
-    ] = None,
-    gpus_per_worker: Annotated[
-        float, typer.Option("--gpus-per-worker", help="GPUs that each of Ray's workers takes.")
-    ] = 0.0,
+    engine: o.EngineName = "local",
+    address: o.RayAddress = None,
+    gpus_per_worker: o.GpusPerWorker = 0.0,
     spans: o.Spans = None,
     budget: Annotated[
         int,
@@ -113,39 +108,62 @@ def batch(
     is 3. A line of JSON has "text", or "messages" (a conversation), and where wanted "id", "tokens", "answer", "options".
     """
     asked = _chosen_formats(formats, output)
-    if engine not in ("local", "ray"):
-        raise UsageError(f"--engine {engine}: it is local or ray")
-    if engine == "local" and (address is not None or gpus_per_worker):
-        raise UsageError("--address and --gpus-per-worker are for --engine ray")
+    by = Engine(engine, address, gpus_per_worker, jobs)
+    by.check_options()
     look = asdict(o.look_of(options, dpi=100)) | {"drop": tuple(drop or ()), "renormalise": renormalise}
     texts = _text_stream(_path(source, options.pop("chat", None)), input_form, column, id_column)
-    from dataclasses import replace
-    from functools import partial
-
-    from attnctl.batching.engines import run_engine
-    from attnctl.batching.work import Work, open_work_model
+    from attnctl.batching.work import Work
     from attnctl.models.option_types import model_arguments
 
     prompts = _prompts(asked, options, spans, budget, remove)
-    work = Work(
-        model_arguments(options), asked, layer, head, query, look, parameters, max_tokens, 1, words, measure, prompts
+    arguments = model_arguments(options)
+    work, model = _opened_work(
+        Work(arguments, asked, layer, head, query, look, parameters, max_tokens, 1, words, measure, prompts), batch_size
     )
+    to_stdout = output is None or output == "-"
+    do = by.runner(work, model, to_stdout)
+    failed = _write_lines(do, texts, strict) if to_stdout else _fill_folder(work, do, texts, str(output), strict)
+    raise typer.Exit(PARTIAL if failed else DONE)
+
+
+class Engine(NamedTuple):
+    """Who does the work: --engine, --address, --gpus-per-worker, --jobs."""
+
+    name: str
+    address: str | None
+    gpus_per_worker: float
+    jobs: int | None
+
+    def check_options(self) -> None:
+        """Raise UsageError for no engine's name, and for options of the other one."""
+        if self.name not in ("local", "ray"):
+            raise UsageError(f"--engine {self.name}: it is local or ray")
+        if self.name == "local" and (self.address is not None or self.gpus_per_worker):
+            raise UsageError("--address and --gpus-per-worker are for --engine ray")
+
+    def runner(self, work: Work, model: Model, to_stdout: bool) -> Do:
+        """What is called with the items, and answers their results in order."""
+        if self.name == "ray":
+            return _on_ray(work, self.address, self.jobs, self.gpus_per_worker)
+        from attnctl.batching.engines import run_engine
+
+        # what flows line by line is seldom worth more processes; a checkpoint has threads, and may fill the memory
+        alone = to_stdout or model.info.kind == "checkpoint"
+        return partial(run_engine, work, jobs=self.jobs or (1 if alone else _processor_count()), model=model)
+
+
+def _opened_work(work: Work, batch_size: int) -> tuple[Work, Model]:
+    """The work, its model opened: texts share a pass of a checkpoint. Raises what is wrong for every text alike."""
+    from attnctl.batching.work import open_work_model
+
     model = open_work_model(work)
-    if "sources" in asked:
+    if "sources" in work.formats:
         from attnctl.batching.corpus.prompt_sources import check_prompts
 
         check_prompts(model)
     elif model.info.kind == "checkpoint":
         work = replace(work, batch_size=batch_size)
-    to_stdout = output is None or output == "-"
-    if engine == "ray":
-        do = _on_ray(work, address, jobs, gpus_per_worker)
-    else:
-        # what flows line by line is seldom worth more processes; a checkpoint has threads, and may fill the memory
-        alone = to_stdout or model.info.kind == "checkpoint"
-        do = partial(run_engine, work, jobs=jobs or (1 if alone else _processor_count()), model=model)
-    failed = _write_lines(do, texts, strict) if to_stdout else _fill_folder(work, do, texts, str(output), strict)
-    raise typer.Exit(PARTIAL if failed else DONE)
+    return work, model
 
 
 def _chosen_formats(asked: str, output: str | None) -> tuple[str, ...]:

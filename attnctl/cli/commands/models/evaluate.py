@@ -49,16 +49,9 @@ def evaluate(
         int, typer.Option("--batch-size", help="How many share one pass: sentences of about one length (checkpoints).")
     ] = 32,
     jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes, each with a model of its own.")] = 1,
-    engine: Annotated[str, typer.Option("--engine", help="local, or ray: the workers of a Ray cluster.")] = "local",
-    address: Annotated[
-        str | None,
-        typer.Option(
-            "--address", help="The Ray cluster: auto, or HOST:PORT; one of this machine without it.", show_default=False
-        ),
-    ] = None,
-    gpus_per_worker: Annotated[
-        float, typer.Option("--gpus-per-worker", help="GPUs that each of Ray's workers takes.")
-    ] = 0.0,
+    engine: o.EngineName = "local",
+    address: o.RayAddress = None,
+    gpus_per_worker: o.GpusPerWorker = 0.0,
     sentences: Annotated[
         int, typer.Option("--sentences", help="Of the built-in grammar: sentences in each of its sets.")
     ] = 1000,
