@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-Array = Any
+Array = Any  # of any library that follows the standard: no type of Python names what NumPy, torch and others share
 
 
 def array_namespace(x: Array) -> Any:
