@@ -42,9 +42,7 @@ class AblationChoice(NamedTuple):
     batch_size: int | None
 
 
-def measured_effects(
-    text: str, options: OptionValues, choice: AblationChoice, opened: Model | None = None
-) -> Effects:
+def measured_effects(text: str, options: OptionValues, choice: AblationChoice, opened: Model | None = None) -> Effects:
     """The effects over a text, as the options of `attnctl ablate` ask; `opened` is the model where it is open already.
 
     Raises UsageError for what does not go together.
