@@ -83,7 +83,7 @@ MODELS = [
     ("--model", "random", "--dropout", "0.3", "--positions", "sinusoidal", "--temperature", "0.5"),
     ("--model", "dot",),
     ("--model", "demo",),
-    ("--model", "demo-masked",),
+    ("--model", "demo-causal",),
 ]  # fmt: skip
 
 

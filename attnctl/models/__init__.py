@@ -39,7 +39,6 @@ LONGEST_NAME = 255  # bytes, on every common file system
 REGISTRY = {
     "demo": "attnctl.models.builtin.bundled:open_demo",
     "demo-causal": "attnctl.models.builtin.bundled:open_demo_causal",
-    "demo-masked": "attnctl.models.builtin.bundled:open_demo",
     "random": "attnctl.models.builtin.random:open_random",
     "dot": "attnctl.models.builtin.dot:open_dot",
 }

@@ -9,16 +9,12 @@ from typing import Any
 from attnctl.models.builtin.stack import Stack
 from attnctl.models.builtin.weights import open_weights
 
-BUNDLED = {
-    "demo": "demo",
-    "demo-causal": "demo-causal",
-    "demo-masked": "demo",
-}  # name → file; demo-masked is its old name
+BUNDLED = ("demo", "demo-causal")
 
 
 def path_of(name: str) -> Path:
     """Where the bundled weights of `name` lie."""
-    return Path(str(files("attnctl.models.builtin"))) / f"{BUNDLED[name]}.safetensors"
+    return Path(str(files("attnctl.models.builtin"))) / f"{name}.safetensors"
 
 
 def open_demo(**options: Any) -> Stack:

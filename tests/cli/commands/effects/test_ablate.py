@@ -68,7 +68,7 @@ def test_effects_of_the_demo_equal_the_arithmetic_by_hand() -> None:
         ("--against", "bread"),
         ("--layer", "0", "--head", "1-2"),
         ("--off", "0.1"),
-        ("--model", "demo-masked"),
+        ("--model", "demo-causal"),
         ("--model", "random"),
         ("--model", "random", "--pooled", "--edges"),
         ("--model", "random", "--layer", "0"),
@@ -143,7 +143,7 @@ def test_edges_of_the_watched_query_and_what_it_loses(run: Callable[..., Any]) -
         ((TEXT, "--model", "random", "--target", "pizza"), 2, "predicts no words"),
         ((TEXT, "-o", "x.gif"), 2, "ablate writes"),
         (("",), 1, "the text is empty"),
-        (("____ and ____", "--model", "demo-masked"), 2, "--query (0, 2)"),
+        (("____ and ____",), 2, "--query (0, 2)"),
     ],
 )
 def test_what_cannot_be_is_one_line(
