@@ -283,11 +283,15 @@ def say_notes(notes: Sequence[str]) -> None:
         print_complaint(f"note: {note}")
 
 
-def say_unknown(*texts: Sequence[Token]) -> None:
-    """What a user must know of words that a model does not, a line for each text that has such."""
-    from attnctl.tokens import unknown_words
+def say_unknown(*texts: Sequence[Token], notes: Sequence[str] = ()) -> None:
+    """What a user must know of words that a model does not, a line for each text that has such.
 
-    say_notes([note for tokens in dict.fromkeys(map(tuple, texts)) for note in unknown_words(tokens)])
+    Of the `notes` of what was read, those that call a text too strange to be read well are said too.
+    """
+    from attnctl.tokens import GUESS, unknown_words
+
+    said = [note for tokens in dict.fromkeys(map(tuple, texts)) for note in unknown_words(tokens)]
+    say_notes([*said, *(note for note in dict.fromkeys(notes) if note.endswith(GUESS))])
 
 
 def select_indices(spec: str | None, count: int, what: str, of: str) -> list[int] | None:

@@ -195,6 +195,9 @@ def open_tokenizer(name: str | None) -> Tokenize:
     raise UsageError(f"no tokenizer {name[:80]!r}: it is words, chars, or the path of a tokenizer.json")
 
 
+GUESS = "what its heads find here is a guess"  # the end of every note on a text that a model cannot read well
+
+
 def unknown_words(tokens: Sequence[Token]) -> tuple[str, ...]:
     """What a user must know of words that a model does not: one sentence, or none."""
     words = list(dict.fromkeys(visible_text(token.text) for token in tokens if token.unknown))

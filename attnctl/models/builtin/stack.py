@@ -17,8 +17,9 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin import block
+from attnctl.models.builtin.phrasing import Phrasing
 from attnctl.readings.traces.trace import ModelInfo, Prediction
-from attnctl.tokens import BLANKS, Token, Tokenize, find_token, split_words
+from attnctl.tokens import BLANKS, GUESS, Token, Tokenize, find_token, split_words
 
 if TYPE_CHECKING:
     from attnctl.text import Document
@@ -94,6 +95,7 @@ class Stack:
     vocabulary: Sequence[str] = ()
     predict: str | None = None  # the token after which, or at which, words are predicted; "all" for every one
     longest: int | None = None  # tokens of the longest sentence that it was trained on
+    phrasing: Phrasing | None = None  # which kinds of words it met side by side
     notes: tuple[str, ...] = field(default=())
 
     def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
@@ -117,14 +119,16 @@ class Stack:
 
     def begin_run(self, tokens: Sequence[Token], embeddings: Floats) -> Run:
         """What is known of a text (n tokens, embeddings (n, d_model)) before its first layer."""
-        return Run(tuple(tokens), embeddings, notes=(*self.notes, *self._too_long(len(tokens))))
+        doubt = self._too_long(len(tokens))
+        if doubt is None and self.phrasing is not None:
+            doubt = self.phrasing.doubt(self.info.name, tokens)
+        return Run(tuple(tokens), embeddings, notes=self.notes if doubt is None else (*self.notes, doubt))
 
-    def _too_long(self, n: int) -> tuple[str, ...]:
+    def _too_long(self, n: int) -> str | None:
         """What is to be said of a text far longer than any that the model was trained on."""
         if self.longest is None or n <= max(self.longest, READABLE):
-            return ()
-        known = f"{self.info.name} was trained on sentences of up to {self.longest} words"
-        return (f"{known}: what it finds in {n:,} is a guess",)
+            return None
+        return f"{self.info.name} was trained on sentences of up to {self.longest} words, not of {n:,}: {GUESS}"
 
     def input_rows(self, tokens: Sequence[Token]) -> Floats:
         """What the first layer reads: embeddings, and positions where they are added → (n, d_model)."""

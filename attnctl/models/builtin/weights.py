@@ -19,6 +19,7 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.formats.arrays import given_rows
 from attnctl.models.builtin.block import PROJECTIONS
+from attnctl.models.builtin.phrasing import Phrasing
 from attnctl.models.builtin.random import random_rows
 from attnctl.models.builtin.stack import Settings, Stack, stack_info
 from attnctl.models.builtin.weight_file import LAYER_TENSORS, WeightFile, looked_up, read_weights
@@ -101,6 +102,7 @@ def open_weights(
         tied=predicts and "unembedding" not in file.tensors,
         vocabulary=vocabulary,
         longest=file.metadata_number("longest"),
+        phrasing=Phrasing.of_metadata(file.metadata, len(vocabulary)),
         notes=notes,
     )
 
@@ -328,7 +330,7 @@ def _tokenize_with(tokenizer: str | None, vocabulary: list[str], file: WeightFil
             else:
                 read = remembered if len(token.text) <= LONGEST_REMEMBERED else read_word
                 read_as, lacking = read(token.text, first)
-                found.append(replace(token, id=read_as, unknown=lacking))
+                found.append(Token(token.text, read_as, token.start, token.end, token.special, lacking))
             first = token.text in ENDS
         return tuple(found)
 

@@ -26,7 +26,7 @@ from attnctl.render.terminal.number_grid import (
 from attnctl.render.terminal.worked_example import Blackboard, summary_line
 from attnctl.steps import walk_steps
 from attnctl.steps.step import Part, Step
-from attnctl.tokens import BLANKS
+from attnctl.tokens import BLANKS, GUESS
 
 if TYPE_CHECKING:
     from attnctl.models.huggingface.check import Finding
@@ -97,7 +97,8 @@ class Explanation:
         yield from self._wrapped_prose(label_fit(text, 4 * (width - 4)), "bold", 2)
         yield from self._wrapped_prose(self._model_line(), DIM, 2)
         for note in self.trace.notes:
-            yield from self._wrapped_prose(note, indent=2)
+            if not note.endswith(GUESS):  # that is the last line of all
+                yield from self._wrapped_prose(note, indent=2)
         if any(token.unknown for token in self.trace.tokens):
             yield from self._wrapped_prose(
                 "† not among the words the model knows: read by its shape, or as its unknown word", indent=2
@@ -278,7 +279,7 @@ class Explanation:
         yield from self._last_line(width)
 
     def _last_line(self, width: int) -> Iterator[Text]:
-        guess = self._unknown_words_note()
+        guess = self._doubt()
         for focus in self.focuses[:1] if guess else self.focuses:
             yield Text("")
             for part in Text(guess or self._focus_sentence(focus, width)).wrap(self._console, width):
@@ -297,16 +298,17 @@ class Explanation:
             line = summary_line(*about, max(width, 60))
         return f"{place}{line}."
 
-    def _unknown_words_note(self) -> str | None:
-        """What is said instead of shares where the model knows too few of the words to read the sentence; else None."""
+    def _doubt(self) -> str | None:
+        """What is said instead of shares where the model cannot read the sentence well; else None."""
         strange = [token_label(token, 16) for token in self.trace.tokens if token.unknown]
-        if self.trace.model.kind not in ("demo", "weights") or len(strange) < max(2, 0.3 * len(self.trace.tokens)):
-            return None
+        trained = self.trace.model.kind in ("demo", "weights")
+        if not trained or len(strange) < max(2, 0.3 * len(self.trace.tokens)):
+            return next((f"{note}." for note in self.trace.notes if note.endswith(GUESS)), None)
         named = ", ".join(strange[:3]) + (", …" if len(strange) > 3 else "")
         known = (
             f"{self.trace.model.name} does not know {len(strange)} of these {len(self.trace.tokens)} words ({named})"
         )
-        return f"{known}: what its heads find here is a guess."
+        return f"{known}: {GUESS}."
 
     def _conclusion(self, focus: Focus, layer: LayerTrace) -> str:
         """What a reader may conclude of the strongest link, in a sentence; empty where it speaks for itself."""

@@ -47,7 +47,7 @@ def quiz(
     given = chosen_of(open_source(text, file, None, options), layer, head)
     trace = chosen_trace(WeightChoice(), given, predictions=False)
     model, info, text = getattr(given.source, "model", None), trace.model, trace.text
-    o.say_unknown(trace.tokens)
+    o.say_unknown(trace.tokens, notes=trace.notes)
     at = None if query is None else find_token(trace.tokens, query)
     asked = quiz_questions(trace, count, options.get("seed") or 0, at)
     if model is not None and layer is None and head is None and len(asked) > 2:

@@ -115,10 +115,10 @@ def _pair_of_traces(
         one, other = options | {"model": a, "off": None}, options | {"model": b}  # with --off: without and with it
         sources = [TextSource(o.model_of(given), words) for given in (one, other)]
     traces = []
-    o.say_unknown(*(source.tokens for source in sources))
     for source in sources:
         every = list(range(source.counts[0])) if choice.measure == "rollout" else None
         traces.append(chosen_trace(choice, Chosen(source, every, None)))
+    o.say_unknown(*(source.tokens for source in sources), notes=[note for trace in traces for note in trace.notes])
     if options.get("off") is not None and text is not None:
         b = sources[1].info.name
         o.say_notes(_model_predictions(traces, (a, b)))

@@ -98,7 +98,7 @@ def explain(
         every = opened if choice.measure == "rollout" else opened._replace(heads=None)
         trace = chosen_trace(choice, every)
         if steps is not None:  # where the steps are picked, their heading is not shown
-            o.say_unknown(trace.tokens, trace.keys_of)
+            o.say_unknown(trace.tokens, trace.keys_of, notes=trace.notes)
             if trace.model.kind in ("checkpoint", "matrix"):
                 o.say_notes(trace.notes)
         _write_walk(trace, opened.heads, walk, ExplainRequest(layer is None, head is None, query), output)

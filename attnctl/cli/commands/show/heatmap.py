@@ -127,7 +127,7 @@ def _grid_reading(given: Chosen, choice: WeightChoice, zoom: Zoom, room: int | N
         found = source.read(OverviewReading(grid), layers, heads, tick)
     if found.model.kind in ("checkpoint", "matrix"):
         o.say_notes(found.notes)
-    o.say_unknown(found.tokens, found.keys_of)
+    o.say_unknown(found.tokens, found.keys_of, notes=found.notes)
     return of_overview(found, done, source.measure)
 
 
@@ -148,7 +148,7 @@ def _write_page(given: Chosen, choice: WeightChoice, output: str, look: Look) ->
     trace = chosen_trace(choice._replace(drop=(), renormalise=False), given, predictions=False)
     if trace.model.kind == "checkpoint":
         o.say_notes(trace.notes)
-    o.say_unknown(trace.tokens, trace.keys_of)
+    o.say_unknown(trace.tokens, trace.keys_of, notes=trace.notes)
     start = page_look(choice.drop, choice.renormalise, look.log, cmap=look.cmap)
     write_page([trace], output, look=start, title=look.title)
 

@@ -170,8 +170,9 @@ class Choice(NamedTuple):
     def narrowed_trace(self, source: Source) -> Trace:
         """The trace of a source, narrowed to this choice."""
         given = chosen_of(source, self.layer, self.head)
-        o.say_unknown(source.tokens, source.key_tokens)
-        return chosen_trace(WeightChoice(measure=self.measure), given)
+        trace = chosen_trace(WeightChoice(measure=self.measure), given)
+        o.say_unknown(source.tokens, source.key_tokens, notes=trace.notes)
+        return trace
 
 
 def of_one(source: Source, choice: Choice) -> tuple[Trace | Overview, list[ExactBlock]]:
