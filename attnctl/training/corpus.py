@@ -14,6 +14,7 @@ from attnctl import limits
 from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError
 from attnctl.files import decode_text, read_bytes, said_plainly
+from attnctl.models.builtin.phrasing import Phrasing
 from attnctl.models.builtin.word_shapes import SHAPES, shape_of
 from attnctl.tokens import split_words
 
@@ -40,6 +41,7 @@ class Corpus:
     # other does, -1 where it is not asked
     answers: Ids | None = None
     asked: Floats | None = None  # (vocabulary,) how often a word is to be predicted where words are masked
+    phrasing: Phrasing | None = None  # which kinds of words stand side by side in it
 
     @property
     def length(self) -> int:

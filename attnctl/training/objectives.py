@@ -29,7 +29,7 @@ HIDDEN, LEFT_VISIBLE = 0.6, 0.15
 # Where a word stood before, the word after it is hidden this often: visible, it would give the answer away.
 FOLLOWING_HIDDEN = 0.75
 # A closing mark is shown as another one this often, so that its own form does not tell what it closes.
-MARKS_MISTAKEN = 0.12
+MARKS_MISTAKEN = 0.15
 # A question to which a word has no other answer than itself is asked this often.
 IDLE_ASKED = 0.1
 

@@ -78,15 +78,15 @@ _SAME = Recipe(
     heads=6,
     d_model=64,
     d_k=16,
-    rope_theta=100.0,
+    rope_theta=3000.0,
     batch_size=112,
     lr=5e-3,
     sentences=120_000,
     candidates=1024,
 )
 DEFAULTS = {
-    "masked-word": replace(_SAME, bias=True, tied=True, first_window=4, steps=20_000),
-    "next-word": replace(_SAME, objective="next-word", steps=14_000),
+    "masked-word": replace(_SAME, bias=True, tied=True, first_window=4, steps=32_000),
+    "next-word": replace(_SAME, objective="next-word", steps=24_000),
 }
 # what the user's own text is trained with: a small network, in a few minutes
 OWN_TEXT = {
@@ -241,6 +241,7 @@ def weights_file(training: Training, **more: object) -> bytes:
         rope_theta=recipe.rope_theta,
         tied="true" if recipe.tied else None,
         first_window=None if recipe.first_window is None else str(recipe.first_window),
+        **(training.corpus.phrasing.as_metadata() if training.corpus.phrasing else {}),
         **more,
     )
     arrays = {name: np.ascontiguousarray(array) for name, array in training.arrays().items()}

@@ -24,7 +24,7 @@ UNKNOWN = "not among the words the model knows, read by their shape or as its un
         ["heads", "Zebras will eat"],
         ["view", "Zebras will eat", "-o", "-"],
         ["compare", "Zebras will eat", "Alice will eat"],
-        ["compare", "demo", "demo-masked", "Zebras will eat"],
+        ["compare", "demo", "demo-causal", "Zebras will eat"],
         ["quiz", "Zebras will eat"],
         ["explain", "Zebras will eat", "--steps", "weights"],
     ],
@@ -111,3 +111,14 @@ def test_no_token_becomes_a_formula(tmp_path: Path, run: Run) -> None:
         "layer", "head", "index", "query", "0:'=1+1", "1:'@x", "2:'-2", "3:-", "4:␉=a",
     ]  # fmt: skip
     assert [line.split("\t")[3] for line in told.splitlines()[1:]] == ["'=1+1", "'@x", "'-2", "-", "␉=a"]
+
+
+def test_a_sentence_unlike_those_of_the_training_is_said_to_be_so(run: Run) -> None:
+    """In one line instead of shares, which would sound as if the model could read it."""
+    shown = run("explain", "The city where I was born is very far from here").out
+    end = " ".join(shown[shown.rindex("\n\n") :].split())
+    assert end.startswith('demo was trained on simpler English than this ("') and end.endswith("is a guess.")
+    assert shown.count("simpler English") == 1
+    for command in ("heatmap", "heads", "quiz"):
+        assert "simpler English" in run(command, "The city where I was born is very far from here").err
+    assert "simpler English" not in run("explain", "The cat sat on the mat because it is warm").out

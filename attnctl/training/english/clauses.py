@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from attnctl.training.english import classes, phrases
 from attnctl.training.english.lexicon import HABITS, Verb, lexicon
@@ -22,6 +21,7 @@ from attnctl.training.english.phrases import (  # fmt: skip
     WITHIN,
     Agent,
     Draw,
+    Link,
     Sentence,
     be,
     finite,
@@ -90,6 +90,8 @@ def copular(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any"
     if d.chance(0.12) or tense == "future":
         modals = ["will", "can", "must", "may", "might", "should"] if tense != "future" else ["will"]
         at = helped(s, [d.one(modals)], "be")
+    elif d.chance(0.08):
+        at = helped(s, ["had" if d.chance(0.3) else "has" if third(who) else "have"], "been")
     elif d.chance(0.15):
         at = s.add(
             d.one(["looked", "seemed", "felt", "became", "remained"])
@@ -156,6 +158,8 @@ def passive(d: Draw, s: Sentence, tense: str = "any") -> list[Agent]:
     if d.chance(0.2):
         what = with_clause(d, s, what)
     helpers = ["will", "be"] if tense == "future" or d.chance(0.15) else [be(what, d.chance(0.6))]
+    if tense != "future" and d.chance(0.15):
+        helpers = ["has" if third(what) else "have", "been"] if d.chance(0.7) else ["had", "been"]
     at = helped(s, helpers, verb.forms[4])
     s.link(PAST_OTHERS if what.far else VERB_SUBJECT, at, what.head)
     if d.chance(0.6):
@@ -188,9 +192,10 @@ def giving(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any")
     at = verb_group(d, s, verb, who, tense)
     objects = classes.objects_of(verb)
     if d.chance(0.5):
-        whom = name(d, s) if d.chance(0.6) else noun_phrase(d, s, d.early(lexicon().nouns["person"]))
-        what = noun_phrase(d, s, d.early(objects))
+        whom = name(d, s) if d.chance(0.5) else noun_phrase(d, s, d.early(lexicon().nouns["person"]))
         s.link(OBJECT_VERB, whom.head, at)
+        whom = with_clause(d, s, whom) if d.chance(0.25) else whom
+        what = noun_phrase(d, s, d.early(objects))
     else:
         what = noun_phrase(d, s, d.early(objects))
         to = s.add("to")
@@ -211,7 +216,7 @@ def saying(d: Draw, s: Sentence, tense: str = "any") -> list[Agent]:
     by = lexicon().by_verb
     finite(d, s, by[d.one([v for v in SAYING if v in by])], who)
     if d.chance(0.6):
-        s.add_loose("that")
+        s.add_loose("that" if d.chance(0.6) else d.one(["whether", "if", "why", "how", "when", "where"]))
     own = said_again(s, who) if d.chance(0.3) and who.word not in ANYONE else None
     simple(d, s, own)
     return [who]
@@ -266,9 +271,12 @@ def question(d: Draw, s: Sentence) -> list[Agent]:
     return [who]
 
 
+LET = ("me", "him", "her", "them", "us")
+
+
 def order(d: Draw, s: Sentence) -> list[Agent]:
     """Please close the window. Don't touch it."""
-    before = d.one([[], ["please"], ["do", "not"], ["don't"], ["never"], ["let's"]])
+    before = d.one([[], ["please"], ["do", "not"], ["don't"], ["never"], ["let's"], ["let", d.one(LET)]])
     verb = d.one(classes.verbs_by("t", None))
     at = helped(s, before, verb.forms[0])
     what = noun_phrase(d, s, d.early(classes.objects_of(verb)))
@@ -288,6 +296,12 @@ def there_is(d: Draw, s: Sentence) -> list[Agent]:
     what = noun_phrase(d, s, noun, determiner=None)
     s.words[at] = be(what, d.chance(0.45))
     s.link(VERB_SUBJECT, at, what.head)
+    if d.chance(0.25):  # … waiting for the bus
+        verb = verb_for(d, what, "i")
+        at = s.add(verb.forms[3])
+        s.link(INFINITIVE, at, what.head)
+        place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), at)
+        return [what]
     place_phrase(d, s, d.one(["in", "on", "under", "behind", "near"]), at)
     return [what]
 
@@ -307,6 +321,13 @@ def simple(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any")
     return transitive(d, s, agent, tense)
 
 
-def later(agent: Agent) -> Agent:
-    """The agent when it is spoken of in another clause."""
-    return replace(agent, far=False)
+def and_does(d: Draw, s: Sentence, who: Agent) -> None:
+    """And, or but, does something else: a second verb for a subject that is not said again."""
+    s.add(*d.one(["and", "and", "and", "but", "or", "and then", ", then", "and also"]).split())
+    verb = verb_for(d, who, "t" if d.chance(0.6) else "i")
+    at = finite(d, s, verb, who)
+    s.links[-1] = Link(INFINITIVE, at, who.head)  # as of every verb whose subject is another's
+    if "t" in verb.frames:
+        thing_done_to(d, s, verb, who, at)
+    elif d.chance(0.6):
+        place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), at)

@@ -151,6 +151,15 @@ def joined(d: Draw, s: Sentence) -> None:
     if front:
         s.add(d.one(["when", "if", "because", "although", "before", "after", "while", "since"]))
     told = clauses.simple(d, s)
+    if not front and d.chance(0.12):
+        clauses.and_does(d, s, told[0])
+    else:
+        _next_clause(d, s, told, front)
+    ended(d, s)
+
+
+def _next_clause(d: Draw, s: Sentence, told: Sequence[Agent], front: bool) -> None:
+    """A clause after another that spoke of those `told`; `front`: that one began with its conjunction."""
     s.add(*([","] if front else [","] * d.chance(0.3) + [d.one(JOINTS)]))
     known = [
         agent for agent in told if agent.word not in ANYONE and agent.person == 3 and agent.word != agent.pronoun(0)
@@ -166,7 +175,6 @@ def joined(d: Draw, s: Sentence) -> None:
             _done_to(d, s, who, meant=meant)
     else:
         clauses.simple(d, s)
-    ended(d, s)
 
 
 REASONS = words_of("reasons")
@@ -267,11 +275,11 @@ def _several(d: Draw, s: Sentence) -> list[int]:
 
 Kinds = tuple[tuple[Callable[[Draw, Sentence], None], float], ...]
 KINDS: Kinds = (
-    (plain, 0.16), (joined, 0.11), (two_people, 0.14), (meant, 0.16), (passive, 0.04), (asked, 0.04), (ordered, 0.02),
-    (there, 0.02), (said, 0.04), (listed, 0.02), (bracketed, 0.09), (quoted, 0.03), (repeated, 0.13),
+    (plain, 0.16), (joined, 0.11), (two_people, 0.1), (meant, 0.13), (passive, 0.04), (asked, 0.04), (ordered, 0.02),
+    (there, 0.02), (said, 0.04), (listed, 0.02), (bracketed, 0.12), (quoted, 0.03), (repeated, 0.17),
 )  # fmt: skip
 # a model that reads from left to right cannot know what "it" is before it is told, but can go on with what was said
 KINDS_CAUSAL: Kinds = (
-    (plain, 0.23), (joined, 0.13), (two_people, 0.18), (meant, 0.04), (passive, 0.04), (asked, 0.05), (ordered, 0.04),
-    (there, 0.02), (said, 0.05), (listed, 0.02), (bracketed, 0.07), (quoted, 0.03), (repeated, 0.1),
+    (plain, 0.2), (joined, 0.12), (two_people, 0.15), (meant, 0.03), (passive, 0.04), (asked, 0.05), (ordered, 0.03),
+    (there, 0.02), (said, 0.05), (listed, 0.02), (bracketed, 0.08), (quoted, 0.03), (repeated, 0.18),
 )  # fmt: skip

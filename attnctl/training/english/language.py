@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 
+from attnctl.models.builtin.phrasing import Phrasing, number_kinds
 from attnctl.models.builtin.word_shapes import CLITICS
-from attnctl.training.corpus import Corpus, table_of
+from attnctl.training.corpus import Corpus, Ids, table_of
 from attnctl.training.english import classes, phrases
 from attnctl.training.english.lexicon import lexicon
 from attnctl.training.english.phrases import Sentence
@@ -93,6 +95,34 @@ def asked() -> dict[str, float]:
     return share | dict.fromkeys([")", "]", "}", "”", "’"], 0.6) | dict.fromkeys([".", ",", "?", "!"], 0.05)
 
 
+def kind_of_word() -> dict[str, str]:
+    """What each word of the grammar is: a little word is a kind of its own, of any other its classes and forms."""
+    lex = lexicon()
+    found: dict[str, set[str]] = defaultdict(set)
+    for nouns in lex.nouns.values():
+        for noun in nouns:
+            found[noun.singular].add("mass" if noun.plural is None else "noun")
+            found[noun.plural or noun.singular].add("mass" if noun.plural is None else "nouns")
+    for verb in lex.verbs:
+        for form, name in zip(verb.forms, ("base", "third", "past", "ing", "participle"), strict=True):
+            found[form].add(name)
+    named = {
+        "adjective": [form for row in lex.adjectives for form in row] + " ".join(classes.QUALITIES.values()).split(),
+        "adverb": lex.adverbs,
+        "other": lex.other,
+        "name": [*lex.names["f"], *lex.names["m"], *lex.surnames, *lex.places, *lex.proper],
+    }
+    for name, words in named.items():
+        for word in words:
+            found[word].add(name)
+    kinds = {word: " ".join(sorted(names)) for word, names in found.items()}
+    return kinds | {word: word for word in (*function_words(), *PUNCTUATION, *CLITICS, "I")}
+
+
+# between brackets or quotation marks anything may stand, and around them
+UNSAID_KINDS = frozenset('()[]{}“”‘’"')
+
+
 def corpus_of(sentences: Iterable[Sentence]) -> Corpus:
     """The grammar's sentences as a Corpus."""
     some = list(sentences)
@@ -101,14 +131,16 @@ def corpus_of(sentences: Iterable[Sentence]) -> Corpus:
     for row, s in enumerate(some):
         answers[row, : len(s.words)] = _answers(s)
     chosen = np.array([asked().get(word, 0.0) for word in corpus.vocabulary], dtype=np.float32)  # (vocabulary,)
-    return replace(corpus, answers=answers, asked=chosen)
+    kinds = {word: kind for word, kind in kind_of_word().items() if word not in UNSAID_KINDS}
+    phrasing = Phrasing.of_sentences(corpus.ids, number_kinds(map(kinds.get, corpus.vocabulary)))
+    return replace(corpus, answers=answers, asked=chosen, phrasing=phrasing)
 
 
 _HEADS = [question.head for question in phrases.QUESTIONS]
 _FIRST = [_HEADS.index(head) for head in sorted(set(_HEADS))]  # by head, its first question
 
 
-def _answers(s: Sentence) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+def _answers(s: Sentence) -> Ids:
     """The places of the words that answer each word's questions, -1 where it is not asked: (words, questions).
 
     A head none of whose questions has another answer is asked, as its first question, for the word itself, unless the word

@@ -26,7 +26,8 @@ def ended(d: Draw, s: Sentence, sign: str = ".") -> None:
         s.add("!" if sign == "." and d.chance(0.06) else sign)
 
 
-MARKS = [("(", ")"), ("[", "]"), ("{", "}"), ("“", "”"), ("‘", "’"), ('"', '"'), ("(", ")")]
+BRACKETS = [("(", ")"), ("[", "]"), ("{", "}")]
+MARKS = [*BRACKETS, ("“", "”"), ("‘", "’"), ('"', '"'), BRACKETS[0]]
 
 
 def bracketed(d: Draw, s: Sentence) -> None:
@@ -48,9 +49,14 @@ def bracketed(d: Draw, s: Sentence) -> None:
 
 def inside(d: Draw, s: Sentence, depth: int, open_now: list[str]) -> None:
     """A pair of marks with words, or further marks, between them."""
-    opener, closer = d.one([pair for pair in MARKS if pair[0] not in open_now])
+    opener, closer = d.one([pair for pair in MARKS if pair[0] not in open_now or pair in BRACKETS and d.chance(0.3)])
     start = s.add(opener)
-    s.add_loose(*_few(d, 3)) if d.chance(0.8) else None
+    if depth == 1 and d.chance(0.12):  # far apart
+        clauses.simple(d, s)
+        s.add(d.one(["and", "but", "because", ","]))
+        clauses.simple(d, s)
+    elif d.chance(0.8):
+        s.add_loose(*_few(d, 3))
     for _ in range(2):
         if depth < 3 and d.chance(0.34):
             inside(d, s, depth + 1, [*open_now, opener])
@@ -115,7 +121,7 @@ def repeated(d: Draw, s: Sentence) -> None:
             ]
         )
         pairs = [(t, d.one(lex.surnames)) for t in dict.fromkeys(d.one(titles) for _ in range(3))]
-        order = [d.one(pairs) for _ in range(2 + int(d.random() * 3))]
+        order = sorted(pairs, key=lambda _: d.random())[: 2 + int(d.random() * 2)]  # again once: one place answers
         seen: dict[str, int] = {}
         for first, second in sorted(pairs) + order:
             at = s.add_loose(first)

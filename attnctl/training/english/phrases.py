@@ -38,15 +38,15 @@ class Question(NamedTuple):
 # hard relations are asked apart from easy ones, so that they are not lost in the mean
 QUESTIONS = (
     Question(0, 1.0, (VERB_SUBJECT, INFINITIVE)),
-    Question(0, 1.0, (PAST_OTHERS,)),
+    Question(0, 1.5, (PAST_OTHERS,)),
     Question(1, 1.0, (OBJECT_VERB, SUBJECT_VERB, HELPER)),
     Question(2, 1.0, (PRONOUN,)),
     Question(2, 1.0, (MEANING,)),
     Question(2, 1.0, (REFERENCE,)),
     Question(3, 1.0, (ADJECTIVE, DETERMINER, MODIFIER)),
     Question(4, 1.0, (PREPOSITION, WITHIN)),
-    Question(4, 2.0, (CLOSING,)),
-    Question(5, 3.0, (INDUCTION,)),
+    Question(4, 3.0, (CLOSING,)),
+    Question(5, 6.0, (INDUCTION,)),
 )
 QUESTION_OF = {relation: number for number, question in enumerate(QUESTIONS) for relation in question.relations}
 
@@ -69,7 +69,7 @@ class Sentence:
     loose: set[int] = field(default_factory=set)  # places of words whose links are not all noted
 
     def add(self, *words: str) -> int:
-        """Append words. → the index of the last of them."""
+        """Append words, or none. → the index of the last of them."""
         self.words.extend(words)
         return len(self.words) - 1
 
@@ -244,9 +244,12 @@ ANYONE = words_of("anyone")
 THINGS = words_of("things")
 
 
-def speaker(d: Draw, s: Sentence) -> Agent:
+SPEAKERS = ("I", "I", "you", "we", "they", "he", "she", "it", "someone")
+
+
+def speaker(d: Draw, s: Sentence, words: Sequence[str] = SPEAKERS) -> Agent:
     """I, you, we, they, he, she or it, of whom nothing was said before; or someone, everyone."""
-    word = d.one(["I", "I", "you", "we", "they", "he", "she", "it", "someone"])
+    word = d.one(words)
     if word == "someone":
         word = d.one(ANYONE)
     at = s.add(word)
@@ -441,10 +444,16 @@ def with_clause(d: Draw, s: Sentence, agent: Agent, depth: int = 0) -> Agent:
         s.link(REFERENCE, s.add("whose"), agent.head)
         own = noun_phrase(d, s, noun, determiner="", plural=many, adjectives=0.1)
         finite(d, s, verb_for(d, own, "i"), own)
-    elif kind < 0.78:
+    elif kind < 0.54:
+        s.link(REFERENCE, s.add(relative(d, agent)), agent.head)
+        verb = verb_for(d, agent, "i")
+        at = verb_group(d, s, verb, agent) if d.chance(0.4) else finite(d, s, verb, agent)
+        if d.chance(0.75):
+            place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), at, plural=many)
+    elif kind < 0.8:
         s.link(REFERENCE, s.add(relative(d, agent)), agent.head)
         verb = verb_for(d, agent, "t")
-        at = finite(d, s, verb, agent)
+        at = verb_group(d, s, verb, agent) if d.chance(0.3) else finite(d, s, verb, agent)
         other = (
             name(d, s)
             if d.chance(0.2)
@@ -459,11 +468,13 @@ def with_clause(d: Draw, s: Sentence, agent: Agent, depth: int = 0) -> Agent:
             s.link(REFERENCE, s.add(relative(d, agent)), agent.head)
         other = (
             name(d, s)
+            if d.chance(0.25)
+            else speaker(d, s, SPEAKERS[1:4])
             if d.chance(0.3)
             else noun_phrase(d, s, d.early(lex.nouns[d.one(["person", "animal"])]), adjectives=0.1, plural=many)
         )
         verb = verb_for(d, other, "t")
-        finite(d, s, verb, other)
+        verb_group(d, s, verb, other) if d.chance(0.2) else finite(d, s, verb, other)
         s.facts.append((other.word, verb.forms[0], agent.word))
     return replace(agent, far=True)
 
@@ -472,5 +483,8 @@ def subject(d: Draw, s: Sentence, *, clauses: float = 0.5, things: float = 0.2) 
     """A subject, now and then with a clause or a phrase after it."""
     agent = bare_subject(d, s, things=things)
     if agent.word != agent.pronoun(0) and agent.word not in ANYONE and d.chance(clauses):
-        return with_clause(d, s, agent)
+        apart = d.chance(0.1)  # between commas
+        s.add(*[","] * apart)
+        agent = with_clause(d, s, agent)
+        s.add(*[","] * apart)
     return agent
