@@ -22,9 +22,9 @@ def roles_sentence(figures: Document) -> str | None:
 
     Raises KeyError, TypeError, ValueError where they are no figures.
     """
-    sure = sorted(
-        (row for row in figures.values() if float(row["held_out"]) >= LEAST), key=lambda row: -row["held_out"]
-    )
+    known = [row for row in figures.values() if float(row["held_out"]) >= LEAST]
+    sure = sorted(known, key=lambda row: -round(row["held_out"], 2))
+    # of equals the one that was measured first, which is the simpler
     text = "; ".join(f"{int(row['layer'])}.{int(row['head'])} {row['relation']}" for row in sure)
     return text.replace("→", "->") or None  # in JSON: text that is all ASCII is written far faster
 
