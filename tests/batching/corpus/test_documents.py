@@ -13,7 +13,7 @@ import pytest
 from attnctl.batching.corpus.treebank import Treebank, document_of, sentence_of
 from attnctl.formats.documents.json_schemas import SCHEMAS
 from attnctl.readings.census.windows import windows_of_sizes
-from tests.conftest import Result
+from tests.conftest import SAMPLES, Result
 
 Run = Callable[..., Result]
 MODEL = ("--model", "random", "--heads", "2", "--layers", "2")
@@ -96,6 +96,8 @@ def test_antecedents_in_earlier_sentences_are_those_of_plain_loops(run: Run, cor
     }  # fmt: skip
     told = " ".join(run("evaluate", corpus, *MODEL, "--max-tokens", most).out.split())
     assert "of 9 mentions 4 are the first of their entity" in told
+    listed = " ".join(run("evaluate", SAMPLES / "sentences.conllu", *MODEL, "--least", 1).out.split())
+    assert "the nearest mention with the same head word" in listed
 
 
 def test_a_sentence_too_long_for_a_window_is_counted(run: Run, corpus: Path) -> None:

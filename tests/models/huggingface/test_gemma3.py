@@ -115,7 +115,7 @@ def test_an_answer_with_a_part_hidden_is_that_of_one_forward(model: Checkpoint) 
             logits = model.network(input_ids=torch.tensor([[*prompt, *answer]]), attention_mask=masks).logits[0]
         shares = torch.log_softmax(logits.float(), -1)
         wanted = [float(shares[len(prompt) - 1 + at, token]) for at, token in enumerate(answer)]
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
 
 
 def test_the_document_with_the_answer_is_named(model: Checkpoint) -> None:

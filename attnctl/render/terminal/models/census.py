@@ -171,6 +171,8 @@ def _remark_lines(census: CensusTable, listed: Sequence[Relation]) -> Iterator[s
         yield f"The model is causal: in {ahead:,} cases the word stands ahead, where no head looks."
     if census.within:
         yield f"{census.within:,} dependencies lie within a word that the model cannot tell apart: left out."
+    if any(relation.direction == TO_ANTECEDENT for relation in listed):
+        yield "Of coreference the column offset is another rule: the nearest mention with the same head word."
     if census.mentions:
         yield _document_line(census.mentions)
     if census.skipped:
