@@ -174,27 +174,41 @@ def answer_sources(
     answer: str | None = None,
     spans: str | None = None,
     budget: int = 20,
+    permute: int | None = None,
     **options: Unpack[ModelOptions],
 ) -> AnswerSources:
     """Which part of a prompt an answer came from, as the command says it; `model` is a checkpoint, or its name.
 
     `answer` None is the model's own; `generate` of the options says how long it may be, `budget` how many forwards are made.
+    With `permute` the answer is measured with the documents in so many orders, drawn by `seed` of the options: `orders` of
+    what comes back.
     """
+    from dataclasses import replace
+    from itertools import chain
+
+    from attnctl.limits import check_range
     from attnctl.models.huggingface.text.chat import Prompt
+    from attnctl.models.huggingface.text.permuted_prompt import PermutedSearch
     from attnctl.models.huggingface.text.prompts import ANSWER, SourceSearch
     from attnctl.tokens import checked_text
 
     for name, value in (("prompt", prompt), ("answer", answer), ("spans", spans)):
         check_type("answer_sources", name, value, str)
     check_type("answer_sources", "budget", budget, int)
-    most = options.pop("generate", None)
+    check_type("answer_sources", "permute", permute, int)
+    most, seed = options.pop("generate", None), 0
+    if permute is not None:
+        check_range("permute", permute)
+        seed = options.pop("seed", None) or 0
     opened: Any = opened_model("answer_sources", model, options)
     if opened.info.kind != "checkpoint":
         raise UsageError(f"{opened.info.name} answers no prompts: give a checkpoint as model")
     search = SourceSearch(opened, Prompt(checked_text(prompt), ()), spans, answer, most or ANSWER, budget)
-    for _ in search.measure_all():
+    orders = None if permute is None else PermutedSearch(search, permute, seed)
+    for _ in chain(search.measure_all(), () if orders is None else orders.measure_orders()):
         pass
-    return search.found_so_far()
+    found = search.found_so_far()
+    return found if orders is None else replace(found, orders=orders.found_so_far())
 
 
 @with_model_options

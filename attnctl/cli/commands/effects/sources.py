@@ -67,7 +67,7 @@ def sources(
     most = options.pop("generate", None)
     if most is not None and answer is not None:
         raise UsageError("--answer and --generate exclude each other: the one gives the answer, the other makes it")
-    seed = options.pop("seed", None) or 0
+    seed = 0 if permute is None else options.pop("seed", None) or 0
     model, prompt, conversation = prompt_of(text, file, options.pop("chat", None), options)
     search = SourceSearch(model, prompt, spans, answer, most or ANSWER, budget)
     orders = None if permute is None else _permuted_search(search, permute, seed)
