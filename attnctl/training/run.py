@@ -250,8 +250,15 @@ def weights_file(training: Training, **more: object) -> bytes:
             name: array.astype(np.float16) if name in TABLES else np.round(array, DECIMALS)
             for name, array in arrays.items()
         }
-    data: bytes = save(arrays, about)
-    return data
+    return _header_in_order(save(arrays, about))
+
+
+def _header_in_order(data: bytes) -> bytes:
+    """A safetensors file with its header sorted by name: the library writes metadata in another order each time."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.dumps(json.loads(data[8:end]), ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)  # the tensors begin at a multiple of eight bytes
+    return len(header).to_bytes(8, "little") + header + data[end:]
 
 
 def checked_recipe(recipe: Recipe) -> Recipe:

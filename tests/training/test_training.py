@@ -17,7 +17,7 @@ from attnctl.training.corpus import encode_sentences, split_lines
 from attnctl.training.english.grammar import sentences
 from attnctl.training.english.language import corpus_of
 from attnctl.training.objectives import FIRST_WORD, MASK_ID, UNKNOWN_ID, Batches
-from attnctl.training.run import Recipe, TrainingRun, read_corpus
+from attnctl.training.run import Recipe, TrainingRun, read_corpus, weights_file
 from attnctl.training.train import Training, begin_training, learning_rate, train_network
 from attnctl.training.watch import Watch
 
@@ -54,6 +54,7 @@ def test_a_run_repeats_itself(tmp_path: Path, objective: str) -> None:
     second, _ = run_of(tmp_path / "b", recipe)
     for name, array in first.arrays().items():
         np.testing.assert_array_equal(array, second.arrays()[name])
+    assert weights_file(first, note="a", other="b") == weights_file(second, other="b", note="a")  # to the last byte
 
 
 def vars_of(recipe: Recipe) -> dict[str, Any]:
