@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,6 +28,14 @@ class Result:
     @property
     def json(self) -> Any:
         return json.loads(self.out)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _nobodys_defaults(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Commands find no defaults of whoever runs the tests."""
+    for name in [name for name in os.environ if name.startswith("ATTNCTL_")]:
+        del os.environ[name]
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
 
 
 @pytest.fixture
