@@ -10,7 +10,7 @@ view         the page of a text, as HTML
 ablate       what each head or edge does for a prediction, heads taken away in turn
 effects      the same of a transformers model of yours
 intervene    heads ablated and edges cut in a transformers model of yours, while it runs
-answer_sources  which part of a prompt an answer came from, as the command sources says it
+sources      which part of a prompt an answer came from
 evaluate     which words each head of a trained model finds
 load         a trace or an overview from a file that `save` or a command wrote
 open_model   a model by its name or file, for many texts
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from attnctl.batching import batch
     from attnctl.errors import AttnctlError
     from attnctl.formats.storage import load
-    from attnctl.functions import ablate, answer_sources, compare, evaluate, heads, spans, view
+    from attnctl.functions import ablate, compare, evaluate, heads, sources, spans, view
     from attnctl.models import attend, open_model
     from attnctl.models.huggingface.attention_log import AttentionLog
     from attnctl.models.huggingface.capture import capture
@@ -46,7 +46,6 @@ __all__ = [
     "Trace",
     "__version__",
     "ablate",
-    "answer_sources",
     "attend",
     "batch",
     "capture",
@@ -57,6 +56,7 @@ __all__ = [
     "intervene",
     "load",
     "open_model",
+    "sources",
     "spans",
     "view",
 ]
@@ -67,7 +67,7 @@ _PUBLIC = {
     "AttnctlError": "attnctl.errors",
     "Overview": "attnctl.readings.overview",
     "Trace": "attnctl.readings.traces.trace",
-    **dict.fromkeys(("ablate", "answer_sources", "compare", "evaluate", "heads", "spans", "view"), "attnctl.functions"),
+    **dict.fromkeys(("ablate", "compare", "evaluate", "heads", "sources", "spans", "view"), "attnctl.functions"),
     "attend": "attnctl.models",
     "batch": "attnctl.batching",
     "capture": "attnctl.models.huggingface.capture",

@@ -1,7 +1,7 @@
-"""The commands as functions: heads, compare, spans, view, ablate, answer_sources, evaluate, each answering a value.
+"""The commands as functions: heads, compare, spans, view, ablate, sources, evaluate, each answering a value.
 
 Where a function takes `text`, it may be a trace (of `attend`, `load`, `capture`) instead, whose numbers are there already.
-Models and options are those of `attend`. (`attnctl.sources` is the module of that name.)
+Models and options are those of `attend`.
 """
 
 from __future__ import annotations
@@ -10,19 +10,22 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from attnctl.errors import UsageError
+from attnctl.argument_types import check_selection, check_type, require_type
+from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models import DEFAULT, attend, opened_model
-from attnctl.models.option_types import ModelOptions, check_selection, check_type, with_model_options
+from attnctl.models.option_types import ModelOptions, with_model_options
 from attnctl.readings.traces.trace import Trace
 
 if TYPE_CHECKING:
+    from attnctl.models import Model
     from attnctl.models.option_types import ModelArgument
+    from attnctl.readings.census.census_table import CensusTable
     from attnctl.readings.effects.answer_sources import AnswerSources
     from attnctl.readings.effects.effects import Effects
     from attnctl.readings.head_statistics import HeadStatistics
     from attnctl.readings.overview import Overview
     from attnctl.readings.traces.comparison import Comparison
-    from attnctl.sources import Source
+    from attnctl.source import Source
     from attnctl.training.relations import Measured
 
 Selection = int | Sequence[int] | None
@@ -75,7 +78,7 @@ def spans(
     from attnctl.readings.spans import parts_of
     from attnctl.readings.survey import OverviewReading
 
-    check_type("spans", "kind", kind, str)
+    require_type("spans", "kind", kind, str)
     source = _source("spans", text, model, options)
     rows = parts_of(kind, source.text, source.tokens)
     columns = rows if source.key_tokens == source.tokens else parts_of(kind, source.text, source.key_tokens)
@@ -93,10 +96,17 @@ def compare(a: Any, b: Any, text: str | None = None, *, names: tuple[str, str] |
     from attnctl.readings.traces.comparison import compare_traces
 
     check_type("compare", "text", text, str)
+    check_type("compare", "names", names, tuple, list)
+    if names is not None and (len(names) != 2 or not all(isinstance(name, str) for name in names)):
+        raise TypeError(f"compare(): names is two names, not {names!r}")
     sides = []
     for name, side in (("a", a), ("b", b)):
         if text is None and not isinstance(side, Trace):
             raise TypeError(f"compare(): {name} is a Trace where there is no text, not {type(side).__name__}")
+        if text is not None and not (
+            isinstance(side, (str, os.PathLike)) or hasattr(side, "run") or hasattr(side, "config")
+        ):
+            raise TypeError(f"compare(): {name} is a model where there is a text, not {type(side).__name__}")
         sides.append(side if text is None else attend(text, side))
     labels = names or tuple(side if isinstance(side, str) else side.model.name for side in sides)
     if names is None and text is not None:
@@ -124,6 +134,8 @@ def view(
 
     check_type("view", "other", other, Trace)
     check_type("view", "output", output, str, os.PathLike)
+    if not isinstance(text, Trace):
+        require_type("view", "text", text, str)
     first = text if isinstance(text, Trace) else attend(text, model, **options)
     html = page_html([first] if other is None else [first, other])
     if output is not None:
@@ -155,19 +167,23 @@ def ablate(
     from attnctl.models.watching import watched_text
     from attnctl.readings.effects.ablation import EffectRequest
     from attnctl.readings.effects.effect_sweep import measure_effects
+    from attnctl.tokens import checked_text
 
-    for name, value in (("text", text), ("target", target), ("against", against), ("how", how)):
-        check_type("ablate", name, value, str)
+    for name, value in (("text", text), ("how", how)):
+        require_type("ablate", name, value, str)
+    for name, word in (("target", target), ("against", against)):
+        check_type("ablate", name, word, str)
+    require_type("ablate", "edges", edges, bool)
     check_type("ablate", "query", query, int, str)
     opened = opened_model("ablate", model, cast(ModelOptions, options))
-    watched = watched_text(opened, text, None if query is None else str(query), Intervention(how=how))
+    watched = watched_text(opened, checked_text(text), None if query is None else str(query), Intervention(how=how))
     return measure_effects(
         watched, EffectRequest(target=target, against=against, how=how, sweep_heads=not edges, every_edge=edges)
     )
 
 
 @with_model_options
-def answer_sources(
+def sources(
     prompt: str,
     model: ModelArgument,
     *,
@@ -192,15 +208,16 @@ def answer_sources(
     from attnctl.models.huggingface.text.prompts import ANSWER, SourceSearch
     from attnctl.tokens import checked_text
 
-    for name, value in (("prompt", prompt), ("answer", answer), ("spans", spans)):
-        check_type("answer_sources", name, value, str)
-    check_type("answer_sources", "budget", budget, int)
-    check_type("answer_sources", "permute", permute, int)
+    require_type("sources", "prompt", prompt, str)
+    for name, value in (("answer", answer), ("spans", spans)):
+        check_type("sources", name, value, str)
+    require_type("sources", "budget", budget, int)
+    check_type("sources", "permute", permute, int)
     most, seed = options.pop("generate", None), 0
     if permute is not None:
         check_range("permute", permute)
         seed = options.pop("seed", None) or 0
-    opened: Any = opened_model("answer_sources", model, options)
+    opened: Any = opened_model("sources", model, options)
     if opened.info.kind != "checkpoint":
         raise UsageError(f"{opened.info.name} answers no prompts: give a checkpoint as model")
     search = SourceSearch(opened, Prompt(checked_text(prompt), ()), spans, answer, most or ANSWER, budget)
@@ -213,18 +230,60 @@ def answer_sources(
 
 @with_model_options
 def evaluate(
-    model: ModelArgument = DEFAULT, *, sentences: int = 1000, **options: Unpack[ModelOptions]
-) -> list[Measured]:
-    """Which words each head of a built-in model finds, over sentences of the grammar, beside simple rules."""
+    corpus: str | os.PathLike[str] | Sequence[str] | None = None,
+    model: ModelArgument = DEFAULT,
+    *,
+    sentences: int = 1000,
+    max_tokens: int = 512,
+    untrained: bool = False,
+    **options: Unpack[ModelOptions],
+) -> CensusTable | list[Measured]:
+    """Which words each head finds, beside rules that need no attention: over CoNLL-U files, or the built-in grammar.
+
+    With a corpus the answer is the table that the command writes; sentences that cannot be used are counted in its
+    `skipped`. Without one, `sentences` of the grammar are made, for a built-in model, and the answer is a list.
+    """
+    require_type("evaluate", "sentences", sentences, int)
+    require_type("evaluate", "max_tokens", max_tokens, int)
+    require_type("evaluate", "untrained", untrained, bool)
+    opened = opened_model("evaluate", model, options)
+    if corpus is not None:
+        return _census_of(corpus, opened, max_tokens, untrained)
     from attnctl.training.relations import measure_relations
 
-    check_type("evaluate", "sentences", sentences, int)
-    return measure_relations(opened_model("evaluate", model, options), count=sentences)
+    return measure_relations(opened, count=sentences)
+
+
+def _census_of(
+    corpus: str | os.PathLike[str] | Sequence[str], model: Model, max_tokens: int, untrained: bool
+) -> CensusTable:
+    """A census over the sentences of files, counted by this process."""
+    from attnctl.batching.corpus.census_run import Tallies, census_results
+    from attnctl.batching.corpus.census_work import CensusWork
+    from attnctl.batching.corpus.treebank import Treebank
+    from attnctl.readings.census.census_table import census_table
+
+    paths = [corpus] if isinstance(corpus, (str, os.PathLike)) else corpus
+    if not isinstance(paths, Sequence) or not all(isinstance(path, (str, os.PathLike)) for path in paths):
+        raise TypeError(f"evaluate(): corpus is a path or a list of paths, not {type(corpus).__name__}")
+    try:
+        treebank = Treebank(tuple(os.fspath(path) for path in paths))
+    except (OSError, ValueError) as error:  # a name that no file can have
+        raise AttnctlError(f"evaluate(): no corpus {str(corpus)[:80]!r}: {in_one_line(error)[:80]}") from error
+    tallies = Tallies((model.info.n_layers or 1, model.info.n_heads or 1))
+    work = CensusWork(
+        {}, untrained=untrained, max_tokens=max_tokens, batch_size=32 if model.info.kind == "checkpoint" else 1
+    )
+    for chunk in census_results(work, treebank, 1, model):
+        for result in chunk:
+            list(tallies.add(result))
+    causal = bool(model.info.causal)
+    return census_table(tallies.in_memory(), model.info.name, treebank.corpus_name, causal=causal, untrained=untrained)
 
 
 def _source(function: str, text: str | Trace, model: ModelArgument, options: ModelOptions) -> Source:
-    from attnctl.sources import TextSource
-    from attnctl.sources.stored import TraceSource
+    from attnctl.source import TextSource
+    from attnctl.source.stored import TraceSource
 
     if isinstance(text, Trace):
         return TraceSource(text)

@@ -22,7 +22,7 @@ import attnctl
 from attnctl.attention import Call
 from attnctl.blockwise import even_parts, pool_between_parts
 from attnctl.blockwise.context import fused_context
-from attnctl.sources import record_trace
+from attnctl.source import record_trace
 from tests.conftest import SAMPLES, Result
 from tests.models.huggingface import architectures, folders
 from tests.pretend_cuda import PretendCuda, pretend_cuda

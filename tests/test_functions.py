@@ -14,6 +14,7 @@ import pytest
 
 import attnctl
 from attnctl.errors import AttnctlError
+from tests.conftest import SAMPLES
 
 TEXT = "Alice will eat pizza"
 
@@ -23,7 +24,7 @@ def test_help_and_dir_show_the_api() -> None:
     told = pydoc.plain(pydoc.render_doc(attnctl))
     assert all(name in told for name in attnctl.__all__ if name != "__version__")
     assert "causal: 'bool | None' = None" in pydoc.plain(pydoc.render_doc(attnctl.attend))
-    for name in ("attend", "batch", "heads", "spans", "view", "ablate", "answer_sources", "evaluate", "open_model"):
+    for name in ("attend", "batch", "heads", "spans", "view", "ablate", "sources", "evaluate", "open_model"):
         parameters = inspect.signature(getattr(attnctl, name)).parameters
         assert {"seed", "heads", "device"} <= set(parameters)
         assert all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values())
@@ -57,6 +58,7 @@ def test_examples_of_docstrings_run(name: str) -> None:
         (lambda: attnctl.ablate(5), "text is str, not int"),
         (lambda: list(attnctl.batch([TEXT], "random", heads="2")), "batch\\(\\): heads is int"),
         (lambda: attnctl.open_model(3), "open_model\\(\\): name is str"),
+        (lambda: list(attnctl.batch(TEXT, "random")), "texts is a list of texts, not one str"),
     ],
 )
 def test_an_argument_of_another_type_is_named(call: Any, says: str) -> None:
@@ -72,7 +74,7 @@ def test_an_argument_of_another_type_is_named(call: Any, says: str) -> None:
         lambda: attnctl.attend(TEXT, head=99),
         lambda: attnctl.attend(TEXT, query="Bob"),
         lambda: attnctl.attend(TEXT, "random", heads=-1),
-        lambda: attnctl.answer_sources(TEXT, "demo"),
+        lambda: attnctl.sources(TEXT, "demo"),
         lambda: attnctl.spans(TEXT, "no-such-file"),
         lambda: attnctl.ablate(TEXT, how="gently"),
         lambda: attnctl.load("no-such-file.json"),
@@ -97,3 +99,67 @@ def test_functions_answer_what_the_commands_print(tmp_path: Path) -> None:
     html = attnctl.view(trace, attnctl.attend(TEXT, "random", heads=2, seed=1), output=tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text() == html
     assert len(attnctl.ablate("Alice will eat", "demo", layers=None).heads) == 12
+
+
+GIVEN: dict[str, dict[str, Any]] = {
+    "attend": {"text": TEXT, "model": "random"},
+    "heads": {"text": TEXT, "model": "random"},
+    "spans": {"text": "One.\nTwo.", "kind": "lines", "model": "random"},
+    "compare": {"a": "random", "b": "dot", "text": TEXT},
+    "view": {"text": TEXT, "model": "random"},
+    "ablate": {"text": "Alice will eat", "model": "random"},
+    "sources": {"prompt": TEXT, "model": "demo"},
+    "evaluate": {"corpus": str(SAMPLES / "sentences.conllu"), "model": "random"},
+    "load": {"path": "no-such-file.json"},
+    "open_model": {"name": "random"},
+    "batch": {"texts": [TEXT], "model": "random"},
+    "capture": {"model": None},
+    "effects": {"model": None, "inputs": TEXT},
+    "intervene": {"model": None},
+}
+WRONG = (
+    5,
+    -1,
+    1.5,
+    True,
+    b"x",
+    "",
+    "\udcff",
+    "nope",
+    [],
+    [5.5],
+    ["a"],
+    {},
+    object(),
+    np.zeros((2, 2)),
+    (),
+    None,
+    "a" * 5000,
+)
+
+
+@pytest.mark.parametrize("function", GIVEN)
+def test_no_argument_of_any_kind_is_an_error_of_ours(
+    function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where view writes what is called "nope"
+    called = getattr(attnctl, function)
+    for parameter in inspect.signature(called).parameters:
+        for wrong in WRONG if function != "evaluate" else WRONG[::3]:  # each of which counts a treebank
+            try:
+                answer = called(**GIVEN[function] | {parameter: wrong})
+                list(answer) if function == "batch" else None
+                if function in ("capture", "intervene"):
+                    with answer:
+                        pass
+            except AttnctlError as error:
+                assert "\n" not in str(error)
+            except TypeError as error:
+                assert parameter in str(error) or "model" in str(error), (parameter, wrong, str(error))
+
+
+def test_a_treebank_is_evaluated() -> None:
+    table = attnctl.evaluate(str(SAMPLES / "sentences.conllu"), "random")
+    assert table.model == "random" and table.sentences_read == 12 and len(table.relations) > 5
+    with pytest.raises(AttnctlError, match="gone.conllu"):
+        attnctl.evaluate("gone.conllu", "random")

@@ -10,6 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "attnctl"
 FILES = sorted(PACKAGE.rglob("*.py"))
 SHARED = {
+    "argument_types",
     "errors",
     "files",
     "interventions",
@@ -20,7 +21,7 @@ SHARED = {
     "tokens",
     "text",
 }
-BELOW = {"attention": 0, "arrays": 0.5, "blockwise": 1, "layer": 1.5, "steps": 2, "readings": 2, "formats": 2.5, "sources": 2.5,
+BELOW = {"attention": 0, "arrays": 0.5, "blockwise": 1, "layer": 1.5, "steps": 2, "readings": 2, "formats": 2.5, "source": 2.5,
          "models": 3, "render": 3,
          "training": 4, "batching": 5, "functions": 6, "cli": 6, "__init__": 7, "__main__": 7}  # fmt: skip
 

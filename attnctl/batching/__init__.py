@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
+from attnctl.argument_types import check_selection, check_type, require_type
 from attnctl.errors import AttnctlError
 from attnctl.models import DEFAULT, opened_model
-from attnctl.models.option_types import ModelOptions, check_selection, check_type, with_model_options
+from attnctl.models.option_types import ModelOptions, with_model_options
 from attnctl.readings.traces.trace import Trace
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ def batch(
     from attnctl.batching.texts import of_row
     from attnctl.batching.work import Work, Worker
 
+    if isinstance(texts, (str, bytes)):
+        raise TypeError(f"batch(): texts is a list of texts, not one {type(texts).__name__}: {texts[:80]!r}")
+    require_type("batch", "texts", texts, Iterable)
+    require_type("batch", "batch_size", batch_size, int)
     check_type("batch", "query", query, int, str)
     check_selection("batch", "layer", layer)
     check_selection("batch", "head", head)
@@ -52,15 +57,18 @@ def batch(
     worker = Worker(
         Work(name | options, (), _selection_text(layer), _selection_text(head), query, batch_size=together), opened
     )
-    items = (
-        of_row({"text": text} if isinstance(text, str) else dict(text), number, f"text {number}")
-        for number, text in enumerate(texts)
-    )
+    items = (of_row(_row_of_text(text, number), number, f"text {number}") for number, text in enumerate(texts))
     for chunk in chunks_of_items(items, 4 * together if together > 1 else 1):
         for item, trace, _ in sorted(worker.traces_of_items(chunk), key=lambda done: done[0].number):
             if not isinstance(trace, Trace):
                 raise AttnctlError(f"{item.where}: {trace}")
             yield trace
+
+
+def _row_of_text(text: str | Mapping[str, object], number: int) -> dict[str, object]:
+    """A text as a row. Raises TypeError for what is neither a text nor a mapping with one."""
+    require_type("batch", f"texts[{number}]", text, str, Mapping)
+    return {"text": text} if isinstance(text, str) else dict(text)
 
 
 def _selection_text(index: int | Sequence[int] | None) -> str | None:

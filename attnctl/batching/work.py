@@ -24,9 +24,9 @@ from attnctl.readings.measures import attention_rollout, by_words, check_measure
 from attnctl.readings.traces.record import TraceReading
 from attnctl.readings.traces.trace import Trace
 from attnctl.selection import chosen_indices, parse_selection
-from attnctl.sources import Pass, TextSource, check_room
-from attnctl.sources.layerwise import LayerwiseSource
-from attnctl.sources.stored import TraceSource
+from attnctl.source import Pass, TextSource, check_room
+from attnctl.source.layerwise import LayerwiseSource
+from attnctl.source.stored import TraceSource
 from attnctl.text import as_json
 from attnctl.tokens import checked_text, find_several
 

@@ -14,7 +14,7 @@ from attnctl.cli import invocation
 from attnctl.cli.output import print_complaint, safe_console
 
 if TYPE_CHECKING:
-    from attnctl.sources import Source
+    from attnctl.source import Source
 
 PAIRS_A_SECOND = 2e8  # weights swept by one thread
 SAID = 20.0  # seconds, from which the cost is told beforehand

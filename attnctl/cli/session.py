@@ -9,7 +9,7 @@ from attnctl.cli import invocation
 
 if TYPE_CHECKING:
     from attnctl.models.option_types import OptionValues
-    from attnctl.sources import Model
+    from attnctl.source import Model
 
 MOST_MODELS = 2  # opened at once: a comparison has two
 

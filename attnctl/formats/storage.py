@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+from attnctl.argument_types import require_type
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json, read_bytes, write_whole
 from attnctl.formats.documents.overview_json import SCHEMA as OVERVIEW_SCHEMA
@@ -35,6 +37,7 @@ def load(path: str | Path) -> Trace | Overview | LongRow:
 
     Raises AttnctlError where the file is no trace and no overview, is damaged, or cannot be read.
     """
+    require_type("load", "path", path, str, os.PathLike)
     data = read_bytes(path)
     source = "standard input" if str(path) == "-" else str(path)
     return trace_from_npz(data, source) if data[:2] == b"PK" else from_json(data, source)

@@ -12,19 +12,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from attnctl.argument_types import check_selection, check_type, require_type
 from attnctl.errors import UsageError
 from attnctl.limits import RANGES, check_range
 from attnctl.models.huggingface.files.hub import CHECKPOINT_OPTIONS, KNOWN, is_checkpoint
 from attnctl.models.option_types import (
     ModelOptions,
     check_options,
-    check_selection,
-    check_type,
     plain_number,
     with_model_options,
 )
 from attnctl.readings.traces.trace import Trace
-from attnctl.sources import Model, record_trace
+from attnctl.source import Model, record_trace
 from attnctl.tokens import checked_text, find_several
 
 if TYPE_CHECKING:
@@ -50,7 +49,8 @@ def open_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Model:
 
     Raises UsageError where there is no such model, or an option does not belong to it; TypeError for another type.
     """
-    check_type("open_model", "name", name, str)
+    require_type("open_model", "name", name, str)
+    check_type("open_model", "tokenizer", options.get("tokenizer"), str, os.PathLike)
     check_options("open_model", options)
     given: OptionValues = {key: plain_number(value) for key, value in options.items() if value is not None}
     predict, off = given.pop("predict", None), given.pop("off", None)
@@ -126,7 +126,7 @@ def attend(
 
     Raises AttnctlError for what the command line would refuse, TypeError for an argument of another type.
     """
-    check_type("attend", "text", text, str)
+    require_type("attend", "text", text, str)
     check_type("attend", "query", query, int, str)
     check_selection("attend", "layer", layer)
     check_selection("attend", "head", head)
@@ -142,6 +142,7 @@ def opened_model(function: str, model: ModelArgument, options: ModelOptions) -> 
     """
     check_options(function, options)
     if isinstance(model, (str, os.PathLike)):
+        check_type(function, "tokenizer", options.get("tokenizer"), str, os.PathLike)
         return open_model(os.fspath(model), **options)
     from attnctl.models.huggingface.wrapped import is_network, wrap_network
 

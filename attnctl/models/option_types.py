@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from attnctl import limits
+from attnctl.argument_types import check_type
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from attnctl.sources import Model
+    from attnctl.source import Model
 
     ModelArgument: TypeAlias = str | os.PathLike[str] | Model | PreTrainedModel  # what names, or is, a model
 
@@ -93,18 +94,6 @@ def check_options(function: str, options: Mapping[str, object]) -> None:
         check_type(function, name, value, *_TYPES.get(name, (object,)))
 
 
-def check_type(function: str, name: str, value: object, *types: type) -> None:
-    """Raise TypeError, naming the argument, where its value is neither None nor of one of these types."""
-    if isinstance(value, bool):
-        fits = bool in types or object in types
-    else:  # numbers of NumPy are numbers too
-        fits = isinstance(value, types) or (int in types and hasattr(value, "__index__"))
-    if value is None or fits:
-        return
-    wanted = " or ".join({"PathLike": "path"}.get(one.__name__, one.__name__) for one in types)
-    raise TypeError(f"{function}(): {name} is {wanted}, not {type(value).__name__}: {repr(value)[:80]}")
-
-
 def model_arguments(options: OptionValues) -> OptionValues:
     """Options by the names of the command line, as keywords of `open_model`; None is not given.
 
@@ -152,13 +141,3 @@ def _factor_number(text: str) -> float:
 def plain_number(value: object) -> Any:
     """A whole number of NumPy as an int; anything else as it is."""
     return value.__index__() if hasattr(value, "__index__") and not isinstance(value, bool) else value
-
-
-def check_selection(function: str, name: str, value: int | Sequence[int] | None) -> None:
-    """Raise TypeError, naming the argument, where layers or heads are not whole numbers."""
-    several = [value] if isinstance(value, int) or value is None else value
-    if isinstance(several, (str, bytes)) or not isinstance(several, (Sequence, range)):
-        check_type(function, name, value, int, list)
-        raise TypeError(f"{function}(): {name} is an int or a list of them, not {type(value).__name__}: {value!r}")
-    for one in several:
-        check_type(function, name, one, int)

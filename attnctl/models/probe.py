@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from attnctl.layer import LayerAttention, Run
-from attnctl.sources import Model, TextSource
+from attnctl.source import Model, TextSource
 from attnctl.tokens import Token
 
 

@@ -29,7 +29,7 @@ from attnctl.training.marked import marked_sentences
 if TYPE_CHECKING:
     from attnctl.arrays import Bools, Floats
     from attnctl.attention import Array
-    from attnctl.sources import Model
+    from attnctl.source import Model
 
 SEEDS = {"validation": 991, "held_out": 992, "unseen": 993}
 BY_HAND = "by_hand"

@@ -22,7 +22,7 @@ from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.statistic_table import STATISTICS
 from attnctl.readings.traces.trace_arrays import HEAD_FIELD_ARRAYS
 from attnctl.render.figure.heatmaps import contact_sheet
-from attnctl.sources import TextSource, record_trace
+from attnctl.source import TextSource, record_trace
 from tests.batching.test_resume import check_whole, contents, killed_midway, manifest, sentences
 from tests.conftest import process
 

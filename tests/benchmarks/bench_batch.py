@@ -66,7 +66,7 @@ def pictures() -> None:
     from attnctl.readings.heatmap import read_heatmap
     from attnctl.render.figure.heatmaps.raster import heatmap_png
     from attnctl.render.figure.look import Look
-    from attnctl.sources import record_trace
+    from attnctl.source import record_trace
 
     model = open_model("random")
     traces = [record_trace(model, text) for text in texts(60, 10)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from attnctl.models import open_model
-from attnctl.sources import record_trace
+from attnctl.source import record_trace
 
 N, HEADS, D_MODEL = 1000, 8, 512
 

@@ -67,7 +67,7 @@ MODEL = """
 import time, torch
 from attnctl.models import open_model
 from attnctl.readings.grid import GridReading
-from attnctl.sources import TextSource
+from attnctl.source import TextSource
 from attnctl.readings.overview import TextPart
 from attnctl.blockwise import even_parts
 model = open_model("smollm2")

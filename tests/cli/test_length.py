@@ -23,8 +23,8 @@ from attnctl.readings.heatmap import of_overview, weight_span
 from attnctl.readings.overview import TextPart
 from attnctl.readings.spans import parts_of
 from attnctl.readings.survey import OverviewReading
-from attnctl.sources import TextSource
-from attnctl.sources.stored import TraceSource
+from attnctl.source import TextSource
+from attnctl.source.stored import TraceSource
 from attnctl.tokens import Token, split_words
 
 MODEL = ("--model", "random", "--d-model", "16", "--heads", "2", "--layers", "2", "--causal", "--rope", "--scale", "1")

@@ -12,7 +12,7 @@ import pytest
 from attnctl.formats.documents.json_schemas import trace_schema
 from attnctl.models import open_model
 from attnctl.models.huggingface import check as checking
-from attnctl.sources import record_trace
+from attnctl.source import record_trace
 
 SCHEMA = trace_schema()
 MODEL = ["--model", "random", "--layers", "3", "--heads", "2", "--d-model", "8"]

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from attnctl import __version__
 from attnctl.formats import pictures
 from attnctl.formats.pictures import PictureFormat
 from attnctl.named_function import find_named
+from tests.conftest import SAMPLES, Result
 
 
 def written(figure: Any) -> bytes:
@@ -47,3 +49,29 @@ def test_every_writer_is_there() -> None:
     for form in pictures.PICTURE_FORMATS.values():
         for reference in (form.writer, form.heatmap_writer):
             assert reference is None or callable(find_named(reference))
+
+
+@pytest.mark.parametrize("command", ["heatmap", "heads", "ablate", "compare", "view", "explain", "evaluate", "batch"])
+def test_every_picture_and_page_says_what_it_came_from(
+    command: str, run: Callable[..., Result], tmp_path: Path
+) -> None:
+    cited = f"attnctl {__version__}, demo: bundled with attnctl {__version__}"
+    text = "Alice will eat pizza"
+    (tmp_path / "in.txt").write_text(text)
+    asked: dict[str, tuple[tuple[object, ...], tuple[str, ...], str]] = {
+        "heatmap": ((text,), ("x.png", "x.svg", "x.pdf", "x.html"), cited),
+        "heads": ((text,), ("x.png", "x.svg"), cited),
+        "ablate": ((text,), ("x.png", "x.svg"), cited),
+        "compare": (("demo", "random", text), ("x.png", "x.svg"), cited),
+        "view": ((text, "--no-open"), ("x.html",), cited),
+        "explain": ((text,), ("x.svg",), cited),
+        "evaluate": ((SAMPLES / "sentences.conllu",), ("x.png", "x.html"), f"attnctl {__version__}, demo on sentences"),
+        "batch": ((tmp_path / "in.txt", "--format", "contact-sheet"), ("folder",), f"attnctl {__version__}, "),
+    }
+    arguments, names, said = asked[command]
+    for name in names:
+        made = run(command, *arguments, "-o", tmp_path / name)
+        assert made.code == 0, made.err
+        path = tmp_path / name
+        pages = sorted(path.rglob("*.png")) if path.is_dir() else [path]
+        assert pages and all(said.encode("latin-1") in page.read_bytes() for page in pages), name

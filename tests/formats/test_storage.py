@@ -24,7 +24,7 @@ from attnctl.readings.links import LinksReading
 from attnctl.readings.overview import LongRow, Overview, TextPart
 from attnctl.readings.rows import RowReading
 from attnctl.readings.survey import OverviewReading
-from attnctl.sources import TextSource
+from attnctl.source import TextSource
 from tests.conftest import attend
 
 TEXT = "the cat sat on the mat because the cat was warm"

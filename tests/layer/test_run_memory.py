@@ -13,7 +13,7 @@ from attnctl.models import open_model
 from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.survey import OverviewReading
 from attnctl.readings.traces.record import TraceReading
-from attnctl.sources import TextSource
+from attnctl.source import TextSource
 
 TEXT = "Alice will eat pizza"
 

@@ -22,7 +22,7 @@ from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models import open_model
 from attnctl.readings.head_statistics import head_statistics
-from attnctl.sources import record_trace
+from attnctl.source import record_trace
 from attnctl.tokens import Token
 from tests.models.huggingface import folders
 

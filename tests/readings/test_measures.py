@@ -14,8 +14,8 @@ from attnctl.models import attend, open_model
 from attnctl.readings import measures
 from attnctl.readings.traces.record import TraceReading, stored_layer
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
-from attnctl.sources import TextSource
-from attnctl.sources.stored import TraceSource
+from attnctl.source import TextSource
+from attnctl.source.stored import TraceSource
 from attnctl.tokens import Token
 
 # [CLS] un|believ|able , isn ' t it

@@ -12,7 +12,7 @@ from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.files.network import network_info
 from attnctl.models.huggingface.text.tokenizer import Pieces
-from attnctl.sources import record_trace
+from attnctl.source import record_trace
 from tests.sweep.families import Family
 from tests.sweep.modes import N, ids
 

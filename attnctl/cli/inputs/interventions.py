@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attnctl.readings.effects.ablation import EffectRequest, Tick, Watched
     from attnctl.readings.effects.effects import Effects
     from attnctl.readings.traces.trace import ModelInfo
-    from attnctl.sources import Model
+    from attnctl.source import Model
 
 _ARROW = re.compile(r"\s*(?:→|->|>)\s*")
 

@@ -16,8 +16,8 @@ from attnctl.errors import AttnctlError, UsageError
 if TYPE_CHECKING:
     from attnctl.models.option_types import OptionValues
     from attnctl.readings.traces.trace import Trace
-    from attnctl.sources import Source, TextSource
-    from attnctl.sources.stored import OverviewSource, TraceSource
+    from attnctl.source import Source, TextSource
+    from attnctl.source.stored import OverviewSource, TraceSource
 
 MAPPED_BYTES = 64 << 20  # of a .npy file, from which on it is read a block of rows at a time
 
@@ -44,8 +44,8 @@ def open_source(
 
     Raises AttnctlError for a source that is damaged or ambiguous, UsageError for model options beside computed numbers.
     """
-    from attnctl.sources import TextSource
-    from attnctl.sources.stored import OverviewSource, TraceSource
+    from attnctl.source import TextSource
+    from attnctl.source.stored import OverviewSource, TraceSource
 
     if options.get("chat") is not None:
         return _conversation_source(source, file, tokens, options)
@@ -73,7 +73,7 @@ def open_source(
 def _conversation_source(source: str | None, file: str | None, tokens: str | None, options: OptionValues) -> TextSource:
     """A conversation as its checkpoint reads it."""
     from attnctl.cli.inputs.prompts import prompt_of
-    from attnctl.sources import TextSource
+    from attnctl.source import TextSource
 
     if tokens is not None:
         raise UsageError("--tokens names the tokens of bare weights; a conversation is split by its checkpoint")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from attnctl.layer import LayerAttention
     from attnctl.models.option_types import OptionValues
     from attnctl.readings.traces.trace import Trace
-    from attnctl.sources import Source
+    from attnctl.source import Source
 
 
 class WeightChoice(NamedTuple):
@@ -73,7 +73,7 @@ def measured_source(choice: WeightChoice, given: Chosen) -> Chosen:
 
 def _by_value_norm(source: Source) -> Source:
     from attnctl.readings.measures import value_norm, value_norm_note
-    from attnctl.sources.layerwise import LayerwiseSource
+    from attnctl.source.layerwise import LayerwiseSource
 
     projected: list[bool] = []
 
@@ -86,7 +86,7 @@ def _by_value_norm(source: Source) -> Source:
 
 def _rolled_out(source: Source, last: int) -> Source:
     from attnctl.readings.measures import attention_rollout
-    from attnctl.sources.stored import TraceSource
+    from attnctl.source.stored import TraceSource
 
     try:
         trace = whole_trace(source, range(last + 1), None)
@@ -97,7 +97,7 @@ def _rolled_out(source: Source, last: int) -> Source:
 
 def _by_words(source: Source, layers: Sequence[int] | None, heads: Sequence[int] | None) -> Source:
     from attnctl.readings.measures import by_words
-    from attnctl.sources.stored import TraceSource
+    from attnctl.source.stored import TraceSource
 
     return TraceSource(by_words(whole_trace(source, layers, heads)), source.name)
 
@@ -111,7 +111,7 @@ def whole_trace(
 ) -> Trace:
     """The trace of a source. Raises AttnctlError, before any work, where it would fill the memory."""
     from attnctl.readings.traces.record import TraceReading
-    from attnctl.sources import check_room
+    from attnctl.source import check_room
 
     check_room(source.info, len(source.tokens), layers, heads, rows)
     return source.read(TraceReading(rows, predictions), layers, heads)
@@ -130,7 +130,7 @@ def renormalised_source(choice: WeightChoice, source: Source, out: Sequence[int]
     """With --renormalise, the source whose rows share all their attention among the keys that are left."""
     if not choice.renormalise:
         return source
-    from attnctl.sources.layerwise import LayerwiseSource
+    from attnctl.source.layerwise import LayerwiseSource
 
     return LayerwiseSource(source, lambda layer: layer.without_keys(out))
 

@@ -11,8 +11,8 @@ from attnctl.errors import UsageError
 if TYPE_CHECKING:
     from attnctl.readings.grid import GridReading
     from attnctl.readings.overview import TextPart
-    from attnctl.sources import Source
-    from attnctl.sources.stored import OverviewSource
+    from attnctl.source import Source
+    from attnctl.source.stored import OverviewSource
     from attnctl.tokens import Token
 
 SIZE = 256  # cells a side of an overview
@@ -36,7 +36,7 @@ def grid_of(
     Raises UsageError for a zoom that is not there.
     """
     from attnctl.readings.grid import GridReading
-    from attnctl.sources.stored import OverviewSource
+    from attnctl.source.stored import OverviewSource
 
     _check_zoom(zoom)
     if isinstance(source, OverviewSource):

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from attnctl import attention
+from attnctl.argument_types import check_network, check_selection, check_type, require_type
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import StopForward
@@ -132,6 +133,7 @@ def capture(
     An architecture outside transformers' attention interface must have been loaded with attn_implementation="eager"; of it
     only weights are kept. Raises UsageError for a layer or head that is not there, AttnctlError as `watch_attention`.
     """
+    _check_arguments(model, (("layers", layers), ("heads", heads), ("rows", rows)), attention, keep, stop)
     if attention not in (None, "encoder", "decoder", "cross"):
         raise UsageError(f"no attention {attention!r}: it is encoder, decoder or cross")
     unknown = set(keep) - set(STEPS)
@@ -164,6 +166,21 @@ def capture(
             wanted.check_seen(met, session.architecture, list(silent.values()))
             if told := unseen_sentence({site: name for site, name in silent.items() if wanted.wants_site(site)}):
                 warnings.warn(f"{session.architecture}: {told}", stacklevel=3)
+
+
+def _check_arguments(model: Any, selections: Sequence[tuple[str, Any]], attention: Any, keep: Any, stop: Any) -> None:
+    """Raise TypeError naming an argument of another type."""
+    check_network("capture", model)
+    for name, value in selections:
+        check_selection("capture", name, value)
+    check_type("capture", "attention", attention, str)
+    require_type("capture", "stop", stop, bool)
+    if (
+        isinstance(keep, str)
+        or not isinstance(keep, Sequence | set | frozenset)
+        or not all(isinstance(n, str) for n in keep)
+    ):
+        raise TypeError(f"capture(): keep is a list of steps, not {type(keep).__name__}: {repr(keep)[:80]}")
 
 
 def _checked_indices(name: str, given: int | Sequence[int] | None) -> Sequence[int] | None:

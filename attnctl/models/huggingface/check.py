@@ -10,7 +10,7 @@ import numpy as np
 from attnctl.attention import Array, default_scale
 from attnctl.models import Model
 from attnctl.readings.traces.trace import LayerTrace, Trace
-from attnctl.sources import record_trace
+from attnctl.source import record_trace
 
 # how far two roads may lie apart: rounding, in units of what the number type resolves
 ROUNDING = {"float64": 1e-6, "float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}

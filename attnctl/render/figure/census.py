@@ -10,6 +10,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from attnctl import __version__
 from attnctl.attention import Array
 from attnctl.readings.census.census_table import ALL, FEWEST, CensusTable, Relation
 from attnctl.readings.census.words import DOWN, UP
@@ -61,6 +62,7 @@ def census_figure(census: CensusTable, look: Look = PLAIN) -> Figure:
         bar.yaxis.label.set_fontsize(7.5)
         heading = f"{visible_text(census.model)} on {visible_text(census.corpus)}: {census.used:,} sentences"
         heading = heading if look.title is None else visible_text(look.title)
+        figure.set_label(f"attnctl {__version__}, {census.model} on {census.corpus}")  # for the metadata
         figure.text(0.02, 1 - 0.27 / figure.get_figheight(), heading, fontsize=10, color=INK, parse_math=False)
     return figure
 

@@ -14,8 +14,10 @@ from attnctl.render.figure.heatmaps.heatmap import colour_map, drawing_of
 from attnctl.render.figure.look import PLAIN, Look
 
 
-def statistic_grid(heads: Sequence[HeadStatistics], name: str, title: str, look: Look = PLAIN) -> Drawing:
-    """The statistic `name` of STATISTICS as colour and number; a head without it is hatched."""
+def statistic_grid(
+    heads: Sequence[HeadStatistics], name: str, title: str, look: Look = PLAIN, cited: str = ""
+) -> Drawing:
+    """The statistic `name` of STATISTICS as colour and number; a head without it is hatched; `cited` is for the metadata."""
     layers, numbers = sorted({one.layer for one in heads}), sorted({one.head for one in heads})
     values = np.full((len(layers), len(numbers)), np.nan, dtype=np.float32)  # (layers, heads)
     for one in heads:
@@ -33,5 +35,6 @@ def statistic_grid(heads: Sequence[HeadStatistics], name: str, title: str, look:
         said=(STATISTICS[name].title_with_unit,),
         axes=("layer", "head"),
         hidden="no value",
+        cited=cited,
     )
     return drawing_of(grids, look)

@@ -7,6 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from attnctl import __version__
 from attnctl.formats.documents.census_json import census_document
 from attnctl.readings.census.census_table import CensusTable, Relation
 from attnctl.render.page.document import as_data, colour_maps, security_policy
@@ -23,6 +24,7 @@ def census_page(census: CensusTable) -> str:
         said["best_rule"] = _best_rule(relation)
     document["model"], document["corpus"] = visible_text(census.model), visible_text(census.corpus)
     parts = {
+        "cited": html.escape(f"attnctl {__version__}, {document['model']} on {document['corpus']}"),
         "title": html.escape(f"{document['model']} on {document['corpus']} · attnctl"),
         "policy": security_policy(style, script),
         "style": style,

@@ -66,7 +66,8 @@ def page_html(
         "maps": colour_maps(),
         "ink": {"luminance": colours.LUMINANCE, "darkFrom": colours.DARK_INK_FROM},
     }
-    return assemble_page(document, blobs, title or tab_title(traces))
+    cited = "; ".join(dict.fromkeys(trace.model.cited for trace in traces))
+    return assemble_page(document, blobs, title or tab_title(traces), cited)
 
 
 def aligned(traces: Sequence[Trace | Overview]) -> dict[str, list[list[int | None]]]:
@@ -110,11 +111,12 @@ def colour_maps() -> Document:
     }
 
 
-def assemble_page(document: Document, blobs: Blobs, title: str) -> str:
+def assemble_page(document: Document, blobs: Blobs, title: str, cited: str = "") -> str:
     """The file: the template with the style, the script, the data and the policy that allows just these put in."""
     style, script = _web_source("page.css"), "\n".join(_web_source(name) for name in SCRIPTS)
     parts = {
         "title": html.escape(title.encode("utf-8", "replace").decode()),
+        "cited": html.escape(harmless_text(cited).encode("utf-8", "replace").decode()),
         "policy": security_policy(style, script),
         "style": style,
         "script": script,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import re
 from collections.abc import Iterable
@@ -37,8 +38,11 @@ def as_text(content: RenderableType, width: int = SAVED_WIDTH) -> str:
     return page.getvalue()
 
 
-def as_svg(content: RenderableType, title: str, width: int = SAVED_WIDTH) -> str:
-    """The renderable as an SVG picture of a terminal, its fonts those of the reader's machine: nothing is fetched."""
+def as_svg(content: RenderableType, title: str, cited: str = "", width: int = SAVED_WIDTH) -> str:
+    """The renderable as an SVG picture of a terminal, its fonts those of the reader's machine: nothing is fetched.
+
+    `cited`, what the numbers come from, is its description.
+    """
     from rich._export_format import CONSOLE_SVG_FORMAT
     from rich.terminal_theme import SVG_EXPORT_THEME
 
@@ -53,4 +57,11 @@ def as_svg(content: RenderableType, title: str, width: int = SAVED_WIDTH) -> str
     console.print(content)
     form = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
     form = form.replace("Fira Code, monospace", "Fira Code, DejaVu Sans Mono, Menlo, Consolas, monospace")
+    form = (
+        form.replace(">", f"><desc>{_braces_doubled(html.escape(harmless_text(cited)))}</desc>", 1) if cited else form
+    )
     return console.export_svg(title=title, code_format=form, theme=SVG_EXPORT_THEME, unique_id="attnctl")
+
+
+def _braces_doubled(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")

@@ -11,7 +11,7 @@ from attnctl.layer import StopForward
 from attnctl.models import open_model
 from attnctl.models.builtin.together import can_run_together, run_together
 from attnctl.readings.traces.record import TraceReading
-from attnctl.sources import Pass, TextSource
+from attnctl.source import Pass, TextSource
 
 WORDS = [
     "Alice",

@@ -22,7 +22,7 @@ from attnctl.models import attend, open_model
 from attnctl.models.huggingface import attention_interface
 from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.files import hub
-from attnctl.sources import record_trace
+from attnctl.source import record_trace
 from tests.models.huggingface import architectures as zoo
 from tests.models.huggingface import folders
 

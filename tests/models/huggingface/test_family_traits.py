@@ -30,7 +30,7 @@ from attnctl.readings.traces.record import TraceReading
 from attnctl.readings.traces.trace import Trace
 from attnctl.render.terminal.console import as_text
 from attnctl.render.terminal.explanation import Explanation
-from attnctl.sources import TextSource, record_trace
+from attnctl.source import TextSource, record_trace
 from tests.sweep.checkpoints import TEXT, opened
 from tests.sweep.families import Family, build
 

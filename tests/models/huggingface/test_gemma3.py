@@ -25,7 +25,7 @@ from attnctl.models.huggingface.effects.answers import AnsweredPrompt
 from attnctl.models.huggingface.files.sizes import model_sizes
 from attnctl.models.huggingface.text.chat import Prompt
 from attnctl.models.huggingface.text.prompts import SourceSearch, chat_prompt, ids_of
-from attnctl.sources import record_trace
+from attnctl.source import record_trace
 
 TEXT = " ".join(f"Mary gave {number} apples to John, and he thanked her." for number in range(45))
 WINDOW, FULL = 512, (5, 11, 17)  # of its 18 layers, those without a window

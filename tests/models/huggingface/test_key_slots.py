@@ -16,7 +16,7 @@ from attnctl.models.huggingface.key_slots import slot_spans
 from attnctl.readings.effects.ablation import EffectRequest
 from attnctl.readings.effects.effect_sweep import measure_effects
 from attnctl.readings.head_statistics import HeadStatisticsReading
-from attnctl.sources import TextSource, record_trace
+from attnctl.source import TextSource, record_trace
 from tests.models.huggingface import folders
 from tests.sweep.checkpoints import TEXT, opened
 from tests.sweep.families import Family, build, configuration

@@ -20,7 +20,7 @@ from attnctl.models import open_model
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.render.page.document import NAME_LETTERS, as_data, page_html, page_in_frame, trace_names
 from attnctl.render.page.packing import coded_levels, word_numbers
-from attnctl.sources import TextSource, record_trace
+from attnctl.source import TextSource, record_trace
 from attnctl.tokens import Token
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")

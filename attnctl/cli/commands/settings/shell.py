@@ -35,7 +35,7 @@ def shell(text: o.Text = None, *, file: o.File = None, **options: object) -> Non
         raise UsageError("standard input is where the commands come from: give the text in quotes or as --file FILE")
     from attnctl.layer.run_memory import RunMemory
     from attnctl.models.huggingface.files import network
-    from attnctl.sources import TextSource
+    from attnctl.source import TextSource
 
     read = o.text_of(text, file) if text is not None or file is not None else None
     session.current = session.Session(read, _given(options))

@@ -18,7 +18,7 @@ from attnctl.formats.pictures import figure_bytes, format_names, suffixes_listed
 if TYPE_CHECKING:
     from attnctl.readings.traces.comparison import Comparison
     from attnctl.readings.traces.trace import Trace
-    from attnctl.sources import Source
+    from attnctl.source import Source
 
 
 @o.with_model_options
@@ -100,7 +100,7 @@ def _pair_of_traces(
 ) -> Comparison:
     """Both sides as traces, named as the user named them."""
     from attnctl.readings.traces.comparison import compare_traces as paired
-    from attnctl.sources import TextSource
+    from attnctl.source import TextSource
 
     sources: list[Source]
     if text is None and file is None:

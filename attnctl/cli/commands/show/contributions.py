@@ -52,4 +52,6 @@ def explain_contributions(
         return
     from attnctl.render.terminal.console import as_svg, as_text
 
-    put_bytes((as_svg(table, "attnctl explain") if form == "svg" else as_text(table)).encode(), output)
+    put_bytes(
+        (as_svg(table, "attnctl explain", found.model.cited) if form == "svg" else as_text(table)).encode(), output
+    )

@@ -99,7 +99,7 @@ def heads(
         from attnctl.render.figure.head_statistics import statistic_grid
 
         title = f"{found.model.name}, {len(found.tokens):,} tokens"
-        drawing = statistic_grid(facts, by or "entropy", title, look)
+        drawing = statistic_grid(facts, by or "entropy", title, look, found.model.cited)
         write_whole(str(output), figure_bytes(drawing.figure, form))
     elif form == "csv":
         put_bytes(heads_csv(ranked).encode(), output)

@@ -163,7 +163,7 @@ class TrainingView(NamedTuple):
 
     def trace_of_text(self, options: OptionValues) -> Trace:
         """The text under one model, all heads."""
-        from attnctl.sources import TextSource
+        from attnctl.source import TextSource
 
         source = TextSource(o.model_of(options), self.text)
         every = list(range(source.counts[0]))

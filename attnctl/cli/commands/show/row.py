@@ -13,7 +13,7 @@ from attnctl.errors import AttnctlError, UsageError
 if TYPE_CHECKING:
     from attnctl.cli.inputs.weights import Chosen
     from attnctl.readings.overview import LongRow, Overview, TextPart
-    from attnctl.sources import Source
+    from attnctl.source import Source
 
 TOP = 10  # links of a query, unless told otherwise
 LARGEST = 500e6  # bytes of JSON

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from attnctl.readings.exact_blocks import ExactBlock
     from attnctl.readings.overview import Overview
     from attnctl.readings.traces.trace import Trace
-    from attnctl.sources import Source
+    from attnctl.source import Source
     from attnctl.text import Document
 
 MOST_NUMBERS = 400_000_000  # weights in a page: beyond, no browser would open it
@@ -149,7 +149,7 @@ def page_effects(source: Source, shown: Trace | Overview, query: str | None) -> 
     from attnctl.readings.effects.ablation import EffectRequest
     from attnctl.readings.effects.effect_sweep import measure_effects
     from attnctl.readings.traces.trace import Trace
-    from attnctl.sources import TextSource
+    from attnctl.source import TextSource
 
     if not isinstance(source, TextSource) or not isinstance(shown, Trace):
         raise UsageError("--effects needs a text and its model, short enough that the page shows its single tokens")
@@ -237,7 +237,7 @@ def two_models(a: str, b: str, text: str, choice: Choice, options: OptionValues)
     """The same text through two models, and their names."""
     if options.get("model") is not None:
         raise UsageError("--model does not go with a text after A and B, which are the models then")
-    from attnctl.sources import TextSource
+    from attnctl.source import TextSource
 
     words = o.text_of(text, None)
     return [choice.narrowed_trace(TextSource(o.model_of(options | {"model": name}), words)) for name in (a, b)], [a, b]
@@ -246,7 +246,7 @@ def two_models(a: str, b: str, text: str, choice: Choice, options: OptionValues)
 def over_training(folder: str, text: str, choice: Choice, options: OptionValues) -> tuple[list[Trace], list[str]]:
     """The text under the weights of every kept step of a run, and the steps' names."""
     from attnctl.models.builtin.weights import steps_of
-    from attnctl.sources import TextSource
+    from attnctl.source import TextSource
     from attnctl.training.run import TrainingRun
 
     if options.get("model") is not None:

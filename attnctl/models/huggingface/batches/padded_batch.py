@@ -17,12 +17,12 @@ from attnctl.layer.computed import ComputedLayer
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.run_notes import RunNotes
 from attnctl.readings.traces.trace import Trace
-from attnctl.sources import Pass
+from attnctl.source import Pass
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
     from attnctl.models.huggingface.attention_sites import Output, Site
-    from attnctl.sources import Model
+    from attnctl.source import Model
 
 Visit = Callable[[LayerAttention], None]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from attnctl.argument_types import check_network, check_selection, check_type, require_type
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
@@ -16,13 +18,13 @@ from attnctl.readings.effects.ablation import EffectRequest
 from attnctl.readings.effects.effect_sweep import measure_effects
 from attnctl.readings.effects.effects import Effects, Word
 from attnctl.selection import chosen_indices
-from attnctl.tokens import Token
+from attnctl.tokens import Token, checked_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from attnctl.readings.effects.ablation import Watched
-    from attnctl.sources import Model
+    from attnctl.source import Model
 
 Target = str | int | Sequence[int]
 
@@ -53,6 +55,21 @@ def effects(
     >>> attnctl.effects("demo", "Alice will eat").strongest(1)[0].head  # doctest: +SKIP
     3
     """
+    require_type("effects", "inputs", inputs, str, Mapping)
+    if not isinstance(inputs, str):
+        check_network("effects", model)
+    elif not (isinstance(model, (str, os.PathLike)) or hasattr(model, "info") or hasattr(model, "forward")):
+        raise TypeError(f"effects(): model is a model or its name, not {type(model).__name__}")
+    for name, value in (("layers", layers), ("heads", heads)):
+        check_selection("effects", name, value)
+    for name, word in (("target", target), ("against", against)):
+        check_type("effects", name, word, int, str, Sequence)
+    require_type("effects", "query", query, int)
+    require_type("effects", "edges", edges, bool, Sequence)
+    require_type("effects", "how", how, str)
+    check_type("effects", "reference", reference, Mapping)
+    check_type("effects", "attention", attention, str)
+    check_type("effects", "batch_size", batch_size, int)
     base = Intervention(how=how, reference=reference)
     if isinstance(inputs, str):
         watched: Watched = _watched_model(model, inputs, query, base)
@@ -79,7 +96,7 @@ def _watched_model(model: str | Model, text: str, query: int, base: Intervention
     from attnctl.models.watching import watched_text
 
     opened = open_model(model) if isinstance(model, str) else model
-    return watched_text(opened, text, None if query == -1 else str(query), base)
+    return watched_text(opened, checked_text(text), None if query == -1 else str(query), base)
 
 
 def _edge_of_pair(watched: Watched, pair: tuple[int, int]) -> tuple[int, int]:

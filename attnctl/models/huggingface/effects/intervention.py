@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from attnctl import attention
+from attnctl.argument_types import check_network, check_selection, check_type, require_type
 from attnctl.attention import Array, Call
 from attnctl.errors import UsageError
 from attnctl.interventions import Cut, Intervention, checked_heads
@@ -49,6 +50,14 @@ def intervene(
     decoder or cross (None: all of them). Raises UsageError for a layer or head that is not there, AttnctlError as `capture`
     does; contexts nest, and `capture` shows what is so changed.
     """
+    check_network("intervene", model)
+    check_type("intervene", "heads", heads, Mapping)
+    check_type("intervene", "edges", edges, Sequence)
+    check_type("intervene", "reference", reference, Mapping)
+    require_type("intervene", "how", how, str)
+    check_type("intervene", "attention", attention, str)
+    for argument, value in (("layers", layers), ("edge_heads", edge_heads)):
+        check_selection("intervene", argument, value)
     n_layers = attending_layers(model, attention)
     name = architecture_name(model)
     off = {

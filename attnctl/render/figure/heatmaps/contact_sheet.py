@@ -9,6 +9,7 @@ from typing import IO
 
 import numpy as np
 
+from attnctl import __version__
 from attnctl.arrays import Bytes
 from attnctl.readings.traces.trace import Trace
 from attnctl.render.figure.heatmaps.drawing import HATCHED, INK, QUIET
@@ -67,7 +68,7 @@ def sheet_page(tiles: Sequence[Bytes], heading: str) -> bytes:
         row, column = divmod(at, SHAPE[1])
         top, left = HEAD + row * TILE[0], MARGIN + column * TILE[1]
         canvas[top : top + TILE[0], left : left + TILE[1]] = tile
-    return encode_png(canvas, DPI)
+    return encode_png(canvas, DPI, f"attnctl {__version__}, {heading}")
 
 
 # --- PDF ---------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 
 from attnctl.cli import session
 from attnctl.models.huggingface.files import network
-from attnctl.sources import TextSource
+from attnctl.source import TextSource
 from tests.conftest import Result
 
 TEXT = "Alice will eat pizza"

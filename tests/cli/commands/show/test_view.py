@@ -18,7 +18,7 @@ from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.formats.storage import save_value
 from attnctl.models import attend, open_model
 from attnctl.readings.traces.trace import Trace
-from attnctl.sources import TextSource
+from attnctl.source import TextSource
 from tests.conftest import Result
 
 TEXT = "Alice will eat pizza"

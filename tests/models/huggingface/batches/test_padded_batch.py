@@ -19,7 +19,7 @@ from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.models.huggingface.batches import padded_batch
 from attnctl.readings.traces.trace import Trace
-from attnctl.sources import record_trace
+from attnctl.source import record_trace
 from tests.models.huggingface import architectures as zoo
 from tests.models.huggingface import folders
 

@@ -47,7 +47,7 @@ def test_every_order_is_that_prompt_by_itself(run: Run, folder: Path) -> None:
         own = [one for order in orders["measured"] for one in order["documents"] if one["name"] == mean["name"]]
         assert mean["looks"] == pytest.approx(sum(one["looks"] for one in own) / 4, abs=1e-6)
         assert mean["matters"] == pytest.approx(sum(one["matters"] for one in own) / 4, abs=1e-6)
-    called = attnctl.answer_sources(TEXT, str(folder), generate=3, permute=4, seed=5).orders
+    called = attnctl.sources(TEXT, str(folder), generate=3, permute=4, seed=5).orders
     assert called is not None
     assert [one.name for one in called.document_means()] == [one["name"] for one in orders["documents"]]
     plain = run("sources", TEXT, *args, "--answer", answer).json

@@ -32,7 +32,7 @@ from attnctl.render.figure.heatmaps.labels import Labels
 from attnctl.render.figure.heatmaps.layout import TypeSizes
 from attnctl.render.figure.heatmaps.numerals import number_outline
 from attnctl.render.figure.look import Look
-from attnctl.sources import record_trace
+from attnctl.source import record_trace
 from attnctl.tokens import Token
 
 TEXT = "Alice will eat pizza because the antidisestablishmentarian chef lives in Naples , and Bob likes it ."
@@ -179,7 +179,7 @@ def test_the_same_bytes_whatever_the_users_settings(form: str, tmp_path: pathlib
         "text.parse_math: False\nimage.interpolation: bicubic\nfont.size: 20\nhatch.color: red\npdf.compression: 0\n"
     )
     code = (
-        "import sys, hashlib; from attnctl.models import open_model; from attnctl.sources import record_trace\n"
+        "import sys, hashlib; from attnctl.models import open_model; from attnctl.source import record_trace\n"
         "from attnctl.formats.pictures import figure_bytes\n"
         "t = record_trace(open_model('random', causal=True), 'Alice will eat pizza 日')\n"
         f"print(hashlib.sha256(figure_bytes(t.figure(), {form!r})).hexdigest())"

@@ -18,7 +18,7 @@ from attnctl.render.figure.heatmaps.heatmap import draw_heatmap
 from attnctl.render.figure.heatmaps.raster import encode_png, heatmap_png
 from attnctl.render.figure.look import Look
 from attnctl.render.figure.saving import png_bytes as figure_png
-from attnctl.sources import record_trace
+from attnctl.source import record_trace
 from attnctl.tokens import Token
 
 TEXT = "Alice will eat pizza because the antidisestablishmentarian chef lives in Naples"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Generic
 
 from attnctl.layer import LayerAttention, Run
-from attnctl.sources import Reading, Result, Source
+from attnctl.source import Reading, Result, Source
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from attnctl.layer import Run
 from attnctl.readings.traces.record import stored_layer
 from attnctl.readings.traces.trace import Trace
 from attnctl.selection import chosen_indices
-from attnctl.sources import Reading, Result
+from attnctl.source import Reading, Result
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:

@@ -1,0 +1,59 @@
+"""The arguments of public functions, checked before any work: a TypeError names the function, the argument and its value."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import NoReturn
+
+from attnctl.errors import UsageError
+
+
+def check_type(function: str, name: str, value: object, *types: type) -> None:
+    """Raise TypeError, naming the argument, where its value is neither None nor of one of these types."""
+    if value is not None:
+        require_type(function, name, value, *types)
+
+
+def require_type(function: str, name: str, value: object, *types: type) -> None:
+    """Raise TypeError, naming the argument, where its value is not of one of these types."""
+    if isinstance(value, bool):
+        fits = bool in types or object in types
+    else:  # numbers of NumPy are numbers too
+        fits = isinstance(value, types) or (int in types and _is_whole(value))
+    if not fits:
+        _refuse(
+            function, name, value, " or ".join({"PathLike": "path"}.get(one.__name__, one.__name__) for one in types)
+        )
+
+
+def check_selection(function: str, name: str, value: int | Sequence[int] | None) -> None:
+    """Raise TypeError, naming the argument, where layers or heads are not whole numbers; UsageError where there are none."""
+    if value is None or (_is_whole(value) and not isinstance(value, bool)):
+        return
+    if isinstance(value, (str, bytes)) or not isinstance(value, (Sequence, range)):
+        _refuse(function, name, value, "int or list")
+    if not value:
+        raise UsageError(f"{function}(): {name} is empty: None takes all of them")
+    for one in value:
+        require_type(function, name, one, int)
+
+
+def check_network(function: str, model: object) -> None:
+    """Raise TypeError where `model` is no model of transformers, which is not imported to find out."""
+    if not all(hasattr(model, name) for name in ("config", "named_modules", "get_input_embeddings", "forward")):
+        _refuse(function, "model", model, "a transformers model")
+
+
+def _is_whole(value: object) -> bool:
+    """Whether a value is a whole number of Python or NumPy."""
+    try:
+        operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return True
+
+
+def _refuse(function: str, name: str, value: object, wanted: str) -> NoReturn:
+    shown = " ".join(repr(value)[:80].split())
+    raise TypeError(f"{function}(): {name} is {wanted}, not {type(value).__name__}: {shown}")
