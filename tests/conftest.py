@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,16 @@ import pytest
 import attnctl
 
 SAMPLES = Path(__file__).parent.parent / "samples"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _settings_of_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The defaults file of whoever runs the tests is neither read nor written."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("settings")))
+        for name in [name for name in os.environ if name.startswith("ATTNCTL_")]:
+            patch.delenv(name)
+        yield
 
 
 @dataclass
