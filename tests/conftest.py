@@ -40,14 +40,6 @@ class Result:
         return json.loads(self.out)
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _nobodys_defaults(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Commands find no defaults of whoever runs the tests."""
-    for name in [name for name in os.environ if name.startswith("ATTNCTL_")]:
-        del os.environ[name]
-    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
-
-
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Run `attnctl ARGS…` in this process, as if its output went to a pipe 80 columns wide."""

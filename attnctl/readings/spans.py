@@ -105,6 +105,9 @@ def _first_words(text: str) -> str:
     return said if len(said) <= 48 else said[:47].rstrip() + "…"
 
 
+LONGEST_NAME = 1000  # characters: a span is named in a heading
+
+
 # --- a file of spans ---------------------------------------------------------------------------------------------
 
 
@@ -119,6 +122,10 @@ def _read_spans(path: str, text: str) -> list[Span]:
     spans = []
     for number, row in enumerate(rows):
         name = str(row.get("name") or f"span {number}")
+        if len(name) > LONGEST_NAME:
+            raise AttnctlError(
+                f"{path}: the name of span {number} has {len(name):,} characters: {LONGEST_NAME:,} at most"
+            )
         try:
             start, end = int(row["start"]), int(row["end"])
         except (KeyError, TypeError, ValueError, OverflowError):
