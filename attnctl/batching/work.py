@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnctl.batching.item_options import item_indices, item_options
 from attnctl.batching.item_tokens import given, rendered
 from attnctl.batching.items import Item
 from attnctl.errors import AttnctlError, UsageError
@@ -37,17 +38,6 @@ PADDED = 4096  # tokens, padding and all, in one pass
 PICTURES = format_names()
 NONE = "[]"  # no options of its own
 OPENED = 8  # models kept open, where items have options of their own
-NUMBER = (int, float)
-CHOICES = {"layer": (str, int, list), "head": (str, int, list), "query": (str, int), "title": (str,)}
-WORDS = {"word": (str,), "against": (str,)}  # what --format effects watches
-# what an item may say for itself of a model: how it attends, but not where numbers are read from
-OWN: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("d_model", "d_k", "heads", "kv_heads", "layers", "seed", "window"), (int,)),
-    **dict.fromkeys(("causal", "output_projection", "no_scale", "rope"), (bool,)),
-    **dict.fromkeys(("temperature", "dropout", "rope_theta"), NUMBER),
-    **dict.fromkeys(("positions", "rope_pairs", "target"), (str,)),
-    "scale": (str, *NUMBER),
-}
 
 
 @dataclass(frozen=True)
@@ -136,9 +126,7 @@ class Worker:
             trace = replace(source.read(TraceReading(None, False)), predictions=trace.predictions)
         elif work.measure == "rollout":  # shown is what has come of all layers, unless some are named
             spec, info = item.options.get("layer", work.layer), trace.model
-            shown = (
-                [trace.layers[-1].layer] if spec is None else _selected_indices(spec, info.n_layers, "layer", info.name)
-            )
+            shown = [trace.layers[-1].layer] if spec is None else item_indices(spec, info.n_layers, "layer", info.name)
             rolled = attention_rollout(trace)
             kept = tuple(layer for layer in rolled.layers if shown is None or layer.layer in shown)
             trace = replace(rolled, layers=kept)
@@ -187,8 +175,8 @@ class Worker:
         said, info = item.options, model.info
         query = said.get("query", work.query)
         rolled = work.measure == "rollout"  # which needs every layer, whichever is shown
-        layers = None if rolled else _selected_indices(said.get("layer", work.layer), info.n_layers, "layer", info.name)
-        heads = _selected_indices(said.get("head", work.head), info.n_heads, "head", info.name)
+        layers = None if rolled else item_indices(said.get("layer", work.layer), info.n_layers, "layer", info.name)
+        heads = item_indices(said.get("head", work.head), info.n_heads, "head", info.name)
         rows = None if query is None else find_several(tokens, str(query))
         check_room(info, len(tokens), layers, heads, rows)
         return Pass(TextSource(model, item.text, tokens), TraceReading(rows, work.wants_predictions), layers, heads)
@@ -317,8 +305,8 @@ class Worker:
         from attnctl.batching.corpus.corpus_effects import of_item
 
         info, said = trace.model, item.options
-        layers = _selected_indices(said.get("layer", self.work.layer), info.n_layers, "layer", info.name)
-        heads = _selected_indices(said.get("head", self.work.head), info.n_heads, "head", info.name)
+        layers = item_indices(said.get("layer", self.work.layer), info.n_layers, "layer", info.name)
+        heads = item_indices(said.get("head", self.work.head), info.n_heads, "head", info.name)
         return as_json(of_item(self.model_of_item(item), item, layers, heads))
 
     def _picture_of_trace(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
@@ -345,7 +333,7 @@ def open_work_model(work: Work) -> Model:
         )
     model = open_model(**work.options)
     for spec, count, what in ((work.layer, model.info.n_layers, "layer"), (work.head, model.info.n_heads, "head")):
-        _selected_indices(spec, count, what, model.info.name)
+        item_indices(spec, count, what, model.info.name)
     if "parquet" in work.formats:
         try:
             import pyarrow  # noqa: F401
@@ -363,30 +351,3 @@ def describe_bug(error: Exception) -> str:
     last = traceback.extract_tb(error.__traceback__)[-1]
     at = f"{Path(last.filename).name}:{last.lineno}"
     return f"a bug of attnctl's: {type(error).__name__}: {str(error)[:200]} ({at}); please report it"
-
-
-def _selected_indices(spec: Any, count: int | None, what: str, of: str) -> list[int] | None:
-    """A selection as the command line writes it, or a number, or a list of them."""
-    if spec is None or spec == "all":
-        return None
-    if isinstance(spec, str):
-        return parse_selection(spec, count or 1, what, of)
-    several = [spec] if isinstance(spec, int) else spec
-    if not isinstance(several, list) or not all(isinstance(index, int) for index in several):
-        raise UsageError(f'"{what}" is a number, a list of numbers, or a selection like "0-5"')
-    return list(chosen_indices(several, count or 1, what, of))
-
-
-def item_options(item: Item) -> OptionValues:
-    """What an item says of its model. Raises UsageError for an option that it cannot have, or a value of another kind."""
-    own = {}
-    for name, value in item.options.items():
-        known = name.replace("-", "_")
-        kinds = OWN.get(known) or CHOICES.get(known) or WORDS.get(known)
-        if kinds is None:
-            raise UsageError(f"one text has no option {name!r}: it is {', '.join((*CHOICES, *WORDS, *OWN))}")
-        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            raise UsageError(f"option {name!r} cannot be {str(value)[:40]!r}")
-        if known in OWN:
-            own[known] = value
-    return own

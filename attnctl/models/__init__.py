@@ -64,7 +64,7 @@ def open_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Model:
         module, attribute = "attnctl.models.builtin.weights", "open_weights"
         given["path"] = name
     elif is_checkpoint(name):
-        module, attribute = "attnctl.models.huggingface.checkpoint", "open_checkpoint"
+        module, attribute = "attnctl.models.huggingface.files.opening", "open_checkpoint"
         given["name"] = name
     else:
         raise UsageError(
@@ -144,7 +144,7 @@ def opened_model(function: str, model: ModelArgument, options: ModelOptions) -> 
     if isinstance(model, (str, os.PathLike)):
         check_type(function, "tokenizer", options.get("tokenizer"), str, os.PathLike)
         return open_model(os.fspath(model), **options)
-    from attnctl.models.huggingface.wrapped import is_network, wrap_network
+    from attnctl.models.huggingface.files.wrapped import is_network, wrap_network
 
     given: OptionValues = {name: value for name, value in options.items() if value is not None}
     opened: Any = wrap_network(model, given.pop("tokenizer", None)) if is_network(model) else model

@@ -100,7 +100,7 @@ def test_columns_of_cross_attention_are_the_source_tokens(tmp_path: Path, run: A
 
 
 def test_no_distance_between_two_texts_of_one_length(tmp_path: Path) -> None:
-    from attnctl.models.huggingface.checkpoint import open_checkpoint
+    from attnctl.models.huggingface.files.opening import open_checkpoint
 
     folder = folders.write(tmp_path / "t5", "t5, bias")
     source = TextSource(open_checkpoint(str(folder), target="xy"), "abc")

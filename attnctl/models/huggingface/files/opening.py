@@ -1,0 +1,105 @@
+"""A checkpoint found, loaded and read by its own tokenizer: what `--model DIR`, a GGUF file or a hub's id opens."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.files.hub import check_extra, find_checkpoint, import_extra
+from attnctl.models.huggingface.files.network import load_network, network_info
+from attnctl.models.huggingface.files.origin import origin_of
+from attnctl.models.huggingface.text.tokenizer import open_pieces, read_json
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+    from attnctl.text import Document
+
+KINDS = ("encoder", "decoder", "cross")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+def open_checkpoint(
+    name: str,
+    *,
+    attention: str | None = None,
+    target: str | None = None,
+    generate: int | None = None,
+    dtype: str = "auto",
+    device: str = "auto",
+    bos: bool | None = None,
+    truncate: bool = False,
+) -> Checkpoint:
+    """A checkpoint by its folder, GGUF file, Hugging Face id, or well-known name (minilm, smollm2, gpt2).
+
+    `dtype` auto is float32 on the CPU and as stored on a GPU. Raises UsageError for options that do not go with it, and
+    AttnctlError, one line, for a checkpoint that is missing, damaged, pickled, or needs code of its own.
+    """
+    if dtype not in DTYPES:
+        raise UsageError(f"--dtype {dtype}: it is {', '.join(DTYPES)}")
+    check_extra()
+    folder = found = find_checkpoint(name)
+    import_extra("torch")
+    if folder.suffix.lower() == ".gguf":
+        from attnctl.models.huggingface.files.gguf import dequantised_folder
+
+        folder = dequantised_folder(folder)
+    settings = read_json(folder / "config.json")
+    kind = _kind_of_model(settings, attention, target, generate, name)
+    pieces = open_pieces(folder, short_name(name), bos=bos, truncate=truncate)
+    network = load_network(folder, settings, dtype, device, short_name(name))
+    if network_info(network, short_name(name), kind).n_layers == 0:
+        raise AttnctlError(f"{short_name(name)} has no layers, by its config.json")
+    if network.main_input_name != "input_ids":
+        raise AttnctlError(f"{short_name(name)} reads {network.main_input_name.replace('_', ' ')}, not text")
+    pieces = replace(pieces, limit=_token_limit(network.config, settings, pieces.limit))
+    info = replace(network_info(network, short_name(name), kind), **origin_of(found, name))
+    return Checkpoint(info, network, pieces, kind, target, generate or 0)
+
+
+def short_name(name: str) -> str:
+    """A checkpoint's name for sentences: the last part of its path or id."""
+    path = Path(name)
+    return (
+        path.stem
+        if path.suffix.lower() == ".gguf"
+        else Path(os.path.realpath(path)).name
+        if path.exists()
+        else path.name
+    )
+
+
+def _kind_of_model(
+    settings: Document, attention: str | None, target: str | None, generate: int | None, name: str
+) -> str:
+    two = bool(settings.get("is_encoder_decoder"))
+    if attention is not None and attention not in KINDS:
+        raise UsageError(f"--attention {attention}: it is {', '.join(KINDS)}")
+    if not two:
+        for option, value in (("attention", attention), ("target", target)):
+            if value is not None:
+                raise UsageError(f"--{option} is for encoder-decoders, and {name} is none")
+        return "self"
+    if target is not None and generate:
+        raise UsageError(
+            "--target and --generate exclude each other: the one gives the decoder's text, the other makes it"
+        )
+    if target is not None or generate:
+        if attention == "encoder":
+            raise UsageError(f"--{'target' if target is not None else 'generate'} says nothing to --attention encoder")
+        return attention or "cross"
+    return attention or "encoder"
+
+
+def _token_limit(config: PreTrainedConfig, settings: Document, own: int | None) -> int | None:
+    longest = getattr(config.get_text_config(), "max_position_embeddings", None)
+    kind = str(settings.get("model_type"))
+    if not isinstance(longest, int) or longest < 1 or kind == "t5":
+        return own
+    if settings.get("position_embedding_type", "absolute") == "absolute" and "roberta" in kind:
+        longest -= (config.pad_token_id or 0) + 1  # its positions begin after the padding token's id
+    return longest if own is None else min(own, longest)
