@@ -24,7 +24,6 @@ from attnctl.models.option_types import model_arguments
 from attnctl.readings.measures import attention_rollout, by_words, check_measure, value_norm, value_norm_note
 from attnctl.readings.traces.record import TraceReading
 from attnctl.readings.traces.trace import Trace
-from attnctl.selection import chosen_indices, parse_selection
 from attnctl.source import Pass, TextSource, check_room
 from attnctl.source.layerwise import LayerwiseSource
 from attnctl.source.stored import TraceSource

@@ -28,7 +28,7 @@ def fused():
     torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)
 
 def overview():
-    blockwise.pool(call, cells, cells)
+    blockwise.pool_between_parts(call, cells, cells)
 
 def heads_facts():
     share = 1 / np.arange(1, 20001)  # words as in any language: Zipf
@@ -50,7 +50,7 @@ if what != "matrix":  # the first call loads libraries
     short = call
     torch.nn.functional.scaled_dot_product_attention(q[None, :, :600], k[None, :, :600], v[None, :, :600])
     few = blockwise.even_parts(0, 600, 256)
-    blockwise.pool(attention.Call(q[:1, :600], k[:1, :600], v[:1, :600], causal=True), few, few)
+    blockwise.pool_between_parts(attention.Call(q[:1, :600], k[:1, :600], v[:1, :600], causal=True), few, few)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 best = 1e9
 for _ in range(1 if what == "matrix" else 3):
