@@ -161,8 +161,9 @@ def softmax(
 ) -> Array:
     """Each row's share of attention: (..., heads, n_q, n_k) → weights of the same shape, rows summing to 1.
 
-    `mask` broadcasts against the scores. `sinks` (heads,) is a score per head that takes weight and gives nothing back, so
-    that a row may sum to less than 1 (gpt-oss). Computed in float32 at least. A row with nothing to look at gives zeros.
+    `mask` broadcasts against the scores. `sinks`, a score per head (heads,) or of each query (..., heads, n_q), takes weight
+    and gives nothing back, so that a row may sum to less than 1 (gpt-oss). Computed in float32 at least. A row with nothing
+    to look at gives zeros.
     """
     xp = array_namespace(scaled_scores)
     dtype = scaled_scores.dtype
@@ -177,7 +178,7 @@ def softmax(
         return xp.astype(weights, dtype) if low else weights
     top = xp.max(x, axis=-1, keepdims=True)  # (..., heads, n_q, 1)
     if sinks is not None:
-        sink = xp.astype(sinks, x.dtype)[:, None, None] / temperature  # (heads, 1, 1)
+        sink = xp.astype(sink_column(sinks), x.dtype) / temperature  # (..., heads, 1 or n_q, 1)
         top = xp.maximum(top, sink)
     top = xp.maximum(top, xp.asarray(floor, dtype=x.dtype, device=device_of(x)))  # a row of -inf stays finite
     e = xp.exp(x - top)  # (..., heads, n_q, n_k)
@@ -190,6 +191,11 @@ def softmax(
     return xp.astype(weights, dtype) if low else weights
 
 
+def sink_column(sinks: Array) -> Array:
+    """Sinks (heads,) or (..., heads, n_q) as a column beside the scores: (..., heads, 1 or n_q, 1)."""
+    return sinks[:, None, None] if sinks.ndim == 1 else sinks[..., None]
+
+
 def _own_softmax(x: Array, mask: Array | None, sinks: Array | None, temperature: float) -> Array:
     """`softmax` by the library's own kernel: faster, and rounding as the library's own models round.
 
@@ -197,7 +203,7 @@ def _own_softmax(x: Array, mask: Array | None, sinks: Array | None, temperature:
     """
     xp = array_namespace(x)
     if sinks is not None:
-        sink = xp.astype(sinks, x.dtype)[:, None, None] / temperature  # (heads, 1, 1)
+        sink = xp.astype(sink_column(sinks), x.dtype) / temperature  # (..., heads, 1 or n_q, 1)
         sink = xp.broadcast_to(sink, (*x.shape[:-1], 1))  # (..., heads, n_q, 1)
         return xp.softmax(xp.concat([x, sink], axis=-1), -1)[..., :-1]  # (..., heads, n_q, n_k)
     blind = None if mask is None else ~xp.any(mask, axis=-1, keepdims=True)  # (..., n_q, 1)
@@ -263,7 +269,7 @@ class Call:
     window: int | None = None
     offset: int | None = None
     mask: Array | None = None  # broadcasts to (..., n_q, n_k), true where a query may look
-    sinks: Array | None = None  # (heads,)
+    sinks: Array | None = None  # (heads,), or of each query (..., heads, n_q)
     temperature: float = 1.0
     keep: Array | None = None  # (..., heads, n_q, n_k), false where dropout strikes
     dropout: float = 0.0
@@ -334,7 +340,7 @@ def check_shapes(call: Call) -> None:
         ("bias", call.bias, grid),
         ("keep", call.keep, grid),
         ("mask", call.mask, (*grid[:-3], *grid[-2:])),
-        ("sinks", call.sinks, queries[-3:-2]),
+        ("sinks", call.sinks, queries[-3:-2] if call.sinks is None or call.sinks.ndim == 1 else queries[:-1]),
     ):
         if array is not None and not broadcasts_to(tuple(array.shape), whole):
             raise ValueError(f"{name} has shape {tuple(array.shape)}, which does not broadcast to {whole}")
@@ -393,11 +399,13 @@ def select_call(call: Call, heads: list[int] | None = None, rows: list[int] | No
             if part is not None and part.ndim >= 3 and part.shape[-3] == n_heads:
                 changes[name] = xp.take(part, pick, axis=-3)
         if call.sinks is not None:
-            changes["sinks"] = xp.take(call.sinks, pick, axis=0)
+            changes["sinks"] = xp.take(call.sinks, pick, axis=0 if call.sinks.ndim == 1 else -2)
     if rows is not None:
         n_q = call.n_q
         at = xp.asarray(rows, device=dev)
         changes["queries"] = xp.take(changes["queries"], at, axis=-2)  # (..., heads, rows, d_k)
+        if call.sinks is not None and call.sinks.ndim > 1:
+            changes["sinks"] = xp.take(changes["sinks"], at, axis=-1)  # (..., heads, rows)
         for name in ("bias", "keep"):
             part = changes[name]
             if part is not None and part.shape[-2] == n_q:

@@ -297,3 +297,18 @@ def test_heads_that_do_not_share_evenly_are_refused() -> None:
 def test_split_heads_undoes_concatenate(heads: int, n: int, d: int) -> None:
     x = normal(heads, n, d)
     np.testing.assert_array_equal(a.split_heads(a.concatenate_heads(x), heads), x)
+
+
+def test_sinks_of_each_query() -> None:
+    """One column of scores beside the keys', (heads, n_q): for chosen rows and heads, and in batches, the same numbers."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.normal(size=(2, 3, 5, 4)).astype(np.float32) for _ in range(3))
+    sinks = rng.normal(size=(2, 3, 5)).astype(np.float32)
+    found = a.attend(q, k, v, sinks=sinks)
+    whole = np.concatenate([found.scaled_scores, sinks[..., None]], -1)
+    whole = np.exp(whole - whole.max(-1, keepdims=True))
+    np.testing.assert_allclose(found.weights, (whole / whole.sum(-1, keepdims=True))[..., :-1], atol=1e-6)
+    part = a.select_call(a.Call(q, k, v, sinks=sinks), [2, 0], [4, 1])
+    np.testing.assert_allclose(a.run_call(part).weights, found.weights[:, [2, 0]][:, :, [4, 1]], atol=1e-6)
+    with pytest.raises(ValueError, match="sinks has shape"):
+        a.attend(q, k, v, sinks=sinks[..., :3])

@@ -227,7 +227,8 @@ class BlockTally:
         log_share = torch.zeros_like(lse)  # of the softmax that falls on keys: all of it, less what a sink takes
         call, heads = self.group.call, self.group.heads
         if call.sinks is not None:
-            sinks = call.sinks[heads.start : heads.stop, None].to(lse.dtype) / call.temperature  # (heads, 1)
+            own = call.sinks[:, None] if call.sinks.ndim == 1 else call.sinks  # (every head, 1 or n_q)
+            sinks = own[heads.start : heads.stop].to(lse.dtype) / call.temperature  # (heads, 1 or n_q)
             log_share = -torch.nn.functional.softplus(sinks - lse)  # (heads, n_q)
             lse = torch.logaddexp(lse, sinks)
         share = log_share.exp() * seen  # (heads, n_q)

@@ -91,7 +91,7 @@ def call_of(
         causal=causal,
         offset=0 if causal else None,
         mask=mask,
-        sinks=_sinks_of_heads(s_aux if s_aux is not None else sinks, query.shape[-3]),
+        sinks=_read_sinks(s_aux if s_aux is not None else sinks, query),
     )
 
 
@@ -100,11 +100,18 @@ def _scale_of_call(module: Module, scaling: float | None) -> float | None:
     return None if scaling is None else float(scaling)
 
 
-def _sinks_of_heads(sinks: Array | None, n_heads: int) -> Array | None:
-    """A learned sink for each head (heads,)."""
-    if sinks is not None and sinks.numel() != n_heads:
-        raise AttnctlError(f"a learned sink for each query, {tuple(sinks.shape)}: attnctl reads one for each head")
-    return None if sinks is None else sinks.reshape(-1)  # (heads,)
+def _read_sinks(sinks: Array | None, query: Array) -> Array | None:
+    """A learned sink for each head (heads,), or for each query of each head (batch, heads, n_q)."""
+    batch, heads, n_q = query.shape[:-1]
+    if sinks is None:
+        return None
+    if sinks.numel() == heads:
+        return sinks.reshape(-1)  # (heads,)
+    if tuple(sinks.shape) == (batch, heads, n_q, 1):
+        return sinks[..., 0]  # (batch, heads, n_q)
+    raise AttnctlError(
+        f"learned sinks of shape {tuple(sinks.shape)}: attnctl reads one for each head, or for each query of each head"
+    )
 
 
 def mask_and_bias(given: Array | None, n_q: int, n_k: int) -> tuple[Array | None, Array | None]:

@@ -36,9 +36,9 @@ def check_attention(
     limit = ROUNDING.get(trace.model.dtype, 1e-5)
     return (
         _against_eager(model, trace, limit),
-        _against_fused(trace, limit, has_sinks(model)),
+        _against_fused(trace, limit),
         _layer_output(model, trace, limit),
-        _row_sums(trace, limit, has_sinks(model)),
+        _row_sums(trace, limit),
         _nan_finding(trace),
         _dropout_finding(model, trace),
         _shape_finding(trace),
@@ -57,14 +57,14 @@ def _against_eager(model: Model, trace: Trace, limit: float) -> Finding:
         ours, theirs = layer.weights, eager[layer.layer][list(layer.heads)]  # (heads, n_q, n_k)
         if ours.shape != theirs.shape:
             return Finding(what, False, f"layer {layer.layer}: {ours.shape} for {theirs.shape}")
-        if has_sinks(model):  # some eager paths tell the tokens' shares without the sink's
+        if has_sinks(trace):  # some eager paths tell the tokens' shares without the sink's
             ours, theirs = _rescaled_rows(ours), _rescaled_rows(theirs)
         blind = np.zeros(theirs.shape[1], dtype=bool) if layer.mask is None else ~layer.mask.any(axis=-1)  # (n_q,)
         worst = worse_error(worst, float(np.abs(ours - theirs)[:, ~blind].max(initial=0)))
     return Finding(what, worst <= limit, f"{worst:.1e}" if worst else "0, equal to the last bit")
 
 
-def _against_fused(trace: Trace, limit: float, sinks: bool) -> Finding:
+def _against_fused(trace: Trace, limit: float) -> Finding:
     what = "context against torch's fused kernel, max |Δ| / max |context|"
     import torch
     from torch.nn.functional import scaled_dot_product_attention
@@ -73,7 +73,7 @@ def _against_fused(trace: Trace, limit: float, sinks: bool) -> Finding:
     for layer in trace.layers:
         if layer.queries is None or layer.keys is None or layer.values is None or layer.context is None:
             return Finding(what, None, "the source gives no queries, keys and values")
-        if trace.model.soft_cap is not None or sinks:
+        if trace.model.soft_cap is not None or has_sinks(trace):
             return Finding(what, None, "no fused kernel knows soft caps and sinks")
         bias = torch.zeros(layer.queries.shape[0], layer.queries.shape[1], layer.keys.shape[1])  # (heads, n_q, n_k)
         if layer.bias is not None:
@@ -122,10 +122,9 @@ def _scale_of_scores(trace: Trace, layer: LayerTrace) -> float:
     return float(scaled.flat[at]) / largest
 
 
-def has_sinks(model: Model) -> bool:
-    """Whether the model has learned sinks (gpt-oss), which take weight and give nothing back."""
-    network = getattr(model, "network", None)
-    return network is not None and any(name.split(".")[-1] == "sinks" for name, _ in network.named_parameters())
+def has_sinks(trace: Trace) -> bool:
+    """Whether some layer has learned sinks (gpt-oss), which take weight and give nothing back."""
+    return any(layer.sink_weights is not None for layer in trace.layers)
 
 
 def worse_error(one: float, other: float) -> float:
@@ -133,14 +132,14 @@ def worse_error(one: float, other: float) -> float:
     return float(np.maximum(one, other))
 
 
-def _row_sums(trace: Trace, limit: float, sinks: bool) -> Finding:
+def _row_sums(trace: Trace, limit: float) -> Finding:
     what = "row sums, max |Σ - 1|"
     worst = 0.0
     for layer in trace.layers:
         if layer.weights is None:
             continue
         sums = layer.weights.astype(np.float64).sum(axis=-1)  # (heads, n_q)
-        if sinks:
+        if has_sinks(trace):
             return Finding(what, bool((sums <= 1 + 10 * limit).all()), "below 1: a learned sink takes the rest")
         seen = np.ones(sums.shape[1], dtype=bool) if layer.mask is None else layer.mask.any(axis=-1)
         worst = worse_error(worst, float(np.abs(sums[:, seen] - 1).max(initial=0)))

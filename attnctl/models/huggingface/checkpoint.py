@@ -401,4 +401,6 @@ def without_batch(call: Call) -> Call:
     }
     if flat["mask"] is not None and bool(flat["mask"].all()):
         flat["mask"] = None  # it hides nothing
+    if call.sinks is not None and call.sinks.ndim == 3:
+        flat["sinks"] = call.sinks[0]  # (heads, n_q)
     return replace(call, **flat)

@@ -21,6 +21,7 @@ from attnctl.cli.inputs.weights import Chosen, WeightChoice, measured_source
 from attnctl.errors import UsageError
 from attnctl.formats.documents.json_schemas import SCHEMAS
 from attnctl.formats.storage import load, save_value
+from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.family_traits import matrix_after_context
 from attnctl.readings.head_statistics import HeadStatisticsReading
@@ -251,3 +252,19 @@ def test_rollout_names_what_it_cannot_follow(family: Callable[..., Any]) -> None
         measured_source(WeightChoice(measure="rollout"), Chosen(TextSource(model, TEXT), None, None))
     with pytest.raises(UsageError, match="layer 0 of jamba is not there whole: its attention is in layers 1, 3"):
         attention_rollout(trace)
+
+
+def test_sinks_of_each_query_are_read() -> None:
+    """Inkling 2: a learned sink that depends on the query; trace, statistics by tiles and --check agree with eager."""
+    model = opened(Family("inkling2_text", "causal"), build(Family("inkling2_text", "causal")), "self")
+    trace = record_trace(model, TEXT)
+    own = model.own_weights(trace.tokens, TEXT)
+    statistics = TextSource(model, TEXT).read(HeadStatisticsReading(trace.tokens))
+    by_head = {(head.layer, head.head): head for head in statistics}
+    for layer in trace.layers:
+        assert layer.weights is not None and layer.sink_weights is not None
+        np.testing.assert_allclose(layer.weights, own[layer.layer], atol=1e-6)
+        assert layer.sink_weights.std(axis=1).max() > 0.01  # they differ by query
+        for head, taken in zip(layer.heads, layer.sink_weights, strict=True):
+            assert by_head[layer.layer, head]["sink"] == pytest.approx(float(taken.mean()), abs=1e-5)
+    assert all(finding.holds is not False for finding in check_attention(model, TEXT))

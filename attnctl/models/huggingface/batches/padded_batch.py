@@ -160,8 +160,10 @@ def _text_part(call: Call, b: int, n: int) -> Call:
     bias = own_mask(call.bias) if call.bias is not None and call.bias.ndim == 4 else call.bias
     if bias is not None and not bool(bias.any()):
         bias = None  # it was of padding alone
+    sinks = call.sinks if call.sinks is None or call.sinks.ndim == 1 else call.sinks[b, :, :n]  # or (heads, n)
     return replace(
         call,
+        sinks=sinks,
         queries=queries,
         keys=keys,
         values=values,
