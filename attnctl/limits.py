@@ -34,6 +34,16 @@ TOKENIZER_SECONDS = (
 )
 TOKENIZER_GROWTH = 1000  # characters that normalizing may make of one: those in use make three
 RANDOM_NUMBERS = 10**9  # in all W_Q of a random model: nobody reads more
+GGUF_NESTING = 4  # arrays in arrays: files in use have none
+GGUF_KEPT = 4096  # bytes of a text, and items of an array of numbers, that are kept: what is longer is counted
+CONFIGURED_SIZE = 10**9  # any size in a configuration: the largest in use is a vocabulary of 260,000
+LAYERS_BUILT = (
+    1000  # layers beyond those that tensors are stored of: a few may share theirs, and these are built in a second
+)
+NAME_BYTES = 255  # of a file's name, on every common file system
+SENTENCE_LINES = 20_000  # of one sentence of a treebank: what is longer is not held in memory
+CONLLU_LINE_BYTES = 1 << 20  # of one line of a treebank
+SPANS = 200  # parts of a text: beyond, a matrix of them is no longer small
 TENSORS = 1_000_000  # in one weights file: the largest checkpoints have 50,000
 
 

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
+from attnctl import limits
 from attnctl.errors import in_one_line
 from attnctl.formats.entities import mentions_of
 from attnctl.readings.census.parsed_sentence import HALVES, BadSentenceError, ParsedSentence
 
-MOST_LINES = 20_000  # of a sentence: what is longer is not held in memory
-LONGEST_LINE = 1 << 20  # bytes
 LEFT_OUT = dict.fromkeys(("lemma", "feats", "deps"), lambda line, at: None)  # columns that nobody here reads
 
 Row = dict[str, Any]  # a line of a sentence, its columns by their names
@@ -61,18 +60,18 @@ def sentence_blocks(file: IO[bytes]) -> Iterator[Block]:
         if wrong is not None or any(not line.startswith("#") for line in kept):
             yield Block(start, kept, wrong)
 
-    while raw := file.readline(LONGEST_LINE):
+    while raw := file.readline(limits.CONLLU_LINE_BYTES):
         number += 1
-        if len(raw) == LONGEST_LINE and not raw.endswith(b"\n"):
-            while (rest := file.readline(LONGEST_LINE)) and not rest.endswith(b"\n"):
+        if len(raw) == limits.CONLLU_LINE_BYTES and not raw.endswith(b"\n"):
+            while (rest := file.readline(limits.CONLLU_LINE_BYTES)) and not rest.endswith(b"\n"):
                 pass
-            wrong, raw = wrong or f"too long: line {number} has more than {LONGEST_LINE >> 20} MB", b"-\n"
+            wrong, raw = wrong or f"too long: line {number} has more than {limits.CONLLU_LINE_BYTES >> 20} MB", b"-\n"
         if not raw.strip(b" \t\r\n"):
             yield from finished_block()
             lines, wrong, start = [], None, number + 1
             continue
-        if len(lines) >= MOST_LINES:
-            wrong = wrong or f"too long: more than {MOST_LINES:,} lines"
+        if len(lines) >= limits.SENTENCE_LINES:
+            wrong = wrong or f"too long: more than {limits.SENTENCE_LINES:,} lines"
             continue
         if wrong is None:
             try:

@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from attnctl import limits
 from attnctl.argument_types import check_selection, check_type, require_type
 from attnctl.errors import UsageError
 from attnctl.limits import RANGES, check_range
@@ -33,7 +34,6 @@ __all__ = ["Model", "attend", "open_model", "record_trace"]
 
 DEFAULT = "demo"
 
-LONGEST_NAME = 255  # bytes, on every common file system
 
 REGISTRY = {
     "demo": "attnctl.models.builtin.bundled:open_demo",
@@ -54,7 +54,7 @@ def open_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Model:
     check_options("open_model", options)
     given: OptionValues = {key: plain_number(value) for key, value in options.items() if value is not None}
     predict, off = given.pop("predict", None), given.pop("off", None)
-    if len(os.fsencode(name.rpartition("/")[2])) > LONGEST_NAME:
+    if len(os.fsencode(name.rpartition("/")[2])) > limits.NAME_BYTES:
         raise UsageError(f"no model {name[:40]!r}…: no file has so long a name")
     if given.get("qkv") is not None:
         module, attribute = "attnctl.models.builtin.matrix", "open_qkv"

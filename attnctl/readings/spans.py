@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 KINDS = ("paragraphs", "lines", "headings", "documents")
 REST, SPECIAL = "(rest)", "(special)"
-MOST = 200  # parts, beyond which a matrix of them is no longer small
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
 _DOCUMENT = re.compile(r"^[ \t]*\[([^\]\n]{1,80})\]|^[ \t]*<(document|doc)\b[^>\n]*>", re.MULTILINE | re.IGNORECASE)
 
@@ -45,8 +44,8 @@ def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[TextPart, .
             raise AttnctlError(f"the span {name!r}, characters {start} to {end}, holds no token of the text")
     rest = REST if any(at < 0 and not token.special for at, token in zip(owner, tokens, strict=True)) else SPECIAL
     names = {at: name for at, (name, _, _) in enumerate(spans) if at in held} | ({-1: rest} if -1 in held else {})
-    if len(names) > MOST:
-        raise UsageError(f"{len(names)} parts are too many for a matrix of them: at most {MOST} (see --spans)")
+    if len(names) > limits.SPANS:
+        raise UsageError(f"{len(names)} parts are too many for a matrix of them: at most {limits.SPANS} (see --spans)")
     ranges: dict[int, list[tuple[int, int]]] = {at: [] for at in names}
     start = 0
     for at in range(1, len(owner) + 1):

@@ -11,8 +11,9 @@ import pytest
 
 from attnctl.batching.corpus.treebank import Treebank, sentence_of
 from attnctl.errors import AttnctlError
-from attnctl.formats.conllu import MOST_LINES, line_of, parsed_sentence, sentence_blocks
+from attnctl.formats.conllu import line_of, parsed_sentence, sentence_blocks
 from attnctl.formats.entities import mentions_of
+from attnctl.limits import SENTENCE_LINES
 from attnctl.readings.census.parsed_sentence import BadSentenceError, Mention, ParsedSentence, from_dict
 from tests.conftest import SAMPLES
 
@@ -134,7 +135,7 @@ def test_a_sentence_of_a_million_words_is_passed_over_in_little_memory() -> None
     (block,) = sentence_blocks(io.BufferedReader(Endless()))
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert block.error == f"too long: more than {MOST_LINES:,} lines"
+    assert block.error == f"too long: more than {SENTENCE_LINES:,} lines"
     assert most < 8 << 20
     after = list(sentence_blocks(io.BytesIO(b"1\t" + b"x" * (3 << 20) + b"\n\n" + GOOD.encode())))
     assert [one.error for one in after] == ["too long: line 1 has more than 1 MB", None]

@@ -15,8 +15,6 @@ from attnctl.files import check_regular, open_regular
 # of a value, by its type: how struct reads it
 FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
-NESTED = 4  # arrays in arrays
-KEPT = 4096  # bytes of a text, and items of an array of numbers, that are kept: what is longer is counted
 ALIGNMENT = 32  # bytes, where the file says no other
 # of a tensor, by its type in ggml.h: numbers in a block, and bytes that it takes
 BLOCKS = {
@@ -107,7 +105,7 @@ class _Header:
         """One value; None where it is too long to be kept."""
         if kind == STRING:
             return self._string()
-        if kind == ARRAY and depth < NESTED:
+        if kind == ARRAY and depth < limits.GGUF_NESTING:
             return self._array(name, depth)
         if kind not in FORMATS:
             raise ValueError(f"a value has the type {kind}")
@@ -119,7 +117,7 @@ class _Header:
         self._check_count(count, least)
         if depth == 0:
             self.metadata.lengths[name] = count
-        if inner in FORMATS and count <= KEPT:
+        if inner in FORMATS and count <= limits.GGUF_KEPT:
             return self._numbers(inner, count)
         if inner in FORMATS:
             self._skip_bytes(least * count)
@@ -134,7 +132,7 @@ class _Header:
 
     def _string(self) -> str | None:
         (length,) = struct.unpack("<Q", self.file.read(8))
-        if length > KEPT:
+        if length > limits.GGUF_KEPT:
             self._skip_bytes(length)
             return None
         text = self.file.read(length)

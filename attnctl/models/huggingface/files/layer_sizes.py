@@ -7,10 +7,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from attnctl import limits
+
 if TYPE_CHECKING:
     from attnctl.text import Document
 
-LARGEST = 10**9  # of any size in a configuration
 
 WINDOWED, FULL, OTHER = "window", "full", "other"
 # families whose layers with a window follow a pattern that older files do not say
@@ -94,8 +95,8 @@ def _per_layer(settings: Document, types: list[Any]) -> dict[int, dict[str, Any]
 
 def size_of(value: object, least: int = 1) -> int:
     """A number of a layer that counts something. Raises ValueError where it cannot."""
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= LARGEST:
-        raise ValueError(f"{json.dumps(value)[:40]} is not a whole number from {least} to {LARGEST:,}")
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= limits.CONFIGURED_SIZE:
+        raise ValueError(f"{json.dumps(value)[:40]} is not a whole number from {least} to {limits.CONFIGURED_SIZE:,}")
     return value
 
 
@@ -123,8 +124,8 @@ def size_unless_0(settings: Document, key: str) -> int | None:
 
 def checked_size(key: str, value: object) -> int:
     """A number of a configuration that counts something. Raises ValueError where it cannot."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST:
-        raise ValueError(f"{key} is {json.dumps(value)[:40]}, not a whole number from 1 to {LARGEST:,}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= limits.CONFIGURED_SIZE:
+        raise ValueError(f"{key} is {json.dumps(value)[:40]}, not a whole number from 1 to {limits.CONFIGURED_SIZE:,}")
     return value
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from attnctl import limits
 from attnctl.errors import AttnctlError
 from attnctl.formats.safetensors_header import safetensors_header
-
-MANY = 1000  # layers that no model has, and that are built in a second: a few layers may share their tensors
 
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers", "num_decoder_layers")
 
@@ -19,7 +18,7 @@ def check_stored(folder: Path, settings: dict[str, object], name: str) -> None:
     for said in (settings, text if isinstance(text, dict) else {}):
         for field in LAYERS:
             layers = said.get(field)
-            if isinstance(layers, int) and layers > max(count, MANY):
+            if isinstance(layers, int) and layers > max(count, limits.LAYERS_BUILT):
                 raise AttnctlError(
                     f"{name}: config.json says {field} {str(layers)[:40]}, its files hold {count:,} tensors"
                 )
