@@ -273,12 +273,12 @@ class Worker:
     def _bytes_of_format(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
         if form in PICTURES:
             return self._picture_of_trace(form, item, trace, notes)
-        if not self.work.parameters:
-            trace = replace(trace, layers=tuple(replace(layer, parameters={}) for layer in trace.layers))
         if form == "json":
             from attnctl.formats.documents.trace_json import trace_to_json
 
-            return trace_to_json(trace) + b"\n"
+            return trace_to_json(trace, parameters=self.work.parameters) + b"\n"
+        if not self.work.parameters:
+            trace = replace(trace, layers=tuple(replace(layer, parameters={}) for layer in trace.layers))
         if form == "npz":
             from attnctl.formats.trace_npz import trace_to_npz
 
