@@ -90,7 +90,7 @@ MODELS = [
 @pytest.mark.parametrize("model", MODELS, ids=" ".join)
 def test_explain(cuda: Device, run: Run, model: tuple[str, ...]) -> None:
     on_cpu, on_gpu = both(cuda, run, "explain", TEXT, "--json", *model)
-    same(on_cpu.json, on_gpu.json)
+    same(on_cpu.json, on_gpu.json, 1e-4 if "demo-causal" in model else 1e-5)  # its layers add up rounding
     assert on_gpu.json["model"]["device"].startswith("cuda")
 
 
@@ -238,7 +238,7 @@ def test_a_census(cuda: Device, run: Run, llama: Path) -> None:
         ]
 
 
-@pytest.mark.parametrize("kind", ["diffllama", "gpt_oss", "qwen3_next", "deepseek_v32"])
+@pytest.mark.parametrize("kind", ["diffllama", "gpt_oss", "qwen3_next", "deepseek_v32", "deepseek_v4", "inkling2_text"])
 def test_what_families_do_beside_the_softmax(cuda: Device, kind: str) -> None:
     """Signed weights, sinks, gates, indexers' scores: seen on the device as on the CPU."""
     family = Family(kind, "causal")

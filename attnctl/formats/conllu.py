@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from attnctl import limits
-from attnctl.errors import in_one_line
+from attnctl.errors import AttnctlError, in_one_line
 from attnctl.formats.entities import mentions_of
 from attnctl.readings.census.parsed_sentence import HALVES, BadSentenceError, ParsedSentence
 
@@ -63,8 +63,7 @@ def sentence_blocks(file: IO[bytes]) -> Iterator[Block]:
     while raw := file.readline(limits.CONLLU_LINE_BYTES):
         number += 1
         if len(raw) == limits.CONLLU_LINE_BYTES and not raw.endswith(b"\n"):
-            while (rest := file.readline(limits.CONLLU_LINE_BYTES)) and not rest.endswith(b"\n"):
-                pass
+            _skip_line(file, number)
             wrong, raw = wrong or f"too long: line {number} has more than {limits.CONLLU_LINE_BYTES >> 20} MB", b"-\n"
         if not raw.strip(b" \t\r\n"):
             yield from finished_block()
@@ -79,6 +78,16 @@ def sentence_blocks(file: IO[bytes]) -> Iterator[Block]:
             except UnicodeDecodeError as error:
                 wrong = f"not UTF-8: byte 0x{raw[error.start]:02x} in line {number}"
     yield from finished_block()
+
+
+def _skip_line(file: IO[bytes], number: int) -> None:
+    """Read on to the end of a line. Raises AttnctlError where it does not end."""
+    skipped = 0
+    while (rest := file.readline(limits.CONLLU_LINE_BYTES)) and not rest.endswith(b"\n"):
+        skipped += len(rest)
+        if skipped > limits.ENDLESS_BYTES:
+            size = limits.bytes_text(limits.ENDLESS_BYTES)
+            raise AttnctlError(f"line {number} does not end within {size}: this is no treebank")
 
 
 def parsed_sentence(block: Block, entity_fields: Sequence[str] = ()) -> ParsedSentence:

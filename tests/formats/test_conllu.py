@@ -189,3 +189,15 @@ def test_the_sample_is_sound() -> None:
     items = list(Treebank([str(SAMPLES / "sentences.conllu")]))
     assert len(items) == 12 and not any(item.error for item in items)
     assert sum(len(sentence_of(item).mentions) for item in items) == 18
+
+
+def test_a_line_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sparse file of 40 GB is one line of null bytes: it is given up, not read for a minute."""
+    monkeypatch.setattr("attnctl.limits.ENDLESS_BYTES", 1 << 22)
+
+    class Endless(io.BytesIO):
+        def readline(self, size: int | None = -1) -> bytes:
+            return b"\0" * (size or 0)
+
+    with pytest.raises(AttnctlError, match="line 1 does not end within 4 MB: this is no treebank"):
+        list(sentence_blocks(Endless()))
