@@ -305,7 +305,7 @@ class IndexerScores:
         Of compressed slots, with a column for every key and slot of the text.
         """
         scores = self.scores.get(layer)
-        if scores is None or scores.shape[-2] != n_q or not scores.numel():
+        if scores is None or scores.ndim < 2 or scores.shape[-2] != n_q or not scores.numel():
             return None
         found = scores.reshape(-1, n_q, scores.shape[-1])[0].float()  # (n_q, keys)
         found = torch.where(found > torch.finfo(torch.float32).min / 2, found, torch.zeros_like(found))

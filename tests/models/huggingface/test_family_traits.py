@@ -268,3 +268,10 @@ def test_sinks_of_each_query_are_read() -> None:
         for head, taken in zip(layer.heads, layer.sink_weights, strict=True):
             assert by_head[layer.layer, head]["sink"] == pytest.approx(float(taken.mean()), abs=1e-5)
     assert all(finding.holds is not False for finding in check_attention(model, TEXT))
+
+
+def test_an_indexer_that_scores_no_keys_one_by_one_leaves_the_trace_whole() -> None:
+    """Qwen 4 picks blocks by a list of numbers: there are none to show beside the keys, and the weights are shown."""
+    model = opened(Family("qwen4_exp_text", "causal"), build(Family("qwen4_exp_text", "causal")), "self")
+    trace = record_trace(model, TEXT)
+    assert trace.layers and all(layer.weights is not None and layer.index_scores is None for layer in trace.layers)
