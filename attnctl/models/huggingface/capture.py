@@ -352,7 +352,7 @@ def weights_of_output(
 
 def key_counts(layers: Sequence[Array | None], cached: int = 0) -> set[int]:
     """How many keys a layer may have that attends to the text itself: one for each query of a layer, after those cached."""
-    queries = {weights.shape[-2] for weights in layers if weights is not None and weights.ndim == 4}
+    queries = {weights.shape[-2] for weights in layers if getattr(weights, "ndim", 0) == 4 and weights is not None}
     return queries | {cached + n_q for n_q in queries}
 
 
