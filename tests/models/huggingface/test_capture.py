@@ -328,3 +328,13 @@ def test_generation_and_two_texts_become_traces() -> None:
         traces.trace()
     crossed = traces.trace(kind="cross")
     assert crossed.layers[0].weights.shape[1:] == (len(crossed.tokens), len(crossed.key_tokens))
+
+
+def test_weights_put_out_as_pairs_are_refused() -> None:
+    """XLNet while generating puts out two streams a layer: one line, no AttributeError."""
+    from attnctl.models.huggingface.capture import check_weights, key_counts
+
+    pairs: list[Any] = [(torch.ones(1, 1, 2, 2),) * 2]
+    assert key_counts(pairs) == set()
+    with pytest.raises(AttnctlError, match="numbers a tuple"):
+        check_weights(pairs[0], "layer 0 of XLNetLMHeadModel")
