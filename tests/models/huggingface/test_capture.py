@@ -187,7 +187,7 @@ def test_one_number_stands_for_a_list_and_none_is_refused() -> None:
         model(**given)
     assert [(t.layer, t.heads, t.weights.shape[-2]) for t in traces] == [(1, (2,), 1)]
     for name in ("layers", "heads", "rows"):
-        with pytest.raises(UsageError, match=f"no {name} asked for"), capture(model, **{name: []}):
+        with pytest.raises(UsageError, match=f"{name} is empty"), capture(model, **{name: []}):
             pytest.fail("nothing was asked for")
 
 
