@@ -88,7 +88,8 @@ def _import_ray() -> ModuleType:
         import ray
     except ImportError:
         raise AttnctlError("--engine ray needs Ray: pip install 'attnctl[ray]'") from None
-    return ray
+    library: ModuleType = ray  # of no type where Ray is not installed
+    return library
 
 
 def _results_in_order(
