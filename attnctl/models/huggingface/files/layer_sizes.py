@@ -66,11 +66,11 @@ def layer_groups(settings: Document, heads: int, kv_heads: int, d_k: int) -> tup
         sliding = "sliding" in str(kind)
         group = LayerGroup(
             1,
-            size_of(own.get("num_attention_heads", heads)),
-            size_of(own.get("num_key_value_heads") or kv_heads),
-            size_of(own.get("head_dim", d_k)),
-            size_of(settings["sliding_window"]) if sliding else None,
-            at < len(types) - size_of(shared, least=0),
+            checked_size("num_attention_heads", own.get("num_attention_heads", heads)),
+            checked_size("num_key_value_heads", own.get("num_key_value_heads") or kv_heads),
+            checked_size("head_dim", own.get("head_dim", d_k)),
+            checked_size("sliding_window", settings["sliding_window"]) if sliding else None,
+            at < len(types) - checked_size("num_kv_shared_layers", shared, least=0),
             sliding or not settings.get("attention_k_eq_v"),
         )
         found[group] += 1
@@ -93,13 +93,6 @@ def _per_layer(settings: Document, types: list[Any]) -> dict[int, dict[str, Any]
     return {at: own for at, kind in enumerate(types) if "sliding" not in str(kind)}
 
 
-def size_of(value: object, least: int = 1) -> int:
-    """A number of a layer that counts something. Raises ValueError where it cannot."""
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= limits.CONFIGURED_SIZE:
-        raise ValueError(f"{json.dumps(value)[:40]} is not a whole number from {least} to {limits.CONFIGURED_SIZE:,}")
-    return value
-
-
 def stored_latents(settings: Document, d_model: int, heads: int, d_v: int) -> int | None:
     """Parameters of one layer of latent attention as they are stored (DeepSeek's MLA); None for any other.
 
@@ -109,10 +102,10 @@ def stored_latents(settings: Document, d_model: int, heads: int, d_v: int) -> in
     rank, turned = settings.get("kv_lora_rank"), settings.get("qk_rope_head_dim")
     if not rank or turned is None:
         return None
-    straight, queries = size_of(settings["qk_nope_head_dim"]), settings.get("q_lora_rank")
-    rank, turned = size_of(rank), size_of(turned, least=0)
+    straight, queries = checked_size("qk_nope_head_dim", settings["qk_nope_head_dim"]), settings.get("q_lora_rank")
+    rank, turned = checked_size("kv_lora_rank", rank), checked_size("qk_rope_head_dim", turned, least=0)
     d_k = straight + turned
-    asking = d_model * heads * d_k if not queries else size_of(queries) * (d_model + heads * d_k)
+    asking = d_model * heads * d_k if not queries else checked_size("q_lora_rank", queries) * (d_model + heads * d_k)
     return asking + d_model * (rank + turned) + rank * heads * (straight + d_v) + heads * d_v * d_model
 
 
@@ -122,10 +115,11 @@ def size_unless_0(settings: Document, key: str) -> int | None:
     return None if value is None or (value == 0 and value is not False) else checked_size(key, value)
 
 
-def checked_size(key: str, value: object) -> int:
+def checked_size(key: str, value: object, least: int = 1) -> int:
     """A number of a configuration that counts something. Raises ValueError where it cannot."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= limits.CONFIGURED_SIZE:
-        raise ValueError(f"{key} is {json.dumps(value)[:40]}, not a whole number from 1 to {limits.CONFIGURED_SIZE:,}")
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= limits.CONFIGURED_SIZE:
+        span = f"from {least} to {limits.CONFIGURED_SIZE:,}"
+        raise ValueError(f"{key} is {json.dumps(value)[:40]}, not a whole number {span}")
     return value
 
 
