@@ -48,7 +48,7 @@ def run_engine(
 
     `flowing`: the items come when they come (a pipe), and each result is wanted as soon as it can be.
     """
-    size = size_of(work)
+    size = items_at_a_time(work)
     if flowing:
         several, parts = jobs > 1, as_they_come(items, size)
     else:
@@ -71,7 +71,7 @@ def worker_of(work: Work) -> WorkerClass:
     return Worker
 
 
-def size_of(work: Work) -> int:
+def items_at_a_time(work: Work) -> int:
     """How many items are handed to a worker at a time."""
     return SHARED if work.batch_size > 1 else 8 if work.draws_pictures else 32
 

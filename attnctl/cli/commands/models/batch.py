@@ -222,13 +222,13 @@ def _processor_count() -> int:
 
 
 def _on_ray(work: Work, address: str | None, workers: int | None, gpus: float) -> Do:
-    from attnctl.batching.engines import chunks_of_items, size_of, worker_of
+    from attnctl.batching.engines import chunks_of_items, items_at_a_time, worker_of
     from attnctl.batching.ray_engine import run_on_cluster
 
     def run_items(items: Iterable[Item], *, flowing: bool) -> Iterator[list[Result]]:
         return run_on_cluster(
             work,
-            chunks_of_items(items, size_of(work)),
+            chunks_of_items(items, items_at_a_time(work)),
             worker=worker_of(work),
             address=address,
             workers=workers,
