@@ -11,6 +11,7 @@ from attnctl.errors import AttnctlError, UsageError
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Ids = npt.NDArray[np.int64]  # of tokens or words
 Bytes = npt.NDArray[np.uint8]  # of pictures: red, green, blue and alpha, 0 to 255
 
 LONG = 2048  # tokens from which torch's threads repay its import

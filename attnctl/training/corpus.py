@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from attnctl import limits
-from attnctl.arrays import Floats
+from attnctl.arrays import Floats, Ids
 from attnctl.errors import AttnctlError
 from attnctl.files import decode_text, read_bytes, said_plainly
 from attnctl.models.builtin.phrasing import Phrasing
@@ -25,8 +24,6 @@ MAX_LENGTH = 64  # a longer sentence is cut into pieces
 COMMON = (
     0.002  # words of a larger share than this, like "the", are rather not the ones that a new text brings others for
 )
-
-Ids = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ import base64
 import binascii
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from attnctl.arrays import Ids
 from attnctl.text import visible_text
 from attnctl.tokens import GUESS, Token
 
@@ -19,8 +19,7 @@ LEAST_MET = 2  # how often three kinds must have stood side by side to count as 
 BITS = 19  # of a slot in the table of what was met: half a million slots, a tenth of them taken
 FEW, SHARE = 3, 0.3  # so many new ones, and more than this share of all, are too many for a sentence
 
-Ids = np.ndarray[Any, np.dtype[np.int64]]
-Kinds = np.ndarray[Any, np.dtype[np.uint16]]
+Kinds = npt.NDArray[np.uint16]
 
 
 @dataclass(frozen=True)
@@ -61,18 +60,15 @@ class Phrasing:
         kinds = self.kinds.astype("<u2").tobytes()
         return {"kinds": base64.b64encode(kinds).decode(), "met": base64.b64encode(self.met).decode()}
 
-    @cached_property
-    def _kind_list(self) -> list[int]:
-        return [int(kind) for kind in self.kinds]
-
     def _was_met(self, run: tuple[int, int, int]) -> bool:
         slot = _slot(*run)
         return bool(self.met[slot >> 3] >> (7 - (slot & 7)) & 1)
 
     def doubt(self, name: str, tokens: Sequence[Token]) -> str | None:
         """One sentence where much of the text is new to the model of this name; None where it is not."""
-        known = self._kind_list
-        kinds = [EDGE, *(known[t.id] if t.id is not None and 0 <= t.id < len(known) else ANY for t in tokens), EDGE]
+        known = len(self.kinds)
+        ids = [token.id if token.id is not None and 0 <= token.id < known else None for token in tokens]
+        kinds = [EDGE, *(ANY if at is None else int(self.kinds[at]) for at in ids), EDGE]
         runs = list(zip(kinds, kinds[1:], kinds[2:], strict=False))  # around each token
         told = [at for at, run in enumerate(runs) if ANY not in run]
         new = [at for at in told if not self._was_met(runs[at])]

@@ -9,9 +9,10 @@ from functools import cache
 
 import numpy as np
 
+from attnctl.arrays import Ids
 from attnctl.models.builtin.phrasing import Phrasing, number_kinds
 from attnctl.models.builtin.word_shapes import CLITICS
-from attnctl.training.corpus import Corpus, Ids, table_of
+from attnctl.training.corpus import Corpus, table_of
 from attnctl.training.english import classes, phrases
 from attnctl.training.english.lexicon import lexicon
 from attnctl.training.english.phrases import Sentence
@@ -95,7 +96,7 @@ def asked() -> dict[str, float]:
     return share | dict.fromkeys([")", "]", "}", "”", "’"], 0.6) | dict.fromkeys([".", ",", "?", "!"], 0.05)
 
 
-def kind_of_word() -> dict[str, str]:
+def word_kinds() -> dict[str, str]:
     """What each word of the grammar is: a little word is a kind of its own, of any other its classes and forms."""
     lex = lexicon()
     found: dict[str, set[str]] = defaultdict(set)
@@ -131,7 +132,7 @@ def corpus_of(sentences: Iterable[Sentence]) -> Corpus:
     for row, s in enumerate(some):
         answers[row, : len(s.words)] = _answers(s)
     chosen = np.array([asked().get(word, 0.0) for word in corpus.vocabulary], dtype=np.float32)  # (vocabulary,)
-    kinds = {word: kind for word, kind in kind_of_word().items() if word not in UNSAID_KINDS}
+    kinds = {word: kind for word, kind in word_kinds().items() if word not in UNSAID_KINDS}
     phrasing = Phrasing.of_sentences(corpus.ids, number_kinds(map(kinds.get, corpus.vocabulary)))
     return replace(corpus, answers=answers, asked=chosen, phrasing=phrasing)
 
