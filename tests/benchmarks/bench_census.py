@@ -1,18 +1,49 @@
-"""Sentences a second of a census: 32 that share a pass against one at a time.
+"""Sentences a second of a census: 32 that share a pass against one at a time, and against transformers' eager loop.
 
-python -m tests.benchmarks.bench_census CORPUS.conllu [MODEL] [SENTENCES]: CPU seconds of one thread.
+python -m tests.benchmarks.bench_census CORPUS.conllu [MODEL] [SENTENCES]: CPU seconds of one thread, the best of two runs.
+The eager loop is one sentence at a time with output_attentions=True: bare, without counting anything; and with the very
+counts of a census made of each sentence's weights.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from itertools import islice
+from typing import Any
 
 from attnctl.batching.corpus.census_run import Tallies, census_results
 from attnctl.batching.corpus.census_work import CensusWork
 from attnctl.batching.corpus.treebank import Treebank, sentence_of
+from attnctl.batching.items import Item
 from attnctl.models import open_model
+from attnctl.readings.census.census import Census
+from attnctl.readings.census.words import align_words
+
+
+def eager_rates(model: Any, items: Sequence[Item]) -> dict[str, float]:
+    """Sentences a second of a plain loop over eager weights, without counting and with it."""
+    import torch
+
+    model.network.set_attn_implementation("eager")
+    parsed = [sentence_of(item) for item in items if item.error is None]
+    rates: dict[str, float] = {}
+    for counting in (False, True, False, True):
+        start = time.process_time()
+        for sentence in parsed:
+            aligned = align_words(sentence, model.tokenize(sentence.text))
+            with torch.inference_mode():
+                ids = torch.tensor([[token.id for token in aligned.tokens]])
+                weights = model.network(input_ids=ids, output_attentions=True).attentions
+            if counting:
+                census = Census([aligned], (model.info.n_layers, model.info.n_heads))
+                for layer, own in enumerate(weights):
+                    census.count_layer(layer, own)
+                census.sentence_counts()
+        name = "counted" if counting else "bare"
+        rates[name] = max(rates.get(name, 0.0), len(parsed) / (time.process_time() - start))
+    return rates
 
 
 def main() -> None:
@@ -35,6 +66,8 @@ def main() -> None:
     print(f"{len(items)} sentences of {sum(map(len, tokens)) / len(tokens):.0f} tokens, {name}, one thread")
     print(f"32 together  {rates[32]:6.0f} a second  {rates[32] / rates[1]:.1f} × one at a time")
     print(f"one at a time{rates[1]:6.0f} a second")
+    for name, rate in eager_rates(model, items).items():
+        print(f"eager, {name:7}{rate:5.0f} a second  ({rates[32] / rate:.1f} ×)")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from attnctl.models.option_types import OptionValues
 
 FORM = "census"  # under which a result carries a sentence's counts
-TOGETHER = 192  # sentences among which those of about one length are found
+TOGETHER = 384  # sentences among which those of about one length are found
+TOGETHER_LETTERS = 80_000  # of these sentences: what is counted of them is held at once
 
 Ready = tuple[Item, AlignedSentence]
 

@@ -46,6 +46,7 @@ def watch_attention(
     replaces: bool = False,
     own: ShowOwn | None = None,
     after: AfterAttention | None = None,
+    trusted: bool = False,
 ) -> Iterator[WatchSession]:
     """Within this context, every call of attention in `model` that `wants` accepts goes through `visit`.
 
@@ -53,8 +54,10 @@ def watch_attention(
     n_q, d_v), or None. With `replaces` the model goes on with what is answered; without, it goes on with its own context,
     but where a fused kernel made that, which rounds otherwise than the weights that are shown. `change` alters the call
     before any visitor sees it, and the context before the model goes on. `own` is shown what the model's own function
-    answers, `after` what a module goes on with. Where every visitor that watches the model in this thread has raised
-    StopForward, the forward is left with it. A forward in a thread that watches nothing is seen by all.
+    answers, `after` what a module goes on with. `trusted`: the model's fused kernel was held against calls of this length
+    in a forward before, and is not run where nobody else watches: the model goes on with what `visit` answers. Where
+    every visitor that watches the model in this thread has raised StopForward, the forward is left with it. A forward in
+    a thread that watches nothing is seen by all.
 
     Raises AttnctlError in training mode (dropout would show as weights above 1), for an architecture outside the
     interface, for a keyword that may change a score unknown to us, and where the model's own function answers otherwise
@@ -67,7 +70,16 @@ def watch_attention(
         )
     shares = hasattr(model.config, "num_hidden_groups")
     session = WatchSession(
-        architecture_name(model), sites.names_of_modules(model), visit, wants, change, replaces, own, after, shares
+        architecture_name(model),
+        sites.names_of_modules(model),
+        visit,
+        wants,
+        change,
+        replaces,
+        own,
+        after,
+        shares,
+        trusted,
     )
     with ExitStack() as stack:
         enter_readable(model, stack)
@@ -141,11 +153,16 @@ def _attend_call(
     **how: object,
 ) -> tuple[Array, Array | None]:
     """What a module calls: query (batch, heads, n_q, d_k) → context (batch, n_q, heads, d_v), weights or None."""
-    own: tuple[Array, Array | None] = kernel(module, query, key, value, attention_mask, *args, **how)
     sessions = _sessions_of(module)
+    given = dict(zip(("scaling", "dropout"), args, strict=False)) | how
+    handed = HandedCall(module, (query, key, value, attention_mask), given, implementation)
+    if len(sessions) == 1 and sessions[0].trusted and implementation == "sdpa" and not hasattr(module, "lambda_init"):
+        context = _trusted_context(sessions[0], handed)
+        if context is not None:
+            return context, None
+    own: tuple[Array, Array | None] = kernel(module, query, key, value, attention_mask, *args, **how)
     if not sessions:
         return own
-    given = dict(zip(("scaling", "dropout"), args, strict=False)) | how
     half, whole = _joined_calls(module, query, value, own)
     if whole is None:
         return own
@@ -157,7 +174,6 @@ def _attend_call(
     ]
     context = None
     if asked:
-        handed = HandedCall(module, (query, key, value, attention_mask), given, implementation)
         call = _checked_call(*asked[0], handed, made)
         context = _show_call(asked, call, made, half)
     answer = own if context is None else (context[..., half:].transpose(1, 2).contiguous(), own[1])
@@ -169,6 +185,22 @@ def _attend_call(
     if not afters:
         leave_where_done(module)
     return answer
+
+
+def _trusted_context(session: WatchSession, handed: HandedCall) -> Array | None:
+    """What the visitor of a trusted session answers, as a module goes on with it: (batch, n_q, heads, d_v).
+
+    None where the model's own function is to be run after all: for a site that the visitor does not want.
+    """
+    names = session.names[id(handed.module)]
+    occurrence = session.occurrences.get(id(handed.module), 0)
+    if session.shares_layers or session.done or not session.wants(names.site_of_occurrence(occurrence)):
+        return None
+    call = _call_handed(session, handed)
+    answer = _visitor_answer(session, session.site_of_call(handed.module), call)
+    leave_where_done(handed.module)
+    assert answer is not None, "the visitor of a trusted session answers the context"
+    return answer.transpose(1, 2).contiguous()
 
 
 def leave_where_done(module: Module) -> None:
@@ -262,12 +294,17 @@ class HandedCall(NamedTuple):
     implementation: str
 
 
-def _checked_call(session: WatchSession, site: Site, handed: HandedCall, own: tuple[Array, Array | None]) -> Call:
-    """The Call of what a module hands over, if the model's own function answers what it says."""
+def _call_handed(session: WatchSession, handed: HandedCall) -> Call:
+    """The Call of what a module hands over."""
     if handed.module.training:
         check_inference(handed.module)
     check_keywords(session.architecture, handed.keywords)
-    call = call_of(handed.module, *handed.arrays, fused=handed.implementation != "eager", **handed.keywords)
+    return call_of(handed.module, *handed.arrays, fused=handed.implementation != "eager", **handed.keywords)
+
+
+def _checked_call(session: WatchSession, site: Site, handed: HandedCall, own: tuple[Array, Array | None]) -> Call:
+    """The Call of what a module hands over, if the model's own function answers what it says."""
+    call = _call_handed(session, handed)
     gap = context_disagreement(call, *own)
     if gap is not None:
         raise AttnctlError(

@@ -51,6 +51,7 @@ class WatchSession:
     own: ShowOwn | None = None  # shown what the model's own function answers: context (batch, n_q, heads, d_v), weights
     after: AfterAttention | None = None
     shares_layers: bool = False  # one module stands for several layers, as in ALBERT: its calls count them
+    trusted: bool = False  # the model's fused kernel need not be run: it was held against calls of this length before
     thread: int = field(default_factory=threading.get_ident)
     seen: dict[Site, None] = field(default_factory=dict)
     silent: dict[Site, str] = field(default_factory=dict)  # who attends in code of its own: its class

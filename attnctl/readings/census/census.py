@@ -42,15 +42,16 @@ class Census:
         n, units = max(len(s.tokens) for s in sentences), max(s.unit_count for s in sentences)
         batch = len(sentences)
         self._pool = np.zeros((batch, n, units), np.float32)  # (batch, n, units)
-        self._own = np.zeros((batch, 3, units, units), bool)  # (batch, 3, units, units): others, linked, edges
+        self._linked, self._edges = np.zeros((2, batch, units, units), bool)  # (batch, units, units)
         self._kept = np.zeros((batch, units), bool)  # (batch, units)
         for b, sentence in enumerate(sentences):
             u = sentence.unit_count
             self._pool[b, : len(sentence.tokens), :u] = sentence.pool
-            self._own[b, 0, :u, :u] = ~np.eye(u, dtype=bool)
-            self._own[b, 1, :u, :u] = sentence.linked
-            self._own[b, 2, :u, :u] = sentence.edges
+            self._linked[b, :u, :u] = sentence.linked
+            self._edges[b, :u, :u] = sentence.edges
             self._kept[b, :u] = sentence.kept
+        pieces = self._pool.sum(-2)  # (batch, units)
+        self._mean = self._pool / np.maximum(pieces, 1)[:, None, :]  # (batch, n, units)
         asked = [(b, at, q) for b, sentence in enumerate(sentences) for at, q in enumerate(sentence.questions)]
         plain = [(b, at, q.query, q.target) for b, at, q in asked if not q.choices]
         self._plain = np.array(plain, int).reshape(-1, 4)  # (questions, 4): sentence, question, query, target
@@ -61,15 +62,16 @@ class Census:
         """Take in a layer's weights, of all sentences: (batch, heads, n, n), padding at the end."""
         words, special, entropy = self._word_weights(weights)
         xp = array_namespace(words)
-        others = place_array(self._own[:, :1], words)  # (batch, 1, units, units)
-        given = xp.where(others, words, xp.zeros_like(words))  # (batch, heads, units, units)
-        top, found = xp.max(given, axis=-1), xp.argmax(given, axis=-1)  # (batch, heads, units)
-        found = as_numpy(xp.where(top > 0, found, xp.full_like(found, -1)))  # (batch, heads, units)
-        itself = as_numpy(xp.sum(xp.where(others, xp.zeros_like(words), words), axis=(-1, -2)))  # (batch, heads)
-        given = as_numpy(given)
+        itself = xp.linalg.trace(words)  # (batch, heads)
+        at = np.arange(words.shape[-1])
+        words[..., at, at] = 0.0  # what is left is given to other words
+        found = xp.argmax(words, axis=-1)  # (batch, heads, units)
+        found, given = as_numpy(found), as_numpy(words)
+        top = np.take_along_axis(given, found[..., None], -1)[..., 0]  # (batch, heads, units)
+        found = np.where(top > 0, found, -1)  # (batch, heads, units)
         if not np.isfinite(entropy).all():
             raise AttnctlError(f"the weights of layer {layer} are no finite numbers")
-        sums = self._mass_sums(given) | {"entropy": entropy, "special": special, "self": itself}
+        sums = self._mass_sums(given) | {"entropy": entropy, "special": special, "self": as_numpy(itself)}
         trees = self._tree_counts(given)
         sums |= {"looking": (found >= 0).sum(-1), "edges": trees[:, :-1]}
         right = self._right_answers(given, found)
@@ -102,16 +104,16 @@ class Census:
     def _word_weights(self, weights: Array) -> tuple[Array, Array, Array]:
         """Weights between units (batch, heads, units, units); of their rows, the mass elsewhere and the entropy, summed."""
         xp = array_namespace(weights)
-        weights = xp.astype(weights, xp.float32)  # (batch, heads, n, n)
-        pool = place_array(self._pool[:, None], weights)  # (batch, 1, n, units)
-        pieces = xp.sum(pool, axis=-2)  # (batch, 1, units)
-        mean = pool / xp.where(pieces > 0, pieces, xp.ones_like(pieces))[:, :, None, :]  # (batch, 1, n, units)
-        from_words = xp.matrix_transpose(mean) @ weights  # (batch, heads, units, n)
-        words = from_words @ pool  # (batch, heads, units, units)
-        elsewhere = xp.sum(from_words, axis=(-1, -2)) - xp.sum(words, axis=(-1, -2))  # (batch, heads)
-        logs = xp.log(xp.where(weights > 0, weights, xp.ones_like(weights)))  # (batch, heads, n, n)
-        rows = -xp.sum(weights * logs, axis=-1)  # (batch, heads, n), nats
-        entropy = xp.sum(rows[:, :, None, :] @ mean, axis=(-1, -2))  # (batch, heads)
+        weights = xp.astype(weights, xp.float32, copy=False)  # (batch, heads, n, n)
+        batch, heads, n, _ = weights.shape
+        pool, mean = place_array(self._pool, weights), place_array(self._mean, weights)  # (batch, n, units)
+        to_words = xp.reshape(xp.reshape(weights, (batch, heads * n, n)) @ pool, (batch, heads, n, -1))
+        words = xp.matrix_transpose(mean)[:, None] @ to_words  # (batch, heads, units, units)
+        rows = xp.sum(mean, axis=-1)[:, None]  # (batch, 1, n), what a token's row counts for
+        elsewhere = xp.sum((xp.sum(weights, axis=-1) - xp.sum(to_words, axis=-1)) * rows, axis=-1)  # (batch, heads)
+        least = xp.asarray(np.finfo(np.float32).tiny, dtype=weights.dtype)
+        logs = xp.log(xp.maximum(weights, least))  # (batch, heads, n, n)
+        entropy = -xp.sum(xp.sum(weights * logs, axis=-1) * rows, axis=-1)  # (batch, heads), nats
         return words, as_numpy(elsewhere), as_numpy(entropy)
 
     def _right_answers(self, given: Array, found: Array) -> list[Array]:
@@ -136,7 +138,7 @@ class Census:
         return {
             "words": given.sum((-1, -2)),
             "distance": np.einsum("bhij,ij->bh", given, far),
-            "linked": np.einsum("bhij,bij->bh", given, self._own[:, 1].astype(np.float32)),
+            "linked": np.einsum("bhij,bij->bh", given, self._linked.astype(np.float32)),
         }
 
     def _offset_counts(self, found: Array) -> Array:
@@ -147,10 +149,12 @@ class Census:
     def _tree_counts(self, given: Array) -> Array:
         """Gold edges in the tree of each head and, last, of the layer's mean: (batch, heads + 1)."""
         batch, heads, units, _ = given.shape
-        if not self._own[:, 2].any():
+        if not self._edges.any():
             return np.zeros((batch, heads + 1), np.int64)  # (batch, heads + 1)
-        graphs = np.concatenate([given, given.mean(1, keepdims=True)], 1)  # (batch, heads + 1, units, units)
+        graphs = np.empty((batch, heads + 1, units, units), np.float32)  # (batch, heads + 1, units, units)
+        np.add(given, np.swapaxes(given, -1, -2), out=graphs[:, :heads])
+        graphs[:, heads] = graphs[:, :heads].mean(1)
         there = np.repeat(self._kept, heads + 1, 0)  # (graphs, units)
         parents = maximum_spanning_trees(graphs.reshape(-1, units, units), there)  # (graphs, units)
-        edges = np.repeat(self._own[:, 2], heads + 1, 0)  # (graphs, units, units)
+        edges = np.repeat(self._edges, heads + 1, 0)  # (graphs, units, units)
         return edges_found(parents, edges).reshape(batch, heads + 1)  # (batch, heads + 1)

@@ -7,29 +7,30 @@ import numpy as np
 from attnctl.attention import Array
 
 
-def maximum_spanning_trees(weights: Array, there: Array) -> Array:
+def maximum_spanning_trees(ties: Array, there: Array) -> Array:
     """Parents in the maximum spanning tree of each graph (Prim 1957): (graphs, n, n), (graphs, n) → (graphs, n).
 
-    The graph is undirected: words i and j are joined by the weight i gives j and that which j gives i, added. Words that
+    `ties` are symmetric: words i and j are joined by the weight i gives j and that which j gives i, added. Words that
     are not `there` have no place in the tree; they, and the word that each tree starts from (the first), have the parent -1.
     """
     graphs, n = there.shape
-    joined = weights + np.swapaxes(weights, -1, -2)  # (graphs, n, n)
-    rows = np.arange(graphs)
     parents = np.full((graphs, n), -1)  # (graphs, n)
     if not n:
         return parents
-    held = np.where(there, np.float32(0), np.float32(-np.inf))  # (graphs, n), -inf: in the tree, or not there
+    rows = np.arange(graphs)
+    flat, first_rows = ties.reshape(graphs * n, n), rows * n
+    outside = there.copy()  # (graphs, n), the words that the tree has yet to reach
     newest = there.argmax(-1)  # (graphs,)
-    held[rows, newest] = -np.inf
-    best = np.full((graphs, n), -np.inf, joined.dtype)  # (graphs, n), the strongest tie to the tree of what is outside
+    outside[rows, newest] = False
+    best = np.full((graphs, n), -np.inf, ties.dtype)  # (graphs, n), the strongest tie to the tree of what is outside
     for _ in range(int(there.sum(-1).max(initial=1)) - 1):
-        ties = joined[rows, newest] + held  # (graphs, n)
-        closer = ties > best  # (graphs, n)
-        np.copyto(best, ties, where=closer)
+        new = flat.take(first_rows + newest, axis=0)  # (graphs, n)
+        closer = (new > best) & outside  # (graphs, n)
+        np.copyto(best, new, where=closer)
         np.copyto(parents, newest[:, None], where=closer)
         newest = best.argmax(-1)  # (graphs,)
-        held[rows, newest] = best[rows, newest] = -np.inf
+        outside[rows, newest] = False
+        best[rows, newest] = -np.inf
     return parents
 
 

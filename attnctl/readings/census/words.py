@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -132,8 +133,6 @@ def _words_under(spans: Sequence[tuple[int, int]], start: int, end: int) -> rang
     """The words that share a character with [start, end); spans ascend."""
     if start == end:
         return range(0)
-    from bisect import bisect_left, bisect_right
-
     first = bisect_right(spans, start, key=lambda span: span[1])
     return range(first, max(first, bisect_left(spans, end, key=lambda span: span[0])))
 
@@ -164,8 +163,9 @@ class _Nearest:
     def __call__(self, query: int, tag: str, target: int) -> tuple[bool, bool, bool]:
         """Whether `target` is the nearest with its tag before, behind, and on either side (of two as near: before)."""
         places = self._places[tag]
-        before = max((unit for unit in places if unit < query), default=-1)
-        behind = min((unit for unit in places if unit > query), default=-1)
+        left, right = bisect_left(places, query), bisect_right(places, query)
+        before = places[left - 1] if left else -1
+        behind = places[right] if right < len(places) else -1
         nearer = before if behind < 0 or (before >= 0 and query - before <= behind - query) else behind
         return before == target, behind == target, nearer == target
 

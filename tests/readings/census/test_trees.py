@@ -34,7 +34,7 @@ def heaviest(weights: np.ndarray, words: list[int]) -> float:
 def test_no_tree_is_heavier(seed: int, there: list[bool]) -> None:
     words = [at for at, kept in enumerate(there) if kept]
     weights = np.random.default_rng(seed).random((3, len(there), len(there)))
-    parents = maximum_spanning_trees(weights, np.tile(there, (3, 1)))
+    parents = maximum_spanning_trees(weights + weights.swapaxes(-1, -2), np.tile(there, (3, 1)))
     assert (parents[:, [at for at, kept in enumerate(there) if not kept]] == -1).all()
     for own, found in zip(weights, parents, strict=True):
         edges = [(at, int(parent)) for at, parent in enumerate(found) if parent >= 0]
@@ -48,7 +48,7 @@ def test_trees_of_different_sizes_share_an_array() -> None:
     weights = np.zeros((2, 4, 4))
     weights[0, 0, 3] = weights[0, 3, 1] = weights[0, 1, 2] = 1.0
     weights[1, 0, 1] = 0.5
-    parents = maximum_spanning_trees(weights, there)
+    parents = maximum_spanning_trees(weights + weights.swapaxes(-1, -2), there)
     assert parents.tolist() == [[-1, 3, 1, 0], [-1, 0, -1, -1]]
     edges = np.zeros((2, 4, 4), bool)
     for a, b in ((0, 3), (1, 2)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from attnctl import attention
 from attnctl.arrays import as_numpy
@@ -15,9 +16,15 @@ from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from attnctl.models.huggingface.attention_sites import Site
 
 Take = Callable[[int, Array], None]  # called with a layer and its weights (batch, heads, n, n), padding at the end
+
+
+# of each network, the longest pass in which its own kernel was held against ours: without padding, and with
+_checked_lengths: WeakKeyDictionary[PreTrainedModel, dict[bool, int]] = WeakKeyDictionary()
 
 
 class _LastLayerSeenError(Exception):
@@ -34,6 +41,9 @@ def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take
         model.check_tokens(tokens)
     inputs, _ = _padded_inputs(model, whole)
     last = (model.info.n_layers or 0) - 1
+    n, padded = inputs["input_ids"].shape[-1], "attention_mask" in inputs
+    checked = _checked_lengths.setdefault(model.network, {})
+    trusted = n <= checked.get(padded, 0)
 
     def see_layer(site: Site, call: Call) -> Array:
         steps = attention.run_call(call)
@@ -42,13 +52,17 @@ def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take
             raise _LastLayerSeenError
         return steps.context
 
+    def wants_site(site: Site) -> bool:
+        return site.kind == model.kind
+
     with (
         running_network(model.network, sum(map(len, whole)), model.info.name),
         packed_products(kept_packing(model.network)),
         suppress(_LastLayerSeenError),
-        watch_attention(model.network, see_layer, lambda site: site.kind == model.kind),
+        watch_attention(model.network, see_layer, wants_site, trusted=trusted),
     ):
         model.network(**inputs)
+    checked[padded] = max(n, checked.get(padded, 0))
 
 
 def padding_changes_weights(model: Checkpoint, short: Sequence[Token], long: Sequence[Token]) -> bool:
