@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from attnctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
+    from transformers import PreTrainedModel
 
 
 def check_type(function: str, name: str, value: object, *types: type) -> None:
@@ -40,9 +45,14 @@ def check_selection(function: str, name: str, value: int | Sequence[int] | None)
 
 
 def check_network(function: str, model: object) -> None:
-    """Raise TypeError where `model` is no model of transformers, which is not imported to find out."""
-    if not all(hasattr(model, name) for name in ("config", "named_modules", "get_input_embeddings", "forward")):
+    """Raise TypeError where `model` is no model of transformers."""
+    if not is_network(model):
         _refuse(function, "model", model, "a transformers model")
+
+
+def is_network(model: object) -> TypeGuard[PreTrainedModel]:
+    """Whether `model` is a transformers model; transformers is not imported to find out."""
+    return all(hasattr(model, name) for name in ("config", "named_modules", "get_input_embeddings", "forward"))
 
 
 def _is_whole(value: object) -> bool:

@@ -47,8 +47,8 @@ def heads(
     >>> [(fact.layer, fact.head) for fact in facts]
     [(0, 0), (0, 1)]
     """
+    from attnctl.readings.grid import OverviewReading
     from attnctl.readings.head_statistics import HeadStatisticsReading
-    from attnctl.readings.survey import OverviewReading
 
     source = _source("heads", text, model, options)
     statistics = HeadStatisticsReading(source.tokens, source.key_tokens)
@@ -74,9 +74,8 @@ def spans(
     >>> spans("One line.\nAnother line.", "lines", model="random").grid.weights[0, 0].shape
     (2, 2)
     """
-    from attnctl.readings.grid import GridReading
+    from attnctl.readings.grid import GridReading, OverviewReading
     from attnctl.readings.spans import parts_of
-    from attnctl.readings.survey import OverviewReading
 
     require_type("spans", "kind", kind, str)
     source = _source("spans", text, model, options)

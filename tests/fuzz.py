@@ -69,7 +69,7 @@ def samples() -> dict[str, bytes]:
 
     import attnctl
     from attnctl.formats.trace_npz import write_trace_npz
-    from attnctl.models.builtin.bundled import path_of
+    from attnctl.models.builtin.weights import path_of
 
     trace: Any = attnctl.attend("Alice will eat", "random", causal=True, heads=2)
     npz, npy = io.BytesIO(), io.BytesIO()

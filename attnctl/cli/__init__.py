@@ -17,7 +17,6 @@ from attnctl import __version__
 from attnctl.cli import help_text, session, suggestions
 from attnctl.cli.command import Command
 from attnctl.cli.output import print_complaint, print_lines
-from attnctl.cli.ranges import with_ranges
 from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError, UsageError, in_one_line
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def command_named(name: str) -> ClickCommand:
     module = import_module(MODULES[name])
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     alone.command(name, cls=Command, context_settings=getattr(module, "CONTEXT", None))(getattr(module, name))
-    return with_ranges(typer.main.get_command(alone), name)
+    return typer.main.get_command(alone)
 
 
 class Commands(TyperGroup):

@@ -1,17 +1,21 @@
-"""What every command does alike: its help in groups, words joined to a text, defaults from file and environment."""
+"""What every command does alike: its help in groups, words joined to a text, numbers within their range, defaults."""
 
 from __future__ import annotations
 
+import copy
 import inspect
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from attnctl.cli import defaults, help_text, invocation, session, suggestions
+from attnctl import limits
+from attnctl.cli import defaults, help_text, session, suggestions
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
+    from typer._click.core import Command as ClickCommand
     from typer._click.core import Context, Parameter
     from typer._click.formatting import HelpFormatter
 
@@ -19,6 +23,8 @@ NARROW = 60  # columns, below which an option's help stands under its name
 
 # the parameters that are a text, whose words need no quotes
 TEXTS = ("text", "source")
+
+NUMERIC = ("int", "int range", "float", "float range")  # what Typer calls the types of numbers
 
 
 def _completed(context: Context, parameter: Parameter, incomplete: str) -> list[str]:
@@ -40,10 +46,11 @@ class Command(TyperCommand):
                 is_flag=True,
                 default=False,
                 expose_value=False,
-                callback=invocation.set_quiet,
+                callback=session.set_quiet,
                 help="Neither notes nor progress: results and errors alone.",
             )
         )
+        _read_in_range(self)
         for option in self.params:
             if isinstance(option, TyperOption) and not option.is_flag:
                 option.metavar = help_text.option_metavar(option.name or "", option.type.name)
@@ -69,7 +76,7 @@ class Command(TyperCommand):
             raise UsageError(suggestions.suggest_option(self, name, known)) from error
         if rest and joins:
             self._join_words(ctx, rest)
-        invocation.begin_command(self, ctx)
+        session.begin_command(self, ctx)
         defaults.yield_to_typed(self, ctx)
         if session.current is not None:
             session.current.fill_in(self.name or "", ctx.params)
@@ -128,3 +135,41 @@ class Command(TyperCommand):
                     formatter.write_text(name)
                     with formatter.indentation(), formatter.indentation():
                         formatter.write_text(said)
+
+
+# --- numbers: ASCII digits, within the range that `limits.RANGES` gives, before any work begins ---
+
+
+def numeric_parameters(command: ClickCommand) -> list[Parameter]:
+    """The parameters of a Typer command that are numbers."""
+    return [parameter for parameter in command.params if parameter.type.name in NUMERIC]
+
+
+def _read_in_range(command: ClickCommand) -> None:
+    """Have the numbers of a command read by `read_number`. Raises KeyError for an option without a range."""
+    name = command.name or ""
+    for parameter in numeric_parameters(command):
+        limits.range_of(parameter.name or "", name)
+        whole = parameter.type.name.startswith("int")
+        parameter.type = copy.copy(parameter.type)
+        parameter.type.convert = partial(_converted_number, name, whole)  # type: ignore[method-assign]
+
+
+def _converted_number(command: str, whole: bool, value: str | float, parameter: Parameter, _: object) -> int | float:
+    if not isinstance(value, str):  # the default
+        number: int | float = value
+        return number
+    return read_number(value, parameter.name or "", parameter.opts[-1], command, whole)
+
+
+def read_number(text: str, option: str, flag: str, command: str, whole: bool) -> int | float:
+    """The number that `text` is. Raises UsageError where it is none, or not within the range of its option."""
+    allowed = limits.range_of(option, command)
+    try:
+        number = limits.whole_number(text) if whole else limits.decimal_number(text)
+    except (ValueError, OverflowError):
+        wanted = "a whole number" if whole else "a number"
+        raise UsageError(f"{flag} {limits.value_text(text)!r}: {wanted} in digits is wanted") from None
+    if not allowed.holds_value(number):
+        raise UsageError(f"{flag} {limits.value_text(number)}: {allowed.range_text()}")
+    return number

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from typer.core import TyperOption
 
-from attnctl.cli import invocation
+from attnctl.cli import session
 from attnctl.cli.options import MODEL_OPTIONS
 from attnctl.errors import AttnctlError
 
@@ -77,10 +77,10 @@ def apply_defaults(command: ClickCommand, ctx: Context) -> None:
 
 def yield_to_typed(command: ClickCommand, ctx: Context) -> None:
     """Forget the defaults that belong to another model, where --model was typed; --device belongs to the machine."""
-    if "model" not in invocation.typed:
+    if "model" not in session.typed:
         return
     for parameter in command.params:
-        if parameter.name in MODEL_OPTIONS and parameter.name not in {*invocation.typed, "device"}:
+        if parameter.name in MODEL_OPTIONS and parameter.name not in {*session.typed, "device"}:
             ctx.params[parameter.name] = parameter.default
 
 

@@ -192,12 +192,12 @@ def look_of(
     options: OptionValues, dpi: int = 200, picture: bool = True, picture_only: Collection[str] = PICTURE_ONLY
 ) -> Look:
     """Take LOOK_OPTIONS out of `options`. Raises UsageError for one that cannot be, or means nothing without a picture."""
-    from attnctl.cli import invocation
+    from attnctl.cli import session
     from attnctl.render.figure.look import Look
 
     chosen = {name: options.pop(name, None) for name in LOOK_OPTIONS}
     # a default of the user's own just does not apply
-    typed = [name for name in picture_only if chosen[name] is not None and name in invocation.typed]
+    typed = [name for name in picture_only if chosen[name] is not None and name in session.typed]
     lost = [f"--{name.replace('_', '-')}" for name in typed if chosen[name] is not False or name == "values"]
     if lost and not picture:
         raise UsageError(f"{lost[0]} is for a picture: name its file with -o")
@@ -210,11 +210,11 @@ def look_of(
 
 def map_look_of(options: OptionValues, picture: bool) -> Look:
     """Take MAP_OPTIONS out of `options`. Raises UsageError for one that cannot be, or means nothing without a picture."""
-    from attnctl.cli import invocation
+    from attnctl.cli import session
     from attnctl.render.figure.look import Look
 
     given = {name: value for name in MAP_OPTIONS if (value := options.pop(name, None)) is not None}
-    lost = [name for name in given if name in invocation.typed]
+    lost = [name for name in given if name in session.typed]
     if lost and not picture:
         raise UsageError(f"--{lost[0]} is for a picture: name its file with -o")
     if "cmap" in given and picture:  # refused before long work
@@ -277,9 +277,9 @@ def check_no_file(text: str) -> None:
 
 def say_notes(notes: Sequence[str]) -> None:
     """Notes for the user, on stderr, a line each."""
-    from attnctl.cli import invocation
+    from attnctl.cli import session
 
-    for note in () if invocation.quiet else notes:
+    for note in () if session.quiet else notes:
         print_complaint(f"note: {note}")
 
 

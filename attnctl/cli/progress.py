@@ -1,13 +1,20 @@
-"""A progress bar with rate and time left, on a terminal; nothing elsewhere."""
+"""What long work will cost, checked and told before it begins; and its bar, on a terminal alone."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
-from attnctl.cli import invocation
-from attnctl.cli.output import safe_console
+from attnctl import limits
+from attnctl.cli import session
+from attnctl.cli.output import print_complaint, safe_console
+
+if TYPE_CHECKING:
+    from attnctl.source import Source
 
 
 @contextmanager
@@ -16,7 +23,7 @@ def items_progress(share: Callable[[], float | None]) -> Iterator[Callable[[int]
 
     It answers None where nobody knows: then the bar counts alone.
     """
-    if invocation.quiet or not sys.stderr.isatty():
+    if session.quiet or not sys.stderr.isatty():
         yield lambda count: None
         return
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -49,3 +56,69 @@ def items_progress(share: Callable[[], float | None]) -> Iterator[Callable[[int]
             )
 
         yield move_on
+
+
+PAIRS_A_SECOND = 2e8  # weights swept by one thread
+SAID = 20.0  # seconds, from which the cost is told beforehand
+SHOWN = 0.5  # seconds, after which there is a bar
+SIZE = 256  # cells a side of an overview
+
+
+def check_cost(source: Source, heads: int, size: int = SIZE) -> None:
+    """Say on stderr what so many heads of a text through a model will take, where that is much.
+
+    Raises AttnctlError where memory will not do.
+    """
+    if not hasattr(source, "model"):
+        return
+    info, n = source.info, len(source.tokens)
+    threads = os.cpu_count() or 1
+    d_k, d_model = info.d_k or 64, info.d_model or 64
+    every = info.n_heads or 1
+    # queries, keys, values and their copies; the stream with its layers; each thread's masses
+    need = 4.0 * n * (8 * every * d_k + 12 * d_model + 2 * threads * size)
+    limits.check_memory(need, f"a text of {n:,} tokens", "shorten it, or cut it into parts")
+    seconds = heads * float(n) ** 2 * (0.5 if info.causal else 1.0) / (PAIRS_A_SECOND * threads)
+    if info.device == "cpu" and seconds > SAID:
+        print_complaint(
+            f"{heads} heads over {n:,} tokens: about {_duration(seconds)} and {limits.bytes_text(need)} on the CPU "
+            "(--layer and --head take fewer)"
+        )
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def heads_over_tokens(n: int, heads: int) -> str:
+    """What a bar says of so many heads over a text of n tokens."""
+    return f"{n:,} tokens, {heads} head{'s' * (heads != 1)}"
+
+
+@contextmanager
+def cost_progress(what: str) -> Iterator[Callable[[float], None] | None]:
+    """A bar on stderr where that is a terminal, and nothing in a pipe."""
+    if session.quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns: Any = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:3.0f} %"),
+        TimeRemainingColumn(),
+    )
+    bar = Progress(*columns, console=safe_console(stderr=True), transient=True)
+    task = bar.add_task(what, total=1.0)
+    start = monotonic()
+
+    def move_on(share: float) -> None:
+        bar.update(task, advance=share)
+        if monotonic() - start > SHOWN:
+            bar.start()
+
+    try:
+        yield move_on
+    finally:
+        bar.stop()

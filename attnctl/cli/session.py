@@ -1,15 +1,34 @@
-"""What a shell keeps between its commands: a text, options, opened models, and what was computed of them."""
+"""What is known beside a command's own options: which were typed, whether notes are wanted, and what a shell keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from attnctl.cli import invocation
-
 if TYPE_CHECKING:
+    from typer._click.core import Command as ClickCommand
+    from typer._click.core import Context, Parameter
+
     from attnctl.models.option_types import OptionValues
     from attnctl.source import Model
+
+
+typed: set[str] = set()  # names of the parameters that stand on the command line, not in the defaults of a user
+quiet = False  # neither notes nor progress
+
+
+def begin_command(command: ClickCommand, ctx: Context) -> None:
+    """Note which parameters of `command` were typed."""
+    sources = {name: ctx.get_parameter_source(name) for p in command.params if (name := p.name)}
+    typed.clear()
+    typed.update(name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE")
+
+
+def set_quiet(_ctx: Context, _param: Parameter, wanted: bool) -> None:
+    """The callback of --quiet."""
+    global quiet
+    quiet = bool(wanted)
+
 
 MOST_MODELS = 2  # opened at once: a comparison has two
 
@@ -50,10 +69,10 @@ class Session:
         place = "text" if of_two else TEXT_PARAMETERS.get(command)
         if place is not None and not any(parameters.get(name) for name in (place, *OTHER_TEXTS)):
             parameters[place] = self.text
-        if of_two or "model" in invocation.typed:  # options of the session's model are not those of another
+        if of_two or "model" in typed:  # options of the session's model are not those of another
             return
         for name, value in self.options.items():
-            if name in parameters and name not in invocation.typed:
+            if name in parameters and name not in typed:
                 parameters[name] = value
 
     def _of_two(self, command: str, parameters: OptionValues) -> bool:

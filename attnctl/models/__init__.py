@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from attnctl import limits
-from attnctl.argument_types import check_selection, check_type, require_type
+from attnctl.argument_types import check_selection, check_type, is_network, require_type
 from attnctl.errors import UsageError
 from attnctl.limits import RANGES, check_range
 from attnctl.models.huggingface.files.hub import CHECKPOINT_OPTIONS, KNOWN, is_checkpoint
@@ -36,8 +36,8 @@ DEFAULT = "demo"
 
 
 REGISTRY = {
-    "demo": "attnctl.models.builtin.bundled:open_demo",
-    "demo-causal": "attnctl.models.builtin.bundled:open_demo_causal",
+    "demo": "attnctl.models.builtin.weights:open_demo",
+    "demo-causal": "attnctl.models.builtin.weights:open_demo_causal",
     "random": "attnctl.models.builtin.random:open_random",
     "dot": "attnctl.models.builtin.dot:open_dot",
 }
@@ -144,10 +144,12 @@ def opened_model(function: str, model: ModelArgument, options: ModelOptions) -> 
     if isinstance(model, (str, os.PathLike)):
         check_type(function, "tokenizer", options.get("tokenizer"), str, os.PathLike)
         return open_model(os.fspath(model), **options)
-    from attnctl.models.huggingface.files.wrapped import is_network, wrap_network
-
     given: OptionValues = {name: value for name, value in options.items() if value is not None}
-    opened: Any = wrap_network(model, given.pop("tokenizer", None)) if is_network(model) else model
+    opened: Any = model
+    if is_network(model):
+        from attnctl.models.huggingface.files.opening import wrap_network
+
+        opened = wrap_network(model, given.pop("tokenizer", None))
     for name in given:
         raise TypeError(f"{function}(): {name} goes with the name of a model, and this one is opened already")
     if not all(hasattr(opened, name) for name in ("run", "tokenize", "info")):

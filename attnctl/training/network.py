@@ -1,4 +1,4 @@
-"""The network that is trained: embeddings, the layers of `attnctl.models.builtin.block`, a residual stream, an unembedding.
+"""The network that is trained: embeddings, the layers of `attnctl.models.builtin.stack`, a residual stream, an unembedding.
 
 The arrays decide the library: NumPy to look at it, torch to train it. Nothing about attention is written here.
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from attnctl import attention
 from attnctl.attention import Array, Attended
-from attnctl.models.builtin import block
+from attnctl.models.builtin import stack
 from attnctl.training.corpus import UNKNOWN
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def initial(sizes: Sizes, seed: int) -> dict[str, Floats]:
     if not sizes.tied:
         parameters["unembedding"] = normal(d, sizes.vocabulary, spread=1 / math.sqrt(d))  # (d_model, vocabulary)
     for at in range(sizes.layers):
-        for name in block.PROJECTIONS:
+        for name in stack.PROJECTIONS:
             parameters[f"layers.{at}.{name}"] = normal(sizes.heads, d, d_k, spread=1 / math.sqrt(d))
         if sizes.bias:
             parameters[f"layers.{at}.b_Q"] = np.zeros((sizes.heads, d_k), dtype=np.float32)
@@ -91,13 +91,13 @@ def residual(
     angles: Array | None = None
     steps: list[Attended] = []
     for parameters in layers_of(p):
-        q, k, v = block.project_rows(x, parameters, 1)  # (..., heads, n, d_k)
+        q, k, v = stack.project_rows(x, parameters, 1)  # (..., heads, n, d_k)
         if theta is not None:
-            angles = block.row_angles(x, q.shape[-1], theta) if angles is None else angles  # (n, d_k / 2)
+            angles = stack.row_angles(x, q.shape[-1], theta) if angles is None else angles  # (n, d_k / 2)
             q, k = attention.rotate_positions(q, angles), attention.rotate_positions(k, angles)  # (..., heads, n, d_k)
         near = window if not steps else None
         steps.append(attention.attend(q, k, v, causal=causal, mask=mask, window=near))
-        x = x + block.mix_heads(steps[-1].context, parameters)  # (..., n, d_model)
+        x = x + stack.mix_heads(steps[-1].context, parameters)  # (..., n, d_model)
     return x, steps
 
 
@@ -124,7 +124,7 @@ def forward(
 ) -> tuple[Array, list[Attended]]:
     """Scores of every word at every place (..., n, vocabulary), and each layer's attention; arguments as of `residual`."""
     x, steps = residual(p, rows, causal=causal, real=real, theta=theta, window=window)
-    return block.unembed_rows(x, p), steps
+    return stack.unembed_rows(x, p), steps
 
 
 def metadata(vocabulary: tuple[str, ...], heads: int, causal: bool, **provenance: object) -> dict[str, str]:

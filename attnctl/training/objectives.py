@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from attnctl.models.builtin.word_shapes import SHAPES
+from attnctl.models.builtin.vocabulary import SHAPES
 from attnctl.training.corpus import Corpus
 from attnctl.training.english.phrases import CLOSING, INDUCTION, QUESTION_OF
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnctl.errors import AttnctlError
-from attnctl.models.builtin.word_shapes import in_parts, shape_of, word_spellings
+from attnctl.models.builtin.vocabulary import in_parts, shape_of, word_spellings
 from attnctl.tokens import find_token, split_words
 from attnctl.training import network
 from attnctl.training.corpus import UNKNOWN

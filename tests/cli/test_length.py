@@ -18,11 +18,10 @@ from attnctl.cli.inputs.zoom import Zoom, grid_of
 from attnctl.models import attend
 from attnctl.models.builtin.matrix import trace_of_matrix
 from attnctl.models.probe import probe_heads
-from attnctl.readings.grid import GridReading
+from attnctl.readings.grid import GridReading, OverviewReading
 from attnctl.readings.heatmap import of_overview, weight_span
 from attnctl.readings.overview import TextPart
 from attnctl.readings.spans import parts_of
-from attnctl.readings.survey import OverviewReading
 from attnctl.source import TextSource
 from attnctl.source.stored import TraceSource
 from attnctl.tokens import Token, split_words

@@ -17,7 +17,7 @@ import typer.main
 from safetensors.numpy import load_file, save_file
 
 from attnctl.cli import COMMANDS, app
-from attnctl.models.builtin.bundled import path_of
+from attnctl.models.builtin.weights import path_of
 from attnctl.text import as_json, harmless_text
 from tests.conftest import Result
 

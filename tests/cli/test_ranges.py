@@ -11,7 +11,7 @@ import typer.main
 
 from attnctl import limits
 from attnctl.cli import COMMANDS, app
-from attnctl.cli.ranges import numeric_parameters
+from attnctl.cli.command import numeric_parameters
 
 Run = Callable[..., Any]
 

@@ -18,12 +18,11 @@ from attnctl.errors import AttnctlError
 from attnctl.formats.documents.json_schemas import overview_schema
 from attnctl.formats.documents.overview_json import overview_from_json, overview_to_json
 from attnctl.models import open_model
-from attnctl.readings.grid import GridReading
+from attnctl.readings.grid import GridReading, OverviewReading
 from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.links import LinksReading
 from attnctl.readings.overview import LongRow, Overview, TextPart
 from attnctl.readings.rows import RowReading
-from attnctl.readings.survey import OverviewReading
 from attnctl.source import TextSource
 from tests.conftest import attend
 

@@ -10,8 +10,8 @@ import pytest
 from attnctl.layer import Run
 from attnctl.layer.run_memory import RunMemory
 from attnctl.models import open_model
+from attnctl.readings.grid import OverviewReading
 from attnctl.readings.head_statistics import HeadStatisticsReading
-from attnctl.readings.survey import OverviewReading
 from attnctl.readings.traces.record import TraceReading
 from attnctl.source import TextSource
 

@@ -12,7 +12,7 @@ from attnctl.errors import UsageError
 from attnctl.layer import LayerAttention
 from attnctl.models import attend, open_model
 from attnctl.readings import measures
-from attnctl.readings.traces.record import TraceReading, stored_layer
+from attnctl.readings.traces.record import TraceReading, sink_sentence, stored_layer
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.source import TextSource
 from attnctl.source.stored import TraceSource
@@ -134,13 +134,11 @@ def test_the_sink_is_stated() -> None:
     weights[0, :, 0] = 0.75
     weights[0, :, 3] = 0.25
     trace = trace_of(weights)
-    assert measures.sink_sentence(trace) == "Of the attention of layer 0, head 0, 75 % goes to the first token, [CLS]."
+    assert sink_sentence(trace) == "Of the attention of layer 0, head 0, 75 % goes to the first token, [CLS]."
     ended = replace(trace, tokens=(*PIECES[:3], Token("[SEP]", special=True), *PIECES[4:]))
-    assert measures.sink_sentence(ended).endswith(
-        "75 % goes to the first token, [CLS], 25 % to the other special ones ([SEP])."
-    )
+    assert sink_sentence(ended).endswith("75 % goes to the first token, [CLS], 25 % to the other special ones ([SEP]).")
     one = replace(trace, tokens=PIECES[:1], layers=(replace(trace.layers[0], weights=np.ones((1, 1, 1), np.float32)),))
-    assert measures.sink_sentence(one) is None
+    assert sink_sentence(one) is None
 
 
 def test_measures_by_name() -> None:

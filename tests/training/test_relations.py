@@ -13,7 +13,7 @@ from attnctl.attention import Call
 from attnctl.layer import Run
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models import open_model
-from attnctl.models.builtin.bundled import path_of
+from attnctl.models.builtin.weights import path_of
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.tokens import split_words
 from attnctl.training.english import phrases

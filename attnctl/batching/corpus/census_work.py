@@ -217,7 +217,7 @@ def open_census_model(work: CensusWork) -> Model:
 def untrained_of(model: Any, seed: int) -> Any:
     """The model before training. Raises UsageError where it has never been trained."""
     if model.info.kind == "checkpoint":
-        from attnctl.models.huggingface.files.untrained import untrained_checkpoint
+        from attnctl.models.huggingface.files.opening import untrained_checkpoint
 
         return untrained_checkpoint(model, seed)
     from attnctl.training.relations import before_training

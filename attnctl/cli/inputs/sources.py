@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl import limits
-from attnctl.cli import invocation
 from attnctl.cli import options as o
+from attnctl.cli import session
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
@@ -223,6 +223,6 @@ def token_names(tokens: str) -> list[str]:
 
 def _refuse_model_options(options: OptionValues, where: str) -> None:
     for name, value in options.items():
-        if value not in (None, False) and name in invocation.typed:  # a default of the user's own just does not apply
+        if value not in (None, False) and name in session.typed:  # a default of the user's own just does not apply
             option = "--" + name.replace("_", "-")
             raise UsageError(f"{option} does not go with {where}: its numbers are computed already")

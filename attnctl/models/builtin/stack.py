@@ -1,9 +1,12 @@
-"""The pipeline of every built-in model: embeddings, layers of attention, a residual stream, and word predictions."""
+"""The pipeline of every built-in model: embeddings, layers of attention, a residual stream, and word predictions.
+
+What a layer does to its rows is written for any array library: training learns and `explain` shows by these lines.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,13 +19,47 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
-from attnctl.models.builtin import block
 from attnctl.models.builtin.phrasing import Phrasing
 from attnctl.readings.traces.trace import ModelInfo, Prediction
 from attnctl.tokens import BLANKS, GUESS, Token, Tokenize, find_token, split_words
 
 if TYPE_CHECKING:
     from attnctl.text import Document
+
+
+PROJECTIONS = ("W_Q", "W_K", "W_V")
+
+
+def project_rows(x: Array, parameters: Mapping[str, Array], n_heads: int) -> tuple[Array, Array, Array]:
+    """Queries, keys and values of rows x (..., n, d_model) → (..., heads, n, d_k), (..., kv_heads, n, d_k | d_v).
+
+    A layer without W_Q reads its rows as all three, cut into `n_heads`.
+    """
+    if "W_Q" not in parameters:
+        whole = attention.split_heads(x, n_heads)  # (..., heads, n, d_model / heads)
+        return whole, whole, whole
+    q, k, v = (attention.project_heads(x, parameters[name], parameters.get(f"b_{name[-1]}")) for name in PROJECTIONS)
+    return q, k, v
+
+
+def row_angles(x: Array, d_k: int, theta: float) -> Array:
+    """RoPE's angle for each row of x (..., n, d_model), and each pair of dimensions → (n, d_k / 2)."""
+    at = attention.array_namespace(x).arange(x.shape[-2], dtype=x.dtype, device=attention.device_of(x))  # (n,)
+    return attention.rope_angles(at, d_k, theta)
+
+
+def mix_heads(context: Array, parameters: Mapping[str, Array]) -> Array:
+    """What a layer gives back: contexts (..., heads, n, d_v) side by side, through W_O → (..., n, d_out)."""
+    return attention.project_output(attention.concatenate_heads(context), parameters.get("W_O"), parameters.get("b_O"))
+
+
+def unembed_rows(x: Array, parameters: Mapping[str, Array]) -> Array:
+    """Scores of every word: rows x (..., n, d_model) by the unembedding, or by the embedding where they share one table."""
+    table = parameters.get("unembedding")
+    if table is None:
+        table = attention.swap_last(parameters["embedding"])  # (d_model, vocabulary)
+    return x @ table  # (..., n, vocabulary)
+
 
 READABLE = 128  # tokens that any trained model reads without a word of warning
 
@@ -149,15 +186,15 @@ class Stack:
     ) -> ComputedLayer:
         """One layer's attention over x (..., n, d_model); `placed` are its parameters where x is."""
         settings = self.settings
-        q, k, v = block.project_rows(x, placed, self.info.n_heads or 1)  # (heads, n, d_k), (kv_heads, n, d_k | d_v)
+        q, k, v = project_rows(x, placed, self.info.n_heads or 1)  # (heads, n, d_k), (kv_heads, n, d_k | d_v)
         beside: dict[str, Array | None] = {"input": x} if number else {}
         if settings.rope_theta is not None:
-            angles = block.row_angles(x, q.shape[-1], settings.rope_theta)  # (n, d_k / 2)
+            angles = row_angles(x, q.shape[-1], settings.rope_theta)  # (n, d_k / 2)
             beside |= {"queries_before_rope": q, "keys_before_rope": k, "rope_angles": angles}
             q, k = (attention.rotate_positions(part, angles, settings.rope_pairs) for part in (q, k))  # (heads, n, d_k)
 
         def after(context: Array) -> tuple[Array, Array | None]:
-            output = block.mix_heads(context, placed)  # (n, d_out)
+            output = mix_heads(context, placed)  # (n, d_out)
             return output, x + output if self.residual else None  # (n, d_model) each
 
         return ComputedLayer.of_call(
@@ -184,7 +221,7 @@ class Stack:
             source = at - 1 if self.info.causal and tokens[at].text in BLANKS else at
             if source < 0:
                 continue
-            probability = attention.softmax(block.unembed_rows(final[source], self._unembedding_table))  # (vocabulary,)
+            probability = attention.softmax(unembed_rows(final[source], self._unembedding_table))  # (vocabulary,)
             best = np.argsort(-probability, kind="stable")[:top]
             found += [Prediction(at, self.vocabulary[i], int(i), float(probability[i])) for i in best]
         return tuple(found)

@@ -6,8 +6,8 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,22 +18,18 @@ from attnctl.arrays import Floats
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.formats.arrays import given_rows
-from attnctl.models.builtin.block import PROJECTIONS
 from attnctl.models.builtin.phrasing import Phrasing
 from attnctl.models.builtin.random import random_rows
-from attnctl.models.builtin.stack import Settings, Stack, stack_info
+from attnctl.models.builtin.stack import PROJECTIONS, Settings, Stack, stack_info
+from attnctl.models.builtin.vocabulary import vocabulary_tokenizer
 from attnctl.models.builtin.weight_file import LAYER_TENSORS, WeightFile, looked_up, read_weights
-from attnctl.models.builtin.word_shapes import NUMBER, SHAPES, in_parts, shape_of, word_spellings
 from attnctl.readings.questions.roles import roles_sentence
-from attnctl.tokens import BLANKS, Token, Tokenize, open_tokenizer
+from attnctl.tokens import Token, open_tokenizer
 
 if TYPE_CHECKING:
     from attnctl.models.option_types import OptionValues
     from attnctl.text import Document
 
-ENDS = (".", "?", "!", ":", "“", '"', "(", "[")  # a word after one of these may have a capital that is no name's
-# words of which the ids are remembered, for batches, and the characters of the longest of them
-WORDS_REMEMBERED, LONGEST_REMEMBERED = 50_000, 64
 DIGESTED_BYTES = 64 << 20  # of a file whose digest is said: read whole for it, a twentieth of a second
 
 
@@ -77,6 +73,9 @@ def open_weights(
     if settings.rope_theta is not None and d_k % 2:
         raise AttnctlError(f"{path}: RoPE turns pairs of dimensions, but d_k is {d_k}")
     embed, vocabulary, notes = _embedding_of(file, d_model, seed, embeddings)
+    tokenize = open_tokenizer(tokenizer)
+    if vocabulary:
+        tokenize = vocabulary_tokenizer(tokenize, vocabulary, file.metadata.get("unknown", ""), path)
     for tensor, at in (("positions", 1), ("unembedding", 0)):
         if tensor in file.tensors and (file.tensors[tensor].ndim != 2 or file.tensors[tensor].shape[at] != d_model):
             raise AttnctlError(f"{path}: {tensor} has shape {file.tensors[tensor].shape}, but d_model is {d_model}")
@@ -95,7 +94,7 @@ def open_weights(
         settings=settings,
         layers=layers,
         embed=embed,
-        tokenize=_tokenize_with(tokenizer, vocabulary, file),
+        tokenize=tokenize,
         residual=residual,
         positions=file.tensors.get("positions"),
         unembedding=unembedding if predicts else None,
@@ -105,6 +104,24 @@ def open_weights(
         phrasing=Phrasing.of_metadata(file.metadata, len(vocabulary)),
         notes=notes,
     )
+
+
+BUNDLED = ("demo", "demo-causal")
+
+
+def path_of(name: str) -> Path:
+    """Where the bundled weights of `name` lie."""
+    return Path(str(files("attnctl.models.builtin"))) / f"{name}.safetensors"
+
+
+def open_demo(**options: Any) -> Stack:
+    """`demo`: masked words, each word seeing all others."""
+    return open_weights(path=str(path_of("demo")), name="demo", kind="demo", **options)
+
+
+def open_demo_causal(**options: Any) -> Stack:
+    """`demo-causal`: the next word, each word seeing those before it."""
+    return open_weights(path=str(path_of("demo-causal")), name="demo-causal", kind="demo", **options)
 
 
 def steps_of(run: str) -> dict[int, Path]:
@@ -297,41 +314,3 @@ def _vocabulary_of(file: WeightFile) -> list[str]:
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         raise AttnctlError(f"{file.path}: metadata tokens is not a JSON list of strings")
     return tokens
-
-
-def _tokenize_with(tokenizer: str | None, vocabulary: list[str], file: WeightFile) -> Tokenize:
-    """Text to tokens with the file's own ids; a word it lacks becomes its unknown token, shown as the user's word."""
-    split = open_tokenizer(tokenizer)
-    if not vocabulary:
-        return split
-    ids = {word: at for at, word in reversed(list(enumerate(vocabulary)))}
-    unknown = ids.get(file.metadata.get("unknown", ""))
-    blank = next((ids[mark] for mark in BLANKS if mark in ids), unknown)
-    shaped = any(shape in ids for shape in SHAPES)
-
-    def read_word(word: str, first: bool) -> tuple[int, bool]:
-        """A word's id: of the word, else of its shape, else of the unknown word; and whether it counts as unknown."""
-        for spelling in word_spellings(word):
-            if spelling in ids:
-                return ids[spelling], False
-        shape = shape_of(word, first=first) if shaped else None
-        read_as = ids.get(shape, unknown) if shape is not None else unknown
-        if read_as is None:
-            raise AttnctlError(f"{word!r} is not in the vocabulary of {file.path}, and it names no unknown token")
-        return read_as, shape != NUMBER or read_as == unknown
-
-    remembered = lru_cache(maxsize=WORDS_REMEMBERED)(read_word)
-
-    def look_up(text: str) -> tuple[Token, ...]:
-        first, found = True, []
-        for token in in_parts(split(text), ids):
-            if token.text in BLANKS and blank is not None:
-                found.append(replace(token, id=blank, special=True))
-            else:
-                read = remembered if len(token.text) <= LONGEST_REMEMBERED else read_word
-                read_as, lacking = read(token.text, first)
-                found.append(Token(token.text, read_as, token.start, token.end, token.special, lacking))
-            first = token.text in ENDS
-        return tuple(found)
-
-    return look_up

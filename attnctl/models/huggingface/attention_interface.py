@@ -21,8 +21,14 @@ from attnctl.errors import AttnctlError
 from attnctl.layer import StopForward
 from attnctl.models.huggingface import attention_sites as sites
 from attnctl.models.huggingface.attention_call import call_of, changed_context, check_keywords, context_disagreement
-from attnctl.models.huggingface.attention_session import AfterAttention, Change, ShowOwn, Visit, WatchSession
-from attnctl.models.huggingface.attention_settings import enter_readable
+from attnctl.models.huggingface.attention_session import (
+    AfterAttention,
+    Change,
+    ShowOwn,
+    Visit,
+    WatchSession,
+    enter_readable,
+)
 from attnctl.models.huggingface.attention_sites import Site
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from attnctl.models.huggingface.attention_interface import (
     model_follows_interface,
     watch_attention,
 )
-from attnctl.models.huggingface.attention_session import WatchSession
-from attnctl.models.huggingface.attention_settings import attention_implementations
+from attnctl.models.huggingface.attention_session import WatchSession, attention_implementations
 from attnctl.models.huggingface.attention_sites import Site, attention_modules, layer_count, unseen_sentence
 from attnctl.selection import chosen_indices
 from attnctl.text import number_list

@@ -164,7 +164,7 @@ class Checkpoint:
     def own_weights(self, tokens: Sequence[Token], text: str = "") -> dict[int, Array]:
         """The weights by the model's own eager functions: layer → (heads, n_q, n_k). Memory grows with all of them."""
         from attnctl.models.huggingface.attention_interface import model_follows_interface, watch_attention
-        from attnctl.models.huggingface.attention_settings import attention_set_to
+        from attnctl.models.huggingface.attention_session import attention_set_to
 
         source = self.pieces.tokenize_text(text) if self.kind in ("decoder", "cross") else None
         inputs, found = self._forward_inputs(tokens, source), {}

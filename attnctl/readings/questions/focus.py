@@ -16,8 +16,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from attnctl.readings.questions.roles import of_pronoun, roles_of_heads
-from attnctl.readings.questions.word_classes import may_relate
+from attnctl.readings.questions.roles import may_relate, of_pronoun, roles_of_heads
 from attnctl.readings.traces.trace import LayerTrace, Trace
 
 STANDS_OUT = 0.15  # more of its attention than other rows give the key: less, and a head's relation is not seen here

@@ -15,7 +15,7 @@ from attnctl import attention
 from attnctl.errors import AttnctlError
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import LayerTrace, Trace
-from attnctl.steps import is_default_scale
+from attnctl.steps.head_steps import is_default_scale
 from attnctl.text import visible_text
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from attnctl.layer import LayerAttention, Run
 from attnctl.layer.stored import StoredLayer
 from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.readings.traces.trace_arrays import FIELD_ARRAYS
+from attnctl.text import visible_text
 
 
 class TraceReading:
@@ -42,8 +43,6 @@ class TraceReading:
         )
         if trace.model.kind != "checkpoint":
             return trace
-        from attnctl.readings.measures import sink_sentence
-
         parked = sink_sentence(trace)
         noted = parked is None or any(note.startswith("Of the attention of") for note in trace.notes)
         return trace if noted else replace(trace, notes=(*trace.notes, str(parked)))
@@ -96,3 +95,32 @@ def stored_layer(layer: LayerTrace) -> StoredLayer:
         matrices=layer.parameters,
         key_heads=layer.kv_heads,
     )
+
+
+def sink_sentence(trace: Trace) -> str | None:
+    """How much of the attention goes to the first and to the other special tokens, as a sentence; None for one token.
+
+    The first token's own row is left out: where the future is hidden it has nowhere else to look.
+    """
+    keys = trace.keys_of
+    first, special, heads = [], [], 0
+    others = [j for j, token in enumerate(keys) if token.special and j > 0]
+    for layer in trace.layers:
+        if layer.weights is None:
+            continue
+        at = range(len(trace.tokens)) if layer.rows is None else layer.rows
+        rows = [place for place, i in enumerate(at) if i > 0 or trace.key_tokens is not None]
+        part = layer.weights[:, rows]  # (heads, rows, n_k)
+        heads += len(layer.heads)
+        if part.size:
+            first.append(part[..., 0].astype(np.float64).mean())
+            special.append(part[..., others].astype(np.float64).sum(axis=-1).mean())
+    if not first or len(keys) < 2:
+        return None
+    layers = [layer.layer for layer in trace.layers]
+    where = f"layer {layers[0]}, head {trace.layers[0].heads[0]}" if heads == 1 else f"{heads} heads"
+    said = f"{100 * np.mean(first):.0f} % goes to the first token, {visible_text(keys[0].text)}"
+    if others:
+        names = dict.fromkeys(visible_text(keys[j].text) for j in others)
+        said += f", {100 * np.mean(special):.0f} % to the other special ones ({', '.join(list(names)[:4])})"
+    return f"Of the attention of {where}, {said}."

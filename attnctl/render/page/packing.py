@@ -16,6 +16,7 @@ from attnctl.errors import AttnctlError
 from attnctl.readings import measures
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
+from attnctl.steps.head_steps import is_default_scale
 from attnctl.text import Document, visible_text
 from attnctl.tokens import Token
 
@@ -72,7 +73,7 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: Budget, walked: b
     return {
         "label": visible_text(label),
         "text": trace.text,
-        "model": model_facts(trace.model, steps.is_default_scale(trace)),
+        "model": model_facts(trace.model, is_default_scale(trace)),
         "tokens": packed_tokens(trace.tokens, trace.text),
         "keyTokens": None if trace.key_tokens is None else packed_tokens(trace.key_tokens, trace.text),
         "layers": [pack_layer(layer, blobs, levels, details) for layer in trace.layers],

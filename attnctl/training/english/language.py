@@ -11,7 +11,7 @@ import numpy as np
 
 from attnctl.arrays import Ids
 from attnctl.models.builtin.phrasing import Phrasing, number_kinds
-from attnctl.models.builtin.word_shapes import CLITICS
+from attnctl.models.builtin.vocabulary import CLITICS
 from attnctl.training.corpus import Corpus, table_of
 from attnctl.training.english import classes, phrases
 from attnctl.training.english.lexicon import lexicon

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attnctl.readings.questions.focus import LARGEST, OUTSTANDING, focus
-from attnctl.readings.questions.word_classes import may_relate, word_classes
+from attnctl.readings.questions.roles import may_relate, word_classes
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.tokens import Token
 

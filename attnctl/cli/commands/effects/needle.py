@@ -129,7 +129,7 @@ def _open_asker(asked: Needle, haystack: str | None, seed: int, options: OptionV
 
 def _ask_unknown(asker: NeedleAsker, wanted: list[tuple[int, float]], cells: list[NeedleCell]) -> Any:
     """Each needle that is not known yet, asked; `cells` grows by it."""
-    from attnctl.cli.cost import cost_progress
+    from attnctl.cli.progress import cost_progress
 
     limit, known = asker.model.pieces.limit, {(cell.length, cell.depth) for cell in cells}
     longest = max(length for length, _ in wanted)

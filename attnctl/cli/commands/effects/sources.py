@@ -106,7 +106,7 @@ def _measure_parts(
     search: SourceSearch, conversation: Conversation | None, remove: bool, orders: PermutedSearch | None
 ) -> bool:
     """Measure part after part, the cost told beforehand; whether Ctrl-C ended it early."""
-    from attnctl.cli.cost import cost_progress
+    from attnctl.cli.progress import cost_progress
 
     parts, forwards = len(search.parts), search.forwards
     several = 1 if orders is None else orders.count

@@ -55,7 +55,7 @@ def model(
 
 def _trained_file(name: str) -> Path | None:
     """The file of a bundled model, of a run, or of weights; None for anything else."""
-    from attnctl.models.builtin.bundled import BUNDLED, path_of
+    from attnctl.models.builtin.weights import BUNDLED, path_of
 
     if name in BUNDLED:
         return path_of(name)

@@ -198,8 +198,8 @@ def _write_trace(trace: Trace, names: list[str] | None, output: str | None) -> N
 def _write_walk(trace: Trace, heads: list[int] | None, walk: Walk, asked: ExplainRequest, output: str | None) -> None:
     from dataclasses import replace
 
-    from attnctl.cli.inputs.step_names import check_steps
     from attnctl.render.terminal.explanation import Explanation
+    from attnctl.steps import check_steps
 
     names = walk.step_names
     if names is not None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.cost import check_cost, cost_progress, heads_over_tokens
 from attnctl.cli.inputs.sources import SourceName, TokenNames, open_source
 from attnctl.cli.inputs.weights import (
     Chosen,
@@ -21,6 +20,7 @@ from attnctl.cli.inputs.weights import (
     weight_choice,
 )
 from attnctl.cli.output import put_bytes, show_renderable
+from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import figure_bytes, format_names, picture_format, suffixes_listed
 
@@ -136,8 +136,8 @@ def _check_statistic(by: str | None) -> None:
 def _statistics_of(given: Chosen, choice: WeightChoice, probe: bool) -> Overview:
     """The statistics of the heads chosen; with `probe`, induction and duplicates as it finds them."""
     from attnctl.models.probe import probe_heads as probed
+    from attnctl.readings.grid import OverviewReading
     from attnctl.readings.head_statistics import HeadStatisticsReading
-    from attnctl.readings.survey import OverviewReading
 
     if choice.drop and not choice.renormalise:
         raise UsageError("--drop goes with --renormalise here: statistics are of rows that share all their attention")

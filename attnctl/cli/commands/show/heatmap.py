@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.cost import check_cost, cost_progress, heads_over_tokens
 from attnctl.cli.inputs.sources import SourceName, TokenNames, is_long, open_source
 from attnctl.cli.inputs.weights import (
     Chosen,
@@ -25,6 +24,7 @@ from attnctl.cli.inputs.weights import (
 )
 from attnctl.cli.inputs.zoom import Zoom, grid_of
 from attnctl.cli.output import print_lines, safe_console
+from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
 from attnctl.errors import UsageError
 from attnctl.formats import pictures
 from attnctl.formats.pictures import suffixes_listed
@@ -114,8 +114,8 @@ def heatmap(
 
 def _grid_reading(given: Chosen, choice: WeightChoice, zoom: Zoom, room: int | None) -> HeatmapGrid:
     """The grid of what was chosen, read in one way whatever it comes from."""
+    from attnctl.readings.grid import OverviewReading
     from attnctl.readings.heatmap import of_overview
-    from attnctl.readings.survey import OverviewReading
 
     given = measured_source(choice, given)
     source, layers, heads = given

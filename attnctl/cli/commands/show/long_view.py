@@ -18,10 +18,9 @@ LINKS = 3  # keys kept for each query
 def survey_text(given: Chosen) -> tuple[Overview, list[ExactBlock]]:
     """The overview of a long text with its strongest links, and the blocks around them, exactly: two readings."""
     from attnctl.readings.exact_blocks import ExactBlock, telling_blocks
-    from attnctl.readings.grid import GridReading
+    from attnctl.readings.grid import GridReading, OverviewReading
     from attnctl.readings.links import LinksReading
     from attnctl.readings.rows import BlocksReading
-    from attnctl.readings.survey import OverviewReading
 
     source, layers, heads = given
     parts = zoom_cells(source.tokens, None, "--rows", SIZE, source.text)

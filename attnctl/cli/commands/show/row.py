@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from attnctl.cli import options as o
-from attnctl.cli.cost import check_cost, cost_progress, heads_over_tokens
 from attnctl.cli.output import put_bytes, show_renderable
+from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
@@ -96,8 +96,8 @@ def _long_row(given: Chosen, at: int | None) -> LongRow:
 
 
 def _strongest_links(given: Chosen, top: int) -> Overview:
+    from attnctl.readings.grid import OverviewReading
     from attnctl.readings.links import LinksReading
-    from attnctl.readings.survey import OverviewReading
 
     source, layers, heads = given
     n = len(source.tokens)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attnctl import limits
 from attnctl.errors import AttnctlError, in_one_line
+from attnctl.formats.safetensors_header import safetensors_header
 from attnctl.light_import import import_lightly
+from attnctl.models.huggingface.attention_sites import attention_modules
 from attnctl.models.huggingface.files.hub import import_extra
-from attnctl.models.huggingface.files.stored_tensors import check_stored
-from attnctl.models.huggingface.final_norm import has_final_norm
 from attnctl.readings.traces.trace import ModelInfo
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
     from attnctl.text import Document
+
 
 SHORT = 2e10  # parameters × tokens below which one thread is enough, and safe where the machine is busy
 
@@ -235,3 +239,89 @@ def quiet_library() -> Iterator[None]:
         logging.set_verbosity_error()
         logging.disable_progress_bar()
         yield
+
+
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers", "num_decoder_layers")
+
+
+def check_stored(folder: Path, settings: dict[str, object], name: str) -> None:
+    """Raise AttnctlError where the settings ask for more layers than there are tensors, or files are named elsewhere."""
+    text = settings.get("text_config")
+    count = len(_tensor_names(folder, name))
+    for said in (settings, text if isinstance(text, dict) else {}):
+        for field in LAYERS:
+            layers = said.get(field)
+            if isinstance(layers, int) and layers > max(count, limits.LAYERS_BUILT):
+                raise AttnctlError(
+                    f"{name}: config.json says {field} {str(layers)[:40]}, its files hold {count:,} tensors"
+                )
+
+
+def _tensor_names(folder: Path, name: str) -> set[str]:
+    """The names of all tensors in a folder's safetensors files."""
+    index = folder / "model.safetensors.index.json"
+    if not (folder / "model.safetensors").is_file() and index.is_file():
+        from attnctl.models.huggingface.text.tokenizer import read_json
+
+        files = read_json(index).get("weight_map")
+        if not isinstance(files, dict) or not files:
+            raise AttnctlError(f"{index} names no tensors")
+        for file in files.values():
+            if not isinstance(file, str) or Path(file).name != file or not file.endswith(".safetensors"):
+                raise AttnctlError(
+                    f"{index} names {str(file)[:80]!r}: attnctl reads safetensors files of the same folder"
+                )
+        return set(files)
+    found: set[str] = set()
+    for path in sorted(folder.glob("*.safetensors")):
+        found |= _names_in_header(path, name)
+    return found
+
+
+def _names_in_header(path: Path, name: str) -> set[str]:
+    """The names in one file's header, which is JSON after its length in eight bytes."""
+    try:
+        return set(safetensors_header(path)) - {"__metadata__"}
+    except AttnctlError as error:
+        raise AttnctlError(f"cannot read {name}: {error}") from error
+
+
+_EMBEDDED = re.compile(r"emb|per_layer|proj", re.IGNORECASE)  # norms of embeddings, and of what goes into layers
+
+
+def has_final_norm(network: Any) -> bool:
+    """Whether a norm beside the stack of layers whose output is read, or beside what holds it, is called after it."""
+    stack = last_stack(network)
+    while stack:
+        holder, _, own = stack.rpartition(".")
+        module = network.get_submodule(holder)
+        for name, part in module.named_children():
+            if "norm" in type(part).__name__.lower() and _called_after(module, name, own):
+                return True
+        stack = holder
+    return False
+
+
+def _called_after(module: Any, norm: str, layers: str) -> bool:
+    """Whether a module's forward calls its child `norm` below its child `layers`."""
+    try:
+        code = inspect.getsource(type(module).forward)
+    except (OSError, TypeError):
+        return not _EMBEDDED.search(norm)
+    return code.rfind(f"self.{norm}(") > code.rfind(f"self.{layers}") >= 0
+
+
+def last_stack(network: Any) -> str:
+    """The name of the list of layers whose output predictions are made of: the decoder's, where there are two."""
+    import torch
+
+    attending = list(attention_modules(network))
+    stacks = [
+        str(name)
+        for name, part in network.named_modules()
+        if isinstance(part, torch.nn.ModuleList) and any(one.startswith(f"{name}.") for one in attending)
+    ]
+    stacks = [name for name in stacks if not re.search(r"vision|visual|audio", name)]
+    outer = [name for name in stacks if not any(name.startswith(f"{other}.") for other in stacks)]
+    decoders = [name for name in outer if "decoder" in name]
+    return (decoders or outer or [""])[-1]

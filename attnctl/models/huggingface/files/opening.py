@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.models.huggingface.attention_interface import architecture_name, check_inference
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.files.hub import check_extra, find_checkpoint, import_extra
 from attnctl.models.huggingface.files.network import load_network, network_info
 from attnctl.models.huggingface.files.origin import origin_of
-from attnctl.models.huggingface.text.tokenizer import open_pieces, read_json
+from attnctl.models.huggingface.text.tokenizer import Pieces, open_pieces, read_json
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
     from attnctl.text import Document
+
 
 KINDS = ("encoder", "decoder", "cross")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -103,3 +106,60 @@ def _token_limit(config: PreTrainedConfig, settings: Document, own: int | None) 
     if settings.get("position_embedding_type", "absolute") == "absolute" and "roberta" in kind:
         longest -= (config.pad_token_id or 0) + 1  # its positions begin after the padding token's id
     return longest if own is None else min(own, longest)
+
+
+def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str | None = None) -> Checkpoint:
+    """The model `network`, reading texts by `tokenizer`: one of transformers (fast), or of the tokenizers library.
+
+    Raises AttnctlError for a model in training mode, and for a tokenizer that tells no spans of the text.
+    """
+    check_inference(network)
+    called = name or getattr(network.config, "name_or_path", "") or architecture_name(network)
+    called = called.rstrip("/").rpartition("/")[2]
+    if tokenizer is None:
+        raise AttnctlError(f"{called} is a transformers model: give its tokenizer, as tokenizer=…")
+    pieces = Pieces(called, _tokenizer_of_network(tokenizer, called), _settings(tokenizer), _limit(network))
+    kind = "encoder" if getattr(network.config, "is_encoder_decoder", False) else "self"
+    return Checkpoint(network_info(network, called, kind), network, pieces, kind)
+
+
+def _tokenizer_of_network(tokenizer: PreTrainedTokenizerBase, name: str) -> Any:
+    """The tokenizer of the tokenizers library beneath, in a copy that neither pads nor truncates."""
+    from tokenizers import Tokenizer
+
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if not isinstance(backend, Tokenizer):
+        raise AttnctlError(
+            f"the tokenizer of {name} is a {type(tokenizer).__name__}, which tells no spans: give a fast one "
+            "(AutoTokenizer gives one where there is one)"
+        )
+    copy = Tokenizer.from_str(backend.to_str())
+    copy.no_truncation()
+    copy.no_padding()
+    return copy
+
+
+def _settings(tokenizer: PreTrainedTokenizerBase) -> dict[str, object]:
+    named = getattr(tokenizer, "special_tokens_map", {})
+    return {key: str(token) for key, token in named.items() if isinstance(token, str) or hasattr(token, "content")}
+
+
+def _limit(network: PreTrainedModel) -> int | None:
+    longest = getattr(network.config.get_text_config(), "max_position_embeddings", None)
+    return longest if isinstance(longest, int) and longest > 0 else None
+
+
+def untrained_checkpoint(model: Checkpoint, seed: int = 0) -> Checkpoint:
+    """The checkpoint with parameters as its architecture initialises them. Raises AttnctlError where that fails."""
+    import torch
+
+    network = model.network
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            model_class: Any = type(network)
+            fresh = model_class(copy.deepcopy(network.config))
+        except Exception as error:
+            raise AttnctlError(f"{type(network).__name__} cannot be built untrained ({in_one_line(error)})") from error
+    fresh = fresh.to(device=network.device, dtype=network.dtype).eval().requires_grad_(False)
+    return replace(model, network=fresh)

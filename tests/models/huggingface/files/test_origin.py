@@ -67,7 +67,7 @@ def test_the_line_to_cite() -> None:
 
 
 def test_json_says_version_and_source(run: Run, tmp_path: Path) -> None:
-    from attnctl.models.builtin.bundled import path_of
+    from attnctl.models.builtin.weights import path_of
 
     weights = tmp_path / "w.safetensors"
     weights.write_bytes(path_of("demo").read_bytes())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attnctl.models.builtin.word_shapes import SHAPES, in_parts, part_clitic, shape_of, word_spellings
+from attnctl.models.builtin.vocabulary import SHAPES, in_parts, part_clitic, shape_of, word_spellings
 from attnctl.tokens import split_words
 
 

@@ -1,4 +1,4 @@
-"""How a word that a vocabulary lacks is read: by its shape, and without the `'s` that hangs on it.
+"""Words looked up in a vocabulary: as they are written, without the `'s` that hangs on them, or by their shape.
 
 A vocabulary that has entries like `[Name]` or `[-ing]` reads an unknown word as the one whose shape it has, so that what no
 training has seen is still a name, a plural, or something that is being done.
@@ -7,10 +7,12 @@ training has seen is still a name, a plural, or something that is being done.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
-from attnctl.tokens import Token
+from attnctl.errors import AttnctlError
+from attnctl.tokens import BLANKS, Token, Tokenize
 
 NAME, NUMBER, WORD = "[Name]", "[0]", "[word]"
 # the shapes of endings, the longer before the shorter that they end on
@@ -25,6 +27,10 @@ _ENDINGS = (
 )
 SHAPES = (NAME, NUMBER, WORD, *(shape for shape, _ in _ENDINGS))
 _PATTERNS = [(shape, re.compile(rf".{{2,}}(?:{ends})")) for shape, ends in _ENDINGS]
+
+ENDS = (".", "?", "!", ":", "“", '"', "(", "[")  # a word after one of these may have a capital that is no name's
+# words of which the ids are remembered, for batches, and the characters of the longest of them
+WORDS_REMEMBERED, LONGEST_REMEMBERED = 50_000, 64
 
 CLITICS = ("'s", "'re", "'m", "'ve", "'ll", "'d")
 _CLITIC = re.compile(r"(.+)('(?:s|re|m|ve|ll|d))", re.IGNORECASE | re.DOTALL)
@@ -93,3 +99,42 @@ def in_parts(tokens: Iterable[Token], known: Container[str]) -> Iterator[Token]:
         cut = token.start + len(parts[0])
         yield replace(token, text=parts[0], end=cut)
         yield replace(token, text=parts[1], start=cut)
+
+
+def vocabulary_tokenizer(split: Tokenize, vocabulary: Sequence[str], unknown_word: str, path: str) -> Tokenize:
+    """What `split` makes of a text, with ids of the vocabulary in the file `path`.
+
+    A word that it lacks has the id of its shape, else that of `unknown_word`, and is shown as the user wrote it. Raises
+    AttnctlError, when a text is read, for a word that has no id at all.
+    """
+    ids = {word: at for at, word in reversed(list(enumerate(vocabulary)))}
+    unknown = ids.get(unknown_word)
+    blank = next((ids[mark] for mark in BLANKS if mark in ids), unknown)
+    shaped = any(shape in ids for shape in SHAPES)
+
+    def read_word(word: str, first: bool) -> tuple[int, bool]:
+        """A word's id: of the word, else of its shape, else of the unknown word; and whether it counts as unknown."""
+        for spelling in word_spellings(word):
+            if spelling in ids:
+                return ids[spelling], False
+        shape = shape_of(word, first=first) if shaped else None
+        read_as = ids.get(shape, unknown) if shape is not None else unknown
+        if read_as is None:
+            raise AttnctlError(f"{word!r} is not in the vocabulary of {path}, and it names no unknown token")
+        return read_as, shape != NUMBER or read_as == unknown
+
+    remembered = lru_cache(maxsize=WORDS_REMEMBERED)(read_word)
+
+    def look_up(text: str) -> tuple[Token, ...]:
+        first, found = True, []
+        for token in in_parts(split(text), ids):
+            if token.text in BLANKS and blank is not None:
+                found.append(replace(token, id=blank, special=True))
+            else:
+                read = remembered if len(token.text) <= LONGEST_REMEMBERED else read_word
+                read_as, lacking = read(token.text, first)
+                found.append(Token(token.text, read_as, token.start, token.end, token.special, lacking))
+            first = token.text in ENDS
+        return tuple(found)
+
+    return look_up

@@ -1,0 +1,275 @@
+"""The steps of one head of a layer, from its matrices to its context: name, formula, sentence, arrays.
+
+Some are of few families of models alone: an indexer's scores, differential attention, gates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from attnctl.readings.traces.trace import LayerTrace, Trace
+from attnctl.steps.step import Part, Step
+
+BIASES = {"b_Q": "W_Q", "b_K": "W_K", "b_V": "W_V"}  # biases, and the matrices that they are added after
+
+
+# what stands in place of the weights, where another measure was asked for: formula and sentence
+OTHERWISE = {
+    "value-norm": (
+        "‖weight × value‖ ÷ Σ",
+        "How long each weighted value is, as a share of its row (Kobayashi et al. 2020).",
+    ),
+    "rollout": (
+        "Π (½ mean weights + ½ identity)",
+        "How much of each token has reached each row by this layer, all heads together (Abnar & Zuidema 2020).",
+    ),
+}
+
+
+def head_steps(trace: Trace, layer: LayerTrace, at: int) -> Iterator[Step]:
+    """The steps of the head at place `at` of a layer; those that it lacks are left out."""
+    for make in _HEAD_STEPS:
+        step = make(trace, layer, at)
+        if step is not None:
+            yield replace(step, layer=layer.layer, head=layer.heads[at])
+
+
+def _matrices_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    """The matrices of the head at place `at` of a layer; None where the source keeps none."""
+    given, head = layer.parameters, layer.heads[at]
+    parts = [Part(name, name, given[name][at], "dimensions") for name in ("W_Q", "W_K", "W_V") if name in given]
+    if "W_O" in given and trace.model.d_v:
+        own = slice(head * trace.model.d_v, (head + 1) * trace.model.d_v)
+        parts.append(Part("W_O", f"W_O, the rows of head {head}", given["W_O"][own], "dimensions"))
+    if not parts:
+        return None
+    biases = [bias for bias in BIASES if bias in given]
+    sentence = "Learned in training, the same for every text: they turn a row of X into its query, key and value"
+    sentence += ", and the context into its part of the output" if "W_O" in given else ""
+    added = f" {', '.join(biases)} {'is' if len(biases) == 1 else 'are'} added after." if biases else ""
+    return Step("matrices", "matrices", "", f"{sentence}.{added}", tuple(parts))
+
+
+def _projections_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    before = layer.queries_before_rope, layer.keys_before_rope
+    q = layer.queries if before[0] is None else before[0]
+    k = layer.keys if before[1] is None else before[1]
+    names = (("queries", "Q", q, "queries"), ("keys", "K", k, "keys"), ("values", "V", layer.values, "keys"))
+    parts = tuple(Part(name, symbol, array[at], rows) for name, symbol, array, rows in names if array is not None)
+    if not parts:
+        return None
+    story = (
+        "Query: what am I looking for? Key: what do I offer? Value: what do I share if I am chosen? "
+        "As in a library: the query is what you ask, the keys are the titles on the spines, the values what is inside."
+    )
+    formula = "   ".join(_projection_formula(part.symbol, layer) for part in parts)
+    sentence = "Each row is read in three ways: as what it looks for, what it offers, and what it passes on."
+    if trace.model.kind == "dot":
+        formula, sentence = "Q = K = V = X", "Without weights a row is its own query, key and value."
+        parts = parts[:1]
+    elif trace.model.kind == "checkpoint":
+        formula, sentence = "Q, K, V", "As the model hands them to attention: projected, and turned where it uses RoPE."
+    elif trace.model.kind == "matrix":
+        formula, sentence = "Q, K, V", "Given outright."
+    shared = trace.model.n_heads != trace.model.n_kv_heads
+    if shared and layer.kv_heads:
+        sentence += f" Head {layer.heads[at]} reads the keys and values of key/value head {layer.kv_heads[at]}."
+    title = ", ".join(part.name for part in parts) if len(parts) > 1 else "queries, keys, values"
+    return Step("projections", title, formula, sentence, parts, story)
+
+
+def _projection_formula(symbol: str, layer: LayerTrace) -> str:
+    bias = f" + b_{symbol}" if f"b_{symbol}" in layer.parameters else ""
+    return f"{symbol} = X W_{symbol}{bias}"
+
+
+def _rope_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    if layer.rope_angles is None or layer.queries_before_rope is None:
+        return None
+    assert layer.queries is not None and layer.keys is not None
+    pairs = "(k, k + d/2)" if trace.model.rope_pairs != "interleaved" else "(2k, 2k + 1)"
+    return Step(
+        "rope",
+        "rotary positions",
+        f"angle = position / {trace.model.rope_theta:g}^(2k/d)",
+        f"Queries and keys are turned in pairs of dimensions {pairs}, by an angle that grows with the position: a score "
+        "then depends on how far apart two tokens are.",
+        (
+            Part("rope_angles", "angle in radians", layer.rope_angles, "tokens", "pairs"),
+            Part("queries", "Q turned", layer.queries[at], "queries"),
+            Part("keys", "K turned", layer.keys[at], "keys"),
+        ),
+    )
+
+
+def _scores_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    if layer.scores is None:
+        return None
+    formula = "scores = X Xᵀ" if trace.model.kind == "dot" and layer.rope_angles is None else "scores = Q Kᵀ"
+    return Step(
+        "scores",
+        "scores",
+        formula,
+        "Row i, column j: the dot product of i's query and j's key. The better they match, the larger it is.",
+        (Part("scores", "scores", layer.scores[at], "queries", "keys"),),
+        "Each token holds its question against every token's offer.",
+    )
+
+
+def _scaled_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    if layer.scaled_scores is None:
+        return None
+    scale, d_k, cap = trace.model.scale, trace.model.d_k, trace.model.soft_cap
+    if scale == 1.0:
+        formula, sentence = "scaled scores = scores", "Not scaled: the scores stay as they are."
+    elif is_default_scale(trace):
+        formula = f"scaled scores = scores / √{d_k}"
+        sentence = (
+            f"Divided by √{d_k} = {math.sqrt(d_k or 1):.3g}: sums of more products spread wider, and the wider the scores, "
+            "the more of its row the best key takes."
+        )
+    else:
+        shown = "scale" if scale is None else f"{scale:.6g}"
+        formula = f"scaled scores = scores × {shown}"
+        who = "the model sets" if trace.model.kind == "checkpoint" else "was asked for"
+        sentence = f"Multiplied by the scale that {who}."
+    if cap is not None:
+        formula += f", capped: {cap:g} tanh(· / {cap:g})"
+        sentence += f" A soft cap then keeps them within ±{cap:g}."
+    parts = [Part("scaled_scores", "scaled scores", layer.scaled_scores[at], "queries", "keys")]
+    if layer.bias is not None:
+        formula += " + bias"
+        sentence += " A bias for the distance is added."
+        parts.insert(0, Part("bias", "bias", layer.bias[at], "queries", "keys"))
+    story = "Without this, one match that is a little better would take everything."
+    return Step("scaled", "scaled scores", formula, sentence, tuple(parts), story)
+
+
+def is_default_scale(trace: Trace) -> bool:
+    """Whether scores are divided by √d_k."""
+    scale, d_k = trace.model.scale, trace.model.d_k
+    return scale is not None and d_k is not None and math.isclose(scale, 1 / math.sqrt(d_k), rel_tol=1e-6)
+
+
+def _mask_step(trace: Trace, layer: LayerTrace, _: int) -> Step | None:
+    """What a query may not see, and why; None where it sees everything."""
+    if layer.mask is None:
+        return None
+    why = []
+    if trace.model.causal:
+        why.append("no token may look at the ones after it")
+    if trace.model.window is not None:
+        why.append(f"none at {trace.model.window} tokens' distance or more")
+    parts = [Part("mask", "mask", layer.mask, "queries", "keys")]
+    if layer.index_scores is not None:
+        picked = "the others" if trace.key_tokens is None else "the compressed slots"
+        why.append(f"of {picked} an indexer picks those with its highest scores")
+        parts.append(Part("index_scores", "indexer's scores", layer.index_scores, "queries", "keys"))
+    sentence = "What a query may not see is hidden before the softmax" + (f": {', '.join(why)}" if why else "") + "."
+    sentence += " Here nothing is: every query sees every key." if layer.mask.all() else ""
+    story = "Whoever writes from left to right cannot look at words that are not written yet."
+    return Step("mask", "mask", "hidden scores = -∞", sentence, tuple(parts), story if trace.model.causal else "")
+
+
+def _weights_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    if layer.weights is None:
+        return None
+    t = trace.model.temperature
+    inside = "scaled scores" if layer.mask is None else "masked scaled scores"
+    formula = f"weights = softmax({inside}{'' if t is None else f' / {t:g}'})"
+    sentence = "Each score's exponential, divided by the sum over its row: all positive, each row a whole."
+    if layer.sink_weights is not None:
+        formula = f"weights = softmax({inside}, sink)"
+        sentence = (
+            "Each score's exponential, divided by the sum over its row and a learned sink, which gives nothing back."
+        )
+    if trace.model.kind == "matrix" and layer.scaled_scores is None:
+        formula, sentence = "weights", "As given: row i says how token i shares out its attention."
+    if trace.measure is not None:
+        formula, sentence = OTHERWISE[trace.measure]
+    elif t is not None:
+        sentence += f" A temperature of {t:g} makes rows {'flatter' if t > 1 else 'sharper'}."
+    part = Part("weights", "weights", layer.weights[at], "queries", "keys")
+    return Step(
+        "weights",
+        trace.measure or "weights",
+        formula,
+        sentence,
+        (part,),
+        "How much of its attention each token pays to each.",
+    )
+
+
+def _difference_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    """The signed result of differential attention; None elsewhere."""
+    if layer.signed_weights is None or layer.differential_lambda is None:
+        return None
+    half = (trace.model.n_heads or 2) // 2
+    pair, factor = layer.heads[at] % half, float(layer.differential_lambda[0])
+    return Step(
+        "difference",
+        "difference",
+        f"weights of head {pair} - λ × weights of head {pair + half}, λ = {factor:.3g}",
+        f"Heads {pair} and {pair + half} are two maps of one (Ye et al. 2024): what both look at cancels out, and a key may "
+        "count against.",
+        (Part("signed_weights", "difference", layer.signed_weights[at], "queries", "keys"),),
+    )
+
+
+def _dropout_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    if layer.dropped_weights is None:
+        return None
+    p = trace.model.dropout or 0.0
+    return Step(
+        "dropout",
+        "dropout",
+        f"kept weights × 1/(1 - {p:g}), the others 0",
+        f"In training, each weight is dropped with probability {p:g}, and the kept ones grow by {1 / (1 - p):.3g}.",
+        (Part("dropped_weights", "weights after dropout", layer.dropped_weights[at], "queries", "keys"),),
+    )
+
+
+def _context_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    if layer.context is None:
+        return None
+    used = "weights" if layer.dropped_weights is None else "(weights after dropout)"
+    return Step(
+        "context",
+        "context",
+        f"context = {used} {'X' if trace.model.kind == 'dot' else 'V'}",
+        "Each token's new row: every value times its weight, added up.",
+        (Part("context", "context", layer.context[at], "queries"),),
+        "What each token has learned from those it listened to.",
+    )
+
+
+def _gate_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    """How far a learned gate after the context is open; None where there is none."""
+    if layer.gate is None:
+        return None
+    open_ = float(layer.gate[at].mean())
+    return Step(
+        "gate",
+        "gate",
+        "‖gate × context‖ / ‖context‖",
+        f"A learned gate lets a part of each context through: {said_share(open_)} of it on average, so this head looks, and "
+        f"is {said_share(1 - open_)} shut."
+        if open_ <= 1
+        else f"A learned gate makes each context longer: {said_share(open_)} of what it was, on average.",
+        (Part("gate", "open", layer.gate[at][:, None], "queries"),),
+    )
+
+
+def said_share(share: float) -> str:
+    """A share for a sentence: "97 %"; what is not nothing is not called 0 %."""
+    percent = 100 * share
+    return "less than 1 %" if 0 < percent < 0.5 else f"{percent:.0f} %"
+
+
+# in the order of the mathematics
+_HEAD_STEPS = (
+    *(_matrices_step, _projections_step, _rope_step, _scores_step, _scaled_step, _mask_step, _weights_step),
+    *(_difference_step, _dropout_step, _context_step, _gate_step),
+)
