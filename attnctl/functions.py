@@ -224,7 +224,7 @@ def sources(
     for _ in chain(search.measure_all(), () if orders is None else orders.measure_orders()):
         pass
     found = search.found_so_far()
-    return found if orders is None else replace(found, orders=orders.found_so_far())
+    return found if orders is None else replace(found, orders=orders.orders_so_far())
 
 
 @with_model_options
@@ -247,13 +247,13 @@ def evaluate(
     require_type("evaluate", "untrained", untrained, bool)
     opened = opened_model("evaluate", model, options)
     if corpus is not None:
-        return _census_of(corpus, opened, max_tokens, untrained)
+        return _census_of_corpus(corpus, opened, max_tokens, untrained)
     from attnctl.training.relations import measure_relations
 
     return measure_relations(opened, count=sentences)
 
 
-def _census_of(
+def _census_of_corpus(
     corpus: str | os.PathLike[str] | Sequence[str], model: Model, max_tokens: int, untrained: bool
 ) -> CensusTable:
     """A census over the sentences of files, counted by this process."""

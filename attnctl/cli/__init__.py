@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 COMMANDS = tuple(name for commands in help_text.COMMANDS.values() for name in commands)
 
-# folder of attnctl.cli.commands → its commands: each is a module with a function of that name, imported when called for
+# folder of attnctl.cli.commands → its commands: each is a module with a function NAME_command, imported when called for
 FOLDERS = {
     "show": ("explain", "heatmap", "heads", "compare", "view"),
     "effects": ("ablate", "sources", "needle"),
@@ -41,7 +41,9 @@ def command_named(name: str) -> ClickCommand:
     """The command `name`, its module imported now."""
     module = import_module(MODULES[name])
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    alone.command(name, cls=Command, context_settings=getattr(module, "CONTEXT", None))(getattr(module, name))
+    alone.command(name, cls=Command, context_settings=getattr(module, "CONTEXT", None))(
+        getattr(module, f"{name}_command")
+    )
     return typer.main.get_command(alone)
 
 

@@ -111,19 +111,21 @@ class Batches:
         true, real = ids.clamp(min=0), ids >= 0  # (batch, n)
         shown = self._with_unknowns(true, random)  # (batch, n)
         closing = answers[..., QUESTION_OF[CLOSING]] >= 0  # (batch, n)
-        shown = torch.where(self._drawn(closing, MARKS_MISTAKEN, random), self._mark(ids, random), shown)  # (batch, n)
+        shown = torch.where(
+            self._share_drawn(closing, MARKS_MISTAKEN, random), self._mark(ids, random), shown
+        )  # (batch, n)
         hidden = torch.zeros_like(real)  # (batch, n)
         n = ids.shape[1]
         place = torch.arange(n)[:, None]  # (n, 1)
         if self.objective == "masked-word":
             assert self.asked is not None
-            hidden = self._drawn(real & (true != UNKNOWN_ID), HIDDEN * self.asked[true], random)  # (batch, n)
+            hidden = self._share_drawn(real & (true != UNKNOWN_ID), HIDDEN * self.asked[true], random)  # (batch, n)
             before = answers[..., QUESTION_OF[INDUCTION]]  # (batch, n), where the word stands that followed before
             told = (before >= 0) & (before <= place[:, 0])  # (batch, n)
             told &= true.gather(1, before.clamp(min=0)) == true.roll(-1, 1)  # (batch, n)
             told[:, -1] = False
-            hidden |= self._drawn(told, FOLLOWING_HIDDEN, random).roll(1, 1) & real  # (batch, n)
-        shown = torch.where(hidden & ~self._drawn(hidden, LEFT_VISIBLE, random), MASK_ID, shown)  # (batch, n)
+            hidden |= self._share_drawn(told, FOLLOWING_HIDDEN, random).roll(1, 1) & real  # (batch, n)
+        shown = torch.where(hidden & ~self._share_drawn(hidden, LEFT_VISIBLE, random), MASK_ID, shown)  # (batch, n)
         idle = answers == place  # (batch, n, questions)
         open_to = (
             (answers >= 0) & ~hidden[..., None] & (~idle | (torch.rand(idle.shape, generator=random) < IDLE_ASKED))
@@ -141,7 +143,7 @@ class Batches:
         return self.marks[torch.randint(max(1, len(self.marks)), ids.shape, generator=random)]
 
     @staticmethod
-    def _drawn(some: Tensor, share: Tensor | float, random: torch.Generator) -> Tensor:
+    def _share_drawn(some: Tensor, share: Tensor | float, random: torch.Generator) -> Tensor:
         """A random share of the places that are true in `some` (batch, n) → (batch, n)."""
         return some & (torch.rand(some.shape, generator=random) < share)
 

@@ -115,12 +115,12 @@ def read_census(path: str) -> CensusTable:
     source = "standard input" if path == "-" else path
     document = check_schema(parse_json(read_bytes(path), source), SCHEMA, source, "a census")
     try:
-        return _census_of(document)
+        return _read_census(document)
     except DAMAGED as error:
         raise AttnctlError(f"{source} is damaged: {damage_of(error)}") from error
 
 
-def _census_of(document: Document) -> CensusTable:
+def _read_census(document: Document) -> CensusTable:
     sentences, words = document["sentences"], document["words"]
     return CensusTable(
         str(document["model"]),

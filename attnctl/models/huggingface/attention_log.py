@@ -108,9 +108,9 @@ def head_measures(weights: Array, attention_mask: Array | None = None) -> tuple[
     entropy = -(weights * weights.clamp_min(1e-30).log()).sum(-1)  # (batch, heads, n_q)
     on_first = weights[torch.arange(batch), :, :, first]  # (batch, heads, n_q)
     later = queries * (torch.arange(n_k - n_q, n_k, device=weights.device)[None] > first[:, None])  # (batch, n_q)
-    return _mean(entropy, queries), _mean(on_first, later)
+    return _mean_of_counted(entropy, queries), _mean_of_counted(on_first, later)
 
 
-def _mean(values: Array, counted: Array) -> Array:
+def _mean_of_counted(values: Array, counted: Array) -> Array:
     """The mean over the counted queries (batch, n_q) of values (batch, heads, n_q) → (heads,)."""
     return (values * counted[:, None]).sum((0, 2)) / counted.sum().clamp_min(1)

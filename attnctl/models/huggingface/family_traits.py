@@ -79,8 +79,8 @@ class FamilyTraits:
             )
         if self.indexed:
             notes.append("An indexer picks the keys that each query may see: the others are masked.")
-        if self.slots is not None and self.slots.spans:
-            notes.append(self.slots.sentence())
+        if self.slots is not None and self.slots.every_span:
+            notes.append(self.slots.slots_sentence())
         if self.shared:
             whose = [f"layer {layer} reads those of layer {owner}" for layer, owner in self.shared.items()]
             said = "; ".join(whose if len(whose) <= 4 else [*whose[:3], "…", whose[-1]])
@@ -309,6 +309,6 @@ class IndexerScores:
             return None
         found = scores.reshape(-1, n_q, scores.shape[-1])[0].float()  # (n_q, keys)
         found = torch.where(found > torch.finfo(torch.float32).min / 2, found, torch.zeros_like(found))
-        if slots is not None and slots.spans:
+        if slots is not None and slots.every_span:
             return slots.widened_index(layer, found)
         return found if found.shape[-1] == n_k else None

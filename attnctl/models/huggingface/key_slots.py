@@ -29,18 +29,18 @@ class KeySlots:
     of_layer: dict[int, tuple[Span, ...]]
 
     @property
-    def spans(self) -> tuple[Span, ...]:
+    def every_span(self) -> tuple[Span, ...]:
         """Every slot that some layer has, in the order of the columns."""
         return tuple(sorted({span for spans in self.of_layer.values() for span in spans}))
 
     def key_tokens(self, tokens: Sequence[Token]) -> tuple[Token, ...] | None:
         """The tokens and after them the slots, as "0–3 compressed"; None where there are no slots."""
-        slots = (Token(f"{first}–{last} compressed", special=True) for first, last in self.spans)
-        return (*tokens, *slots) if self.spans else None
+        slots = (Token(f"{first}–{last} compressed", special=True) for first, last in self.every_span)
+        return (*tokens, *slots) if self.every_span else None
 
-    def sentence(self) -> str:
+    def slots_sentence(self) -> str:
         """What the slots are, for a reader of the table."""
-        first, last = self.spans[0]
+        first, last = self.every_span[0]
         layers = sorted(layer for layer, spans in self.of_layer.items() if spans)
         whose = f"Layer {layers[0]} has" if len(layers) == 1 else f"Layers {number_list(layers)} have"
         return (
@@ -50,7 +50,7 @@ class KeySlots:
 
     def columns(self, layer: int) -> list[int]:
         """The column of each key of a layer."""
-        places = {span: self.n + at for at, span in enumerate(self.spans)}
+        places = {span: self.n + at for at, span in enumerate(self.every_span)}
         return [*range(self.n), *(places[span] for span in self.of_layer.get(layer, ()))]
 
     def widened_call(self, layer: int, call: Call) -> Call:
@@ -58,14 +58,14 @@ class KeySlots:
 
         Raises AttnctlError where its keys are not the tokens and the slots that are known of the layer.
         """
-        if not self.spans:
+        if not self.every_span:
             return call
         columns = self.columns(layer)
         if call.n_k != len(columns):
             raise AttnctlError(
                 f"layer {layer} has {call.n_k} keys for {self.n} tokens and {len(columns) - self.n} compressed slots"
             )
-        there = call.queries.new_zeros(self.n + len(self.spans)).bool()  # (n + slots,)
+        there = call.queries.new_zeros(self.n + len(self.every_span)).bool()  # (n + slots,)
         there[columns] = True
         mask = there.expand(1, call.n_q, -1)  # (1, n_q, n + slots)
         if call.mask is not None:
@@ -78,9 +78,9 @@ class KeySlots:
         """Weights (heads, n_q, n_k) of a layer, as NumPy, with a column of zeros for every slot that it lacks."""
         import numpy as np
 
-        if not self.spans:
+        if not self.every_span:
             return weights
-        wide = np.zeros((*weights.shape[:-1], self.n + len(self.spans)), weights.dtype)  # (heads, n_q, n + slots)
+        wide = np.zeros((*weights.shape[:-1], self.n + len(self.every_span)), weights.dtype)  # (heads, n_q, n + slots)
         wide[..., self.columns(layer)] = weights
         return wide
 
@@ -89,7 +89,7 @@ class KeySlots:
         slots = self.columns(layer)[self.n :]
         if scores is None or not slots or scores.shape[-1] != len(slots):
             return None
-        wide = scores.new_zeros((scores.shape[0], self.n + len(self.spans)))  # (n_q, n + slots)
+        wide = scores.new_zeros((scores.shape[0], self.n + len(self.every_span)))  # (n_q, n + slots)
         wide[:, slots] = scores
         return wide
 
@@ -98,7 +98,7 @@ class KeySlots:
         if array.shape[axis] == 1:
             return array
         shape = list(array.shape)
-        shape[axis] = self.n + len(self.spans)
+        shape[axis] = self.n + len(self.every_span)
         wide = array.new_zeros(shape)
         where: list[slice | list[int]] = [slice(None)] * array.ndim
         where[axis] = self.columns(layer)

@@ -25,11 +25,11 @@ NOUN_PREPOSITIONS = pairs_of("noun prepositions")
 def qualities(group: str) -> tuple[str, ...]:
     """What is said of nouns of this class: the table's words, and some more adjectives that are drawn once and for all."""
     own = QUALITIES.get(group, "").split()
-    return tuple(own * 3 + [word for word, groups in _drawn() if group in groups])
+    return tuple(own * 3 + [word for word, groups in _drawn_adjectives() if group in groups])
 
 
 @cache
-def _drawn() -> tuple[tuple[str, frozenset[str]], ...]:
+def _drawn_adjectives() -> tuple[tuple[str, frozenset[str]], ...]:
     """Each adjective of the lexicon with four classes of nouns that it goes with."""
     lex = lexicon()
     listed = {word for words in QUALITIES.values() for word in words.split()} | {

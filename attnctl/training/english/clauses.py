@@ -147,7 +147,7 @@ def compared(d: Draw, s: Sentence) -> None:
     phrases.within(s, than, noun_phrase(d, s, d.early(lexicon().nouns[d.one(sorted(lexicon().nouns))]), adjectives=0.1))
 
 
-def passive(d: Draw, s: Sentence, tense: str = "any") -> list[Agent]:
+def passive_voice(d: Draw, s: Sentence, tense: str = "any") -> list[Agent]:
     """Something is done, often by someone."""
     verb = (
         d.one(classes.verbs_by("t", None))

@@ -114,7 +114,7 @@ def opened(d: Draw, s: Sentence) -> str:
 
 def passive(d: Draw, s: Sentence) -> None:
     """Something is done."""
-    clauses.passive(d, s, opened(d, s))
+    clauses.passive_voice(d, s, opened(d, s))
     ended(d, s)
 
 

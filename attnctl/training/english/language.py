@@ -81,7 +81,7 @@ PREPOSITIONS = frozenset(words_of("language.prepositions"))
 
 
 @cache
-def asked() -> dict[str, float]:
+def asked_shares() -> dict[str, float]:
     """How often each word is to be predicted: those that depend on others more often than those that come by chance."""
     lex = lexicon()
     share = dict.fromkeys(vocabulary(), 0.15)
@@ -131,7 +131,7 @@ def corpus_of(sentences: Iterable[Sentence]) -> Corpus:
     answers = np.full((*corpus.ids.shape, len(phrases.QUESTIONS)), -1)  # (sentences, length, questions)
     for row, s in enumerate(some):
         answers[row, : len(s.words)] = _answers(s)
-    chosen = np.array([asked().get(word, 0.0) for word in corpus.vocabulary], dtype=np.float32)  # (vocabulary,)
+    chosen = np.array([asked_shares().get(word, 0.0) for word in corpus.vocabulary], dtype=np.float32)  # (vocabulary,)
     kinds = {word: kind for word, kind in word_kinds().items() if word not in UNSAID_KINDS}
     phrasing = Phrasing.of_sentences(corpus.ids, number_kinds(map(kinds.get, corpus.vocabulary)))
     return replace(corpus, answers=answers, asked=chosen, phrasing=phrasing)

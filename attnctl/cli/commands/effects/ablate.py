@@ -18,7 +18,7 @@ OWN = ("off", "target", "predict", "generate", "layers", "heads")  # words that 
 
 
 @o.with_options({name: option for name, option in o.MODEL_OPTIONS.items() if name not in OWN})
-def ablate(
+def ablate_command(
     text: o.Text = None,
     *,
     file: o.File = None,

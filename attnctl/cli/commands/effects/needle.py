@@ -23,7 +23,7 @@ LENGTHS, DEPTHS = "512,1024,2048", "0,25,50,75,100"
 
 
 @o.with_model_options
-def needle(
+def needle_command(
     needle: Annotated[
         str | None, typer.Option("--needle", help="The fact that is planted.", show_default=False)
     ] = None,

@@ -26,7 +26,7 @@ TRIED = 3  # forwards after which it is told at the latest
 
 
 @o.with_model_options
-def sources(
+def sources_command(
     text: o.Text = None,
     *,
     file: o.File = None,
@@ -74,7 +74,7 @@ def sources(
     interrupted = _measure_parts(search, conversation, remove, orders)
     found = search.found_so_far()
     if orders is not None and orders.found:
-        found = replace(found, orders=orders.found_so_far())
+        found = replace(found, orders=orders.orders_so_far())
     o.say_notes(found.notes)
     _write_sources(found, form, output, top)
     if interrupted:

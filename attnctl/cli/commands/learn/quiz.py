@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @o.with_model_options
-def quiz(
+def quiz_command(
     text: o.Text = None,
     *,
     file: o.File = None,

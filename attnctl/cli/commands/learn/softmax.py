@@ -18,7 +18,7 @@ MOST = 10_000
 CONTEXT = {"ignore_unknown_options": True}
 
 
-def softmax(
+def softmax_command(
     scores: Annotated[
         list[str] | None,
         typer.Argument(help='Scores, such as 8.1 1.2 3.0; -inf is a masked one. "-" reads them.', show_default=False),

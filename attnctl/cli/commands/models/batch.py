@@ -30,7 +30,7 @@ FORMATS = ("json", "npz", "parquet", *format_names(), "contact-sheet", "statisti
 
 @o.with_model_options
 @o.with_look_options
-def batch(
+def batch_command(
     source: Annotated[
         str | None,
         typer.Argument(
@@ -109,7 +109,7 @@ def batch(
     """
     asked = _chosen_formats(formats, output)
     by = Engine(engine, address, gpus_per_worker, jobs)
-    by.check_options()
+    by.check_engine()
     look = asdict(o.look_of(options, dpi=100)) | {"drop": tuple(drop or ()), "renormalise": renormalise}
     texts = _text_stream(_path(source, options.pop("chat", None)), input_form, column, id_column)
     from attnctl.batching.work import Work
@@ -134,7 +134,7 @@ class Engine(NamedTuple):
     gpus_per_worker: float
     jobs: int | None
 
-    def check_options(self) -> None:
+    def check_engine(self) -> None:
         """Raise UsageError for no engine's name, and for options of the other one."""
         if self.name not in ("local", "ray"):
             raise UsageError(f"--engine {self.name}: it is local or ray")

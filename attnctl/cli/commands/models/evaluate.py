@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @o.with_model_options
 @o.with_map_options
-def evaluate(
+def evaluate_command(
     corpus: Annotated[
         list[str] | None,
         typer.Argument(

@@ -11,7 +11,7 @@ from attnctl.cli.output import print_lines, put_json
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 
 
-def model(
+def model_command(
     name: Annotated[
         str | None,
         typer.Argument(

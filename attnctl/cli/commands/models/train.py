@@ -68,7 +68,7 @@ Corpus = Annotated[
 
 
 @o.with_options(RECIPE_OPTIONS)
-def train(
+def train_command(
     corpus: Corpus = None,
     *,
     output: Annotated[

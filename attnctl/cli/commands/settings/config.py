@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 
-def config(
+def config_command(
     setting: Annotated[
         list[str] | None,
         typer.Option("--set", help="NAME=VALUE, or COMMAND.NAME=VALUE for one command.", show_default=False),

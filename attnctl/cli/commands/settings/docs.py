@@ -16,7 +16,7 @@ NARROW = 60  # columns, below which what a topic is about stands under its name
 MORE = "attnctl docs TOPIC shows a page, attnctl docs COMMAND the options of a command; --open shows them in a browser."
 
 
-def docs(
+def docs_command(
     topic: Annotated[
         str | None, typer.Argument(help="The page to show; without it, the topics.", show_default=False)
     ] = None,

@@ -9,7 +9,7 @@ import typer
 from attnctl.errors import UsageError
 
 
-def help(
+def help_command(
     ctx: typer.Context,
     command: Annotated[
         str | None, typer.Argument(help="The command to tell about.", show_default=False, metavar="[COMMAND]")

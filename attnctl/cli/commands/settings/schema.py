@@ -11,7 +11,7 @@ from attnctl.cli.output import print_lines
 from attnctl.errors import UsageError
 
 
-def schema(
+def schema_command(
     what: Annotated[
         str,
         typer.Argument(

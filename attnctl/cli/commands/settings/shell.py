@@ -25,7 +25,7 @@ LEAVING = ("exit", "quit")
 
 
 @o.with_model_options
-def shell(text: o.Text = None, *, file: o.File = None, **options: object) -> None:
+def shell_command(text: o.Text = None, *, file: o.File = None, **options: object) -> None:
     """Ask one question after the other about a text: the commands and options of attnctl, without attnctl and the text.
 
     Model, text and what was computed of them are kept, so that a second question is answered at once. `text`, `file` and

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @o.with_model_options
 @o.with_look_options
 @o.with_weight_options
-def compare(
+def compare_command(
     a: Annotated[str, typer.Argument(metavar="A", help="A model (with TEXT), a trace, or a text.")],
     b: Annotated[str, typer.Argument(metavar="B", help="What to compare it with, of the same kind.")],
     text: Annotated[

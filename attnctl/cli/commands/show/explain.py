@@ -32,7 +32,7 @@ WALKED_LAYERS = 2  # as many as are walked through when none are named
 
 @o.with_model_options
 @o.with_weight_options
-def explain(
+def explain_command(
     source: SourceName = None,
     *,
     file: o.File = None,

@@ -35,7 +35,7 @@ TOP_BY = "confidence"  # the statistic by which --top chooses heads without --by
 @o.with_model_options
 @o.with_look_options
 @o.with_weight_options
-def heads(
+def heads_command(
     source: SourceName = None,
     *,
     file: o.File = None,

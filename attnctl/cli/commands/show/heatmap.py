@@ -43,7 +43,7 @@ LABELS = 20  # columns of a terminal that the names of the queries take
 @o.with_model_options
 @o.with_look_options
 @o.with_weight_options
-def heatmap(
+def heatmap_command(
     source: SourceName = None,
     *,
     file: o.File = None,

@@ -29,7 +29,7 @@ MOST_NUMBERS = 400_000_000  # weights in a page: beyond, no browser would open i
 
 
 @o.with_model_options
-def view(
+def view_command(
     source: SourceName = None,
     other: Annotated[
         str | None,

@@ -219,12 +219,12 @@ def check_site_heads(heads: Iterable[int], count: int, site: Site | None) -> Non
 def _count_past(model: PreTrainedModel, change: Applied) -> Iterator[None]:
     """Within this, `change.past` is the number of tokens in the cache as each forward begins."""
 
-    def begin_forward(_: object, __: object, given: dict[str, object]) -> None:
+    def note_cache_length(_: object, __: object, given: dict[str, object]) -> None:
         cache: Any = given.get("past_key_values")
         change.past = int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0
         change.real.clear()
 
-    hook = model.register_forward_pre_hook(begin_forward, with_kwargs=True)
+    hook = model.register_forward_pre_hook(note_cache_length, with_kwargs=True)
     try:
         yield
     finally:

@@ -212,7 +212,7 @@ def watch_network(
         key_tokens=model.key_tokens(tokens, text),
         notes=(
             *model.pieces.beginning_notes(source, bool(model.info.causal)),
-            *((f"{slots.sentence()} Where a token's key is cut, they stay.",) if slots.spans else ()),
+            *((f"{slots.slots_sentence()} Where a token's key is cut, they stay.",) if slots.every_span else ()),
         ),
         slots=slots,
     )

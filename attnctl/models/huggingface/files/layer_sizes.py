@@ -40,12 +40,12 @@ class LayerGroup:
         }
         return {name: self.layers * d_model * self.d_k * count for name, count in once.items()}
 
-    def bytes_of_cache(self, n: int) -> int:
+    def cache_bytes(self, n: int) -> int:
         """Bytes of the group's keys and values of n tokens, 16 bits a number."""
         kept = n if self.window is None else min(n, self.window)
         return 2 * 2 * self.layers * self.kv_heads * self.d_k * kept * self.own_keys
 
-    def sentence(self) -> str:
+    def cache_sentence(self) -> str:
         """The group for the table: "20 × 2 heads × (256 + 256)"."""
         return f"{self.layers} layers × {self.kv_heads} heads × ({self.d_k} + {self.d_k})"
 

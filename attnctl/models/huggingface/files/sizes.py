@@ -114,7 +114,7 @@ class ModelSizes:
     def cache_per_token(self) -> int:
         """Bytes that the key/value cache grows by with each token, 16 bits a number."""
         if self.groups and self.cached_layers:
-            return sum(group.bytes_of_cache(1) for group in self.groups)
+            return sum(group.cache_bytes(1) for group in self.groups)
         kept = self.latent if self.latent is not None else self.kv_heads * (self.d_k + self.d_v)
         return 2 * self.cached_layers * kept
 
@@ -123,7 +123,7 @@ class ModelSizes:
         if not self.cached_layers:
             return 0
         if self.groups:
-            return sum(group.bytes_of_cache(n) for group in self.groups)
+            return sum(group.cache_bytes(n) for group in self.groups)
         once = self.cache_per_token() // self.cached_layers
         short = min(n, self.window) if self.window is not None else n
         return once * ((self.cached_layers - self.windowed_layers) * n + self.windowed_layers * short)

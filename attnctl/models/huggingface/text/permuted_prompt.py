@@ -48,6 +48,6 @@ class PermutedSearch:
         if len(sources.parts) == len(owners):  # of an order that was not measured whole nothing is said
             self.found.append(OrderSources(owners, sources))
 
-    def found_so_far(self) -> DocumentOrders:
+    def orders_so_far(self) -> DocumentOrders:
         """What is known of the orders that were measured whole."""
         return DocumentOrders(self.documents, tuple(self.found), self.seed)

@@ -107,13 +107,13 @@ def plain_orders(orders: DocumentOrders) -> Iterator[str]:
     yield "document\tlooks\tlooks_deviation\tmatters\tmatters_deviation\torders"
     for one in orders.document_means():
         cells = (one.looks, one.looks_deviation, one.matters, one.matters_deviation)
-        yield "\t".join((visible_text(one.name), *map(_number_cell, cells), str(one.orders)))
+        yield "\t".join((visible_text(one.name), *map(_table_number, cells), str(one.orders)))
     yield ""
     yield "place\tlooks\tlooks_bias\tmatters\tmatters_bias\torders"
     for place in orders.place_means():
         cells = (place.looks, place.looks_bias, place.matters, place.matters_bias)
-        yield "\t".join((str(place.place + 1), *map(_number_cell, cells), str(place.orders)))
+        yield "\t".join((str(place.place + 1), *map(_table_number, cells), str(place.orders)))
 
 
-def _number_cell(value: float | None) -> str:
+def _table_number(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"

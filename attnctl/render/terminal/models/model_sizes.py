@@ -132,7 +132,7 @@ def _memory_lines(sizes: ModelSizes, n: int, wide: int) -> list[str]:
         return told
     kept = f"{sizes.cached_layers} layers × {sizes.kv_heads} heads × ({sizes.d_k} + {sizes.d_v})"
     if sizes.groups:
-        kept = ", ".join(group.sentence() for group in sizes.groups if group.own_keys)
+        kept = ", ".join(group.cache_sentence() for group in sizes.groups if group.own_keys)
     if sizes.latent is not None:
         kept = f"{sizes.cached_layers} layers × {sizes.latent} numbers, keys and values compressed"
     once = sizes.cache_per_token()
