@@ -18,7 +18,7 @@ import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
-from attnctl.render.page.document import NAME_LETTERS, as_data, page_html, page_in_frame, trace_names
+from attnctl.render.page.document import NAME_LETTERS, PageView, as_data, page_html, page_in_frame, trace_names
 from attnctl.render.page.packing import coded_levels, word_numbers
 from attnctl.source import TextSource, record_trace
 from attnctl.tokens import Token
@@ -48,7 +48,8 @@ class Tab:
     def open(self, *traces: Trace, fragment: str = "", **options: Any) -> None:
         self.count += 1
         path = self.folder / f"page-{self.count}.html"
-        path.write_text(page_html(traces, **options), encoding="utf-8")
+        exact = options.pop("exact", ())
+        path.write_text(page_html(traces, PageView(**options), exact=exact), encoding="utf-8")
         self.go(path.as_uri() + fragment)
 
     def go(self, address: str) -> None:
@@ -471,7 +472,7 @@ def test_texts_are_never_markup(tab: Tab) -> None:
     weights = np.full((1, n, n), 1 / n, np.float32)
     info = ModelInfo("<b onclick=window.broken=1>", "matrix")
     trace = Trace("".join(HOSTILE), tokens, info, (LayerTrace(0, (0,), (0,), weights=weights),), notes=("<i>note</i>",))
-    html = page_html([trace], title=HOSTILE[0], labels=["<u>"])
+    html = page_html([trace], PageView(["<u>"], title=HOSTILE[0]))
     path = tab.folder / "hostile.html"
     path.write_bytes(html.encode())  # no half pairs are left in it
     tab.go(path.as_uri())
@@ -563,7 +564,7 @@ def test_codes_are_as_exact_as_they_say(levels: int) -> None:
 
 @in_browser
 def test_a_long_text_is_an_overview_with_exact_blocks(tab: Tab) -> None:
-    from attnctl.cli.commands.show.long_view import survey_text
+    from attnctl.cli.commands.show.page import survey_text
     from attnctl.cli.inputs.weights import chosen_of
 
     model = open_model("random", causal=True, heads=2, d_model=16)

@@ -143,14 +143,14 @@ def is_drowned(reading: HeatmapGrid) -> bool:
 
 def _write_page(given: Chosen, choice: WeightChoice, output: str, look: Look) -> None:
     """A page, which leaves out and rescales by itself."""
-    from attnctl.cli.commands.show.view import page_look, write_page
+    from attnctl.cli.commands.show.page import PageContent, page_look, write_page
 
     trace = chosen_trace(choice._replace(drop=(), renormalise=False), given, predictions=False)
     if trace.model.kind == "checkpoint":
         o.say_notes(trace.notes)
     o.say_unknown(trace.tokens, trace.keys_of, notes=trace.notes)
     start = page_look(choice.drop, choice.renormalise, look.log, cmap=look.cmap)
-    write_page([trace], output, look=start, title=look.title)
+    write_page(PageContent([trace]), output, look=start, title=look.title)
 
 
 class TrainingView(NamedTuple):
@@ -185,14 +185,14 @@ def _over_training(run: str, wanted: TrainingView, output: str | None, options: 
         raise UsageError("--run and --model exclude each other: the run is the model")
     check_writable(output)
     if suffix == ".html":
-        from attnctl.cli.commands.show.view import Choice, over_training, page_look, write_page
+        from attnctl.cli.commands.show.page import Choice, over_training, page_look, write_page
 
         if wanted.choice.words:
             raise UsageError("--words does not go with --run and .html: a page merges words by itself")
         choice = Choice(wanted.layer, wanted.head, wanted.choice.measure)
-        pages, labels = over_training(run, wanted.text, choice, options)
+        content = over_training(run, wanted.text, choice, options)
         start = page_look(wanted.choice.drop, wanted.choice.renormalise, look.log, cmap=look.cmap)
-        write_page(pages, output, labels=labels, over_training=True, look=start, title=look.title)
+        write_page(content, output, look=start, title=look.title)
         return
     from attnctl.readings.questions.focus import focus
 
