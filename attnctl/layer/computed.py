@@ -44,9 +44,18 @@ class Forward:
         return attention.run_call(self.call)
 
     @property
+    def has_steps(self) -> bool:
+        """Whether a reading has had every step computed."""
+        return "all_steps" in self.__dict__
+
+    def forget_steps(self) -> None:
+        """Let go of every step, and of their memory."""
+        self.__dict__.pop("all_steps", None)
+
+    @property
     def context_so_far(self) -> Array | None:
         """The context (heads, n_q, d_v) where a reading has had every step computed; None where not."""
-        return self.all_steps.context if "all_steps" in self.__dict__ else None
+        return self.all_steps.context if self.has_steps else None
 
     @cached_property
     def context_of_heads(self) -> Array:
@@ -137,7 +146,7 @@ class ComputedLayer(LayerAttention):
             return {}
         half = call.queries.shape[-3] // 2
         pairs = sorted({head % half for head in self.heads})
-        if "steps" in self.forward.__dict__ and rows is None:
+        if self.forward.has_steps and rows is None:
             weights = as_numpy(self.forward.all_steps.weights)[[*pairs, *(pair + half for pair in pairs)]]
         else:
             narrow = attention.select_call(replace(call, keep=None), [*pairs, *(pair + half for pair in pairs)], rows)
@@ -197,7 +206,7 @@ class ComputedLayer(LayerAttention):
         """Whether all the weights are there, or are few enough to be simply built."""
         from attnctl.blockwise import is_short
 
-        return self.changed is None and ("all_steps" in self.forward.__dict__ or is_short(self.forward.call))
+        return self.changed is None and (self.forward.has_steps or is_short(self.forward.call))
 
     def weights(self) -> Floats:
         """All the weights → (heads, n_q, n_k), before dropout. Memory grows with them."""

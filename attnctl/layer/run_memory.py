@@ -87,10 +87,6 @@ class RunMemory:
             self._kept = [*self._kept, KeptRun(model, tokens, text, layers, replace(run))][-MOST_TEXTS:]
         return _told(run, stopped)
 
-    def forget(self) -> None:
-        """Keep nothing of what was run so far."""
-        self._kept.clear()
-
 
 def layer_bytes(layer: LayerAttention) -> float:
     """The memory that a layer's own arrays hold, about: weights where they are stored, else queries, keys and values."""
@@ -108,7 +104,7 @@ def _forget_steps(layer: LayerAttention) -> None:
     """Let go of the n × n arrays of a long text, which a layer keeps once they were asked for."""
     forward = getattr(layer, "forward", None)
     if forward is not None and layer.n_q > LONG:
-        forward.__dict__.pop("steps", None)
+        forward.forget_steps()
 
 
 def _told(run: Run, stopped: bool) -> Run:

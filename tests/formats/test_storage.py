@@ -16,7 +16,7 @@ import pytest
 import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.json_schemas import overview_schema
-from attnctl.formats.documents.overview_json import overview_from_json, overview_to_json
+from attnctl.formats.documents.overview_json import overview_from_document, overview_to_json
 from attnctl.models import open_model
 from attnctl.readings.grid import GridReading, OverviewReading
 from attnctl.readings.head_statistics import HeadStatisticsReading
@@ -95,7 +95,7 @@ def test_a_damaged_overview_is_refused(path: str, value: Any) -> None:
         into = into[key]
     into[last] = value
     with pytest.raises(AttnctlError, match=r"^x\.json ") as error:
-        overview_from_json(json.dumps(document), "x.json")
+        overview_from_document(document, "x.json")
     assert "\n" not in str(error.value)
 
 

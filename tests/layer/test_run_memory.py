@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnctl.layer import Run
+from attnctl.layer import LayerAttention, Run
+from attnctl.layer.computed import ComputedLayer
 from attnctl.layer.run_memory import RunMemory
 from attnctl.models import open_model
 from attnctl.readings.grid import OverviewReading
@@ -63,7 +64,7 @@ def test_another_text_or_model_is_another_run(counted: Counted) -> None:
     TextSource(other, TEXT).read(TraceReading())
     assert other.runs == 1
     assert TextSource.memory is not None
-    TextSource.memory.forget()
+    TextSource.memory = RunMemory()
     TextSource(other, TEXT).read(TraceReading())
     assert other.runs == 2
 
@@ -76,3 +77,19 @@ def test_what_is_too_large_is_not_kept_and_ends_where_the_reading_does(
         trace = TextSource(counted, TEXT).read(TraceReading(predictions=False), [0])
         assert [layer.layer for layer in trace.layers] == [0]
     assert counted.runs == 2
+
+
+def test_every_step_of_a_long_text_is_let_go_of_again(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnctl.layer.run_memory.LONG", 2)
+    seen: list[ComputedLayer] = []
+
+    class Watched(TraceReading):
+        def take(self, layer: LayerAttention) -> None:
+            super().take(layer)
+            assert isinstance(layer, ComputedLayer) and layer.forward.has_steps
+            seen.append(layer)
+
+    for _ in range(2):
+        TextSource(counted, TEXT).read(Watched())
+    assert counted.runs == 1
+    assert not any(layer.forward.has_steps for layer in seen[len(seen) // 2 :])

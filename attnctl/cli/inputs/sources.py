@@ -45,12 +45,13 @@ def open_source(
     Raises AttnctlError for a source that is damaged or ambiguous, UsageError for model options beside computed numbers.
     """
     from attnctl.source import TextSource
-    from attnctl.source.stored import OverviewSource, TraceSource
 
     if options.get("chat") is not None:
         return _conversation_source(source, file, tokens, options)
     if file is None and source is not None and is_large_matrix(source):
         _refuse_model_options(options, source)
+        from attnctl.source.stored import TraceSource
+
         return TraceSource(_large_matrix(source, tokens), source)
     given = None if file is not None else _read_input(source)
     if given is None:
@@ -66,6 +67,8 @@ def open_source(
         text = decode_text(data, where)
         return TextSource(o.model_of(options), text)
     _refuse_model_options(options, where)
+    from attnctl.source.stored import OverviewSource, TraceSource
+
     found = _computed_input(where, data, tokens)
     return TraceSource(found, where) if hasattr(found, "layers") else OverviewSource(found, where)
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError
-from attnctl.files import parse_json
 from attnctl.formats.documents.json_documents import (
     DAMAGED,
     check_schema,
@@ -97,13 +96,8 @@ def _row_document(row: LongRow) -> Document:
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
-def overview_from_json(data: bytes | str, source: str = "this overview") -> Overview | LongRow:
-    """Read one overview, or the row of one query. Raises AttnctlError where it is none, or its shapes do not fit."""
-    return overview_from_document(parse_json(data, source), source)
-
-
 def overview_from_document(document: object, source: str = "this overview") -> Overview | LongRow:
-    """An overview from its parsed JSON document; errors as `overview_from_json`."""
+    """An overview, or the row of one query, from its parsed JSON. Raises AttnctlError where it is none, or does not fit."""
     entries = check_schema(document, SCHEMA, source, "an overview")
     try:
         row = any("query" in head for head in entries["heads"])

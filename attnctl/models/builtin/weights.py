@@ -19,7 +19,6 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.formats.arrays import given_rows
 from attnctl.models.builtin.phrasing import Phrasing
-from attnctl.models.builtin.random import random_rows
 from attnctl.models.builtin.stack import PROJECTIONS, Settings, Stack, stack_info
 from attnctl.models.builtin.vocabulary import vocabulary_tokenizer
 from attnctl.models.builtin.weight_file import LAYER_TENSORS, WeightFile, looked_up, read_weights
@@ -269,6 +268,8 @@ def _embedding_of(
         return rows, vocabulary, ()
     if table is None:
         note = f"{file.path} has no embedding: seeded random rows stand in for it (see --embeddings)"
+        from attnctl.models.builtin.random import random_rows
+
         return partial(random_rows, seed, d_model), vocabulary, (note,)
     if table.ndim != 2 or table.shape[1] != d_model:
         w_q = file.tensors.get("W_Q", file.tensors.get("layers.0.W_Q"))

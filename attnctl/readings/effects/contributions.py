@@ -32,7 +32,3 @@ class Contributions:
     def sum_of_parts(self) -> float:
         """What the parts add up to."""
         return math.fsum(part.value for part in self.parts)
-
-    def of_head(self, layer: int, head: int) -> ContributionPart | None:
-        """What a head writes, or None where it is not among the parts."""
-        return next((part for part in self.parts if (part.layer, part.head) == (layer, head)), None)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.commands.show.row import LongChoice, explain_long
 from attnctl.cli.inputs.sources import SourceName, TokenNames, is_long, open_source
 from attnctl.cli.inputs.weights import (
     Chosen,
@@ -90,6 +89,8 @@ def explain_command(
     is_overview = hasattr(opened.source, "overview")
     if steps is None and (is_overview or is_long(opened.source) or top is not None or spans is not None):
         _refuse_beside("a long text, --top and --spans", ("--precision", precision), ("--story", story))
+        from attnctl.cli.commands.show.row import explain_long
+
         explain_long(_reweighted_choice(choice, opened), form, output, wanted)
     elif form in ("json", "npz"):
         _write_trace(_narrow_trace(choice, opened, query), walk.step_names, output)
@@ -115,6 +116,14 @@ class Walk(NamedTuple):
     def step_names(self) -> list[str] | None:
         """The steps that are named; None for all."""
         return None if self.steps is None else [name.strip() for name in self.steps.split(",")]
+
+
+class LongChoice(NamedTuple):
+    """What of a long text is told: --query, --top and --spans."""
+
+    query: str | None = None
+    top: int | None = None
+    spans: str | None = None
 
 
 class ExplainRequest(NamedTuple):

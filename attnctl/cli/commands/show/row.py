@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from attnctl.cli import options as o
 from attnctl.cli.output import put_bytes, show_renderable
@@ -11,20 +11,13 @@ from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
+    from attnctl.cli.commands.show.explain import LongChoice
     from attnctl.cli.inputs.weights import Chosen
     from attnctl.readings.overview import LongRow, Overview, TextPart
     from attnctl.source import Source
 
 TOP = 10  # links of a query, unless told otherwise
 LARGEST = 500e6  # bytes of JSON
-
-
-class LongChoice(NamedTuple):
-    """What of a long text is told: --query, --top and --spans."""
-
-    query: str | None = None
-    top: int | None = None
-    spans: str | None = None
 
 
 def explain_long(given: Chosen, form: str, output: str | None, wanted: LongChoice) -> None:

@@ -84,15 +84,13 @@ class AnsweredPrompt:
             raise AttnctlError(_no_cache(self.model.network))
         self.states = [(k, v) for k, v in kept if k is not None and v is not None]
 
-    def cache_of(self, first: int, hidden: Sequence[tuple[int, int]] = ()) -> Cache:
-        """A cache that holds the prompt's tokens [0, first), but for those in the stretches `hidden`."""
+    def cache_of(self, first: int) -> Cache:
+        """A cache that holds the prompt's tokens [0, first)."""
         from transformers import DynamicCache
 
         cache = DynamicCache()
-        left = torch.tensor([at for at in range(first) if not _inside(at, hidden)], dtype=torch.long)  # (kept,)
-        kept = left if hidden else slice(first)
         for layer, (keys, values) in enumerate(self.states if first else ()):
-            cache.update(keys[:, :, kept], values[:, :, kept], layer)
+            cache.update(keys[:, :, :first], values[:, :, :first], layer)
         return cache
 
     def _run_network(
@@ -153,10 +151,6 @@ class AnsweredPrompt:
         inner = hidden and all(b < len(self.prompt) for _, b in hidden)
         return self._logits_without(hidden) if inner and self.leaves_out() else self._masked(hidden)
 
-    def hidden_from_end(self, hidden: Sequence[tuple[int, int]], first: int) -> Floats:
-        """The same where only the tokens from `first` on cannot see the stretches: those between still do. (m,)."""
-        return self._logits_without(hidden, first) if self.leaves_out() else self._masked(hidden, first)
-
     def leaves_out(self) -> bool:
         """Whether hidden tokens may be left out: the network sees all that came before, and takes positions as told.
 
@@ -173,23 +167,21 @@ class AnsweredPrompt:
                     self._leaves_out = False
         return self._leaves_out
 
-    def _masked(self, hidden: Sequence[tuple[int, int]], first: int | None = None) -> Floats:
-        """The stretches hidden by a mask, of every token from `first` on, or of all that follows: (m,)."""
-        queries = None if first is None else tuple(range(first, len(self.prompt) + len(self.answer) - 1))
-        cuts = tuple(Cut(tuple(range(a, b)), queries) for a, b in hidden)
-        start = min([len(self.prompt) - 1, *((b for _, b in hidden) if first is None else (first,))])
+    def _masked(self, hidden: Sequence[tuple[int, int]]) -> Floats:
+        """The stretches hidden by a mask from all that follows: (m,)."""
+        cuts = tuple(Cut(tuple(range(a, b))) for a, b in hidden)
+        start = min([len(self.prompt) - 1, *(b for _, b in hidden)])
         ids = (*self.prompt[start:], *self.answer[:-1])
         with apply_interventions(self.model.network, [Intervention(cuts=cuts)] if cuts else []):
             _, logits = self._run_network(ids, self.cache_of(start), len(self.answer))
         return self._shares(logits)
 
-    def _logits_without(self, hidden: Sequence[tuple[int, int]], first: int | None = None) -> Floats:
-        """The stretches' tokens left out, the others at their own positions, from `first` or the stretches on: (m,)."""
-        start = min(a for a, _ in hidden) if first is None else first
+    def _logits_without(self, hidden: Sequence[tuple[int, int]]) -> Floats:
+        """The stretches' tokens left out, the others at their own positions: (m,)."""
+        start = min(a for a, _ in hidden)
         whole = (*self.prompt, *self.answer[:-1])
         kept = [at for at in range(start, len(whole)) if not _inside(at, hidden)]
-        cache = self.cache_of(start, hidden if first is not None else ())
-        _, logits = self._run_network([whole[at] for at in kept], cache, len(self.answer), kept)
+        _, logits = self._run_network([whole[at] for at in kept], self.cache_of(start), len(self.answer), kept)
         return self._shares(logits)
 
     def _shares(self, logits: Array | None) -> Floats:

@@ -105,21 +105,6 @@ def test_log_probabilities_are_those_of_one_forward(
         np.testing.assert_allclose(found, plain(model, prompt, answer, hidden), atol=1e-5)
 
 
-def test_what_the_end_alone_cannot_see(model: Any) -> None:
-    prompt, answer = ids_of(model.tokenize(TEXT)), ids_of(model.tokenize(" Rome"))
-    read = AnsweredPrompt(model, prompt, answer)
-    found = read.hidden_from_end([(3, 9), (20, 24)], 40)
-    np.testing.assert_allclose(found, read._masked([(3, 9), (20, 24)], 40), atol=1e-5)
-    n = len(prompt) + len(answer)
-    mask = torch.ones(n, n, dtype=torch.bool).tril()
-    mask[40:, 3:9] = mask[40:, 20:24] = False
-    with torch.no_grad():
-        logits = model.network(input_ids=torch.tensor([[*prompt, *answer]]), attention_mask=mask[None, None]).logits[0]
-    shares = torch.log_softmax(logits.float(), -1)
-    wanted = [float(shares[len(prompt) - 1 + at, token]) for at, token in enumerate(answer)]
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
-
-
 def test_looks_are_the_eager_weights(model: Any) -> None:
     prompt, answer = ids_of(model.tokenize(TEXT)), ids_of(model.tokenize(" Rome"))
     looks = AnsweredPrompt(model, prompt, answer).answer_looks()

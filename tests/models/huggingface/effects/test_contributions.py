@@ -16,7 +16,7 @@ import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.interventions import Intervention
 from attnctl.models.huggingface.effects.contributions import TargetLogit, taken_apart
-from attnctl.readings.effects.contributions import Contributions
+from attnctl.readings.effects.contributions import ContributionPart, Contributions
 from tests.models.huggingface import architectures as zoo
 
 TARGET, AGAINST = 5, 7
@@ -37,6 +37,10 @@ def apart(model: Any, given: dict[str, Any], query: int = 8, **how: Any) -> Cont
     n = given["input_ids"].shape[1]
     base = Intervention(**how)
     return taken_apart(model, given, TargetLogit(n - query, query, TARGET, AGAINST), base)
+
+
+def part_of(found: Contributions, layer: int, head: int) -> ContributionPart:
+    return next(part for part in found.parts if (part.layer, part.head) == (layer, head))
 
 
 @pytest.mark.parametrize("query", [8, 5])
@@ -70,16 +74,14 @@ def test_a_head_of_llama_by_the_formula() -> None:
     scale = last / stream["x"]
     output = model.model.layers[0].self_attn.o_proj.weight[:, 24:32] @ traces[0].context[0, 0, 8]
     expected = float((output * scale) @ (model.lm_head.weight[TARGET] - model.lm_head.weight[AGAINST]))
-    found = apart(model, given).of_head(0, 3)
-    assert found is not None
+    found = part_of(apart(model, given), 0, 3)
     assert found.value == pytest.approx(expected, rel=1e-4)
 
 
 def test_what_is_ablated_writes_nothing() -> None:
     model, given = zoo.build("gemma2, soft cap and window"), zoo.inputs("gemma2, soft cap and window")
     parts = apart(model, given, heads={1: (2,)})
-    found = parts.of_head(1, 2)
-    assert found is not None
+    found = part_of(parts, 1, 2)
     assert found.value == 0
     assert parts.sum_of_parts == pytest.approx(parts.logit, rel=1e-4)
     assert parts.logit != pytest.approx(apart(model, given).logit, rel=1e-3)
