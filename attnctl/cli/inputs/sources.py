@@ -226,6 +226,6 @@ def token_names(tokens: str) -> list[str]:
 
 def _refuse_model_options(options: OptionValues, where: str) -> None:
     for name, value in options.items():
-        if value not in (None, False) and name in session.typed:  # a default of the user's own just does not apply
+        if value is not None and name in session.typed:  # a default of the user's own just does not apply
             option = "--" + name.replace("_", "-")
             raise UsageError(f"{option} does not go with {where}: its numbers are computed already")

@@ -21,10 +21,13 @@ IN_FULL = 6  # heads, beyond which each has one line
 
 
 class RowTable:
-    """A LongRow as a rich renderable: for each head its entropy, its top keys, and its mass by `parts` of the text."""
+    """A LongRow as a rich renderable: for each head its entropy, its top keys, and its mass by `parts` of the text.
 
-    def __init__(self, row: LongRow, parts: Sequence[TextPart] = (), top: int = 10) -> None:
-        self.row, self.parts, self.top = row, parts, top
+    Where it is not the `whole` row, its keys are its strongest links, and neither entropy nor the other keys are told.
+    """
+
+    def __init__(self, row: LongRow, parts: Sequence[TextPart] = (), top: int = 10, whole: bool = True) -> None:
+        self.row, self.parts, self.top, self.whole = row, parts, top, whole
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The query in its text, then head by head."""
@@ -37,7 +40,9 @@ class RowTable:
             return
         for (layer, head), weights in row.weights.items():
             yield Text("")
-            yield Text(f"layer {layer}, head {head}").append(f"   {_row_summary(weights)}", style=DIM)
+            yield Text(f"layer {layer}, head {head}").append(
+                f"   {_row_summary(weights)}" if self.whole else "", style=DIM
+            )
             yield from self._key_lines(weights, width)
             if self.parts:
                 yield Text("")
@@ -46,10 +51,11 @@ class RowTable:
     def _brief_lines(self, width: int) -> Iterator[Text]:
         """One line a head: its entropy and its top keys; --layer and --head show one in full."""
         yield Text("")
-        yield Text("layer head  entropy  looks most at", style=DIM)
+        yield Text(f"layer head  {'entropy  ' * self.whole}looks most at", style=DIM)
         for (layer, head), weights in self.row.weights.items():
-            line = Text(f"{layer:>5} {head:>4}  {row_entropy(weights):>7.2f} ", no_wrap=True)
-            for at in np.argsort(-weights, kind="stable")[:4].tolist():
+            entropy = f"{row_entropy(weights):>7.2f} " if self.whole else ""
+            line = Text(f"{layer:>5} {head:>4}  {entropy}", no_wrap=True)
+            for at in np.argsort(-weights, kind="stable")[: min(4, self.top)].tolist():
                 name = f"{weights[at]:.3f} {at} {token_label(self.row.keys[at], 14)}"
                 if weights[at] > 0 and cell_len(line.plain) + cell_len(name) + 2 <= width:
                     line.append(f" {padded_text(name, 25, right=False)}")
@@ -67,7 +73,7 @@ class RowTable:
             yield _surroundings_line(
                 line, row.text if row.keys is row.tokens or row.keys == row.tokens else "", row.keys[at], width
             )
-        if best:
+        if best and self.whole:
             rest = len(row.keys) - len(best)
             held = float(weights[best].sum())
             yield Text(f"  {max(float(weights.sum()) - held, 0.0):.3f} on the other {rest:,} keys", style=DIM)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from attnctl.cli.commands.show.explain import LongChoice
     from attnctl.cli.inputs.weights import Chosen
     from attnctl.readings.overview import LongRow, Overview, TextPart
+    from attnctl.render.terminal.row import RowTable
     from attnctl.source import Source
 
 TOP = 10  # links of a query, unless told otherwise
@@ -37,10 +38,7 @@ def explain_long(given: Chosen, form: str, output: str | None, wanted: LongChoic
     if form == "json":
         _write_json(given, queries, output, wanted)
         return
-    from attnctl.render.terminal.row import RowTable
-
-    rows = [_long_row(given, at) for at in queries]
-    shown = [RowTable(row, _parts(source, row, wanted.spans), wanted.top or TOP) for row in rows]
+    shown = [_row_table(given, at, wanted) for at in queries]
     if output is None or output == "-":
         for one in shown:
             show_renderable(one)
@@ -68,6 +66,51 @@ def _write_json(given: Chosen, queries: Sequence[int | None], output: str | None
     _write_row([_long_row(given, at) for at in queries], output)
 
 
+def _row_table(given: Chosen, at: int | None, wanted: LongChoice) -> RowTable:
+    """Where a query looks: its exact row, or its strongest links where a file holds no more of it."""
+    from attnctl.readings.overview import Overview
+    from attnctl.render.terminal.row import RowTable
+
+    kept = getattr(given.source, "overview", None)
+    if not isinstance(kept, Overview):
+        row = _long_row(given, at)
+        return RowTable(row, _parts(given.source, row, wanted.spans), wanted.top or TOP)
+    if wanted.spans is not None:
+        raise UsageError(
+            f"--spans sums up a whole row, and {given.source.name} holds links: give the text and its model"
+        )
+    top = wanted.top or min(TOP, *(link.keys.shape[1] for link in kept.links.values()), TOP)
+    return RowTable(_linked_row(given, at, top), top=top, whole=False)
+
+
+def _linked_row(given: Chosen, at: int | None, top: int) -> LongRow:
+    """The strongest links of a query as a row that is 0 elsewhere."""
+    import numpy as np
+
+    from attnctl.readings.grid import OverviewReading
+    from attnctl.readings.links import LinksReading
+    from attnctl.readings.overview import LongRow
+
+    source, layers, heads = given
+    found = source.read(OverviewReading(links=LinksReading(top)), layers, heads)
+    at = _named_query(source, at)
+    weights = {}
+    for place, links in found.links.items():
+        row = weights[place] = np.zeros(len(source.key_tokens), np.float32)  # (n_k,)
+        row[links.keys[at]] = links.weights[at]
+    o.say_notes(found.notes)
+    return LongRow(source.text, source.tokens, source.key_tokens, source.info, at, weights, found.notes)
+
+
+def _named_query(source: Source, at: int | None) -> int:
+    """The query that was named, or the last one, which is said."""
+    if at is not None:
+        return at
+    n = len(source.tokens)
+    o.say_notes((f"the text has {n:,} tokens: shown is where the last one looks (--query names another)",))
+    return n - 1 if source.rows is None else source.rows[-1]
+
+
 def _parts(source: Source, row: LongRow, spans: str | None) -> tuple[TextPart, ...]:
     from attnctl.readings.spans import parts_of
 
@@ -78,11 +121,8 @@ def _long_row(given: Chosen, at: int | None) -> LongRow:
     from attnctl.readings.rows import RowReading
 
     source, layers, heads = given
-    n = len(source.tokens)
-    if at is None:
-        at = n - 1 if source.rows is None else source.rows[-1]
-        o.say_notes((f"the text has {n:,} tokens: shown is where the last one looks (--query names another)",))
-    with cost_progress(heads_over_tokens(n, given.head_count)) as tick:
+    at = _named_query(source, at)
+    with cost_progress(heads_over_tokens(len(source.tokens), given.head_count)) as tick:
         row = source.read(RowReading(at), layers, heads, tick)
     o.say_notes(row.notes)
     return row
