@@ -272,15 +272,43 @@ def test_a_process_of_its_own_imports_no_compiler(shelf: Callable[..., Path]) ->
     code = (
         "import sys; from attnctl import light_import; from attnctl.models import attend; light_import.alone = sys.argv[1] == 'alone';"
         "weights = [layer.weights.tolist() for path in sys.argv[2:] for layer in attend('at', path).layers];"
-        "print(weights, *(name in sys.modules for name in ('torch._dynamo', 'torch.distributed.tensor', 'scipy')))"
+        "print(weights, *(name in sys.modules for name in ('torch._dynamo', 'torch.distributed.tensor', 'scipy', 'sympy')))"
     )
     paths = [str(shelf(case)) for case in ("mixtral", "t5, bias", "llama")]
     lean, whole = (
         subprocess.run([sys.executable, "-c", code, how, *paths], capture_output=True, text=True, check=True)
         for how in ("alone", "in company")
     )
-    assert lean.stdout.endswith("False False False\n") and lean.stderr == ""
+    assert lean.stdout.endswith("False False False False\n") and lean.stderr == ""
     assert lean.stdout.rpartition("]")[0] == whole.stdout.rpartition("]")[0]
+
+
+def test_the_quick_listing_is_the_same_list() -> None:
+    code = (
+        "import hashlib, sys; from attnctl import light_import; from attnctl.models.huggingface.files.hub import import_extra\n"
+        "light_import.alone = sys.argv[1] == 'alone'; listed = import_extra('transformers')\n"
+        "names = sorted((key, value) for key, value in listed._class_to_module.items())\n"
+        "print(listed.__version__, len(names), hashlib.sha256(repr(names).encode()).hexdigest())"
+    )
+    lean, whole = (
+        subprocess.run([sys.executable, "-c", code, how], capture_output=True, text=True, check=True).stdout
+        for how in ("alone", "in company")
+    )
+    assert lean == whole and int(lean.split()[1]) > 4000
+
+
+def test_an_operation_whose_shape_is_known_in_python_alone() -> None:
+    code = (
+        "import sys; from attnctl import light_import; from attnctl.models.huggingface.files.hub import import_extra\n"
+        "light_import.alone = True; torch = import_extra('torch'); tries = []\n"
+        "def load():\n"
+        "    tries.append(light_import.SHAPES in sys.modules)\n"
+        "    row = torch.ones(3, device='meta')\n"
+        "    return tuple(torch.dot(row, row).shape)\n"
+        "print(light_import.import_lightly(load), tries)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "() [False, True]\n"
 
 
 def test_versions_that_were_not_tested_are_imported_plainly(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,11 +32,14 @@ def attention_parameters(network: Any) -> int:
 
 def built_parameters(settings: Document) -> int | None:
     """Parameters of attention of the network that a config.json describes, built without memory; None where it cannot be."""
+    from attnctl.light_import import complete_torch
+
     try:
         import torch
         import transformers
         from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
+        complete_torch()
         kind = str(settings.get("model_type"))
         with warnings.catch_warnings(), torch.device("meta"):
             warnings.simplefilter("ignore")

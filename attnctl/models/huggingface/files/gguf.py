@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnctl.errors import AttnctlError, in_one_line, print_complaint
+from attnctl.light_import import complete_torch
 from attnctl.models.huggingface.files.hub import import_extra
 from attnctl.models.huggingface.files.network import check_whole
 
@@ -73,6 +74,7 @@ def _convert_file(path: Path, folder: Path) -> None:
     transformers = import_extra("transformers")
     import torch
 
+    complete_torch()
     with _one_parse() as reader, _conversion_bar(path):
         try:
             parsed = reader(path)

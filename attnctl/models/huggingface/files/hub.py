@@ -191,8 +191,11 @@ def import_extra(module: str) -> Any:
     """An import of the extra. Raises AttnctlError saying what to install where it is missing."""
     from importlib import import_module
 
+    from attnctl.light_import import light_torch, quick_listing
+
     try:
-        return import_module(module)
+        with light_torch(), quick_listing():
+            return import_module(module)
     except ImportError as error:
         missing = (error.name or module).split(".")[0]
         raise AttnctlError(f"checkpoints need {missing}: pip install 'attnctl[hf]'") from error
