@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from attnctl.text import visible_text
 
 if TYPE_CHECKING:
     from attnctl.text import Document
+    from attnctl.tokens import Token
 
 MOST_KEYS = 12  # rows longer than this are no exercise for the head
 
@@ -146,7 +148,8 @@ def _telling_rows(trace: Trace, dice: random.Random, query: int | None) -> list[
         for row in range(layer.weights.shape[1])
     ]
     dice.shuffle(places)
-    rows = [row for place in places if (row := _quiz_row(trace, *place, dice)) is not None]
+    names = (_distinct_labels(trace.tokens), _distinct_labels(trace.keys_of))
+    rows = [row for place in places if (row := _quiz_row(trace, *place, dice, names)) is not None]
     if query is not None:
         rows = [row for row in rows if (row.layer.rows or range(len(trace.tokens)))[row.row] == query]
 
@@ -157,15 +160,15 @@ def _telling_rows(trace: Trace, dice: random.Random, query: int | None) -> list[
     return sorted(rows, key=row_of_query, reverse=True)
 
 
-def _quiz_row(trace: Trace, layer: LayerTrace, at: int, row: int, dice: random.Random) -> QuizRow | None:
+def _quiz_row(
+    trace: Trace, layer: LayerTrace, at: int, row: int, dice: random.Random, names: tuple[list[str], list[str]]
+) -> QuizRow | None:
     assert layer.weights is not None
     n_k = layer.weights.shape[2]
     keys = tuple(j for j in range(n_k) if layer.mask is None or layer.mask[row, j])
     if not 2 <= len(keys) <= MOST_KEYS:
         return None
-    labels = _distinct_labels([visible_text(token.text) for token in trace.keys_of])
     place = row if layer.rows is None else layer.rows[row]
-    query = _distinct_labels([visible_text(token.text) for token in trace.tokens])[place]
 
     def visible_numbers(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         return array[at, row, list(keys)].astype(np.float64)  # (n,)
@@ -175,9 +178,9 @@ def _quiz_row(trace: Trace, layer: LayerTrace, at: int, row: int, dice: random.R
         layer,
         at,
         row,
-        query,
+        names[0][place],
         keys,
-        tuple(labels[j] for j in keys),
+        tuple(names[1][j] for j in keys),
         weights=visible_numbers(layer.weights),
         scaled=None if layer.scaled_scores is None else visible_numbers(layer.scaled_scores),
         scores=None if layer.scores is None else visible_numbers(layer.scores),
@@ -185,9 +188,11 @@ def _quiz_row(trace: Trace, layer: LayerTrace, at: int, row: int, dice: random.R
     )
 
 
-def _distinct_labels(labels: list[str]) -> list[str]:
-    """Labels told apart: the place is added to those that stand more than once."""
-    return [f"{name}({at})" if labels.count(name) > 1 else name for at, name in enumerate(labels)]
+def _distinct_labels(tokens: Sequence[Token]) -> list[str]:
+    """Labels of tokens, told apart: the place is added to those that stand more than once."""
+    labels = [visible_text(token.text) for token in tokens]
+    times = Counter(labels)
+    return [f"{name}({at})" if times[name] > 1 else name for at, name in enumerate(labels)]
 
 
 def _row_name(row: QuizRow) -> str:

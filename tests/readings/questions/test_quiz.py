@@ -52,6 +52,19 @@ def test_the_same_seed_asks_the_same() -> None:
     assert all("“eat”" in q.text for q in quiz_questions(trace, 6, query=2))
 
 
+def test_names_are_made_once_for_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were made again for each of layers × heads × queries: half a minute for 600 words."""
+    made: list[str] = []
+
+    def counted(text: str) -> str:
+        made.append(text)
+        return text
+
+    monkeypatch.setattr("attnctl.readings.questions.quiz.visible_text", counted)
+    assert quiz_questions(attend("word " * 60, model="random", causal=True, heads=4), 2)
+    assert len(made) < 3 * 60
+
+
 def test_what_cannot_be_asked_is_not() -> None:
     with pytest.raises(AttnctlError, match="nothing to ask"):
         quiz_questions(attend("Alice", model="random"))
