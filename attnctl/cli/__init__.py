@@ -82,7 +82,7 @@ class Commands(TyperGroup):
             sys.stdout.flush()
             return result
         except AttnctlError as error:
-            print_complaint(str(error))
+            print_complaint(session.with_origin(str(error)))
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt as error:
             print_complaint("interrupted")

@@ -155,11 +155,18 @@ def _read_in_range(command: ClickCommand) -> None:
         parameter.type.convert = partial(_converted_number, name, whole)  # type: ignore[method-assign]
 
 
-def _converted_number(command: str, whole: bool, value: str | float, parameter: Parameter, _: object) -> int | float:
+def _converted_number(
+    command: str, whole: bool, value: str | float, parameter: Parameter, ctx: Context
+) -> int | float:
     if not isinstance(value, str):  # the default
         number: int | float = value
         return number
-    return read_number(value, parameter.name or "", parameter.opts[-1], command, whole)
+    name = parameter.name or ""
+    try:
+        return read_number(value, name, parameter.opts[-1], command, whole)
+    except UsageError as error:
+        origin = session.default_origin(ctx, name)
+        raise UsageError(f"{error} ({origin})" if origin else str(error)) from None
 
 
 def read_number(text: str, option: str, flag: str, command: str, whole: bool) -> int | float:

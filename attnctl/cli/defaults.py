@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from typer.core import TyperOption
 
+from attnctl import limits
 from attnctl.cli import session
 from attnctl.cli.options import MODEL_OPTIONS
 from attnctl.errors import AttnctlError
@@ -36,21 +37,27 @@ def config_path() -> Path:
     return user_config_path("attnctl") / "config.toml"
 
 
+def read_text() -> str:
+    """The text of the defaults file; "" where there is none. Raises AttnctlError where it cannot be read."""
+    path = config_path()
+    if not os.path.lexists(path):
+        return ""
+    from attnctl.files import read_bytes
+
+    try:
+        return read_bytes(path, limits.DEFAULTS_BYTES).decode()
+    except UnicodeDecodeError as error:
+        raise AttnctlError(f"{path} is no TOML: {error} (attnctl config --path prints where it is)") from error
+
+
 def read_defaults() -> Document:
     """What the defaults file says; nothing where there is none. Raises AttnctlError where it is no TOML."""
-    path = config_path()
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise AttnctlError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
     import tomllib
 
     try:
-        return tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise AttnctlError(f"{path} is no TOML: {error} (attnctl config --path prints where it is)") from error
+        return tomllib.loads(read_text())
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise AttnctlError(f"{config_path()} is no TOML: {error} (attnctl config --path prints where it is)") from error
 
 
 def options_of(command: ClickCommand) -> dict[str, TyperOption]:
@@ -92,6 +99,6 @@ def _may_be_there() -> bool:
     return os.name != "posix" or os.uname().sysname == "Darwin" or Path(home, "attnctl").is_dir()
 
 
-def _environment_value(value: str | float) -> str | bool:
-    """Numbers go the way of the command line, which checks their range."""
-    return value if isinstance(value, (bool, str)) else str(value)
+def _environment_value(value: str | float) -> str:
+    """Numbers, and true and false, go the way of the command line, which checks them."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

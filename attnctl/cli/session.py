@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -14,14 +15,32 @@ if TYPE_CHECKING:
 
 
 typed: set[str] = set()  # names of the parameters that stand on the command line, not in the defaults of a user
+defaulted: dict[str, str] = {}  # those that the environment or the defaults file gave, and which of the two
 quiet = False  # neither notes nor progress
 
 
 def begin_command(command: ClickCommand, ctx: Context) -> None:
-    """Note which parameters of `command` were typed."""
+    """Note which parameters of `command` were typed, and which came from a user's defaults."""
     sources = {name: ctx.get_parameter_source(name) for p in command.params if (name := p.name)}
     typed.clear()
     typed.update(name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE")
+    defaulted.clear()
+    defaulted.update((name, origin) for name in sources if (origin := default_origin(ctx, name)))
+
+
+def default_origin(ctx: Context, name: str) -> str:
+    """Where a parameter's value comes from, where it is a default of the user's own; else ""."""
+    source = ctx.get_parameter_source(name)
+    if source is None or source.name not in ("ENVIRONMENT", "DEFAULT_MAP"):
+        return ""
+    return f"$ATTNCTL_{name.upper()}" if source.name == "ENVIRONMENT" else "the defaults file, see attnctl config"
+
+
+def with_origin(message: str) -> str:
+    """An error message about an option, with where its value comes from, where that is not the command line."""
+    named = re.match(r"--([a-z][a-z-]*)", message)
+    origin = defaulted.get(named[1].replace("-", "_")) if named else None
+    return f"{message} ({origin})" if origin else message
 
 
 def set_quiet(_ctx: Context, _param: Parameter, wanted: bool) -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from attnctl import limits
 from attnctl.cli import defaults
 from attnctl.cli.options import say_notes
 from attnctl.cli.output import print_lines
 from attnctl.errors import AttnctlError, UsageError
-
-if TYPE_CHECKING:
-    from attnctl.text import Document
 
 
 def config_command(
@@ -42,30 +41,35 @@ def config_command(
 
 
 def _change_settings(setting: list[str], unset: list[str]) -> None:
+    from attnctl.cli.settings_file import with_setting
     from attnctl.files import write_whole
 
-    said = defaults.read_defaults()
+    where = defaults.config_path()
+    defaults.read_defaults()  # a damaged file is told of, not written into
+    text = defaults.read_text()
     for item in setting:
         name, equals, value = item.partition("=")
         if not equals or not value:
             raise UsageError(f"--set {item!r}: it is NAME=VALUE, like model=smollm2")
-        table, key = _place_of_setting(said, name)
-        table[key] = _typed_value(name, value)
+        text = with_setting(text, *_place_of_setting(name), _typed_value(value))
     for item in unset:
-        table, key = _place_of_setting(said, item)
-        if table.pop(key, None) is None:
+        changed = with_setting(text, *_place_of_setting(item), None)
+        if changed == text:
             raise UsageError(f"--unset {item}: there is no such default (attnctl config --show)")
-    where = defaults.config_path()
+        text = changed
     try:
         where.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise AttnctlError(f"cannot make {where.parent}: {(error.strerror or str(error)).lower()}") from error
-    write_whole(where, _toml_text(said).encode())
+    write_whole(where, text.encode())
     say_notes([f"{item} is kept in {where}" for item in setting] + [f"{item} is no default any more" for item in unset])
 
 
-def _place_of_setting(said: Document, name: str) -> tuple[Document, str]:
-    """The table that NAME or COMMAND.NAME belongs in, and its key. Raises UsageError where no command has such an option."""
+def _place_of_setting(name: str) -> tuple[str, str]:
+    """The table that NAME or COMMAND.NAME belongs in ("" at the top), and its key.
+
+    Raises UsageError where no command has such an option.
+    """
     from attnctl.cli import COMMANDS, command_named
     from attnctl.cli.suggestions import suggest_choice
     from attnctl.cli.suggestions import suggest_command as about
@@ -79,33 +83,18 @@ def _place_of_setting(said: Document, name: str) -> tuple[Document, str]:
         raise UsageError(
             f"{command or 'no command'} has {'no ' if dot else 'an '}option --{rest}{suggest_choice(key, known)}"
         )
-    return (said.setdefault(command, {}) if dot else said), key
+    return command, key
 
 
-def _typed_value(name: str, value: str) -> bool | int | float | str:
-    """A value as TOML has it: true and false, numbers, else text."""
+def _typed_value(value: str) -> bool | int | float | str:
+    """A value as TOML has it: true and false, finite numbers, else text."""
     if value in ("true", "false"):
         return value == "true"
-    for kind in (int, float):
-        try:
-            return kind(value)
-        except ValueError:
-            continue
+    for read in (limits.whole_number, limits.decimal_number):
+        with contextlib.suppress(ValueError):
+            number: float = read(value)
+            return number if abs(number) < limits.EXACT else value
     return value
-
-
-def _toml_text(said: Document) -> str:
-    """Settings, and tables of settings one level deep, as TOML."""
-    import json
-
-    def assignment_lines(table: Document) -> list[str]:
-        return [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()]
-
-    top = assignment_lines({key: value for key, value in said.items() if not isinstance(value, dict)})
-    for command, table in said.items():
-        if isinstance(table, dict) and table:
-            top += ["", f"[{command}]", *assignment_lines(table)]
-    return "\n".join(top).lstrip("\n") + "\n"
 
 
 def _show_settings() -> None:

@@ -1,0 +1,118 @@
+"""Defaults of a user's own: written without touching anything else, read from files alone, and named where they are wrong."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Result
+
+Run = Callable[..., Result]
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def config_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("ATTNCTL_CONFIG", str(tmp_path / "config.toml"))
+    return tmp_path / "config.toml"
+
+
+@pytest.mark.parametrize("value", ["nan", "1e400", "9" * 5000, "\x7f\x1b", 'a\t"\\', "1_0", "٣", "[1]", "\u2028", " "])
+def test_any_value_is_kept_as_it_was(value: str, run: Run, config_file: Path) -> None:
+    """nan and infinity were written as JSON has them, which no TOML reader takes: every command failed from then on."""
+    assert run("config", "--set", f"title={value}", "--set", "heatmap.dpi=100").code == 0
+    assert tomllib.loads(config_file.read_text()) == {"title": value, "heatmap": {"dpi": 100}}
+    assert run("config", "--unset", "title", "--unset", "heatmap.dpi").code == 0
+    assert "title" not in config_file.read_text()
+
+
+def test_halves_of_characters_are_refused(refused: Refused, config_file: Path) -> None:
+    assert "is not UTF-8" in refused("config", "--set", "title=\udcff", code=2)
+    assert not config_file.exists()
+
+
+OWN = """# mine
+model = "demo" # the best
+since = 2020-01-01
+list = [1,
+  2]
+
+[heatmap]
+# of a paper
+cmap = "magma"
+font-size = 9
+[view]
+log = true
+"""
+
+
+def test_the_rest_of_a_file_stays_as_it_is(run: Run, config_file: Path) -> None:
+    """It was written anew: comments were lost, and a date ended in a traceback."""
+    config_file.write_text(OWN)
+    changes = ["model=dot", "heatmap.font_size=8", "heatmap.dpi=100", "explain.layer=2", "seed=3"]
+    assert run("config", *(part for change in changes for part in ("--set", change))).code == 0
+    wanted = OWN.replace('model = "demo" # the best', 'model = "dot"').replace(
+        "font-size = 9", "font_size = 8\ndpi = 100\n"
+    )
+    wanted = wanted.replace("  2]\n", "  2]\nseed = 3\n") + "\n[explain]\nlayer = 2\n"
+    assert config_file.read_text() == wanted
+
+
+@pytest.mark.parametrize(
+    "own",
+    ["heatmap = 5", 'heatmap.dpi = "3"', "[heatmap]\ndpi = '''\n3'''", "heatmap = {dpi = 3}", "[[heatmap]]\ndpi = 3"],
+)
+def test_what_one_line_cannot_change_is_left(own: str, refused: Refused, config_file: Path) -> None:
+    config_file.write_text(own)
+    assert "by hand" in refused("config", "--set", "heatmap.dpi=100")
+    assert config_file.read_text() == own
+
+
+@pytest.mark.parametrize("make", ["fifo", "zeros", "loop", "folder", "nested", "large"])
+def test_a_defaults_file_that_is_none(make: str, refused: Refused, config_file: Path) -> None:
+    """A named pipe was waited for, and /dev/zero read into memory."""
+    if make == "fifo":
+        os.mkfifo(config_file)
+    elif make == "folder":
+        config_file.mkdir()
+    elif make == "nested":
+        config_file.write_text("a = " + "[" * 100_000)
+    elif make == "large":
+        with config_file.open("wb") as file:
+            file.truncate(40 << 30)
+    else:
+        config_file.symlink_to("/dev/zero" if make == "zeros" else config_file)
+    for arguments in (["explain", "a b"], ["config"], ["config", "--set", "seed=1"]):
+        said = refused(*arguments)
+        assert "config.toml" in said and len(said) < 300
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("SEED", "abc"), ("SEED", "-1"), ("TEMPERATURE", "nan"), ("LAYER", "x"), ("SCALE", "\x1b[2J")]
+)
+def test_a_wrong_default_says_where_it_is_from(
+    name: str, value: str, refused: Refused, config_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"ATTNCTL_{name}", value)
+    assert f"($ATTNCTL_{name})" in refused("explain", "a b", code=2)
+    monkeypatch.delenv(f"ATTNCTL_{name}")
+    config_file.write_text(f'{name.lower()} = "{value}"\n'.replace("\x1b", "\\u001b"))
+    assert "(the defaults file, see attnctl config)" in refused("explain", "a b", code=2)
+
+
+@pytest.mark.parametrize("value", ["true", "1.5", '"true"'])
+def test_a_number_is_a_number_in_the_file_too(value: str, refused: Refused, config_file: Path) -> None:
+    """`seed = true` was taken for a seed of 1."""
+    config_file.write_text(f"seed = {value}\n")
+    assert "a whole number in digits is wanted" in refused("explain", "a b", "-m", "random", code=2)
+
+
+def test_switches_in_the_file(run: Run, config_file: Path) -> None:
+    config_file.write_text("model = 'random'\ncausal = true\nrope = false\n")
+    document: Any = run("explain", "a b", "--json").json
+    assert document["model"]["causal"] is True
