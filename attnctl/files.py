@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import os
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -44,7 +47,7 @@ def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], object]) 
     path = Path(path)
     with said_plainly("write", path):
         if path.exists() and not path.is_file():
-            with path.open("wb") as straight:
+            with open(path, "wb", opener=_opened_for_reader) as straight:  # noqa: PTH123
                 _fill_file(straight, write)
             return
         path.parent.stat()  # a loop of links is said to be one
@@ -61,6 +64,28 @@ def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], object]) 
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def _opened_for_reader(path: str, flags: int) -> int:
+    """A file descriptor for writing; of a named pipe once it has a reader, within limits.READER_SECONDS.
+
+    Raises OSError where none comes: the system would wait for one for ever.
+    """
+    if not stat.S_ISFIFO(Path(path).stat().st_mode) or path.startswith(OPEN_ALREADY):
+        return os.open(path, flags)
+    end = time.monotonic() + limits.READER_SECONDS
+    while True:
+        try:
+            opened = os.open(path, flags | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            if time.monotonic() > end:
+                raise OSError(errno.ENXIO, "nothing reads from this named pipe", path) from None
+            time.sleep(0.02)
+        else:
+            os.set_blocking(opened, True)
+            return opened
 
 
 def _fill_file(file: IO[bytes], write: bytes | Callable[[IO[bytes]], object]) -> None:
@@ -91,10 +116,22 @@ def check_regular(path: str | Path) -> int:
         raise AttnctlError(f"cannot read {path}: no file has such a name")
     with said_plainly("read", path):
         found = Path(path).stat()
+    if stat.S_ISREG(found.st_mode) and found.st_dev in _systems_own():
+        raise AttnctlError(f"cannot read {path}: it is a file of the system's own")
     if stat.S_ISREG(found.st_mode) or (stat.S_ISFIFO(found.st_mode) and str(path).startswith(OPEN_ALREADY)):
         return found.st_size
     kind = next((words for is_kind, words in KINDS if is_kind(found.st_mode)), "no regular file")
     raise AttnctlError(f"cannot read {path}: it is {kind}")
+
+
+def _systems_own() -> set[int]:
+    """Devices of the files that the system makes up as they are read: some claim terabytes, some never end."""
+    found = set()
+    for folder in ("/proc", "/sys"):
+        with contextlib.suppress(OSError):
+            if (device := Path(folder).stat().st_dev) != Path("/").stat().st_dev:
+                found.add(device)
+    return found
 
 
 def open_regular(path: str | Path) -> IO[bytes]:
@@ -110,22 +147,30 @@ def read_bytes(path: str | Path, most: int = limits.DATA_BYTES) -> bytes:
     Raises AttnctlError where it cannot be read, is larger, or would fill the memory.
     """
     if str(path) == "-":
-        with said_plainly("read", "standard input"):
-            return _read_at_most(sys.stdin.buffer, most, "standard input")
+        return read_standard_input(lambda _: most)
     size = check_regular(path)
     check_size(size, most, str(path))
     limits.check_memory(2.0 * size, f"reading {path}", "give a smaller file")
     with said_plainly("read", path), Path(path).open("rb") as file:
-        return _read_at_most(file, most, str(path))
+        return _read_at_most(file, lambda _: most, str(path))
 
 
-def _read_at_most(file: IO[bytes], most: int, where: str) -> bytes:
-    pieces, size = [], 0
+def read_standard_input(most_of: Callable[[bytes], int]) -> bytes:
+    """The bytes of standard input, of which there are at most `most_of` their first megabyte.
+
+    Raises AttnctlError where there are more.
+    """
+    with said_plainly("read", "standard input"):
+        return _read_at_most(sys.stdin.buffer, most_of, "standard input")
+
+
+def _read_at_most(file: IO[bytes], most_of: Callable[[bytes], int], where: str) -> bytes:
+    whole, most = io.BytesIO(), 0
     while piece := file.read(1 << 20):
-        size += len(piece)
-        check_size(size, most, where)
-        pieces.append(piece)
-    return b"".join(pieces)
+        most = most or most_of(piece)
+        whole.write(piece)
+        check_size(whole.tell(), most, where)
+    return whole.getvalue()
 
 
 def check_size(size: int, most: int, where: str) -> None:

@@ -14,18 +14,26 @@ from attnctl.errors import AttnctlError, UsageError
 
 # --- files and arrays, in bytes ----------------------------------------------------------------------------------
 
-TEXT_BYTES = 256 << 20  # a prompt or a corpus read at once: a million tokens are 5 MB, the Bible in English 4.5 MB
+TEXT_BYTES = 32 << 20  # a text, or anything told as one: a million tokens are 5 MB, the Bible in English 4.5 MB
+CORPUS_BYTES = 256 << 20  # a corpus to train on: 45 million words
 DATA_BYTES = 4 << 30  # a trace or a matrix read at once: 32,000 × 32,000 weights in float32
 SETTINGS_BYTES = 128 << 20  # JSON beside a model: the largest tokenizer.json in use is about 35 MB
+DIGEST_BYTES = 2_000_000_000  # of a weights file whose digest is made: of a larger one it would take many seconds
+DEFAULTS_BYTES = 1 << 20  # a user's defaults: a line an option
 HEADER_BYTES = 100 << 20  # the header of a safetensors file, as the format itself allows
 UNPACKED_BYTES = 4 << 30  # all arrays of one NPZ file, as its headers say
 PACKED_FREELY = 64 << 20  # up to here an NPZ file may be packed as densely as it likes
 MOST_PACKED = 100  # times that larger arrays may be packed: trained weights shrink by a tenth, masked ones to a half
+CORPUS_LINE_CHARACTERS = 4 << 20  # of a corpus to train on: a novel without line ends has two million
 LINE_BYTES = 64 << 20  # of one text of a batch: what is longer is no sentence, and need not be held
+SPANS_BYTES = 4 << 20  # a file of spans: there are 200 at most, each with a name
 ENDLESS_BYTES = 1 << 30  # of a line that does not end: what has none by then never will
+
+READER_SECONDS = 10  # until a named pipe that is written to has a reader: the shell starts both at once
 
 # --- counts that a file may claim --------------------------------------------------------------------------------
 
+TEXT_TOKENS = 2_000_000  # of one text: they are made in ten seconds, and in half a gigabyte
 GGUF_ENTRIES = 10_000_000  # metadata entries, array items and tensors in all: the largest vocabularies have 260,000
 ARRAY_AXES = 8  # of a stored array: weights have four at most
 TOKENIZER_STEPS = 200  # of a normalizer: those in use have ten at most

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -264,13 +265,14 @@ _FILE_NAME = re.compile(
 
 def check_no_file(text: str) -> None:
     """Raise where a text reads as the name of a file: AttnctlError where there is none, UsageError where there is one."""
-    from pathlib import Path
-
     from attnctl.errors import AttnctlError
 
     if not _FILE_NAME.fullmatch(text.strip()):
         return
-    if Path(text.strip()).is_file():
+    if os.path.lexists(text.strip()):
+        from attnctl.files import check_regular
+
+        check_regular(text.strip())
         raise UsageError(f"{text.strip()} is a file: a text in it is read with --file {text.strip()}")
     raise AttnctlError(f"no file {text.strip()[:200]}: no such file is here, and for a text it has no words")
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from attnctl import limits
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
@@ -50,7 +51,7 @@ def reference_contexts(model: Any, text: str, how: str, file: str | None) -> Map
         return None
     from attnctl.files import decode_text, read_bytes
 
-    texts = [line for line in decode_text(read_bytes(file), file).splitlines() if line.strip()]
+    texts = [line for line in decode_text(read_bytes(file, limits.TEXT_BYTES), file).splitlines() if line.strip()]
     if not texts:
         raise AttnctlError(f"--reference {file}: there is no text in it, one a line")
     if how == "mean":

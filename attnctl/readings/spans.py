@@ -75,8 +75,9 @@ def spans_of(kind: str, text: str) -> list[Span]:
         found = [m.span() for m in re.finditer(r"\S(?:.|\n(?![ \t\r]*\n))*", text)]
         return [(f"{at} {_first_words(text[a:b])}", a, b) for at, (a, b) in enumerate(found)]
     if kind == "lines":
-        found = [m.span() for m in re.finditer(r"[^\n]*\S[^\n]*", text)]
-        return [(f"{text.count(chr(10), 0, a) + 1} {_first_words(text[a:b])}", a, b) for a, b in found]
+        edges = [0, *(m.end() for m in re.finditer("\n", text)), len(text) + 1]
+        lines = [(number, a, b - 1) for number, (a, b) in enumerate(pairwise(edges), 1) if text[a : b - 1].strip()]
+        return [(f"{number} {_first_words(text[a:b])}", a, b) for number, a, b in lines]
     if kind in ("headings", "documents"):
         return _marked_spans(kind, text)
     return _read_spans(kind, text)
@@ -116,7 +117,7 @@ def _read_spans(path: str, text: str) -> list[Span]:
 
     if "." not in path and "/" not in path:
         raise UsageError(f"--spans {path}: it is {', '.join(KINDS)}, or a file (.json, .csv) of name, start, end")
-    data = decode_text(read_bytes(path, limits.TEXT_BYTES), path)
+    data = decode_text(read_bytes(path, limits.SPANS_BYTES), path)
     rows = _json_rows(data, path) if data.lstrip()[:1] in ("[", "{") else _table_rows(data, path)
     spans = []
     for number, row in enumerate(rows):
@@ -126,8 +127,8 @@ def _read_spans(path: str, text: str) -> list[Span]:
                 f"{path}: the name of span {number} has {len(name):,} characters: {LONGEST_NAME:,} at most"
             )
         try:
-            start, end = int(row["start"]), int(row["end"])
-        except (KeyError, TypeError, ValueError, OverflowError):
+            start, end = _character_count(row["start"]), _character_count(row["end"])
+        except (KeyError, ValueError):
             raise AttnctlError(
                 f"{path}: span {number} ({name}) needs start and end, whole numbers of characters"
             ) from None
@@ -139,6 +140,15 @@ def _read_spans(path: str, text: str) -> list[Span]:
     if not spans:
         raise AttnctlError(f"{path} holds no spans")
     return spans
+
+
+def _character_count(value: object) -> int:
+    """A whole number, of JSON or of a table's cell. Raises ValueError for anything else: 1.5, true, "1_0"."""
+    if isinstance(value, str):
+        return limits.whole_number(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(value)
+    return value
 
 
 def _json_rows(data: str, path: str) -> list[Document]:

@@ -148,6 +148,52 @@ def test_a_batch_does_not_read_its_own_output(run: Callable[..., Result], refuse
     assert run("batch", ".", "-o", "other").code == 3
 
 
+@pytest.mark.parametrize("name", ["x.txt", "x.json", "x.npy"])
+@pytest.mark.parametrize("target", ["/proc/kcore", "/proc/self/mem", "/proc/kmsg", "/proc/self/environ"])
+def test_files_that_the_system_makes_up(name: str, target: str, refused: Refused) -> None:
+    """/proc/kmsg never ends, /proc/kcore claims 128 terabytes, /proc/self/mem cannot be read from its beginning."""
+    if not Path(target).exists():
+        pytest.skip(f"no {target} on this system")
+    Path(name).symlink_to(target)
+    for arguments in (["explain", name], ["explain", "--file", name]):
+        assert name in refused(*arguments)
+
+
+def test_a_text_that_names_no_file_says_what_stands_there(refused: Refused) -> None:
+    fifo(Path("x.txt"))
+    loop(Path("y.txt"))
+    assert refused("explain", "x.txt").startswith("cannot read x.txt: it is a named pipe")
+    assert "too many levels of symbolic links" in refused("explain", "y.txt")
+    assert "no such file is here" in refused("explain", "z.txt")
+
+
+def test_a_named_pipe_that_nobody_reads_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
+    monkeypatch.setattr("attnctl.limits.READER_SECONDS", 0.1)
+    fifo(Path("x.json"))
+    assert refused("explain", TEXT, "-o", "x.json") == "cannot write x.json: nothing reads from this named pipe"
+
+
+def test_a_named_pipe_with_a_reader_is_written_to(run: Callable[..., Result]) -> None:
+    fifo(Path("x.json"))
+    reader = subprocess.Popen(["sh", "-c", "sleep 0.2; cat x.json > y.json"])
+    assert run("explain", TEXT, "-o", "x.json").code == 0
+    assert reader.wait(10) == 0 and json.loads(Path("y.json").read_bytes())["text"] == TEXT
+
+
+def test_a_pipe_of_text_is_held_to_what_a_file_may_have(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
+    """It was read to four gigabytes, as a matrix may have, and held twice."""
+    monkeypatch.setattr("attnctl.limits.TEXT_BYTES", 3 << 20)
+    for text in (b"\0" * (4 << 20), b"Alice will eat\n" * (1 << 19)):
+        assert "larger than the 3 MB" in refused("explain", "-", stdin=text)
+
+
+def test_spans_are_whole_numbers(refused: Refused) -> None:
+    """1.9 was read as 1, and true as well."""
+    for start in (1.9, True, "1_0", "٣", 10**400, None, [1]):
+        Path("s.json").write_text(json.dumps([{"name": "a", "start": start, "end": 5}]))
+        assert "whole numbers of characters" in refused("heatmap", TEXT, "--spans", "s.json") or start == 10**400
+
+
 def test_a_packed_text_that_unpacks_to_gigabytes(run: Callable[..., Result]) -> None:
     import gzip
 

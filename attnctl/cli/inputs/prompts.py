@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attnctl import limits
 from attnctl.cli import options as o
 from attnctl.errors import UsageError
 
@@ -19,7 +20,7 @@ def conversation_in(file: str) -> Conversation:
     from attnctl.files import read_bytes
     from attnctl.formats.chat import conversation_of
 
-    return conversation_of(read_bytes(file), "standard input" if file == "-" else file)
+    return conversation_of(read_bytes(file, limits.TEXT_BYTES), "standard input" if file == "-" else file)
 
 
 def text_or_conversation(text: str | None, file: str | None, options: OptionValues) -> tuple[str, Checkpoint | None]:

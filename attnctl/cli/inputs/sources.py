@@ -126,12 +126,12 @@ def refuse_models(command: str, a: str, b: str) -> None:
 
 def _read_input(source: str | None) -> tuple[str, bytes] | None:
     """Name and bytes of a file or of standard input; None where the argument is a text itself."""
-    from attnctl.files import read_bytes
+    from attnctl.files import read_bytes, read_standard_input
 
     if source is None:
         return None
     if source == "-":
-        return "standard input", read_bytes("-")
+        return "standard input", read_standard_input(_most_bytes)
     if is_file(source):
         return source, read_bytes(source)  # a name with such an ending is no sentence, also where no such file is there
     try:
@@ -149,9 +149,22 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
 
 def _holds_numbers(path: str) -> bool:
     """Whether a file is a trace, an overview or an array by what it begins with, whatever it is called."""
-    with open(path, "rb") as file:  # noqa: PTH123
-        start = file.read(400)
+    from attnctl.files import open_regular, said_plainly
+
+    with open_regular(path) as file, said_plainly("read", path):
+        return _begins_as_numbers(file.read(400))
+
+
+def _begins_as_numbers(start: bytes) -> bool:
     return start[:6] == b"\x93NUMPY" or start[:4] == b"PK\x03\x04" or (start[:1] == b"{" and b'"schema"' in start)
+
+
+def _most_bytes(start: bytes) -> int:
+    """How much is read of a pipe that begins so: of numbers much, of a text no more than of its file."""
+    from attnctl.formats.arrays import is_table
+
+    numbers = _begins_as_numbers(start) or is_table(start[: start.rfind(b"\n") + 1])
+    return limits.DATA_BYTES if numbers else limits.TEXT_BYTES
 
 
 def _kind_of_input(where: str, data: bytes, tokens: str | None) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
+from attnctl import limits
 from attnctl.cli.output import print_complaint, put_bytes, show_renderable
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
 from attnctl.formats.pictures import format_names
@@ -216,7 +217,7 @@ def _renamed_relations(path: str | None) -> dict[str, str] | None:
         return None
     from attnctl.files import decode_text, read_bytes
 
-    rows = [row for row in csv.reader(decode_text(read_bytes(path), path).splitlines()) if row]
+    rows = [row for row in csv.reader(decode_text(read_bytes(path, limits.SETTINGS_BYTES), path).splitlines()) if row]
     for number, row in enumerate(rows, 1):
         if len(row) != 2 or not row[0].strip():
             raise AttnctlError(

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnctl import limits
 from attnctl.errors import AttnctlError
 from attnctl.files import write_whole
 from attnctl.models.huggingface.files.hub import KNOWN
@@ -16,7 +17,6 @@ from attnctl.models.huggingface.files.hub import KNOWN
 if TYPE_CHECKING:
     from attnctl.text import Document
 
-MOST_BYTES = 2_000_000_000  # of a weights file whose digest is made: of a larger one it would take many seconds
 SNAPSHOT = re.compile(r"models--(?P<owner>[^/]+?)--(?P<name>[^/]+)/snapshots/(?P<revision>[0-9a-f]{40})/?$")
 # of a GGUF file, by its general.file_type in ggml: how most of its weights are stored; others are said by their number
 FILE_TYPES = {
@@ -46,9 +46,8 @@ def origin_of(path: Path, name: str = "") -> Document:
 def quantisation_of(path: Path) -> dict[str, str]:
     """`quantised`: how most weights of a GGUF file are stored, where that is not as plain numbers."""
     kept = kept_file(path, "quantised")
-    if kept.is_file():
-        stored = kept.read_text()
-    else:
+    stored = _stored_text(kept, r"([A-Z0-9_]+|type [0-9]+)?")
+    if stored is None:
         from attnctl.models.huggingface.files.gguf_header import read_header
 
         kind = read_header(path).entries.get("general.file_type")
@@ -58,12 +57,12 @@ def quantisation_of(path: Path) -> dict[str, str]:
 
 
 def digest_of(path: Path) -> dict[str, str]:
-    """`sha256` of a file, in hexadecimal digits; nothing of one of more than `MOST_BYTES`."""
-    if path.stat().st_size > MOST_BYTES:
+    """`sha256` of a file, in hexadecimal digits; nothing of one of more than `limits.DIGEST_BYTES`."""
+    if path.stat().st_size > limits.DIGEST_BYTES:
         return {}
     kept = kept_file(path, "sha256")
-    if kept.is_file() and len(digest := kept.read_text()) == 64:
-        return {"sha256": digest}
+    if (known := _stored_text(kept, "[0-9a-f]{64}")) is not None:
+        return {"sha256": known}
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     store_text(kept, digest)
@@ -77,6 +76,15 @@ def kept_file(path: Path, what: str) -> Path:
     stat = path.stat()
     named = hashlib.sha256(f"{os.path.realpath(path)}\0{stat.st_size}\0{stat.st_mtime_ns}".encode()).hexdigest()[:12]
     return user_cache_path("attnctl") / "origins" / f"{named}.{what}"
+
+
+def _stored_text(path: Path, wanted: str) -> str | None:
+    """A text kept before, where it matches the expression `wanted`; None where there is none, or it is damaged."""
+    with contextlib.suppress(OSError, ValueError):
+        if path.is_file() and path.stat().st_size < 200:
+            text = path.read_text(encoding="utf-8")
+            return text if re.fullmatch(wanted, text) else None
+    return None
 
 
 def store_text(path: Path, text: str) -> None:

@@ -41,7 +41,7 @@ def test_a_folder_is_named_by_the_digest_of_its_weights(tmp_path: Path, monkeypa
     assert origin.origin_of(folder, "minilm")["source"] == "sentence-transformers/all-MiniLM-L6-v2"
     (folder / "more.safetensors").write_bytes(b"x")
     assert origin.origin_of(folder) == {"source": "mine"}  # no one file is the weights
-    monkeypatch.setattr(origin, "MOST_BYTES", 3)
+    monkeypatch.setattr("attnctl.limits.DIGEST_BYTES", 3)
     assert origin.digest_of(folder / "model.safetensors") == {}
 
 
