@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, telling_errors
 from attnctl.text import visible_text
+from attnctl.tokens.word_spans import cluster_spans, word_spans
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -41,76 +42,36 @@ def begins_with(keys: Sequence[Token] | None, tokens: Sequence[Token]) -> bool:
 
 Tokenize = Callable[[str], tuple[Token, ...]]
 
-# a blank to fill in ("____", "[MASK]"), a number with its points, a word with its apostrophes, or one other sign
-_WORD = re.compile(r"_{2,}|\[[A-Z]+\]|\d+(?:[.,]\d+)*|\w+(?:['’]\w+)*|[^\w\s]")
-_JOINER = "\u200d"
-
 BLANKS = ("____", "[MASK]", "<mask>")
 
 
 def split_words(text: str) -> tuple[Token, ...]:
     """Words, numbers and signs, white space dropped: "Alice will eat pizza." is five tokens."""
-    spans = (m.span() for m in _WORD.finditer(text)) if text.isascii() else iter(_spans_of_words(text))
-    return _numbered_tokens(text, list(spans))
+    return _numbered_tokens(text, word_spans(text))
 
 
 def split_characters(text: str) -> tuple[Token, ...]:
     """Characters as a reader sees them: letter and accent, or a joined emoji, are one token; white space is kept."""
-    return _numbered_tokens(text, _character_clusters(text))
+    return _numbered_tokens(text, cluster_spans(text))
 
 
-def _numbered_tokens(text: str, spans: list[tuple[int, int]]) -> tuple[Token, ...]:
-    """Tokens at these spans; without a vocabulary, ids count the distinct tokens of the text itself."""
+def _numbered_tokens(text: str, spans: Iterable[tuple[int, int]]) -> tuple[Token, ...]:
+    """Tokens at these spans; without a vocabulary, ids count the distinct tokens of the text itself.
+
+    Raises AttnctlError where they are more than limits.TEXT_TOKENS, before they fill the memory.
+    """
+    found = list(islice(spans, limits.TEXT_TOKENS + 1))
+    check_token_count(len(found))
     ids: dict[str, int] = {}
-    return tuple(Token(text[start:end], ids.setdefault(text[start:end], len(ids)), start, end) for start, end in spans)
+    return tuple(Token(text[start:end], ids.setdefault(text[start:end], len(ids)), start, end) for start, end in found)
 
 
-def _character_clusters(text: str) -> list[tuple[int, int]]:
-    """Spans of what a reader takes for one character (after Unicode's grapheme clusters, UAX 29, in short)."""
-    spans: list[tuple[int, int]] = []
-    flags = 0  # regional indicators seen in a row: two make a flag
-    for at, char in enumerate(text):
-        regional = "\U0001f1e6" <= char <= "\U0001f1ff"
-        extends = (
-            unicodedata.category(char) in ("Mn", "Mc", "Me")
-            or char in ("\u200d", "\u200c")
-            or "\U0001f3fb" <= char <= "\U0001f3ff"  # skin tones
-            or (at > 0 and text[at - 1] == _JOINER)
-            or (regional and flags % 2 == 1)
-            or (char == "\n" and at > 0 and text[at - 1] == "\r")
+def check_token_count(count: int) -> None:
+    """Raise AttnctlError where a text has more tokens than are read."""
+    if count > limits.TEXT_TOKENS:
+        raise AttnctlError(
+            f"the text has more than the {limits.TEXT_TOKENS:,} tokens that are read of one: give less of it"
         )
-        flags = flags + 1 if regional else 0
-        if extends and spans:
-            spans[-1] = (spans[-1][0], at + 1)
-        else:
-            spans.append((at, at + 1))
-    return spans
-
-
-def _spans_of_words(text: str) -> list[tuple[int, int]]:
-    """As `split_words`, but with marks kept on their letters and unspaced scripts taken apart."""
-    clusters = _character_clusters(text)
-    # one stand-in character a cluster, so that the same expression reads every script
-    stand_ins = "".join(_stand_in(text[start:end]) for start, end in clusters)
-    spans = []
-    for match in _WORD.finditer(stand_ins):
-        first, last = match.span()
-        if "\u4e00" in match.group():
-            pieces = re.finditer("\u4e00|[^\u4e00]+", match.group())
-            inner = [(first + piece.start(), first + piece.end()) for piece in pieces]
-        else:
-            inner = [(first, last)]
-        spans += [(clusters[a][0], clusters[b - 1][1]) for a, b in inner]
-    return spans
-
-
-# scripts written without spaces (kana, Han): each character, with its marks, is a token of its own
-_ALONE = ("\u3040\u30ff", "\u31f0\u31ff", "\u3400\u4dbf", "\u4e00\u9fff", "\uf900\ufaff", "\U00020000\U0003ffff")
-
-
-def _stand_in(cluster: str) -> str:
-    base = cluster[0]
-    return "\u4e00" if any(ends[0] <= base <= ends[1] for ends in _ALONE) else base
 
 
 def from_file(path: str | Path) -> Tokenize:
@@ -175,6 +136,7 @@ def _pipeline_steps(step: dict[str, object], name: str) -> list[Document]:
 
 def from_encoding(text: str, encoding: Encoding) -> tuple[Token, ...]:
     """Tokens of a `tokenizers.Encoding` of `text`, each shown by the characters that it covers."""
+    check_token_count(len(encoding.ids))
     tokens = []
     for piece, number, (start, end), special in zip(
         encoding.tokens, encoding.ids, encoding.offsets, encoding.special_tokens_mask, strict=True

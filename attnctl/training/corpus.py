@@ -12,7 +12,7 @@ import numpy as np
 from attnctl import limits
 from attnctl.arrays import Floats, Ids
 from attnctl.errors import AttnctlError
-from attnctl.files import decode_text, read_bytes, said_plainly
+from attnctl.files import check_size, decode_text, read_bytes, said_plainly
 from attnctl.models.builtin.phrasing import Phrasing
 from attnctl.models.builtin.vocabulary import SHAPES, shape_of
 from attnctl.tokens import split_words
@@ -89,14 +89,15 @@ def table_of(pieces: Sequence[Sequence[str]], words_of: Sequence[str], openness:
 
 
 def split_lines(lines: Iterable[str]) -> list[list[str]]:
-    """Each line as its words."""
-    return [[token.text for token in split_words(line)] for line in lines]
+    """Each line as its words; a word that stands often is kept once."""
+    known: dict[str, str] = {}
+    return [[known.setdefault(token.text, token.text) for token in split_words(line)] for line in lines]
 
 
 def read_lines(source: str) -> list[str]:
     """The lines of a file, of standard input for "-", or of every .txt file of a folder.
 
-    Raises AttnctlError where there is nothing to read, or the text is not UTF-8.
+    Raises AttnctlError where there is nothing to read, too much in all, or the text is not UTF-8.
     """
     if source != "-" and Path(source).is_dir():
         with said_plainly("read", source):
@@ -106,9 +107,24 @@ def read_lines(source: str) -> list[str]:
     else:
         files = [source]
     lines: list[str] = []
+    size = 0  # bytes
     for file in files:
-        text = decode_text(read_bytes(file, limits.TEXT_BYTES), "standard input" if file == "-" else file)
-        lines += [line for line in text.splitlines() if line.strip()]
+        data = read_bytes(file, limits.CORPUS_BYTES)
+        size += len(data)
+        check_size(size, limits.CORPUS_BYTES, source)
+        lines += _lines_of_text(decode_text(data, where := "standard input" if file == "-" else file), where)
     if not lines:
         raise AttnctlError(f"{'standard input' if source == '-' else source} is empty: give one sentence a line")
     return lines
+
+
+def _lines_of_text(text: str, where: str) -> list[str]:
+    """The lines of a text that hold something. Raises AttnctlError for one that is no sentence, however many are joined."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
+        if len(line) > limits.CORPUS_LINE_CHARACTERS:
+            raise AttnctlError(
+                f"{where}, line {number:,} has {len(line):,} characters, of the {limits.CORPUS_LINE_CHARACTERS:,} "
+                "that a corpus may have in one: give it one sentence a line"
+            )
+    return [line for line in lines if line.strip()]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnctl.errors import UsageError
+from attnctl.errors import AttnctlError, UsageError
 from attnctl.text import visible_text
 from attnctl.tokens import find_several, find_token, open_tokenizer, split_characters, split_words
 
@@ -92,3 +93,14 @@ def test_a_tokenizer_file_that_panics_is_one_line(tmp_path: Path, refused: Calla
     path.write_text(json.dumps({"version": "1.0", "pre_tokenizer": part, "model": model, "added_tokens": []}))
     said = refused("explain", "a" * 40 + "b", "--model", "random", "--tokenizer", str(path))
     assert f"{path} fails on this text (" in said
+
+
+@pytest.mark.parametrize("text", ["a " * 50, "é " * 50, "é\u0301 " * 50, "\0" * 50, "日" * 50])
+@pytest.mark.parametrize("split", [split_words, split_characters])
+def test_a_text_of_too_many_tokens_is_left_before_they_are_made(
+    text: str, split: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """30 MB of nothing took minutes: each of its bytes became a token."""
+    monkeypatch.setattr("attnctl.limits.TEXT_TOKENS", 40)
+    with pytest.raises(AttnctlError, match="more than the 40 tokens"):
+        split(text)

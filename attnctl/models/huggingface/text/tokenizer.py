@@ -14,7 +14,7 @@ from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, telling_errors
 from attnctl.files import decode_text, read_bytes
 from attnctl.models.huggingface.files.hub import import_extra
-from attnctl.tokens import Token, library_tokenizer
+from attnctl.tokens import Token, check_token_count, library_tokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -95,6 +95,7 @@ class Pieces:
 
     def tokens_of_encoding(self, text: str, encoding: Encoding) -> tuple[Token, ...]:
         """Tokens of an Encoding of `text`: each shown by the characters it covers, without ##, Ġ or ▁."""
+        check_token_count(len(encoding.ids))
         unknown = getattr(self.tokenizer.model, "unk_token", None)
         tokens = []
         for piece, number, (start, end), mask in zip(
