@@ -155,9 +155,7 @@ def _read_in_range(command: ClickCommand) -> None:
         parameter.type.convert = partial(_converted_number, name, whole)  # type: ignore[method-assign]
 
 
-def _converted_number(
-    command: str, whole: bool, value: str | float, parameter: Parameter, ctx: Context
-) -> int | float:
+def _converted_number(command: str, whole: bool, value: str | float, parameter: Parameter, ctx: Context) -> int | float:
     if not isinstance(value, str):  # the default
         number: int | float = value
         return number
