@@ -1,12 +1,14 @@
 """Do parameters and cache that `attnctl model` tells equal those of the built network? `python -m tests.sweep.counted` writes the list.
 
-attnctl/models/huggingface/files/counted.json names the families of which they do, in every head that can be built.
+attnctl/models/huggingface/files/counted.json names the families whose four matrices and cache they are, in every head that
+can be built; and of the others, whose layers are built, those of which a cache keeps what the built layers say.
 """
 
 from __future__ import annotations
 
 import json
 import textwrap
+import warnings
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -14,73 +16,114 @@ from typing import Any
 
 import torch
 
-import attnctl.models.huggingface.files.sizes as module
+import attnctl.models.huggingface.files.configured_sizes as module
 from attnctl.errors import AttnctlError
-from attnctl.models.huggingface.files.built_sizes import attention_parameters
-from attnctl.models.huggingface.files.sizes import ModelSizes, of_configuration
+from attnctl.models.huggingface.files.built_sizes import attention_parameters, built_layers
+from attnctl.models.huggingface.files.configured_sizes import of_configuration, sizes_of_layers
+from attnctl.models.huggingface.files.sizes import ModelSizes
 from tests.sweep.families import Family, build, families
-from tests.sweep.modes import N, ids
+from tests.sweep.modes import TARGET, N, given
 
 LIST = Path(module.__file__).parent / "counted.json"
 
 
-def agrees(family: Family) -> bool | None:
-    """Whether parameters and cache told are those built; None where it cannot be built or run, or nothing is told."""
+def agrees(family: Family, network: Any) -> bool | None:
+    """Whether parameters and cache told by four matrices a layer are those built; None where it cannot be run."""
     try:
-        with torch.device("meta"):
-            model = build(family)
-    except Exception:
-        try:
-            model = build(family)
-        except Exception:
-            return None
-    try:
-        told = of_configuration(model.config.to_dict(), family.kind, "")
+        told = of_configuration(network.config.to_dict(), family.kind, "")
     except AttnctlError:
-        return None
-    if told.stored_in_all() != attention_parameters(model):
         return False
-    try:
-        return family.head != "causal" or cache_agrees(family, told)
-    except Exception:  # it does not run alone
+    table = getattr(network.get_input_embeddings(), "weight", None)
+    if told.stored_in_all() != attention_parameters(network) or (
+        table is not None and table.numel() != told.embedding_parameters()
+    ):
+        return False
+    return cache_agrees(family, network, told)
+
+
+def built_cache_agrees(family: Family, network: Any) -> bool | None:
+    """Whether the built layers tell what a cache keeps; None where it cannot be run."""
+    groups = built_layers(network)
+    if not groups:
         return None
+    return cache_agrees(family, network, sizes_of_layers(groups, network, family.kind, ""))
 
 
-def cache_agrees(family: Family, told: ModelSizes) -> bool:
+def cache_agrees(family: Family, network: Any, told: ModelSizes) -> bool | None:
     """Whether the bytes of the cache told equal those that the network keeps after a text longer than its window.
 
-    transformers keeps one less than the window: the next token is the last of it.
+    transformers keeps one less than the window: the next token is the last of it. None where it does not run so.
     """
-    model = build(family)
-    with torch.no_grad():
-        cache = getattr(model(input_ids=ids(), use_cache=True), "past_key_values", None)
-    kept = [part for layer in getattr(cache, "layers", ()) for part in (layer_states(layer)) if part is not None]
+    if family.head not in ("causal", "seq2seq"):
+        return True
+    try:
+        cache = cache_of(family, network)
+    except Exception:  # it does not run alone
+        return None
+    own, source = getattr(cache, "self_attention_cache", cache), getattr(cache, "cross_attention_cache", None)
+    kept, crossed = bytes_kept(own), bytes_kept(source)
     if not kept:
         return told.cached_layers == 0
-    groups = tuple(replace(one, window=None if one.window is None else one.window - 1) for one in told.groups)
-    shorter = replace(told, window=None if told.window is None else told.window - 1, groups=groups)
-    return shorter.bytes_of_cache(N) == 2 * sum(part.numel() for part in kept)
+    parts = {name: tuple(map(_one_less, getattr(told, name))) for name in ("groups", "built")}
+    shorter = replace(told, window=None if told.window is None else told.window - 1, **parts)
+    n = TARGET if source is not None else N
+    return shorter.bytes_of_cache(n) == kept and (source is None or told.bytes_of_source(N) == crossed)
 
 
-def layer_states(layer: Any) -> list[torch.Tensor | None]:
-    """Keys and values of a layer of a cache."""
-    states = [getattr(layer, name, None) for name in ("keys", "values")]
-    return [state if isinstance(state, torch.Tensor) else None for state in states]
+def cache_of(family: Family, network: Any) -> Any:
+    """What the network keeps of a text; None where it keeps no keys and values."""
+    inputs = given(family, network)
+    with torch.no_grad():
+        try:
+            return getattr(network(**inputs, use_cache=True), "past_key_values", None)
+        except (TypeError, ValueError):  # some refuse to be told
+            return getattr(network(**inputs), "past_key_values", None)
 
 
-def counted(every: Iterable[Family]) -> list[str]:
+def _one_less(part: Any) -> Any:
+    return part if part.window is None else replace(part, window=part.window - 1)
+
+
+def bytes_kept(cache: Any) -> int:
+    """Bytes of the keys, values and indexer's keys in a cache, 16 bits a number."""
+    states = [
+        getattr(layer, name, None)
+        for layer in getattr(cache, "layers", ())
+        for name in ("keys", "values", "indexer_keys")
+    ]
+    return 2 * sum(state.numel() for state in states if isinstance(state, torch.Tensor))
+
+
+def counted(every: Iterable[Family]) -> dict[str, list[str]]:
     """The families, by model_type, of which every head agrees; of those that read and write, the whole is what counts."""
-    found: dict[str, list[bool]] = {}
-    kinds = [family for family in every if family.head != "base"]
+    four: dict[str, list[bool]] = {}
+    caches: dict[str, list[bool]] = {}
+    kinds = list(every)
     two = {family.kind for family in kinds if family.head == "seq2seq"}
     for family in kinds:
-        if family.kind in two and family.head != "seq2seq":
+        if family.kind in two and family.head in ("causal", "masked"):
             continue
-        if (does := agrees(family)) is not None:
-            found.setdefault(family.kind, []).append(does)
-    return sorted(kind for kind, does in found.items() if all(does))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                network = build(family)
+            except Exception:
+                continue
+            for table, found in ((four, agrees(family, network)), (caches, built_cache_agrees(family, network))):
+                if found is not None:
+                    table.setdefault(family.kind, []).append(found)
+    families_counted = {kind for kind, does in four.items() if all(does)}
+    return {
+        "families": sorted(families_counted),
+        "caches": sorted({kind for kind, does in caches.items() if all(does)} - families_counted),
+    }
 
 
 if __name__ == "__main__":
-    names = ", ".join(json.dumps(kind) for kind in counted(families()))
-    LIST.write_text("[\n" + textwrap.fill(names, 118, break_on_hyphens=False) + "\n]\n", "utf-8")
+    parts = [
+        f"{json.dumps(name)}: [\n"
+        + textwrap.fill(", ".join(map(json.dumps, kinds)), 118, break_on_hyphens=False)
+        + "\n]"
+        for name, kinds in counted(families()).items()
+    ]
+    LIST.write_text("{" + ",\n".join(parts) + "}\n", "utf-8")

@@ -59,7 +59,7 @@ def _models(_: str) -> Iterable[str]:
 
 
 def _configurations(_: str) -> Iterable[str]:
-    from attnctl.models.huggingface.files.sizes import known_configurations
+    from attnctl.models.huggingface.files.configured_sizes import known_configurations
 
     return known_configurations()
 

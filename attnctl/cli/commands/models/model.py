@@ -33,7 +33,7 @@ def model_command(
     if name is not None and (path := _trained_file(name)) is not None:
         _print_card(name, path, json)
         return
-    from attnctl.models.huggingface.files.sizes import known_configurations, model_sizes
+    from attnctl.models.huggingface.files.configured_sizes import known_configurations, model_sizes
 
     if name is None:
         if json or length is not None:
@@ -100,13 +100,17 @@ def _write_sizes(found: object, n: int) -> None:
     from attnctl.models.huggingface.files.sizes import ModelSizes
 
     assert isinstance(found, ModelSizes)
-    told = {key: value for key, value in asdict(found).items() if value not in (None, "")}
+    told = {key: value for key, value in asdict(found).items() if value not in (None, "", ())}
+    if found.built:
+        told["built"] = [asdict(group) | {"matrices": dict(group.matrices)} for group in found.built]
     follows = {
-        "parameters": {"head": found.per_head(), "layer": found.per_layer(), "all": found.in_all()},
+        "parameters": {"all": found.in_all()}
+        | ({} if found.built else {"head": found.per_head(), "layer": found.per_layer()}),
         "embedding": found.embedding_parameters(),
-        "cache_bytes_per_token": found.cache_per_token(),
+        "cache_bytes_per_token": found.cache_per_token() if found.cache_told else None,
         "tokens": n,
-        "cache_bytes": found.bytes_of_cache(n),
+        "cache_bytes": found.bytes_of_cache(n) if found.cache_told else None,
+        "cross_cache_bytes": found.bytes_of_source(n) or None if found.cache_told else None,
         "grid_bytes": found.bytes_of_grid(n),
         "grids_bytes": found.bytes_of_grids(n),
         "unfactored_bytes": found.bytes_unfactored(n),

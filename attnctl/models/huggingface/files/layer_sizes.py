@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 WINDOWED, FULL, OTHER = "window", "full", "other"
 # families whose layers with a window follow a pattern that older files do not say
-PATTERNS = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "cohere2": 4}
+PATTERNS = {"gemma2": 2, "gpt_oss": 2, "gemma3": 6, "gemma3_text": 6, "cohere2": 4}
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,9 @@ def size_unless_0(settings: Document, key: str) -> int | None:
 
 
 def checked_size(key: str, value: object, least: int = 1) -> int:
-    """A number of a configuration that counts something. Raises ValueError where it cannot."""
+    """A number of a configuration that counts something; 1200.0 is 1200. Raises ValueError where it cannot."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= limits.CONFIGURED_SIZE:
         span = f"from {least} to {limits.CONFIGURED_SIZE:,}"
         raise ValueError(f"{key} is {json.dumps(value)[:40]}, not a whole number {span}")
@@ -143,15 +145,15 @@ def layer_counts(settings: Document, layers: int) -> Counter[str]:
     for name in ("layer_types", "layers_block_type"):
         said = settings.get(name)
         if isinstance(said, list) and said:
-            return Counter(_layer_type(str(kind)) for kind in said)
+            return Counter(layer_type(str(kind)) for kind in said)
     if isinstance(period := settings.get("attn_layer_period"), int) and period > 0:
         offset = settings.get("attn_layer_offset", 0)
         full = len(range(offset, layers, period)) if 0 <= offset < period else 0
         return Counter({FULL: full, OTHER: layers - full})
     if isinstance(blocks := settings.get("block_types"), list) and blocks:
         whole, rest = divmod(layers, len(blocks))
-        kinds = Counter({kind: whole * count for kind, count in Counter(map(_layer_type, map(str, blocks))).items()})
-        return kinds + Counter(_layer_type(str(kind)) for kind in blocks[:rest])
+        kinds = Counter({kind: whole * count for kind, count in Counter(map(layer_type, map(str, blocks))).items()})
+        return kinds + Counter(layer_type(str(kind)) for kind in blocks[:rest])
     if isinstance(places := settings.get("attn_layer_indices"), list) and places:
         full = sum(1 for at in set(places) if 0 <= at < layers)
         return Counter({FULL: full, OTHER: layers - full})
@@ -164,7 +166,7 @@ def layer_counts(settings: Document, layers: int) -> Counter[str]:
     return Counter({FULL: first, WINDOWED: layers - first})
 
 
-def _layer_type(kind: str) -> str:
+def layer_type(kind: str) -> str:
     """A layer's type as configurations name it, as one of three."""
     if any(word in kind for word in ("linear", "conv", "mamba", "recurrent", "mlp", "moe")):
         return OTHER

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,8 @@ def size_lines(sizes: ModelSizes, tokens: int, wide: int = 80) -> list[str]:
     shared = f", sharing {sizes.kv_heads} key/value heads" if sizes.kv_heads != sizes.heads else ""
     encoding, decoding = sizes.layers - 2 * sizes.cached_layers, sizes.cached_layers
     twice = f": {encoding} that read, {decoding} that write, attending twice" if 0 < decoding < sizes.layers else ""
+    if sizes.built:
+        twice = _layers_by_kind(sizes)
     facts = {
         "architecture": sizes.architecture,
         "layers": f"{sizes.layers}{twice}",
@@ -55,6 +58,14 @@ def size_lines(sizes: ModelSizes, tokens: int, wide: int = 80) -> list[str]:
     return [sizes.name, *told, "", *_parameter_lines(sizes, wide), "", *_memory_lines(sizes, tokens, wide)]
 
 
+def _layers_by_kind(sizes: ModelSizes) -> str:
+    """How many built layers there are of each kind, where there are several kinds: ": 2 encoder, 2 decoder, 2 cross"."""
+    kinds: Counter[str] = Counter()
+    for group in sizes.built:
+        kinds[group.kind] += len(group.layers)
+    return ": " + ", ".join(f"{count} {kind}" for kind, count in kinds.items()) if len(kinds) > 1 else ""
+
+
 def _beside_name(name: str, said: str, wide: int) -> list[str]:
     """A name and what is said of it, in lines of `wide` columns that start below each other."""
     indent = " " * (2 + len(name))
@@ -63,13 +74,14 @@ def _beside_name(name: str, said: str, wide: int) -> list[str]:
 
 
 def _parameter_lines(sizes: ModelSizes, wide: int) -> list[str]:
+    if sizes.built:
+        return _built_lines(sizes, wide)
     parts = sizes.per_head(), sizes.per_layer(), sizes.in_all()
     rows = [(name, *(f"{part[name]:,}" for part in parts), parameter_text(parts[2][name])) for name in parts[0]]
     layer, whole = (sum(part.values()) for part in parts[1:])
     rows.append(("together", "", f"{layer:,}", f"{whole:,}", parameter_text(whole)))
     if (embedding := sizes.embedding_parameters()) is not None:
-        product = f"{sizes.vocabulary:,} × {sizes.d_model:,}"
-        rows.append(("embedding", "", product, f"{embedding:,}", parameter_text(embedding)))
+        rows.append(("embedding", "", *_embedding_cells(sizes, embedding)))
     names, heads, layers, every, short = zip(*rows, strict=True)
     columns = [
         Column("parameters", names, left=True),
@@ -101,13 +113,41 @@ def _parameter_lines(sizes: ModelSizes, wide: int) -> list[str]:
             f"(four matrices a layer; {sizes.architecture} is not among the families of which this was held against the "
             "built network, and may have more: gates, indexers, other sizes in some layers, another cache)"
         )
-        if sizes.built is not None:
-            note = (
-                f"(four matrices a layer; as transformers builds {sizes.architecture}, with all that its attention has "
-                f"besides, it is {sizes.built:,} parameters in all; its cache may be another too)"
-            )
         told.extend(_beside_name("", note, wide))
     return told
+
+
+def _embedding_cells(sizes: ModelSizes, count: int) -> tuple[str, str, str]:
+    """The cells of the embedding's line: as a product, in all, and short."""
+    whole = sizes.vocabulary is not None and sizes.vocabulary * sizes.d_model == count
+    return f"{sizes.vocabulary:,} × {sizes.d_model:,}" if whole else "", f"{count:,}", parameter_text(count)
+
+
+def _built_lines(sizes: ModelSizes, wide: int) -> list[str]:
+    """The matrices of a family that has others than four a layer, by transformers' names; layers that differ apart."""
+    every, most = sizes.in_all(), max(sizes.built, key=lambda group: len(group.layers))
+    layer = dict(most.matrices)
+    rows = [
+        (name, f"{layer[name]:,}" if name in layer else "", f"{count:,}", parameter_text(count))
+        for name, count in every.items()
+    ]
+    whole = sum(every.values())
+    rows.append(("together", f"{most.parameters():,}", f"{whole:,}", parameter_text(whole)))
+    if (embedding := sizes.embedding_parameters()) is not None:
+        rows.append(("embedding", *_embedding_cells(sizes, embedding)))
+    names, layers, counts, short = zip(*rows, strict=True)
+    columns = [
+        Column("parameters", names, left=True),
+        Column("a layer", layers, rank=1),
+        Column("in all", counts),
+        Column("", short, left=True),
+    ]
+    told = [f"  {line.plain}" for line in table_lines(fitting_columns(columns, wide - 2))]
+    if len(sizes.built) > 1:
+        told.append("  a layer: of the commonest kind; the layers are")
+        told.extend(line for group in sizes.built for line in _beside_name("  ", group.sentence(), wide))
+    note = f"(the matrices as transformers builds {sizes.architecture}, by its names; biases and norms not counted)"
+    return [*told, *_beside_name("", note, wide)]
 
 
 def _own_parts(group: LayerGroup) -> str:
@@ -117,28 +157,42 @@ def _own_parts(group: LayerGroup) -> str:
     return "" if group.own_values else ", whose values are the keys"
 
 
-def _memory_lines(sizes: ModelSizes, n: int, wide: int) -> list[str]:
-    pair = sizes.in_all()["W_Q"] + sizes.in_all()["W_K"]
-    beyond = sizes.context is not None and n > sizes.context
-    spared = f"a matrix for every two tokens, which queries and keys spare us: W_Q and W_K take {bytes_said(4 * pair)}"
+def _memory_lines(sizes: ModelSizes, tokens: int, wide: int) -> list[str]:
+    beyond = sizes.context is not None and tokens > sizes.context
+    spared = "a matrix for every two tokens, which queries and keys spare us"
+    if not sizes.built:
+        spared += f": W_Q and W_K take {bytes_said(4 * (sizes.in_all()['W_Q'] + sizes.in_all()['W_K']))}"
     told = [
-        f"  at {n:,} tokens, 32 bits a number",
+        f"  at {tokens:,} tokens, 32 bits a number",
         *([f"  (longer than its context, only {sizes.context:,} tokens)"] if beyond else []),
-        f"  {'one n × n':14}{bytes_said(sizes.bytes_of_grid(n)):>9}",
-        f"  {'all of them':14}{bytes_said(sizes.bytes_of_grids(n)):>9}   {sizes.layers} layers × {sizes.heads} heads",
-        *_beside_name(f"{'n × n × d × d':14}{bytes_said(sizes.bytes_unfactored(n)):>9}   ", spared, wide),
+        f"  {'one n × n':14}{bytes_said(sizes.bytes_of_grid(tokens)):>9}",
+        f"  {'all of them':14}{bytes_said(sizes.bytes_of_grids(tokens)):>9}   {sizes.layers} layers × {sizes.heads} heads",
+        *_beside_name(f"{'n × n × d × d':14}{bytes_said(sizes.bytes_unfactored(tokens)):>9}   ", spared, wide),
     ]
     if not sizes.cached_layers:
         return told
+    if not sizes.cache_told:
+        return [
+            *told,
+            *_beside_name("", f"KV cache: {sizes.architecture} keeps one of its own kind, not counted here", wide),
+        ]
     kept = f"{sizes.cached_layers} layers × {sizes.kv_heads} heads × ({sizes.d_k} + {sizes.d_v})"
     if sizes.groups:
         kept = ", ".join(group.cache_sentence() for group in sizes.groups if group.own_keys)
     if sizes.latent is not None:
         kept = f"{sizes.cached_layers} layers × {sizes.latent} numbers, keys and values compressed"
-    once = sizes.cache_per_token()
+    if sizes.built:
+        kept = ", ".join(
+            f"{len(group.layers)} layer{'s' * (len(group.layers) > 1)} × {group.kept} numbers"
+            for group in sizes.built
+            if group.kind in ("self", "decoder")
+        )
+    once, source = sizes.cache_per_token(), sizes.bytes_of_source(tokens)
+    crossed = f"{f'{tokens:,} read':14}{bytes_said(source):>9}   "
     return [
         *told,
         "  KV cache, 16 bits a number",
         *_beside_name(f"{'one token':14}{bytes_said(once):>9}   ", kept, wide),
-        f"  {f'{n:,} tokens':14}{bytes_said(sizes.bytes_of_cache(n)):>9}",
+        f"  {f'{tokens:,} tokens':14}{bytes_said(sizes.bytes_of_cache(tokens)):>9}",
+        *(_beside_name(crossed, "by cross attention, of the text that the encoder reads", wide) if source else []),
     ]

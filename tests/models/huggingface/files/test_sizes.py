@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.models.huggingface.files.sizes import counted_families, known_configurations, model_sizes, of_configuration
+from attnctl.models.huggingface.files.configured_sizes import (
+    counted_caches,
+    counted_families,
+    known_configurations,
+    model_sizes,
+    of_configuration,
+)
 
 
 @pytest.mark.parametrize(
@@ -169,8 +175,9 @@ def test_families_said_to_be_counted_are_counted_right() -> None:
     from tests.sweep.counted import counted
     from tests.sweep.families import families
 
-    assert set(counted_families()) <= set(counted(families()))
-    assert len(counted_families()) > 175
+    found = counted(families())
+    assert set(counted_families()) <= set(found["families"]) and set(counted_caches()) <= set(found["caches"])
+    assert len(counted_families()) > 180 and len(counted_caches()) >= 39
 
 
 def test_sizes_of_layers_that_differ(run: Callable[..., Any], tmp_path: Path) -> None:
@@ -219,13 +226,77 @@ def test_families_that_have_more_are_said_to(
 
     network = build(Family("doge", "causal"))
     network.config.to_json_file(tmp_path / "config.json")
-    built = (
-        f"as transformers builds doge, with all that its attention has besides, it is {attention_parameters(network):,}"
-    )
-    assert built in " ".join(run("model", str(tmp_path)).out.split())
+    told = " ".join(run("model", str(tmp_path)).out.split())
+    assert "dt_proj 32 64" in told and f"together 3,104 {attention_parameters(network):,}" in told
+    assert "the matrices as transformers builds doge, by its names" in told
     for kind, more in (("unheard-of", True), ("llama", False)):
         (tmp_path / "config.json").write_text(json.dumps(SMALL | {"model_type": kind}))
         told = " ".join(run("model", str(tmp_path)).out.split())
         assert ("is not among the families of which this was held against the built network" in told) is more
     (tmp_path / "config.json").write_text(json.dumps(SMALL | {"model_type": "mamba2"}))
     assert "no layers of softmax attention" in refused("model", str(tmp_path))
+
+
+BUILT = (
+    "mimo_v2_flash causal: heads of keys that differ by layer, a window in some",
+    "deepseek_v32 causal: latents, an indexer's key in the cache",
+    "longcat_flash causal: two attentions a layer",
+    "nemotron_h causal: one layer of four attends",
+    "kimi_linear causal: one layer of two",
+    "zamba2 causal: queries of twice d_model",
+    "t5gemma seq2seq: an encoder and a decoder with configurations of their own",
+    "longformer masked: matrices for global tokens",
+    "xglm causal: names of its own",
+    "bart causal: a decoder alone",
+)
+
+
+@pytest.mark.parametrize("case", BUILT)
+def test_a_file_as_transformers_saves_it(tmp_path: Path, case: str) -> None:
+    """What equals its class's defaults is left out of it: parameters and cache are those of the network all the same."""
+    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+    from attnctl.models.huggingface.files.built_sizes import attention_parameters
+    from tests.sweep.counted import cache_agrees
+    from tests.sweep.families import Family, build
+
+    family = Family(*case.partition(":")[0].rsplit(" ", 1))
+    network = build(family)
+    network.config.architectures = [type(network).__name__]
+    network.config.save_pretrained(tmp_path)
+    found = model_sizes(str(tmp_path))
+    assert found.stored_in_all() == attention_parameters(network)
+    assert found.embedding_parameters() == network.get_input_embeddings().weight.numel()
+    assert found.cache_told and cache_agrees(family, network, found)
+
+
+def test_what_files_leave_out(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Gemma 3 12B says no head_dim, Qwen3-Next no list of layers, Falcon 40B that many heads share a key."""
+    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+    text = {"model_type": "gemma3_text", "hidden_size": 3840, "num_attention_heads": 16, "num_key_value_heads": 8}
+    files: dict[str, dict[str, Any]] = {
+        "gemma": {"model_type": "gemma3", "text_config": text | {"num_hidden_layers": 48, "sliding_window": 1024}},
+        "qwen": {"model_type": "qwen3_next", "num_hidden_layers": 48, "num_key_value_heads": 2, "head_dim": 256},
+        "falcon": {"model_type": "falcon", "hidden_size": 8192, "num_attention_heads": 128, "num_kv_heads": 8}
+        | {"num_hidden_layers": 60, "multi_query": True, "new_decoder_architecture": True},
+        "xlnet": {"model_type": "xlnet", "n_layer": 2, "n_head": 4, "d_model": 32},
+    }
+    found = {}
+    for name, settings in files.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(settings))
+        found[name] = model_sizes(str(tmp_path / name))
+    assert (found["gemma"].d_k, found["gemma"].windowed_layers) == (256, 40)
+    assert (found["qwen"].layers, found["qwen"].d_k) == (12, 256)
+    assert found["falcon"].kv_heads == 8
+    told = run("model", tmp_path / "xlnet")
+    assert "keeps one of its own kind, not counted here" in " ".join(told.out.split())
+    assert "cache_bytes" not in run("model", tmp_path / "xlnet", "--json").json
+
+
+def test_the_known_configurations_leave_nothing_out() -> None:
+    """With what transformers' classes fill in, their sizes are the same."""
+    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+    from attnctl.models.huggingface.files.configured_sizes import of_config_file
+
+    for name, settings in known_configurations().items():
+        assert of_config_file(settings, name, "") == of_configuration(settings, name, ""), name
