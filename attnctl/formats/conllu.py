@@ -8,7 +8,7 @@ from typing import IO, Any
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, in_one_line
-from attnctl.formats.entities import mentions_of
+from attnctl.formats.entities import Node, mentions_of
 from attnctl.readings.census.parsed_sentence import HALVES, BadSentenceError, ParsedSentence
 
 LEFT_OUT = dict.fromkeys(("lemma", "feats", "deps"), lambda line, at: None)  # columns that nobody here reads
@@ -115,7 +115,7 @@ def parsed_sentence(block: Block, entity_fields: Sequence[str] = ()) -> ParsedSe
         tuple(tags),
         tuple(heads),
         tuple(word["deprel"] for word in words),
-        mentions_of([_misc_value(word, "Entity") or "" for word in words], heads, entity_fields),
+        mentions_of(_entity_nodes(tokens), heads, entity_fields),
         half if half in HALVES else None,
     )
 
@@ -142,6 +142,14 @@ def _parsed_lines(block: Block) -> list[Row]:
             raise BadSentenceError(f"no CoNLL-U: line {number} has no {'number' if token['id'] is None else 'form'}")
         found.append(token)
     return found
+
+
+def _entity_nodes(tokens: Sequence[Row]) -> list[Node]:
+    """The words and the empty nodes of a sentence, with what they say of entities; words count from 0."""
+    nodes = [token for token in tokens if isinstance(token["id"], int) or token["id"][1] == "."]
+    return [
+        (_misc_value(node, "Entity") or "", node["id"] - 1 if isinstance(node["id"], int) else None) for node in nodes
+    ]
 
 
 def _column_value(line: list[str], at: int) -> str:

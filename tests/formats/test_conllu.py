@@ -11,12 +11,13 @@ import pytest
 
 from attnctl.batching.corpus.treebank import Treebank, sentence_of
 from attnctl.errors import AttnctlError
-from attnctl.formats.conllu import line_of, parsed_sentence, sentence_blocks
-from attnctl.formats.entities import mentions_of
+from attnctl.formats.conllu import comment_value, line_of, parsed_sentence, sentence_blocks
+from attnctl.formats.entities import fields_of, mentions_of
 from attnctl.limits import SENTENCE_LINES
 from attnctl.readings.census.parsed_sentence import BadSentenceError, Mention, ParsedSentence, from_dict
 from tests.conftest import SAMPLES
 
+DOCUMENTS = SAMPLES / "documents.conllu"
 GOOD = "\n".join(
     [
         "# sent_id = s1",
@@ -141,12 +142,52 @@ def test_a_sentence_of_a_million_words_is_passed_over_in_little_memory() -> None
     assert [one.error for one in after] == ["too long: line 1 has more than 1 MB", None]
 
 
+def words_saying(*values: str) -> list[tuple[str, int | None]]:
+    return [(value, word) for word, value in enumerate(values)]
+
+
 def test_mentions_nest_and_what_is_torn_is_none() -> None:
     heads = [1, -1, 1, 2]
-    values = ["(e1-person-2-(e2-thing-1-)", "e1)", "(e3-x", "(e4[1/2]-x-1-)e9)"]
+    values = words_saying("(e1-person-2-(e2-thing-1-)", "e1)", "(e3-x", "(e4[1/2]-x-1-)e9)")
     assert mentions_of(values, heads) == (Mention("e2", 0, 0, 0), Mention("e1", 0, 1, 1))
-    assert mentions_of(["(e1-x", "", "e1)", ""], heads)[0].head == 1  # its own head lies outside
-    assert mentions_of(["(7-1-a", "7)", "", ""], heads, ("eid", "head", "type"))[0].head == 0
+    assert mentions_of(words_saying("(e1-x", "", "e1)", ""), heads)[0].head == 1  # its own head lies outside
+    assert mentions_of(words_saying("(7-1-a", "7)", "", ""), heads, ("eid", "head", "type"))[0].head == 0
+
+
+def test_mentions_in_pieces_and_over_empty_nodes() -> None:
+    heads = [1, -1, 1, 2]
+    pieces = words_saying("(e1[1/2]-x-2-)", "(e2-x-1-)", "", "(e1[2/2]-x-2-)")
+    assert mentions_of(pieces, heads) == (Mention("e2", 1, 1, 1), Mention("e1", 0, 3, 3))  # the head counts over pieces
+    assert mentions_of(words_saying("(e1[2/2]-x-1-)", "(e1[1/2]-x-1-)", "", ""), heads) == ()
+    zero: list[tuple[str, int | None]] = [("(e1-x-1-)", None), ("(e2-x-1-", None), ("", 0), ("e2)", 1), ("(e3-x-2-", 2)]
+    assert mentions_of([*zero, ("", 3), ("e3)", None)], heads) == (Mention("e3", 2, 3, 3),)  # two zeros
+    assert mentions_of([("(e2-x", None), ("", 0), ("e2)", None)], [-1]) == (Mention("e2", 0, 0, 0),)
+
+
+# as udapi 0.5.2 reads them: sentence → entity, words, head; of its 25 mentions the two zeros of mill-4 are left out
+MENTIONS = {
+    "mill-1": "e1 Anna-Novak Anna, e3 Anna-Novak-and-her-brother-Tom Anna, e1 her her, e2 her-brother-Tom brother, "
+    "e4 the-old-mill-in-Brno mill, e5 Brno Brno",
+    "mill-2": "e3 They They, e6 the-roof roof, e6 it it",
+    "mill-3": "e4 The-mill-,-she-told-him-,-in-Brno mill, e1 she she, e2 him him, e5 Brno Brno, e7 a-bargain bargain",
+    "mill-4": "e4 the-mill mill, e4 its its, e8 its-wheel wheel",
+    "boat-1": "e1 Eva Eva, e2 a-boat boat",
+    "boat-2": "e1 Her Her, e2 Her-boat boat, e1 she she, e2 it it",
+}
+
+
+def test_mentions_of_corefud() -> None:
+    said = comment_value(DOCUMENTS.read_text(encoding="utf-8").splitlines(), "global.Entity")
+    found = {}
+    with DOCUMENTS.open("rb") as file:
+        for block in sentence_blocks(file):
+            own = parsed_sentence(block, fields_of(said))
+            told = [
+                f"{one.entity} {'-'.join(own.forms[one.first : one.last + 1])} {own.forms[one.head]}"
+                for one in own.mentions
+            ]
+            found[block.sentence_id] = ", ".join(told)
+    assert found == MENTIONS
 
 
 @pytest.fixture

@@ -77,6 +77,59 @@ def plain_counts(run: Run, windows: Any) -> tuple[Counter[str], Counter[tuple[st
     return cases, right
 
 
+# of samples/documents.conllu: the head of each mention as nth of its word in the document, its entity, what it is
+MILL = (
+    "Anna/0/e1/proper Anna/0/e3/proper her/0/e1/pronoun brother/0/e2/nominal mill/0/e4/nominal Brno/0/e5/proper "
+    "They/0/e3/pronoun roof/0/e6/nominal it/0/e6/pronoun mill/1/e4/nominal she/0/e1/pronoun him/0/e2/pronoun "
+    "Brno/1/e5/proper bargain/0/e7/nominal mill/2/e4/nominal its/0/e4/pronoun wheel/0/e8/nominal"
+)
+BOAT = "Eva/0/e1/proper boat/0/e2/nominal Her/0/e1/pronoun boat/1/e2/nominal she/0/e1/pronoun it/0/e2/pronoun"
+MILL_TEXT = (
+    "Anna Novak and her brother Tom bought the old mill in Brno. They repaired the roof, and it doesn't leak. "
+    "The mill, she told him, in Brno was a bargain. Never sold the mill and kept its wheel."
+)
+
+
+def found_by_hand(run: Run, text: str, mentions: str) -> tuple[Counter[str], Counter[tuple[str, int, int]]]:
+    """Cases of each kind of mention of a document, and which of them each head finds; the model's tokens are words."""
+    trace = run("explain", text, *MODEL, "--json").json
+    places: dict[str, list[int]] = {}
+    for token in trace["tokens"]:
+        places.setdefault(text[token["start"] : token["end"]], []).append(token["index"])
+    said = [
+        (places[word][int(nth)], entity, kind) for word, nth, entity, kind in (m.split("/") for m in mentions.split())
+    ]
+    cases: Counter[str] = Counter()
+    right: Counter[tuple[str, int, int]] = Counter()
+    for at, entity, kind in said:
+        before = [(place, other) for place, other, _ in said if place < at]
+        good = {place for place, other in before if other == entity}
+        cases[kind] += bool(good)
+        for layer in trace["layers"] if good else ():
+            for head in layer["heads"]:
+                found = max({place for place, _ in before}, key=lambda place: head["weights"][at][place])
+                right[kind, layer["layer"], head["head"]] += found in good
+    return cases, right
+
+
+def test_a_realistic_treebank_is_counted_as_by_hand(run: Run) -> None:
+    """Nested mentions and some in two pieces, bridging, split antecedents, zeros, words written as one."""
+    found = run("evaluate", SAMPLES / "documents.conllu", *MODEL, "--json")
+    assert (found.code, found.json["sentences"]) == (0, {"read": 6, "used": 6, "skipped": {}})
+    assert found.json["mentions"] == {
+        "documents": 2, "windows": 2, "mentions": 23, "new": 10, "outside": 0, "unread": 0
+    }  # fmt: skip
+    documents = ((MILL_TEXT, MILL), ("Eva owns a boat. Her boat is red, and she loves it.", BOAT))
+    parts = [found_by_hand(run, *one) for one in documents]
+    cases, right = parts[0][0] + parts[1][0], parts[0][1] + parts[1][1]
+    assert cases == {"pronoun": 9, "nominal": 3, "proper": 1}
+    for row in found.json["relations"]:
+        if row["direction"] == "mention→antecedent":
+            kinds = [row["relation"].partition(":")[2]] if ":" in row["relation"] else list(cases)
+            wanted = [[sum(right[kind, layer, head] for kind in kinds) for head in range(2)] for layer in range(2)]
+            assert (row["correct"], row["cases"]) == (wanted, sum(cases[kind] for kind in kinds)), row["relation"]
+
+
 @pytest.mark.parametrize("most", SIZES)
 def test_antecedents_in_earlier_sentences_are_those_of_plain_loops(run: Run, corpus: Path, most: int) -> None:
     found = run("evaluate", corpus, *MODEL, "--max-tokens", most, "--json")
