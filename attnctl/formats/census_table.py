@@ -8,52 +8,67 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attnctl.errors import AttnctlError
-from attnctl.readings.census.census_table import CensusTable
+from attnctl.readings.census.census_table import Best, CensusTable, Relation
 
 if TYPE_CHECKING:
     from attnctl.arrays import Ints
     from attnctl.text import Document
 
-COLUMNS = (
-    "relation", "direction", "layer", "head", "cases", "correct", "accuracy", "best", "best_rule", "best_rule_accuracy",
-    "untrained_best",
-)  # fmt: skip
+# name, kind: what each head finds, then what is the same for all heads of a relation and direction
+TEXT, WHOLE, REAL, TRUTH = "text", "whole", "real", "truth"
+COLUMNS = {
+    "relation": TEXT, "direction": TEXT, "layer": WHOLE, "head": WHOLE, "cases": WHOLE, "correct": WHOLE, "accuracy": REAL,
+    "best": TRUTH, "best_scored_on": WHOLE, "best_accuracy": REAL, "best_low": REAL, "best_high": REAL, "beats_rules": TRUTH,
+    "best_rule": TEXT, "best_rule_accuracy": REAL, "offset": WHOLE, "offset_accuracy": REAL, "nearest_tag": TEXT,
+    "nearest_side": TEXT, "nearest_accuracy": REAL, "head_match_accuracy": REAL, "first_accuracy": REAL,
+    "untrained_best": REAL,
+}  # fmt: skip
 UUAS = "(tree)"  # under this relation stand the edges that each head's maximum spanning tree finds
 
 
 def census_rows(census: CensusTable) -> Iterator[Document]:
     """One row a relation, direction, layer and head; `best` says whether it is the head chosen."""
     for relation in census.relations:
-        rule, best = relation.best_rule, relation.best
-        about = {
-            "best_rule": None if rule is None else rule.name,
-            "best_rule_accuracy": None if rule is None else rule.accuracy,
-            "untrained_best": None if relation.untrained is None else relation.untrained.accuracy,
-        }
-        at = None if best is None else (best.layer, best.head)
-        yield from _census_rows(relation.relation, relation.direction, relation.cases, relation.correct, at, about)
+        about = _best_columns(relation.best, relation.untrained) | _rule_columns(relation)
+        yield from _head_rows(relation.relation, relation.direction, relation.cases, relation.correct, about)
     trees = census.trees
-    at = None if trees.best_head is None else (trees.best_head.layer, trees.best_head.head)
-    about = {"best_rule": "right-branching", "best_rule_accuracy": trees.right_branching}
-    about |= {"untrained_best": None if trees.untrained is None else trees.untrained.accuracy}
-    yield from _census_rows(UUAS, "undirected", trees.edges, trees.correct, at, about)
+    about = _best_columns(trees.best_head, trees.untrained)
+    about |= {"best_rule": "right-branching", "best_rule_accuracy": trees.right_branching}
+    if trees.best_head is not None:
+        about["beats_rules"] = trees.best_head.interval[0] > trees.right_branching
+    yield from _head_rows(UUAS, "undirected", trees.edges, trees.correct, about)
 
 
-def _census_rows(
-    relation: str, direction: str, cases: int, correct: Ints, best: tuple[int, int] | None, about: Document
-) -> Iterator[Document]:
+def _head_rows(relation: str, direction: str, cases: int, correct: Ints, about: Document) -> Iterator[Document]:
+    """A row a head; `about` holds what they share, `best` in it the layer and head chosen."""
     for layer, heads in enumerate(correct.tolist()):
         for head, count in enumerate(heads):
-            yield {
-                "relation": relation,
-                "direction": direction,
-                "layer": layer,
-                "head": head,
-                "cases": cases,
-                "correct": count,
-                "accuracy": count / cases if cases else None,
-                "best": (layer, head) == best,
-            } | about
+            own = {"relation": relation, "direction": direction, "layer": layer, "head": head, "cases": cases}
+            own |= {"correct": count, "accuracy": count / cases if cases else None}
+            yield dict.fromkeys(COLUMNS) | about | own | {"best": about["best"] == (layer, head)}
+
+
+def _best_columns(best: Best | None, untrained: Best | None) -> Document:
+    """The head chosen, and how well it does on the other half."""
+    about: Document = {"best": None, "untrained_best": None if untrained is None else untrained.accuracy}
+    if best is not None:
+        about |= {"best": (best.layer, best.head), "best_scored_on": best.scored_on, "best_accuracy": best.accuracy}
+        about |= {"best_low": best.interval[0], "best_high": best.interval[1]}
+    return about
+
+
+def _rule_columns(relation: Relation) -> Document:
+    """Every rule beside a relation."""
+    rule = relation.best_rule
+    about: Document = {} if relation.best is None else {"beats_rules": relation.beats_rules}
+    about |= {} if rule is None else {"best_rule": rule.name, "best_rule_accuracy": rule.accuracy}
+    for rule in relation.rules:
+        about[f"{rule.name}_accuracy"] = rule.accuracy
+        if rule.offset is not None:
+            about["offset"] = rule.offset
+        if rule.tag is not None:
+            about |= {"nearest_tag": rule.tag, "nearest_side": rule.side}
+    return about
 
 
 def census_csv(census: CensusTable) -> bytes:
@@ -73,12 +88,8 @@ def census_parquet(census: CensusTable) -> bytes:
         import pyarrow.parquet as pq
     except ImportError:
         raise AttnctlError("Parquet needs pyarrow: pip install 'attnctl[batch]'") from None
-    text, whole, real = pa.string(), pa.int64(), pa.float64()
-    kinds = dict(
-        zip(COLUMNS, (text, text, whole, whole, whole, whole, real, pa.bool_(), text, real, real), strict=True)
-    )
+    kinds = {TEXT: pa.string(), WHOLE: pa.int64(), REAL: pa.float64(), TRUTH: pa.bool_()}
+    schema = pa.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
     out = io.BytesIO()
-    pq.write_table(
-        pa.Table.from_pylist(list(census_rows(census)), pa.schema(list(kinds.items()))), out, compression="zstd"
-    )
+    pq.write_table(pa.Table.from_pylist(list(census_rows(census)), schema), out, compression="zstd")
     return out.getvalue()

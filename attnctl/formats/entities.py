@@ -60,14 +60,15 @@ def _brackets(nodes: Sequence[Node], fields: Sequence[str]) -> Iterator[_Bracket
     opened: dict[str, list[tuple[int, str]]] = {}
     for at, (value, _) in enumerate(nodes):
         for part in PART.finditer(value):
-            begins, both, ends = part[1], part[2], part[3]
+            begins: str = part[1] or ""
+            ends: str = part[3] or ""
             if begins:
                 said = dict(zip(fields, begins.split("-"), strict=False))
                 name, which = said.get("eid", begins), said.get("head", "")
                 opened.setdefault(name, []).append((at, which))
             else:
                 name = ends.split("-")[0]
-            if (both or not begins) and opened.get(name):
+            if (part[2] or not begins) and opened.get(name):
                 first, which = opened[name].pop()
                 piece = PIECE.fullmatch(name)
                 entity, number, of = (piece[1], int(piece[2]), int(piece[3])) if piece else (name, 1, 1)

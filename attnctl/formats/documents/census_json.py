@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 
 from attnctl import __version__
@@ -10,11 +12,12 @@ from attnctl.errors import AttnctlError
 from attnctl.files import parse_json, read_bytes
 from attnctl.formats.documents.json_documents import DAMAGED, check_schema, damage_of, model_document, write_json
 from attnctl.formats.validation import read_fields
-from attnctl.readings.census.census_table import Best, CensusTable, HeadRow, Relation, Rule, Trees
+from attnctl.readings.census.census_table import Best, CensusTable, HeadRow, LayerRow, Relation, Rule, Trees
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import Document
 
 SCHEMA = "attnctl.census/1"
+LAYER_NUMBERS = ("dependency_mass", "distance", "entropy")
 HEAD_NUMBERS = ("entropy", "own", "special", "distance", "dependency_mass")
 
 
@@ -36,8 +39,8 @@ def census_document(census: CensusTable) -> Document:
         "relations": [_relation_document(relation) for relation in census.relations],
         "uuas": _trees_document(census.trees),
         "layers": [
-            {"layer": layer, "dependency_mass": mass, "uuas": census.trees.layers[layer]}
-            for layer, mass in enumerate(census.layer_mass)
+            {"layer": layer, **asdict(row), "uuas": census.trees.layers[layer]}
+            for layer, row in enumerate(census.layers)
         ],
         "heads": [_census_head(head) for head in census.heads],
         "compared_with_untrained": census.untrained,
@@ -133,7 +136,7 @@ def _read_census(document: Document) -> CensusTable:
         tuple(_relation_of(relation) for relation in document["relations"]),
         _trees_of(document["uuas"], document["layers"]),
         tuple(_head_of(head) for head in document["heads"]),
-        tuple(float(layer["dependency_mass"]) for layer in document["layers"]),
+        tuple(LayerRow(*(float(layer[name]) for name in LAYER_NUMBERS)) for layer in document["layers"]),
         bool(document["compared_with_untrained"]),
         {str(name): int(count) for name, count in document.get("mentions", {}).items()},
         read_fields(ModelInfo, document["model_info"]) if "model_info" in document else None,

@@ -43,7 +43,7 @@ def schema_of_census() -> Schema:
         "best": object_schema({**best, "beats_rules": {"type": "boolean"}}, [*best, "beats_rules"]),
         "rules": {
             "type": "object",
-            "propertyNames": {"enum": ["offset", "nearest", "form", "first"]},
+            "propertyNames": {"enum": ["offset", "nearest", "head_match", "first"]},
             "additionalProperties": object_schema(rule, ["accuracy"]),
         },
         "untrained": {"$ref": "#/$defs/best"},
@@ -72,7 +72,11 @@ def schema_of_census() -> Schema:
         "syntactic": found,
     }
     sentences = {"read": INDEX, "used": INDEX, "skipped": {"type": "object", "additionalProperties": COUNT}}
-    layer = {"layer": INDEX, "dependency_mass": SHARE, "uuas": share}
+    layer: dict[str, Schema] = {
+        "layer": INDEX,
+        **{name: head[name] for name in ("dependency_mass", "distance", "entropy")},
+    }
+    layer["uuas"] = share
     properties: dict[str, Schema] = {
         "schema": {"const": "attnctl.census/1"},
         "attnctl": VERSION,

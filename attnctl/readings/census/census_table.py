@@ -46,7 +46,7 @@ class Best:
 class Rule:
     """What a rule that needs no attention finds: its accuracy on the half that heads are scored on."""
 
-    name: str  # offset, nearest, first; of mentions: nearest, form, first
+    name: str  # offset, nearest, first; of mentions: nearest, head_match, first
     accuracy: float
     offset: int | None = None
     tag: str | None = None
@@ -55,7 +55,7 @@ class Rule:
     def __str__(self) -> str:
         if self.offset is not None:
             return f"{self.offset:+d}"
-        return self.name if self.tag is None else f"{self.tag} {self.side}"
+        return self.name.replace("_", " ") if self.tag is None else f"{self.tag} {self.side}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +103,15 @@ class HeadRow:
     syntactic: tuple[tuple[str, str, float], ...] = ()  # relation, direction, accuracy (Voita et al. 2019)
 
 
+@dataclass(frozen=True)
+class LayerRow:
+    """The heads of a layer together: masses and distances are those of all their attention to other words."""
+
+    dependency_mass: float  # share on words joined by a dependency (Vig & Belinkov 2019)
+    distance: float  # words (Vig & Belinkov 2019)
+    entropy: float  # nats, the mean over heads
+
+
 @dataclass(frozen=True, eq=False)
 class Trees:
     """Undirected attachment of maximum spanning trees, punctuation left out."""
@@ -130,7 +139,7 @@ class CensusTable:
     relations: tuple[Relation, ...]
     trees: Trees
     heads: tuple[HeadRow, ...]
-    layer_mass: tuple[float, ...]  # share on dependencies by layer
+    layers: tuple[LayerRow, ...]
     untrained: bool = False
     mentions: dict[str, int] = field(default_factory=dict)  # MENTION_COUNTS, where documents were read in windows
     info: ModelInfo | None = None  # of the model, for whoever cites the census
@@ -155,7 +164,6 @@ def census_table(
     trees = _tree_scores(tally, untrained)
     used, units, within, _ = (int(count) for count in tally.counts.sum(0))
     masses = _head_masses(tally)
-    per_layer = tuple(float(mass) for mass in masses["dependency_mass_by_layer"])
     heads = tuple(_head_rows(tally, masses, relations))
     skipped = dict(sorted(tally.skipped.items(), key=lambda reason: (-reason[1], reason[0])))
     return CensusTable(
@@ -169,7 +177,7 @@ def census_table(
         relations,
         trees,
         heads,
-        per_layer,
+        tuple(_layer_rows(tally, masses["entropy"])),
         untrained,
         tally.mentions,
     )
@@ -214,7 +222,9 @@ def _relation_cases(tally: CensusTally) -> Iterator[tuple[str, str, Cases, bool]
         whole.setdefault((base, direction), tally.no_cases()).add_cases(cases)
         if colon:
             subtypes.setdefault(base, set()).add(name)
-        if base not in ("punct", COREFERENCE):
+    signs = {name for name, _ in whole if _is_of_punctuation(name, whole.get((name, DOWN)))}
+    for (name, direction), cases in list(whole.items()):
+        if name not in (*signs, COREFERENCE):
             whole.setdefault((ALL, direction), tally.no_cases()).add_cases(cases)
     size = {name: int(whole[name, direction].count_by_half.sum()) for name, direction in whole}
     order = sorted(size, key=lambda name: (name == COREFERENCE, name != ALL, -size[name], name))
@@ -225,6 +235,12 @@ def _relation_cases(tally: CensusTally) -> Iterator[tuple[str, str, Cases, bool]
         for subtype in sorted(subtypes.get(name, ())):
             for direction in directions:
                 yield subtype, direction, tally.cases[subtype, direction], True
+
+
+def _is_of_punctuation(name: str, down: Cases | None) -> bool:
+    """Whether a relation is that of punctuation: by its name in UD, or else as most of its dependents are tagged so."""
+    signs = 0 if down is None else down.tags.get("PUNCT", np.zeros((2, 4)))[:, 0].sum()
+    return name == "punct" or (down is not None and 2 * signs > down.count_by_half.sum())
 
 
 def _relation_row(name: str, direction: str, cases: Cases, subtype: bool, untrained: bool) -> Relation:
@@ -243,7 +259,7 @@ def _rule_rows(cases: Cases, mentions: bool) -> Iterator[Rule]:
     if mentions:
         nearest = sum(counts[1, 3] for counts in cases.tags.values())
         yield Rule("nearest", float(nearest) / scored)
-        yield Rule("form", float(cases.plain[1, 2]) / scored)
+        yield Rule("head_match", float(cases.plain[1, 2]) / scored)
         yield Rule("first", float(cases.plain[1, 1]) / scored)
         return
     at = int(cases.offsets[0].argmax())
@@ -292,8 +308,15 @@ def _head_masses(tally: CensusTally) -> dict[str, Array]:
         "special": sums["special"] / units,
         "distance": sums["distance"] / to_words,
         "dependency_mass": linked / to_words,
-        "dependency_mass_by_layer": linked.sum(-1) / np.maximum(sums["words"].sum(-1), 1e-12),
     }
+
+
+def _layer_rows(tally: CensusTally, entropy: Array) -> Iterator[LayerRow]:
+    """Each layer's row; `entropy` (layers, heads) is that of its heads."""
+    zeros = np.zeros((2, *tally.shape))
+    linked, distance, words = (tally.sums.get(name, zeros).sum((0, -1)) for name in ("linked", "distance", "words"))
+    for layer, mass in enumerate(np.maximum(words, 1e-12)):
+        yield LayerRow(float(linked[layer] / mass), float(distance[layer] / mass), float(entropy[layer].mean()))
 
 
 def _head_rows(tally: CensusTally, masses: dict[str, Array], relations: tuple[Relation, ...]) -> Iterator[HeadRow]:

@@ -26,7 +26,7 @@ class Cases:
     right: Array  # (2, layers, heads): cases in which the head finds the word
     untrained: Array  # the same of the untrained model, zeros where there is none
     offsets: Array = field(default_factory=lambda: np.zeros((2, 2 * FARTHEST + 1), np.int64))  # (2, 11)
-    # (2, 4): cases, the target is the first word, mentions' form is right, the target is seen by a causal head
+    # (2, 4): cases; the target is the first word; head_match is right; the target is seen by a causal head
     plain: Array = field(default_factory=lambda: np.zeros((2, 4), np.int64))
     tags: dict[str, Array] = field(default_factory=dict)  # of the target: (2, 4): cases, nearest before, behind, either
 
@@ -38,7 +38,7 @@ class Cases:
     def count_rules(self, question: TreeQuestion, half: int) -> None:
         """Count what simple rules answer to a case of one half."""
         off = question.target - question.query
-        self.plain[half] += (1, question.first, question.by_form, off < 0)
+        self.plain[half] += (1, question.first, question.head_match, off < 0)
         if abs(off) <= FARTHEST:
             self.offsets[half, off + FARTHEST] += 1
         tag = question.tag if question.tag in self.tags or len(self.tags) < MOST_TAGS else ""

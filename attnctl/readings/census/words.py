@@ -33,9 +33,8 @@ class TreeQuestion(NamedTuple):
     first: bool  # whether it is the first word
     choices: tuple[int, ...] = ()  # of coreference: the words to choose from
     right: tuple[int, ...] = ()  # of coreference: those of them that are right
-    by_form: bool = (
-        False  # of coreference: whether the nearest mention with the same head, or else the nearest, is right
-    )
+    # of coreference: whether the nearest mention with the same head word, or else the nearest, is right
+    head_match: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -223,7 +223,7 @@ def test_a_mention_looks_among_the_mentions_before_it() -> None:
     assert (row.relation, row.direction, row.cases) == ("coreference", "mention→antecedent", 2)
     assert (kind.relation, kind.subtype, kind.cases) == ("coreference:nominal", True, 2)
     assert row.correct.tolist() == [[2, 2, 2], [2, 0, 2]]
-    assert {rule.name: rule.accuracy for rule in row.rules} == {"nearest": 0.0, "form": 1.0, "first": 1.0}
+    assert {rule.name: rule.accuracy for rule in row.rules} == {"nearest": 0.0, "head_match": 1.0, "first": 1.0}
 
 
 def test_labels_may_be_called_otherwise_or_left_out() -> None:
@@ -232,6 +232,15 @@ def test_labels_may_be_called_otherwise_or_left_out() -> None:
         [sentence(draw, 6) for _ in range(5)], planted, renamed={"obj": "object", "punct": "", "nsubj:pass": "nsubj"}
     )
     assert {name for name, _ in tally.cases} == {"object", "nsubj"}
+
+
+def test_punctuation_is_none_of_all_whatever_it_is_called() -> None:
+    draw = np.random.default_rng(8)
+    own = [sentence(draw, 6) for _ in range(30)]
+    signs = [replace(one, tags=tuple("PUNCT" if r == "punct" else "X" for r in one.relations)) for one in own]
+    said = {name: counted(signs, planted, renamed={"punct": name}) for name in ("punct", "p")}
+    rows = [{r.relation: r.cases for r in census_table(tally, "m", "c").relations} for tally in said.values()]
+    assert rows[0]["all"] == rows[1]["all"] == rows[0]["nsubj"] + rows[0]["obj"] and rows[1]["p"] == rows[0]["punct"]
 
 
 def test_a_head_that_sees_no_other_word_finds_none() -> None:

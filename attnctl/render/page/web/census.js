@@ -20,12 +20,17 @@ const COLUMNS = [
   ["head", (row) => (row.best ? row.best.layer + row.best.head / 1000 : -1)],
   ["found %", (row) => (row.best ? row.best.accuracy : -1)],
   ["95 %", (row) => (row.best ? row.best.interval[0] : -1)],
-  ["offset", (row) => rule(row, "offset") ?? rule(row, "form") ?? -1],
+  ["offset", (row) => rule(row, "offset") ?? -1],
   ["nearest", (row) => rule(row, "nearest") ?? -1],
+  ["head match", (row) => rule(row, "head_match") ?? -1],
   ["first", (row) => rule(row, "first") ?? -1],
   ["untrained", (row) => (row.untrained ? row.untrained.accuracy : -1)],
   ["cases", (row) => row.cases],
-].filter(([name]) => name !== "untrained" || data.compared_with_untrained);
+].filter(
+  ([name]) =>
+    (name !== "untrained" || data.compared_with_untrained) &&
+    (name !== "head match" || data.relations.some((row) => row.rules.head_match)),
+);
 
 const state = { row: null, sort: null, down: true, at: null };
 
@@ -60,7 +65,8 @@ function cell(row, name) {
     head: () => [`${best.layer}.${best.head}`, ""],
     "found %": () => [percent(best.accuracy), best.beats_rules ? " ✓" : ""],
     "95 %": () => [`${percent(best.interval[0], 0)}–${percent(best.interval[1], 0)}`, ""],
-    offset: () => ruleText(row, row.rules.form ? "form" : "offset"),
+    offset: () => ruleText(row, "offset"),
+    "head match": () => [percent(rule(row, "head_match")), ""],
     nearest: () => ruleText(row, "nearest"),
     first: () => ruleText(row, "first"),
     untrained: () => [percent(row.untrained && row.untrained.accuracy), ""],
@@ -93,7 +99,7 @@ function drawTable() {
     for (const [name, , className] of COLUMNS) {
       const [text, more] = cell(row, name);
       const td = element("td", text, className);
-      if (name === row.best_rule || (name === "offset" && row.best_rule === "form")) td.classList.add("strongest");
+      if (name === (row.best_rule ?? "").replace("_", " ")) td.classList.add("strongest");
       if (more) td.append(element("span", more, "quiet"));
       tr.append(td);
     }
@@ -186,11 +192,12 @@ function drawRest() {
       `right-branching ${percent(trees.right_branching)} %.`
     : "The corpus has no edges to compare trees with.";
   const head = element("tr"), body = $("layers").tBodies[0];
-  for (const name of ["layer", "on dependencies %", "UUAS %"]) head.append(element("th", name));
+  for (const name of ["layer", "on dependencies %", "mean distance", "entropy, nats", "UUAS %"]) head.append(element("th", name));
   $("layers").tHead.append(head);
   for (const layer of data.layers) {
     const tr = element("tr");
-    for (const text of [layer.layer, percent(layer.dependency_mass), percent(layer.uuas)]) tr.append(element("td", text));
+    const { layer: at, dependency_mass: mass, distance, entropy, uuas } = layer;
+    for (const text of [at, percent(mass), distance.toFixed(2), entropy.toFixed(2), percent(uuas)]) tr.append(element("td", text));
     body.append(tr);
   }
   $("colophon").textContent =

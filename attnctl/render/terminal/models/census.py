@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from textwrap import wrap
 
 from rich.cells import cell_len, set_cell_size
@@ -17,51 +17,86 @@ from attnctl.text import visible_text
 
 ARROWS = {UP: "→ head", DOWN: "→ dep"}
 WIDTH = 80
+LEAST_WIDTH = 40
 NAME = 13  # cells of a relation's name
 MOST_HEADS = 12  # that are listed as positional, or syntactic
 BOLD = Style(bold=True)
 
 NOTE = (
-    "found: how often the word that gets most of a word's attention is the right one\n"
-    "(sums to a word, means from it; special tokens and itself apart), in the head\n"
-    "that does best on one half of the sentences, measured on the other. → head: a\n"
-    "dependent looks at its head; → dep: a head at its dependent. Rules: the best\n"
-    "fixed offset, the nearest word of the usual tag (< before, > behind), the first\n"
+    "found: how often the word that gets most of a word's attention is the right one "
+    "(sums to a word, means from it; special tokens and itself apart), in the head "
+    "that does best on one half of the sentences, measured on the other. → head: a "
+    "dependent looks at its head; → dep: a head at its dependent. Rules: the best "
+    "fixed offset, the nearest word of the usual tag (< before, > behind), the first "
     "word. ✓ where the head's whole interval lies above every rule."
 )
-ABSENT = "  ·"
+MENTION_NOTE = (
+    "Of mentions, → ante: a mention looks at one before it, and it is of the same entity. Rules: the nearest mention, "
+    "the nearest with the same head word (match), the first."
+)
+ABSENT = "·"
+
+Cell = Callable[[Relation], str]
+# heading, cells (negative: flush right), what stands there
+RELATION_COLUMNS: tuple[tuple[str, int, Cell], ...] = (
+    ("relation", NAME, lambda row: _relation_name(row)),
+    ("to its", 6, lambda row: ARROWS.get(row.direction, "→ ante")),
+    ("head", -5, lambda row: "" if row.best is None else f"{row.best.layer}.{row.best.head}"),
+    ("found", -5, lambda row: "" if row.best is None else f"{100 * row.best.accuracy:.1f}"),
+    ("95 %", -7, lambda row: _interval_text(row)),
+)
+RULE_COLUMNS: tuple[tuple[str, int, Cell], ...] = (
+    (" offset", 8, lambda row: _offset_rule(_rule_of(row, "offset"))),
+    ("nearest", 11, lambda row: _nearest_rule(_rule_of(row, "nearest"))),
+    ("1st", -3, lambda row: _whole_percent(_rule_of(row, "first"))),
+)
+MATCH_COLUMN: tuple[str, int, Cell] = ("  match", 8, lambda row: _offset_rule(_rule_of(row, "head_match")))
+BEST_RULE: tuple[str, int, Cell] = (
+    "rule", -5, lambda row: ABSENT if row.best_rule is None else f"{100 * row.best_rule.accuracy:.1f}"
+)  # fmt: skip
+UNTRAINED: tuple[str, int, Cell] = (
+    "unt", -3, lambda row: ABSENT if row.untrained is None else f"{100 * row.untrained.accuracy:.0f}"
+)  # fmt: skip
+CASES: tuple[str, int, Cell] = ("cases", -7, lambda row: _case_count(row.cases))
+LEFT_OUT_FOR_WIDTH = "left out for width: 95 %, offset, nearest, 1st, cases; rule is the best of the rules"
 
 
 class CensusReport:
-    """The census as a rich renderable, in 80 columns; `subtypes` adds a line for each of them, `fewest` is the least."""
+    """The census as a rich renderable, in 80 columns or fewer; `subtypes` adds a line for each, `fewest` is the least."""
 
     def __init__(self, census: CensusTable, subtypes: bool = False, fewest: int = FEWEST) -> None:
         self.census, self.subtypes, self.fewest = census, subtypes, fewest
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Heading, relations, trees, heads, how to read it."""
-        census = self.census
+        census, width = self.census, max(LEAST_WIDTH, min(WIDTH, options.max_width))
         heading = f"{visible_text(census.model)} on {visible_text(census.corpus)}: {_sentence_counts(census)}"
-        yield from (Text(line, style=BOLD) for line in wrap(heading, WIDTH))
+        yield from (Text(line, style=BOLD) for line in wrap(heading, width))
         yield Text("")
         listed = [relation for relation in census.relations if self._is_listed(relation)]
-        if listed:
-            yield Text(_relation_heading(census.untrained), style=DIM, no_wrap=True)
-        for relation in listed:
-            line = Text(_relation_line(relation, census.untrained), no_wrap=True)
-            if relation.beats_rules:
-                line.stylize(BOLD)
-            yield line
+        mentions = [relation for relation in listed if relation.direction == TO_ANTECEDENT]
+        yield from _table_lines([row for row in listed if row not in mentions], census.untrained, width)
         rare = sum(not relation.subtype for relation in census.relations) - sum(not one.subtype for one in listed)
         if rare:
             how = "--json has them all, --least 1 shows them" if self.fewest > 1 else "no cases in one of the halves"
-            yield Text(f"{rare} rarer rows are left out ({how}).", style=DIM)
+            rows, are = ("row", "is") if rare == 1 else ("rows", "are")
+            said = f"{rare} rarer {rows} {are} left out ({how})."
+            yield from (Text(line, style=DIM) for line in wrap(said, width))
         yield Text("")
-        yield from (Text(line) for said in _tree_lines(census) for line in wrap(said, WIDTH, subsequent_indent="    "))
-        yield from (Text(line) for line in _census_heads(census))
-        yield from (Text(line) for said in _remark_lines(census, listed) for line in wrap(said, WIDTH))
+        if mentions:
+            yield from _table_lines(mentions, census.untrained, width)
+            yield Text("")
+        yield from (Text(line) for said in _tree_lines(census) for line in wrap(said, width, subsequent_indent="    "))
+        yield from (Text(line) for line in _layer_lines(census, width))
+        yield from (Text(line) for line in _census_heads(census, width))
+        yield from (Text(line) for said in _remark_lines(census, listed, width) for line in wrap(said, width))
         yield Text("")
-        yield Text(NOTE, style=DIM)
+        notes = [
+            NOTE,
+            *([MENTION_NOTE] if mentions else []),
+            *([LEFT_OUT_FOR_WIDTH] if width < WIDTH and listed else []),
+        ]
+        yield from (Text(line, style=DIM) for note in notes for line in wrap(note, width))
 
     def _is_listed(self, relation: Relation) -> bool:
         enough = relation.best is not None and relation.best.scored_on >= self.fewest
@@ -73,50 +108,59 @@ def _sentence_counts(census: CensusTable) -> str:
     return said if census.used == census.sentences_read else f"{said} (of {census.sentences_read:,} sentences)"
 
 
-def _relation_heading(untrained: bool) -> str:
-    before = " unt" if untrained else ""
-    return f"{'relation':{NAME}} {'to its':6}  head found    95 %   offset  nearest    1st{before}   cases"
+def _table_lines(rows: Sequence[Relation], untrained: bool, width: int) -> Iterator[Text]:
+    """A heading and a line a relation, all of one kind; in few columns the best rule stands for all of them."""
+    if not rows:
+        return
+    mentions = rows[0].direction == TO_ANTECEDENT
+    if width < WIDTH:
+        columns = [*RELATION_COLUMNS[:-1], BEST_RULE]
+    else:
+        rules = (MATCH_COLUMN, *RULE_COLUMNS[1:]) if mentions else RULE_COLUMNS
+        columns = [*RELATION_COLUMNS, *rules, *([UNTRAINED] if untrained else []), CASES]
+    headings = [("mention" if mentions and name == "relation" else name, wide) for name, wide, _ in columns]
+    yield Text(" ".join(_padded(*heading) for heading in headings), style=DIM, no_wrap=True)
+    for row in rows:
+        line = " ".join(_padded(cell(row), wide) for _, wide, cell in columns)
+        yield Text(f"{line} ✓" if row.beats_rules else line, style=BOLD if row.beats_rules else "", no_wrap=True)
 
 
-def _relation_line(relation: Relation, untrained: bool) -> str:
-    best = relation.best
-    assert best is not None
-    rules = {rule.name: rule for rule in relation.rules}
-    offset, nearest, first = (rules.get(name) for name in ("offset", "nearest", "first"))
-    if relation.direction == TO_ANTECEDENT:  # a mention with the same words stands where the offset would
-        offset = rules.get("form")
-    low, high = (100 * end for end in best.interval)
-    own = relation.relation.removeprefix(f"{COREFERENCE}:")
-    name = set_cell_size(visible_text(("  " if relation.subtype else "") + own), NAME)
-    before = relation.untrained
-    cells = (
-        name,
-        f"{ARROWS.get(relation.direction, '→ ante'):6}",
-        f"{best.layer}.{best.head}".rjust(5),
-        f"{100 * best.accuracy:5.1f}",
-        f"{low:.0f}–{high:.0f}".rjust(7),
-        _offset_rule(offset),
-        _nearest_rule(nearest),
-        ABSENT if first is None else f"{100 * first.accuracy:3.0f}",
-        "" if not untrained else ABSENT if before is None else f"{100 * before.accuracy:3.0f}",
-        _case_count(relation.cases).rjust(7),
-    )
-    return " ".join(cell for cell in cells if cell) + (" ✓" if relation.beats_rules else "")
+def _padded(text: str, wide: int) -> str:
+    return set_cell_size(text, wide) if wide > 0 else text.rjust(-wide)
+
+
+def _relation_name(row: Relation) -> str:
+    return visible_text(("  " if row.subtype else "") + row.relation.removeprefix(f"{COREFERENCE}:"))
+
+
+def _interval_text(row: Relation) -> str:
+    if row.best is None:
+        return ABSENT
+    low, high = (100 * end for end in row.best.interval)
+    return f"{low:.0f}–{high:.0f}"
+
+
+def _rule_of(row: Relation, name: str) -> Rule | None:
+    return next((rule for rule in row.rules if rule.name == name), None)
 
 
 def _case_count(cases: int) -> str:
     return f"{cases:,}" if cases < 1_000_000 else f"{cases / 1e6:,.1f} M"
 
 
+def _whole_percent(rule: Rule | None) -> str:
+    return ABSENT if rule is None else f"{100 * rule.accuracy:.0f}"
+
+
 def _offset_rule(rule: Rule | None) -> str:
     if rule is None:
-        return " " * 8
-    return f"{100 * rule.accuracy:5.1f}{'' if rule.offset is None else f' {rule.offset:+d}'}".ljust(8)
+        return f"{ABSENT:>5}"
+    return f"{100 * rule.accuracy:5.1f}{'' if rule.offset is None else f' {rule.offset:+d}'}"
 
 
 def _nearest_rule(rule: Rule | None) -> str:
     if rule is None:
-        return f"{ABSENT:>5}".ljust(11)
+        return f"{ABSENT:>5}"
     side = {"before": "<", "behind": ">"}.get(rule.side or "", "")
     tag = "" if rule.tag is None else visible_text(rule.tag)[:4]
     return f"{100 * rule.accuracy:5.1f} {set_cell_size(side + tag, 5)}"
@@ -133,17 +177,28 @@ def _tree_lines(census: CensusTable) -> Iterator[str]:
         f"right-branching {100 * trees.right_branching:.1f}"
     )
     yield line if trees.untrained is None else f"{line}, untrained {100 * trees.untrained.accuracy:.1f}"
-    masses = [f"{100 * mass:.0f}" for mass in census.layer_mass]
-    yield from _wrapped_lines("attention on dependencies by layer, %:", masses)
 
 
-def _census_heads(census: CensusTable) -> Iterator[str]:
+def _layer_lines(census: CensusTable, width: int) -> Iterator[str]:
+    """What the heads of each layer do together."""
+    if not census.used:
+        return
+    said = (
+        ("attention on dependencies by layer, %:", [f"{100 * row.dependency_mass:.0f}" for row in census.layers]),
+        ("mean distance by layer, words:", [f"{row.distance:.1f}" for row in census.layers]),
+        ("entropy by layer, nats:", [f"{row.entropy:.1f}" for row in census.layers]),
+    )
+    for start, parts in said:
+        yield from _wrapped_lines(start, parts, width)
+
+
+def _census_heads(census: CensusTable, width: int) -> Iterator[str]:
     positional = [f"{_head_address(h)} ({h.positional[0]:+d})" for h in census.heads if h.positional is not None]
     if positional:
-        yield from _wrapped_lines("positional (90 % at one offset):", _first_heads(positional))
+        yield from _wrapped_lines("positional (90 % at one offset):", _first_heads(positional), width)
     syntactic = [f"{_head_address(head)} ({_strongest_finding(head)})" for head in census.heads if head.syntactic]
     if syntactic:
-        yield from _wrapped_lines("syntactic (10 points above the best offset):", _first_heads(syntactic))
+        yield from _wrapped_lines("syntactic (10 points above the best offset):", _first_heads(syntactic), width)
 
 
 def _first_heads(heads: Sequence[str]) -> Sequence[str]:
@@ -161,7 +216,7 @@ def _strongest_finding(head: HeadRow) -> str:
     return f"{visible_text(relation)} {ARROWS[direction]}" + (f", {more} more" if more else "")
 
 
-def _remark_lines(census: CensusTable, listed: Sequence[Relation]) -> Iterator[str]:
+def _remark_lines(census: CensusTable, listed: Sequence[Relation], width: int) -> Iterator[str]:
     own = [relation for relation in listed if relation.relation != ALL]
     if own:
         losing = sum(not relation.beats_rules for relation in own)
@@ -170,15 +225,13 @@ def _remark_lines(census: CensusTable, listed: Sequence[Relation]) -> Iterator[s
     if census.causal and ahead:
         yield f"The model is causal: in {ahead:,} cases the word stands ahead, where no head looks."
     if census.within:
-        yield f"{census.within:,} dependencies lie within a word that the model cannot tell apart: left out."
-    if any(relation.direction == TO_ANTECEDENT for relation in listed):
-        yield "Of coreference the column offset is another rule: the nearest mention with the same head word."
+        lie = "dependency lies" if census.within == 1 else "dependencies lie"
+        yield f"{census.within:,} {lie} within a word that the model cannot tell apart: left out."
     if census.mentions:
         yield _document_line(census.mentions)
     if census.skipped:
-        yield from _wrapped_lines(
-            "left out:", [f"{visible_text(reason)} {count:,}" for reason, count in census.skipped.items()]
-        )
+        reasons = [f"{visible_text(reason)} {count:,}" for reason, count in census.skipped.items()]
+        yield from _wrapped_lines("left out:", reasons, width)
 
 
 def _document_line(counts: dict[str, int]) -> str:
@@ -191,7 +244,7 @@ def _document_line(counts: dict[str, int]) -> str:
     return f"{said}, {counts['unread']:,} were not read." if counts["unread"] else f"{said}."
 
 
-def _wrapped_lines(start: str, parts: Sequence[str], width: int = WIDTH) -> Iterator[str]:
+def _wrapped_lines(start: str, parts: Sequence[str], width: int) -> Iterator[str]:
     """The parts behind a heading, in lines of at most `width` cells."""
     line = start
     for at, part in enumerate(parts):

@@ -68,6 +68,39 @@ def test_the_table_fits_80_columns_and_says_what_beats_its_rules(run: Run, gramm
     assert "✓" in out and "rarer rows" in out and "coreference" in out
 
 
+def test_in_few_columns_the_best_rule_stands_for_all(run: Run, grammar: Path) -> None:
+    out = run("evaluate", grammar, columns=40).out
+    assert max(cell_len(line) for line in out.splitlines()) <= 40
+    document = run("evaluate", grammar, "--json").json
+    row = rows(document)["obj", "dependent"]
+    rule = max(one["accuracy"] for one in row["rules"].values())
+    wanted = rf"obj +→ head +{row['best']['layer']}\.{row['best']['head']} +{100 * row['best']['accuracy']:.1f} +{100 * rule:.1f}"
+    assert re.search(wanted, out) and "left out for width: 95 %, offset" in out
+
+
+def test_every_rule_has_a_column_of_its_own(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "c.csv"
+    document = run("evaluate", SAMPLES / "documents.conllu", "--json", "-o", path).json
+    table = [row for row in csv.DictReader(io.StringIO(path.read_text())) if row["best"] == "True"]
+    found = {(row["relation"], row["direction"]): row for row in table}
+    for row in document["relations"]:
+        if "best" not in row:
+            continue
+        own = found[row["relation"], row["direction"]]
+        told = {name: own[f"{name}_accuracy"] for name in ("offset", "nearest", "head_match", "first")}
+        assert {name: float(text) for name, text in told.items() if text} == {
+            name: pytest.approx(rule["accuracy"], rel=1e-5) for name, rule in row["rules"].items()
+        }
+        best = row["best"]
+        numbers = (best["accuracy"], *best["interval"])
+        assert tuple(float(own[f"best_{name}"]) for name in ("accuracy", "low", "high")) == pytest.approx(
+            numbers, rel=1e-5
+        )
+        assert own["beats_rules"] == str(best["beats_rules"]) and int(own["best_scored_on"]) == best["scored_on"]
+    mention = found["coreference", "mention→antecedent"]
+    assert (mention["offset"], mention["offset_accuracy"]) == ("", "") and mention["head_match_accuracy"]
+
+
 def test_every_number_as_csv_parquet_json_and_pictures(run: Run, grammar: Path, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
