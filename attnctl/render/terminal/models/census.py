@@ -246,7 +246,8 @@ def _document_line(counts: dict[str, int]) -> str:
 
 def _wrapped_lines(start: str, parts: Sequence[str], width: int) -> Iterator[str]:
     """The parts behind a heading, in lines of at most `width` cells."""
-    line = start
+    *before, line = wrap(start, width)
+    yield from before
     for at, part in enumerate(parts):
         piece = part if at == len(parts) - 1 else f"{part},"
         if cell_len(line) + 1 + cell_len(piece) > width:
