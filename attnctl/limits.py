@@ -40,6 +40,8 @@ TOKENIZER_STEPS = 200  # of a normalizer: those in use have ten at most
 TOKENIZER_SECONDS = (
     20  # for one text by a pattern that may take for ever; those in use take a second for a million tokens
 )
+TEMPLATE_SECONDS = 20  # for a conversation by a chat template: those in use take a hundredth
+TEMPLATE_BYTES = 2 << 30  # of memory for it: its library takes a tenth
 TOKENIZER_GROWTH = 1000  # characters that normalizing may make of one: those in use make three
 RANDOM_NUMBERS = 10**9  # in all W_Q of a random model: nobody reads more
 GGUF_NESTING = 4  # arrays in arrays: files in use have none

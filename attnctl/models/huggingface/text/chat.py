@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.formats.chat import Conversation, Message
-from attnctl.models.huggingface.files.hub import import_extra
+from attnctl.models.huggingface.text.template_process import template_process
 
 
 @dataclass(frozen=True)
@@ -42,23 +42,20 @@ def render_conversation(
     """
     special = {key: _token_content(settings.get(key)) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
 
-    def fill_template(messages: Sequence[Message]) -> str:
-        utils = import_extra("transformers.utils.chat_template_utils")
-        texts, _ = utils.render_jinja_template(
-            conversations=[[_plain_message(message) for message in messages]],
+    messages = conversation.messages
+    marks = [replace(message, content=_message_mark(at)) for at, message in enumerate(messages)]
+    try:
+        text, marked = template_process.fill_templates(
+            template,
+            [[_plain_message(message) for message in said] for said in (messages, marks)],
             tools=list(conversation.tools) or None,
-            chat_template=template,
             add_generation_prompt=answer,
             **special,
         )
-        return str(texts[0])
-
-    messages = conversation.messages
-    try:
-        text = fill_template(messages)
-        marked = fill_template([replace(message, content=_message_mark(at)) for at, message in enumerate(messages)])
-    except Exception as error:  # a template is a program, and fails as programs do
+    except ValueError as error:
         raise AttnctlError(f"the chat template of {name} refuses this conversation: {in_one_line(error)}") from error
+    except AttnctlError as error:
+        raise AttnctlError(f"the chat template of {name} is given up: {error}") from None
     return Prompt(text, _message_spans(text, marked, messages, name))
 
 
