@@ -33,6 +33,7 @@ READER_SECONDS = 10  # until a named pipe that is written to has a reader: the s
 
 # --- counts that a file may claim --------------------------------------------------------------------------------
 
+HEADS_IN_ALL = 20_000  # of all layers in a trace or a matrix: the largest models have 15,000
 TEXT_TOKENS = 2_000_000  # of one text: they are made in ten seconds, and in half a gigabyte
 GGUF_ENTRIES = 10_000_000  # metadata entries, array items and tensors in all: the largest vocabularies have 260,000
 ARRAY_AXES = 8  # of a stored array: weights have four at most

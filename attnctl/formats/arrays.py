@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from attnctl import limits
 from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.files import decode_text, read_bytes
@@ -55,7 +56,9 @@ def finite_numbers(array: npt.NDArray[Any], what: str) -> Floats:
         result = np.ascontiguousarray(array, dtype=np.float32)
     if not np.isfinite(result).all():
         at = tuple(int(i) for i in np.argwhere(~np.isfinite(result))[0])
-        raise AttnctlError(f"{what} holds {result[at]} at {list(at)}: every number must be finite")
+        given = array[at]
+        reason = "which is beyond float32" if np.isfinite(given) else "and every number must be finite"
+        raise AttnctlError(f"{what} holds {given:g} at {list(at)}, {reason}")
     return result
 
 
@@ -180,9 +183,10 @@ def read_csv(text: str, path: str) -> tuple[Floats, tuple[str, ...]]:
     rows = []
     for number, line in enumerate(lines):
         try:
-            rows.append([float(cell) for cell in line])
-        except ValueError as error:
-            raise AttnctlError(f"{path}: row {number} of numbers: {error}") from error
+            rows.append([limits.decimal_number(cell.strip()) for cell in line])
+        except ValueError:
+            wrong = next(cell for cell in line if not _is_number(cell))
+            raise AttnctlError(f"{path}: row {number} of numbers holds {wrong[:40]!r}, which is none") from None
         if len(rows[-1]) != len(rows[0]):
             raise AttnctlError(f"{path}: row {number} has {len(rows[-1])} numbers, the first has {len(rows[0])}")
     if not rows or not rows[0]:
@@ -196,7 +200,7 @@ def _has_comma(cell: str) -> bool:
 
 def _is_number(cell: str) -> bool:
     try:
-        float(cell)
+        limits.decimal_number(cell.strip())
     except ValueError:
         return False
     return True

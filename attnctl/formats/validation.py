@@ -84,6 +84,7 @@ def check_trace(trace: Trace, source: str) -> Trace:
         raise AttnctlError(f"{source}: embeddings have shape {trace.embeddings.shape}, for {n} tokens")
     if len({layer.layer for layer in trace.layers}) < len(trace.layers):
         raise AttnctlError(f"{source}: a layer stands there twice")
+    check_head_count(sum(len(layer.heads) for layer in trace.layers), source)
     for layer in trace.layers:
         for what, numbers in (("head", layer.heads), ("row", layer.rows or ())):
             if len(set(numbers)) < len(numbers) or min(numbers, default=0) < 0:
@@ -94,6 +95,12 @@ def check_trace(trace: Trace, source: str) -> Trace:
             raise AttnctlError(f"{source}: layer {layer.layer} has rows beyond its {n} tokens")
         _check_shapes(layer, n, len(trace.keys_of), source)
     return trace
+
+
+def check_head_count(count: int, source: str) -> None:
+    """Raise AttnctlError where there are more heads than are read."""
+    if count > limits.HEADS_IN_ALL:
+        raise AttnctlError(f"{source} holds {count:,} heads in all: {limits.HEADS_IN_ALL:,} are read at most")
 
 
 def _check_shapes(layer: LayerTrace, n: int, n_k: int, source: str) -> None:
@@ -109,6 +116,8 @@ def _check_shapes(layer: LayerTrace, n: int, n_k: int, source: str) -> None:
 
 def read_npz(data: bytes, source: str) -> dict[str, npt.NDArray[Any]]:
     """The arrays of an NPZ file. Raises AttnctlError where it is damaged or holds pickled objects."""
+    if data[:2] != b"PK" and data[:6] != b"\x93NUMPY":
+        raise AttnctlError(f"{source} is not a sound .npz file: it is no archive (nothing is ever unpickled)")
     try:
         archive = np.load(io.BytesIO(data), allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -135,6 +144,8 @@ def _check_unpacked(archive: zipfile.ZipFile, size: int, source: str) -> None:
             "no arrays of numbers are so large"
         )
     limits.check_memory(3.0 * total, f"unpacking {source}", "give a smaller file")
+    if len({entry.filename for entry in entries}) < len(entries):
+        raise ValueError("an array stands in it twice")
     for entry in entries:
         if entry.filename.endswith(".npy"):
             with archive.open(entry) as file:
@@ -163,6 +174,6 @@ def read_npy(data: bytes, source: str) -> npt.NDArray[Any]:
 
 def error_reason(error: BaseException) -> str:
     """What a library's error comes to, in a few words."""
-    if "pickle" in str(error).lower():
+    if "pickle" in str(error).lower() and "Header info" not in str(error):
         return "it holds pickled objects, which attnctl never unpickles"
     return in_one_line(error)

@@ -92,7 +92,7 @@ def _all_steps(trace: Trace, heads: Collection[int] | None) -> Iterator[Step]:
             yield _residual_step(layer)
     if trace.predictions:
         yield _prediction_step(trace)
-    if any(layer.weights is not None for layer in trace.layers):
+    if trace.holds_weights and any(layer.weights is not None for layer in trace.layers):
         yield Step("summary", "where attention went", "", "The largest weights of each row, as shares of one.")
 
 

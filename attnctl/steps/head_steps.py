@@ -186,7 +186,8 @@ def _weights_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
             "Each score's exponential, divided by the sum over its row and a learned sink, which gives nothing back."
         )
     if trace.model.kind == "matrix" and layer.scaled_scores is None:
-        formula, sentence = "weights", "As given: row i says how token i shares out its attention."
+        told = "says how token i shares out its attention" if trace.holds_weights else "holds the numbers of token i"
+        formula, sentence = "weights", f"As given: row i {told}."
     if trace.measure is not None:
         formula, sentence = OTHERWISE[trace.measure]
     elif t is not None:
@@ -198,7 +199,7 @@ def _weights_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         formula,
         sentence,
         (part,),
-        "How much of its attention each token pays to each.",
+        "How much of its attention each token pays to each." if trace.holds_weights else "",
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from attnctl.cli import options as o
-from attnctl.errors import UsageError
+from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
     from attnctl.layer import LayerAttention
@@ -52,6 +52,15 @@ def chosen_of(source: Source, layer: str | None, head: str | None) -> Chosen:
     n_layers, n_heads = source.counts
     layers = o.select_indices(layer, n_layers, "layer", source.name)
     return Chosen(source, layers, o.select_indices(head, n_heads, "head", source.name))
+
+
+def check_weights(source: Source, command: str) -> None:
+    """Raise AttnctlError where a source holds numbers that are no attention weights, of which `command` can tell nothing."""
+    from attnctl.source.stored import TraceSource
+
+    if isinstance(source, TraceSource) and not source.trace.holds_weights:
+        told = source.trace.notes[-1]
+        raise AttnctlError(f"{command} tells of attention weights. {source.name}: {told[:1].lower()}{told[1:]}")
 
 
 def measured_source(choice: WeightChoice, given: Chosen) -> Chosen:

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from attnctl.arrays import Floats, device_for_length, place_array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import read_bytes
 from attnctl.formats.arrays import finite_numbers, map_weights, read_array
-from attnctl.formats.validation import read_npz
+from attnctl.formats.validation import check_head_count, read_npz
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Settings, stack_info
-from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
+from attnctl.readings.traces.trace import NO_WEIGHTS, LayerTrace, ModelInfo, Trace
 from attnctl.tokens import Token, Tokenize, named_tokens, open_tokenizer
 
 if TYPE_CHECKING:
@@ -121,15 +123,19 @@ def trace_of_mapped_matrix(path: str, labels: Sequence[str] | None = None) -> Tr
 
 def _range_note(array: Floats) -> tuple[str, ...]:
     """What a reader must know of numbers that no softmax gives; nothing where all are from 0 to 1."""
-    low, high = float(array.min()), float(array.max())
-    if low >= 0 and high <= 1 + 1e-3:
-        return ()
-    return (f"The numbers go from {low:.3g} to {high:.3g}, and attention weights from 0 to 1: are these scores?",)
+    low, high = float(array.min()) + 0.0, float(array.max()) + 0.0  # never -0
+    if low < 0 or high > 1 + 1e-3:
+        return (f"The numbers go from {low:.3g} to {high:.3g}, and attention weights from 0 to 1: {NO_WEIGHTS}",)
+    most = float(array.sum(axis=-1, dtype=np.float64).max())
+    if most > 1 + 1e-2:  # a row of half precision is off by less; one with a sink or a dropped key sums to less than 1
+        return (f"The rows sum to up to {most:.3g}, and attention weights to 1: {NO_WEIGHTS}",)
+    return ()
 
 
 def _trace_of_grids(path: str, grids: Sequence[Array], names: list[str], notes: tuple[str, ...] = ()) -> Trace:
     """Weights (heads, n_q, n_k), one a layer, as a Trace; `names` are those of the tokens, empty where there are none."""
     n_heads, n_q, n_k = grids[0].shape
+    check_head_count(n_heads * len(grids), path)
     if names and len(names) not in (n_q, n_k):
         raise AttnctlError(f"{len(names)} tokens for a grid of {n_q} × {n_k} in {path}: give one a row")
     numbered = [Token(str(at)) for at in range(max(n_q, n_k))]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnctl import limits
 from attnctl.arrays import Floats
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, in_one_line
@@ -39,10 +40,18 @@ class WeightFile:
         """Metadata `name` as a number, or None. Raises AttnctlError where it is none."""
         if name not in self.metadata:
             return None
+        read = limits.whole_number if kind is int else limits.decimal_number
         try:
-            return kind(self.metadata[name])
+            return read(self.metadata[name])
         except ValueError as error:
             raise AttnctlError(f"{self.path}: metadata {name} is {self.metadata[name][:40]!r}, not a number") from error
+
+    def metadata_switch(self, name: str) -> bool:
+        """Whether metadata `name` says yes; no where there is none. Raises AttnctlError where it says neither."""
+        said = self.metadata.get(name, "").strip().lower()
+        if said not in ("true", "1", "yes", "false", "0", "no", ""):
+            raise AttnctlError(f"{self.path}: metadata {name} is {self.metadata[name][:40]!r}, not true or false")
+        return said in ("true", "1", "yes")
 
 
 def read_weights(path: str | Path) -> WeightFile:

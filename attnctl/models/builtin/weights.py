@@ -80,7 +80,7 @@ def open_weights(
             raise AttnctlError(f"{path}: {tensor} has shape {file.tensors[tensor].shape}, but d_model is {d_model}")
     unembedding = _unembedding_of(file)
     predicts = unembedding is not None and len(vocabulary) == unembedding.shape[1]
-    residual = len(layers) > 1 or file.metadata.get("residual", "") == "true" or predicts
+    residual = len(layers) > 1 or file.metadata_switch("residual") or predicts
     if residual:
         _check_residual(file, layers)
     learned: Document = {"positions": "learned"} if "positions" in file.tensors else {}
@@ -153,7 +153,7 @@ def _file_settings(file: WeightFile) -> OptionValues:
     """What the metadata says of how to attend, as fields of Settings."""
     known: OptionValues = {}
     if "causal" in file.metadata:
-        known["causal"] = file.metadata["causal"].strip().lower() in ("true", "1", "yes")
+        known["causal"] = file.metadata_switch("causal")
     scale = file.metadata.get("scale", "auto")
     if scale != "auto":
         known["scale"] = 1.0 if scale == "none" else file.metadata_number("scale", float)
@@ -170,7 +170,7 @@ def _layer_tensors(file: WeightFile) -> list[dict[str, Floats]]:
     """Each layer's tensors by their short names."""
     numbered: dict[int, dict[str, Floats]] = {}
     for name, tensor in file.tensors.items():
-        match = re.fullmatch(r"(?:layers\.(\d{1,6})\.)?(\w+)", name)
+        match = re.fullmatch(r"(?:layers\.([0-9]{1,6})\.)?(\w+)", name)
         if match and match[2] in LAYER_TENSORS:
             numbered.setdefault(int(match[1] or 0), {})[match[2]] = tensor
     if not numbered:
@@ -300,7 +300,7 @@ def _head_findings(file: WeightFile) -> str | None:
 
 def _unembedding_of(file: WeightFile) -> Array:
     """What turns rows into scores of words (d_model, vocabulary): a tensor of its own, or the embedding; or None."""
-    if file.metadata.get("tied", "") == "true" and "embedding" in file.tensors:
+    if file.metadata_switch("tied") and "embedding" in file.tensors:
         return file.tensors["embedding"].T
     return file.tensors.get("unembedding")
 

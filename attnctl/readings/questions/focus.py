@@ -74,6 +74,8 @@ def focus(
     best = max(_links(trace, None, heads, query), key=lambda link: link.rank, default=None)
     if best is None:
         return None
+    if not any(part.weights is not None and part.weights.any() for part in trace.layers):
+        return best.focus("")
     return best.focus(OUTSTANDING if best.rank > -1 else LARGEST)
 
 

@@ -139,6 +139,9 @@ class LayerTrace:
         return self.rows.index(query)
 
 
+NO_WEIGHTS = "are these scores?"  # the end of the note on numbers that are no attention weights
+
+
 @dataclass(frozen=True, eq=False)
 class Trace:
     """All of one text through one model: tokens, embeddings, and each layer's queries to context."""
@@ -170,6 +173,11 @@ class Trace:
     def keys_of(self) -> tuple[Token, ...]:
         """The tokens of the key axis: the same tokens, but for cross attention."""
         return self.tokens if self.key_tokens is None else self.key_tokens
+
+    @property
+    def holds_weights(self) -> bool:
+        """Whether the numbers are shares of attention; false of a file of numbers that no softmax gives."""
+        return not any(note.endswith(NO_WEIGHTS) for note in self.notes)
 
     def layer(self, index: int) -> LayerTrace:
         """The trace of layer `index`. Raises AttnctlError where it was not kept."""

@@ -93,7 +93,7 @@ class Explanation:
 
     def _title_lines(self, width: int) -> Iterator[Text]:
         yield Text("")
-        text = token_label(" ".join(self.trace.text.split())) or " ".join(self.queries)
+        text = token_label(" ".join(self.trace.text.split() or self.queries))
         yield from self._wrapped_prose(label_fit(text, 4 * (width - 4)), "bold", 2)
         yield from self._wrapped_prose(self._model_line(), DIM, 2)
         for note in self.trace.notes:

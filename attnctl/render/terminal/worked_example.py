@@ -189,6 +189,7 @@ class Blackboard:
         formula = "exp(score) / Σ exp(scores)" if self.layer.scaled_scores is not None else ""
         formula = OTHERWISE[self.trace.measure][0] if self.trace.measure is not None else formula
         told = "comes from" if self.trace.measure is not None else "shares out its attention"
+        told = told if self.trace.holds_weights else "has these numbers"
         lines = [self._says_line(told, formula), head]
         room = max(4, min(24, self.width - left - sum(widths) - GAP * (len(widths) + 1)))
         for at, j in enumerate(self.keys):
@@ -273,7 +274,7 @@ def summary_line(trace: Trace, layer: LayerTrace, head: int, query: int, width: 
     longest = max(6, min(24, (width - len(f" {verb} 100 %{what} {to} ")) // 2))  # cells, so that the names fit
     name = _told_apart(trace.tokens, query, longest)
     if not row.any():
-        return f"{name} may look at nothing"
+        return f"{name} {'looks' if layer.mask is None else 'may look'} at nothing"
     order = [int(j) for j in np.argsort(-row, kind="stable")[:most]]
     shares: list[str] = []
     for j in order:

@@ -13,6 +13,7 @@ from attnctl.cli.inputs.sources import SourceName, TokenNames, open_source
 from attnctl.cli.inputs.weights import (
     Chosen,
     WeightChoice,
+    check_weights,
     chosen_of,
     dropped_keys,
     measured_source,
@@ -87,7 +88,9 @@ def heads_command(
     if look.log:
         raise UsageError("--log does not go with heads: shares have a scale from 0 to 1 (see --vmin and --vmax)")
     choice = weight_choice(options)
-    found = _statistics_of(chosen_of(open_source(source, file, tokens, options), layer, head), choice, probe)
+    given = chosen_of(open_source(source, file, tokens, options), layer, head)
+    check_weights(given.source, "heads")
+    found = _statistics_of(given, choice, probe)
     found = _by_role(found) if known is None else replace(found, facts=_named_by(known, found))
     facts = found.facts
     from attnctl.render.terminal.head_statistics import HeadTable, heads_csv, ranked_by
