@@ -32,6 +32,7 @@ def read(path: str) -> list[dict[str, Any]]:
             at += len(row[1])
         heads = [int(row[6]) - 1 for row in rows]
         found.append({"text": text, "lines": block, "spans": spans, "heads": heads, "names": [row[7] for row in rows]})
+        found[-1]["tags"] = [row[3] if row[3] != "_" else row[4].replace("_", "") for row in rows]
     return found
 
 

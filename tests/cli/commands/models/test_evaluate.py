@@ -5,9 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -238,21 +236,6 @@ def test_a_checkpoint_counts_the_same_alone_and_in_company(run: Run, tmp_path: P
     untrained = {key: row.get("untrained") for key, row in rows(again.json).items()}
     assert untrained["all", "dependent"] and again.json["uuas"]["untrained"]
     assert run(*args, "--untrained").out == again.out  # its parameters are seeded
-
-
-TREEBANKS = Path(os.environ.get("ATTNCTL_TREEBANKS", "/nonexistent"))
-
-
-@pytest.mark.parametrize("name", ["cs_pud-gold.conllu", "web.conllu"])
-def test_gold_treebanks_are_read_whole(run: Run, name: str) -> None:
-    found = next(TREEBANKS.rglob(name), None) or next(
-        (p / "data" / name for p in map(Path, sys.path) if (p / "data" / name).is_file()), None
-    )
-    if found is None:
-        pytest.skip(f"no {name}: unpack udtools' source or turkish-treebanks, and name the folder in ATTNCTL_TREEBANKS")
-    result = run("evaluate", found, "--model", "random", "--json")
-    assert result.code == 0 and result.json["sentences"]["used"] == {"cs_pud-gold.conllu": 1000}.get(name, 2541)
-    assert result.json["sentences"]["skipped"] == {}
 
 
 @pytest.mark.filterwarnings("ignore")  # Ray's own

