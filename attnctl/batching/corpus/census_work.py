@@ -118,7 +118,8 @@ class CensusWorker:
         return record_of(sentence, counts_of(self.model, [sentence])[0], before)
 
     def _aligned_sentence(self, sentence: ParsedSentence) -> AlignedSentence:
-        return align_words(sentence, self._tokens_of(sentence.text), self.work.relations)
+        tokens = self._tokens_of(sentence.text)
+        return align_words(sentence, tokens, self.work.relations, bool(self.model.info.causal))
 
     def _tokens_of(self, said: str) -> tuple[Token, ...]:
         """The tokens of a text. Raises BadSentenceError where there are too many, or none."""

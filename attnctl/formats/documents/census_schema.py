@@ -38,7 +38,10 @@ def schema_of_census() -> Schema:
         "direction": {"enum": ["dependent→head", "head→dependent", "mention→antecedent"]},
         "subtype": {"const": True},
         "cases": INDEX,
-        "ahead": {**INDEX, "description": "Cases whose word stands ahead, where no head of a causal model looks."},
+        "ahead": {
+            **INDEX,
+            "description": "Of a causal model, and beside the cases: the word stands ahead, where no head looks.",
+        },
         "correct": counts,
         "best": object_schema({**best, "beats_rules": {"type": "boolean"}}, [*best, "beats_rules"]),
         "rules": {

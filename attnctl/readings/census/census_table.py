@@ -66,7 +66,7 @@ class Relation:
     direction: str
     cases: int
     correct: Array  # (layers, heads): cases in which the head finds the word
-    ahead: int  # cases in which the word stands ahead, where no causal head can look
+    ahead: int  # of a causal model: beside the cases, those whose word stands ahead, where no head can look
     best: Best | None  # None where either half has no cases
     rules: tuple[Rule, ...] = ()
     untrained: Best | None = None  # the untrained model's best head
@@ -248,7 +248,7 @@ def _relation_row(name: str, direction: str, cases: Cases, subtype: bool, untrai
     best = best_of(cases.right, count)
     rules = () if best is None else tuple(_rule_rows(cases, direction == TO_ANTECEDENT))
     before = best_of(cases.untrained, count) if untrained else None
-    ahead = int(count.sum() - cases.plain[:, 3].sum())
+    ahead = int(cases.plain[:, 3].sum())
     offset = float(cases.offsets.sum(0).max()) / max(int(count.sum()), 1)
     return Relation(name, direction, int(count.sum()), cases.right.sum(0), ahead, best, rules, before, subtype, offset)
 

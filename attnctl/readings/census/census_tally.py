@@ -26,7 +26,7 @@ class Cases:
     right: Array  # (2, layers, heads): cases in which the head finds the word
     untrained: Array  # the same of the untrained model, zeros where there is none
     offsets: Array = field(default_factory=lambda: np.zeros((2, 2 * FARTHEST + 1), np.int64))  # (2, 11)
-    # (2, 4): cases; the target is the first word; head_match is right; the target is seen by a causal head
+    # (2, 4): cases; the target is the first word; head_match is right; beside the cases: the word stands ahead
     plain: Array = field(default_factory=lambda: np.zeros((2, 4), np.int64))
     tags: dict[str, Array] = field(default_factory=dict)  # of the target: (2, 4): cases, nearest before, behind, either
 
@@ -38,7 +38,7 @@ class Cases:
     def count_rules(self, question: TreeQuestion, half: int) -> None:
         """Count what simple rules answer to a case of one half."""
         off = question.target - question.query
-        self.plain[half] += (1, question.first, question.head_match, off < 0)
+        self.plain[half] += (1, question.first, question.head_match, 0)
         if abs(off) <= FARTHEST:
             self.offsets[half, off + FARTHEST] += 1
         tag = question.tag if question.tag in self.tags or len(self.tags) < MOST_TAGS else ""
@@ -108,6 +108,8 @@ class CensusTally:
                 cases.untrained[half] += record.untrained[several].sum(0)
             for at in several:
                 cases.count_rules(record.questions[at], half)
+        for key in record.ahead:
+            self._known_cases(*key).plain[half, 3] += 1
 
     def _known_cases(self, relation: str, direction: str) -> Cases:
         """The cases of a label; of very many, those that come late are one."""
@@ -153,6 +155,7 @@ class SentenceRecord:
     sums: dict[str, Array]  # (layers, heads)
     offsets: Array  # (layers, heads, 11)
     layer_edges: Array  # (layers,)
+    ahead: tuple[Key, ...] = ()  # of cases that a causal model cannot see
 
 
 def record_of(sentence: AlignedSentence, counts: SentenceCounts, untrained: SentenceCounts | None) -> SentenceRecord:
@@ -171,6 +174,7 @@ def record_of(sentence: AlignedSentence, counts: SentenceCounts, untrained: Sent
         sums,
         counts.offsets,
         counts.layer_edges,
+        sentence.ahead,
     )
 
 
@@ -181,7 +185,7 @@ def packed_record(record: SentenceRecord) -> bytes:
     said = {name: getattr(record, name) for name in ("scored", "units", "within", "edges", "right_branching")}
     said |= {"questions": record.questions, "shape": record.right.shape, "right": np.packbits(record.right)}
     said |= {"untrained": None if record.untrained is None else np.packbits(record.untrained)}
-    said |= {"sums": record.sums, "offsets": record.offsets, "layer_edges": record.layer_edges}
+    said |= {"sums": record.sums, "offsets": record.offsets, "layer_edges": record.layer_edges, "ahead": record.ahead}
     return orjson.dumps(said, option=orjson.OPT_SERIALIZE_NUMPY, default=tuple)
 
 
@@ -198,6 +202,7 @@ def unpacked_record(data: bytes | str) -> SentenceRecord:
 
     said["questions"] = tuple(TreeQuestion(*question) for question in said["questions"])
     said["right"] = bits(said["right"])
+    said["ahead"] = tuple((relation, direction) for relation, direction in said["ahead"])
     said["untrained"] = None if said["untrained"] is None else bits(said["untrained"])
     said["sums"] = {name: np.array(sums) for name, sums in said["sums"].items()}
     said["offsets"], said["layer_edges"] = _count_array(said["offsets"]), _count_array(said["layer_edges"])

@@ -49,6 +49,7 @@ class AlignedSentence:
     linked: Array  # (units, units) bool: any dependency, either way
     within: int  # dependencies between two words of one unit
     scored: int  # 0: to choose heads on, 1: to score them on
+    ahead: tuple[tuple[str, str], ...] = ()  # relations and directions of cases that no head of a causal model can see
 
     @property
     def unit_count(self) -> int:
@@ -57,11 +58,12 @@ class AlignedSentence:
 
 
 def align_words(
-    sentence: ParsedSentence, tokens: Sequence[Token], renamed: dict[str, str] | None = None
+    sentence: ParsedSentence, tokens: Sequence[Token], renamed: dict[str, str] | None = None, causal: bool = False
 ) -> AlignedSentence:
     """The sentence's words among the tokens, by their characters.
 
-    `renamed`: other names of relations; those that become "" are left out. Raises
+    `renamed`: other names of relations; those that become "" are left out. Of a causal model the cases whose word stands
+    ahead are `ahead` and no questions: no head can answer them, and rules would be given them for nothing. Raises
     BadSentenceError where a word has no token.
     """
     unit_of, pool = _word_units(sentence, tokens)
@@ -84,8 +86,11 @@ def align_words(
         if not punctuation[word] and kept[one] and kept[other]:
             edges[one, other] = edges[other, one] = True
         pairs.append((name, word, head))
-    questions = [*_dependency_questions(sentence, pairs, unit_of, units), *_coreference_questions(sentence, unit_of)]
-    return AlignedSentence(tuple(tokens), pool, tuple(questions), edges, kept, linked, within, sentence.scored_half)
+    asked = _dependency_questions(sentence, pairs, unit_of)
+    ahead = tuple((one.relation, one.direction) for one in asked if causal and one.target > one.query)
+    seen = [one for one in asked if not causal or one.target < one.query]
+    questions = (*seen, *_coreference_questions(sentence, unit_of))
+    return AlignedSentence(tuple(tokens), pool, questions, edges, kept, linked, within, sentence.scored_half, ahead)
 
 
 def is_punctuation_tag(tag: str, relation: str) -> bool:
@@ -137,7 +142,7 @@ def _words_under(spans: Sequence[tuple[int, int]], start: int, end: int) -> rang
 
 
 def _dependency_questions(
-    sentence: ParsedSentence, pairs: Sequence[tuple[str, int, int]], unit_of: Sequence[int], units: int
+    sentence: ParsedSentence, pairs: Sequence[tuple[str, int, int]], unit_of: Sequence[int]
 ) -> list[TreeQuestion]:
     """Both directions of each dependency between two units."""
     near = _Nearest(sentence.tags, unit_of)

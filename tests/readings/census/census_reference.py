@@ -57,8 +57,10 @@ def units(sentence: dict[str, Any], offsets: list[tuple[int, int]]) -> tuple[lis
     return [order[g] for g in group], tokens
 
 
-def counts(sentences: list[dict[str, Any]], attend: Any) -> tuple[Counts, Counter[tuple[str, str]]]:
-    """`attend(text)` answers weights (layers, heads, n, n) and the offsets of the n tokens."""
+def counts(
+    sentences: list[dict[str, Any]], attend: Any, causal: bool = False
+) -> tuple[Counts, Counter[tuple[str, str]]]:
+    """`attend(text)` answers weights (layers, heads, n, n) and the offsets of the n tokens; a causal model sees nothing ahead."""
     right: Counts = Counter()
     cases: Counter[tuple[str, str]] = Counter()
     for sentence in sentences:
@@ -67,8 +69,11 @@ def counts(sentences: list[dict[str, Any]], attend: Any) -> tuple[Counts, Counte
         questions = []
         for word, (head, name) in enumerate(zip(sentence["heads"], sentence["names"], strict=True)):
             if head >= 0 and unit_of[word] != unit_of[head]:
-                questions.append((name, "dependent→head", unit_of[word], unit_of[head]))
-                questions.append((name, "head→dependent", unit_of[head], unit_of[word]))
+                both = (
+                    ("dependent→head", unit_of[word], unit_of[head]),
+                    ("head→dependent", unit_of[head], unit_of[word]),
+                )
+                questions += [(name, *one) for one in both if not causal or one[2] < one[1]]
         cases.update((name, direction) for name, direction, *_ in questions)
         for layer, heads in enumerate(weights):
             for head, matrix in enumerate(heads):
@@ -92,14 +97,22 @@ def _found(matrix: Any, tokens: list[list[int]], unit: int) -> int | None:
 def eager(folder: str) -> Any:
     """A checkpoint's eager weights."""
     import torch
-    from transformers import AutoModel, PreTrainedTokenizerFast
+    from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
 
-    model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(Path(folder) / "tokenizer.json"))
+    if folder.endswith(".gguf"):
+        parts = {"pretrained_model_name_or_path": str(Path(folder).parent), "gguf_file": Path(folder).name}
+        model = AutoModel.from_pretrained(**parts, attn_implementation="eager", dtype=torch.float32).eval()
+        tokenizer = AutoTokenizer.from_pretrained(**parts)
+    else:
+        model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+        tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(Path(folder) / "tokenizer.json"))
 
     def attend(text: str) -> tuple[Any, list[tuple[int, int]]]:
         said = tokenizer(text, return_offsets_mapping=True)
         special = said.encodings[0].special_tokens_mask
+        special = [
+            mark or token in tokenizer.all_special_ids for mark, token in zip(special, said["input_ids"], strict=True)
+        ]
         offsets = [(0, 0) if mark else span for span, mark in zip(said["offset_mapping"], special, strict=True)]
         with torch.no_grad():
             out = model(input_ids=torch.tensor([said["input_ids"]]), output_attentions=True)
@@ -145,8 +158,11 @@ def main() -> None:
         check=True,
     )
     part.unlink()
-    right, cases = counts(sentences, eager(str(find_checkpoint(model))))
-    wrong = differences(json.loads(done.stdout), right, cases)
+    census = json.loads(done.stdout)
+    right, cases = counts(
+        sentences, eager(model if model.endswith(".gguf") else str(find_checkpoint(model))), census["causal"]
+    )
+    wrong = differences(census, right, cases)
     heads = len({key[2:] for key in right})
     print(
         f"{len(sentences)} sentences, {sum(cases.values())} cases, {len(cases)} rows × {heads} heads: {len(wrong)} counts differ"

@@ -247,8 +247,21 @@ def test_a_head_that_sees_no_other_word_finds_none() -> None:
     one = ParsedSentence("a b", ((0, 1), (2, 3)), ("a", "b"), ("", ""), (1, -1), ("x", "root"))
     tally = counted([one], lambda _: np.tile(np.tril(np.ones((2, 2), np.float32)), (LAYERS, HEADS, 1, 1)))
     assert tally.cases["x", UP].right.sum() == 0 and tally.cases["x", DOWN].right.sum() == LAYERS * HEADS
-    said = census_table(tally, "m", "c", causal=True)
-    assert [r.ahead for r in said.relations if r.direction == UP] == [1, 1] and said.relations[0].rules == ()
+    assert [r.ahead for r in census_table(tally, "m", "c").relations] == [0] * 4
+
+
+def test_of_a_causal_model_words_ahead_are_no_cases_of_heads_or_rules() -> None:
+    """Each of two words is head of the other: what stands ahead would be found by the rule +1, and by no causal head."""
+    one = ParsedSentence("a b c", ((0, 1), (2, 3), (4, 5)), tuple("abc"), ("X",) * 3, (1, -1, 1), ("x", "root", "x"))
+    causal = np.tile(np.tril(np.ones((3, 3), np.float32), -1), (LAYERS, HEADS, 1, 1))
+    halves = [replace(one, half=half) for half in ("choose", "score")]
+    said = census_table(counted(halves, lambda _: causal, causal=True), "m", "c", causal=True)
+    up, down = (next(r for r in said.relations if (r.relation, r.direction) == ("x", way)) for way in (UP, DOWN))
+    assert (up.cases, up.ahead, down.cases, down.ahead) == (2, 2, 2, 2)
+    assert {rule.name: (rule.offset, rule.accuracy) for rule in up.rules}["offset"] == (-1, 1.0)
+    assert up.best is not None and up.best.scored_on == 1
+    seen = census_table(counted(halves, lambda _: causal), "m", "c")
+    assert next(r for r in seen.relations if (r.relation, r.direction) == ("x", UP)).cases == 4
 
 
 def test_a_word_without_a_token_is_named() -> None:

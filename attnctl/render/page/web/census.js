@@ -148,7 +148,7 @@ function drawMap() {
   $("map-title").textContent = `Every head: ${row.relation}, ${row.direction.replace("→", " → ")}`;
   $("map-lead").textContent =
     `Per cent of ${thousands(row.cases)} cases, all sentences; layers down, heads across.` +
-    (data.causal && row.ahead ? ` In ${thousands(row.ahead)} the word stands ahead, where no head of a causal model looks.` : "");
+    (row.ahead ? ` The model is causal: ${thousands(row.ahead)} words that stand ahead are no cases, neither of heads nor of rules.` : "");
   map.style.gridTemplateColumns = `auto repeat(${heads}, minmax(34px, auto))`;
   map.replaceChildren(element("span", "", "name"));
   for (let head = 0; head < heads; head++) map.append(element("span", head, "name"));

@@ -222,8 +222,8 @@ def _remark_lines(census: CensusTable, listed: Sequence[Relation], width: int) -
         losing = sum(not relation.beats_rules for relation in own)
         yield f"In {losing} of {len(own)} rows no head beats the best rule."
     ahead = sum(relation.ahead for relation in census.relations if relation.relation == ALL)
-    if census.causal and ahead:
-        yield f"The model is causal: in {ahead:,} cases the word stands ahead, where no head looks."
+    if ahead:
+        yield f"The model is causal: {ahead:,} words that stand ahead are no cases, neither of heads nor of rules."
     if census.within:
         lie = "dependency lies" if census.within == 1 else "dependencies lie"
         yield f"{census.within:,} {lie} within a word that the model cannot tell apart: left out."
