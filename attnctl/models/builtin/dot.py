@@ -10,7 +10,7 @@ from attnctl.arrays import Floats
 from attnctl.errors import UsageError
 from attnctl.formats.arrays import given_rows
 from attnctl.models.builtin.random import random_rows
-from attnctl.models.builtin.stack import Settings, Stack, stack_info
+from attnctl.models.builtin.stack import Stack, chosen_settings, stack_info
 from attnctl.tokens import Token, open_tokenizer
 
 NOTE = "no weights, random embeddings: give --embeddings FILE for vectors that mean something"
@@ -30,7 +30,7 @@ def open_dot(
     for name in ("d_k", "kv_heads", "output_projection"):
         if how.pop(name, None):
             raise UsageError(f"--{name.replace('_', '-')} needs weights, and the model dot has none")
-    settings = Settings(seed=seed, **how)
+    settings = chosen_settings(how | {"seed": seed})
     embed: Callable[[Sequence[Token]], Floats]
     notes: tuple[str, ...]
     if embeddings is not None:

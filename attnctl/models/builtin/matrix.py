@@ -17,7 +17,7 @@ from attnctl.formats.arrays import finite_numbers, map_weights, read_array
 from attnctl.formats.validation import check_head_count, read_npz
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
-from attnctl.models.builtin.stack import Settings, stack_info
+from attnctl.models.builtin.stack import Settings, chosen_settings, stack_info
 from attnctl.readings.traces.trace import NO_WEIGHTS, LayerTrace, ModelInfo, Trace
 from attnctl.tokens import Token, Tokenize, named_tokens, open_tokenizer
 
@@ -69,7 +69,7 @@ def open_qkv(*, qkv: str, tokenizer: str | None = None, seed: int = 0, **how: An
             raise UsageError(f"--{option.replace('_', '-')} does not go with --qkv: Q, K and V are given outright")
     parts = _read_qkv(qkv)
     q, k, v = parts
-    settings = Settings(seed=seed, **how)
+    settings = chosen_settings(how | {"seed": seed})
     sizes = {"n_heads": q.shape[0], "n_kv_heads": k.shape[0], "d_k": q.shape[2], "d_v": v.shape[2]}
     info = stack_info(Path(qkv).stem, "matrix", ({},), settings, **sizes)
     return GivenQKV(info, settings, q, k, v, qkv, open_tokenizer(tokenizer))

@@ -13,7 +13,7 @@ from attnctl import limits
 from attnctl.arrays import Floats
 from attnctl.errors import UsageError
 from attnctl.formats.arrays import given_rows
-from attnctl.models.builtin.stack import Settings, Stack, stack_info, uniform_numbers
+from attnctl.models.builtin.stack import Settings, Stack, chosen_settings, stack_info, uniform_numbers
 from attnctl.tokens import Token, open_tokenizer
 
 NOTE = "random weights: the numbers show how attention is computed, and mean nothing yet"
@@ -44,7 +44,7 @@ def open_random(
     **how: Any,
 ) -> Stack:
     """A stack of random layers; `how` are the fields of Settings. Raises UsageError for sizes that do not fit."""
-    settings = Settings(seed=seed, **how)
+    settings = chosen_settings(how | {"seed": seed})
     rows = None if embeddings is None else given_rows(embeddings)
     if rows is not None:
         if d_model is not None and d_model != rows.d_model:

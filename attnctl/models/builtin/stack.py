@@ -24,6 +24,7 @@ from attnctl.readings.traces.trace import ModelInfo, Prediction
 from attnctl.tokens import BLANKS, GUESS, Token, Tokenize, find_token, split_words
 
 if TYPE_CHECKING:
+    from attnctl.models.option_types import OptionValues
     from attnctl.text import Document
 
 
@@ -234,6 +235,14 @@ def predicted_places(
     if predict is not None:
         return range(len(tokens)) if predict == "all" else [find_token(tokens, predict)]
     return blanks or ([len(tokens) - 1] if causal else [])
+
+
+def chosen_settings(given: OptionValues, own: OptionValues | None = None) -> Settings:
+    """The settings that are given, over those that a file has of its `own`. Raises UsageError for one that cannot be."""
+    settings = Settings(**(own or {}) | given)
+    if given.get("rope_pairs") is not None and settings.rope_theta is None:
+        raise UsageError("--rope-pairs says which dimensions turn together: give --rope, which turns them")
+    return settings
 
 
 def stack_info(name: str, kind: str, layers: Sequence[dict[str, Floats]], settings: Settings, **more: Any) -> ModelInfo:

@@ -19,7 +19,7 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.formats.arrays import given_rows
 from attnctl.models.builtin.phrasing import Phrasing
-from attnctl.models.builtin.stack import PROJECTIONS, Settings, Stack, stack_info
+from attnctl.models.builtin.stack import PROJECTIONS, Settings, Stack, chosen_settings, stack_info
 from attnctl.models.builtin.vocabulary import vocabulary_tokenizer
 from attnctl.models.builtin.weight_file import LAYER_TENSORS, WeightFile, looked_up, read_weights
 from attnctl.readings.questions.roles import roles_sentence
@@ -146,7 +146,7 @@ def _settings_of_file(file: WeightFile, how: OptionValues, seed: int) -> Setting
         Settings(**own)
     except UsageError as error:
         raise AttnctlError(f"{file.path}: metadata {str(error).removeprefix('--').replace('-', '_', 1)}") from error
-    return Settings(**(own | how | {"seed": seed}))
+    return chosen_settings(how | {"seed": seed}, own)
 
 
 def _file_settings(file: WeightFile) -> OptionValues:

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from attnctl.readings.census.census_table import CensusTable
     from attnctl.readings.head_statistics import HeadStatistics
     from attnctl.readings.overview import Overview
+    from attnctl.render.figure.look import Look
 
 TOP_BY = "confidence"  # the statistic by which --top chooses heads without --by
+PICTURED = "entropy"  # the statistic that is drawn without --by
 
 
 @o.with_model_options
@@ -82,8 +84,11 @@ def heads_command(
     duplicate-token, sink or broad head where it passes the usual threshold.
     """
     form = _heads_format(output, json, csv)
-    look = o.look_of(options, picture=form in format_names(), picture_only=o.LOOK_OPTIONS)
+    picture = form in format_names()
+    look = o.look_of(options, picture=picture, picture_only=o.LOOK_OPTIONS)
     _check_statistic(by)
+    if picture:
+        _refuse_beside_picture(by, top, probe, census)
     known = None if census is None else _census_in(census)
     if look.log:
         raise UsageError("--log does not go with heads: shares have a scale from 0 to 1 (see --vmin and --vmax)")
@@ -92,19 +97,37 @@ def heads_command(
     check_weights(given.source, "heads")
     found = _statistics_of(given, choice, probe)
     found = _by_role(found) if known is None else replace(found, facts=_named_by(known, found))
-    facts = found.facts
+    if picture:
+        _write_picture(found, by or PICTURED, look, str(output), form)
+    else:
+        _write_table(found, by if by is not None or top is None else TOP_BY, top, form, output)
+
+
+def _refuse_beside_picture(by: str | None, top: int | None, probe: bool, census: str | None) -> None:
+    """Raise UsageError for what a picture of one statistic of every head would not show."""
+    if top is not None or census is not None:
+        option = "--top" if top is not None else "--census"
+        raise UsageError(f"{option} does not go with a picture, which shows one statistic of every head")
+    if probe and by not in ("induction", "duplicate"):
+        raise UsageError("--probe measures induction and duplicate: name the one to draw with --by")
+
+
+def _write_picture(found: Overview, by: str, look: Look, output: str, form: str) -> None:
+    """One statistic of every head as a picture."""
+    from attnctl.files import write_whole
+    from attnctl.render.figure.head_statistics import statistic_grid
+
+    title = f"{found.model.name}, {len(found.tokens):,} tokens"
+    drawing = statistic_grid(found.facts, by, title, look, found.model.cited)
+    write_whole(output, figure_bytes(drawing.figure, form))
+
+
+def _write_table(found: Overview, order: str | None, top: int | None, form: str, output: str | None) -> None:
+    """The heads, those with most of `order` first, as a table, CSV or JSON."""
     from attnctl.render.terminal.head_statistics import HeadTable, heads_csv, ranked_by
 
-    order = by if by is not None or top is None else TOP_BY
-    ranked = ranked_by(facts, order)[:top]
-    if form in format_names():
-        from attnctl.files import write_whole
-        from attnctl.render.figure.head_statistics import statistic_grid
-
-        title = f"{found.model.name}, {len(found.tokens):,} tokens"
-        drawing = statistic_grid(facts, by or "entropy", title, look, found.model.cited)
-        write_whole(str(output), figure_bytes(drawing.figure, form))
-    elif form == "csv":
+    ranked = ranked_by(found.facts, order)[:top]
+    if form == "csv":
         put_bytes(heads_csv(ranked).encode(), output)
     elif form == "json":
         from attnctl.formats.documents.overview_json import overview_to_json

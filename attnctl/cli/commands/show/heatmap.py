@@ -87,7 +87,9 @@ def heatmap_command(
         _over_training(run, TrainingView(o.text_of(source, file), layer, head, choice), output, options)
         return
     picture, any_scale = _picture_format(output), options.get("log") is None
-    look = o.look_of(options, picture=picture in pictures.format_names())
+    drawn = picture in pictures.format_names()
+    plain = picture is None and not safe_console().is_terminal  # numbers in a pipe, which have no look at all
+    look = o.look_of(options, picture=drawn, picture_only=o.LOOK_OPTIONS if plain else o.PICTURE_ONLY)
     colour = None if look.cmap == "viridis" else _colour_function(look.cmap)
     if picture == "html" and zoom != Zoom():
         raise UsageError("--rows, --columns, --pool and --spans do not go with .html")

@@ -122,7 +122,7 @@ def test_drop_renormalise_and_choice(run: Run, trace: Trace) -> None:
         (["run.json", "-o", "a"], 2, "a picture is written as .png, .svg or .pdf"),
         (["run.json", "-o", "nowhere/a.png"], 1, "there is no folder nowhere"),
         (["run.json", "-o", "a.png", "--cmap", "viridas"], 2, "did you mean viridis"),
-        (["run.json", "--cmap", "jett"], 2, "no colour map 'jett'"),
+        (["run.json", "--cmap", "jett", "-o", "x.png"], 2, "no colour map 'jett'"),
         (["run.json", "-o", "a.png", "--size", "3"], 2, "WIDTHxHEIGHT"),
         (["run.json", "-o", "a.png", "--size", "0x9"], 2, "each side is 1 to 60 inches"),
         (["run.json", "-o", "a.png", "--size", "1x1"], 2, "at least"),
