@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,6 +78,16 @@ class Overview:
     def keys_of(self) -> tuple[Token, ...]:
         """The tokens of the key axis."""
         return self.tokens if self.key_tokens is None else self.key_tokens
+
+    def narrowed(self, wanted: Callable[[int, int], bool]) -> Overview:
+        """What it holds of the layers and heads that are wanted."""
+        grid = self.grid
+        if grid is not None:
+            weights = {at: cells for at, cells in grid.weights.items() if wanted(*at)}
+            masks = {layer: mask for layer, mask in grid.masks.items() if any(layer == at[0] for at in weights)}
+            grid = replace(grid, weights=weights, masks=masks)
+        facts = tuple(fact for fact in self.facts if wanted(fact.layer, fact.head))
+        return replace(self, grid=grid, facts=facts, links={at: one for at, one in self.links.items() if wanted(*at)})
 
     def save(self, path: str | Path) -> None:
         """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""

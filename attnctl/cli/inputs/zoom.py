@@ -87,9 +87,10 @@ def _kept_grid(source: OverviewSource, zoom: Zoom, out: Sequence[int]) -> GridRe
     """The cells that an overview holds, those within --rows and --columns."""
     from attnctl.errors import AttnctlError
     from attnctl.readings.grid import GridReading
+    from attnctl.readings.overview import Overview
     from attnctl.selection import token_range
 
-    grid = getattr(source.overview, "grid", None)
+    grid = source.overview.grid if isinstance(source.overview, Overview) else None
     if grid is None:
         raise AttnctlError(f"{source.name} holds no grid of weights: give the text and its model")
     if zoom.spans is not None:
@@ -100,9 +101,9 @@ def _kept_grid(source: OverviewSource, zoom: Zoom, out: Sequence[int]) -> GridRe
         (grid.columns, source.key_tokens, zoom.columns, "--columns"),
     ):
         first, last = token_range(spec, len(tokens), option)
-        kept.append([part for part in parts if first <= part.start and part.ranges[-1][1] <= last])
+        kept.append([part for part in parts if first <= part.first_token and part.ranges[-1][1] <= last])
     gone = [part for part in kept[1] if without_tokens(part, out) != part]
-    if any(part.size > 1 for part in gone):
+    if any(part.token_count > 1 for part in gone):
         raise UsageError(f"--drop does not go with {source.name}: the key is pooled with others already")
     columns = [part for part in kept[1] if part not in gone]
     if not kept[0] or not columns:

@@ -26,7 +26,7 @@ def pack_overview(overview: Overview, label: str, blobs: Blobs, exact: Sequence[
     """What the page reads of an overview. Raises AttnctlError where it has no grid."""
     grid = overview.grid
     if grid is None or not grid.weights:
-        raise AttnctlError("this overview has no grid to look at: write one with attnctl heatmap")
+        raise AttnctlError("this overview has no grid to look at: attnctl heatmap -o FILE.json writes one")
     layers = [
         {
             "layer": layer,

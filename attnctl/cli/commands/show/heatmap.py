@@ -32,6 +32,7 @@ from attnctl.formats.pictures import suffixes_listed
 if TYPE_CHECKING:
     from attnctl.models.option_types import OptionValues
     from attnctl.readings.heatmap import HeatmapGrid
+    from attnctl.readings.overview import Overview
     from attnctl.readings.traces.trace import Trace
     from attnctl.render.figure.look import Look
 
@@ -53,7 +54,10 @@ def heatmap_command(
     output: Annotated[
         str | None,
         typer.Option(
-            "-o", "--output", help=f"Where to write: {suffixes_listed()}; or .html, a page.", show_default=False
+            "-o",
+            "--output",
+            help=f"Where to write: {suffixes_listed()}; .html, a page; or .json: cells.",
+            show_default=False,
         ),
     ] = None,
     run: Annotated[
@@ -88,7 +92,8 @@ def heatmap_command(
         return
     picture, any_scale = _picture_format(output), options.get("log") is None
     drawn = picture in pictures.format_names()
-    plain = picture is None and not safe_console().is_terminal  # numbers in a pipe, which have no look at all
+    # numbers, which have no look at all
+    plain = picture == "json" or picture is None and not safe_console().is_terminal
     look = o.look_of(options, picture=drawn, picture_only=o.LOOK_OPTIONS if plain else o.PICTURE_ONLY)
     colour = None if look.cmap == "viridis" else _colour_function(look.cmap)
     if picture == "html" and zoom != Zoom():
@@ -96,6 +101,9 @@ def heatmap_command(
     given = chosen_of(open_source(source, file, tokens, options), layer, head)
     if picture == "html":
         _write_page(given, choice, str(output), look)
+        return
+    if picture == "json":
+        _write_cells(given, choice, zoom, str(output))
         return
     seen = _grid_reading(given, choice, zoom, None if picture else _cells_across())
     if any_scale and look.vmin is None and is_long(given.source) and is_drowned(seen):
@@ -115,13 +123,19 @@ def heatmap_command(
 
 
 def _grid_reading(given: Chosen, choice: WeightChoice, zoom: Zoom, room: int | None) -> HeatmapGrid:
-    """The grid of what was chosen, read in one way whatever it comes from."""
-    from attnctl.readings.grid import OverviewReading
+    """The grid of what was chosen, its weights as `choice` has them."""
     from attnctl.readings.heatmap import of_overview
 
     given = measured_source(choice, given)
+    out, done = dropped_keys(choice, given.source)
+    return of_overview(_cells_of(given, choice, zoom, out, room), done, given.source.measure)
+
+
+def _cells_of(given: Chosen, choice: WeightChoice, zoom: Zoom, out: Sequence[int], room: int | None) -> Overview:
+    """The cells of what was chosen without the keys `out`, read in one way whatever it comes from."""
+    from attnctl.readings.grid import OverviewReading
+
     source, layers, heads = given
-    out, done = dropped_keys(choice, source)
     grid = grid_of(source, zoom, out, given.head_count, room)
     source = renormalised_source(choice, source, out)
     check_cost(source, given.head_count)
@@ -130,7 +144,17 @@ def _grid_reading(given: Chosen, choice: WeightChoice, zoom: Zoom, room: int | N
     if found.model.kind in ("checkpoint", "matrix"):
         o.say_notes(found.notes)
     o.say_unknown(found.tokens, found.keys_of, notes=found.notes)
-    return of_overview(found, done, source.measure)
+    return found
+
+
+def _write_cells(given: Chosen, choice: WeightChoice, zoom: Zoom, output: str) -> None:
+    """The cells as an overview, which every command reads again. Raises UsageError for what an overview does not tell."""
+    from attnctl.formats.storage import save_value
+
+    for name, value in choice._asdict().items():
+        if value:
+            raise UsageError(f"--{name} does not go with -o {output}: a file of cells holds the weights as they are")
+    save_value(_cells_of(given, choice, zoom, (), None), output)
 
 
 def is_drowned(reading: HeatmapGrid) -> bool:
@@ -218,14 +242,14 @@ def _over_training(run: str, wanted: TrainingView, output: str | None, options: 
 
 
 def _picture_format(output: str | None) -> str | None:
-    """png, svg or pdf; None for the terminal. Raises UsageError, before any work, where it cannot be written."""
+    """png, svg, pdf, html or json; None for the terminal. Raises UsageError, before any work, where it cannot be written."""
     if output is None:
         return None
-    form = pictures.picture_format(output, "figure", "page")
+    form = "json" if output.lower().endswith(".json") else pictures.picture_format(output, "figure", "page")
     if form is None:
         raise UsageError(
-            f"-o {output}: a picture is written as {suffixes_listed()}, and a page as .html "
-            "(for numbers see attnctl explain --json)"
+            f"-o {output}: a picture is written as {suffixes_listed()}, a page as .html, the cells as .json "
+            "(for every step see attnctl explain --json)"
         )
     from attnctl.files import check_writable
 

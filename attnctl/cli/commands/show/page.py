@@ -77,7 +77,7 @@ class Choice(NamedTuple):
 
 def of_one(source: Source, choice: Choice) -> PageContent:
     """The trace of a source; where its weights are too many for a page an overview, and blocks of it exactly."""
-    if (overview := overview_in(source)) is not None:
+    if (overview := overview_in(source, choice)) is not None:
         return PageContent([overview])
     given = chosen_of(source, choice.layer, choice.head)
     if given.head_count * len(source.tokens) * len(source.key_tokens) <= MOST_WEIGHTS:
@@ -86,21 +86,27 @@ def of_one(source: Source, choice: Choice) -> PageContent:
     return PageContent([overview], exact=exact)
 
 
-def overview_in(source: Source) -> Overview | None:
-    """The overview that a source is; None for another. Raises AttnctlError for the row of one query."""
+def overview_in(source: Source, choice: Choice) -> Overview | None:
+    """What is chosen of the overview that a source is; None for another. Raises AttnctlError where there is nothing."""
     from attnctl.readings.overview import LongRow
 
     found: Overview | LongRow | None = getattr(source, "overview", None)
     if isinstance(found, LongRow):
         raise AttnctlError(f"{source.name} holds the row of query {found.query} alone: there is no grid to show")
-    return found
+    if found is None:
+        return None
+    _, layers, heads = chosen_of(source, choice.layer, choice.head)
+    part = found.narrowed(lambda layer, head: (layers is None or layer in layers) and (heads is None or head in heads))
+    if found.grid is not None and part.grid is not None and not part.grid.weights:
+        raise AttnctlError(f"{source.name} has no grid of these layers and heads")
+    return part
 
 
 def of_two(source: str, tokens: str | None, choice: Choice, options: OptionValues) -> Trace | Overview:
     """One of two sources. Model options are for the texts among them: a trace has its numbers already."""
     given = source == "-" or is_file(source)
     one = open_source(source, None, tokens if given else None, {} if given else options)
-    return overview_in(one) or choice.narrowed_trace(one)
+    return overview_in(one, choice) or choice.narrowed_trace(one)
 
 
 def two_models(a: str, b: str, text: str, choice: Choice, options: OptionValues) -> PageContent:

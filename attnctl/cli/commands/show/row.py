@@ -93,22 +93,22 @@ def _linked_row(given: Chosen, at: int | None, top: int) -> LongRow:
 
     source, layers, heads = given
     found = source.read(OverviewReading(links=LinksReading(top)), layers, heads)
-    at = _named_query(source, at)
+    at, said = _named_query(source, at)
     weights = {}
     for place, links in found.links.items():
         row = weights[place] = np.zeros(len(source.key_tokens), np.float32)  # (n_k,)
         row[links.keys[at]] = links.weights[at]
-    o.say_notes(found.notes)
+    o.say_notes((*said, *found.notes))
     return LongRow(source.text, source.tokens, source.key_tokens, source.info, at, weights, found.notes)
 
 
-def _named_query(source: Source, at: int | None) -> int:
-    """The query that was named, or the last one, which is said."""
+def _named_query(source: Source, at: int | None) -> tuple[int, tuple[str, ...]]:
+    """The query that was named, or the last one, and what is to be said of it."""
     if at is not None:
-        return at
+        return at, ()
     n = len(source.tokens)
-    o.say_notes((f"the text has {n:,} tokens: shown is where the last one looks (--query names another)",))
-    return n - 1 if source.rows is None else source.rows[-1]
+    said = f"the text has {n:,} tokens: shown is where the last one looks (--query names another)"
+    return n - 1 if source.rows is None else source.rows[-1], (said,)
 
 
 def _parts(source: Source, row: LongRow, spans: str | None) -> tuple[TextPart, ...]:
@@ -121,10 +121,10 @@ def _long_row(given: Chosen, at: int | None) -> LongRow:
     from attnctl.readings.rows import RowReading
 
     source, layers, heads = given
-    at = _named_query(source, at)
+    at, said = _named_query(source, at)
     with cost_progress(heads_over_tokens(len(source.tokens), given.head_count)) as tick:
         row = source.read(RowReading(at), layers, heads, tick)
-    o.say_notes(row.notes)
+    o.say_notes((*said, *row.notes))
     return row
 
 
