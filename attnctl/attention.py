@@ -280,6 +280,15 @@ class Call:
         return default_scale(self.queries.shape[-1]) if self.scale is None else self.scale
 
     @property
+    def bends_scores(self) -> bool:
+        """Whether more than a factor comes between a score and the softmax: a soft cap, a bias."""
+        return self.soft_cap is not None or self.bias is not None
+
+    def scaled(self, raw: Array, bias: Array | None) -> Array:
+        """Scaled scores of any of its scores `raw`, `bias` being theirs → of the shape of `raw`."""
+        return scale_scores(raw, self.effective_scale, self.soft_cap, bias)
+
+    @property
     def n_q(self) -> int:
         """How many queries there are."""
         return int(self.queries.shape[-2])
@@ -357,7 +366,7 @@ def run_call(call: Call) -> Attended:
     n_heads = call.queries.shape[-3]
     keys, values = share_heads(call.keys, n_heads), share_heads(call.values, n_heads)  # (..., heads, n_k, d)
     raw = scores(call.queries, keys)  # (..., heads, n_q, n_k)
-    scaled_scores = scale_scores(raw, call.effective_scale, call.soft_cap, call.bias)  # (..., heads, n_q, n_k)
+    scaled_scores = call.scaled(raw, call.bias)  # (..., heads, n_q, n_k)
     mask = visible_keys(call)  # (..., n_q, n_k)
     # a mask of a batch lacks the heads' axis
     across = mask if mask is None or mask.ndim <= 2 else array_namespace(mask).expand_dims(mask, axis=-3)

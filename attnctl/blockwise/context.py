@@ -17,7 +17,7 @@ def fused_context(call: Call) -> Array:
     """
     if is_short(call):
         return attention.run_call(call).context
-    bent = call.soft_cap is not None or call.bias is not None or call.sinks is not None
+    bent = call.bends_scores or call.sinks is not None
     square = call.n_q == call.n_k and call.first_position == 0
     same = call.values.shape[-1] == call.queries.shape[-1]
     if bent or call.keep is not None or call.window is not None or (call.causal and not square) or not same:

@@ -91,9 +91,9 @@ class Group:
         block = shaped_buffer(self.buffers[0], len(self.keys), b - a, hi - lo)
         torch.bmm(self.keys[:, a:b], self.queries[:, :, lo:hi], out=block)  # (heads, keys, rows)
         call = self.call
-        if is_bent(call):
+        if call.bends_scores:
             bias = None if self.bias is None else self.bias[:, lo:hi, a:b].mT.to(block.dtype)  # (heads, keys, rows)
-            bent = attention.scale_scores(block, call.effective_scale, call.soft_cap, bias)  # (heads, keys, rows)
+            bent = call.scaled(block, bias)  # (heads, keys, rows)
             torch.div(bent, call.temperature, out=block).clamp_(min=FLOOR)
         if not whole:
             block.masked_fill_(hidden_keys(call, lo, hi, a, b), FLOOR)
@@ -117,16 +117,11 @@ class Group:
         return found[0, :, : hi - lo].to(self.keys.dtype)  # type: ignore[no-any-return]
 
 
-def is_bent(call: Call) -> bool:
-    """Whether anything but a factor comes between the scores and the softmax."""
-    return call.soft_cap is not None or call.bias is not None
-
-
 def is_fusible(call: Call) -> bool:
     """Whether a fused kernel that tells its logsumexp is there and faster: half precision on a CUDA device."""
     q = call.queries
     half = q.dtype in (torch.float16, torch.bfloat16)
-    return q.is_cuda and half and q.shape[-1] <= 256 and q.shape[-1] % 8 == 0 and not is_bent(call)
+    return q.is_cuda and half and q.shape[-1] <= 256 and q.shape[-1] % 8 == 0 and not call.bends_scores
 
 
 def shaped_buffer(buffer: torch.Tensor, *shape: int) -> torch.Tensor:
@@ -138,7 +133,7 @@ def open_group(call: Call, heads: range, elements: int) -> Group:
     """These heads with buffers of their own."""
     n_heads, share = call.queries.shape[0], call.queries.shape[0] // call.keys.shape[0]
     dtype = torch.float64 if call.queries.dtype == torch.float64 else torch.float32
-    factor = 1.0 if is_bent(call) else call.effective_scale / call.temperature
+    factor = 1.0 if call.bends_scores else call.effective_scale / call.temperature
     q = (call.queries[heads.start : heads.stop].to(dtype) * factor).mT.contiguous()  # (heads, d, n_q)
     k = call.keys[[head // share for head in heads]].to(dtype)  # (heads, n_k, d)
     bias = None

@@ -151,7 +151,7 @@ FUSED_KEYS = 512  # from which a changed call goes by a fused kernel, which keep
 
 def changed_context(call: Call) -> Array:
     """The context of a changed call, (batch, heads, n_q, d_v); of a long text by the kernel that builds no weights."""
-    plain = call.bias is None and call.soft_cap is None and call.sinks is None and call.window is None
+    plain = not call.bends_scores and call.sinks is None and call.window is None
     plain = plain and call.temperature == 1.0 and not call.causal and call.mask is not None
     if call.n_k < FUSED_KEYS or not plain:
         return attention.run_call(call).context

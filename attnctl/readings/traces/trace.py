@@ -71,6 +71,11 @@ class ModelInfo:
         return ", ".join(part for part in (self.source, self.quantised, revision, digest) if part)
 
     @property
+    def bends_scores(self) -> bool:
+        """Whether it does more to a score than multiply it by the scale: a soft cap."""
+        return self.soft_cap is not None
+
+    @property
     def cited(self) -> str:
         """The program, the model and its weights, as the metadata of a picture say them."""
         return f"attnctl {__version__}, {self.name}" + (f": {self.origin}" if self.origin else "")
