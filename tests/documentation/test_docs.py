@@ -20,6 +20,7 @@ from attnctl.cli.documentation.topics import FOLDER, WRITTEN, all_topics
 from attnctl.render.terminal.console import SafeConsole
 from attnctl.render.terminal.markdown_page import THEME, markdown_page, plain_source
 from tests.conftest import Result
+from tests.documentation.examples import ROOT
 
 Run = Callable[..., Result]
 Refused = Callable[..., str]
@@ -206,3 +207,11 @@ def test_a_site_is_built_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(ZeroDivisionError):
         build_site(tmp_path / "site")
     assert (tmp_path / "site" / "index.html").read_text() == "old"
+
+
+def test_the_page_of_the_architecture_names_what_there_is() -> None:
+    page = (ROOT / "attnctl/docs/architecture.md").read_text()
+    for path in re.findall(r"`((?:attnctl|tests)/[\w./]+)`", page):
+        assert (ROOT / path).exists(), path
+    for name, path in re.findall(r"`(\w+)`\s+(?:in|of)\s+`((?:attnctl|tests)/[\w/.]+\.\w+)`", page):
+        assert re.search(rf"\b{name}\b", (ROOT / path).read_text()), (name, path)
