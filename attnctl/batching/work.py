@@ -232,8 +232,9 @@ class Worker:
                 return [one.value(ran) for one, ran in zip(recordings, runs, strict=True)]
         from attnctl.models.huggingface.batches.padded_batch import minds_padding, record_several
 
-        if self._sound is None and len(recordings[0].tokens) < len(recordings[-1].tokens):
-            self._sound = not minds_padding(model, recordings[0], recordings[-1])
+        padded = [one for one in recordings if 1 < len(one.tokens) < len(recordings[-1].tokens)]
+        if self._sound is None and padded:  # a single token has a weight of 1 in any company
+            self._sound = not minds_padding(model, padded[-1], recordings[-1])
         return None if self._sound is False else record_several(model, recordings)
 
     def model_of_item(self, item: Item) -> Model:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
+from attnctl.models.huggingface.attention_sites import attention_modules
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.run_notes import RunNotes
 from attnctl.readings.traces.trace import Trace
@@ -21,6 +24,8 @@ from attnctl.source import Pass
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from attnctl.models.huggingface.attention_sites import Output, Site
     from attnctl.source import Model
 
@@ -37,10 +42,26 @@ def can_batch(model: Model) -> bool:
     from attnctl.models.huggingface.attention_interface import model_follows_interface
     from attnctl.models.huggingface.family_traits import OutputGates
 
-    # an indexer that picks keys picks others where the last bits differ, and those differ in company
-    if not model_follows_interface(model.network) or hasattr(model.network.config.get_text_config(), "index_topk"):
+    if not model_follows_interface(model.network) or picks_keys(model.network):
         return False
     return not OutputGates(model.network, model.kind).modules  # how far gates are open is seen for one text at a time
+
+
+def picks_keys(network: PreTrainedModel) -> bool:
+    """Whether attention takes the best so many keys (DeepSeek-V3.2, Doge): others beside padding.
+
+    Told by the code of the modules that attend, and of what they hold.
+    """
+    kinds = {type(part) for module in attention_modules(network).values() for part in module.modules()}
+    return any("topk(" in _source_of_class(kind) for kind in cast(set[Hashable], kinds))
+
+
+@cache
+def _source_of_class(kind: Hashable) -> str:
+    try:
+        return inspect.getsource(cast(type, kind))
+    except (OSError, TypeError):
+        return ""
 
 
 def record_several(model: Checkpoint, recordings: Sequence[Pass[Trace]]) -> list[Trace]:

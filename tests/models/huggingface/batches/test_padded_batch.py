@@ -104,3 +104,34 @@ def test_a_model_that_minds_padding_reads_one_text_at_a_time(
     for got, text in zip(attnctl.batch(TEXTS, model, batch_size=4), TEXTS, strict=True):
         assert_same(got, record_trace(model, text))
     assert any(asked), "nothing was padded, so nothing was tested"
+
+
+@pytest.mark.parametrize("kind", ["doge", "deepseek_v32"])
+def test_keys_that_are_picked_are_not_picked_beside_padding(kind: str) -> None:
+    """Doge looks at the best 4 keys, and at others beside padding: each of its texts is read alone."""
+    from tests.sweep.checkpoints import opened
+    from tests.sweep.families import Family, build
+
+    model: Any = opened(
+        Family(kind, "causal"), build(Family(kind, "causal"), "sdpa" if kind == "doge" else "eager"), "self"
+    )
+    assert not padded_batch.can_batch(model)
+    texts = ["w10 w33 w71 w20 w10 w45 w90 w12", "w99", "w50 w51 w52", "w10 w33"]
+    for got, text in zip(attnctl.batch(texts, model, batch_size=4), texts, strict=True):
+        assert_same(got, record_trace(model, text))
+
+
+def test_a_single_token_does_not_decide_whether_padding_matters(
+    shelf: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weight is 1 in any company."""
+    compared: list[int] = []
+    own = padded_batch.minds_padding
+
+    def noted(model: Any, short: Any, long: Any) -> bool:
+        compared.append(len(short.tokens))
+        return own(model, short, long)
+
+    monkeypatch.setattr(padded_batch, "minds_padding", noted)
+    list(attnctl.batch(["a", "Alice eats", "Alice eats pizza with Bob"], shelf("llama"), batch_size=4))
+    assert compared and min(compared) > 1
