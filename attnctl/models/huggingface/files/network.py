@@ -291,12 +291,14 @@ _EMBEDDED = re.compile(r"emb|per_layer|proj", re.IGNORECASE)  # norms of embeddi
 
 def has_final_norm(network: Any) -> bool:
     """Whether a norm beside the stack of layers whose output is read, or beside what holds it, is called after it."""
-    stack = last_stack(network)
+    stack = innermost = last_stack(network)
     while stack:
         holder, _, own = stack.rpartition(".")
         module = network.get_submodule(holder)
         for name, part in module.named_children():
-            if "norm" in type(part).__name__.lower() and _called_after(module, name, own):
+            # beside the layers themselves, a part may hold the norm (Qwen 4 mixes several residual streams)
+            parts = [part, *(part.children() if stack == innermost else ())]
+            if any("norm" in type(one).__name__.lower() for one in parts) and _called_after(module, name, own):
                 return True
         stack = holder
     return False
@@ -321,7 +323,7 @@ def last_stack(network: Any) -> str:
         for name, part in network.named_modules()
         if isinstance(part, torch.nn.ModuleList) and any(one.startswith(f"{name}.") for one in attending)
     ]
-    stacks = [name for name in stacks if not re.search(r"vision|visual|audio", name)]
+    stacks = [name for name in stacks if not re.search(r"vision|visual|image|audio|timestamp", name)]
     outer = [name for name in stacks if not any(name.startswith(f"{other}.") for other in stacks)]
     decoders = [name for name in outer if "decoder" in name]
     return (decoders or outer or [""])[-1]

@@ -28,7 +28,7 @@ WITH = [
     "xglm",
     "phi",
 ]
-WITH += ["lfm2", "deepseek_v4"]
+WITH += ["lfm2", "deepseek_v4", "qwen4_exp", "phi4_multimodal"]
 WITHOUT = ["openai-gpt", "bert", "roberta", "electra", "bart"]
 PAIRS = {"t5": True, "bart": False, "pegasus": True, "bigbird_pegasus": True}
 
