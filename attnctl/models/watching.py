@@ -32,13 +32,15 @@ def watched_text(model: Any, text: str, query: str | None = None, base: Interven
 
 
 def by_cross_attention(model: Any) -> Any:
-    """An encoder-decoder looked into by its cross attention; any other model as it is."""
+    """An encoder-decoder looked into by its cross attention, or by the decoder's that holds it; any other model as it is."""
     if getattr(model, "kind", None) != "encoder":
         return model
+    from attnctl.models.huggingface.checkpoint import merges_source
     from attnctl.models.huggingface.files.network import network_info
 
     told = {name: getattr(model.info, name) for name in ("source", "revision", "sha256", "quantised")}
-    return replace(model, kind="cross", info=replace(network_info(model.network, model.info.name, "cross"), **told))
+    kind = "decoder" if merges_source(model.network) else "cross"
+    return replace(model, kind=kind, info=replace(network_info(model.network, model.info.name, kind), **told))
 
 
 def reference_contexts(model: Any, text: str, how: str, file: str | None) -> Mapping[int, Array] | None:

@@ -182,7 +182,9 @@ def attention_rollout(trace: Trace) -> Trace:
     sum to 1. Raises UsageError where layers, heads or rows are missing, or the keys are another text's.
     """
     if trace.key_tokens is not None:
-        raise UsageError("--measure rollout needs a text that reads itself, not cross attention")
+        beside = trace.key_tokens[: len(trace.tokens)] == trace.tokens
+        why = "but some of its keys are no single tokens" if beside else "not cross attention"
+        raise UsageError(f"--measure rollout needs a text that reads itself, {why}")
     reached = np.eye(len(trace.tokens), dtype=np.float64)  # (n, n)
     seen = np.eye(len(trace.tokens), dtype=bool)  # (n, n), what a row can have been reached by
     layers = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.files.network import network_info
 from attnctl.models.huggingface.text.tokenizer import Pieces
 from attnctl.source import record_trace
-from tests.sweep.families import Family
+from tests.sweep.families import Family, build
 from tests.sweep.modes import N, ids
 
 WORDS = {f"w{number}": number for number in range(128)}
@@ -27,6 +29,36 @@ def opened(family: Family, network: Any, kind: str) -> Checkpoint:
     target = "w5 w6 w7" if kind in ("decoder", "cross") else None
     name = family.kind
     return Checkpoint(network_info(network, name, kind), network, Pieces(name, tokenizer, {}), kind, target)
+
+
+def tokenizer() -> tokenizers.Tokenizer:
+    """Words of a tiny vocabulary, with the special tokens that most families want."""
+    special = ["<pad>", "<s>", "</s>", "<mask>", "<unk>"]
+    words = {f"w{number}": number for number in range(len(special), 128)} | {
+        name: at for at, name in enumerate(special)
+    }
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    made.add_special_tokens(special[:4])
+    return made
+
+
+def saved(family: Family, folder: Path) -> Path:
+    """The family's network as a checkpoint in a folder, as a user has one."""
+    network = build(family)
+    network.config.architectures = [type(network).__name__]
+    network.config.dtype = network.dtype
+    network.save_pretrained(folder)
+    tokenizer().save(str(folder / "tokenizer.json"))
+    names = {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "pad_token": "<pad>",
+        "mask_token": "<mask>",
+        "unk_token": "<unk>",
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(names))
+    return folder
 
 
 def recorded_and_checked(family: Family, network: Any, kind: str) -> str | None:

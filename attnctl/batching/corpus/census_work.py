@@ -194,10 +194,11 @@ def _has_own_way(model: Any) -> bool:
 
 
 def _count_alone(model: Any, sentence: AlignedSentence, census: Census) -> None:
-    """One sentence through any model."""
+    """One sentence through any model; keys that stand for several tokens at once, after the others, are no words."""
+    n = len(sentence.tokens)
 
     def count_layer_alone(layer: LayerAttention) -> None:
-        census.count_layer(layer.layer, layer.weights()[None])
+        census.count_layer(layer.layer, layer.weights()[None, ..., :n])
 
     model.run(sentence.tokens, count_layer_alone, "")
 

@@ -105,6 +105,7 @@ def _read_sinks(sinks: Array | None, query: Array) -> Array | None:
     batch, heads, n_q = query.shape[:-1]
     if sinks is None:
         return None
+    sinks = sinks.detach()  # parameters: what is worked out of a call after its run needs no gradients of them
     if sinks.numel() == heads:
         return sinks.reshape(-1)  # (heads,)
     if tuple(sinks.shape) == (batch, heads, n_q, 1):

@@ -173,6 +173,7 @@ def _attend_call(
     if whole is None:
         return own
     value, made = whole
+    handed = handed._replace(arrays=(query, key, value, attention_mask))
     asked = [
         (session, site)
         for session in sessions

@@ -114,7 +114,9 @@ class AnsweredPrompt:
                 keep = wanted if b == len(ids) and wanted else 1
                 own = {} if positions is None else {"position_ids": torch.tensor([positions[a:b]]).to(given.device)}
                 output = network(input_ids=given, past_key_values=cache, use_cache=True, logits_to_keep=keep, **own)
-                cache, logits = output.past_key_values, output.logits[0]  # (keep, vocabulary)
+                cache, logits = getattr(output, "past_key_values", None), output.logits[0]  # (keep, vocabulary)
+                if cache is None:
+                    raise AttnctlError(_no_cache(network))
         return cache, logits
 
     # --- the answer ----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models.huggingface.attention_interface import architecture_name, check_inference
-from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.checkpoint import Checkpoint, merges_source
 from attnctl.models.huggingface.files.hub import check_extra, find_checkpoint, import_extra
 from attnctl.models.huggingface.files.network import load_network, network_info
 from attnctl.models.huggingface.files.origin import origin_of
@@ -59,6 +59,13 @@ def open_checkpoint(
         raise AttnctlError(f"{short_name(name)} has no layers, by its config.json")
     if network.main_input_name != "input_ids":
         raise AttnctlError(f"{short_name(name)} reads {network.main_input_name.replace('_', ' ')}, not text")
+    if kind == "cross" and merges_source(network):
+        if attention is not None:
+            raise UsageError(
+                f"--attention cross: {short_name(name)} attends to its own tokens and to the source in one softmax: see "
+                "--attention decoder"
+            )
+        kind = "decoder"
     pieces = replace(pieces, limit=_token_limit(network.config, settings, pieces.limit))
     info = replace(network_info(network, short_name(name), kind), **origin_of(found, name))
     return Checkpoint(info, network, pieces, kind, target, generate or 0)

@@ -1,0 +1,75 @@
+"""Unusual families as users have them, a folder with weights and a tokenizer, through the commands. 25 s."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+
+from tests.conftest import Result
+from tests.sweep.checkpoints import saved
+from tests.sweep.families import Family
+
+Run = Callable[..., Result]
+Shelf = Callable[[str], str]
+
+TEXT = "w10 w33 w71 w20 w10 w45 w90 w12 w33"
+CORPUS = """\
+1\tw10\tw10\tPRON\t_\t_\t2\tnsubj\t_\t_
+2\tw33\tw33\tVERB\t_\t_\t0\troot\t_\t_
+3\tw71\tw71\tDET\t_\t_\t4\tdet\t_\t_
+4\tw20\tw20\tNOUN\t_\t_\t2\tobj\t_\t_
+
+"""
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
+    root = tmp_path_factory.mktemp("families")
+
+    def folder(name: str) -> str:
+        path: Path = root / name.replace(" ", "-")
+        return str(path if path.exists() else saved(Family(*name.rsplit(" ", 1)), path))
+
+    return folder
+
+
+def test_learned_sinks_in_a_batch(run: Run, shelf: Shelf, tmp_path: Path) -> None:
+    """The sinks are parameters: what is worked out of a call after its run asks for no gradients of them."""
+    (tmp_path / "texts.txt").write_text(f"{TEXT}\nw10 w33\nw50 w51 w52\n")
+    result = run("batch", tmp_path / "texts.txt", "--model", shelf("mimo_v2_flash causal"))
+    assert (result.code, len(result.out.splitlines())) == (0, 3), result.err
+
+
+@pytest.mark.parametrize("args", [("ablate",), ("ablate", "--edges"), ("explain", "--steps", "contributions")])
+def test_keys_that_later_layers_share_are_computed_again(run: Run, shelf: Shelf, args: tuple[str, ...]) -> None:
+    """Gemma 4: a forward from the middle would lack them."""
+    result = run(*args[:1], TEXT, *args[1:], "--model", shelf("gemma4_text causal"))
+    assert result.code == 0 and "w33" in result.out, result.err
+
+
+def test_compressed_slots_are_no_words(run: Run, refused: Callable[..., str], shelf: Shelf, tmp_path: Path) -> None:
+    (tmp_path / "corpus.conllu").write_text(CORPUS)
+    result = run("evaluate", tmp_path / "corpus.conllu", "--model", shelf("deepseek_v4 causal"))
+    assert result.code == 0 and "not read" not in result.err, result.err
+    said = refused("explain", TEXT, "--measure", "rollout", "--model", shelf("deepseek_v4 causal"), code=2)
+    assert "some of its keys are no single tokens" in said
+
+
+def test_a_decoder_that_reads_itself_and_the_source_in_one_softmax(
+    run: Run, refused: Callable[..., str], shelf: Shelf
+) -> None:
+    """T5Gemma 2 has no cross attention of its own: what asks for it is answered by the decoder's."""
+    model = ("--model", shelf("t5gemma2 seq2seq"))
+    for args in (("ablate", TEXT), ("ablate", TEXT, "--edges"), ("explain", TEXT, "--generate", "2")):
+        assert run(*args, *model).code == 0
+    assert "in one softmax: see --attention decoder" in refused("explain", TEXT, "--attention", "cross", *model, code=2)
+
+
+def test_a_network_without_a_cache_of_keys(refused: Callable[..., str], shelf: Shelf) -> None:
+    said: Any = refused("sources", "w10 w33.\n\nw71 w20", "--answer", "w12", "--model", shelf("xlnet causal"))
+    assert "keeps no keys and values of every token" in said
