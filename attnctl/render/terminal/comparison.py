@@ -89,7 +89,7 @@ class ComparisonTables:
         if cell_len(change) + 3 + len(said) <= width:
             yield Text(change, style=f"bold {ACCENT}").append(f"   {said}", style=f"not bold {DIM} default")
         else:
-            yield from (Text(change, style=f"bold {ACCENT}"), Text(label_fit(said, width), style=DIM))
+            yield from (Text(change, style=f"bold {ACCENT}"), *_dim_lines(said, width))
 
 
 def _dim_lines(said: str, width: int) -> list[Text]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +23,7 @@ from attnctl.render.terminal.number_grid import (
     padded_text,
     share_bar,
     token_label,
+    wrapped_line,
 )
 from attnctl.render.terminal.worked_example import Blackboard, summary_line
 from attnctl.steps import walk_steps
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.check import Finding
 
 INDENT = 5
+NARROWEST = 24  # cells of a line below which grids are cut at the edge
 PARKED = 0.5  # weight on itself, or mean weight on the first token, above which that is called a place to park
 
 
@@ -140,11 +143,11 @@ class Explanation:
             del others[-1]
         more = "   " + ", ".join(others) if others else ""
         yield Text("")
-        yield (
-            Text(no_wrap=True, overflow="crop")
-            .append(f" ── {line}", style=f"bold {ACCENT}")
-            .append(label_fit(more, width - 8 - len(line)), style=DIM)
-        )
+        parts = list(wrapped_line(Text(line, style=f"bold {ACCENT}"), self._console, width, INDENT - 1))
+        parts[0] = Text(" ── ", style=f"bold {ACCENT}").append(parts[0].plain.lstrip())
+        if cell_len(parts[-1].plain) + cell_len(more) <= width:
+            parts[-1].append(more, style=f"not bold {DIM} default")
+        yield from parts
 
     def _step_lines(self, number: int, step: Step, width: int) -> Iterator[Text]:
         yield Text("")
@@ -156,7 +159,14 @@ class Explanation:
         for at, line in enumerate(self._step_body(step, room)):
             if at == 0:
                 yield Text("")
-            yield cropped_line(Text(" " * INDENT).append_text(line), width)
+            yield from self._body_lines(line, room)
+
+    def _body_lines(self, line: Text, room: int) -> Iterator[Text]:
+        """A line of a step's body, in several where it is wider than `room` cells."""
+        if cell_len(line.plain) > room >= NARROWEST:
+            yield from wrapped_line(line, self._console, room + INDENT, INDENT)
+        else:
+            yield cropped_line(Text(" " * INDENT).append_text(line), room + INDENT)
 
     def _step_body(self, step: Step, width: int) -> Iterator[Text]:
         if step.name == "tokens":
@@ -344,8 +354,22 @@ def _step_heading(number: int, step: Step, width: int) -> Iterator[Text]:
     if shape:
         line.append(" " * (width - cell_len(line.plain) - len(shape)) + shape, style=f"not bold {DIM} default")
     yield cropped_line(line, width)
-    if formula and below:
-        yield Text(" " * INDENT + label_fit(formula, width - INDENT))
+    for part in _formula_lines(formula, width - INDENT) if formula and below else ():
+        yield Text(" " * INDENT + part)
+
+
+def _formula_lines(formula: str, width: int) -> Iterator[str]:
+    """A formula in lines of at most `width` cells, broken between its equations before it is within one."""
+    line = ""
+    for equation in formula.split("   "):
+        if line and cell_len(line) + 3 + cell_len(equation) > width:
+            yield line
+            line = ""
+        line = f"{line}   {equation}" if line else equation
+        if cell_len(line) > width:
+            *whole, line = wrap(line, max(width, 8), subsequent_indent="  ")
+            yield from whole
+    yield line
 
 
 def _shape_text(part: Part) -> str:

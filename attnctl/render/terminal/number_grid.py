@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from rich.cells import cell_len, set_cell_size
+from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
@@ -134,7 +135,7 @@ class NumberGrid:
     def grid_lines(self, width: int) -> list[Text]:
         """The grid in at most `width` cells a line."""
         array = np.asarray(self.array)
-        names = [label_fit(row, max(8, width // 4)) for row in self.rows]
+        names = [label_fit(row, max(12, width // 4)) for row in self.rows]
         left = max([cell_len(name) for name in names] + [1])
         lead = 2  # room for the pointer
         rows = kept_lines(len(array), self.max_rows, self.marks)
@@ -161,13 +162,16 @@ class NumberGrid:
         cell = max(wide, min(max([*names, 1]), NAME))
         sums = self.sums and width >= 2 * (cell + GAP) + 1
         room = width - (cell + GAP + 1 if sums else 0)  # cells for the columns
-        own = ([max(wide, min(name, longest)) for name in names] for longest in (NAME, 6, 4))
+        own = [[max(wide, min(name, longest)) for name in names] for longest in (NAME, 6, 4)]
         for widths in (
             [cell] * len(names),
             *own,
         ):  # of one width, or as wide as its name: names give way before columns
             if sum(widths) + GAP * len(widths) <= room:
                 return max(wide, min(cell, max(widths))), sums, list(range(len(widths))), widths
+        for widths in own if sums else ():  # and so does the sum
+            if sum(widths) + GAP * len(widths) <= width:
+                return wide, False, list(range(len(widths))), widths
         columns = kept_lines(array.shape[1], max(1, room // (cell + GAP)), self.must)
         if None in columns:  # the ellipsis is narrower than a number
             columns = kept_lines(array.shape[1], max(1, (room - 1 - GAP) // (cell + GAP) + 1), self.must)
@@ -238,6 +242,13 @@ def cropped_line(line: Text, width: int) -> Text:
     line.rstrip()
     line.no_wrap = True
     return line
+
+
+def wrapped_line(line: Text, console: Console, width: int, indent: int = 0) -> Iterator[Text]:
+    """The line in as many as it needs, each of at most `width` cells and begun by `indent` spaces, its styles kept."""
+    for part in line.wrap(console, max(width - indent, 8)):
+        part.rstrip()
+        yield Text(" " * indent).append_text(part)
 
 
 def share_bar(share: float, width: int) -> str:

@@ -81,12 +81,16 @@ class Blackboard:
             return []
         result = self._number_text(rows[self.at, self.row, 0])
         bias = self.layer.parameters.get(f"b_{symbol}")
-        extra = "" if bias is None else f" + {self._number_text(bias[self.at, 0])}"
+        extra = "" if bias is None else f" + {self._number_text(bias[self.at, 0])}".replace("+ -", "- ")
         start = f"q({self.name})₀ = "
         room = self.width - cell_len(start) - len(result) - len(extra) - 3
-        return [
-            Text(f"{start}{self.dot_product_terms(x, w[self.at, :, 0], room)}{extra} = ").append(result, style="bold")
-        ]
+        return self._equation_lines(f"{start}{self.dot_product_terms(x, w[self.at, :, 0], room)}{extra}", result)
+
+    def _equation_lines(self, left: str, result: str) -> list[Text]:
+        """`left = result`, on two lines where one is too narrow."""
+        if cell_len(left) + 3 + cell_len(result) <= self.width:
+            return [Text(f"{left} = ").append(result, style="bold")]
+        return [Text(left), Text("  = ").append(result, style="bold")]
 
     def rotation_lines(self) -> list[Text]:
         """The first pair of the query's dimensions, turned."""
@@ -97,7 +101,7 @@ class Blackboard:
         a, b = (self._number_text(before[self.at, self.row, d]) for d in (0, other))
         x, y = (self._number_text(after[self.at, self.row, d]) for d in (0, other))
         angle = self._number_text(angles[self.query, 0])
-        return [Text(f"q({self.name}): ({a}, {b}) turned by {angle} = ").append(f"({x}, {y})", style="bold")]
+        return self._equation_lines(f"q({self.name}): ({a}, {b}) turned by {angle}", f"({x}, {y})")
 
     def dot_products(self) -> list[Text]:
         """The query's dot product with each key."""
@@ -140,9 +144,9 @@ class Blackboard:
         j = self._best_key()
         by = f"√{self.trace.model.d_k}" if is_default_scale(self.trace) else f"{scale:.6g}"
         sign = "/" if is_default_scale(self.trace) else "×"
-        line = Text(f"{self.name} → {self.names[j]}: {self._number_text(scores[self.at, self.row, j])} {sign} {by} = ")
-        line.append(self._number_text(scaled[self.at, self.row, j]), style="bold")
-        return [line, *self._scaling_effect(j)]
+        division = f"{self.name} → {self.names[j]}: {self._number_text(scores[self.at, self.row, j])} {sign} {by}"
+        result = self._number_text(scaled[self.at, self.row, j])
+        return [*self._equation_lines(division, result), *self._scaling_effect(j)]
 
     def _scaling_effect(self, key: int) -> list[Text]:
         """What the scale did to the row's largest weight, that of `key`; nothing where a sink takes part of the row."""
@@ -282,6 +286,8 @@ def summary_line(trace: Trace, layer: LayerTrace, head: int, query: int, width: 
         if row[j] >= 0.05 or not shares:
             shares.append(f"{row[j] * 100:.0f} %{'' if shares else what} {to} {whom}")
     kept = _kept_back(layer, head, query) if trace.measure is None else ""
+    if cell_len(f"{name} {verb} {shares[0]}{kept}") > width:  # that it is attention, the heading says
+        shares[0] = shares[0].replace(what, "", 1)
     while len(shares) > 1 and cell_len(f"{name} {verb} {', '.join(shares)}{kept}") > width:
         shares.pop()
     return label_fit(f"{name} {verb} {', '.join(shares)}{kept}", width)

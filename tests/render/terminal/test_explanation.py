@@ -71,6 +71,20 @@ def test_what_is_taken_off_before_the_exponential_is_said() -> None:
     assert "taken off" not in printed(attend("a b", model="dot", scale=0.1), only=("weights",))
 
 
+def test_at_forty_columns_nothing_that_is_said_is_cut() -> None:
+    trace = attend("Alice will eat pizza", model="demo")
+    narrow, wide = (printed(trace, width) for width in (40, 200))
+    said = re.findall(r"(?m)^ +(?:[A-Z] = .*|weights = .*|q\(.*|── .*|\w+ pays .*|In layer .*)$", wide)
+    assert len(said) > 10
+    for line in said:
+        words = re.sub(r" of its attention|, \d+ % to \w+|\s+5 more heads.*", "", line).split()
+        where = re.sub(r" of its attention|, \d+ % to \w+", "", " ".join(narrow.split()))
+        if "×" not in line:
+            assert " ".join(words) in where, line
+        else:  # as many products as fit; the result always
+            assert f"= {words[-1]}" in where, line
+
+
 HOSTILE = "Alice مرحبا \x1b[31m will\teat [bold]pizza[/bold] <b>比萨饼</b> 👩‍👩‍👧 e\u0301 supercalifragilisticexpialidocious :smile:"
 
 

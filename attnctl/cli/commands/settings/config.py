@@ -108,7 +108,7 @@ def _show_settings() -> None:
         if name.startswith(defaults.PREFIX) and name != f"{defaults.PREFIX}CONFIG" and value:
             rows.append((name.removeprefix(defaults.PREFIX).lower(), value, f"${name}"))
     if not rows:
-        print_lines(f"no defaults are set: attnctl config --set model=smollm2 writes them to {where}")
+        print_lines("no defaults are set; attnctl config --set model=smollm2 writes them to", f"{where}")
         return
     width = max(len(f"{name} = {value}") for name, value, _ in rows)
     for name, value, source in rows:

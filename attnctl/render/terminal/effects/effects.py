@@ -10,7 +10,7 @@ from rich.text import Text
 
 from attnctl.interventions import TOLD
 from attnctl.readings.effects.effects import EdgeEffect, Effect, Effects, HeadEffect, SpanEffect, strongest_cuts
-from attnctl.render.terminal.number_grid import DIM, change_style, padded_text, token_label
+from attnctl.render.terminal.number_grid import DIM, change_style, number_text, padded_text, token_label
 from attnctl.text import visible_text
 
 SHOWN = 10  # heads in the table, unless told otherwise
@@ -76,7 +76,8 @@ class EffectsTable:
     def _cut_lines(self, title: str, rows: Sequence[EdgeEffect | SpanEffect], width: int) -> Iterator[Text]:
         found = self.effects
         names = [_cut_name(found, one) for one in rows]
-        wide = min(max(map(cell_len, names), default=8) + 1, 34)
+        room = max(12, width - 11 * len(_column_titles(found)))
+        wide = min(max(map(cell_len, names), default=8) + 1, 34, room)
         header = Text(padded_text(title, wide, right=False), style=DIM, no_wrap=True)
         yield header.append("".join(padded_text(name, 11) for name in _column_titles(found)))
         largest = max((one.effect.absolute_size for one in rows), default=0.0) or 1.0
@@ -127,7 +128,7 @@ def _effect_prediction(found: Effects) -> Iterator[Text]:
         return
     yield head.append(f"   watched: what follows {at}" if found.model.causal else f"   watched: {at}", style="not bold")
     target, base = bare_word(found.target.text), found.baseline
-    line = f"{target} has {sentence_percent(base.probability)} (log-probability {base.log_probability:.2f})"
+    line = f"{target} has {sentence_percent(base.probability)} (log-probability {number_text(base.log_probability, 2)})"
     if found.against is not None and base.logit_difference is not None:
         more = "above" if base.logit_difference >= 0 else "below"
         line += f", {abs(base.logit_difference):.2f} logits {more} {bare_word(found.against.text)}"

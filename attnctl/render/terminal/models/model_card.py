@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from attnctl.errors import AttnctlError, in_one_line
+from attnctl.render.terminal.models.model_sizes import beside_name
 from attnctl.render.terminal.tables import Column, fitting_columns, table_lines
 
 if TYPE_CHECKING:
@@ -18,23 +20,18 @@ HOW = {
 }
 # what the words of the grammar's sentences are predicted for beside that
 QUESTIONS = (
-    "and, each from what one head of the last layer brings: a verb's",
-    "subject, a noun's verb, what a pronoun stands for, what is",
-    "described, what a preposition or a closing mark belongs to, what",
-    "came next before; where none of it applies, the word itself",
+    " and, each from what one head of the last layer brings: a verb's subject, a noun's verb, what a pronoun stands for, what "
+    "is described, what a preposition or a closing mark belongs to, what came next before; where none of it applies, the "
+    "word itself"
 )
-
-
 LIMITS = (
-    "Words: chosen by the frequency list of wordfreq (Robyn Speer; CC BY-SA 4.0),",
-    "their forms by LemmInflect (MIT), their classes by WordNet 3.1 (Princeton",
-    "University; the WordNet licence), names by the United States census of 1990",
-    "(public domain).",
-    "",
-    "A teaching model of everyday English sentences of up to 40 words. It has read",
-    "no text but its grammar's: it knows how words stand together, not facts about",
-    "the world. Who does, likes or owns what was drawn by chance.",
+    "Words: chosen by the frequency list of wordfreq (Robyn Speer; CC BY-SA 4.0), their forms by LemmInflect (MIT), their "
+    "classes by WordNet 3.1 (Princeton University; the WordNet licence), names by the United States census of 1990 (public "
+    "domain).",
+    "A teaching model of everyday English sentences of up to 40 words. It has read no text but its grammar's: it knows how "
+    "words stand together, not facts about the world. Who does, likes or owns what was drawn by chance.",
 )
+WIDEST = 80  # columns of its prose
 
 
 def model_card(
@@ -57,24 +54,25 @@ def _card_lines(
     parameters = sum(_parameter_count(shape) for shape in shapes.values())
     layers = 1 + max((int(key.split(".")[1]) for key in shapes if key.startswith("layers.")), default=0)
     heads, d_model, d_k = next((shape for key, shape in shapes.items() if key.endswith("W_Q")), (0, 0, 0))
+    questions = QUESTIONS if recipe.get("corpus") == "grammar" and layers > 1 else ""
+    prose = min(width, WIDEST)
     told = [
         ("layers", f"{layers}, of {heads} heads, d_model {d_model}, d_k {d_k}; no MLP, no layer norm"),
-        ("vocabulary", f"{shapes['embedding'][0]} words" if "embedding" in shapes else ""),
+        ("vocabulary", f"{shapes['embedding'][0]:,} words" if "embedding" in shapes else ""),
         ("parameters", f"{parameters:,} ({size / 1000:,.0f} kB)"),
-        ("objective", HOW.get(metadata.get("objective", ""), "")),
-        *(("", line) for line in (QUESTIONS if recipe.get("corpus") == "grammar" and layers > 1 else ())),
+        ("objective", HOW.get(metadata.get("objective", ""), "") + questions),
         ("loss", "cross-entropy of words, none on attention; no weight set by hand" if recipe else ""),
         ("data", _data_line(recipe)),
         ("training", _training_line(recipe, metadata)),
         ("made by", metadata.get("made_by", "")),
     ]
-    lines = [name, *(f"  {what:12}{text}" for what, text in told if text)]
+    lines = [name, *(line for what, text in told if text for line in beside_name(f"{what:12}", text, prose))]
     figures = json.loads(metadata.get("figures", "{}"))
     if figures:
-        lines += ["", "  How often a word's largest weight on another is on the right one:", ""]
+        lines += ["", *beside_name("", "How often a word's largest weight on another is on the right one:", prose), ""]
         lines += [f"  {line}" for line in relations_lines(list(figures.values()), width - 2)]
     if recipe.get("corpus") == "grammar":
-        lines += ["", *(f"  {line}".rstrip() for line in LIMITS)]
+        lines += [line for part in LIMITS for line in ("", *beside_name("", part, prose))]
     return lines
 
 
@@ -143,4 +141,4 @@ def relations_lines(rows: Sequence[Row], width: int) -> list[str]:
     heading, *lines = (line.plain for line in table_lines(kept))
     below = [part for name, line in zip(names.cells, lines, strict=True) for part in (str(name), f"  {line}")]
     out = [str(one.heading) for one in numbers if one not in kept]
-    return [f"  {heading}", *below, *([f"left out for width: {', '.join(out)}"] if out else [])]
+    return [f"  {heading}", *below, *(wrap(f"left out for width: {', '.join(out)}", max(width, 8)) if out else [])]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.files.layer_sizes import LayerGroup
     from attnctl.models.huggingface.files.sizes import ModelSizes
 
+NARROW = 22  # columns below which what is said of a name stands below it
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB", "ZB")
 
 
@@ -53,7 +54,7 @@ def size_lines(sizes: ModelSizes, tokens: int, wide: int = 80) -> list[str]:
         "context": None if sizes.context is None else f"{sizes.context:,} tokens",
     }
     told = [
-        line for name, value in facts.items() if value is not None for line in _beside_name(f"{name:14}", value, wide)
+        line for name, value in facts.items() if value is not None for line in beside_name(f"{name:14}", value, wide)
     ]
     return [sizes.name, *told, "", *_parameter_lines(sizes, wide), "", *_memory_lines(sizes, tokens, wide)]
 
@@ -66,10 +67,13 @@ def _layers_by_kind(sizes: ModelSizes) -> str:
     return ": " + ", ".join(f"{count} {kind}" for kind, count in kinds.items()) if len(kinds) > 1 else ""
 
 
-def _beside_name(name: str, said: str, wide: int) -> list[str]:
-    """A name and what is said of it, in lines of `wide` columns that start below each other."""
-    indent = " " * (2 + len(name))
-    parts = wrap(said, max(24, wide - len(indent)), break_long_words=False, break_on_hyphens=False)
+def beside_name(name: str, said: str, wide: int) -> list[str]:
+    """A name and what is said of it, in lines of `wide` columns: beside each other, or where that is too narrow below."""
+    beside = wide - 2 - len(name) >= min(NARROW, len(said))
+    indent = " " * (2 + len(name) if beside else 6)
+    parts = wrap(said, max(wide - len(indent), 8), break_long_words=False, break_on_hyphens=False)
+    if not beside:
+        return [f"  {name}".rstrip(), *(indent + part for part in parts)]
     return [f"{'  ' + name if at == 0 else indent}{part}" for at, part in enumerate(parts)]
 
 
@@ -97,23 +101,23 @@ def _parameter_lines(sizes: ModelSizes, wide: int) -> list[str]:
             for group in sizes.groups
         )
         told.extend(
-            _beside_name("", f"(a head and a layer of the commonest sizes; in all, the layers are {kinds})", wide)
+            beside_name("", f"(a head and a layer of the commonest sizes; in all, the layers are {kinds})", wide)
         )
     if sizes.distinct_layers is not None:
         count = sizes.distinct_layers
-        told.extend(_beside_name("", f"({sizes.layers} layers share the parameters of {count})", wide))
+        told.extend(beside_name("", f"({sizes.layers} layers share the parameters of {count})", wide))
     if sizes.stored_layer is not None:
         note = (
             "(W_Q, W_K and W_V are stored as products of narrower matrices; these are their sizes multiplied out. Stored "
             f"are {sizes.stored_layer:,} parameters a layer, {sizes.stored_in_all():,} in all)"
         )
-        told.extend(_beside_name("", note, wide))
+        told.extend(beside_name("", note, wide))
     if not sizes.counted:
         note = (
             f"(four matrices a layer; {sizes.architecture} is not among the families of which this was held against the "
             "built network, and may have more: gates, indexers, other sizes in some layers, another cache)"
         )
-        told.extend(_beside_name("", note, wide))
+        told.extend(beside_name("", note, wide))
     return told
 
 
@@ -145,9 +149,9 @@ def _built_lines(sizes: ModelSizes, wide: int) -> list[str]:
     told = [f"  {line.plain}" for line in table_lines(fitting_columns(columns, wide - 2))]
     if len(sizes.built) > 1:
         told.append("  a layer: of the commonest kind; the layers are")
-        told.extend(line for group in sizes.built for line in _beside_name("  ", group.sentence(), wide))
+        told.extend(line for group in sizes.built for line in beside_name("  ", group.sentence(), wide))
     note = f"(the matrices as transformers builds {sizes.architecture}, by its names; biases and norms not counted)"
-    return [*told, *_beside_name("", note, wide)]
+    return [*told, *beside_name("", note, wide)]
 
 
 def _own_parts(group: LayerGroup) -> str:
@@ -166,15 +170,19 @@ def _memory_lines(sizes: ModelSizes, tokens: int, wide: int) -> list[str]:
         f"  at {tokens:,} tokens, 32 bits a number",
         *([f"  (longer than its context, only {sizes.context:,} tokens)"] if beyond else []),
         f"  {'one n × n':14}{bytes_said(sizes.bytes_of_grid(tokens)):>9}",
-        f"  {'all of them':14}{bytes_said(sizes.bytes_of_grids(tokens)):>9}   {sizes.layers} layers × {sizes.heads} heads",
-        *_beside_name(f"{'n × n × d × d':14}{bytes_said(sizes.bytes_unfactored(tokens)):>9}   ", spared, wide),
+        *beside_name(
+            f"{'all of them':14}{bytes_said(sizes.bytes_of_grids(tokens)):>9}   ",
+            f"{sizes.layers} layers × {sizes.heads} heads",
+            wide,
+        ),
+        *beside_name(f"{'n × n × d × d':14}{bytes_said(sizes.bytes_unfactored(tokens)):>9}   ", spared, wide),
     ]
     if not sizes.cached_layers:
         return told
     if not sizes.cache_told:
         return [
             *told,
-            *_beside_name("", f"KV cache: {sizes.architecture} keeps one of its own kind, not counted here", wide),
+            *beside_name("", f"KV cache: {sizes.architecture} keeps one of its own kind, not counted here", wide),
         ]
     kept = f"{sizes.cached_layers} layers × {sizes.kv_heads} heads × ({sizes.d_k} + {sizes.d_v})"
     if sizes.groups:
@@ -192,7 +200,7 @@ def _memory_lines(sizes: ModelSizes, tokens: int, wide: int) -> list[str]:
     return [
         *told,
         "  KV cache, 16 bits a number",
-        *_beside_name(f"{'one token':14}{bytes_said(once):>9}   ", kept, wide),
+        *beside_name(f"{'one token':14}{bytes_said(once):>9}   ", kept, wide),
         f"  {f'{tokens:,} tokens':14}{bytes_said(sizes.bytes_of_cache(tokens)):>9}",
-        *(_beside_name(crossed, "by cross attention, of the text that the encoder reads", wide) if source else []),
+        *(beside_name(crossed, "by cross attention, of the text that the encoder reads", wide) if source else []),
     ]
