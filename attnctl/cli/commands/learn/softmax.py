@@ -64,10 +64,10 @@ def softmax_command(
 
 
 def numbers_of(scores: list[str] | None) -> list[float]:
-    """The scores as numbers, read from standard input for "-". Raises UsageError or AttnctlError naming what is none."""
+    """The scores as numbers, also where several stand in one word ("1 2", "[1,2]"); read from standard input for "-". Raises UsageError or AttnctlError naming what is none."""
     if not scores:
         raise UsageError('there are no scores: give some, such as 8.1 1.2 3.0 6.5, or "-" for standard input')
-    parts: list[str] = scores
+    parts = " ".join(scores).replace(",", " ").strip(" []").split()
     where: type[AttnctlError] = UsageError
     if scores == ["-"]:
         from attnctl.files import decode_text, read_bytes
@@ -76,6 +76,8 @@ def numbers_of(scores: list[str] | None) -> list[float]:
             decode_text(read_bytes("-", limits.SETTINGS_BYTES), "standard input").replace(",", " ").split(),
             AttnctlError,
         )
+    if not parts:
+        raise where("there are no scores: give some, such as 8.1 1.2 3.0 6.5")
     numbers = [_score_value(part, where) for part in parts]
     if len(numbers) > MOST:
         raise where(f"{len(numbers)} scores are more than can be shown: give at most {MOST}")

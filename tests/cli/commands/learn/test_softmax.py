@@ -65,6 +65,12 @@ def test_negative_masked_and_large_scores(run: Run) -> None:
     assert np.allclose(lead, by_hand([1, 0]), rtol=1e-9)
 
 
+@pytest.mark.parametrize("written", [["1 2 -3"], ["1,2,-3"], ["[1, 2, -3]"], ["1,", "2,", "-3"]])
+def test_scores_in_one_word_are_several(written: list[str], run: Run, refused: Refused) -> None:
+    assert run("softmax", *written, "--json").json == run("softmax", "1", "2", "-3", "--json").json
+    assert "there are no scores" in refused("softmax", "[]")
+
+
 def test_scores_from_a_pipe_with_names(run: Run) -> None:
     result = run("softmax", "-", "--tokens", "Alice will eat", stdin=b"8.1, 1.2\n-3\n")
     assert result.code == 0 and "Alice takes" in result.out
