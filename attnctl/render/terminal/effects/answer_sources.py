@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.padding import Padding
 from rich.table import Table
@@ -18,7 +19,11 @@ from attnctl.render.terminal.number_grid import ACCENT, DIM, share_bar
 from attnctl.text import visible_text
 
 BAR = 8  # cells
+NATS = 6  # cells of a change of a log-probability
+NAMED = 14  # cells of a part's name below which columns give way to it
 WIDE = 72  # columns, from which there is room for bars
+
+CellColumn = tuple[str, list[str], str]  # heading, cells, style
 
 
 class AnswerTable:
@@ -37,7 +42,10 @@ class AnswerTable:
             f"  {probability_text(found.log_probability)}",
         )
         yield Text()
-        yield self._parts_table(width)
+        columns, left_out = self._fitting_cells(width)
+        yield self._parts_table(columns, width)
+        if left_out:
+            yield Text(f"left out for width: {', '.join(left_out)}", style=DIM)
         apart = [f"{name} {share_percent(value)}" for name, value in found.apart.items() if value >= 0.005]
         if apart:
             yield Text(f"looked at beside the parts: {', '.join(apart)}", style=DIM)
@@ -46,17 +54,25 @@ class AnswerTable:
             yield Padding(Text(sentence), (0, 0, 0, 2))
         if len(found.answer_tokens) > 1 and any(at is not None for at in found.first_sources()):
             yield Text()
-            yield from self._answer_tokens()
+            yield from self._answer_tokens(width)
         if found.orders is not None:
             yield Text()
             yield OrdersTable(found.orders, self.top)
 
-    def _parts_table(self, width: int) -> Table:
-        """One row a part; bars where the terminal is wide enough, the name in what room is left."""
+    def _fitting_cells(self, width: int) -> tuple[list[CellColumn], list[str]]:
+        """The columns behind the name that leave it room, and the headings of those that do not; bars go first."""
+        columns, left_out = self._cells_by_column(self.found.parts[: self.top], bars=width >= WIDE), []
+        for heading in ("removed", "writes", "without it"):
+            if _room_of_name(columns, width) < NAMED and any(column[0] == heading for column in columns):
+                columns = [column for column in columns if column[0] != heading]
+                left_out.append(heading)
+        return columns, left_out
+
+    def _parts_table(self, columns: Sequence[CellColumn], width: int) -> Table:
+        """One row a part, the name in what room is left."""
         parts = self.found.parts[: self.top]
-        columns = self._cells_by_column(parts, bars=width >= WIDE)
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), header_style=DIM)
-        room = width - sum(max(len(heading), *map(len, cells)) + 3 for heading, cells, _ in columns) - 2
+        room = _room_of_name(columns, width)
         table.add_column("part", width=max(8, room), overflow="ellipsis", no_wrap=True)
         for heading, cells, style in columns:
             size = max(len(heading), *map(len, cells))
@@ -66,12 +82,12 @@ class AnswerTable:
             table.add_row(Text(visible_text(part.part.name)), *(Text(cells[at]) for _, cells, _ in columns))
         return table
 
-    def _cells_by_column(self, parts: Sequence[PartSource], bars: bool) -> list[tuple[str, list[str], str]]:
+    def _cells_by_column(self, parts: Sequence[PartSource], bars: bool) -> list[CellColumn]:
         """Heading, cells and style of each column behind the name."""
         most = max((part.looks for part in parts), default=0) or 1
         worst = max((abs(part.matters) for part in parts), default=0) or 1
         total = self.found.log_probability
-        columns = [("looks", [share_percent(part.looks) for part in parts], "")]
+        columns: list[CellColumn] = [("looks", [share_percent(part.looks) for part in parts], "")]
         if bars:
             columns.append(("", [f"{share_bar(part.looks / most, BAR):{BAR}}" for part in parts], ""))
         if all(part.writes is not None for part in parts):
@@ -87,13 +103,16 @@ class AnswerTable:
         )
         return columns
 
-    def _answer_tokens(self) -> RenderResult:
+    def _answer_tokens(self, width: int) -> RenderResult:
         """Each token of the answer, and the part whose loss costs it most."""
         yield Text("each token of the answer, and the part whose loss costs it most", style=DIM)
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-        table.add_column(no_wrap=True)
-        table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-        table.add_column(justify="right", no_wrap=True)
+        longest = max(cell_len(visible_text(token.text)) for token in self.found.answer_tokens)
+        names = max(cell_len(visible_text(part.part.name)) for part in self.found.parts)
+        room = max(8, width - 2 - longest - 2 - 2 - NATS)
+        table.add_column(no_wrap=True, min_width=2 + longest)
+        table.add_column(no_wrap=True, overflow="ellipsis", width=min(names, room))
+        table.add_column(justify="right", no_wrap=True, min_width=NATS)
         for at, (token, first) in enumerate(zip(self.found.answer_tokens, self.found.first_sources(), strict=True)):
             if first is None:
                 table.add_row(Text(f"  {visible_text(token.text)}"), Text("none of them", style=DIM), Text(""))
@@ -105,6 +124,11 @@ class AnswerTable:
                 Text(nats_text(float(part.tokens[at]))),
             )
         yield table
+
+
+def _room_of_name(columns: Sequence[CellColumn], width: int) -> int:
+    """Cells that the columns leave of `width` to the name before them."""
+    return width - sum(max(len(heading), *map(len, cells)) + 3 for heading, cells, _ in columns) - 2
 
 
 def sources_sentences(found: AnswerSources) -> list[str]:
@@ -153,9 +177,9 @@ def share_percent(value: float) -> str:
 
 
 def probability_text(log_probability: float) -> str:
-    """A probability by its logarithm: 91 %, 0.4 %, 1e-9."""
+    """A probability by its logarithm: 91 %, 0.4 %, 1e-7 %."""
     value = math.exp(min(0.0, log_probability))
-    return f"{100 * value:.0f} %" if value >= 0.1 else f"{100 * value:.2g} %" if value >= 1e-4 else f"{value:.0e}"
+    return f"{100 * value:.0f} %" if value >= 0.1 else f"{100 * value:.2g} %" if value >= 1e-4 else f"{100 * value:.0e} %"
 
 
 def nats_text(value: float | None) -> str:

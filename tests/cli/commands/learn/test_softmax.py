@@ -68,7 +68,7 @@ def test_negative_masked_and_large_scores(run: Run) -> None:
 @pytest.mark.parametrize("written", [["1 2 -3"], ["1,2,-3"], ["[1, 2, -3]"], ["1,", "2,", "-3"]])
 def test_scores_in_one_word_are_several(written: list[str], run: Run, refused: Refused) -> None:
     assert run("softmax", *written, "--json").json == run("softmax", "1", "2", "-3", "--json").json
-    assert "there are no scores" in refused("softmax", "[]")
+    assert "there are no scores" in refused("softmax", "[]", code=2)
 
 
 def test_scores_from_a_pipe_with_names(run: Run) -> None:
