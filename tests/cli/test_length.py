@@ -353,3 +353,15 @@ def test_the_key_in_a_snippet_is_marked_without_colour(run, file):
     told = run("explain", "--file", file, *MODEL, "--query", "700", "--head", "0").out
     keys = [line for line in told.splitlines() if re.match(r"  0\.\d{3} .*\d+  ", line)]
     assert keys and all("‹" in line and "›" in line for line in keys[:5]), keys
+
+
+def test_steps_of_one_query_of_a_long_text_keep_its_row_alone(run, file, weights, monkeypatch):
+    from attnctl import source
+
+    monkeypatch.setattr(source, "MOST_BYTES", 100_000)  # 800 tokens: the whole is 30 MB, a row 10 kB
+    assert "choose with --layer, --head and --query" in run("explain", "--file", file, "--steps", "weights", *MODEL).err
+    shown = run("explain", "--file", file, "--steps", "weights", "--query", "700", "--layer", "1", "--head", "0", *MODEL)
+    assert shown.code == 0, shown.err
+    row = weights[1, 0, 700]
+    for key in np.argsort(-row)[:3]:
+        assert re.search(rf"^ +\S+ \({key}\) .*  {row[key]:.2f}\b", shown.out, re.MULTILINE), (key, shown.out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from textwrap import wrap
 
@@ -36,7 +37,8 @@ class Blackboard:
         self.trace, self.layer, self.precision, self.width = trace, layer, precision, width
         self.query, self.at, self.row = query, layer.position_of(head), layer.row_of(query)
         self.name = token_label(trace.tokens[query], 16)
-        self.names = [token_label(token, 14) for token in trace.keys_of]
+        twins = Counter(token.text for token in trace.keys_of)
+        self.names = [_indexed_label(token, at, 14, twins[token.text] > 1) for at, token in enumerate(trace.keys_of)]
         self.visible = list(range(len(self.names)))
         if layer.mask is not None:
             self.visible = [j for j in self.visible if layer.mask[self.row, j]]
@@ -262,9 +264,13 @@ class Blackboard:
 
 def _told_apart(tokens: Sequence[Token], at: int, width: int) -> str:
     """A token's label in `width` cells, with its index where another token reads the same: "the (4)"."""
-    twins = sum(token.text == tokens[at].text for token in tokens) > 1
+    return _indexed_label(tokens[at], at, width, sum(token.text == tokens[at].text for token in tokens) > 1)
+
+
+def _indexed_label(token: Token, at: int, width: int, twins: bool) -> str:
+    """A token's label in `width` cells, with its index `at` where it has `twins`: "the (4)"."""
     index = f" ({at})" if twins else ""
-    return label_fit(token_label(tokens[at]), width - len(index)) + index
+    return label_fit(token_label(token), width - len(index)) + index
 
 
 def summary_line(trace: Trace, layer: LayerTrace, head: int, query: int, width: int, most: int = 3) -> str:

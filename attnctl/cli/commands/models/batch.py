@@ -247,6 +247,11 @@ def _write_lines(do: Do, source: TextStream, strict: bool) -> int:
             if result.error is None:
                 put_bytes(result.made["json"])
         sys.stdout.flush()
+    if sys.stdout.isatty():
+        print_complaint(
+            "note: these are traces as JSON, one a line, for a program to read: > runs.jsonl keeps them, and "
+            "-o FOLDER --format png makes pictures"
+        )
     return failed
 
 

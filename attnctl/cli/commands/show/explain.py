@@ -95,9 +95,7 @@ def explain_command(
     elif form in ("json", "npz"):
         _write_trace(_narrow_trace(choice, opened, query), walk.step_names, output)
     else:
-        # the walk names what the other heads found
-        every = opened if choice.measure == "rollout" else opened._replace(heads=None)
-        trace = chosen_trace(choice, every)
+        trace = _walked_trace(choice, opened, query)
         if steps is not None:  # where the steps are picked, their heading is not shown
             o.say_unknown(trace.tokens, trace.keys_of, notes=trace.notes)
             if trace.model.kind in ("checkpoint", "matrix"):
@@ -163,6 +161,15 @@ def _narrow_trace(choice: WeightChoice, given: Chosen, query: str | None) -> Tra
     given = measured_source(choice, given)
     rows = None if query is None else find_several(given.source.tokens, query)
     return chosen_trace(choice._replace(words=False, measure=None), given, rows)
+
+
+def _walked_trace(choice: WeightChoice, given: Chosen, query: str | None) -> Trace:
+    """The trace that is walked through: with every head, as the walk names what they found; of a long text what was chosen."""
+    from attnctl.tokens import find_several
+
+    if is_long(given.source):
+        return chosen_trace(choice, given, None if query is None else find_several(given.source.tokens, query))
+    return chosen_trace(choice, given if choice.measure == "rollout" else given._replace(heads=None))
 
 
 def _explain_format(output: str | None, json: bool) -> str:
