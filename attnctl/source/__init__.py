@@ -208,6 +208,6 @@ def check_room(
     size = 3 * 4 * many * each * queries * n
     if size > MOST_BYTES:
         raise AttnctlError(
-            f"every step of {many} layer{'s' * (many != 1)} × {each} head{'s' * (each != 1)}, {queries:,} × {n:,} each, takes {size / 1e9:.0f} GB: choose "
-            "with --layer, --head and --query"
+            f"every step of {many} layer{'s' * (many != 1)} × {each} head{'s' * (each != 1)}, {queries:,} × {n:,} each, "
+            f"takes {size / 1e9:.0f} GB: choose with --layer, --head and --query"
         )

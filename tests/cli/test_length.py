@@ -360,7 +360,9 @@ def test_steps_of_one_query_of_a_long_text_keep_its_row_alone(run, file, weights
 
     monkeypatch.setattr(source, "MOST_BYTES", 100_000)  # 800 tokens: the whole is 30 MB, a row 10 kB
     assert "choose with --layer, --head and --query" in run("explain", "--file", file, "--steps", "weights", *MODEL).err
-    shown = run("explain", "--file", file, "--steps", "weights", "--query", "700", "--layer", "1", "--head", "0", *MODEL)
+    shown = run(
+        "explain", "--file", file, "--steps", "weights", "--query", "700", "--layer", "1", "--head", "0", *MODEL
+    )
     assert shown.code == 0, shown.err
     row = weights[1, 0, 700]
     for key in np.argsort(-row)[:3]:

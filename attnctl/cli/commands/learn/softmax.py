@@ -64,7 +64,10 @@ def softmax_command(
 
 
 def numbers_of(scores: list[str] | None) -> list[float]:
-    """The scores as numbers, also where several stand in one word ("1 2", "[1,2]"); read from standard input for "-". Raises UsageError or AttnctlError naming what is none."""
+    """The scores as numbers, also where several stand in one word ("1 2", "[1,2]"); read from standard input for "-".
+
+    Raises UsageError or AttnctlError naming what is none.
+    """
     if not scores:
         raise UsageError('there are no scores: give some, such as 8.1 1.2 3.0 6.5, or "-" for standard input')
     parts = " ".join(scores).replace(",", " ").strip(" []").split()

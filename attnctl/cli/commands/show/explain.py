@@ -164,7 +164,7 @@ def _narrow_trace(choice: WeightChoice, given: Chosen, query: str | None) -> Tra
 
 
 def _walked_trace(choice: WeightChoice, given: Chosen, query: str | None) -> Trace:
-    """The trace that is walked through: with every head, as the walk names what they found; of a long text what was chosen."""
+    """The trace that is walked through: of every head, as the walk names what they found; of a long text what was chosen."""
     from attnctl.tokens import find_several
 
     if is_long(given.source):

@@ -179,7 +179,9 @@ def share_percent(value: float) -> str:
 def probability_text(log_probability: float) -> str:
     """A probability by its logarithm: 91 %, 0.4 %, 1e-7 %."""
     value = math.exp(min(0.0, log_probability))
-    return f"{100 * value:.0f} %" if value >= 0.1 else f"{100 * value:.2g} %" if value >= 1e-4 else f"{100 * value:.0e} %"
+    return (
+        f"{100 * value:.0f} %" if value >= 0.1 else f"{100 * value:.2g} %" if value >= 1e-4 else f"{100 * value:.0e} %"
+    )
 
 
 def nats_text(value: float | None) -> str:

@@ -21,8 +21,8 @@ HOW = {
 # what the words of the grammar's sentences are predicted for beside that
 QUESTIONS = (
     " and, each from what one head of the last layer brings: a verb's subject, a noun's verb, what a pronoun stands for, "
-    "what is described, what a preposition or a closing mark belongs to, what came next before; where none of it applies, the "
-    "word itself"
+    "what is described, what a preposition or a closing mark belongs to, what came next before; where none of it applies, "
+    "the word itself"
 )
 LIMITS = (
     "Words: chosen by the frequency list of wordfreq (Robyn Speer; CC BY-SA 4.0), their forms by LemmInflect (MIT), their "
