@@ -200,14 +200,22 @@ def record_trace(
 
 
 def check_room(
-    info: ModelInfo, n: int, layers: Sequence[int] | None, heads: Sequence[int] | None, rows: Sequence[int] | None
+    info: ModelInfo,
+    n: int,
+    layers: Sequence[int] | None,
+    heads: Sequence[int] | None,
+    rows: Sequence[int] | None,
+    instead: str = "choose with --layer, --head and --query",
 ) -> None:
-    """Raise AttnctlError, before any work, where the scores, scaled scores and weights would fill the memory."""
+    """Raise AttnctlError, before any work, where the scores, scaled scores and weights would fill the memory.
+
+    `instead` is what a user can do then.
+    """
     many = (info.n_layers or 1) if layers is None else len(layers)
     each, queries = (info.n_heads or 1) if heads is None else len(heads), n if rows is None else len(rows)
     size = 3 * 4 * many * each * queries * n
     if size > MOST_BYTES:
         raise AttnctlError(
             f"every step of {many} layer{'s' * (many != 1)} × {each} head{'s' * (each != 1)}, {queries:,} × {n:,} each, "
-            f"takes {size / 1e9:.0f} GB: choose with --layer, --head and --query"
+            f"takes {size / 1e9:.0f} GB: {instead}"
         )

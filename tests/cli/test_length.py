@@ -367,3 +367,12 @@ def test_steps_of_one_query_of_a_long_text_keep_its_row_alone(run, file, weights
     row = weights[1, 0, 700]
     for key in np.argsort(-row)[:3]:
         assert re.search(rf"^ +\S+ \({key}\) .*  {row[key]:.2f}\b", shown.out, re.MULTILINE), (key, shown.out)
+
+
+@pytest.mark.parametrize("option", [("--words",), ("--measure", "rollout")])
+def test_what_needs_every_matrix_whole_says_so_before_any_work(option, refused, file, monkeypatch):
+    from attnctl import source
+
+    monkeypatch.setattr(source, "MOST_BYTES", 100_000)
+    said = refused("heatmap", "--file", file, *option, *MODEL)
+    assert f"{' '.join(option)} needs them all: leave it out, or take a shorter text" in said

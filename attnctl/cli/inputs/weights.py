@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from attnctl.source import Source
 
 
+SHORTER = "leave it out, or take a shorter text"
+
+
 class WeightChoice(NamedTuple):
     """The options of that name."""
 
@@ -98,7 +101,7 @@ def _rolled_out(source: Source, last: int) -> Source:
     from attnctl.source.stored import TraceSource
 
     try:
-        trace = whole_trace(source, range(last + 1), None)
+        trace = whole_trace(source, range(last + 1), None, instead=f"--measure rollout needs them all: {SHORTER}")
     except UsageError as error:
         raise UsageError(f"--measure rollout follows attention through every layer: {error}") from error
     return TraceSource(attention_rollout(trace), source.name)
@@ -108,7 +111,8 @@ def _by_words(source: Source, layers: Sequence[int] | None, heads: Sequence[int]
     from attnctl.readings.measures import by_words
     from attnctl.source.stored import TraceSource
 
-    return TraceSource(by_words(whole_trace(source, layers, heads)), source.name)
+    trace = whole_trace(source, layers, heads, instead=f"--words needs them all: {SHORTER}")
+    return TraceSource(by_words(trace), source.name)
 
 
 def whole_trace(
@@ -117,12 +121,13 @@ def whole_trace(
     heads: Sequence[int] | None,
     rows: Sequence[int] | None = None,
     predictions: bool = False,
+    instead: str = "choose with --layer, --head and --query",
 ) -> Trace:
-    """The trace of a source. Raises AttnctlError, before any work, where it would fill the memory."""
+    """The trace of a source. Raises AttnctlError, before any work, where it would fill the memory, and says what `instead`."""
     from attnctl.readings.traces.record import TraceReading
     from attnctl.source import check_room
 
-    check_room(source.info, len(source.tokens), layers, heads, rows)
+    check_room(source.info, len(source.tokens), layers, heads, rows, instead)
     return source.read(TraceReading(rows, predictions), layers, heads)
 
 

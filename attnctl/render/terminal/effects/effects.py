@@ -128,7 +128,8 @@ def _effect_prediction(found: Effects) -> Iterator[Text]:
         return
     yield head.append(f"   watched: what follows {at}" if found.model.causal else f"   watched: {at}", style="not bold")
     target, base = bare_word(found.target.text), found.baseline
-    line = f"{target} has {sentence_percent(base.probability)} (log-probability {number_text(base.log_probability, 2)})"
+    exact = "·" if base.log_probability is None else number_text(base.log_probability, 2)
+    line = f"{target} has {sentence_percent(base.probability)} (log-probability {exact})"
     if found.against is not None and base.logit_difference is not None:
         more = "above" if base.logit_difference >= 0 else "below"
         line += f", {abs(base.logit_difference):.2f} logits {more} {bare_word(found.against.text)}"
