@@ -123,7 +123,7 @@ def whole_trace(
     predictions: bool = False,
     instead: str = "choose with --layer, --head and --query",
 ) -> Trace:
-    """The trace of a source. Raises AttnctlError, before any work, where it would fill the memory, and says what `instead`."""
+    """The trace of a source. Raises AttnctlError before any work, with what to do `instead`, where it would fill the memory."""
     from attnctl.readings.traces.record import TraceReading
     from attnctl.source import check_room
 
