@@ -211,11 +211,26 @@ def check_room(
 
     `instead` is what a user can do then.
     """
-    many = (info.n_layers or 1) if layers is None else len(layers)
-    each, queries = (info.n_heads or 1) if heads is None else len(heads), n if rows is None else len(rows)
-    size = 3 * 4 * many * each * queries * n
+    many, each, queries = _sizes_of_trace(info, n, layers, heads, rows)
+    size = room_of_trace(info, n, layers, heads, rows)
     if size > MOST_BYTES:
         raise AttnctlError(
             f"every step of {many} layer{'s' * (many != 1)} × {each} head{'s' * (each != 1)}, {queries:,} × {n:,} each, "
             f"takes {size / 1e9:.0f} GB: {instead}"
         )
+
+
+def room_of_trace(
+    info: ModelInfo, n: int, layers: Sequence[int] | None, heads: Sequence[int] | None, rows: Sequence[int] | None
+) -> int:
+    """Bytes of the scores, scaled scores and weights of a trace."""
+    many, each, queries = _sizes_of_trace(info, n, layers, heads, rows)
+    return 3 * 4 * many * each * queries * n
+
+
+def _sizes_of_trace(
+    info: ModelInfo, n: int, layers: Sequence[int] | None, heads: Sequence[int] | None, rows: Sequence[int] | None
+) -> tuple[int, int, int]:
+    """How many layers, heads and queries were chosen."""
+    many = (info.n_layers or 1) if layers is None else len(layers)
+    return many, (info.n_heads or 1) if heads is None else len(heads), n if rows is None else len(rows)

@@ -376,3 +376,12 @@ def test_what_needs_every_matrix_whole_says_so_before_any_work(option, refused, 
     monkeypatch.setattr(source, "MOST_BYTES", 100_000)
     said = refused("heatmap", "--file", file, *option, *MODEL)
     assert f"{' '.join(option)} needs them all: leave it out, or take a shorter text" in said
+    assert "compare needs them all" in refused("compare", "random", "dot", "--file", file)
+
+
+def test_the_size_of_whole_matrices_is_said_before_they_are_made(run, file, monkeypatch):
+    from attnctl.cli.inputs import weights
+
+    assert "whole matrices" not in run("heatmap", "--file", file, "--words", *MODEL).err
+    monkeypatch.setattr(weights, "TOLD_BYTES", 1e7)
+    assert "note: whole matrices, 800 × 800: they take 0.0 GB" in run("heatmap", "--file", file, "--words", *MODEL).err

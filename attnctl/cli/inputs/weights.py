@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from attnctl.source import Source
 
 
+TOLD_BYTES = 1e9  # of a trace, from which its size is said before it is made
 SHORTER = "leave it out, or take a shorter text"
 
 
@@ -123,11 +124,18 @@ def whole_trace(
     predictions: bool = False,
     instead: str = "choose with --layer, --head and --query",
 ) -> Trace:
-    """The trace of a source. Raises AttnctlError before any work, with what to do `instead`, where it would fill the memory."""
-    from attnctl.readings.traces.record import TraceReading
-    from attnctl.source import check_room
+    """The trace of a source; a note says first what a large one takes.
 
-    check_room(source.info, len(source.tokens), layers, heads, rows, instead)
+    Raises AttnctlError, before any work, with what to do `instead`, where it would fill the memory.
+    """
+    from attnctl.readings.traces.record import TraceReading
+    from attnctl.source import check_room, room_of_trace
+
+    n = len(source.tokens)
+    check_room(source.info, n, layers, heads, rows, instead)
+    room = room_of_trace(source.info, n, layers, heads, rows)
+    if room > TOLD_BYTES:
+        o.say_notes([f"whole matrices, {n if rows is None else len(rows):,} × {n:,}: they take {room / 1e9:.1f} GB"])
     return source.read(TraceReading(rows, predictions), layers, heads)
 
 
@@ -150,11 +158,15 @@ def renormalised_source(choice: WeightChoice, source: Source, out: Sequence[int]
 
 
 def chosen_trace(
-    choice: WeightChoice, given: Chosen, rows: Sequence[int] | None = None, predictions: bool = True
+    choice: WeightChoice,
+    given: Chosen,
+    rows: Sequence[int] | None = None,
+    predictions: bool = True,
+    instead: str = "choose with --layer, --head and --query",
 ) -> Trace:
-    """The trace of what was chosen, its weights as `choice` has them."""
+    """The trace of what was chosen, its weights as `choice` has them; `instead` as of `whole_trace`."""
     source, layers, heads = measured_source(choice, given)
-    trace = whole_trace(source, layers, heads, rows, predictions)
+    trace = whole_trace(source, layers, heads, rows, predictions, instead)
     if not choice.drop and not choice.renormalise:
         return trace
     from attnctl.readings.measures import without_left_out

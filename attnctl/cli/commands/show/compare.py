@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from attnctl.readings.traces.trace import Trace
     from attnctl.source import Source
 
+WHOLE = "compare needs them all: take a shorter text, or attnctl heatmap of each side"
+
 
 @o.with_model_options
 @o.with_look_options
@@ -117,7 +119,7 @@ def _pair_of_traces(
     traces = []
     for source in sources:
         every = list(range(source.counts[0])) if choice.measure == "rollout" else None
-        traces.append(chosen_trace(choice, Chosen(source, every, None)))
+        traces.append(chosen_trace(choice, Chosen(source, every, None), instead=WHOLE))
     o.say_unknown(*(source.tokens for source in sources), notes=[note for trace in traces for note in trace.notes])
     if options.get("off") is not None and text is not None:
         b = sources[1].info.name
