@@ -21,6 +21,7 @@ SETTINGS_BYTES = 128 << 20  # JSON beside a model: the largest tokenizer.json in
 DIGEST_BYTES = 2_000_000_000  # of a weights file whose digest is made: of a larger one it would take many seconds
 DEFAULTS_BYTES = 1 << 20  # a user's defaults: a line an option
 HEADER_BYTES = 100 << 20  # the header of a safetensors file, as the format itself allows
+TALLY_BYTES = 256 << 20  # of the counts of a group of sentences: 192 of the largest models take a tenth
 UNPACKED_BYTES = 4 << 30  # all arrays of one NPZ file, as its headers say
 PACKED_FREELY = 64 << 20  # up to here an NPZ file may be packed as densely as it likes
 MOST_PACKED = 100  # times that larger arrays may be packed: trained weights shrink by a tenth, masked ones to a half
@@ -41,6 +42,7 @@ TOKENIZER_STEPS = 200  # of a normalizer: those in use have ten at most
 TOKENIZER_SECONDS = (
     20  # for one text by a pattern that may take for ever; those in use take a second for a million tokens
 )
+PATTERN_CHARACTERS = 2000  # of a text that a plain pattern is trusted with: it takes its time once at each
 TEMPLATE_SECONDS = 20  # for a conversation by a chat template: those in use take a hundredth
 TEMPLATE_BYTES = 2 << 30  # of memory for it: its library takes a tenth
 TOKENIZER_GROWTH = 1000  # characters that normalizing may make of one: those in use make three

@@ -7,12 +7,14 @@ files are the same however often a run was interrupted.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from attnctl.batching.work import Result
-from attnctl.files import write_whole
+from attnctl.errors import AttnctlError
+from attnctl.files import said_plainly, write_whole
 from attnctl.text import as_json
 
 if TYPE_CHECKING:
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
     from attnctl.batching.corpus.corpus_statistics import Tally
 
 LARGEST = 64 << 20  # bytes of a table in memory
+
+
+def damaged_part(path: Path) -> AttnctlError:
+    """What is said of a file of a group that was written whole, and is none any more."""
+    return AttnctlError(f"{path} is damaged: take it away and run again, which makes it anew")
 
 
 class Tables:
@@ -99,8 +106,26 @@ class Contacts:
         from attnctl.render.figure.heatmaps.contact_sheet import sheet_pdf
 
         if files:
-            pages = ((folder / name).read_bytes() for name in files)
-            write_whole(folder / "contact-sheet.pdf", lambda file: sheet_pdf(pages, file))
+            from PIL import Image
+
+            read = [""]  # the page that is being read
+
+            def page_bytes() -> Iterator[bytes]:
+                for read[0] in files:
+                    data = (folder / read[0]).read_bytes()
+                    with Image.open(io.BytesIO(data)) as picture:
+                        picture.verify()  # a page cut short would be drawn as far as it goes
+                    yield data
+
+            def write_pages(file: IO[bytes]) -> None:
+                try:
+                    sheet_pdf(page_bytes(), file)
+                except (OSError, SyntaxError, ValueError) as error:  # as its library says that a PNG is none
+                    if isinstance(error, OSError) and error.errno is not None:
+                        raise
+                    raise damaged_part(folder / read[0]) from error
+
+            write_whole(folder / "contact-sheet.pdf", write_pages)
 
 
 class Statistics:
@@ -138,8 +163,15 @@ class Statistics:
 
         tally: Tally = {}
         for name in files:
-            rows = orjson.loads((folder / name).read_bytes())
-            tally = merge_tallies(tally, {tuple(row[:3]): tuple(row[3:]) for row in rows})
+            with said_plainly("read", folder / name):
+                data = (folder / name).read_bytes()
+            try:
+                if not isinstance(rows := orjson.loads(data), list):
+                    raise TypeError(rows)
+                entries = [_tally_row(row, self._measure_names()) for row in rows]
+            except (ValueError, TypeError) as error:
+                raise damaged_part(folder / name) from error
+            tally = merge_tallies(tally, dict(entries))
         write_whole(folder / f"{self.form}.csv", self._tally_csv(tally).encode())
 
     def _measure_names(self) -> Iterable[str]:
@@ -151,6 +183,15 @@ class Statistics:
         from attnctl.batching.corpus.corpus_statistics import statistics_csv
 
         return statistics_csv(tally)
+
+
+def _tally_row(row: Any, names: Iterable[str]) -> tuple[tuple[int, int, str], tuple[int, float, float]]:
+    """Key and value of a line of a tally's file. Raises ValueError or TypeError where it is none."""
+    layer, head, name, n, mean, squares = row
+    whole = all(isinstance(number, int) and number >= least for number, least in ((layer, 0), (head, 0), (n, 1)))
+    if not whole or name not in names or not (math.isfinite(mean) and math.isfinite(squares) and squares >= 0):
+        raise ValueError(row)
+    return (layer, head, name), (n, mean, squares)
 
 
 class EffectMeans(Statistics):

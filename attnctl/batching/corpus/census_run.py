@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,8 +11,10 @@ from attnctl.batching.corpus.census_work import FORM, TOGETHER, TOGETHER_LETTERS
 from attnctl.batching.corpus.treebank import document_of
 from attnctl.batching.engines import chunks_of_items, run_here, run_in_processes
 from attnctl.batching.folder import Folder
+from attnctl.batching.groups import damaged_part
 from attnctl.batching.items import Item
 from attnctl.batching.work import Result
+from attnctl.files import said_plainly
 from attnctl.models import Model
 from attnctl.readings.census.census_tally import (
     CensusTally,
@@ -60,7 +63,12 @@ class Tallies:
         """All counts as one."""
         self.whole = CensusTally(self.shape)
         for name in files:
-            self.whole.merge_tally(unpack_tally((folder / name).read_bytes()))
+            with said_plainly("read", folder / name):
+                data = (folder / name).read_bytes()
+            try:
+                self.whole.merge_tally(unpack_tally(data))
+            except (ValueError, TypeError, KeyError, zlib.error) as error:
+                raise damaged_part(folder / name) from error
 
     def in_memory(self) -> CensusTally:
         """The counts of everything taken in, where there is no folder."""

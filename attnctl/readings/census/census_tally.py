@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from attnctl import limits
 from attnctl.attention import Array
 from attnctl.readings.census.census import SentenceCounts
 from attnctl.readings.census.trees import edges_found, right_branching
@@ -246,10 +247,13 @@ def pack_tally(tally: CensusTally) -> bytes:
 
 
 def unpack_tally(data: bytes) -> CensusTally:
-    """The tally that `pack_tally` wrote."""
+    """The tally that `pack_tally` wrote. Raises ValueError, TypeError, KeyError or zlib.error where it is damaged."""
     import orjson
 
-    said = orjson.loads(zlib.decompress(data))
+    unpacking = zlib.decompressobj()
+    said = orjson.loads(unpacking.decompress(data, limits.TALLY_BYTES))
+    if not unpacking.eof or unpacking.unconsumed_tail or unpacking.unused_data:  # cut off, or more than was packed
+        raise ValueError("it is not whole")
     layers, heads = said["shape"]
     tally = CensusTally(
         (layers, heads),
