@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,8 +34,13 @@ def in_one_line(error: BaseException, most: int = 200) -> str:
 
 def print_complaint(message: str) -> None:
     """One line on stderr. Whatever a user's file or text put into it cannot steer the terminal."""
-    message = message if len(message) <= LONGEST else f"{message[:LONGEST]}…"
-    print(f"attnctl: {visible_text(message)}", file=sys.stderr)
+    print(f"attnctl: {visible_text(_shortened(message))}", file=sys.stderr)
+
+
+def _shortened(message: str) -> str:
+    """A message of LONGEST characters at most, cut where it is longest: its end says what to do."""
+    message = re.sub(r"\S{300,}", lambda match: f"{match[0][:200]}…{match[0][-50:]}", message)
+    return message if len(message) <= LONGEST else f"{message[: LONGEST - 300]}…{message[-300:]}"
 
 
 @contextmanager

@@ -98,13 +98,13 @@ def library_tokenizer(data: str, refusal: str) -> GuardedTokenizer | Tokenizer:
         _check_growth(loaded if isinstance(loaded, dict) else {})
         from tokenizers import Tokenizer
 
-        from attnctl.tokens.guarded_tokenizer import GuardedTokenizer, may_explode, patterns_in
+        from attnctl.tokens.guarded_tokenizer import GuardedTokenizer, patterns_in
 
         tokenizer = Tokenizer.from_str(data)
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        if any(may_explode(pattern) for pattern in patterns_in(loaded)):
-            return GuardedTokenizer(tokenizer)
+        if patterns := patterns_in(loaded):
+            return GuardedTokenizer(tokenizer, patterns)
     return tokenizer
 
 

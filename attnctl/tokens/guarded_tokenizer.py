@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from attnctl import limits
@@ -12,16 +13,22 @@ if TYPE_CHECKING:
 
 
 class GuardedTokenizer:
-    """A `tokenizers.Tokenizer`; `encode` ends after limits.TOKENIZER_SECONDS. The rest is the tokenizer's own."""
+    """A `tokenizers.Tokenizer`; `encode` ends after limits.TOKENIZER_SECONDS. The rest is the tokenizer's own.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    A short text is held to it where one of the `patterns` is of a form that may take for ever: that costs two milliseconds.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, patterns: Iterable[str] = ()) -> None:
         self._tokenizer = tokenizer
+        self._explodes = any(may_explode(pattern) for pattern in patterns)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tokenizer, name)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> Encoding:
         """The Encoding of a text. Raises ValueError where it takes too long."""
+        if not self._explodes and len(text) <= limits.PATTERN_CHARACTERS:
+            return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
         made: list[Encoding | BaseException] = []
 
         def encode() -> None:
@@ -41,8 +48,13 @@ class GuardedTokenizer:
 
 
 def may_explode(pattern: str) -> bool:
-    """Whether a regular expression repeats a group that itself repeats something, and can take for ever: (a+)+."""
-    repeats = [False]  # of each open group: whether something in it is repeated without end
+    """Whether a regular expression may take for ever.
+
+    So it may where it repeats a group that itself repeats something or has a choice, or three things one after the other:
+    (a+)+, (a|aa)+, a*a*a*b.
+    """
+    repeats = [False]  # of each open group: whether something in it is repeated without end, or is one of several
+    counts = [0]  # of each open group: how many things of one choice are repeated without end
     at, in_class, closed = 0, False, False
     while at < len(pattern):
         char = pattern[at]
@@ -55,15 +67,24 @@ def may_explode(pattern: str) -> bool:
             in_class, closed = True, False
         elif char == "(":
             repeats.append(False)
+            counts.append(0)
+        elif char == "|":
+            repeats[-1] = len(repeats) > 1
+            counts[-1] = 0
         elif char == ")" and len(repeats) > 1:
             closed = repeats.pop()
             repeats[-1] |= closed
+            inner = counts.pop()
+            counts[-1] += inner
             at += 1
             continue
         elif endless:
             if closed:
                 return True
             repeats[-1] = True
+            counts[-1] += 1
+        if counts[-1] > 2:
+            return True
         closed = False
         at += 1
     return False

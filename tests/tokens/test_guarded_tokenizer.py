@@ -28,7 +28,20 @@ def test_patterns_in_use_are_let_be(pattern: str) -> None:
     assert not may_explode(pattern)
 
 
-@pytest.mark.parametrize("pattern", [r"(a+)+$", r"(?:a|b*)*c", r"((x+x+))+y", r"([a-z]{2,})+!", r"(\s*\w)*"])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(a+)+$",
+        r"(?:a|b*)*c",
+        r"((x+x+))+y",
+        r"([a-z]{2,})+!",
+        r"(\s*\w)*",
+        r"(a|aa)+$",
+        "(?:a|a){1,40}b",
+        r"a*a*a*(?!a)\w",
+        "(a*b*)c*d",
+    ],
+)
 def test_patterns_that_repeat_what_repeats_are_guarded(pattern: str) -> None:
     assert may_explode(pattern)
 
@@ -61,3 +74,12 @@ def test_a_guarded_tokenizer_reads_as_the_plain_one(tmp_path: Path) -> None:
         assert guarded.encode(text).ids == plain.encode(text).ids
         assert guarded.encode(text, add_special_tokens=False).offsets == plain.encode(text).offsets
     assert guarded.token_to_id("aa") == 1
+
+
+def test_a_long_text_is_held_to_the_time_whatever_the_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pattern that takes its time at each of many places took a minute."""
+    monkeypatch.setattr(limits, "TOKENIZER_SECONDS", 0.01)
+    tokenize = from_file(tokenizer(tmp_path, r"a*a*(?!a)\d"))
+    assert tokenize("aaa")
+    with pytest.raises(AttnctlError, match=r"its pattern takes more than 0\.01 seconds"):
+        tokenize(("a" * 90 + " ") * 500)

@@ -6,11 +6,12 @@ import functools
 import hashlib
 import io
 import os
+import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr
+from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +32,8 @@ def dequantised_folder(path: Path) -> Path:
     Raises AttnctlError where the file is damaged, of an architecture unknown to transformers, or the disk too small.
     """
     place = cache_folder() / f"{_file_fingerprint(path)}.place"  # where this path's folder is named
-    known = place.read_text() if place.is_file() else f"{path.stem}-{_content_digest(path)}"
-    target = cache_folder() / Path(known).name
+    known = _named_folder(place)
+    target = cache_folder() / (known or f"{path.stem}-{_content_digest(path)}")
     if not (target / "config.json").is_file():
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(target, ignore_errors=True)  # what is left of one that somebody took apart
@@ -43,11 +44,19 @@ def dequantised_folder(path: Path) -> Path:
                 temporary.rename(target)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-    if not place.is_file():
+    if known is None:
         from attnctl.files import write_whole
 
         write_whole(place, target.name.encode())
     return target
+
+
+def _named_folder(place: Path) -> str | None:
+    """The name of a folder of the cache that a file keeps; None where there is none, or it is damaged."""
+    with suppress(OSError, ValueError):
+        name = place.read_text(encoding="utf-8")
+        return name if re.fullmatch(r"[^/\\\0]*-[0-9a-f]{12}", name) else None
+    return None
 
 
 def cache_folder() -> Path:

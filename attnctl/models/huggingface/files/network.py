@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -228,7 +229,7 @@ def steady_threads(network: PreTrainedModel, n: int) -> Iterator[None]:
 
 @contextmanager
 def quiet_library() -> Iterator[None]:
-    """The library without its progress bars and advice, which are not about attention."""
+    """The library without its progress bars, advice and warnings, which are not about attention."""
     logging = import_extra("transformers.utils.logging")
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -236,6 +237,8 @@ def quiet_library() -> Iterator[None]:
         stack.callback(logging.set_verbosity, level)
         if bars:
             stack.callback(logging.enable_progress_bar)
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
         logging.set_verbosity_error()
         logging.disable_progress_bar()
         yield

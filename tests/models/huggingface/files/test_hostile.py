@@ -77,6 +77,7 @@ def test_a_tensor_of_another_shape(folder: Path) -> None:
         ({"architectures": ["AutoModel"]}, "is AutoModel, which transformers .* does not know"),
         ({"architectures": [""]}, "which is no list of names"),
         ({"hidden_size": 48}, "cannot read llama: "),
+        ({"hidden_size": 0}, "cannot read llama: lm_head.weight is "),  # torch warns of it on several lines
     ],
 )
 def test_settings_that_cannot_be(folder: Path, settings: dict[str, Any], said: str) -> None:
