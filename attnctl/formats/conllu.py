@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
@@ -12,6 +13,8 @@ from attnctl.formats.entities import Node, mentions_of
 from attnctl.readings.census.parsed_sentence import HALVES, BadSentenceError, ParsedSentence
 
 LEFT_OUT = dict.fromkeys(("lemma", "feats", "deps"), lambda line, at: None)  # columns that nobody here reads
+
+FAILED_FIELD = re.compile(r"Failed parsing field '(\w+)': '(.*)' is not", re.DOTALL)  # as the conllu library says it
 
 Row = dict[str, Any]  # a line of a sentence, its columns by their names
 
@@ -131,13 +134,14 @@ def _parsed_lines(block: Block) -> list[Row]:
             continue
         columns = line.count("\t") + 1
         if columns != 10:
-            raise BadSentenceError(
-                f"no CoNLL-U: line {number} has {columns} columns instead of 10: {_shown_line(line)}"
-            )
+            has = f"{columns} column{'s' * (columns != 1)}"
+            raise BadSentenceError(f"no CoNLL-U: line {number} has {has} instead of 10: {_shown_line(line)}")
         try:
             token = conllu.parse_token_and_metadata(line, field_parsers=LEFT_OUT | {"misc": _column_value})[0]
-        except ParseException as error:
-            raise BadSentenceError(f"no CoNLL-U: line {number}: {in_one_line(error, 80)}") from error
+        except (ParseException, ValueError) as error:  # ValueError: a number of thousands of digits
+            field = FAILED_FIELD.search(str(error))
+            what = in_one_line(error, 80) if field is None else f"{field[1]} cannot be {_shown_line(field[2])}"
+            raise BadSentenceError(f"no CoNLL-U: line {number}: {what}") from error
         if token["id"] is None or not token["form"]:
             raise BadSentenceError(f"no CoNLL-U: line {number} has no {'number' if token['id'] is None else 'form'}")
         found.append(token)

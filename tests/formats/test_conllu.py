@@ -87,9 +87,10 @@ def changed(*columns: tuple[int, int, str]) -> str:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("just a line of text\n", "no CoNLL-U: line 1 has 1 columns"),
+        ("just a line of text\n", "no CoNLL-U: line 1 has 1 column instead"),
         (GOOD.replace("\tSpaceAfter=No", ""), "no CoNLL-U: line 8 has 9 columns"),
-        (changed((2, 0, "x")), "no CoNLL-U: line 3"),
+        (changed((2, 0, "x")), "no CoNLL-U: line 3: id cannot be 'x'"),
+        (changed((2, 6, "9" * 5000)), "no CoNLL-U: line 3: Exceeds the limit"),
         (changed((2, 1, "")), "no CoNLL-U: line 3 has no form"),
         (changed((7, 0, "7")), "word numbers: 7 stands where 4 should"),
         (changed((3, 0, "2-9")), "word numbers: a range ends after"),

@@ -260,6 +260,6 @@ def _skipped_summary(found: CensusTable) -> None:
     """One line on stderr where sentences were left out."""
     if found.skipped:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in found.skipped.items())
-        print_complaint(
-            f"{found.sentences_read - found.used:,} of {found.sentences_read:,} sentences were left out: {reasons}"
-        )
+        count = found.sentences_read - found.used
+        were = "was" if count == 1 else "were"
+        print_complaint(f"{count:,} of {found.sentences_read:,} sentences {were} left out: {reasons}")
