@@ -105,9 +105,6 @@ def _first_words(text: str) -> str:
     return said if len(said) <= 48 else said[:47].rstrip() + "…"
 
 
-LONGEST_NAME = 1000  # characters: a span is named in a heading
-
-
 # --- a file of spans ---------------------------------------------------------------------------------------------
 
 
@@ -122,9 +119,9 @@ def _read_spans(path: str, text: str) -> list[Span]:
     spans = []
     for number, row in enumerate(rows):
         name = str(row.get("name") or f"span {number}")
-        if len(name) > LONGEST_NAME:
+        if len(name) > limits.SPAN_NAME_CHARACTERS:
             raise AttnctlError(
-                f"{path}: the name of span {number} has {len(name):,} characters: {LONGEST_NAME:,} at most"
+                f"{path}: the name of span {number} has {len(name):,} characters: {limits.SPAN_NAME_CHARACTERS:,} at most"
             )
         try:
             start, end = _character_count(row["start"]), _character_count(row["end"])

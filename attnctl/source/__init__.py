@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.readings.traces.record import TraceReading
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value", covariant=True)
 Result = TypeVar("Result")
-
-MOST_BYTES = 16e9  # of weights and scores that are kept of one text
 
 
 class Reading(Protocol[Value]):
@@ -213,7 +212,7 @@ def check_room(
     """
     many, each, queries = _sizes_of_trace(info, n, layers, heads, rows)
     size = room_of_trace(info, n, layers, heads, rows)
-    if size > MOST_BYTES:
+    if size > limits.TRACE_BYTES:
         raise AttnctlError(
             f"every step of {many} layer{'s' * (many != 1)} × {each} head{'s' * (each != 1)}, {queries:,} × {n:,} each, "
             f"takes {size / 1e9:.0f} GB: {instead}"

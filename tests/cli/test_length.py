@@ -319,7 +319,7 @@ def test_json_of_a_long_text_holds_its_strongest_links(run, file, weights):
 
 def test_what_would_be_huge_is_refused(refused, file, tmp_path, monkeypatch):
     assert "a trace of 800 tokens" in refused("explain", "--file", file, *MODEL, "-o", str(tmp_path / "t.npz"))
-    monkeypatch.setattr("attnctl.cli.commands.show.row.LARGEST", 1000)
+    monkeypatch.setattr("attnctl.limits.ROWS_JSON_BYTES", 1000)
     assert "choose with --layer" in refused("explain", "--file", file, *MODEL, "--json")
 
 
@@ -356,9 +356,8 @@ def test_the_key_in_a_snippet_is_marked_without_colour(run, file):
 
 
 def test_steps_of_one_query_of_a_long_text_keep_its_row_alone(run, file, weights, monkeypatch):
-    from attnctl import source
 
-    monkeypatch.setattr(source, "MOST_BYTES", 100_000)  # 800 tokens: the whole is 30 MB, a row 10 kB
+    monkeypatch.setattr("attnctl.limits.TRACE_BYTES", 100_000)  # 800 tokens: the whole is 30 MB, a row 10 kB
     assert "choose with --layer, --head and --query" in run("explain", "--file", file, "--steps", "weights", *MODEL).err
     shown = run(
         "explain", "--file", file, "--steps", "weights", "--query", "700", "--layer", "1", "--head", "0", *MODEL
@@ -371,9 +370,8 @@ def test_steps_of_one_query_of_a_long_text_keep_its_row_alone(run, file, weights
 
 @pytest.mark.parametrize("option", [("--words",), ("--measure", "rollout")])
 def test_what_needs_every_matrix_whole_says_so_before_any_work(option, refused, file, monkeypatch):
-    from attnctl import source
 
-    monkeypatch.setattr(source, "MOST_BYTES", 100_000)
+    monkeypatch.setattr("attnctl.limits.TRACE_BYTES", 100_000)
     said = refused("heatmap", "--file", file, *option, *MODEL)
     assert f"{' '.join(option)} needs them all: leave it out, or take a shorter text" in said
     assert "compare needs them all" in refused("compare", "random", "dot", "--file", file)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
+from attnctl import limits
 from attnctl.batching.items import Item
 from attnctl.batching.texts import _decompressed, _open_stream
 from attnctl.errors import AttnctlError, in_one_line
@@ -19,7 +20,6 @@ from attnctl.readings.census.parsed_sentence import BadSentenceError, ParsedSent
 
 PARSE = "parse"  # the option under which an item carries its parse
 DOCUMENT = "document"  # the option under which an item carries the sentences of a document, for what spans them
-MOST_WORDS = 4000  # of a document that are held: a longer one is several
 
 
 class Treebank:
@@ -68,7 +68,7 @@ class Treebank:
                     said = comment_value(block.lines, "global.Entity")
                     fields = fields_of(said) if said is not None else fields
                     begun = document_begun(block.lines)
-                    if begun is not None or document.words >= MOST_WORDS:
+                    if begun is not None or document.words >= limits.DOCUMENT_WORDS:
                         for item in document.close_document(number, begun):
                             yield item
                             number += 1

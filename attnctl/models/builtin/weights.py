@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnctl import __version__
+from attnctl import __version__, limits
 from attnctl.arrays import Floats
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError, in_one_line
@@ -29,12 +29,10 @@ if TYPE_CHECKING:
     from attnctl.models.option_types import OptionValues
     from attnctl.text import Document
 
-DIGESTED_BYTES = 64 << 20  # of a file whose digest is said: read whole for it, a twentieth of a second
-
 
 def _digest(path: Path) -> dict[str, str]:
     """`sha256` of a weights file; nothing of one that is too large to be read for it each time."""
-    if path.stat().st_size > DIGESTED_BYTES:
+    if path.stat().st_size > limits.CARD_DIGEST_BYTES:
         return {}
     return {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 

@@ -15,8 +15,6 @@ from attnctl.readings.census.trees import edges_found, right_branching
 from attnctl.readings.census.words import FARTHEST, AlignedSentence, TreeQuestion
 
 Key = tuple[str, str]  # relation as the corpus labels it, direction
-MOST_LABELS = 2000  # relations in both directions: a column of something else has more, and the memory ends
-MOST_TAGS = 500  # of the targets of one relation
 OTHER = "(other labels)"
 
 
@@ -42,7 +40,7 @@ class Cases:
         self.plain[half] += (1, question.first, question.head_match, 0)
         if abs(off) <= FARTHEST:
             self.offsets[half, off + FARTHEST] += 1
-        tag = question.tag if question.tag in self.tags or len(self.tags) < MOST_TAGS else ""
+        tag = question.tag if question.tag in self.tags or len(self.tags) < limits.CENSUS_TAGS else ""
         self.tags.setdefault(tag, np.zeros((2, 4), np.int64))[half] += (1, *question.nearest)
 
     def add_cases(self, other: Cases) -> None:
@@ -114,7 +112,7 @@ class CensusTally:
 
     def _known_cases(self, relation: str, direction: str) -> Cases:
         """The cases of a label; of very many, those that come late are one."""
-        known = (relation, direction) in self.cases or len(self.cases) < MOST_LABELS
+        known = (relation, direction) in self.cases or len(self.cases) < limits.CENSUS_LABELS
         return self._cases_of((relation if known else OTHER, direction))
 
     def _cases_of(self, key: Key) -> Cases:

@@ -176,7 +176,7 @@ def test_documents_are_read_as_they_begin(tmp_path: Path, corpus: Path, monkeypa
     alone = tmp_path / "alone.conllu"  # without newdoc each sentence stands for itself
     alone.write_text("\n".join(line for line in corpus.read_text().splitlines() if "newdoc" not in line) + "\n")
     assert [len(sentence_of(item).mentions) for item in Treebank([str(alone)])] == [2, 2, 2, 1, 2]
-    monkeypatch.setattr("attnctl.batching.corpus.treebank.MOST_WORDS", 5)  # a long document is several
+    monkeypatch.setattr("attnctl.limits.DOCUMENT_WORDS", 5)  # a long document is several
     assert [len(document_of(item) or ()) for item in Treebank([str(corpus)])] == [0, 0, 2, 0, 1, 0, 0, 2]
 
 

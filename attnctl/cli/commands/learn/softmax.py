@@ -11,9 +11,6 @@ from attnctl import limits
 from attnctl.cli.output import put_json, show_renderable
 from attnctl.errors import AttnctlError, UsageError
 
-MOST = 10_000
-
-
 # a score may be negative: "-1.2" is no option
 CONTEXT = {"ignore_unknown_options": True}
 
@@ -82,8 +79,8 @@ def numbers_of(scores: list[str] | None) -> list[float]:
     if not parts:
         raise where("there are no scores: give some, such as 8.1 1.2 3.0 6.5")
     numbers = [_score_value(part, where) for part in parts]
-    if len(numbers) > MOST:
-        raise where(f"{len(numbers)} scores are more than can be shown: give at most {MOST}")
+    if len(numbers) > limits.SOFTMAX_SCORES:
+        raise where(f"{len(numbers)} scores are more than can be shown: give at most {limits.SOFTMAX_SCORES}")
     if not any(math.isfinite(x) for x in numbers):
         raise where("every score is masked: give at least one number")
     return numbers
@@ -91,7 +88,7 @@ def numbers_of(scores: list[str] | None) -> list[float]:
 
 def _score_value(part: str, error: type[AttnctlError]) -> float:
     try:
-        x = float(part.replace("−", "-").replace("∞", "inf"))
+        x = limits.decimal_number(part.replace("−", "-").replace("∞", "inf").strip())
     except ValueError:
         what = "no such option" if part.startswith("--") else "this is no number"
         raise error(

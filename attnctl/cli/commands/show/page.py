@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from attnctl import limits
 from attnctl.cli import options as o
 from attnctl.cli.inputs.sources import is_file, open_source
 from attnctl.cli.inputs.weights import WeightChoice, chosen_of, chosen_trace
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from attnctl.source import Source
     from attnctl.text import Document
 
-MOST_NUMBERS = 400_000_000  # weights in a page: beyond, no browser would open it
-MOST_WEIGHTS = 40_000_000  # in a page: 12 layers × 12 heads × 512 tokens, and a little more
 LINKS = 3  # keys kept for each query
 
 
@@ -80,7 +79,7 @@ def of_one(source: Source, choice: Choice) -> PageContent:
     if (overview := overview_in(source, choice)) is not None:
         return PageContent([overview])
     given = chosen_of(source, choice.layer, choice.head)
-    if given.head_count * len(source.tokens) * len(source.key_tokens) <= MOST_WEIGHTS:
+    if given.head_count * len(source.tokens) * len(source.key_tokens) <= limits.PAGE_WEIGHTS:
         return PageContent([choice.narrowed_trace(source)])
     overview, exact = survey_text(given)
     return PageContent([overview], exact=exact)
@@ -226,7 +225,7 @@ def write_page(
     traces, effects = content.traces, content.effects
     layers = [layer for trace in traces if isinstance(trace, Trace) for layer in trace.layers]
     size = sum(layer.weights.size for layer in layers if layer.weights is not None)
-    if size > MOST_NUMBERS:
+    if size > limits.PAGE_NUMBERS:
         raise AttnctlError(
             f"{size:,} weights are too many for a page: choose layers and heads with --layer and --head, or a shorter text"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from attnctl import limits
 from attnctl.cli import options as o
 from attnctl.cli.output import put_bytes, show_renderable
 from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from attnctl.source import Source
 
 TOP = 10  # links of a query, unless told otherwise
-LARGEST = 500e6  # bytes of JSON
 
 
 def explain_long(given: Chosen, form: str, output: str | None, wanted: LongChoice) -> None:
@@ -135,7 +135,7 @@ def _strongest_links(given: Chosen, top: int) -> Overview:
     source, layers, heads = given
     n = len(source.tokens)
     size = 16.0 * given.head_count * n * min(top, len(source.key_tokens))
-    if size > LARGEST:
+    if size > limits.ROWS_JSON_BYTES:
         raise AttnctlError(
             f"the {top} strongest links of {n:,} tokens in {given.head_count} heads are about {size / 1e9:.1f} GB of JSON: "
             "choose with --layer, --head or --query, or fewer with --top"

@@ -110,3 +110,8 @@ def test_what_is_taken_off_before_the_exponential_is_explained(run: Run) -> None
     told = " ".join(run("softmax", "30", "8").out.split())
     assert "exp(· - 30.00)" in told and "30.00, the largest, is taken off each score before exp" in told
     assert "taken off" not in run("softmax", "3", "1").out
+
+
+@pytest.mark.parametrize("score", ["٣", "３", "1_000", "0x10", "1e", "²"])
+def test_scores_are_numbers_in_ascii_digits(score: str, refused: Callable[..., str]) -> None:
+    assert "this is no number" in refused("softmax", "1", score, code=2)

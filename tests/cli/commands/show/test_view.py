@@ -138,7 +138,7 @@ def test_bad_input_gets_one_line(arguments: list[str], code: int, says: str, ref
 
 
 def test_a_long_text_is_pooled(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnctl.cli.commands.show.page.MOST_WEIGHTS", 10_000)
+    monkeypatch.setattr("attnctl.limits.PAGE_WEIGHTS", 10_000)
     monkeypatch.setattr("attnctl.cli.commands.show.page.SIZE", 16)
     (tmp_path / "long.txt").write_text("Alice will eat pizza. " * 40)
     page = viewed(
@@ -153,7 +153,7 @@ def test_a_long_text_is_pooled(run: Run, tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_long_text_from_a_pipe_is_pooled(
     run: Run, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("attnctl.cli.commands.show.page.MOST_WEIGHTS", 10_000)
+    monkeypatch.setattr("attnctl.limits.PAGE_WEIGHTS", 10_000)
     text = b"Alice will eat pizza. " * 40
     page = viewed(run, tmp_path, "-", "--model", "random", "--heads", "2", "--log", stdin=text)
     assert len(page["traces"][0]["tokens"]["labels"]) == 200 and page["traces"][0]["overview"]
@@ -189,7 +189,7 @@ def test_a_page_begins_as_asked(run: Run, refused: Refused, tmp_path: Path) -> N
 def test_too_much_for_a_page_is_said_before(
     run: Run, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("attnctl.cli.commands.show.page.MOST_NUMBERS", 15)
+    monkeypatch.setattr("attnctl.limits.PAGE_NUMBERS", 15)
     target = tmp_path / "page.html"
     said = refused("view", TEXT, "--model", "random", "--no-open", "-o", str(target), code=1)
     assert "16 weights are too many" in said and not target.exists()
