@@ -76,14 +76,19 @@ def items_at_a_time(work: Work) -> int:
     return SHARED if work.batch_size > 1 else 8 if work.draws_pictures else 32
 
 
-def chunks_of_items(items: Iterable[Item], size: int, most_letters: int = LETTERS) -> Iterator[list[Item]]:
-    """The items, `size` at a time, fewer where they are long; the same in every run, wherever it begins."""
+def chunks_of_items(
+    items: Iterable[Item], size: int, most_letters: int = LETTERS, first: int = 0
+) -> Iterator[list[Item]]:
+    """The items, `size` at a time, fewer where they are long, and `first` in the first chunk of all.
+
+    The same in every run, wherever it begins.
+    """
     chunk: list[Item] = []
     letters = 0
     for item in items:
         chunk.append(item)
         letters += len(item.text)
-        if (item.number + 1) % size == 0 or letters > most_letters:
+        if (item.number + 1) % size == 0 or item.number + 1 == first or letters > most_letters:
             yield chunk
             chunk, letters = [], 0
     if chunk:

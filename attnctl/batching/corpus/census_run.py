@@ -7,7 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnctl.batching.corpus.census_work import FORM, TOGETHER, TOGETHER_LETTERS, CensusWork, CensusWorker
+from attnctl.batching.corpus.census_work import (
+    FIRST_TOGETHER,
+    FORM,
+    TOGETHER,
+    TOGETHER_LETTERS,
+    CensusWork,
+    CensusWorker,
+)
 from attnctl.batching.corpus.treebank import document_of
 from attnctl.batching.engines import chunks_of_items, run_here, run_in_processes
 from attnctl.batching.folder import Folder
@@ -81,15 +88,19 @@ def census_results(
     work: CensusWork, items: Iterable[Item], jobs: int, model: Model | None = None
 ) -> Iterator[list[Result]]:
     """What becomes of each sentence, in their order, by `jobs` processes."""
-    parts = chunks_of_items(items, TOGETHER, TOGETHER_LETTERS)
+    parts = _census_chunks(items)
     return run_in_processes(work, parts, jobs, CensusWorker) if jobs > 1 else run_here(work, parts, model, CensusWorker)
+
+
+def _census_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
+    return chunks_of_items(items, TOGETHER, TOGETHER_LETTERS, FIRST_TOGETHER)
 
 
 def on_ray(work: CensusWork, items: Iterable[Item], **cluster: Any) -> Iterator[list[Result]]:
     """The same by the workers of a Ray cluster."""
     from attnctl.batching.ray_engine import run_on_cluster as run
 
-    return run(work, chunks_of_items(items, TOGETHER, TOGETHER_LETTERS), worker=CensusWorker, **cluster)
+    return run(work, _census_chunks(items), worker=CensusWorker, **cluster)
 
 
 def census_folder(path: str, work: CensusWork, corpus: Sequence[str], tallies: Tallies) -> Folder:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 FORM = "census"  # under which a result carries a sentence's counts
 TOGETHER = 384  # sentences among which those of about one length are found
+FIRST_TOGETHER = 32  # at the beginning, so that how long it will take is known soon
 TOGETHER_LETTERS = 80_000  # of these sentences: what is counted of them is held at once
 
 Ready = tuple[Item, AlignedSentence]

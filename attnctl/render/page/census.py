@@ -22,6 +22,9 @@ def census_page(census: CensusTable) -> str:
         said["rule_texts"] = {rule.name: visible_text(str(rule)) for rule in relation.rules}
         said["relation"] = visible_text(said["relation"])
         said["best_rule"] = _best_rule(relation)
+    for head in document["heads"]:
+        for found in head["syntactic"]:
+            found["relation"] = visible_text(found["relation"])
     document["model"], document["corpus"] = visible_text(census.model), visible_text(census.corpus)
     parts = {
         "cited": html.escape(f"attnctl {__version__}, {document['model']} on {document['corpus']}"),

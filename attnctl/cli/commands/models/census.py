@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 FILES = (".json", ".csv", ".parquet", ".html", *(f".{name}" for name in format_names()))
 NAMED = 20  # sentences whose errors are printed; the rest is counted
-MEASURED_SECONDS = 15  # from where on the rate of several processes is worth telling
+ALONE_SECONDS = 2  # from where on the rate of one process is worth telling
+MEASURED_SECONDS = 15  # and that of several
 LONG_SECONDS = 60  # from where on a run says how long it will take
 
 
@@ -168,7 +169,7 @@ class _Told:
 
     def __init__(self, treebank: Treebank, resumable: bool, alone: bool) -> None:
         self.treebank, self.resumable = treebank, resumable
-        self.least = 0.0 if alone else MEASURED_SECONDS  # of several processes the first results come late
+        self.least = ALONE_SECONDS if alone else MEASURED_SECONDS  # of several processes the first results come late
         self.errors = self.done = 0
         self.start = time.monotonic()
         self.said = False

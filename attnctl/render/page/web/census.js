@@ -13,6 +13,9 @@ function element(name, text, className) {
   return made;
 }
 
+const signed = (n) => (n > 0 ? `+${n}` : `${n}`);
+const finding = (one) => `${one.relation}, ${one.direction.replace("→", " → ")} (${percent(one.accuracy, 0)} %)`;
+
 const rule = (row, name) => row.rules[name] && row.rules[name].accuracy;
 const COLUMNS = [
   ["relation", (row) => row.relation, "left"],
@@ -135,7 +138,8 @@ function say(layer, head) {
     `${percent(info.own, 0)} % on the word itself, ${percent(info.special, 0)} % on special tokens, ` +
     `${percent(info.dependency_mass, 0)} % of the rest on words joined by a dependency` +
     (info.uuas === undefined ? "." : `, UUAS ${percent(info.uuas)} %.`) +
-    (info.positional ? ` Positional: ${percent(info.positional.share, 0)} % at ${info.positional.offset}.` : "");
+    (info.positional ? ` Positional: ${percent(info.positional.share, 0)} % at ${signed(info.positional.offset)}.` : "") +
+    (info.syntactic.length ? ` Syntactic: ${info.syntactic.map(finding).join(", ")}.` : "");
   for (const other of $("map").querySelectorAll(".at")) other.classList.remove("at");
   $("map").querySelector(`[data-at="${layer}.${head}"]`).classList.add("at");
   state.at = [layer, head];
@@ -191,6 +195,14 @@ function drawRest() {
       (trees.untrained ? `untrained ${percent(trees.untrained.accuracy)} %, ` : "") +
       `right-branching ${percent(trees.right_branching)} %.`
     : "The corpus has no edges to compare trees with.";
+  const positional = data.heads.filter((one) => one.positional);
+  const syntactic = data.heads.filter((one) => one.syntactic.length);
+  const place = (one) => `${one.layer}.${one.head}`;
+  $("kinds").textContent =
+    "Positional heads, whose largest weight stands at one offset in 90 % of the words: " +
+    (positional.map((one) => `${place(one)} (${signed(one.positional.offset)})`).join(", ") || "none") +
+    ". Syntactic heads, 10 points above the best offset of a relation: " +
+    (syntactic.map((one) => `${place(one)}: ${one.syntactic.map(finding).join(", ")}`).join("; ") || "none") + ".";
   const head = element("tr"), body = $("layers").tBodies[0];
   for (const name of ["layer", "on dependencies %", "mean distance", "entropy, nats", "UUAS %"]) head.append(element("th", name));
   $("layers").tHead.append(head);
@@ -202,7 +214,7 @@ function drawRest() {
   }
   $("colophon").textContent =
     "Words from pieces and directions as in Clark et al. 2019; mass on dependencies as in Vig & Belinkov 2019; " +
-    "intervals after Wilson 1927.";
+    "positional and syntactic heads as in Voita et al. 2019; intervals after Wilson 1927.";
 }
 
 for (const id of ["filter", "subtypes", "least"]) $(id).addEventListener("input", drawTable);

@@ -254,6 +254,7 @@ def test_a_long_run_says_how_long_it_will_take(run: Run, tmp_path: Path, monkeyp
     path.write_text(treebank_text(300), encoding="utf-8")
     assert "a second" not in run("evaluate", path, "--json").err
     monkeypatch.setattr("attnctl.cli.commands.models.census.LONG_SECONDS", 0)
+    monkeypatch.setattr("attnctl.cli.commands.models.census.ALONE_SECONDS", 0)
     said = re.search(
         r"about ([\d,]+) sentences: about \d+ min, [\d,]+ a second; with -o FOLDER", run("evaluate", path).err
     )
