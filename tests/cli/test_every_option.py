@@ -16,6 +16,7 @@ from attnctl.cli.command import numeric_parameters
 Run = Callable[..., Any]
 
 TEXT = "Alice will eat pizza\n\nBob likes tea"
+OTHER = "Alice will eat soup\n\nBob likes tea"
 MODEL = {"--model": "random", "--layers": "2", "--heads": "2", "--d-model": "8", "--tokenizer": "words"}
 VALUES = {
     "tokens": "a b c d e f g", "layer": "0", "head": "0", "query": "2", "steps": "weights", "precision": "4", "top": "1",
@@ -66,6 +67,7 @@ CASES = (
     Shown("explain", "text", "trace.json"),
     Shown("heatmap", "grid.json"),
     Shown("heatmap", "text", "cells.json"),
+    Shown("compare", "text"),
 )
 
 
@@ -86,11 +88,12 @@ def arguments(shown: Shown, option: str | None = None) -> list[str]:
     output = [] if shown.output is None else ["-o", shown.output]
     if shown.output is not None and shown.output.endswith(".png") and shown.command != "heads":
         output += ["--layer", "-1", "--head", "1"]  # a small picture
-    more = ["--no-open"] if shown.command == "view" else []
+    more = {"view": ["--no-open"], "compare": ["--layer", "1"]}.get(shown.command, [])
     if shown.source != "text":
         return [shown.command, shown.source, *output, *more]
     left = {} if option in ("--model", "--qkv") else {name: value for name, value in MODEL.items() if name != option}
-    return [shown.command, TEXT, *(part for pair in left.items() for part in pair), *output, *more]
+    texts = [TEXT, OTHER] if shown.command == "compare" else [TEXT]
+    return [shown.command, *texts, *(part for pair in left.items() for part in pair), *output, *more]
 
 
 @pytest.mark.parametrize("shown", CASES, ids=lambda shown: "-".join(part or "pipe" for part in shown))

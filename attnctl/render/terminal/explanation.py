@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.cells import cell_len
@@ -29,9 +28,6 @@ from attnctl.render.terminal.worked_example import Blackboard, summary_line
 from attnctl.steps import walk_steps
 from attnctl.steps.step import Part, Step
 from attnctl.tokens import BLANKS, GUESS
-
-if TYPE_CHECKING:
-    from attnctl.models.huggingface.check import Finding
 
 INDENT = 5
 NARROWEST = 24  # cells of a line below which grids are cut at the edge
@@ -374,13 +370,3 @@ def _formula_lines(formula: str, width: int) -> Iterator[str]:
 
 def _shape_text(part: Part) -> str:
     return "(" + " × ".join(str(size) for size in part.array.shape) + ")"
-
-
-MARKS = {True: "✓", False: "✗", None: "·"}
-
-
-def finding_lines(findings: Iterable[Finding]) -> list[str]:
-    """A line for each finding of a check: whether it holds (· where it could not be checked), what, and what was found."""
-    found = list(findings)
-    width = max((len(one.what) for one in found), default=0)
-    return [f"{MARKS[one.holds]} {one.what:{width}}  {one.found}" for one in found]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
 from attnctl.render.terminal.console import SafeConsole
+
+if TYPE_CHECKING:
+    from attnctl.models.huggingface.check import Finding
 
 GAP = 2  # cells between columns
 LEAST_WRAPPED = 14  # cells of a column whose text may go on below
@@ -64,3 +68,13 @@ def table_lines(columns: Sequence[Column], width: int | None = None) -> list[Tex
         line.end = "\n"
         lines.append(line)
     return lines
+
+
+MARKS = {True: "✓", False: "✗", None: "·"}
+
+
+def finding_lines(findings: Iterable[Finding]) -> list[str]:
+    """A line for each finding of a check: whether it holds (· where it could not be checked), what, and what was found."""
+    found = list(findings)
+    width = max((len(one.what) for one in found), default=0)
+    return [f"{MARKS[one.holds]} {one.what:{width}}  {one.found}" for one in found]

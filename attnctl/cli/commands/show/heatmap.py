@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,10 +28,8 @@ from attnctl.formats import pictures
 from attnctl.formats.pictures import suffixes_listed
 
 if TYPE_CHECKING:
-    from attnctl.models.option_types import OptionValues
     from attnctl.readings.heatmap import HeatmapGrid
     from attnctl.readings.overview import Overview
-    from attnctl.readings.traces.trace import Trace
     from attnctl.render.figure.look import Look
 
 Colour = Callable[[float], tuple[int, int, int]]
@@ -88,7 +84,9 @@ def heatmap_command(
     if run is not None:
         if zoom != Zoom() or tokens is not None:
             raise UsageError("--rows, --columns, --pool, --spans and --tokens do not go with --run")
-        _over_training(run, TrainingView(o.text_of(source, file), layer, head, choice), output, options)
+        from attnctl.cli.commands.show.evolution import TrainingView, show_training
+
+        show_training(run, TrainingView(o.text_of(source, file), layer, head, choice), output, options)
         return
     picture, any_scale = _picture_format(output), options.get("log") is None
     drawn = picture in pictures.format_names()
@@ -177,68 +175,6 @@ def _write_page(given: Chosen, choice: WeightChoice, output: str, look: Look) ->
     o.say_unknown(trace.tokens, trace.keys_of, notes=trace.notes)
     start = page_look(choice.drop, choice.renormalise, look.log, cmap=look.cmap)
     write_page(PageContent([trace]), output, look=start, title=look.title)
-
-
-class TrainingView(NamedTuple):
-    """A text at the steps of a run, one layer and head, and what is shown in place of its weights."""
-
-    text: str
-    layer: str | None
-    head: str | None
-    choice: WeightChoice
-
-    def trace_of_text(self, options: OptionValues) -> Trace:
-        """The text under one model, all heads."""
-        from attnctl.source import TextSource
-
-        source = TextSource(o.model_of(options), self.text)
-        every = list(range(source.counts[0]))
-        return chosen_trace(self.choice, Chosen(source, every, None), predictions=False)
-
-
-def _over_training(run: str, wanted: TrainingView, output: str | None, options: OptionValues) -> None:
-    """One head at every kept step of a run: a .gif that moves, or a strip as .png, .svg or .pdf."""
-    from attnctl.files import check_writable, write_whole
-    from attnctl.models.builtin.weights import steps_of
-
-    suffix = "" if output is None else Path(output).suffix.lower()
-    look = o.look_of(options)
-    if output is None or pictures.picture_format(output, "figure", "frames", "page") is None:
-        raise UsageError(
-            f"--run draws into a file: -o evolution.gif, or a strip as {suffixes_listed('figure', 'page')}"
-        )
-    if options.get("model") is not None:
-        raise UsageError("--run and --model exclude each other: the run is the model")
-    check_writable(output)
-    if suffix == ".html":
-        from attnctl.cli.commands.show.page import Choice, over_training, page_look, write_page
-
-        if wanted.choice.words:
-            raise UsageError("--words does not go with --run and .html: a page merges words by itself")
-        choice = Choice(wanted.layer, wanted.head, wanted.choice.measure)
-        content = over_training(run, wanted.text, choice, options)
-        start = page_look(wanted.choice.drop, wanted.choice.renormalise, look.log, cmap=look.cmap)
-        write_page(content, output, look=start, title=look.title)
-        return
-    from attnctl.readings.questions.focus import focus
-
-    steps = steps_of(run)
-    traces = [wanted.trace_of_text(options | {"model": str(path)}) for path in steps.values()]
-    info = traces[-1].model
-    layers = o.select_indices(wanted.layer, info.n_layers or 1, "layer", run)
-    heads = o.select_indices(wanted.head, info.n_heads or 1, "head", run)
-    best = focus(traces[-1], layer=layers[0] if layers else None, head=heads[0] if heads else None)
-    assert best is not None
-    from attnctl.render.figure.evolution import Evolution, draw_strip, moving_picture
-
-    evolution = Evolution(traces, list(steps), best.layer, best.head, Path(os.path.realpath(run)).name)
-    if suffix == ".gif":
-        data, notes = moving_picture(evolution, look)
-    else:
-        figure, notes = draw_strip(evolution, look)
-        data = pictures.figure_bytes(figure, suffix[1:])
-    write_whole(output, data)
-    o.say_notes(notes)
 
 
 def _picture_format(output: str | None) -> str | None:
