@@ -284,7 +284,7 @@ class Call:
         """Whether more than a factor comes between a score and the softmax: a soft cap, a bias."""
         return self.soft_cap is not None or self.bias is not None
 
-    def scaled(self, raw: Array, bias: Array | None) -> Array:
+    def scaled_part(self, raw: Array, bias: Array | None) -> Array:
         """Scaled scores of any of its scores `raw`, `bias` being theirs → of the shape of `raw`."""
         return scale_scores(raw, self.effective_scale, self.soft_cap, bias)
 
@@ -366,7 +366,7 @@ def run_call(call: Call) -> Attended:
     n_heads = call.queries.shape[-3]
     keys, values = share_heads(call.keys, n_heads), share_heads(call.values, n_heads)  # (..., heads, n_k, d)
     raw = scores(call.queries, keys)  # (..., heads, n_q, n_k)
-    scaled_scores = call.scaled(raw, call.bias)  # (..., heads, n_q, n_k)
+    scaled_scores = call.scaled_part(raw, call.bias)  # (..., heads, n_q, n_k)
     mask = visible_keys(call)  # (..., n_q, n_k)
     # a mask of a batch lacks the heads' axis
     across = mask if mask is None or mask.ndim <= 2 else array_namespace(mask).expand_dims(mask, axis=-3)

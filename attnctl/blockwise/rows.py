@@ -36,7 +36,7 @@ def weights_between(call: Call, logsumexp: Array, rows: Array, columns: Array) -
         part = (
             None if bias is None else _single_precision(bias[head][rows[:, :, None], columns[:, None, :]])
         )  # (grids, r, c)
-        scaled = call.scaled(raw, part) / call.temperature  # (grids, r, c)
+        scaled = call.scaled_part(raw, part) / call.temperature  # (grids, r, c)
         lse = logsumexp[head][rows][..., None]  # (grids, r, 1)
         with np.errstate(over="ignore"):  # -inf then, and exp of it 0
             gap = as_numpy(scaled) - lse  # (grids, r, c); above 0 only by the rounding of large scores

@@ -93,7 +93,7 @@ class Group:
         call = self.call
         if call.bends_scores:
             bias = None if self.bias is None else self.bias[:, lo:hi, a:b].mT.to(block.dtype)  # (heads, keys, rows)
-            bent = call.scaled(block, bias)  # (heads, keys, rows)
+            bent = call.scaled_part(block, bias)  # (heads, keys, rows)
             torch.div(bent, call.temperature, out=block).clamp_(min=FLOOR)
         if not whole:
             block.masked_fill_(hidden_keys(call, lo, hi, a, b), FLOOR)

@@ -58,7 +58,7 @@ def chosen_of(source: Source, layer: str | None, head: str | None) -> Chosen:
     return Chosen(source, layers, o.select_indices(head, n_heads, "head", source.name))
 
 
-def check_weights(source: Source, command: str) -> None:
+def check_attention_weights(source: Source, command: str) -> None:
     """Raise AttnctlError where a source holds numbers that are no attention weights, of which `command` can tell nothing."""
     from attnctl.source.stored import TraceSource
 

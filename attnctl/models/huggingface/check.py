@@ -73,7 +73,7 @@ def _against_fused(trace: Trace, limit: float) -> Finding:
     for layer in trace.layers:
         if layer.queries is None or layer.keys is None or layer.values is None or layer.context is None:
             return Finding(what, None, "the source gives no queries, keys and values")
-        if trace.model.bends_scores or has_sinks(trace):
+        if trace.model.caps_scores or has_sinks(trace):
             return Finding(what, None, "no fused kernel knows soft caps and sinks")
         bias = torch.zeros(layer.queries.shape[0], layer.queries.shape[1], layer.keys.shape[1])  # (heads, n_q, n_k)
         if layer.bias is not None:

@@ -164,7 +164,7 @@ def census_table(
     trees = _tree_scores(tally, untrained)
     used, units, within, _ = (int(count) for count in tally.counts.sum(0))
     masses = _head_masses(tally)
-    heads = tuple(_head_rows(tally, masses, relations))
+    heads = tuple(_heads_of_tally(tally, masses, relations))
     skipped = dict(sorted(tally.skipped.items(), key=lambda reason: (-reason[1], reason[0])))
     return CensusTable(
         model,
@@ -177,7 +177,7 @@ def census_table(
         relations,
         trees,
         heads,
-        tuple(_layer_rows(tally, masses["entropy"])),
+        tuple(_layers_of_tally(tally, masses["entropy"])),
         untrained,
         tally.mentions,
     )
@@ -311,7 +311,7 @@ def _head_masses(tally: CensusTally) -> dict[str, Array]:
     }
 
 
-def _layer_rows(tally: CensusTally, entropy: Array) -> Iterator[LayerRow]:
+def _layers_of_tally(tally: CensusTally, entropy: Array) -> Iterator[LayerRow]:
     """Each layer's row; `entropy` (layers, heads) is that of its heads."""
     zeros = np.zeros((2, *tally.shape))
     linked, distance, words = (tally.sums.get(name, zeros).sum((0, -1)) for name in ("linked", "distance", "words"))
@@ -319,7 +319,7 @@ def _layer_rows(tally: CensusTally, entropy: Array) -> Iterator[LayerRow]:
         yield LayerRow(float(linked[layer] / mass), float(distance[layer] / mass), float(entropy[layer].mean()))
 
 
-def _head_rows(tally: CensusTally, masses: dict[str, Array], relations: tuple[Relation, ...]) -> Iterator[HeadRow]:
+def _heads_of_tally(tally: CensusTally, masses: dict[str, Array], relations: tuple[Relation, ...]) -> Iterator[HeadRow]:
     layers, heads = tally.shape
     looking = tally.sums.get("looking", np.zeros((2, layers, heads))).sum(0)  # (layers, heads)
     offsets = np.broadcast_to(np.asarray(tally.offsets), (layers, heads, 2 * FARTHEST + 1))

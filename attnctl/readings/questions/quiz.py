@@ -346,7 +346,7 @@ def _ask_mixed(row: QuizRow) -> QuizQuestion | None:
 def _is_plain_softmax(row: QuizRow) -> bool:
     """Whether the weights follow from scores, scale and softmax alone."""
     model = row.trace.model
-    return not model.bends_scores and row.layer.bias is None and model.temperature in (None, 1.0)
+    return not model.caps_scores and row.layer.bias is None and model.temperature in (None, 1.0)
 
 
 MAKERS: tuple[Callable[[QuizRow], QuizQuestion | None], ...] = (

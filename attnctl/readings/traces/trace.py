@@ -71,7 +71,7 @@ class ModelInfo:
         return ", ".join(part for part in (self.source, self.quantised, revision, digest) if part)
 
     @property
-    def bends_scores(self) -> bool:
+    def caps_scores(self) -> bool:
         """Whether it does more to a score than multiply it by the scale: a soft cap."""
         return self.soft_cap is not None
 

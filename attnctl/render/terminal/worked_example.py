@@ -141,7 +141,7 @@ class Blackboard:
         scale = self.trace.model.scale
         if scores is None or scaled is None or scale is None or scale == 1.0 or not self.keys:
             return []
-        if self.trace.model.bends_scores or self.layer.bias is not None:
+        if self.trace.model.caps_scores or self.layer.bias is not None:
             return []
         j = self._best_key()
         by = f"√{self.trace.model.d_k}" if is_default_scale(self.trace) else f"{scale:.6g}"

@@ -9,7 +9,7 @@ import typer
 
 from attnctl.cli import options as o
 from attnctl.cli.inputs.sources import open_source
-from attnctl.cli.inputs.weights import WeightChoice, check_weights, chosen_of, chosen_trace
+from attnctl.cli.inputs.weights import WeightChoice, check_attention_weights, chosen_of, chosen_trace
 from attnctl.cli.output import put_json, safe_console
 from attnctl.errors import UsageError
 from attnctl.tokens import BLANKS
@@ -45,7 +45,7 @@ def quiz_command(
     from attnctl.tokens import find_token
 
     given = chosen_of(open_source(text, file, None, options), layer, head)
-    check_weights(given.source, "quiz")
+    check_attention_weights(given.source, "quiz")
     trace = chosen_trace(WeightChoice(), given, predictions=False)
     model, info, text = getattr(given.source, "model", None), trace.model, trace.text
     o.say_unknown(trace.tokens, notes=trace.notes)

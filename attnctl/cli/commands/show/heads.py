@@ -13,7 +13,7 @@ from attnctl.cli.inputs.sources import SourceName, TokenNames, open_source
 from attnctl.cli.inputs.weights import (
     Chosen,
     WeightChoice,
-    check_weights,
+    check_attention_weights,
     chosen_of,
     dropped_keys,
     measured_source,
@@ -94,7 +94,7 @@ def heads_command(
         raise UsageError("--log does not go with heads: shares have a scale from 0 to 1 (see --vmin and --vmax)")
     choice = weight_choice(options)
     given = chosen_of(open_source(source, file, tokens, options), layer, head)
-    check_weights(given.source, "heads")
+    check_attention_weights(given.source, "heads")
     found = _statistics_of(given, choice, probe)
     found = _by_role(found) if known is None else replace(found, facts=_named_by(known, found))
     if picture:

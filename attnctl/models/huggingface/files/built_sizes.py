@@ -160,7 +160,7 @@ def built_layers(network: PreTrainedModel) -> tuple[BuiltLayers, ...]:
 def _built_layer(network: PreTrainedModel, names: Names, module: Module, whole: Module) -> BuiltLayers:
     """The layers that one module stands for."""
     sizes = network.config.get_text_config()
-    heads, kv_heads, d_k, d_v = _head_sizes(module, sizes)
+    heads, kv_heads, d_k, d_v = _sizes_of_heads(module, sizes)
     matrices = {own: p for own, p in whole.named_parameters() if p.ndim >= 2 and not NO_MATRIX.search(own)}
     return BuiltLayers(
         names.layers,
@@ -205,7 +205,7 @@ def _with_projection(network: PreTrainedModel, name: str) -> Module:
     return module
 
 
-def _head_sizes(module: Module, sizes: PreTrainedConfig) -> tuple[int | None, int | None, int | None, int | None]:
+def _sizes_of_heads(module: Module, sizes: PreTrainedConfig) -> tuple[int | None, int | None, int | None, int | None]:
     """Heads, key/value heads, d_k and d_v of a module, as it says them itself, or its configuration does."""
     own = getattr(module, "config", sizes)
     heads = stated_number(module, HEADS) or stated_number(own, HEADS)

@@ -48,7 +48,7 @@ RELATION_COLUMNS: tuple[tuple[str, int, Cell], ...] = (
 RULE_COLUMNS: tuple[tuple[str, int, Cell], ...] = (
     (" offset", 8, lambda row: _offset_rule(_rule_of(row, "offset"))),
     ("nearest", 11, lambda row: _nearest_rule(_rule_of(row, "nearest"))),
-    ("1st", -3, lambda row: _whole_percent(_rule_of(row, "first"))),
+    ("1st", -3, lambda row: _rule_percent(_rule_of(row, "first"))),
 )
 MATCH_COLUMN: tuple[str, int, Cell] = ("  match", 8, lambda row: _offset_rule(_rule_of(row, "head_match")))
 BEST_RULE: tuple[str, int, Cell] = (
@@ -75,7 +75,7 @@ class CensusReport:
         yield Text("")
         listed = [relation for relation in census.relations if self._is_listed(relation)]
         mentions = [relation for relation in listed if relation.direction == TO_ANTECEDENT]
-        yield from _table_lines([row for row in listed if row not in mentions], census.untrained, width)
+        yield from _relation_lines([row for row in listed if row not in mentions], census.untrained, width)
         rare = sum(not relation.subtype for relation in census.relations) - sum(not one.subtype for one in listed)
         if rare:
             how = "--json has them all, --least 1 shows them" if self.fewest > 1 else "no cases in one of the halves"
@@ -84,7 +84,7 @@ class CensusReport:
             yield from (Text(line, style=DIM) for line in wrap(said, width))
         yield Text("")
         if mentions:
-            yield from _table_lines(mentions, census.untrained, width)
+            yield from _relation_lines(mentions, census.untrained, width)
             yield Text("")
         yield from (Text(line) for said in _tree_lines(census) for line in wrap(said, width, subsequent_indent="    "))
         yield from (Text(line) for line in _layer_lines(census, width))
@@ -108,7 +108,7 @@ def _sentence_counts(census: CensusTable) -> str:
     return said if census.used == census.sentences_read else f"{said} (of {census.sentences_read:,} sentences)"
 
 
-def _table_lines(rows: Sequence[Relation], untrained: bool, width: int) -> Iterator[Text]:
+def _relation_lines(rows: Sequence[Relation], untrained: bool, width: int) -> Iterator[Text]:
     """A heading and a line a relation, all of one kind; in few columns the best rule stands for all of them."""
     if not rows:
         return
@@ -148,7 +148,7 @@ def _case_count(cases: int) -> str:
     return f"{cases:,}" if cases < 1_000_000 else f"{cases / 1e6:,.1f} M"
 
 
-def _whole_percent(rule: Rule | None) -> str:
+def _rule_percent(rule: Rule | None) -> str:
     return ABSENT if rule is None else f"{100 * rule.accuracy:.0f}"
 
 

@@ -101,20 +101,20 @@ def _training_line(recipe: Document, metadata: dict[str, str]) -> str:
 Row = dict[str, Any]  # the fields of training.relations.Measured
 
 
-def _whole_percent(share: float | None) -> str:
+def _share_percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.1f}%"
 
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "head": lambda row: f"{row['layer']}.{row['head']}",
-    "held out": lambda row: _whole_percent(row["held_out"]),
-    "unseen": lambda row: _whole_percent(row["unseen"]),
-    "by hand": lambda row: _whole_percent(row.get("by_hand")),
+    "held out": lambda row: _share_percent(row["held_out"]),
+    "unseen": lambda row: _share_percent(row["unseen"]),
+    "by hand": lambda row: _share_percent(row.get("by_hand")),
     "goal": lambda row: "" if row["goal"] is None else f"{100 * row['goal']:.0f}%",
-    "untrained": lambda row: _whole_percent(row["untrained"]),
-    "offset": lambda row: f"{_whole_percent(row['by_offset'])} ({row['offset']:+d})",
-    "nearest": lambda row: _whole_percent(row["by_nearest"]),
-    "first": lambda row: _whole_percent(row["by_first"]),
+    "untrained": lambda row: _share_percent(row["untrained"]),
+    "offset": lambda row: f"{_share_percent(row['by_offset'])} ({row['offset']:+d})",
+    "nearest": lambda row: _share_percent(row["by_nearest"]),
+    "first": lambda row: _share_percent(row["by_first"]),
     "n": lambda row: f"{row['links']:,}",
 }
 
