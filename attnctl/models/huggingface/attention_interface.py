@@ -181,7 +181,8 @@ def _attend_call(
     ]
     context = None
     if asked:
-        call = _checked_call(*asked[0], handed, made)
+        joined = handed._replace(arrays=(query, key, value, attention_mask))
+        call = _checked_call(*asked[0], joined, made)
         context = _show_call(asked, call, made, half)
     answer = own if context is None else (context[..., half:].transpose(1, 2).contiguous(), own[1])
     afters = [
