@@ -53,3 +53,70 @@ def recorded(model: Any) -> Iterator[list[Reference]]:
         fused = AttentionInterface._global_mapping["sdpa"]
         stack.enter_context(patch.dict(AttentionInterface._global_mapping, {"sdpa": recording(fused)}))
         yield calls
+
+
+# --- families that put out something else than their weights ----------------------------------------------------------
+
+# families → the kinds of attention of which they do
+PUT_OUT_OTHERWISE = {
+    "led": ("encoder",),
+    "longformer": ("self",),
+    "prophetnet": ("encoder", "cross"),
+    "squeezebert": ("self",),
+}
+
+
+@contextmanager
+def softmaxes(model: Any) -> Iterator[dict[str, list[torch.Tensor]]]:
+    """What each module's softmax gives in this context: name of the innermost module that runs → one tensor a call."""
+    running: list[str] = []
+    found: dict[str, list[torch.Tensor]] = {}
+    plain = torch.nn.functional.softmax
+
+    def recording(*args: Any, **kwargs: Any) -> torch.Tensor:
+        weights = plain(*args, **kwargs)
+        found.setdefault(running[-1], []).append(weights.detach().clone())
+        return weights
+
+    def leave(*_: Any) -> None:
+        running.pop()
+
+    with ExitStack() as stack:
+        for name, module in model.named_modules():
+            if any(True for _ in module.children()) and not isinstance(module, torch.nn.Softmax):
+                stack.callback(module.register_forward_pre_hook(lambda *_, name=name: running.append(name)).remove)
+                stack.callback(module.register_forward_hook(leave).remove)
+        stack.enter_context(patch.object(torch.nn.functional, "softmax", recording))
+        yield found
+
+
+def true_weights(family: str, found: dict[str, list[torch.Tensor]], put_out: dict[str, Any]) -> dict[str, Any]:
+    """What was put out, (kind → forwards → layers), with the weights by the modules' own softmax in its place."""
+    for kind in PUT_OUT_OTHERWISE[family]:
+        forwards = put_out.get(kind, [])
+        names = sorted(name for name in found if _is_of_kind(name, kind))
+        told = (layers for layers in forwards if any(part is not None for part in layers))
+        for step, layers in enumerate(list(told)):
+            forwards[[id(one) for one in forwards].index(id(layers))] = tuple(
+                _laid_out(found[name][step], part) for name, part in zip(names, layers, strict=True)
+            )
+    return put_out
+
+
+def _is_of_kind(name: str, kind: str) -> bool:
+    cross, decoder = "cross_attn" in name or "encoder_attn" in name, ".decoder." in name or name.startswith("decoder.")
+    return {"self": True, "cross": cross, "decoder": decoder and not cross, "encoder": not decoder}[kind]
+
+
+def _laid_out(weights: torch.Tensor, put_out: torch.Tensor) -> torch.Tensor:
+    """Weights (batch, heads, n, n); of a window's columns (batch, n, heads, 2 side + 1), each put where its key is."""
+    if weights.shape == put_out.shape:
+        return weights
+    batch, heads, n, width = put_out.shape
+    wide = torch.zeros(batch, heads, n, n, dtype=weights.dtype)
+    for query in range(n):
+        for column in range(width):
+            key = query + column - width // 2
+            if 0 <= key < n:
+                wide[:, :, query, key] = weights[:, query, :, column]
+    return wide * (put_out.sum(-1, keepdim=True) > 0)  # padding asks nothing

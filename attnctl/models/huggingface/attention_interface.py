@@ -110,8 +110,12 @@ def check_inference(model: Module) -> None:
 
 def model_follows_interface(model: PreTrainedModel) -> bool:
     """Whether any part of `model` that attends asks transformers' interface for its function."""
-    modules = list(sites.attention_modules(model).values())
-    return any(sites.follows_interface(module) for module in modules)
+    modules = sites.attention_modules(model)
+    text = [module for name, module in modules.items() if sites.reads_text(name)]
+    following = [module for module in text or modules.values() if sites.follows_interface(module)]
+    if following and len(text) < len(modules):  # its encoder of pictures may, in the same file, and it may not (GIT)
+        return any(sites.calls_interface(module) for module in following)
+    return bool(following)
 
 
 # --- around the function that a model attends with -----------------------------------------------------------------

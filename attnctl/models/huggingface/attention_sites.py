@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from dataclasses import dataclass, field
@@ -63,6 +64,22 @@ def follows_interface(module: Module) -> bool:
     """Whether a module's code calls transformers' attention interface, so that another function can take its place."""
     files = (sys.modules.get(kind.__module__) for kind in type(module).__mro__)
     return any(hasattr(file, "ALL_ATTENTION_FUNCTIONS") for file in files)
+
+
+def reads_text(name: str) -> bool:
+    """Whether a module is on the way of the text, not of pictures or sound."""
+    return not re.search("vision|visual|image|audio", name)
+
+
+def calls_interface(module: Module) -> bool:
+    """Whether a module's own code names the interface's functions, or its class has no code to be read."""
+    kinds = [
+        kind for kind in type(module).__mro__ if hasattr(sys.modules.get(kind.__module__), "ALL_ATTENTION_FUNCTIONS")
+    ]
+    try:
+        return any("ALL_ATTENTION_FUNCTIONS" in inspect.getsource(kind) for kind in kinds)
+    except (OSError, TypeError):
+        return True
 
 
 def names_of_modules(model: PreTrainedModel) -> dict[int, Names]:

@@ -22,6 +22,7 @@ from attnctl.models.huggingface.attention_interface import (
 )
 from attnctl.models.huggingface.attention_session import WatchSession, attention_implementations
 from attnctl.models.huggingface.attention_sites import Site, attention_modules, layer_count, unseen_sentence
+from attnctl.models.huggingface.weights_put_out import check_weights, key_counts, weights_of_layers
 from attnctl.selection import chosen_indices
 from attnctl.text import number_list
 
@@ -320,14 +321,16 @@ def weights_of_output(
     `known` holds, for each kind, how many keys there were at the step before, and is brought up to date.
     """
     known = {} if known is None else known
-    found = [(kind, getattr(output, key, None) or ()) for key, kind in _OUTPUTS]
+    found = [
+        (kind, weights_of_layers(wanted.model, kind, tuple(getattr(output, key, None) or ()))) for key, kind in _OUTPUTS
+    ]
     found = [(kind, weights) for kind, weights in found if wanted.of_kind(kind) and any(w is not None for w in weights)]
     if not found:
         raise AttnctlError(f"{name} puts out no attention weights: it attends in a way that tells none")
     for kind, layers in found:
         wanted.check_seen(set(range(len(layers))), name)
         lengths = None if kind == "cross" else key_counts(layers, known.get(kind, 0))
-        longest = max((w.shape[-1] for w in layers if getattr(w, "ndim", 0) == 4), default=0)
+        longest = max((w.shape[-1] for w in layers if w is not None and getattr(w, "ndim", 0) == 4), default=0)
         known[kind] = min(longest, max(lengths)) if lengths else longest
         for layer, weights in enumerate(layers):
             if weights is not None and wanted.wants_layer(layer, len(layers)):
@@ -347,36 +350,3 @@ def weights_of_output(
                     n_heads=weights.shape[1],
                     n_queries=weights.shape[2],
                 )
-
-
-def key_counts(layers: Sequence[Array | None], cached: int = 0) -> set[int]:
-    """How many keys a layer may have that attends to the text itself: one for each query of a layer, after those cached."""
-    queries = {weights.shape[-2] for weights in layers if getattr(weights, "ndim", 0) == 4 and weights is not None}
-    return queries | {cached + n_q for n_q in queries}
-
-
-def _fits_lengths(weights: Array, lengths: set[int]) -> bool:
-    most = max(lengths)
-    return weights.shape[-1] in lengths or (weights.shape[-1] > most and not bool(weights[..., most:].any()))
-
-
-def check_weights(weights: Array, whose: str, lengths: set[int] | None = None) -> None:
-    """Raise AttnctlError where what a model puts out as attention are no weights (batch, heads, n_q, n_k).
-
-    `lengths` are the numbers of keys that there may be (None: any); a static cache has more, of which nothing is read.
-    """
-    what = None
-    if getattr(weights, "ndim", 0) == 4 and lengths and not _fits_lengths(weights, lengths):
-        what = f"in {weights.shape[-1]} columns for {max(lengths)} keys"
-    elif getattr(weights, "ndim", 0) != 4:
-        what = f"of shape {tuple(weights.shape)}" if hasattr(weights, "shape") else f"a {type(weights).__name__}"
-    elif float(weights.min()) < -1e-3 or float(weights.max()) > 1.001:
-        what = f"from {float(weights.min()):.2g} to {float(weights.max()):.2g}"
-    else:
-        sums = weights.float().sum(-1)  # (batch, heads, n_q)
-        whole = (sums - 1).abs() < 2e-2
-        if not bool((whole | (sums < 1e-3)).all()):  # a row that may see nothing may have none
-            odd = float(sums[~whole][0])
-            what = f"whose rows sum to {odd:.2f}"
-    if what is not None:
-        raise AttnctlError(f"{whose} puts out no attention weights of each query on each key, but numbers {what}")

@@ -131,7 +131,7 @@ class Checkpoint:
         from attnctl.models.huggingface.attention_interface import model_follows_interface, watch_attention
 
         if not model_follows_interface(self.network):
-            output = self.network(**inputs, output_attentions=True)
+            output = self._put_out(inputs)
             return output, {}, self._own_weights(output)
         output = None
         wanted = watch_attention(self.network, seen, lambda site: site.kind == self.kind, after=traits.gates)
@@ -178,7 +178,7 @@ class Checkpoint:
 
         with running_network(self.network, total, self.info.name), attention_set_to(self.network, "eager"):
             if not model_follows_interface(self.network):
-                return self._own_weights(self.network(**inputs, output_attentions=True))
+                return self._own_weights(self._put_out(inputs))
             with watch_attention(self.network, lambda *_: None, lambda site: site.kind == self.kind, own=own_weights):
                 self.network(**inputs)
         return found
@@ -298,11 +298,17 @@ class Checkpoint:
         before = [token.id for token in tokens if token.id is not None] if self.kind == "self" else made[:known]
         return self.pieces.continued_tokens(before, made[known:])
 
+    def _put_out(self, inputs: dict[str, object]) -> Output:
+        """The output of a network outside the interface, its attention with it."""
+        if getattr(self.network.base_model, "attention_type", None) == "block_sparse":
+            self.network(**inputs)  # BigBird takes other modules for a short text, which are then to be listened to
+        return self.network(**inputs, output_attentions=True)
+
     def _own_weights(self, output: Output) -> dict[int, Array]:
-        from attnctl.models.huggingface.capture import check_weights, key_counts
+        from attnctl.models.huggingface.weights_put_out import check_weights, key_counts, weights_of_layers
 
         key = {"self": "attentions", "cross": "cross_attentions"}.get(self.kind, f"{self.kind}_attentions")
-        weights = getattr(output, key, None) or ()
+        weights = weights_of_layers(self.network, self.kind, tuple(getattr(output, key, None) or ()))
         if not any(part is not None for part in weights):
             raise AttnctlError(_nothing_seen(type(self.network).__name__, self.kind, {}))
         found, lengths = {}, None if self.kind == "cross" else key_counts(weights)
@@ -375,7 +381,10 @@ def _nothing_seen(name: str, kind: str, silent: dict[Site, str]) -> str:
     """Why nothing of a kind of attention was seen."""
     what = "attention" if kind == "self" else f"{kind} attention"
     if silent:
-        return f"{name} has no {what} that can be shown: {next(iter(silent.values()))} attends in code of its own"
+        other = ": see --attention decoder, or cross" if kind == "encoder" else ""
+        return (
+            f"{name} has no {what} that can be shown: {next(iter(silent.values()))} attends in code of its own{other}"
+        )
     return f"{name} has no softmax {what} that it tells of: there are no weights to show"
 
 

@@ -332,7 +332,7 @@ def test_generation_and_two_texts_become_traces() -> None:
 
 def test_weights_put_out_as_pairs_are_refused() -> None:
     """XLNet while generating puts out two streams a layer: one line, no AttributeError."""
-    from attnctl.models.huggingface.capture import check_weights, key_counts
+    from attnctl.models.huggingface.weights_put_out import check_weights, key_counts
 
     pairs: list[Any] = [(torch.ones(1, 1, 2, 2),) * 2]
     assert key_counts(pairs) == set()

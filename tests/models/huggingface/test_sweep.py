@@ -15,6 +15,7 @@ from tests.sweep.verdict import EXACT, REFUSED, UNBUILT, verdicts
 EXACTLY = {
     "albert masked": "one module for all layers",
     "bert causal": "a static cache, which the two kernels read differently",
+    "big_bird masked": "modules taken for others while it runs",
     "bigbird_pegasus seq2seq": "an encoder outside the interface, a decoder inside",
     "deepseek_v4 causal": "arithmetic on the mask, compressed slots",
     "diffllama causal": "two calls a layer",
@@ -22,23 +23,24 @@ EXACTLY = {
     "falcon causal": "outside the interface",
     "gemma2 causal": "soft cap, window, no fused kernel",
     "gemma4_text causal": "sizes that differ from layer to layer, shared keys",
+    "git causal": "outside the interface, in a file that names it",
     "glm_moe_dsa causal": "keys picked by an indexer",
     "gpt2 causal": "learned positions",
     "gpt_oss causal": "sinks",
     "granite_swa causal": "sinks after the context",
     "jamba causal": "attention in some layers only",
+    "led seq2seq": "the columns of a window",
     "longcat_flash causal": "two attentions a layer",
     "nllb-moe seq2seq": "no fused kernel",
+    "prophetnet seq2seq": "scores put out as weights",
     "recurrent_gemma causal": "a recurrence over padding",
     "roformer masked": "outside the interface, looks ahead",
+    "squeezebert masked": "scores put out as weights",
     "t5 seq2seq": "a bias by position",
     "t5gemma2 seq2seq": "decoder and cross attention in one",
 }
 REFUSES = {
-    "longformer masked": "banded columns",
     "mamba causal": "no attention",
-    "prophetnet seq2seq": "scores put out as weights",
-    "squeezebert masked": "scores put out as weights",
     "yoso masked": "hidden states put out as weights",
 }
 
@@ -58,5 +60,5 @@ def test_what_is_shown_is_what_the_model_does(name: str) -> None:
     plain = [verdict.outcome for verdict in found if verdict.mode == "plain"]
     assert set(plain) == {EXACT if name in EXACTLY else REFUSED}
     if name in EXACTLY:
-        refused = [verdict for verdict in found if verdict.outcome == REFUSED and verdict.mode != "commands"]
-        assert refused == []  # a trace has no place for keys that stand for no token
+        spared = {"led seq2seq": "static cache"}.get(name)  # of which it puts out other columns
+        assert [one for one in found if one.outcome == REFUSED and one.mode not in ("commands", spared)] == []

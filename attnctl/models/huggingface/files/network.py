@@ -15,7 +15,7 @@ from attnctl import limits
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.formats.safetensors_header import safetensors_header
 from attnctl.light_import import import_lightly
-from attnctl.models.huggingface.attention_sites import attention_modules
+from attnctl.models.huggingface.attention_sites import attention_modules, reads_text
 from attnctl.models.huggingface.files.hub import import_extra
 from attnctl.readings.traces.trace import ModelInfo
 
@@ -137,7 +137,7 @@ def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
         layers = config.num_decoder_layers
     d_model = _first_setting(config, "hidden_size", "d_model")
     module = next(
-        (m for n, m in network.named_modules() if isinstance(getattr(m, "is_causal", None), bool) and _reads_text(n)),
+        (m for n, m in network.named_modules() if isinstance(getattr(m, "is_causal", None), bool) and reads_text(n)),
         None,
     )
     causal = kind == "decoder" if kind != "self" else bool(module.is_causal) if module else network.can_generate()
@@ -160,11 +160,6 @@ def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
         dtype=str(network.dtype).removeprefix("torch."),
         device=str(network.device),
     )
-
-
-def _reads_text(name: str) -> bool:
-    """Whether a module is on the way of the text, not of pictures or sound."""
-    return not any(other in name for other in ("vision", "visual", "audio"))
 
 
 def _first_setting(config: PreTrainedConfig, *names: str) -> Any:
