@@ -60,7 +60,7 @@ class Folder:
         self.path, self.said, self.writers = Path(path), said, writers
         self.formats = formats
         self.done = self.failed = 0  # in this run
-        self._size = GROUP if writers else together  # of a group
+        self._size = max(GROUP, together) if writers else together  # of a group
         self._files: list[AppendedFile] = []  # those open
         self._lines: dict[str, AppendedFile] = {}  # those that grow by a line an item, by format
         self._resumption: Resumption | None = None

@@ -93,6 +93,9 @@ def census_results(
 
 
 def _census_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """The sentences that are counted at a time. One begins where a folder's group does, so that a run that goes on there
+    pads each sentence as a run without interruption, and ends with the same last digits.
+    """
     return chunks_of_items(items, TOGETHER, TOGETHER_LETTERS, FIRST_TOGETHER)
 
 
@@ -112,4 +115,4 @@ def census_folder(path: str, work: CensusWork, corpus: Sequence[str], tallies: T
         "relations": work.relations,
     }
     said |= {"untrained": work.untrained, "seed": work.seed, "max_tokens": work.max_tokens}
-    return Folder(path, said | {"batch_size": work.batch_size}, (FORM,), [tallies])
+    return Folder(path, said | {"batch_size": work.batch_size}, (FORM,), [tallies], TOGETHER)

@@ -139,7 +139,7 @@ def test_an_interrupted_folder_goes_on_and_ends_the_same(run: Run, grammar: Path
     assert there.out == whole and (tmp_path / "a" / "census.json").read_text() == whole
     manifest = tmp_path / "a" / "manifest.jsonl"
     lines = manifest.read_bytes().splitlines(keepends=True)
-    manifest.write_bytes(b"".join(lines[:250]) + lines[250][:30])  # killed in the midst of a line of the second group
+    manifest.write_bytes(b"".join(lines[:390]) + lines[390][:30])  # killed in the midst of a line of the second group
     (tmp_path / "a" / "census.json").unlink()
     assert run(*args, "-o", tmp_path / "a").out == whole
     assert run(*args, "-o", tmp_path / "a").out == whole  # nothing left to do
@@ -148,6 +148,18 @@ def test_an_interrupted_folder_goes_on_and_ends_the_same(run: Run, grammar: Path
     assert run(*args, "-o", tmp_path / "a").out == whole
     other = run("evaluate", grammar, "--untrained", "-o", tmp_path / "a")
     assert other.code == 2 and "another untrained" in other.err
+
+
+def test_sentences_share_a_pass_with_the_same_wherever_a_run_goes_on() -> None:
+    from attnctl.batching.corpus.census_run import TOGETHER, _census_chunks
+    from attnctl.batching.items import Item
+
+    items = [Item(number, "x", "w" * (1 + 37 * number % 900)) for number in range(3 * TOGETHER)]
+    chunks = [[item.number for item in chunk] for chunk in _census_chunks(items)]
+    assert len(chunks) > 6 and sum(chunks, []) == list(range(3 * TOGETHER))
+    for begin in (0, TOGETHER, 2 * TOGETHER):  # a folder holds whole groups of so many
+        again = [[item.number for item in chunk] for chunk in _census_chunks(items[begin:])]
+        assert again == chunks[-len(again) :]
 
 
 def test_several_processes_count_the_same(run: Run, grammar: Path) -> None:
