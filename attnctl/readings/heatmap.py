@@ -94,7 +94,7 @@ def read_heatmap(
     rows = chosen[0].rows
     return HeatmapGrid(
         name=trace.model.name,
-        cited=trace.model.cited,
+        cited=trace.cited,
         layers=tuple(layer.layer for layer in chosen),
         heads=tuple(dict.fromkeys(head for _, head in weights)),
         queries=trace.tokens if rows is None else tuple(trace.tokens[row] for row in rows),

@@ -79,6 +79,11 @@ class Overview:
         """The tokens of the key axis."""
         return self.tokens if self.key_tokens is None else self.key_tokens
 
+    @property
+    def cited(self) -> str:
+        """What the numbers come from, as the metadata of a picture say it."""
+        return self.model.cited
+
     def narrowed(self, wanted: Callable[[int, int], bool]) -> Overview:
         """What it holds of the layers and heads that are wanted."""
         grid = self.grid

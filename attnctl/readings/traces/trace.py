@@ -184,6 +184,11 @@ class Trace:
         """Whether the numbers are shares of attention; false of a file of numbers that no softmax gives."""
         return not any(note.endswith(NO_WEIGHTS) for note in self.notes)
 
+    @property
+    def cited(self) -> str:
+        """What the numbers come from, as the metadata of a picture say it: the program, the model, and the text's own id."""
+        return self.model.cited + ("" if self.id is None else f"; text {self.id}")
+
     def layer(self, index: int) -> LayerTrace:
         """The trace of layer `index`. Raises AttnctlError where it was not kept."""
         for layer in self.layers:

@@ -80,7 +80,7 @@ def page_html(
         "maps": colour_maps(),
         "ink": {"luminance": colours.LUMINANCE, "darkFrom": colours.DARK_INK_FROM},
     }
-    cited = "; ".join(dict.fromkeys(trace.model.cited for trace in traces))
+    cited = "; ".join(dict.fromkeys(trace.cited for trace in traces))
     return assemble_page(document, blobs, view.title or tab_title(traces), cited)
 
 

@@ -401,6 +401,19 @@ def test_two_long_captions_stay_within_the_page(tab: Tab) -> None:
 
 
 @in_browser
+def test_the_head_says_which_layers_of_how_many_are_shown(tab: Tab) -> None:
+    from dataclasses import replace
+
+    whole = attend("a b c", layers=3, heads=2)
+    tab.open(replace(whole, layers=whole.layers[1:2]))
+    assert "layer 1 of 3" in tab.text("#facts").replace("\u00a0", " ")
+    tab.open(replace(whole, layers=whole.layers[1:]))
+    assert "2 of 3 layers" in tab.text("#facts").replace("\u00a0", " ")
+    tab.open(whole)
+    assert "3 layers" in tab.text("#facts").replace("\u00a0", " ")
+
+
+@in_browser
 def test_unknown_words_are_marked_and_explained(tab: Tab) -> None:
     tab.open(record_trace(open_model("demo"), "Alice will eat quinoa"))
     assert tab.texts(".token")[3] == "quinoa†"
@@ -483,6 +496,7 @@ def test_texts_are_never_markup(tab: Tab) -> None:
     assert tab.js("return document.querySelectorAll('body img, body b[onclick], body u, body i:not(td i)').length") == 0
     assert tab.js("return document.scripts.length") == html.count("<script")
     assert tab.texts(".token")[0] == HOSTILE[0] and "<i>note</i>" in tab.text("#colophon")
+    assert f"Made by attnctl {attnctl.__version__}, " in tab.text("#colophon")
     from xml.etree import ElementTree
 
     ElementTree.fromstring(tab.js("return svgText()"))

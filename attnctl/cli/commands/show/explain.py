@@ -231,7 +231,7 @@ def _write_walk(trace: Trace, heads: list[int] | None, walk: Walk, asked: Explai
         return
     from attnctl.render.terminal.console import as_svg, as_text
 
-    saved = as_svg(page, "attnctl explain", trace.model.cited) if output.lower().endswith(".svg") else as_text(page)
+    saved = as_svg(page, "attnctl explain", trace.cited) if output.lower().endswith(".svg") else as_text(page)
     put_bytes(saved.encode(), output)
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.models.huggingface.attention_interface import architecture_name, check_inference
 from attnctl.models.huggingface.checkpoint import Checkpoint, merges_source
 from attnctl.models.huggingface.files.hub import check_extra, find_checkpoint, import_extra
 from attnctl.models.huggingface.files.network import load_network, network_info
@@ -120,6 +119,8 @@ def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, n
 
     Raises AttnctlError for a model in training mode, and for a tokenizer that tells no spans of the text.
     """
+    from attnctl.models.huggingface.attention_interface import architecture_name, check_inference
+
     check_inference(network)
     called = name or getattr(network.config, "name_or_path", "") or architecture_name(network)
     called = called.rstrip("/").rpartition("/")[2]

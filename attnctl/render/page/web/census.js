@@ -214,7 +214,8 @@ function drawRest() {
   }
   $("colophon").textContent =
     "Words from pieces and directions as in Clark et al. 2019; mass on dependencies as in Vig & Belinkov 2019; " +
-    "positional and syntactic heads as in Voita et al. 2019; intervals after Wilson 1927.";
+    "positional and syntactic heads as in Voita et al. 2019; intervals after Wilson 1927. " +
+    `Made by ${document.querySelector('meta[name="description"]').content}.`;
 }
 
 for (const id of ["filter", "subtypes", "least"]) $(id).addEventListener("input", drawTable);

@@ -80,13 +80,20 @@ function factsOf({ model, tokens, layers }) {
   return [
     model.name,
     plural(tokens.labels.length, "token"),
-    plural(layers.length, "layer"),
+    layersShown(model, layers),
     plural(heads, "head"),
     ...sizes,
     ...more,
   ]
     .map((fact) => fact.replaceAll(" ", "\u00a0"))
     .join(" · ");
+}
+
+/** How many layers there are, and of which the page shows some: "layer 13 of 30", "2 of 30 layers". */
+function layersShown(model, layers) {
+  if (!model.n_layers || model.n_layers <= layers.length) return plural(layers.length, "layer");
+  if (layers.length === 1) return `layer ${layers[0].layer} of ${model.n_layers}`;
+  return `${layers.length} of ${model.n_layers} layers`;
 }
 
 function writeFacts() {
@@ -131,7 +138,8 @@ function writeFacts() {
       ? "All numbers are in this file, in full float32 precision; it needs no network."
       : "All weights are in this file, rounded as the caption says; it needs no network.",
   );
-  byId("colophon").append(...notes, keys, kept);
+  const source = el("p", {}, `Made by ${document.querySelector('meta[name="description"]').content}.`);
+  byId("colophon").append(...notes, keys, kept, source);
 }
 
 // --- a run over training ---------------------------------------------------------------------------------------

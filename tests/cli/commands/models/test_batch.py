@@ -241,7 +241,7 @@ def test_an_id_comes_out_of_every_format_as_it_went_in(run: Run, tmp_path: Path,
     pq = pytest.importorskip("pyarrow.parquet")
     (tmp_path / "in.jsonl").write_text(json.dumps({"text": "Alice eats", "id": name}) + "\n")
     out = tmp_path / "out"
-    formats = "json,npz,parquet,png,contact-sheet"
+    formats = "json,npz,parquet,png,svg,pdf,contact-sheet"
     assert run("batch", tmp_path / "in.jsonl", "-o", out, "--format", formats, "--jobs", "1").code == 0
     (line,) = (out / "traces.jsonl").read_text().splitlines()
     assert json.loads(line)["id"] == name
@@ -249,6 +249,8 @@ def test_an_id_comes_out_of_every_format_as_it_went_in(run: Run, tmp_path: Path,
     (archive,) = out.glob("*.npz")
     assert attnctl.load(archive).id == name and archive.stem == f"0000000-{name}"
     assert {row["id"] for row in pq.read_table(out / "traces.parquet").to_pylist()} == {str(name)}
+    for picture in (out / f"0000000-{name}.{form}" for form in ("png", "svg", "pdf")):
+        assert f"; text {name}".encode() in picture.read_bytes(), picture
     (entry,) = (json.loads(line) for line in (out / "manifest.jsonl").read_text().splitlines())
     assert entry["id"] == name
     again = run("batch", out / "traces.jsonl")  # a trace of a batch is read with its id
