@@ -404,7 +404,7 @@ def test_two_long_captions_stay_within_the_page(tab: Tab) -> None:
 def test_the_head_says_which_layers_of_how_many_are_shown(tab: Tab) -> None:
     from dataclasses import replace
 
-    whole = attend("a b c", layers=3, heads=2)
+    whole = attnctl.attend("a b c", model="random", layers=3, heads=2)
     tab.open(replace(whole, layers=whole.layers[1:2]))
     assert "layer 1 of 3" in tab.text("#facts").replace("\u00a0", " ")
     tab.open(replace(whole, layers=whole.layers[1:]))
