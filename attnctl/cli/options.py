@@ -267,7 +267,10 @@ def check_no_file(text: str) -> None:
     """Raise where a text reads as the name of a file: AttnctlError where there is none, UsageError where there is one."""
     from attnctl.errors import AttnctlError
 
-    if not _FILE_NAME.fullmatch(text.strip()):
+    name = text.strip()
+    if not _FILE_NAME.fullmatch(name):
+        if not re.search(r"\s|\0", name) and len(name) < limits.NAME_BYTES:
+            _check_no_path(name)
         return
     if os.path.lexists(text.strip()):
         from attnctl.files import check_regular
@@ -275,6 +278,20 @@ def check_no_file(text: str) -> None:
         check_regular(text.strip())
         raise UsageError(f"{text.strip()} is a file: a text in it is read with --file {text.strip()}")
     raise AttnctlError(f"no file {text.strip()[:200]}: no such file is here, and for a text it has no words")
+
+
+def _check_no_path(name: str) -> None:
+    """Raise UsageError where a word is a folder's name, and AttnctlError where it begins as a path and nothing is there."""
+    from attnctl.errors import AttnctlError
+
+    if os.path.isdir(name):
+        raise UsageError(
+            f"{name} is a folder: attnctl batch {name} reads its texts; as a text: printf {name} | attnctl … -"
+        )
+    if re.match(r"\.{0,2}/\w|~/", name):
+        if os.path.lexists(os.path.expanduser(name)):
+            raise UsageError(f"{name} is a file: a text in it is read with --file {name}")
+        raise AttnctlError(f"no file {name}: nothing is there; as a text: printf {name} | attnctl … -")
 
 
 def say_notes(notes: Sequence[str]) -> None:

@@ -206,7 +206,10 @@ def _computed_input(where: str, data: bytes, tokens: str | None) -> Any:
     if data[:2] == b"PK":
         return trace_from_npz(data, where)
     lines = data.count(b"\n", 0, len(data.rstrip())) + 1
-    if lines > 1 and data.split(b"\n", 1)[0].rstrip().endswith(b"}"):
+    first = data.split(b"\n", 1)[0].rstrip()
+    if lines > 1 and first.endswith(b"}"):
+        if b'"schema"' not in first:
+            raise AttnctlError(f"{where} holds {lines} lines of JSON that are no traces: attnctl batch reads texts so")
         raise AttnctlError(
             f"{where} holds {lines} traces, one a line; choose one: sed -n 1p {_quoted_name(where)} | attnctl … -"
         )

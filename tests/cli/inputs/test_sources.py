@@ -280,3 +280,19 @@ def test_a_file_is_what_it_holds_whatever_it_is_called(suffix: str, run: Run, tm
         path.write_bytes(data)
         shown = run("heatmap", path)
         assert shown.code == 0 and shown.out.count("\n") == 4, (path.name, shown.err)
+
+
+@pytest.mark.parametrize("name", ["./nothing", "../nothing", "/nothing/here", "~/nothing-here"])
+def test_a_path_with_nothing_there_is_never_explained_as_words(name: str, refused: Refused) -> None:
+    assert f"no file {name}: nothing is there" in refused("explain", name)
+
+
+def test_a_folder_and_lines_of_texts_are_pointed_to_batch(
+    refused: Refused, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes").mkdir()
+    assert "notes is a folder: attnctl batch notes reads its texts" in refused("explain", "notes", code=2)
+    (tmp_path / "lines.jsonl").write_text('{"text": "a b"}\n{"text": "c d"}\n')
+    assert "2 lines of JSON that are no traces: attnctl batch" in refused("explain", "lines.jsonl")
+    assert run("explain", "either/or").code == 0
