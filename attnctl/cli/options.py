@@ -6,6 +6,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -96,7 +97,11 @@ MODEL_OPTIONS: dict[str, object] = {
     ),
     "tokenizer": _shared_option(str, "--tokenizer", help="words, chars, or a tokenizer.json."),
     "embeddings": _shared_option(str, "--embeddings", help="Embeddings, one row a token (.npy, .npz, .csv)."),
-    "qkv": _shared_option(str, "--qkv", help="Q, K and V given outright (.npz, .safetensors)."),
+    "qkv": _shared_option(
+        str,
+        "--qkv",
+        help="Q, K and V given outright (.npz, .safetensors); without a text, the tokens are their indices.",
+    ),
     "d_model": _shared_option(int, "--d-model", help="Length of an embedding (random, dot)."),
     "d_k": _shared_option(int, "--d-k", help="Length of a query and a key (random)."),
     "heads": _shared_option(int, "--heads", help="Number of query heads in a layer."),
@@ -284,12 +289,12 @@ def _check_no_path(name: str) -> None:
     """Raise UsageError where a word is a folder's name, and AttnctlError where it begins as a path and nothing is there."""
     from attnctl.errors import AttnctlError
 
-    if os.path.isdir(name):
+    if Path(name).is_dir():
         raise UsageError(
             f"{name} is a folder: attnctl batch {name} reads its texts; as a text: printf {name} | attnctl … -"
         )
     if re.match(r"\.{0,2}/\w|~/", name):
-        if os.path.lexists(os.path.expanduser(name)):
+        if os.path.lexists(Path(name).expanduser()):
             raise UsageError(f"{name} is a file: a text in it is read with --file {name}")
         raise AttnctlError(f"no file {name}: nothing is there; as a text: printf {name} | attnctl … -")
 

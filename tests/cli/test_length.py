@@ -355,6 +355,15 @@ def test_the_key_in_a_snippet_is_marked_without_colour(run, file):
     assert keys and all("‹" in line and "›" in line for line in keys[:5]), keys
 
 
+def test_a_long_run_of_explain_is_asked_again_by_heads(run, file, tmp_path):
+    kept = str(tmp_path / "run.json")
+    assert run("explain", "--file", file, "-o", kept, *MODEL).code == 0
+    again = run("heads", kept, "--top", "3")
+    assert again.code == 0 and again.out == run("heads", "--file", file, "--top", "3", *MODEL).out
+    assert "query 700" in run("explain", kept, "--query", "700").out
+    assert run("explain", kept, "-o", str(tmp_path / "copy.json")).code == 0  # with what it holds
+
+
 def test_steps_of_one_query_of_a_long_text_keep_its_row_alone(run, file, weights, monkeypatch):
 
     monkeypatch.setattr("attnctl.limits.TRACE_BYTES", 100_000)  # 800 tokens: the whole is 30 MB, a row 10 kB

@@ -57,6 +57,9 @@ def open_source(
     if given is None:
         if tokens is not None:
             raise UsageError("--tokens names the tokens of bare weights; a text is split by --tokenizer")
+        if source is None and file is None and options.get("qkv") is not None:
+            rows = o.model_of(options)
+            return TextSource(rows, rows.indices_text)
         text = o.text_of(source, file)
         return TextSource(o.model_of(options), text)
     where, data = given

@@ -37,6 +37,11 @@ class GivenQKV:
     path: str
     tokenize: Tokenize
 
+    @property
+    def indices_text(self) -> str:
+        """A text for rows that have no words: their indices."""
+        return " ".join(map(str, range(self.queries.shape[1])))
+
     def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
         """One layer, one call of attention."""
         n = self.queries.shape[1]

@@ -296,3 +296,11 @@ def test_a_folder_and_lines_of_texts_are_pointed_to_batch(
     (tmp_path / "lines.jsonl").write_text('{"text": "a b"}\n{"text": "c d"}\n')
     assert "2 lines of JSON that are no traces: attnctl batch" in refused("explain", "lines.jsonl")
     assert run("explain", "either/or").code == 0
+
+
+def test_rows_given_outright_need_no_words(run: Run, tmp_path: Path) -> None:
+    path, rng = tmp_path / "rows.csv", np.random.default_rng(0)  # an archive, whatever it is called
+    with path.open("wb") as file:
+        np.savez(file, Q=rng.normal(size=(3, 4)), K=rng.normal(size=(3, 4)), V=rng.normal(size=(3, 4)))
+    bare, named = (run("explain", *text, "--qkv", path, "--json").json for text in ((), ("a b c",)))
+    assert [token["text"] for token in bare["tokens"]] == ["0", "1", "2"] and bare["layers"] == named["layers"]

@@ -129,7 +129,9 @@ def _long_row(given: Chosen, at: int | None) -> LongRow:
 
 
 def _strongest_links(given: Chosen, top: int) -> Overview:
+    """The strongest links of each query, and of a model's run the statistics of its heads: the file is asked for both again."""
     from attnctl.readings.grid import OverviewReading
+    from attnctl.readings.head_statistics import HeadStatisticsReading
     from attnctl.readings.links import LinksReading
 
     source, layers, heads = given
@@ -141,8 +143,11 @@ def _strongest_links(given: Chosen, top: int) -> Overview:
             "choose with --layer, --head or --query, or fewer with --top"
         )
     check_cost(source, given.head_count)
+    kept = getattr(source, "overview", None)
+    asks = kept is None or bool(getattr(kept, "facts", ()))
+    statistics = HeadStatisticsReading(source.tokens, source.key_tokens) if asks else None
     with cost_progress(heads_over_tokens(n, given.head_count)) as tick:
-        found = source.read(OverviewReading(links=LinksReading(top)), layers, heads, tick)
+        found = source.read(OverviewReading(statistics=statistics, links=LinksReading(top)), layers, heads, tick)
     o.say_notes(found.notes)
     return found
 
