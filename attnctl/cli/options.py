@@ -100,7 +100,7 @@ MODEL_OPTIONS: dict[str, object] = {
     "qkv": _shared_option(
         str,
         "--qkv",
-        help="Q, K and V given outright (.npz, .safetensors); without a text, the tokens are their indices.",
+        help="Q, K and V given outright (.npz, .safetensors), for a text or none.",
     ),
     "d_model": _shared_option(int, "--d-model", help="Length of an embedding (random, dot)."),
     "d_k": _shared_option(int, "--d-k", help="Length of a query and a key (random)."),

@@ -110,8 +110,11 @@ def test_an_overview_gives_what_it_holds(run: Run, refused: Refused, tmp_path: P
     fewer = run("explain", links, "--json", "--top", "2", "--head", "1").json["heads"]
     assert len(fewer) == 2 and max(len(query) for head in fewer for query in head["links"]) == 2
     assert "holds 3 links a query, not 10" in refused("explain", links, "--json")
-    assert "holds no statistics of these heads" in refused("heads", links)
+    assert run("heads", links, "--csv").out == run("heads", statistics, "--csv").out
     assert "holds no grid" in refused("heatmap", links)
+    cells = str(tmp_path / "cells.json")
+    assert run("heatmap", text, *MODEL, "-o", cells).code == 0
+    assert "holds no statistics of these heads" in refused("heads", cells)
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def _long_row(given: Chosen, at: int | None) -> LongRow:
 
 
 def _strongest_links(given: Chosen, top: int) -> Overview:
-    """The strongest links of each query, and of a model's run the statistics of its heads: the file is asked for both again."""
+    """The strongest links of each query, and of a run the statistics of its heads: its file may be asked for both again."""
     from attnctl.readings.grid import OverviewReading
     from attnctl.readings.head_statistics import HeadStatisticsReading
     from attnctl.readings.links import LinksReading
