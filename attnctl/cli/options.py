@@ -274,7 +274,7 @@ def check_no_file(text: str) -> None:
 
     name = text.strip()
     if not _FILE_NAME.fullmatch(name):
-        if not re.search(r"\s|\0", name) and len(name) < limits.NAME_BYTES:
+        if name and not re.search(r"\s|\0", name) and len(name) < limits.NAME_BYTES:
             _check_no_path(name)
         return
     if os.path.lexists(text.strip()):
