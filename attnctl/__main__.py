@@ -1,9 +1,25 @@
 """The program: `attnctl`, or `python -m attnctl`."""
 
 import gc
+import os
+import signal
+import threading
 
-from attnctl import light_import
-from attnctl.cli import run_command_line as run
+
+def _leave_quietly(*_: object) -> None:
+    """Ctrl-C while the program is still being read: there is nothing to clean up, and no line of Python to show."""
+    os.write(2, b"attnctl: interrupted\n")
+    os._exit(130)
+
+
+STARTING = threading.current_thread() is threading.main_thread() and (
+    signal.getsignal(signal.SIGINT) is signal.default_int_handler
+)
+if STARTING:
+    signal.signal(signal.SIGINT, _leave_quietly)
+
+from attnctl import light_import  # noqa: E402
+from attnctl.cli import run_command_line as run  # noqa: E402
 
 CALM = 20_000  # objects between two looks for garbage: Python's 700 are a tenth of a start that makes none
 
@@ -12,6 +28,8 @@ def main() -> None:
     """Run attnctl in a process of its own, and exit with its code."""
     light_import.alone = True
     gc.set_threshold(CALM)
+    if STARTING:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     run()
 
 

@@ -182,6 +182,9 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
             raise
         _write_no_more()
         code = DONE
+    except KeyboardInterrupt:  # before the command began
+        print_complaint("interrupted")
+        code = INTERRUPTED
     except OSError as error:  # the help could not be written
         print_complaint(_of_system(error))
         _write_no_more()
