@@ -14,6 +14,7 @@ from attnctl.errors import AttnctlError, UsageError
 
 # --- files and arrays, in bytes ----------------------------------------------------------------------------------
 
+ALWAYS_FREE_BYTES = 1 << 20  # of memory: for less, nobody looks what is free
 TEXT_BYTES = 32 << 20  # a text, or anything told as one: a million tokens are 5 MB, the Bible in English 4.5 MB
 CORPUS_BYTES = 256 << 20  # a corpus to train on: 45 million words
 DATA_BYTES = 4 << 30  # a trace or a matrix read at once: 32,000 × 32,000 weights in float32
@@ -72,7 +73,7 @@ TENSORS = 1_000_000  # in one weights file: the largest checkpoints have 50,000
 
 def check_memory(need: float, what: str, advice: str) -> None:
     """Raise AttnctlError where `need` bytes are more than the free memory; `what` needs them, `advice` is what to do."""
-    free = free_memory()
+    free = None if need < ALWAYS_FREE_BYTES else free_memory()
     if free is not None and need > free:
         raise AttnctlError(f"{what} needs {bytes_text(need)} of memory, and {bytes_text(free)} are free: {advice}")
 

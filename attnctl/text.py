@@ -32,6 +32,8 @@ def _visible_symbol(char: str, lone: bool = False) -> str:
         return chr(_PICTURES[code])
     if lone and char.isspace():  # a space that would look like nothing at all
         return f"\\u{code:04x}"
+    if code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF:  # no characters: no XML may hold them
+        return f"\\u{code:04x}"
     if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp", "Cs") and char not in ("\u200c", "\u200d"):
         return f"\\u{code:04x}"
     return char
@@ -49,7 +51,7 @@ def in_a_cell(text: str) -> str:
     A longer text that begins with =, +, - or @ has an apostrophe before it; the sign alone is none.
     """
     cell = visible_text(text)
-    return f"'{cell}" if len(cell) > 1 and cell[0] in "=+-@" else cell
+    return f"'{cell}" if len(cell) > 1 and cell[0] in "=+-@＝＋－＠" else cell
 
 
 def harmless_text(text: str) -> str:

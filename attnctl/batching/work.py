@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnctl import limits
 from attnctl.batching.item_options import item_indices, item_options
 from attnctl.batching.item_tokens import given, rendered
 from attnctl.batching.items import Item
@@ -24,7 +25,7 @@ from attnctl.models.option_types import model_arguments
 from attnctl.readings.measures import attention_rollout, by_words, check_measure, value_norm, value_norm_note
 from attnctl.readings.traces.record import TraceReading
 from attnctl.readings.traces.trace import Trace
-from attnctl.source import Pass, TextSource, check_room
+from attnctl.source import Pass, TextSource, check_room, room_of_trace
 from attnctl.source.layerwise import LayerwiseSource
 from attnctl.source.stored import TraceSource
 from attnctl.text import as_json
@@ -178,6 +179,10 @@ class Worker:
         heads = item_indices(said.get("head", work.head), info.n_heads, "head", info.name)
         rows = None if query is None else find_several(tokens, str(query))
         check_room(info, len(tokens), layers, heads, rows)
+        if "json" in work.formats:  # a number is 10 bytes of text for its 4, held once more as it is written
+            what = f"the JSON of {len(tokens):,} tokens"
+            need = 6.0 * room_of_trace(info, len(tokens), layers, heads, rows)
+            limits.check_memory(need, what, "choose with --layer and --head, or --format npz")
         return Pass(TextSource(model, item.text, tokens), TraceReading(rows, work.wants_predictions), layers, heads)
 
     def _record_alone(self, item: Item, recording: Pass[Trace]) -> Trace:

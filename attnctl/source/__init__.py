@@ -217,6 +217,7 @@ def check_room(
             f"every step of {many} layer{'s' * (many != 1)} × {each} head{'s' * (each != 1)}, {queries:,} × {n:,} each, "
             f"takes {size / 1e9:.0f} GB: {instead}"
         )
+    limits.check_memory(1.2 * size, f"every step of {n:,} tokens", instead)
 
 
 def room_of_trace(

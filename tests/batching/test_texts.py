@@ -6,7 +6,9 @@ import csv
 import gzip
 import json
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -166,3 +168,18 @@ def test_slugs_read_well() -> None:
     assert slug_of("../../etc/passwd") == "etc-passwd"
     assert slug_of("日本語") == ""
     assert slug_of("the quick brown fox jumps over the lazy dog again") == "the-quick-brown-fox-jumps-over-the-lazy-dog"
+
+
+def test_a_text_whose_json_would_fill_the_memory_is_an_error_of_its_own(
+    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two thousand tokens in 2 kB took 3.7 GB, whatever was free."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("attnctl.limits.free_memory", lambda: 1e8)
+    Path("in.txt").write_text("Alice will eat\n" + "a " * 2000 + "\nBob eats\n")
+    result = run("batch", "in.txt", "-o", "out", "-m", "random", "--jobs", "1")
+    assert result.code == 3 and "the JSON of 2,000 tokens needs" in result.err and "--format npz" in result.err
+    assert run("batch", "in.txt", "-o", "other", "-m", "random", "--format", "npz", "--jobs", "1").code == 0
+    long = ("batch", "long.txt", "-o", "long", "-m", "random", "--max-tokens", "9000", "--jobs", "1")
+    Path("long.txt").write_text("a " * 4000)
+    assert "every step of 4,000 tokens needs" in run(*long).err

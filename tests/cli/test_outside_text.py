@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -242,6 +243,16 @@ def test_a_trace_that_says_what_it_should_not(tmp_path: Path, run: Run) -> None:
         assert result.code == 0
         clean(result.out, result.err)
     clean((tmp_path / "t.svg").read_text())
+
+
+@pytest.mark.parametrize("char", ["\ufffe", "\uffff", "\ufdd0", "\U0001fffe", "\U0010ffff", "\ue000"])
+def test_svg_is_sound_whatever_the_characters(char: str, tmp_path: Path, run: Run) -> None:
+    """U+FFFE is a character that no XML may hold: a browser showed nothing of the file."""
+    for command in ("explain", "heatmap"):
+        for more in ([], ["--title", f"a{char}b"] if command == "heatmap" else []):
+            path = tmp_path / "x.svg"
+            assert run(command, f"Alice {char} will eat{char}", "-o", path, *more).code == 0
+            ElementTree.parse(path)
 
 
 # --- the door itself ---------------------------------------------------------------------------------------------
