@@ -54,6 +54,11 @@ def in_a_cell(text: str) -> str:
     return f"'{cell}" if len(cell) > 1 and cell[0] in "=+-@＝＋－＠" else cell
 
 
+def cell_value(value: object) -> object:
+    """A value for a table of text: as `in_a_cell` where it is text that is not empty."""
+    return in_a_cell(value) if isinstance(value, str) and value else value
+
+
 def harmless_text(text: str) -> str:
     """Text of any length as it may safely be written: as `visible_text`, but line ends, tabs and spaces stay."""
     if text.isprintable():

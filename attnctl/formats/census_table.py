@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from attnctl.errors import AttnctlError
 from attnctl.readings.census.census_table import Best, CensusTable, Relation
+from attnctl.text import cell_value
 
 if TYPE_CHECKING:
     from attnctl.arrays import Ints
@@ -77,7 +78,9 @@ def census_csv(census: CensusTable) -> bytes:
     writer = csv.DictWriter(page, COLUMNS, lineterminator="\n")
     writer.writeheader()
     for row in census_rows(census):
-        writer.writerow({name: f"{value:.6g}" if isinstance(value, float) else value for name, value in row.items()})
+        writer.writerow(
+            {name: f"{value:.6g}" if isinstance(value, float) else cell_value(value) for name, value in row.items()}
+        )
     return page.getvalue().encode()
 
 

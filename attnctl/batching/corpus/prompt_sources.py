@@ -5,16 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attnctl.batching.groups import damaged_part
 from attnctl.batching.items import Item
 from attnctl.batching.work import Result, Work, describe_bug
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.files import write_whole
+from attnctl.files import said_plainly, write_whole
 from attnctl.models import Model, open_model
-from attnctl.text import as_json
+from attnctl.text import as_json, cell_value
 
 if TYPE_CHECKING:
     from attnctl.text import Document
@@ -123,23 +124,31 @@ class PromptSources:
         lines.writerow(ROW)
 
         def whole(out: Any) -> None:
-            for document, line in _documents(folder / name for name in files):
-                out.write(line)
-                lines.writerow(sources_row(document))
-                means.add(document)
+            for path in (folder / name for name in files):
+                for document, line in _documents(path):
+                    out.write(line)
+                    try:
+                        lines.writerow([cell_value(value) for value in sources_row(document)])
+                        means.add(document)
+                    except (KeyError, TypeError, ValueError, AttributeError) as error:
+                        raise damaged_part(path) from error
 
         write_whole(folder / "sources.jsonl", whole)
         write_whole(folder / "sources.csv", rows.getvalue().encode())
         write_whole(folder / "sources-means.csv", means.table().encode())
 
 
-def _documents(files: Iterable[Path]) -> Iterator[tuple[dict[str, Any], bytes]]:
+def _documents(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """The documents of a group, each with its line. Raises AttnctlError where one is none."""
     import orjson
 
-    for path in files:
-        with path.open("rb") as lines:
-            for line in lines:
-                yield orjson.loads(line), line
+    with said_plainly("read", path), path.open("rb") as lines:
+        for line in lines:
+            try:
+                document = orjson.loads(line)
+            except ValueError as error:
+                raise damaged_part(path) from error
+            yield document, line
 
 
 def sources_row(document: Document) -> list[Any]:
@@ -191,5 +200,5 @@ class PartMeans:
         ):
             spread = max(0.0, squares - total * total / n)
             error = f"{math.sqrt(spread / (n - 1) / n):.9g}" if n > 1 else ""
-            lines.writerow([by, which, name, f"{total / n:.9g}", error, n])
+            lines.writerow([by, cell_value(which), name, f"{total / n:.9g}", error, n])
         return out.getvalue()

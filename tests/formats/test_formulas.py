@@ -1,0 +1,59 @@
+"""Tables of text: what stands in a corpus, a prompt or a file's labels is no formula to a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnctl.batching.corpus.prompt_sources import PartMeans
+from tests.conftest import Result
+
+Run = Callable[..., Result]
+FORMULAS = ("=cmd|' /C calc'!A0", "+1+1", "-x()", "@SUM(1)")
+
+
+def check_cells(text: str, delimiter: str) -> None:
+    cells = [cell for row in csv.reader(text.splitlines(), delimiter=delimiter) for cell in row]
+    assert len(cells) > 4
+    for cell in cells:
+        if cell[:1] in ("=", "+", "-", "@") and len(cell) > 1:
+            float(cell)  # a number may be negative
+
+
+@pytest.mark.parametrize(
+    ("arguments", "delimiter"),
+    [(["heatmap", "f.npz"], "\t"), (["heads", "f.npz", "--csv"], ","), (["compare", "f.npz", "f.npz"], "\t"),
+     (["explain", "f.npz", "--top", "2"], "\t")],
+)  # fmt: skip
+def test_tokens_of_a_matrix(
+    arguments: list[str], delimiter: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("f.npz", weights=np.eye(4), tokens=np.array(FORMULAS))
+    result = run(*arguments)
+    assert result.code == 0
+    check_cells(result.out, delimiter)
+
+
+def test_labels_of_a_corpus(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tree = "1\t=a()\t_\t=PR\t_\t_\t2\t=cmd()\t_\t_\n2\t+eats\t_\t@V\t_\t_\t0\troot\t_\t_\n3\t-x\t_\t-N\t_\t_\t2\t@obj:=x\t_\t_\n\n"
+    Path("f.conllu").write_text(tree * 30)
+    assert run("evaluate", "f.conllu", "-m", "random", "--least", "1", "-o", "f.csv").code == 0
+    assert "'=cmd()" in Path("f.csv").read_text()
+    check_cells(Path("f.csv").read_text(), ",")
+
+
+def test_names_of_documents() -> None:
+    means = PartMeans()
+    parts: list[dict[str, Any]] = [
+        {"name": name, "start": 0, "alone": True, "looks": 0.25, "matters": 0.1} for name in FORMULAS
+    ]
+    means.add({"parts": parts})
+    assert FORMULAS[0] in means.table()
+    check_cells(means.table(), ",")
