@@ -315,14 +315,19 @@ class Worker:
         return as_json(of_item(self.model_of_item(item), item, layers, heads))
 
     def _picture_of_trace(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
-        from attnctl.readings.heatmap import read_heatmap
+        from attnctl.readings.heatmap import is_drowned, read_heatmap
         from attnctl.render.figure.look import Look
 
         look = self.work.look | ({"title": item.options["title"]} if "title" in item.options else {})
         reading = read_heatmap(trace, drop=look.pop("drop", ()), renormalise=look.pop("renormalise", False))
+        if look.get("log") is None:
+            look["log"] = look.get("vmin") is None and len(trace.tokens) > LOGARITHMIC and is_drowned(reading)
         data, said = heatmap_bytes(reading, Look(**look), form)
         notes += said
         return data
+
+
+LOGARITHMIC = 512  # tokens of a text beyond which a few cells may drown the others, and colours are then logarithmic
 
 
 def open_work_model(work: Work) -> Model:

@@ -212,6 +212,12 @@ def _numbers_text(numbers: Sequence[int], what: str) -> str:
     return f"{what}s {', '.join(map(str, numbers))}" if len(numbers) <= 6 else f"{len(numbers)} {what}s"
 
 
+def is_drowned(reading: HeatmapGrid) -> bool:
+    """Whether most cells would have the colour of zero, and a logarithm would show them."""
+    shown = np.concatenate([w.ravel() if mask is None else w[mask] for _, _, w, mask in reading.panels()])  # (cells,)
+    return bool(shown.min() >= 0 and np.median(shown) < 0.02 * weight_span(reading)[1])
+
+
 def weight_span(reading: HeatmapGrid) -> tuple[float, float]:
     """The least (at most 0) and the greatest weight that a query may give: the ends of the colour scale."""
     low, high, highest = 0.0, 0.0, 0.0

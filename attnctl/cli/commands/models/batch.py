@@ -110,7 +110,8 @@ def batch_command(
     asked = _chosen_formats(formats, output)
     by = Engine(engine, address, gpus_per_worker, jobs)
     by.check_engine()
-    look = asdict(o.look_of(options, dpi=100)) | {"drop": tuple(drop or ()), "renormalise": renormalise}
+    any_scale = {"log": None} if options.get("log") is None else {}  # chosen for each text, then
+    look = asdict(o.look_of(options, dpi=100)) | any_scale | {"drop": tuple(drop or ()), "renormalise": renormalise}
     texts = _text_stream(_path(source, options.pop("chat", None)), input_form, column, id_column)
     from attnctl.batching.work import Work
     from attnctl.models.option_types import model_arguments

@@ -103,6 +103,8 @@ def heatmap_command(
     if picture == "json":
         _write_cells(given, choice, zoom, str(output))
         return
+    from attnctl.readings.heatmap import is_drowned
+
     seen = _grid_reading(given, choice, zoom, None if picture else _cells_across())
     if any_scale and look.vmin is None and is_long(given.source) and is_drowned(seen):
         look = replace(look, log=True)
@@ -153,16 +155,6 @@ def _write_cells(given: Chosen, choice: WeightChoice, zoom: Zoom, output: str) -
         if value:
             raise UsageError(f"--{name} does not go with -o {output}: a file of cells holds the weights as they are")
     save_value(_cells_of(given, choice, zoom, (), None), output)
-
-
-def is_drowned(reading: HeatmapGrid) -> bool:
-    """Whether most cells would have the colour of zero, and a logarithm would show them."""
-    import numpy as np
-
-    from attnctl.readings.heatmap import weight_span
-
-    shown = np.concatenate([w.ravel() if mask is None else w[mask] for _, _, w, mask in reading.panels()])
-    return bool(shown.min() >= 0 and np.median(shown) < 0.02 * weight_span(reading)[1])
 
 
 def _write_page(given: Chosen, choice: WeightChoice, output: str, look: Look) -> None:

@@ -278,3 +278,15 @@ def test_words_and_measures_are_those_of_the_other_commands(run: Run, tmp_path: 
     assert refused.code == 2 and "mean of every head" in refused.err
     refused = run("batch", tmp_path / "in.txt", "-o", tmp_path / "out", "--format", "statistics", "--words")
     assert refused.code == 2 and "--format statistics" in refused.err
+
+
+def test_a_long_text_that_a_few_cells_drown_is_drawn_on_a_logarithmic_scale(run: Run, tmp_path: Path) -> None:
+    text = " ".join(f"w{at % 7}" for at in range(600))
+    (tmp_path / "in.txt").write_text(text + "\n")
+    how = ("--format", "png", "--model", "random", "--scale", "4", "--causal", "--jobs", "1")
+    pictures = {}
+    for name, option in (("own", ()), ("log", ("--log",)), ("linear", ("--no-log",))):
+        assert run("batch", tmp_path / "in.txt", "-o", tmp_path / name, *how, *option).code == 0
+        (picture,) = (tmp_path / name).glob("*.png")
+        pictures[name] = picture.read_bytes()
+    assert pictures["own"] == pictures["log"] != pictures["linear"]
