@@ -34,6 +34,8 @@ def parse_selection(spec: str, count: int, what: str, of: str) -> list[int]:
             wanted += range(first, min(last, first + count) + 1)
         elif re.fullmatch(r"-?[0-9]{1,18}", part):
             wanted.append(int(part))
+        elif what == "head" and (pair := re.fullmatch(r"([0-9]{1,18})\.([0-9]{1,18})", part)):
+            raise UsageError(f"--head {part}: head {pair[2]} of layer {pair[1]} is --layer {pair[1]} --head {pair[2]}")
         else:
             raise UsageError(f"--{what} {spec[:40]!r}: it reads 3, 0-5, 1,4,7, -1 or all")
     return list(chosen_indices(wanted, count, what, of))

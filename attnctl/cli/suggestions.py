@@ -21,7 +21,9 @@ COMMANDS_BY_MEANING = {
     "stats": "heads", "statistics": "heads", "head": "heads", "info": "model", "models": "model", "card": "model",
     "params": "model", "learn": "train", "fit": "train", "eval": "evaluate", "test": "evaluate", "exam": "quiz",
     "ask": "quiz", "corpus": "batch", "many": "batch", "bulk": "batch", "files": "batch", "settings": "config",
-    "defaults": "config", "man": "help", "usage": "help", "version": "--version",
+    "defaults": "config", "man": "help", "usage": "help", "version": "--version", "visualize": "heatmap",
+    "visualise": "heatmap", "weights": "heatmap", "list": "model", "completion": "--install-completion",
+    "completions": "--install-completion", "repl": "shell", "chat": "shell", "demo": "explain",
 }  # fmt: skip
 
 # an option that no command, or only another one, has → the options that mean it, the first one there is offered
@@ -40,11 +42,24 @@ OPTIONS_BY_MEANING: dict[str, Sequence[str]] = {
     "--top-k": ("--top",), "--limit": ("--top",), "--sort": ("--by",), "--n-heads": ("--heads",),
     "--num-heads": ("--heads",), "--n-layers": ("--layers",), "--num-layers": ("--layers",),
     "--max-tokens": ("--generate",), "--silent": ("--quiet",), "--width": ("--size",), "--figsize": ("--size",),
+    "--cpu": ("--device",), "--dim": ("--d-model",), "--word": ("--query",), "--all-heads": ("--head all",),
+    "--all-layers": ("--layer all",), "-l": ("--layer",), "-n": ("--top",), "-s": ("--seed",),
 }  # fmt: skip
+
+# an option that none has, and what does it
+ELSEWHERE = {
+    **dict.fromkeys(("--no-color", "--no-colour"), "NO_COLOR=1 before the command does that"),
+    **dict.fromkeys(("--color", "--colour"), "FORCE_COLOR=1 before the command does that"),
+    **dict.fromkeys(("--pretty", "--indent"), "--json is one line, which | jq lays out"),
+    **dict.fromkeys(("--verbose", "--debug"), "there is no more to say"),
+    **dict.fromkeys(("--average", "--mean"), "heads are shown one by one"),
+}
 
 
 def suggest_command(name: str, commands: Sequence[str]) -> str:
     """One line about a command that is not there."""
+    if len(name.split()) > 1:
+        return f"{name[:60]!r} is a text, and no command: attnctl explain {name[:60]!r}"
     meant = COMMANDS_BY_MEANING.get(name.casefold().strip("-"))
     if meant is None:
         meant = next(iter(get_close_matches(name.casefold(), commands, 1, 0.6)), None)
@@ -61,6 +76,8 @@ def suggest_option(asked: ClickCommand, name: str, group: TyperGroup | None = No
         flag = meant.split()[0]
         if flag in own and (flag != "-o" or _writes_type(asked, meant)):
             return f"{asked.name} has no {plain}: did you mean {meant}?"
+    if plain.casefold() in ELSEWHERE:
+        return f"{asked.name} has no {plain}: {ELSEWHERE[plain.casefold()]}"
     others = [other for other in _commands_with(plain, group) if other != asked.name]
     if others:
         return f"{asked.name} has no {plain}: it belongs to {_joined_names(others)} (see attnctl {asked.name} --help)"

@@ -67,8 +67,13 @@ def open_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Model:
         module, attribute = "attnctl.models.huggingface.files.opening", "open_checkpoint"
         given["name"] = name
     else:
+        from difflib import get_close_matches
+
+        names = [*REGISTRY, *KNOWN]
+        near = next(iter(get_close_matches(name.casefold(), names, 1, 0.75)), None)
+        meant = "it" if near is None else f"did you mean {near}? It"
         raise UsageError(
-            f"no model {name!r}: it is {', '.join([*REGISTRY, *KNOWN])}, a weights file (.safetensors, .npz), or a "
+            f"no model {name!r}: {meant} is {', '.join(names)}, a weights file (.safetensors, .npz), or a "
             "checkpoint's folder, .gguf file or Hugging Face id (owner/name)"
         )
     for option in given.keys() & RANGES.keys():

@@ -39,6 +39,15 @@ NAMES = (
 )
 
 
+# what a step is called elsewhere
+STEPS_BY_MEANING = {
+    "softmax": "weights", "attention": "weights", "attn": "weights", "probs": "weights", "probabilities": "weights",
+    "q": "queries", "k": "keys", "v": "values", "qkv": "queries,keys,values", "projections": "queries,keys,values",
+    "logits": "scores", "dot": "scores", "products": "scores", "scale": "scaled", "scaling": "scaled",
+    "positions": "rope", "rotary": "rope", "w_q": "matrices", "w_k": "matrices", "w_v": "matrices", "w_o": "matrices",
+    "x": "embeddings", "predictions": "prediction", "next": "prediction", "sum": "summary",
+}  # fmt: skip
+
 # why a run may lack a step, and what makes one
 _WHY = {
     "embeddings": "the source keeps none",
@@ -197,10 +206,14 @@ def narrow_trace(trace: Trace, names: Collection[str]) -> Trace:
 
 
 def check_names(names: Collection[str]) -> None:
-    """Raise UsageError for a name that is no step."""
+    """Raise UsageError for a name that is no step, with the one that was meant where that can be told."""
+    from difflib import get_close_matches
+
     for name in names:
         if name not in NAMES:
-            raise UsageError(f"no step {name!r}: they are {', '.join(NAMES)}")
+            near = STEPS_BY_MEANING.get(name.casefold()) or next(iter(get_close_matches(name.casefold(), NAMES, 1)), "")
+            meant = f"did you mean {near}? They" if near else "they"
+            raise UsageError(f"no step {name!r}: {meant} are {', '.join(NAMES)}")
 
 
 def check_steps(trace: Trace, names: Sequence[str]) -> list[str]:

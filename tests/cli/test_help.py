@@ -61,7 +61,7 @@ def test_a_misspelt_command(refused: Refused, typed: str, meant: str) -> None:
 
 
 def test_what_is_meant_is_there(run: Run) -> None:
-    assert set(COMMANDS_BY_MEANING.values()) <= {*COMMANDS, "--version"}
+    assert set(COMMANDS_BY_MEANING.values()) <= {*COMMANDS, "--version", "--install-completion"}
     every = {opt for name in COMMANDS for option in options_of(name).values() for opt in option.opts}
     assert {meant.split()[0] for several in OPTIONS_BY_MEANING.values() for meant in several} <= every
     assert "there are" in run("qwertz").err
@@ -71,6 +71,17 @@ def test_what_is_meant_is_there(run: Run) -> None:
     "args, said",
     [
         (("explain", "x", "--csv"), "did you mean --json?"),
+        (("explain", "x", "--heads", "3"), "demo has 6 heads: did you mean --head 3?"),
+        (("explain", "x", "--layers", "1"), "demo has sizes of its own: did you mean --layer?"),
+        (("explain", "x", "--steps", "weight"), "did you mean weights?"),
+        (("explain", "x", "--steps", "softmax"), "did you mean weights?"),
+        (("explain", "x", "--model", "demmo"), "did you mean demo?"),
+        (("explain", "x", "-l", "1"), "did you mean --layer?"),
+        (("explain", "x", "--no-color"), "NO_COLOR=1 before the command does that"),
+        (("ablate", "x", "--head", "1.2"), "head 2 of layer 1 is --layer 1 --head 2"),
+        (("config", "set", "model", "x"), "attnctl config --set NAME=VALUE"),
+        (("config", "--set", "model", "x"), "attnctl config --set NAME=VALUE"),
+        (("Alice will eat", "--json"), "is a text, and no command: attnctl explain 'Alice will eat'"),
         (("heads", "x", "--out", "y"), "did you mean -o?"),
         (("explain", "x", "--title", "y"), "it belongs to heatmap"),
         (("heatmap", "x", "--colormap", "y"), "did you mean --cmap?"),

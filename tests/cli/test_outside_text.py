@@ -268,7 +268,13 @@ def test_json_reads_back_as_it_was(text: str) -> None:
 
 
 PACKAGE = Path(__file__).parents[2] / "attnctl"
-DOORS = {"cli/output.py", "errors.py", "render/terminal/console.py", "__main__.py"}
+DOORS = {
+    "cli/output.py",
+    "errors.py",
+    "render/terminal/console.py",
+    "__main__.py",
+    "models/huggingface/text/template_process.py",  # JSON, to the process that asked it
+}
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))

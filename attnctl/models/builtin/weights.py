@@ -55,12 +55,15 @@ def open_weights(
     """
     for option in ("d_model", "d_k", "layers", "output_projection"):
         if how.pop(option, None) is not None:
-            raise UsageError(f"--{option.replace('_', '-')} is for --model random: {path} has sizes of its own")
+            meant = ": did you mean --layer?" if option == "layers" else ""
+            said = f"--{option.replace('_', '-')} is for --model random"
+            raise UsageError(f"{said}, and {name or path} has sizes of its own{meant}")
     if Path(path).is_dir():
         path = str(Path(path) / "weights.safetensors")
     file = read_weights(path)
     n_heads = file.metadata_number("n_heads") if heads is None else heads
     n_kv_heads = file.metadata_number("n_kv_heads") if kv_heads is None else kv_heads
+    _check_heads(file, name or path, heads)
     layers = tuple(
         _fitted_shapes(file, layer, n_heads, n_kv_heads if n_kv_heads is not None else n_heads)
         for layer in _layer_tensors(file)
@@ -224,6 +227,13 @@ def _fitted_shapes(
                 refuse_shapes("b_O", "W_O", "one number a column is wanted")
             fitted["b_O"] = tensors["b_O"]
     return fitted
+
+
+def _check_heads(file: WeightFile, name: str, heads: int | None) -> None:
+    """Raise UsageError where a number of heads is asked for, and the file has another."""
+    own = next((w.shape[0] for key, w in file.tensors.items() if key.endswith("W_Q") and w.ndim == 3), None)
+    if heads is not None and own is not None and heads != own:
+        raise UsageError(f"--heads {heads}: {name} has {own} heads: did you mean --head {heads}?")
 
 
 def _by_head(path: str, name: str, w: Floats, heads: int | None) -> Floats:

@@ -14,8 +14,12 @@ from attnctl.cli.options import say_notes
 from attnctl.cli.output import print_lines
 from attnctl.errors import AttnctlError, UsageError
 
+# words that belong to no option are told how a default is set
+CONTEXT = {"allow_extra_args": True}
+
 
 def config_command(
+    context: typer.Context,
     setting: Annotated[
         list[str] | None,
         typer.Option("--set", help="NAME=VALUE, or COMMAND.NAME=VALUE for one command.", show_default=False),
@@ -31,6 +35,10 @@ def config_command(
     They stand in a TOML file, or in the environment: ATTNCTL_MODEL=gpt2 is --model gpt2. The command line wins over the
     environment, the environment over the file.
     """
+    if context.args:
+        raise UsageError(
+            f"{context.args[0]!r}: a default is set by attnctl config --set NAME=VALUE, such as --set model=smollm2"
+        )
     if path:
         print_lines(str(defaults.config_path()))
         return
