@@ -19,13 +19,7 @@ from attnctl.readings.traces.trace import ModelInfo
 ALL = "all"  # every relation but punctuation
 POSITIONAL = 0.9  # share of words whose largest weight stands at one offset (Voita et al. 2019, section 5)
 SYNTACTIC = 0.1  # by how much a head's accuracy exceeds that of the best fixed offset (Voita et al. 2019, section 5.2)
-VOITA = (
-    "nsubj",
-    "obj",
-    "dobj",
-    "amod",
-    "advmod",
-)  # the relations of which that was said, under either standard's names
+VOITA = ("nsubj", "obj", "dobj", "amod", "advmod")  # of which that was said, under either standard's names
 FEWEST = 20  # cases below which nothing is said of a head
 SURE = 1.959964  # standard deviations on either side of a mean that hold 95 %
 
@@ -226,7 +220,9 @@ def _relation_cases(tally: CensusTally) -> Iterator[tuple[str, str, Cases, bool]
     for (name, direction), cases in list(whole.items()):
         if name not in (*signs, COREFERENCE):
             whole.setdefault((ALL, direction), tally.no_cases()).add_cases(cases)
-    size = {name: int(whole[name, direction].count_by_half.sum()) for name, direction in whole}
+    size = dict.fromkeys((name for name, _ in whole), 0)
+    for (name, _), cases in whole.items():  # a causal model has other numbers in either direction
+        size[name] += int(cases.count_by_half.sum())
     order = sorted(size, key=lambda name: (name == COREFERENCE, name != ALL, -size[name], name))
     for name in order:
         directions = (TO_ANTECEDENT,) if name == COREFERENCE else (UP, DOWN)

@@ -260,6 +260,10 @@ def test_of_a_causal_model_words_ahead_are_no_cases_of_heads_or_rules() -> None:
     assert (up.cases, up.ahead, down.cases, down.ahead) == (2, 2, 2, 2)
     assert {rule.name: (rule.offset, rule.accuracy) for rule in up.rules}["offset"] == (-1, 1.0)
     assert up.best is not None and up.best.scored_on == 1
+    more = replace(one, relations=("y", "root", "y"), heads=(1, -1, 1))
+    several = [*halves, *(replace(more, half=half) for half in ("choose", "choose", "score"))]
+    named = [r.relation for r in census_table(counted(several, lambda _: causal, causal=True), "m", "c").relations]
+    assert list(dict.fromkeys(named)) == ["all", "y", "x"]
     seen = census_table(counted(halves, lambda _: causal), "m", "c")
     assert next(r for r in seen.relations if (r.relation, r.direction) == ("x", UP)).cases == 4
 
