@@ -270,3 +270,38 @@ def test_what_families_do_beside_the_softmax(cuda: Device, kind: str) -> None:
 )
 def test_effects_and_measures(cuda: Device, run: Run, llama: Path, args: tuple[str, ...]) -> None:
     same(*(result.json for result in both(cuda, run, *args, "--json", "--model", llama)), 1e-4)
+
+
+NEEDLE = ("--needle", "The cat is red.", "--question", "What is the cat?", "--expect", "red")
+
+
+def test_needles(cuda: Device, run: Run, llama: Path) -> None:
+    """Each cell as on the CPU; the command fails either way, since the model answers none."""
+    args = ("needle", "--model", llama, "--lengths", "300", "--depths", "0,100", *NEEDLE, "--json")
+    on_cpu = run(*args, "--device", "cpu")
+    with cuda():
+        on_gpu = run(*args, "--device", "cuda")
+    assert on_cpu.code == on_gpu.code == 1 and "answers none of the 2 needles" in on_gpu.err
+    same(*([json.loads(line) for line in result.out.splitlines()] for result in (on_cpu, on_gpu)), 1e-4)
+
+
+@pytest.mark.parametrize("model", ["llama", "random"])
+def test_a_page_a_comparison_and_a_quiz(cuda: Device, run: Run, llama: Path, tmp_path: Path, model: str) -> None:
+    named = str(llama) if model == "llama" else model
+    same(*(result.json for result in both(cuda, run, "compare", named, "dot", TEXT, "--json")), 1e-4)
+    assert both(cuda, run, "quiz", TEXT, "--model", named, "--questions", "2", "--json")[1].out.strip()
+    with cuda():
+        result = run("view", TEXT, "--model", named, "-o", tmp_path / "page.html", "--device", "cuda")
+    assert result.code == 0 and (tmp_path / "page.html").stat().st_size > 10_000, result.err
+
+
+@pytest.mark.parametrize("model", ["llama", "demo-causal"])
+def test_many_questions_in_one_session(cuda: Device, run: Run, llama: Path, model: str) -> None:
+    named, lines = str(llama) if model == "llama" else model, b"heads --json --quiet\nablate --json --quiet\n"
+    outputs = []
+    for device in ("cpu", "cuda"):
+        with cuda() if device == "cuda" else contextlib.nullcontext():
+            result = run("shell", TEXT, "--model", named, "--device", device, stdin=lines)
+        assert (result.code, result.err) == (0, ""), result.err
+        outputs.append([json.loads(line) for line in result.out.splitlines() if line.startswith("{")])
+    same(*outputs, 1e-4)
