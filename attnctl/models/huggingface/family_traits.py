@@ -139,7 +139,7 @@ def _mixer(layer: Module) -> str:
 
 # --- the output projection -------------------------------------------------------------------------------------------
 
-OUTPUT_NAMES = ("o_proj", "out_proj", "output.dense", "out_lin", "dense", "c_proj", "wo", "Wo", "o")
+OUTPUT_NAMES = ("o_proj", "o_proj.linear", "out_proj", "output.dense", "out_lin", "dense", "c_proj", "wo", "Wo", "o")
 
 
 def matrix_after_context(network: PreTrainedModel, name: str, call: Call) -> Floats | None:

@@ -16,11 +16,14 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import torch
 
+from attnctl import attention
 from attnctl.attention import Call
 from attnctl.cli.inputs.weights import Chosen, WeightChoice, measured_source
 from attnctl.errors import UsageError
 from attnctl.formats.documents.json_schemas import SCHEMAS
 from attnctl.formats.storage import load, save_value
+from attnctl.models.huggingface.attention_interface import watch_attention
+from attnctl.models.huggingface.capture import capture
 from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.family_traits import matrix_after_context
@@ -34,6 +37,7 @@ from attnctl.render.terminal.explanation import Explanation
 from attnctl.source import TextSource, record_trace
 from tests.sweep.checkpoints import TEXT, opened
 from tests.sweep.families import Family, build
+from tests.sweep.modes import given, ids
 
 
 @pytest.fixture(scope="module")
@@ -235,6 +239,41 @@ def test_value_norms_go_through_the_output_projection(kind: str, head: str, name
     assert not any("without W_O" in note for note in found.notes) and any("Kobayashi" in note for note in found.notes)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["deepseek_v3 causal", "mimo_v2_flash causal", "moshi causal", "phi3 causal", "zamba2 causal", "qwen3_next causal"]
+    + ["bart seq2seq", "t5 seq2seq", "t5gemma2 seq2seq", "electra masked", "esm masked", "bitnet causal"],
+)
+def test_the_output_projection_is_what_the_context_goes_into(name: str) -> None:
+    """W_O told is the matrix whose input the context is, as the network runs; where it goes into none, none is told."""
+    family = Family(*name.rsplit(" ", 1))
+    network, fed, calls = build(family), [], {}
+
+    def keep_input(module: Any, args: tuple[Any, ...], _: object) -> None:
+        fed.append((module, args[0].detach().clone()))
+
+    def keep_call(site: Any, call: Call) -> None:
+        calls[site] = call
+
+    for part in network.modules():
+        if type(part).__name__ in ("Linear", "Conv1D", "BitLinear"):
+            part.register_forward_hook(keep_input)
+    with torch.no_grad(), watch_attention(network, keep_call):
+        network(**given(family, network))
+    assert calls
+    for site, call in calls.items():
+        context = attention.run_call(call).context.transpose(1, 2)  # (1, n, heads, d_v)
+        flat = context.reshape(*context.shape[:2], -1)  # (1, n, heads · d_v)
+        real = [
+            module.weight if type(module).__name__ == "Conv1D" else module.weight.T
+            for module, given_ in fed
+            if given_.shape == flat.shape and torch.allclose(given_, flat, atol=1e-4, rtol=1e-4)
+        ]
+        told = matrix_after_context(network, site.name, call)
+        assert (told is None) is (not real), site.name
+        assert told is None or any(np.array_equal(told, matrix.detach().numpy()) for matrix in real), site.name
+
+
 @pytest.mark.parametrize("kind", ["diffllama", "bitnet", "qwen3_next", "deepseek_v4"])
 def test_value_norms_say_where_more_than_a_projection_follows(kind: str) -> None:
     wanted = Family(kind, "causal")
@@ -275,3 +314,21 @@ def test_an_indexer_that_scores_no_keys_one_by_one_leaves_the_trace_whole() -> N
     model = opened(Family("qwen4_exp_text", "causal"), build(Family("qwen4_exp_text", "causal")), "self")
     trace = record_trace(model, TEXT)
     assert trace.layers and all(layer.weights is not None and layer.index_scores is None for layer in trace.layers)
+
+
+@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "phi3", "olmo2"])
+def test_a_mask_of_each_heads_own_is_read(kind: str, kernel: str) -> None:
+    """A mask (batch, heads, n, n) that hides other keys from each head: the weights are those of the model's eager path."""
+    network, n = build(Family(kind, "causal"), kernel), 9
+    shown = torch.rand(1, 4, n, n, generator=torch.Generator().manual_seed(0)) < 0.6  # (1, heads, n, n)
+    shown = (shown | torch.eye(n, dtype=torch.bool)).tril()
+    dark = torch.where(shown, 0.0, torch.finfo(torch.float32).min)
+    with torch.no_grad():
+        own = build(Family(kind, "causal"))(input_ids=ids(1, n), attention_mask=dark, output_attentions=True)
+        with capture(network) as calls:
+            after = network(input_ids=ids(1, n), attention_mask=dark)
+    assert torch.allclose(after.logits, own.logits, atol=1e-4)
+    for call, weights in zip(calls, own.attentions, strict=True):
+        assert torch.allclose(call.weights, weights, atol=1e-5)
+        assert not call.weights[~shown].any()
