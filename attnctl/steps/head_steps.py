@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.steps.step import Part, Step
 
@@ -160,8 +162,8 @@ def _mask_step(trace: Trace, layer: LayerTrace, _: int) -> Step | None:
     why = []
     if trace.model.causal:
         why.append("no token may look at the ones after it")
-    if trace.model.window is not None:
-        why.append(f"none at {trace.model.window} tokens' distance or more")
+    if (limit := _limit_of_mask(trace, layer)) is not None:
+        why.append(limit)
     parts = [Part("mask", "mask", layer.mask, "queries", "keys")]
     if layer.index_scores is not None:
         picked = "the others" if trace.key_tokens is None else "the compressed slots"
@@ -171,6 +173,28 @@ def _mask_step(trace: Trace, layer: LayerTrace, _: int) -> Step | None:
     sentence += " Here nothing is: every query sees every key." if layer.mask.all() else ""
     story = "Whoever writes from left to right cannot look at words that are not written yet."
     return Step("mask", "mask", "hidden scores = -∞", sentence, tuple(parts), story if trace.model.causal else "")
+
+
+def _limit_of_mask(trace: Trace, layer: LayerTrace) -> str | None:
+    """What a layer's mask hides beside the future, in words: keys beyond a window or chunk, or others; None for none."""
+    if trace.model.window is not None:
+        return f"none at {trace.model.window} tokens' distance or more"
+    rows = np.arange(len(trace.tokens)) if layer.rows is None else np.asarray(layer.rows)  # (n_q,)
+    n = len(trace.tokens)
+    if layer.mask is None or layer.mask.shape[-1] < n or trace.keys_of[:n] != trace.tokens:  # of another text
+        return None
+    mask, keys = layer.mask[:, :n], np.arange(n)
+    past = keys <= rows[:, None] if trace.model.causal else np.ones((len(rows), n), bool)  # (n_q, n)
+    if layer.index_scores is not None and layer.mask.shape[-1] == n or bool((mask == past).all()):
+        return None  # what else is hidden, an indexer says
+    apart = np.abs(rows[:, None] - keys)  # (n_q, n)
+    furthest = int(apart[mask].max(initial=0))
+    if bool((mask == (past & (apart <= furthest))).all()):
+        return f"none at {furthest + 1} tokens' distance or more"
+    first = (rows - mask.argmax(axis=-1)).max()  # how far back the furthest key of a row lies
+    if bool((mask == (past & (rows[:, None] // (first + 1) == keys // (first + 1)))).all()):
+        return f"none of another chunk of {first + 1} tokens"
+    return "and others as this model's own mask has it"
 
 
 def _weights_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:

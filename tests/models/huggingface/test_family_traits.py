@@ -332,3 +332,21 @@ def test_a_mask_of_each_heads_own_is_read(kind: str, kernel: str) -> None:
     for call, weights in zip(calls, own.attentions, strict=True):
         assert torch.allclose(call.weights, weights, atol=1e-5)
         assert not call.weights[~shown].any()
+
+
+@pytest.mark.parametrize(
+    ("kind", "layer", "words"),
+    [
+        ("gpt_oss", 0, "no token may look at the ones after it, none at 4 tokens' distance or more."),
+        ("gpt_oss", 1, "no token may look at the ones after it."),
+        ("llama4_text", 0, "no token may look at the ones after it, none of another chunk of 4 tokens."),
+        ("deepseek_v4", 1, "none at 4 tokens' distance or more, of the compressed slots an indexer picks"),
+        ("deepseek_v32", 1, "no token may look at the ones after it, of the others an indexer picks"),
+    ],
+)
+def test_what_a_layers_own_mask_hides_is_said(
+    family: Callable[..., Any], kind: str, layer: int, words: str
+) -> None:
+    """A window, or a chunk of the text, in the layers that have one: read off the mask itself."""
+    _, trace = family(kind)
+    assert words in " ".join(explained(trace, layer, "mask").split())
