@@ -344,9 +344,7 @@ def test_a_mask_of_each_heads_own_is_read(kind: str, kernel: str) -> None:
         ("deepseek_v32", 1, "no token may look at the ones after it, of the others an indexer picks"),
     ],
 )
-def test_what_a_layers_own_mask_hides_is_said(
-    family: Callable[..., Any], kind: str, layer: int, words: str
-) -> None:
+def test_what_a_layers_own_mask_hides_is_said(family: Callable[..., Any], kind: str, layer: int, words: str) -> None:
     """A window, or a chunk of the text, in the layers that have one: read off the mask itself."""
     _, trace = family(kind)
     assert words in " ".join(explained(trace, layer, "mask").split())
