@@ -11,8 +11,9 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from attnctl.readings.questions.focus import Focus
-from attnctl.readings.questions.roles import relation_of_pronoun, roles_of_heads
+from attnctl.readings.questions.roles import roles_of_heads
 from attnctl.readings.traces.trace import LayerTrace, Trace
+from attnctl.render.terminal.conclusion import conclusion_of, doubt_of, focus_sentence, place_name
 from attnctl.render.terminal.number_grid import (
     ACCENT,
     DIM,
@@ -31,7 +32,6 @@ from attnctl.tokens import BLANKS, GUESS
 
 INDENT = 5
 NARROWEST = 24  # cells of a line below which grids are cut at the edge
-PARKED = 0.5  # weight on itself, or mean weight on the first token, above which that is called a place to park
 
 
 class Explanation:
@@ -106,7 +106,7 @@ class Explanation:
     def _chosen(self) -> Iterator[Text]:
         """By which rule the places were chosen that are looked at most closely; nothing where they were asked for."""
         for at, focus in enumerate(focus for focus in self.focuses if focus.reason):
-            where = self._place_name(focus.layer, focus.head)
+            where = place_name(self.trace.model, focus.layer, focus.head)
             link = f"{self.queries[focus.query]} → {self.keys[focus.key]}"
             shown = f"Shown: {where + ', ' if where else ''}{link}: {focus.reason} (--layer, --head, --query)."
             if self.only is not None and not at:
@@ -129,7 +129,7 @@ class Explanation:
 
     def _place_lines(self, layer: int, head: int, width: int) -> Iterator[Text]:
         model = self.trace.model
-        line = self._place_name(layer, head)
+        line = place_name(self.trace.model, layer, head)
         left = {"head": (model.n_heads or 1) - len(self.heads.get(layer, ()))}
         left["layer"] = (model.n_layers or 1) - len(self.heads)
         finds = ", ".join(roles_of_heads(model).get((layer, head), ()))
@@ -276,7 +276,7 @@ class Explanation:
                 continue
             for head in self.heads.get(layer.layer, layer.heads):
                 if self._many_heads():
-                    yield Text(self._place_name(layer.layer, head), style=DIM)
+                    yield Text(place_name(self.trace.model, layer.layer, head), style=DIM)
                 rows = list(layer.rows) if layer.rows is not None else list(range(len(self.trace.tokens)))
                 for query in rows[:24]:
                     yield Text("  " + summary_line(self.trace, layer, head, query, width - 2))
@@ -285,57 +285,14 @@ class Explanation:
         yield from self._last_line(width)
 
     def _last_line(self, width: int) -> Iterator[Text]:
-        guess = self._doubt()
+        guess = doubt_of(self.trace)
         for focus in self.focuses[:1] if guess else self.focuses:
             yield Text("")
-            for part in Text(guess or self._focus_sentence(focus, width)).wrap(self._console, width):
+            for part in Text(guess or focus_sentence(self.trace, focus, width)).wrap(self._console, width):
                 yield Text(part.plain.rstrip(), style=f"bold {ACCENT}")
-            conclusion = "" if guess else self._conclusion(focus, self.trace.layer(focus.layer))
+            conclusion = "" if guess else conclusion_of(self.trace, focus)
             for part in Text(conclusion).wrap(self._console, width) if conclusion else ():
                 yield Text(part.plain.rstrip(), style=DIM)
-
-    def _focus_sentence(self, focus: Focus, width: int) -> str:
-        """Where the query of a focus looks, in a sentence."""
-        where = self._place_name(focus.layer, focus.head)
-        place = f"In {where}, " if where else ""
-        about = self.trace, self.trace.layer(focus.layer), focus.head, focus.query
-        line = summary_line(*about, width - len(place) - 1)
-        if "…" in line:  # on two lines, then
-            line = summary_line(*about, max(width, 60))
-        return f"{place}{line}."
-
-    def _doubt(self) -> str | None:
-        """What is said instead of shares where the model cannot read the sentence well; else None."""
-        strange = [token_label(token, 16) for token in self.trace.tokens if token.unknown]
-        trained = self.trace.model.kind in ("demo", "weights")
-        if not trained or len(strange) < max(2, 0.3 * len(self.trace.tokens)):
-            return next((f"{note}." for note in self.trace.notes if note.endswith(GUESS)), None)
-        named = ", ".join(strange[:3]) + (", …" if len(strange) > 3 else "")
-        known = (
-            f"{self.trace.model.name} does not know {len(strange)} of these {len(self.trace.tokens)} words ({named})"
-        )
-        return f"{known}: {GUESS}."
-
-    def _conclusion(self, focus: Focus, layer: LayerTrace) -> str:
-        """What a reader may conclude of the strongest link, in a sentence; empty where it speaks for itself."""
-        model, finds = self.trace.model, roles_of_heads(self.trace.model).get((focus.layer, focus.head), ())
-        if self.trace.key_tokens is None and focus.key == focus.query and focus.weight > PARKED:
-            return "What it keeps for itself is parked there: nothing better to look at was found."
-        if focus.key == 0 and focus.query > 3 and self._mean_first(layer, focus.head) > PARKED:
-            return "Most words look at the first token here: attention is parked there, and says little about it."
-        fitting = relation_of_pronoun(finds, self.trace.tokens[focus.query].text)
-        return f"This head was measured to find {fitting}: see attnctl model {model.name}." if fitting else ""
-
-    def _mean_first(self, layer: LayerTrace, head: int) -> float:
-        """How much of their attention the words from the fourth on give to the first token, on average."""
-        assert layer.weights is not None
-        rows = layer.weights[layer.position_of(head)][3:]  # (n - 3, n_k)
-        return float(rows[:, 0].mean()) if len(rows) else 0.0
-
-    def _place_name(self, layer: int, head: int) -> str:
-        model = self.trace.model
-        where = [f"layer {layer}"] if (model.n_layers or 1) > 1 else []
-        return ", ".join(where + [f"head {head}"] * ((model.n_heads or 1) > 1))
 
 
 def _step_heading(number: int, step: Step, width: int) -> Iterator[Text]:

@@ -118,7 +118,10 @@ def _from_cache(hub_id: str, weights: bool) -> Path | None:
 
 
 def hub_cache() -> Path:
-    """Where huggingface_hub keeps what it has fetched, as its environment variables say."""
+    """Where huggingface_hub keeps what it has fetched, as its environment variables say.
+
+    Read by hand: `attnctl model` and the completion of names look there where that package is not installed.
+    """
     if cache := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
         return Path(cache).expanduser()
     home = os.environ.get("HF_HOME")
