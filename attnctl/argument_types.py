@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from attnctl.errors import UsageError
 
@@ -12,6 +13,23 @@ if TYPE_CHECKING:
     from typing import TypeGuard
 
     from transformers import PreTrainedModel
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+def with_named_options(options: Mapping[str, object], function: Function) -> Function:
+    """Name each of `options` (name → annotation) in the signature of a function that takes `**options`: for help()."""
+    own = inspect.signature(function)
+    kept = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    more = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=getattr(one, "__forward_arg__", one)
+        )
+        for name, one in options.items()
+        if name not in own.parameters
+    ]
+    function.__signature__ = own.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
+    return function
 
 
 def check_type(function: str, name: str, value: object, *types: type) -> None:

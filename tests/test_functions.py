@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import inspect
 import pydoc
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -163,3 +164,29 @@ def test_a_treebank_is_evaluated() -> None:
     assert table.model == "random" and table.sentences_read == 12 and len(table.relations) > 5
     with pytest.raises(AttnctlError, match="gone.conllu"):
         attnctl.evaluate("gone.conllu", "random")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"foo": 1}, "figure() got an unexpected keyword argument 'foo'"),
+        ({"dpi": "x"}, "figure(): dpi is int or float, not str: 'x'"),
+        ({"size": 3}, "figure(): size is tuple or list, not int: 3"),
+        ({"size": (3, 2, 1)}, "figure(): size is (width, height) in inches, not (3, 2, 1)"),
+        ({"size": (3, "2")}, "figure(): size is int or float, not str: '2'"),
+        ({"title": 3}, "figure(): title is str, not int: 3"),
+        ({"layers": "all"}, "figure(): layers is int or list, not str: 'all'"),
+    ],
+)
+def test_a_figure_of_options_that_are_none_names_them(options: dict[str, object], says: str) -> None:
+    trace = attnctl.attend("a b c", model="random")
+    with pytest.raises(TypeError, match=re.escape(says)):
+        trace.figure(**options)
+    assert {"vmin", "cmap", "layers"} <= set(inspect.signature(trace.figure).parameters)
+
+
+def test_what_is_kept_of_a_long_text_has_a_name_of_one_line() -> None:
+    found = attnctl.heads("a b c", model="random")
+    assert repr(found) == "Overview of 'a b c' by random: 3 tokens, statistics"
+    with pytest.raises(TypeError, match=re.escape("save(): path is str or path, not int: 3")):
+        attnctl.attend("a b c", model="random").save(3)  # type: ignore[arg-type]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import os
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from attnctl import limits
-from attnctl.argument_types import check_type
+from attnctl.argument_types import Function, check_type, with_named_options
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     ModelArgument: TypeAlias = str | os.PathLike[str] | Model | PreTrainedModel  # what names, or is, a model
 
 OptionValues = dict[str, Any]  # options by their names, as a command or a call was given them; None: not given
-
-Function = TypeVar("Function", bound=Callable[..., object])
 
 
 class ModelOptions(TypedDict, total=False):
@@ -69,21 +66,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-# as they are written above, for signatures
-_ANNOTATIONS = {name: getattr(one, "__forward_arg__", one) for name, one in ModelOptions.__annotations__.items()}
-
-
 def with_model_options(function: Function) -> Function:
     """Name each of ModelOptions in the signature of a function that takes `**options`: for help() and for editors."""
-    own = inspect.signature(function)
-    kept = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    more = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-        for name, annotation in _ANNOTATIONS.items()
-        if name not in own.parameters
-    ]
-    function.__signature__ = own.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
-    return function
+    return with_named_options(ModelOptions.__annotations__, function)
 
 
 def check_options(function: str, options: Mapping[str, object]) -> None:

@@ -61,7 +61,7 @@ class Links:
         return float(self.weights.sum(-1).mean())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Overview:
     """A long text through a model, and what was asked about its attention."""
 
@@ -73,6 +73,11 @@ class Overview:
     facts: tuple[HeadStatistics, ...] = ()
     links: dict[tuple[int, int], Links] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        held = {"a grid": self.grid is not None, "statistics": bool(self.facts), "links": bool(self.links)}
+        kept = ", ".join(name for name, there in held.items() if there) or "nothing"
+        return f"Overview of {_short_text(self.text)} by {self.model.name}: {len(self.tokens):,} tokens, {kept}"
 
     @property
     def keys_of(self) -> tuple[Token, ...]:
@@ -99,7 +104,7 @@ class Overview:
         call_named("attnctl.formats.storage:save_value", self, path)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class LongRow:
     """Where one query of a long text looks: its exact weights on every key, for each head that was asked for."""
 
@@ -111,6 +116,10 @@ class LongRow:
     weights: dict[tuple[int, int], Floats]  # (layer, head) → (n_k,)
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        heads = f"{len(self.weights)} head{'s' * (len(self.weights) != 1)}"
+        return f"LongRow {self.query} of {_short_text(self.text)} by {self.model.name}: {heads}"
+
     @property
     def keys_of(self) -> tuple[Token, ...]:
         """The tokens of the key axis."""
@@ -119,6 +128,10 @@ class LongRow:
     def save(self, path: str | Path) -> None:
         """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""
         call_named("attnctl.formats.storage:save_value", self, path)
+
+
+def _short_text(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:59]}…")
 
 
 def part_snippet(tokens: Sequence[Token], a: int, b: int, text: str, most: int = 18) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from attnctl import __version__
+from attnctl.argument_types import require_type
 from attnctl.errors import AttnctlError
 from attnctl.named_function import call_named
+from attnctl.readings.traces.figure_options import FigureOptions, check_figure_options, with_figure_options
 from attnctl.readings.traces.trace_arrays import LAYER_TRACE_ARRAYS, TraceArray
 from attnctl.text import number_list
 from attnctl.tokens import Token
@@ -204,11 +207,19 @@ class Trace:
 
     def save(self, path: str | Path) -> None:
         """Write to `path`, .json or .npz, whole or not at all; `attnctl.load` reads it back."""
+        require_type("save", "path", path, str, PathLike)
         call_named("attnctl.formats.storage:save_value", self, path)
 
-    def figure(self, **options: Any) -> Figure:
-        """A matplotlib Figure of the weights; options as of `attnctl.render.figure.heatmaps.heatmap.figure_of_trace`."""
-        figure: Figure = call_named("attnctl.render.figure.heatmaps.heatmap:figure_of_trace", self, **options)
+    @with_figure_options
+    def figure(self, **options: Unpack[FigureOptions]) -> Figure:
+        """A matplotlib Figure of the weights.
+
+        Options are those of `attnctl heatmap`; `layers` and `heads` choose (None: all there are), `size` is width and height
+        in inches. Raises TypeError naming an option that is none or of another type, UsageError for one that cannot be.
+        """
+        check_figure_options(options)
+        given = {name: value for name, value in options.items() if value is not None}
+        figure: Figure = call_named("attnctl.render.figure.heatmaps.heatmap:figure_of_trace", self, **given)
         return figure
 
     def _repr_html_(self) -> str:
