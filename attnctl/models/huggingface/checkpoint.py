@@ -94,9 +94,10 @@ class Checkpoint:
             with suppress(StopForward):
                 for number, stored in weights.items():
                     if stored.shape[1] != len(tokens):
+                        why = "pools them" if stored.shape[1] < len(tokens) else "has others besides"
                         raise AttnctlError(
                             f"layer {number} of {self.info.name} has {stored.shape[1]} queries for {len(tokens)} tokens: "
-                            "this architecture pools them, and they have no tokens to stand for"
+                            f"this architecture {why}, and they have no tokens to stand for"
                         )
                     ran.key_tokens = _key_tokens(stored.shape[2], tokens, source, ran.key_tokens)
                     visit(StoredLayer.of_weights(number, stored))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from attnctl import limits
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.models.huggingface.attention_sites import attention_modules, names_of_modules
@@ -34,6 +35,11 @@ def weights_of_layers(
         for layer in names[id(module)].layers
         if names[id(module)].kind == kind
     }
+    windows = [
+        part for layer, part in enumerate(layers) if part is not None and _side_of_window(modules.get(layer), part)
+    ]
+    need = sum(4.0 * part[..., 0].numel() * part.shape[-2] for part in windows)
+    limits.check_memory(need, "laying windows out as n × n of every layer", "give a shorter text")
     return tuple(_weights_of_layer(modules.get(layer), part) for layer, part in enumerate(layers))
 
 
@@ -42,10 +48,14 @@ def _weights_of_layer(module: Module | None, part: Array | None) -> Array | None
         return part
     if type(module).__name__ in SCORES:
         return torch.softmax(part, dim=-1)  # (batch, heads, n_q, n_k)
+    side = _side_of_window(module, part)
+    return part if side is None else from_window(part, side)
+
+
+def _side_of_window(module: Module | None, part: Array) -> int | None:
+    """How many tokens before and after each are in the window whose columns were put out; None for anything else."""
     side = getattr(module, "one_sided_attn_window_size", None)
-    if isinstance(side, int) and part.shape[-1] == 2 * side + 1:
-        return from_window(part, side)
-    return part
+    return side if isinstance(side, int) and getattr(part, "ndim", 0) == 4 and part.shape[-1] == 2 * side + 1 else None
 
 
 def from_window(window: Array, side: int) -> Array:

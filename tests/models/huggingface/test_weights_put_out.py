@@ -1,0 +1,62 @@
+"""What architectures outside the interface put out, as weights: windows laid out, scores through the softmax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+
+import torch
+
+from attnctl import limits
+from attnctl.errors import AttnctlError
+from attnctl.models.huggingface.capture import capture
+from attnctl.models.huggingface.weights_put_out import from_window
+from tests.sweep.families import Family, build
+from tests.sweep.modes import ids
+
+
+def test_columns_of_a_window_are_put_where_their_keys_are() -> None:
+    window = torch.arange(1.0, 13).reshape(1, 1, 4, 3)  # one token before and after
+    assert from_window(window, 1)[0, 0].tolist() == [[2, 3, 0, 0], [4, 5, 6, 0], [0, 7, 8, 9], [0, 0, 10, 11]]
+
+
+def longformer() -> Any:
+    return build(Family("longformer", "base"))
+
+
+def test_weights_of_a_window_make_the_context() -> None:
+    """Weights times values are what the module itself hands on."""
+    network, text = longformer(), ids(1, 12)
+    module = network.encoder.layer[1].attention.self
+    seen: dict[str, torch.Tensor] = {}
+    module.value.register_forward_hook(lambda _, __, out: seen.update(values=out))
+    module.register_forward_hook(lambda _, __, out: seen.update(context=out[0]))
+    with torch.no_grad(), capture(network) as calls:
+        network(input_ids=text)
+    values = seen["values"].reshape(1, 12, 4, 8).transpose(1, 2)  # (1, heads, n, d_v)
+    context = (calls[1].weights @ values).transpose(1, 2).reshape(1, 12, 32)
+    assert torch.allclose(context, seen["context"], atol=1e-5)
+
+
+def test_tokens_that_are_seen_everywhere_are_refused() -> None:
+    """Their columns come before the window's, and their rows elsewhere."""
+    network, text = longformer(), ids(1, 12)
+    everywhere = torch.zeros(1, 12)
+    everywhere[0, 0] = 1
+    with torch.no_grad(), pytest.raises(AttnctlError, match="in 6 columns for 12 keys"), capture(network):
+        network(input_ids=text, global_attention_mask=everywhere)
+
+
+def test_a_text_whose_windows_do_not_fit_laid_out_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ALWAYS_FREE_BYTES", 0)
+    monkeypatch.setattr(limits, "free_memory", lambda: 1000.0)
+    network = longformer()
+    with (
+        torch.no_grad(),
+        pytest.raises(AttnctlError, match="laying windows out .* give a shorter text"),
+        capture(network),
+    ):
+        network(input_ids=ids(1, 12))
