@@ -45,6 +45,7 @@ def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], object]) 
     regular file (a device, a named pipe) is written straight. Raises AttnctlError where it cannot be written.
     """
     path = Path(path)
+    _check_name("write", path)
     with said_plainly("write", path):
         if path.exists() and not path.is_file():
             with open(path, "wb", opener=_opened_for_reader) as straight:  # noqa: PTH123
@@ -99,6 +100,7 @@ def _fill_file(file: IO[bytes], write: bytes | Callable[[IO[bytes]], object]) ->
 def check_writable(path: str | Path) -> None:
     """Raise AttnctlError where `path` plainly cannot be written, before long work is done for it."""
     path = Path(path)
+    _check_name("write", path)
     if path.is_dir():
         raise AttnctlError(f"cannot write {path}: it is a folder")
     if not path.parent.is_dir():
@@ -107,13 +109,18 @@ def check_writable(path: str | Path) -> None:
         raise AttnctlError(f"cannot write {path}: permission denied")
 
 
+def _check_name(doing: str, path: str | Path) -> None:
+    """Raise AttnctlError where no file can be called so."""
+    if "\0" in str(path):
+        raise AttnctlError(f"cannot {doing} {path}: no file has such a name")
+
+
 def check_regular(path: str | Path) -> int:
     """Size in bytes of a regular file. Raises AttnctlError for what is none: a folder, a pipe, a device, a loop of links.
 
     A pipe that is open already (/dev/fd/63, as the shell's <(…) makes it) passes: it has a writer, and an end.
     """
-    if "\0" in str(path):
-        raise AttnctlError(f"cannot read {path}: no file has such a name")
+    _check_name("read", path)
     with said_plainly("read", path):
         found = Path(path).stat()
     if stat.S_ISREG(found.st_mode) and found.st_dev in _systems_own():

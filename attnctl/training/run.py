@@ -5,6 +5,7 @@ Everything is written whole or not at all, so that a kill at any moment costs at
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -142,7 +143,8 @@ class TrainingRun:
 
     def write_recipe(self, recipe: Recipe) -> None:
         """Write down the recipe."""
-        told = asdict(recipe) | {"attnctl": __version__}
+        own = self.path / "corpus.txt"
+        told = asdict(recipe) | {"attnctl": __version__} | ({"corpus_sha256": _digest_of(own)} if own.is_file() else {})
         write_whole(self.path / "recipe.json", (json.dumps(told, indent=2) + "\n").encode())
 
     def recipe(self) -> tuple[Recipe, list[str] | None]:
@@ -158,6 +160,8 @@ class TrainingRun:
         except (ValueError, TypeError, RecursionError, UsageError) as error:
             raise AttnctlError(f"{path} is damaged: {in_one_line(error).removeprefix('--')}") from error
         own = self.path / "corpus.txt"
+        if recipe.corpus != GRAMMAR and told.get("corpus_sha256", digest := _digest_of(own)) != digest:
+            raise AttnctlError(f"{own} is not what this run began with: give a new folder")
         return recipe, None if recipe.corpus == GRAMMAR else corpus.read_lines(str(own))
 
     def checkpoint(self, training: Training) -> None:
@@ -206,7 +210,7 @@ class TrainingRun:
         write_whole(self.path / "metrics.jsonl", b"".join(as_json(line) + b"\n" for line in kept))
 
     def reports(self) -> list[Document]:
-        """The reports so far; a last line cut short by a kill is left out."""
+        """The reports so far; a line that is damaged, or was cut short by a kill, is left out."""
         path = self.path / "metrics.jsonl"
         found = []
         for line in read_bytes(path).splitlines() if path.exists() else []:
@@ -214,7 +218,7 @@ class TrainingRun:
                 report = json.loads(line)
                 found.append(report | {"step": int(report["step"])})
             except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-                break
+                continue
         return found
 
     def report(self, report: Document) -> Document:
@@ -222,6 +226,11 @@ class TrainingRun:
         with said_plainly("write", self.path), (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(as_json(report).decode() + "\n")
         return report
+
+
+def _digest_of(corpus_file: Path) -> str:
+    """SHA-256 of a run's corpus, in hexadecimal digits."""
+    return hashlib.sha256(read_bytes(corpus_file, limits.CORPUS_BYTES)).hexdigest()
 
 
 def weights_file(training: Training, **more: object) -> bytes:

@@ -205,6 +205,14 @@ def test_a_packed_text_that_unpacks_to_gigabytes(run: Callable[..., Result]) -> 
     assert result.code == 3 and "longer than 64 MB" in result.err
 
 
+@pytest.mark.parametrize("command", [["explain", TEXT, "-o"], ["heatmap", TEXT, "-o"], ["evaluate", "--write-corpus"]])
+def test_a_name_that_no_file_can_have(command: list[str], refused: Refused) -> None:
+    name = "a\0b.json" if command[0] == "explain" else "a\0b.png"
+    assert "no file has such a name" in refused(
+        *command, name, *(["--sentences", "20"] if command[0] == "evaluate" else [])
+    )
+
+
 def test_links_in_a_loop_are_not_written(refused: Refused) -> None:
     loop(Path("x.json"))
     assert refused("explain", TEXT, "-o", "x.json") == "cannot write x.json: too many levels of symbolic links"

@@ -82,6 +82,25 @@ def test_a_kill_costs_only_the_steps_since_the_last_save(tmp_path: Path) -> None
     assert training.step == 10 and run.reports()[-1]["step"] == 10
 
 
+def test_a_damaged_report_takes_no_other_away(tmp_path: Path) -> None:
+    """All that came after it were deleted as the run went on."""
+    _, run = run_of(tmp_path / "run", stop_at=10)
+    path = tmp_path / "run" / "metrics.jsonl"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(["{", *lines[:3], "5", '{"step": "x"}', *lines[4:]]) + "\n")
+    resumed(tmp_path / "run")
+    assert [report["step"] for report in run.reports()] == [1, 2, 3, 5, 6, 7, 8, 9, 10]
+
+
+def test_a_run_does_not_go_on_with_another_corpus(tmp_path: Path) -> None:
+    """A line more of known words went unnoticed: the rest of the run learned from another text."""
+    run_of(tmp_path / "run", stop_at=3)
+    with (tmp_path / "run" / "corpus.txt").open("a") as file:
+        file.write(f"{LINES[0]}\n")
+    with pytest.raises(AttnctlError, match=r"corpus.txt is not what this run began with"):
+        resumed(tmp_path / "run")
+
+
 def test_a_run_killed_before_its_first_step_starts_anew(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path / "run")
     run.create(RECIPE, LINES)
