@@ -120,7 +120,7 @@ def _from_cache(hub_id: str, weights: bool) -> Path | None:
 def hub_cache() -> Path:
     """Where huggingface_hub keeps what it has fetched, as its environment variables say.
 
-    Read by hand: `attnctl model` and the completion of names look there where that package is not installed.
+    Read by hand: `attnctl model` finds a configuration there where that package is not installed.
     """
     if cache := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
         return Path(cache).expanduser()
