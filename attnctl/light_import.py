@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from importlib.metadata import version
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -86,6 +85,13 @@ def complete_torch() -> None:
     """Import what `light_torch` left out, where it did."""
     if "torch" in sys.modules:
         import_module(SHAPES)
+
+
+def version(name: str) -> str:
+    """The version of an installed distribution."""
+    from importlib import metadata  # a tenth of a short text's start
+
+    return metadata.version(name)
 
 
 def are_tested() -> bool:

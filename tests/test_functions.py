@@ -186,7 +186,7 @@ def test_a_figure_of_options_that_are_none_names_them(options: dict[str, object]
 
 
 def test_what_is_kept_of_a_long_text_has_a_name_of_one_line() -> None:
-    found = attnctl.heads("a b c", model="random")
-    assert repr(found) == "Overview of 'a b c' by random: 3 tokens, statistics"
+    found = attnctl.spans("a b c", model="random")
+    assert repr(found) == "Overview of 'a b c' by random: 3 tokens, a grid"
     with pytest.raises(TypeError, match=re.escape("save(): path is str or path, not int: 3")):
         attnctl.attend("a b c", model="random").save(3)  # type: ignore[arg-type]
