@@ -107,6 +107,11 @@ class Commands(TyperGroup):
                 raise
             print_complaint(f"not enough memory: {in_one_line(error)}")
             raise typer.Exit(FAILED) from error
+        except ValueError as error:
+            if "embedded null" not in str(error):  # as Python says of the name of a file
+                raise
+            print_complaint("no file has a name with a null in it")
+            raise typer.Exit(FAILED) from error
         except OSError as error:
             print_complaint(_of_system(error))
             _write_no_more()

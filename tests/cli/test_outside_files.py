@@ -207,6 +207,7 @@ def test_a_packed_text_that_unpacks_to_gigabytes(run: Callable[..., Result]) -> 
 
 @pytest.mark.parametrize("command", [["explain", TEXT, "-o"], ["heatmap", TEXT, "-o"], ["evaluate", "--write-corpus"]])
 def test_a_name_that_no_file_can_have(command: list[str], refused: Refused) -> None:
+    assert "no file has" in refused("train", "a\0b", "-o", "run")
     name = "a\0b.json" if command[0] == "explain" else "a\0b.png"
     assert "no file has such a name" in refused(
         *command, name, *(["--sentences", "20"] if command[0] == "evaluate" else [])
