@@ -185,6 +185,9 @@ def attention_rollout(trace: Trace) -> Trace:
         beside = trace.key_tokens[: len(trace.tokens)] == trace.tokens
         why = "but some of its keys are no single tokens" if beside else "not cross attention"
         raise UsageError(f"--measure rollout needs a text that reads itself, {why}")
+    most = max((len(layer.heads) for layer in trace.layers), default=0)  # some models have fewer in some layers
+    if trace.model.n_heads is not None and trace.layers and most < trace.model.n_heads:
+        check_measure("rollout", chosen_heads=True)
     reached = np.eye(len(trace.tokens), dtype=np.float64)  # (n, n)
     seen = np.eye(len(trace.tokens), dtype=bool)  # (n, n), what a row can have been reached by
     layers = []
@@ -194,8 +197,6 @@ def attention_rollout(trace: Trace) -> Trace:
                 f"--measure rollout multiplies every layer from 0 on, and layer {expected} of {trace.model.name} is not "
                 f"there whole: its attention is in layers {number_list(part.layer for part in trace.layers)}"
             )
-        if trace.model.n_heads is not None and len(layer.heads) < trace.model.n_heads:
-            check_measure("rollout", chosen_heads=True)
         mean = layer.weights.astype(np.float64).mean(axis=0)  # (n, n)
         reached = (0.5 * mean + 0.5 * np.eye(len(mean))) @ reached  # (n, n)
         reached /= reached.sum(axis=-1, keepdims=True)  # a sink may have kept a part

@@ -43,9 +43,12 @@ def tokenizer() -> tokenizers.Tokenizer:
     return made
 
 
-def saved(family: Family, folder: Path) -> Path:
-    """The family's network as a checkpoint in a folder, as a user has one."""
+def saved(family: Family, folder: Path, **settings: Any) -> Path:
+    """The family's network as a checkpoint in a folder, as a user has one; with these settings in its configuration."""
     network = build(family)
+    if settings:
+        config_class = type(network.config)
+        network = type(network)(config_class.from_dict(network.config.to_dict() | settings))
     network.config.architectures = [type(network).__name__]
     network.config.dtype = network.dtype
     network.save_pretrained(folder)

@@ -73,3 +73,19 @@ def test_a_decoder_that_reads_itself_and_the_source_in_one_softmax(
 def test_a_network_without_a_cache_of_keys(refused: Callable[..., str], shelf: Shelf) -> None:
     said: Any = refused("sources", "w10 w33.\n\nw71 w20", "--answer", "w12", "--model", shelf("xlnet causal"))
     assert "keeps no keys and values of every token" in said
+
+
+def test_layers_of_other_numbers_of_heads(run: Run, refused: Callable[..., str], tmp_path: Path) -> None:
+    """Laguna says how many for each layer: every command knows the layer with the most."""
+    family = Family("laguna", "causal")
+    model = saved(family, tmp_path / "laguna", num_attention_heads_per_layer=[4, 8])
+    (tmp_path / "corpus.conllu").write_text(CORPUS)
+    assert run("evaluate", tmp_path / "corpus.conllu", "--model", model).code == 0
+    found = run("explain", TEXT, "--model", model, "--layer", "1", "--head", "7", "--json").json
+    assert found["layers"][0]["heads"][0]["head"] == 7
+    assert "head 7 of layer 0 is not in this trace: it holds 0, 1, 2, 3" in refused(
+        "explain", TEXT, "--model", model, "--layer", "0", "--head", "7"
+    )
+    assert run("explain", TEXT, "--model", model, "--measure", "rollout").code == 0
+    told = run("model", model).out
+    assert "0: 4 heads, 2 of keys" in told and "1: 8 heads, 2 of keys" in told

@@ -130,6 +130,8 @@ def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
         config = config.get_text_config()
     own = "decoder_attention_heads" if decoder else "encoder_attention_heads"
     heads = _first_setting(config, own, "num_attention_heads", "num_heads") or _of_layers(config, "num_attention_heads")
+    several = _first_setting(config, "num_attention_heads_per_layer")  # Laguna
+    heads = max([heads or 0, *several]) if isinstance(several, list | tuple) and several else heads
     layers = _first_setting(
         config, "decoder_layers" if decoder else "encoder_layers", "num_hidden_layers", "num_layers"
     )
