@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -101,8 +102,12 @@ def of_config_file(settings: Document, name: str, source: str) -> ModelSizes:
     installed, the file's own numbers are all there is. Raises AttnctlError where they do not say enough, or cannot be.
     """
     with _errors_said(name):
-        layers = {what: _stated_size(settings, what) for what in NAMES}["layers"]
-    if (layers or 0) > limits.LAYERS_BUILT:
+        for what in NAMES:
+            _stated_size(settings, what)
+    layers, experts = (
+        _most_parts(settings, kind) for kind in ("(n_layer|layers|blocks|cycles|stages|depth)$", "experts$")
+    )
+    if layers > limits.LAYERS_BUILT or layers * experts > limits.EXPERTS_BUILT:
         return of_configuration(settings, name, source)
     from attnctl.models.huggingface.files.built_sizes import built_layers, built_network, filled_settings
 
@@ -115,6 +120,13 @@ def of_config_file(settings: Document, name: str, source: str) -> ModelSizes:
     if not groups:
         raise AttnctlError(f"{name} has no layers of softmax attention, by its configuration")
     return sizes_of_layers(groups, network, name, source)
+
+
+def _most_parts(settings: Document, kind: str) -> int:
+    """The largest count that a configuration states under a key of this kind (a pattern): each part would be built."""
+    several = [_most_parts(part, kind) for part in settings.values() if isinstance(part, dict)]
+    stated = [value for key, value in settings.items() if isinstance(value, int) and re.search(kind, key)]
+    return max([0, *several, *stated])
 
 
 def sizes_of_layers(groups: tuple[BuiltLayers, ...], network: PreTrainedModel, name: str, source: str) -> ModelSizes:

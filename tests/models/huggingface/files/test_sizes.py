@@ -300,3 +300,17 @@ def test_the_known_configurations_leave_nothing_out() -> None:
 
     for name, settings in known_configurations().items():
         assert of_config_file(settings, name, "") == of_configuration(settings, name, ""), name
+
+
+@pytest.mark.parametrize("key", ["num_local_experts", "decoder_layers", "num_mem_blocks", "n_layer"])
+def test_parts_without_end_are_not_built(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    """A configuration of a billion experts would fill the memory with modules that have none."""
+    from attnctl.models.huggingface.files import built_sizes
+    from attnctl.models.huggingface.files.configured_sizes import of_config_file
+
+    def built(_: object) -> None:
+        raise AssertionError("it was built")
+
+    monkeypatch.setattr(built_sizes, "filled_settings", built)
+    assert of_config_file(SMALL | {"model_type": "jetmoe", key: 10**9}, "x", "").layers == 2
+    assert of_config_file(SMALL | {"text_config": SMALL | {"model_type": "jetmoe", key: 10**9}}, "x", "").layers == 2
