@@ -43,8 +43,8 @@ def heads(
     """What each head does over a text, long or short: `values` by statistic (entropy, first, previous, …), and `names`.
 
     >>> from attnctl import heads
-    >>> facts = heads("Alice will eat pizza", model="random", heads=2)
-    >>> [(fact.layer, fact.head) for fact in facts]
+    >>> measured = heads("Alice will eat pizza", model="random", heads=2)
+    >>> [(head.layer, head.head) for head in measured]
     [(0, 0), (0, 1)]
     """
     from attnctl.readings.grid import OverviewReading
@@ -53,7 +53,7 @@ def heads(
     source = _source("heads", text, model, options)
     statistics = HeadStatisticsReading(source.tokens, source.key_tokens)
     found: Overview = source.read(OverviewReading(statistics=statistics), *_selected("heads", layer, head))
-    return found.facts
+    return found.head_statistics
 
 
 @with_model_options

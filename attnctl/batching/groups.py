@@ -129,7 +129,7 @@ class Contacts:
 
 
 class Statistics:
-    """`statistics.csv`: mean, spread and number of each fact about each head; tallies of the groups are kept beside it."""
+    """`statistics.csv`: mean, spread and number of each statistic of each head; tallies of the groups are kept beside it."""
 
     form, prefix = "statistics", ".tallies/"
 

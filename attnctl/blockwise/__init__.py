@@ -1,4 +1,4 @@
-"""Facts about a weight matrix that is never built: its overview, entropies, distances, single weights, strongest links.
+"""Statistics of a weight matrix that is never built: its overview, entropies, distances, single weights, strongest links.
 
 Each takes a `Call` of NumPy or torch arrays, (heads, n, d), and answers NumPy arrays. Short texts have their whole matrix
 built by `attention.run_call`; long ones are swept a block at a time (see `sweep`), and torch imported; both ways
@@ -15,9 +15,9 @@ import numpy as np
 from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
-from attnctl.blockwise.facts import Facts, Tick, Wanted, even_edges, neighbouring_edges
+from attnctl.blockwise.row_statistics import RowStatistics, Tick, Wanted, even_edges, neighbouring_edges
 
-__all__ = ["Facts", "Tick", "Wanted", "even_edges", "measure_rows", "neighbouring_edges", "pool_between_parts"]
+__all__ = ["RowStatistics", "Tick", "Wanted", "even_edges", "measure_rows", "neighbouring_edges", "pool_between_parts"]
 
 PLAIN = 512 * 512  # weights a head, up to which the matrix is simply built
 MEMORY = 256 << 20  # bytes for blocks of whole rows
@@ -34,7 +34,7 @@ def is_short(call: Call) -> bool:
 
 def measure_rows(
     call: Call, wanted: Wanted = LOGSUMEXP, *, plain: bool | None = None, tick: Tick | None = None
-) -> Facts:
+) -> RowStatistics:
     """All that is `wanted`, in one pass over the keys; weights are those before dropout. `plain` overrides `is_short`."""
     if is_short(call) if plain is None else plain:
         return _measure_plain(call, wanted)
@@ -45,11 +45,11 @@ def measure_rows(
 
     with torch.inference_mode():
         found = sweep_keys(as_torch(call), wanted, tick=tick)
-    parts = {f.name: getattr(found, f.name) for f in fields(Facts)}
-    return Facts(**{name: None if part is None else as_numpy(part) for name, part in parts.items()})
+    parts = {f.name: getattr(found, f.name) for f in fields(RowStatistics)}
+    return RowStatistics(**{name: None if part is None else as_numpy(part) for name, part in parts.items()})
 
 
-def _measure_plain(call: Call, wanted: Wanted) -> Facts:
+def _measure_plain(call: Call, wanted: Wanted) -> RowStatistics:
     steps = attention.run_call(replace(call, keep=None))
     weights, scores = as_numpy(steps.weights), as_numpy(steps.scaled_scores)  # (heads, n_q, n_k)
     best = weights.argmax(-1)[..., None]  # (heads, n_q, 1)
@@ -61,8 +61,8 @@ def _measure_plain(call: Call, wanted: Wanted) -> Facts:
         by_key = pool_keys(weights, wanted.key_edges, wanted.peaks)  # (heads, n_q, key bins)
         pooled = pool_rows(by_key, wanted.row_edges, wanted.peaks)  # (heads, row bins, key bins)
     if not wanted.rows:
-        return Facts(logsumexp, pooled)
-    return replace(row_facts(weights, call_positions(call), wanted.marks), logsumexp=logsumexp, pooled=pooled)
+        return RowStatistics(logsumexp, pooled)
+    return replace(statistics_of_rows(weights, call_positions(call), wanted.marks), logsumexp=logsumexp, pooled=pooled)
 
 
 def pool_keys(weights: Array, edges: Sequence[int], peaks: bool = False) -> Array:
@@ -76,7 +76,7 @@ def pool_rows(masses: Array, edges: Sequence[int], peaks: bool = False) -> Array
     return pooled if peaks else pooled / np.diff(edges)[:, None]
 
 
-def row_facts(weights: Array, positions: Array, marks: Array) -> Facts:
+def statistics_of_rows(weights: Array, positions: Array, marks: Array) -> RowStatistics:
     """Entropy, distance, spread and marked mass of rows whose weights (heads, rows, n_k) are there.
 
     `positions` (rows,) are the queries' places among the keys, `marks` (marks, n_k) as of `measure_rows`.
@@ -88,7 +88,7 @@ def row_facts(weights: Array, positions: Array, marks: Array) -> Facts:
     logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)  # (heads, rows, n_k)
     mean = (weights @ j / total)[..., None]  # (heads, rows, 1)
     marked = np.asarray([] if marks is None else marks, weights.dtype).reshape(-1, len(j))  # (marks, n_k)
-    return Facts(
+    return RowStatistics(
         None,
         entropy=-(weights * logs).sum(-1),
         distance=(weights * gap).sum(-1) / total,

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from attnctl.attention import Array, Call
-from attnctl.blockwise.facts import Facts, Tick, Wanted, neighbouring_edges
+from attnctl.blockwise.row_statistics import RowStatistics, Tick, Wanted, neighbouring_edges
 from attnctl.blockwise.tiles import FLOOR, Group, grid_size, is_fusible, open_group, row_tiles, shaped_buffer
 
 Result = TypeVar("Result")
@@ -130,7 +130,7 @@ def block_rows(
 # --- one pass ----------------------------------------------------------------------------------------------------
 
 
-def sweep_keys(call: Call, wanted: Wanted, *, fused: bool | None = None, tick: Tick | None = None) -> Facts:
+def sweep_keys(call: Call, wanted: Wanted, *, fused: bool | None = None, tick: Tick | None = None) -> RowStatistics:
     """One pass over the keys of a call of 3-D torch arrays; what `attnctl.blockwise.measure_rows` says, as torch arrays.
 
     `fused` None takes a fused kernel for the masses where one is there and faster (see `is_fusible`).
@@ -158,7 +158,7 @@ def sweep_keys(call: Call, wanted: Wanted, *, fused: bool | None = None, tick: T
         return tally.finish_fields(wanted.row_edges if wanted.key_edges is not None else None)
 
     found = map_groups(sweep_heads, [range(at, min(at + step, n_heads)) for at in range(0, n_heads, step)], stop)
-    return Facts(*(None if parts[0] is None else torch.cat(parts) for parts in zip(*found, strict=True)))
+    return RowStatistics(*(None if parts[0] is None else torch.cat(parts) for parts in zip(*found, strict=True)))
 
 
 @dataclass
@@ -221,7 +221,7 @@ class BlockTally:
         return columns
 
     def finish_fields(self, row_edges: Sequence[int] | None) -> tuple[Array | None, ...]:
-        """The fields of Facts, in order; what was gathered is used up."""
+        """The fields of RowStatistics, in order; what was gathered is used up."""
         lse = torch.logsumexp(self.masses, 1) if self.rows is None else self.rows.logsumexp  # (heads, n_q)
         seen = lse > FLOOR / 2  # (heads, n_q)
         log_share = torch.zeros_like(lse)  # of the softmax that falls on keys: all of it, less what a sink takes

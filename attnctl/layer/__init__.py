@@ -19,7 +19,7 @@ from attnctl.errors import AttnctlError
 from attnctl.text import number_list
 
 if TYPE_CHECKING:
-    from attnctl.blockwise import Facts, Ranges, Tick
+    from attnctl.blockwise import Ranges, RowStatistics, Tick
     from attnctl.readings.traces.trace import ModelInfo, Prediction
     from attnctl.tokens import Token
 
@@ -121,7 +121,7 @@ class LayerAttention(ABC):
         """The weights between parts of the text → (heads, rows, columns); arguments as of `blockwise.pool_between_parts`."""
 
     @abstractmethod
-    def statistics(self, marks: Array | None = None, grid: int = 1) -> Facts:
+    def statistics(self, marks: Array | None = None, grid: int = 1) -> RowStatistics:
         """Of each row, what `blockwise.measure_rows` finds with `rows`; pooled to at most grid × grid even cells."""
 
     @abstractmethod

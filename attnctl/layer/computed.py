@@ -16,7 +16,7 @@ from attnctl.layer import PER_ROW, SHARED_PARAMETERS, LayerAttention
 from attnctl.layer.stored import StoredLayer
 
 if TYPE_CHECKING:
-    from attnctl.blockwise import Facts, Ranges
+    from attnctl.blockwise import Ranges, RowStatistics
 
 
 @dataclass(eq=False)
@@ -245,7 +245,7 @@ class ComputedLayer(LayerAttention):
             return pool_weights([(0, self.n_q, self.weights())], rows, columns, how)  # type: ignore[no-any-return]
         return pool_between_parts(self.call, rows, columns, how, self.tick)  # type: ignore[no-any-return]
 
-    def statistics(self, marks: Array | None = None, grid: int = 1) -> Facts:
+    def statistics(self, marks: Array | None = None, grid: int = 1) -> RowStatistics:
         """Of each row, what `blockwise.measure_rows` finds with `rows`; pooled to at most grid × grid even cells."""
         from attnctl.blockwise import Wanted, even_edges, measure_rows
 

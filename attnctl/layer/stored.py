@@ -15,7 +15,7 @@ from attnctl.layer import PER_ROW, SHARED_PARAMETERS, LayerAttention
 from attnctl.text import number_list
 
 if TYPE_CHECKING:
-    from attnctl.blockwise import Facts, Ranges
+    from attnctl.blockwise import Ranges, RowStatistics
 
 
 @dataclass(eq=False)
@@ -151,17 +151,19 @@ class StoredLayer(LayerAttention):
         self._all_rows("pooled cells")
         return pool_weights(self._blocks(), rows, columns, how)  # type: ignore[no-any-return]
 
-    def statistics(self, marks: Array | None = None, grid: int = 1) -> Facts:
+    def statistics(self, marks: Array | None = None, grid: int = 1) -> RowStatistics:
         """Of each row, what `blockwise.measure_rows` finds, without logsumexp; pooled to grid × grid even cells."""
-        from attnctl.blockwise import Facts, even_parts, row_facts
+        from attnctl.blockwise import RowStatistics, even_parts, statistics_of_rows
 
         self._all_rows("statistics")
-        blocks = [row_facts(block, self.positions[lo:hi], marks) for lo, hi, block in self._blocks()]
+        blocks = [statistics_of_rows(block, self.positions[lo:hi], marks) for lo, hi, block in self._blocks()]
         known = {
             name: np.concatenate([getattr(block, name) for block in blocks], axis=-1)
             for name in ("entropy", "distance", "spread", "marked", "largest", "kept")
         }
-        return Facts(None, self.pooled(even_parts(0, self.n_q, grid), even_parts(0, self.n_k, grid), "mass"), **known)
+        return RowStatistics(
+            None, self.pooled(even_parts(0, self.n_q, grid), even_parts(0, self.n_k, grid), "mass"), **known
+        )
 
     def links(self, count: int) -> tuple[Array, Floats]:
         """The `count` keys that each query attends to most, and their weights: two arrays (heads, n_q, count)."""

@@ -81,7 +81,7 @@ class OverviewReading:
             overview.model,
             None if overview.keys_of == overview.tokens else overview.keys_of,
             grid=None if self._grid is None else self._grid.kept_in(overview, wanted, name),
-            facts=() if self._statistics is None else self._statistics.kept_in(overview, wanted, name),
+            head_statistics=() if self._statistics is None else self._statistics.kept_in(overview, wanted, name),
             links={} if self._links is None else self._links.kept_in(overview, wanted, name),
             notes=overview.notes,
         )
@@ -94,7 +94,7 @@ class OverviewReading:
             model=run.known_model,
             key_tokens=run.key_tokens,
             grid=None if self._grid is None else self._grid.value(run),
-            facts=() if self._statistics is None else self._statistics.value(run),
+            head_statistics=() if self._statistics is None else self._statistics.value(run),
             links={} if self._links is None else self._links.value(run),
             notes=run.notes,
         )

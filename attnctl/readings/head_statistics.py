@@ -59,7 +59,7 @@ class HeadStatisticsReading:
         self, overview: Overview | LongRow, wanted: Callable[[int, int], bool], name: str
     ) -> tuple[HeadStatistics, ...]:
         """The statistics of an overview. Raises AttnctlError where it has none of these heads."""
-        known = getattr(overview, "facts", ())
+        known = getattr(overview, "head_statistics", ())
         found = tuple(head for head in known if wanted(head.layer, head.head))
         if not found:
             raise AttnctlError(f"{name} holds no statistics of these heads: give the text and its model")

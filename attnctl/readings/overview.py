@@ -70,12 +70,12 @@ class Overview:
     model: ModelInfo
     key_tokens: tuple[Token, ...] | None = None
     grid: PooledGrid | None = None
-    facts: tuple[HeadStatistics, ...] = ()
+    head_statistics: tuple[HeadStatistics, ...] = ()
     links: dict[tuple[int, int], Links] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        held = {"a grid": self.grid is not None, "statistics": bool(self.facts), "links": bool(self.links)}
+        held = {"a grid": self.grid is not None, "statistics": bool(self.head_statistics), "links": bool(self.links)}
         kept = ", ".join(name for name, there in held.items() if there) or "nothing"
         return f"Overview of {_short_text(self.text)} by {self.model.name}: {len(self.tokens):,} tokens, {kept}"
 
@@ -96,8 +96,13 @@ class Overview:
             weights = {at: cells for at, cells in grid.weights.items() if wanted(*at)}
             masks = {layer: mask for layer, mask in grid.masks.items() if any(layer == at[0] for at in weights)}
             grid = replace(grid, weights=weights, masks=masks)
-        facts = tuple(fact for fact in self.facts if wanted(fact.layer, fact.head))
-        return replace(self, grid=grid, facts=facts, links={at: one for at, one in self.links.items() if wanted(*at)})
+        statistics = tuple(measured for measured in self.head_statistics if wanted(measured.layer, measured.head))
+        return replace(
+            self,
+            grid=grid,
+            head_statistics=statistics,
+            links={at: one for at, one in self.links.items() if wanted(*at)},
+        )
 
     def save(self, path: str | Path) -> None:
         """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""

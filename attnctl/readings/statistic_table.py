@@ -39,7 +39,7 @@ class Statistic(NamedTuple):
 
 
 USUAL = "customary"
-# a new statistic is a line here, and a line in `facts` that computes it
+# a new statistic is a line here, and a line in `head_statistics` that computes it
 STATISTICS: dict[str, Statistic] = {
     statistic.name: statistic
     for statistic in (

@@ -1,4 +1,4 @@
-"""Facts about a long text against one fused attention: `python -m tests.benchmarks.bench_length [TOKENS]`.
+"""Statistics of a long text against one fused attention: `python -m tests.benchmarks.bench_length [TOKENS]`.
 
 Each measurement runs in a process of its own and prints seconds (best of three) and the memory it took beyond its inputs.
 Ratios are taken within one run; nothing is asserted. `python -m tests.benchmarks.bench_length smollm2` measures the overview

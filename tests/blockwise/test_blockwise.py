@@ -1,4 +1,4 @@
-"""Facts about a matrix that is never built, held to the matrix built in float64."""
+"""Statistics of a matrix that is never built, held to the matrix built in float64."""
 
 from __future__ import annotations
 

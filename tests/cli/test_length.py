@@ -1,4 +1,4 @@
-"""Long texts on the command line: overviews, zooms, parts, facts of heads, single rows, strongest links."""
+"""Long texts on the command line: overviews, zooms, parts, statistics of heads, single rows, strongest links."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_spans_that_are_nowhere(refused, file):
 # --- heads -------------------------------------------------------------------------------------------------------
 
 
-def test_facts_of_heads_equal_the_matrix(run, file, text, weights):
+def test_statistics_of_heads_equal_the_matrix(run, file, text, weights):
     document = run("heads", "--file", file, *MODEL, "--json").json
     jsonschema.validate(document, json.loads(run("schema", "overview").out))
     tokens = [token["text"] for token in document["tokens"]]

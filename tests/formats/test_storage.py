@@ -47,7 +47,7 @@ def test_an_overview_loads_as_it_was_saved(tmp_path: Path) -> None:
     assert isinstance(back, Overview)
     assert overview_to_json(back) == overview_to_json(overview)
     jsonschema.Draft202012Validator(overview_schema()).validate(json.loads(overview_to_json(overview)))
-    assert back.facts == overview.facts and back.grid is not None and overview.grid is not None
+    assert back.head_statistics == overview.head_statistics and back.grid is not None and overview.grid is not None
     assert back.grid.rows == overview.grid.rows and back.grid.masks.keys() == overview.grid.masks.keys() == {0}
     np.testing.assert_array_equal(back.grid.masks[0], [[True, False], [True, True]])
 

@@ -53,7 +53,7 @@ def test_the_second_question_needs_no_second_run(counted: Counted) -> None:
     assert counted.runs == 1
     source = TextSource(counted, TEXT)
     found = source.read(OverviewReading(statistics=HeadStatisticsReading(source.tokens)))
-    assert len(found.facts) == 12 and counted.runs == 1
+    assert len(found.head_statistics) == 12 and counted.runs == 1
 
 
 def test_another_text_or_model_is_another_run(counted: Counted) -> None:

@@ -1,4 +1,4 @@
-"""What each head does over a whole corpus: the facts of every text, their mean, spread and number."""
+"""What each head does over a whole corpus: the statistics of every text, their mean, spread and number."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def of_trace(trace: Trace) -> list[list[Any]]:
     """
     rows = []
     for layer in trace.layers:
-        for fact in head_statistics(stored_layer(layer), trace.tokens, trace.key_tokens):
-            rows.append([fact.layer, fact.head, *(fact[name] for name in STATISTICS)])
+        for measured in head_statistics(stored_layer(layer), trace.tokens, trace.key_tokens):
+            rows.append([measured.layer, measured.head, *(measured[name] for name in STATISTICS)])
     return rows
 
 
 def add_measurements(tally: Tally, rows: Iterable[list[Any]], names: Iterable[str] = tuple(STATISTICS)) -> None:
-    """Take the facts of one text into a tally (Welford 1962); `names` are those of a row's numbers."""
+    """Take the statistics of one text into a tally (Welford 1962); `names` are those of a row's numbers."""
     for layer, head, *values in rows:
         for name, value in zip(names, values, strict=True):
             if value is not None:

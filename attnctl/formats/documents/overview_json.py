@@ -56,16 +56,16 @@ def _overview_document(overview: Overview) -> Document:
 
 def _known_heads(overview: Overview) -> list[tuple[int, int]]:
     """Every (layer, head) that something is known of, in the order it was asked for."""
-    known = [(fact.layer, fact.head) for fact in overview.facts]
+    known = [(measured.layer, measured.head) for measured in overview.head_statistics]
     known += [*overview.links, *(overview.grid.weights if overview.grid is not None else ())]
     return list(dict.fromkeys(known))
 
 
 def _head_document(overview: Overview, layer: int, head: int) -> Document:
     document: Document = {"layer": layer, "head": head}
-    for fact in overview.facts:
-        if (fact.layer, fact.head) == (layer, head):
-            document |= fact.statistics_document()
+    for measured in overview.head_statistics:
+        if (measured.layer, measured.head) == (layer, head):
+            document |= measured.statistics_document()
     if (links := overview.links.get((layer, head))) is not None:
         document["coverage"] = links.mass_covered
         document["links"] = [
@@ -117,7 +117,7 @@ def _read_overview(entries: Document) -> Overview:
         model=read_fields(ModelInfo, entries["model"]),
         key_tokens=key_tokens,
         grid=_read_grid(entries, heads, len(tokens), n_k) if "rows" in entries else None,
-        facts=tuple(_read_statistics(*at, head) for at, head in heads.items() if "entropy" in head),
+        head_statistics=tuple(_read_statistics(*at, head) for at, head in heads.items() if "entropy" in head),
         links={at: _read_links(head["links"], len(tokens), n_k) for at, head in heads.items() if "links" in head},
         notes=tuple(str(note) for note in entries.get("notes", ())),
     )

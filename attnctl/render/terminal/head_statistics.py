@@ -17,16 +17,16 @@ from attnctl.render.terminal.tables import Column, fitting_columns, table_lines
 DOUBT = f" ?: the text has fewer than {LEAST_TOKENS} tokens, too few to tell what a head does."
 
 
-def ranked_by(facts: Sequence[HeadStatistics], measure: str | None) -> list[HeadStatistics]:
+def ranked_by(heads: Sequence[HeadStatistics], measure: str | None) -> list[HeadStatistics]:
     """The heads, those with most of a measure first; None leaves them layer by layer."""
     if measure is None:
-        return list(facts)
+        return list(heads)
 
-    def sort_key(fact: HeadStatistics) -> tuple[float, int, int]:
-        value = fact[measure]
-        return (float("inf") if value is None else -value, fact.layer, fact.head)
+    def sort_key(head: HeadStatistics) -> tuple[float, int, int]:
+        value = head[measure]
+        return (float("inf") if value is None else -value, head.layer, head.head)
 
-    return sorted(facts, key=sort_key)
+    return sorted(heads, key=sort_key)
 
 
 class HeadTable:
@@ -87,12 +87,12 @@ def _statistic_cell(one: Statistic, value: float | None) -> str:
     return f"{value:.3f}" if one.is_share else f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
 
-def heads_csv(facts: Sequence[HeadStatistics]) -> str:
+def heads_csv(heads: Sequence[HeadStatistics]) -> str:
     """One line a head, with a line of names above; what has no value is empty."""
     page = io.StringIO()
     writer = csv.writer(page, lineterminator="\n")
     writer.writerow(["layer", "head", *STATISTICS, "names"])
-    for fact in facts:
-        values = ["" if (value := fact[name]) is None else f"{value:.6g}" for name in STATISTICS]
-        writer.writerow([fact.layer, fact.head, *values, "; ".join(fact.names)])
+    for head in heads:
+        values = ["" if (value := head[name]) is None else f"{value:.6g}" for name in STATISTICS]
+        writer.writerow([head.layer, head.head, *values, "; ".join(head.names)])
     return page.getvalue()

@@ -96,7 +96,7 @@ def heads_command(
     given = chosen_of(open_source(source, file, tokens, options), layer, head)
     check_attention_weights(given.source, "heads")
     found = _statistics_of(given, choice, probe)
-    found = _by_role(found) if known is None else replace(found, facts=_named_by(known, found))
+    found = _by_role(found) if known is None else replace(found, head_statistics=_named_by(known, found))
     if picture:
         _write_picture(found, by or PICTURED, look, str(output), form)
     else:
@@ -118,7 +118,7 @@ def _write_picture(found: Overview, by: str, look: Look, output: str, form: str)
     from attnctl.render.figure.head_statistics import statistic_grid
 
     title = f"{found.model.name}, {len(found.tokens):,} tokens"
-    drawing = statistic_grid(found.facts, by, title, look, found.model.cited)
+    drawing = statistic_grid(found.head_statistics, by, title, look, found.model.cited)
     write_whole(output, figure_bytes(drawing.figure, form))
 
 
@@ -126,13 +126,13 @@ def _write_table(found: Overview, order: str | None, top: int | None, form: str,
     """The heads, those with most of `order` first, as a table, CSV or JSON."""
     from attnctl.render.terminal.head_statistics import HeadTable, heads_csv, ranked_by
 
-    ranked = ranked_by(found.facts, order)[:top]
+    ranked = ranked_by(found.head_statistics, order)[:top]
     if form == "csv":
         put_bytes(heads_csv(ranked).encode(), output)
     elif form == "json":
         from attnctl.formats.documents.overview_json import overview_to_json
 
-        put_bytes(overview_to_json(replace(found, facts=tuple(ranked))) + b"\n", output)
+        put_bytes(overview_to_json(replace(found, head_statistics=tuple(ranked))) + b"\n", output)
     else:
         show_renderable(HeadTable(ranked, order), soft_wrap=True)
 
@@ -180,7 +180,10 @@ def _statistics_of(given: Chosen, choice: WeightChoice, probe: bool) -> Overview
         scores = probed(model, layers=layers, heads=chosen)
         found = replace(
             found,
-            facts=tuple(_with_probe(fact, len(found.tokens), *scores[fact.layer, fact.head]) for fact in found.facts),
+            head_statistics=tuple(
+                _with_probe(measured, len(found.tokens), *scores[measured.layer, measured.head])
+                for measured in found.head_statistics
+            ),
         )
     o.say_notes(found.notes)
     o.say_unknown(source.tokens)
@@ -205,20 +208,26 @@ def _named_by(census: CensusTable, found: Overview) -> tuple[HeadStatistics, ...
             f"{info.n_layers} of {info.n_heads}"
         )
     names = head_names(census)
-    return tuple(replace(fact, names=(*fact.names, *names.get((fact.layer, fact.head), ()))) for fact in found.facts)
+    return tuple(
+        replace(measured, names=(*measured.names, *names.get((measured.layer, measured.head), ())))
+        for measured in found.head_statistics
+    )
 
 
 def _by_role(found: Overview) -> Overview:
-    """The facts, each head named first by what its model's own evaluation measured it to find."""
+    """The statistics of the heads, each head named first by what its model's own evaluation measured it to find."""
     from attnctl.readings.questions.roles import roles_of_heads
 
     known = roles_of_heads(found.model)
-    facts = (replace(fact, names=(*known.get((fact.layer, fact.head), ()), *fact.names)) for fact in found.facts)
-    return replace(found, facts=tuple(facts)) if known else found
+    statistics = (
+        replace(measured, names=(*known.get((measured.layer, measured.head), ()), *measured.names))
+        for measured in found.head_statistics
+    )
+    return replace(found, head_statistics=tuple(statistics)) if known else found
 
 
-def _with_probe(fact: HeadStatistics, n: int, induction: float, duplicate: float) -> HeadStatistics:
+def _with_probe(measured: HeadStatistics, n: int, induction: float, duplicate: float) -> HeadStatistics:
     from attnctl.readings.head_statistics import name_head
 
     probed = {"induction": induction, "duplicate": duplicate}
-    return name_head(replace(fact, values={**fact.values, **probed}), n, probed)
+    return name_head(replace(measured, values={**measured.values, **probed}), n, probed)

@@ -144,7 +144,7 @@ def _strongest_links(given: Chosen, top: int) -> Overview:
         )
     check_cost(source, given.head_count)
     kept = getattr(source, "overview", None)
-    asks = kept is None or bool(getattr(kept, "facts", ()))
+    asks = kept is None or bool(getattr(kept, "head_statistics", ()))
     statistics = HeadStatisticsReading(source.tokens, source.key_tokens) if asks else None
     with cost_progress(heads_over_tokens(n, given.head_count)) as tick:
         found = source.read(OverviewReading(statistics=statistics, links=LinksReading(top)), layers, heads, tick)

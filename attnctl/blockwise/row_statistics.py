@@ -28,7 +28,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Facts:
+class RowStatistics:
     """What is known of each row, and of the whole pooled; all but `logsumexp` only where asked for."""
 
     logsumexp: Array  # (heads, n_q), of the masked scaled scores, sinks in it; -inf where nothing is visible
