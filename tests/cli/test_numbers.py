@@ -99,10 +99,10 @@ def test_a_recipe_of_other_types_is_damaged(name: str, value: Any, tmp_path: Pat
 
 
 @pytest.mark.parametrize("line", [b"5", b'{"step": "x"}', b"[1]", b'{"step": null}', b"\xff", b"[" * 5000])
-def test_reports_end_where_a_line_is_none(line: bytes, tmp_path: Path) -> None:
+def test_a_line_that_is_no_report_takes_no_other_away(line: bytes, tmp_path: Path) -> None:
     run = TrainingRun(tmp_path)
     (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1, "loss": 2.0}\n' + line + b'\n{"step": 3}\n')
-    assert run.reports() == [{"step": 1, "loss": 2.0}]
+    assert run.reports() == [{"step": 1, "loss": 2.0}, {"step": 3}]
 
 
 TEXT = "Alice will eat pizza"
