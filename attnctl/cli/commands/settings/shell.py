@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,6 +133,8 @@ def _lines(here: session.Session) -> Iterator[str]:
     if not sys.stdin.isatty():
         yield from iter(sys.stdin.readline, "")
         return
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started by a script in the background, which passes that on
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     ask = _prompt(here)
     print_lines(f"{_about(here)}; help lists the commands, Ctrl-D leaves")
     while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -80,13 +81,19 @@ def test_files_that_cannot_be_written_do_not_silence_it(run: Run, tmp_path: Path
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Callable[..., pexpect.spawn]:
-    def spawn(*blocked: str) -> pexpect.spawn:
+    def spawn(*blocked: str, preexec_fn: Callable[[], object] | None = None) -> pexpect.spawn:
         more = {"COLUMNS": "100", "TERM": "xterm", "XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
         start = "".join(f"sys.modules[{name!r}] = None; " for name in blocked)
         code = f"import sys; {start}from attnctl.__main__ import main; main()"
         arguments = ["-c", code, "shell", TEXT]
         return pexpect.spawn(
-            sys.executable, arguments, env={**os.environ, **more}, encoding="utf-8", timeout=60, dimensions=(30, 100)
+            sys.executable,
+            arguments,
+            env={**os.environ, **more},
+            encoding="utf-8",
+            timeout=60,
+            dimensions=(30, 100),
+            preexec_fn=preexec_fn,
         )
 
     return spawn
@@ -115,8 +122,11 @@ def test_at_a_terminal_ctrl_c_goes_back_and_ctrl_d_leaves(
     assert "explain --query pizza --steps summary" in (tmp_path / "attnctl" / "shell_history").read_text()
 
 
-def test_without_prompt_toolkit_it_asks_plainly(terminal: Callable[..., pexpect.spawn]) -> None:
-    child = terminal("prompt_toolkit")
+@pytest.mark.parametrize("inherited", [signal.SIG_DFL, signal.SIG_IGN])  # ignored by what scripts start with &
+def test_without_prompt_toolkit_it_asks_plainly(
+    terminal: Callable[..., pexpect.spawn], inherited: signal.Handlers
+) -> None:
+    child = terminal("prompt_toolkit", preexec_fn=lambda: signal.signal(signal.SIGINT, inherited))
     child.expect("demo> ")
     child.sendcontrol("c")
     child.expect("demo> ")
