@@ -39,6 +39,16 @@ def _visible_symbol(char: str, lone: bool = False) -> str:
     return char
 
 
+def quoted_beginning(text: str) -> str:
+    """A text in quotes, of a long one its first 59 characters, on one line: as values show themselves in Python."""
+    return repr(text if len(text) <= 60 else f"{text[:59]}…")
+
+
+def counted(count: int, noun: str) -> str:
+    """A count and its noun, singular for one: "1 token", "2,000 tokens"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def number_list(numbers: Iterable[int]) -> str:
     """A list of numbers for a sentence, abridged: 0, 1, 2, … 31."""
     names = [str(number) for number in numbers]

@@ -92,14 +92,28 @@ def test_functions_answer_what_the_commands_print(tmp_path: Path) -> None:
     facts = attnctl.heads(TEXT, "random", heads=np.int64(2))
     stored = [fact.values["entropy"] for fact in attnctl.heads(trace)]
     np.testing.assert_allclose(stored, [fact.values["entropy"] for fact in facts], rtol=1e-5)
-    assert len(repr(trace).splitlines()) == 1
+    assert repr(facts[1]).startswith("HeadStatistics of layer 0, head 1: entropy ")
     pair = attnctl.compare(trace, attnctl.attend(TEXT, "random", heads=2, seed=1), names=("one", "two"))
     assert pair.names == ("one", "two") and pair.both_weights(0, 1)[0].shape == (4, 4)
     grid = attnctl.spans("One.\nTwo two.\n", "lines", "random").grid
     np.testing.assert_allclose(grid.weights[0, 0].sum(-1), 1, atol=1e-5)
     html = attnctl.view(trace, attnctl.attend(TEXT, "random", heads=2, seed=1), output=tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text() == html
-    assert len(attnctl.ablate("Alice will eat", "demo", layers=None).heads) == 12
+    effects = attnctl.ablate("Alice will eat", "demo", layers=None)
+    assert len(effects.heads) == 12 and repr(effects) == "Effects in 'Alice will eat' by demo: 12 heads"
+
+
+def test_every_value_shows_itself_in_one_short_line() -> None:
+    trace = attnctl.attend("Alice", "random", heads=2)
+    table = attnctl.evaluate("samples/sentences.conllu", "demo")
+    for value, expected in (
+        (trace, "Trace of 'Alice' by random: 1 token, 1 layer, 2 heads"),
+        (attnctl.spans("A b.\n" * 20, "lines", "random"), r"Overview of 'A b.\nA b."),
+        (attnctl.compare(trace, trace), "Comparison of random and random, 2 heads of both: 'Alice'"),
+        (attnctl.open_model("demo"), "Stack demo: 2 layers, 6 heads"),
+        (table, "CensusTable of sentences.conllu by demo: 12 sentences, 130 words, "),
+    ):
+        assert repr(value).startswith(expected) and len(repr(value)) < 200 and "\n" not in repr(value)
 
 
 GIVEN: dict[str, dict[str, Any]] = {

@@ -32,6 +32,10 @@ class HeadStatistics:
     values: Mapping[str, float | None]
     names: tuple[str, ...] = ()  # what it looks like
 
+    def __repr__(self) -> str:
+        known = [f"{name} {value:.3g}" for name in STATISTICS if (value := self[name]) is not None]
+        return f"HeadStatistics of layer {self.layer}, head {self.head}: {', '.join([*known, *self.names])}"
+
     def __getitem__(self, name: str) -> float | None:
         """The value of a statistic of STATISTICS; None where it has no meaning."""
         return self.values.get(name)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from attnctl.named_function import call_named
 from attnctl.readings.head_statistics import HeadStatistics
 from attnctl.readings.traces.trace import ModelInfo
+from attnctl.text import counted, quoted_beginning
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ class Overview:
     def __repr__(self) -> str:
         held = {"a grid": self.grid is not None, "statistics": bool(self.head_statistics), "links": bool(self.links)}
         kept = ", ".join(name for name, there in held.items() if there) or "nothing"
-        return f"Overview of {_short_text(self.text)} by {self.model.name}: {len(self.tokens):,} tokens, {kept}"
+        tokens = counted(len(self.tokens), "token")
+        return f"Overview of {quoted_beginning(self.text)} by {self.model.name}: {tokens}, {kept}"
 
     @property
     def keys_of(self) -> tuple[Token, ...]:
@@ -122,8 +124,8 @@ class LongRow:
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        heads = f"{len(self.weights)} head{'s' * (len(self.weights) != 1)}"
-        return f"LongRow {self.query} of {_short_text(self.text)} by {self.model.name}: {heads}"
+        heads = counted(len(self.weights), "head")
+        return f"LongRow {self.query} of {quoted_beginning(self.text)} by {self.model.name}: {heads}"
 
     @property
     def keys_of(self) -> tuple[Token, ...]:
@@ -133,10 +135,6 @@ class LongRow:
     def save(self, path: str | Path) -> None:
         """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""
         call_named("attnctl.formats.storage:save_value", self, path)
-
-
-def _short_text(text: str) -> str:
-    return repr(text if len(text) <= 60 else f"{text[:59]}…")
 
 
 def part_snippet(tokens: Sequence[Token], a: int, b: int, text: str, most: int = 18) -> str:

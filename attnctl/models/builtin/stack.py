@@ -136,6 +136,9 @@ class Stack:
     phrasing: Phrasing | None = None  # which kinds of words it met side by side
     notes: tuple[str, ...] = field(default=())
 
+    def __repr__(self) -> str:
+        return f"Stack {self.info.size_line()}"
+
     def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
         """The tokens through every layer; `visit` sees each layer's attention, and may raise StopForward."""
         embeddings = self.input_rows(tokens)

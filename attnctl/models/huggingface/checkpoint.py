@@ -51,6 +51,9 @@ class Checkpoint:
     generate: int = 0
     predict: str | None = None  # as of Stack
 
+    def __repr__(self) -> str:
+        return f"Checkpoint {self.info.size_line()}, {self.kind} attention"
+
     def tokenize(self, text: str) -> tuple[Token, ...]:
         """The tokens that ask: of the text, generated ones at their end, or of the target for decoder and cross."""
         if self.kind in ("decoder", "cross"):

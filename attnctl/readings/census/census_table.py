@@ -15,6 +15,7 @@ from attnctl.attention import Array
 from attnctl.readings.census.census_tally import Cases, CensusTally
 from attnctl.readings.census.words import COREFERENCE, DOWN, FARTHEST, SIDES, TO_ANTECEDENT, UP
 from attnctl.readings.traces.trace import ModelInfo
+from attnctl.text import counted
 
 ALL = "all"  # every relation but punctuation
 POSITIONAL = 0.9  # share of words whose largest weight stands at one offset (Voita et al. 2019, section 5)
@@ -137,6 +138,10 @@ class CensusTable:
     untrained: bool = False
     mentions: dict[str, int] = field(default_factory=dict)  # MENTION_COUNTS, where documents were read in windows
     info: ModelInfo | None = None  # of the model, for whoever cites the census
+
+    def __repr__(self) -> str:
+        held = ((self.used, "sentence"), (self.words, "word"), (len(self.relations), "relation"))
+        return f"CensusTable of {self.corpus} by {self.model}: {', '.join(counted(*one) for one in held)}"
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError
 from attnctl.readings.spans import Span, span_owners, spans_of
 from attnctl.readings.traces.trace import ModelInfo
+from attnctl.text import counted, quoted_beginning
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
@@ -79,6 +80,10 @@ class AnswerSources:
     given: bool = False  # the answer was given, not generated
     notes: tuple[str, ...] = ()
     orders: DocumentOrders | None = None  # the same answer with the documents in several orders
+
+    def __repr__(self) -> str:
+        held = f"{counted(len(self.parts), 'part')}, {counted(self.forwards, 'forward')}"
+        return f"AnswerSources of {quoted_beginning(self.answer)} by {self.model.name}: {held}"
 
     @property
     def log_probability(self) -> float:

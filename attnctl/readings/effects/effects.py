@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from attnctl.readings.traces.trace import ModelInfo
+from attnctl.text import counted, quoted_beginning
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
@@ -109,6 +110,11 @@ class Effects:
     contributions: Contributions | None = None
     key_tokens: tuple[Token, ...] | None = None
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        measured = (("head", self.heads), ("edge", self.edges), ("span", self.spans))
+        held = ", ".join(counted(len(found), name) for name, found in measured if found) or "nothing measured"
+        return f"Effects in {quoted_beginning(self.text)} by {self.model.name}: {held}"
 
     @property
     def keys_of(self) -> tuple[Token, ...]:

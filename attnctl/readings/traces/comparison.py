@@ -14,7 +14,7 @@ from attnctl.errors import AttnctlError
 from attnctl.named_function import call_named
 from attnctl.readings.traces.alignment import aligned_tokens
 from attnctl.readings.traces.trace import Trace
-from attnctl.text import visible_text
+from attnctl.text import counted, quoted_beginning, visible_text
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
@@ -45,6 +45,11 @@ class Comparison:
     names: tuple[str, str]
     places: tuple[tuple[int, int], ...]  # (layer, head), in order
     aligned: AlignedAxes | None = None  # where the texts have different tokens; None: each with that of its index
+
+    def __repr__(self) -> str:
+        a, b = self.names
+        heads = counted(len(self.places), "head")
+        return f"Comparison of {a} and {b}, {heads} of both: {quoted_beginning(self.a.text)}"
 
     def whole_weights(self, layer: int, head: int) -> tuple[Floats, Floats]:
         """Both sides' weights at one place, every token of either text: (n_q, n_k) of A, (n_q, n_k) of B."""

@@ -14,7 +14,7 @@ from attnctl.errors import AttnctlError
 from attnctl.named_function import call_named
 from attnctl.readings.traces.figure_options import FigureOptions, check_figure_options, with_figure_options
 from attnctl.readings.traces.trace_arrays import LAYER_TRACE_ARRAYS, TraceArray
-from attnctl.text import number_list
+from attnctl.text import counted, number_list, quoted_beginning
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
@@ -72,6 +72,11 @@ class ModelInfo:
         revision = f"revision {self.revision[:12]}" if self.revision else ""
         digest = f"sha256 {self.sha256[:12]}" if self.sha256 else ""
         return ", ".join(part for part in (self.source, self.quantised, revision, digest) if part)
+
+    def size_line(self) -> str:
+        """Name, layers and heads, as an opened model shows itself in Python."""
+        known = [counted(count, noun) for count, noun in ((self.n_layers, "layer"), (self.n_heads, "head")) if count]
+        return f"{self.name}: {', '.join(known)}"
 
     @property
     def caps_scores(self) -> bool:
@@ -166,11 +171,10 @@ class Trace:
     id: str | int | None = None  # the text's own name, in a batch
 
     def __repr__(self) -> str:
-        text = self.text if len(self.text) <= 60 else f"{self.text[:59]}…"
         heads = sum(len(layer.heads) for layer in self.layers)
         counts = (("token", len(self.tokens)), ("layer", len(self.layers)), ("head", heads))
-        held = ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts)
-        return f"Trace of {text!r} by {self.model.name}: {held}"
+        held = ", ".join(counted(count, name) for name, count in counts)
+        return f"Trace of {quoted_beginning(self.text)} by {self.model.name}: {held}"
 
     def __str__(self) -> str:
         layers = [f"  {layer!r}" for layer in self.layers[:4]]

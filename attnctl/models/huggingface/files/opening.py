@@ -138,7 +138,7 @@ def _tokenizer_of_network(tokenizer: PreTrainedTokenizerBase, name: str) -> Any:
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if not isinstance(backend, Tokenizer):
         raise AttnctlError(
-            f"the tokenizer of {name} is a {type(tokenizer).__name__}, which tells no spans: give a fast one "
+            f"the tokenizer of {name} is of type {type(tokenizer).__name__}, which tells no spans: give a fast one "
             "(AutoTokenizer gives one where there is one)"
         )
     copy = Tokenizer.from_str(backend.to_str())

@@ -13,7 +13,7 @@ from rich.text import Text
 from attnctl.readings.census.census_table import ALL, FEWEST, CensusTable, HeadRow, Relation, Rule
 from attnctl.readings.census.words import COREFERENCE, DOWN, TO_ANTECEDENT, UP
 from attnctl.render.terminal.number_grid import DIM
-from attnctl.text import visible_text
+from attnctl.text import counted, visible_text
 
 ARROWS = {UP: "→ head", DOWN: "→ dep"}
 WIDTH = 80
@@ -104,8 +104,8 @@ class CensusReport:
 
 
 def _sentence_counts(census: CensusTable) -> str:
-    said = f"{census.used:,} sentences, {census.words:,} words"
-    return said if census.used == census.sentences_read else f"{said} (of {census.sentences_read:,} sentences)"
+    said = f"{counted(census.used, 'sentence')}, {counted(census.words, 'word')}"
+    return said if census.used == census.sentences_read else f"{said} (of {counted(census.sentences_read, 'sentence')})"
 
 
 def _relation_lines(rows: Sequence[Relation], untrained: bool, width: int) -> Iterator[Text]:
