@@ -76,11 +76,12 @@ class CensusReport:
         listed = [relation for relation in census.relations if self._is_listed(relation)]
         mentions = [relation for relation in listed if relation.direction == TO_ANTECEDENT]
         yield from _relation_lines([row for row in listed if row not in mentions], census.untrained, width)
-        rare = sum(not relation.subtype for relation in census.relations) - sum(not one.subtype for one in listed)
+        rare = [one for one in census.relations if not one.subtype and one not in listed]
         if rare:
-            how = "--json has them all, --least 1 shows them" if self.fewest > 1 else "no cases in one of the halves"
-            rows, are = ("row", "is") if rare == 1 else ("rows", "are")
-            said = f"{rare} rarer {rows} {are} left out ({how})."
+            scored = any(one.best is not None for one in rare)
+            how = "--json has them all, --least 1 shows them" if scored else "no cases in one half of the sentences"
+            rows, are = ("row", "is") if len(rare) == 1 else ("rows", "are")
+            said = f"{len(rare)} rarer {rows} {are} left out ({how})."
             yield from (Text(line, style=DIM) for line in wrap(said, width))
         yield Text("")
         if mentions:
@@ -99,8 +100,10 @@ class CensusReport:
         yield from (Text(line, style=DIM) for note in notes for line in wrap(note, width))
 
     def _is_listed(self, relation: Relation) -> bool:
-        enough = relation.best is not None and relation.best.scored_on >= self.fewest
-        return enough and (self.subtypes or not relation.subtype)
+        """Whether it has a line: all relations together always, one of them from `fewest` scored cases on."""
+        if relation.best is None or (relation.subtype and not self.subtypes):
+            return False
+        return relation.relation == ALL or relation.best.scored_on >= self.fewest
 
 
 def _sentence_counts(census: CensusTable) -> str:
