@@ -14,6 +14,7 @@ from attnctl.cli import session
 from attnctl.cli.output import print_complaint, safe_console
 
 if TYPE_CHECKING:
+    from attnctl.readings.traces.trace import ModelInfo
     from attnctl.source import Source
 
 
@@ -60,12 +61,13 @@ def items_progress(share: Callable[[], float | None]) -> Iterator[Callable[[int]
 
 PAIRS_A_SECOND = 2e8  # weights swept by one thread
 SAID = 20.0  # seconds, from which the cost is told beforehand
+CUT_BYTES = 12  # a pair of tokens, of a pass with cut edges: its mask and what is made of it
 SHOWN = 0.5  # seconds, after which there is a bar
 SIZE = 256  # cells a side of an overview
 
 
-def check_cost(source: Source, heads: int, size: int = SIZE) -> None:
-    """Say on stderr what so many heads of a text through a model will take, where that is much.
+def check_cost(source: Source, heads: int, size: int = SIZE, sweeps: int = 1) -> None:
+    """Say on stderr what so many heads of a text through a model will take, in so many sweeps, where that is much.
 
     Raises AttnctlError where memory will not do.
     """
@@ -78,16 +80,34 @@ def check_cost(source: Source, heads: int, size: int = SIZE) -> None:
     # queries, keys, values and their copies; the stream with its layers; each thread's masses
     need = 4.0 * n * (8 * every * d_k + 12 * d_model + 2 * threads * size)
     limits.check_memory(need, f"a text of {n:,} tokens", "shorten it, or cut it into parts")
+    _say_cost(f"{heads} heads over {n:,} tokens", sweeps * heads, n, info, need, "--layer and --head take fewer")
+
+
+def check_sweep_cost(info: ModelInfo, n: int, passes: int, *, cuts: bool) -> None:
+    """Say on stderr what so many passes over n tokens will take, where that is much; a pass with `cuts` holds its mask.
+
+    Raises AttnctlError where memory will not do.
+    """
+    need = CUT_BYTES * float(n) ** 2 if cuts else 0.0
+    limits.check_memory(need, f"cutting edges of {n:,} tokens", "shorten the text")
+    heads = passes * (info.n_layers or 1) * (info.n_heads or 1)
+    fewer = "--edge and --spans take fewer" if cuts else "--layer and --head take fewer"
+    _say_cost(f"{passes:,} passes over {n:,} tokens", heads, n, info, need, fewer)
+
+
+def _say_cost(what: str, heads: int, n: int, info: ModelInfo, need: float, fewer: str) -> None:
+    """Say what sweeping n × n weights of so many heads takes on the CPU, where it is more than SAID seconds."""
+    threads = os.cpu_count() or 1
     seconds = heads * float(n) ** 2 * (0.5 if info.causal else 1.0) / (PAIRS_A_SECOND * threads)
     if info.device == "cpu" and seconds > SAID:
-        print_complaint(
-            f"{heads} heads over {n:,} tokens: about {_duration(seconds)} and {limits.bytes_text(need)} on the CPU "
-            "(--layer and --head take fewer)"
-        )
+        memory = f" and {limits.bytes_text(need)}" if need else ""
+        print_complaint(f"{what}: about {_duration(seconds)}{memory} on the CPU ({fewer})")
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:,.0f} h"
 
 
 def heads_over_tokens(n: int, heads: int) -> str:

@@ -65,6 +65,7 @@ def measured_effects(text: str, options: OptionValues, choice: AblationChoice, o
         edges=[_named_edge(one, watched) for one in choice.edge],
         spans=[] if choice.spans is None else _span_tokens(choice.spans, text, watched),
     )
+    _check_cost_of(request, watched)
     with _sweep_bar() as tick:
         return measure_effects(watched, request, tick)
 
@@ -135,6 +136,18 @@ def _named_edge(spec: str, watched: Watched) -> tuple[int, int]:
         raise UsageError(f'--edge {spec!r}: it reads QUERY→KEY, as "gave→Mary" or "11>2"')
     keys = watched.tokens if watched.key_tokens is None else watched.key_tokens
     return find_token(watched.tokens, parts[0]), find_token(keys, parts[1])
+
+
+def _check_cost_of(request: EffectRequest, watched: Watched) -> None:
+    """Say what the passes asked for will take, where that is much. Raises AttnctlError where memory will not do."""
+    from attnctl.cli.progress import check_sweep_cost
+    from attnctl.readings.effects.ablation import chosen_heads
+
+    if request.approximate:
+        return
+    passes = len(chosen_heads(watched, request)) if request.sweep_heads else 0
+    cuts = len(request.edges) + len(request.spans) + (len(watched.tokens) if request.every_edge else 0)
+    check_sweep_cost(watched.info, len(watched.tokens), passes + cuts, cuts=cuts > 0)
 
 
 @contextmanager

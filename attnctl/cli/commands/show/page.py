@@ -11,6 +11,7 @@ from attnctl.cli.inputs.sources import is_file, open_source
 from attnctl.cli.inputs.weights import WeightChoice, chosen_of, chosen_trace
 from attnctl.cli.inputs.zoom import SIZE, zoom_cells
 from attnctl.cli.output import put_bytes
+from attnctl.cli.progress import check_cost
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from attnctl.source import Source
     from attnctl.text import Document
 
+SWEEPS = 3  # of a survey: the grid, its links, and the rows of the blocks, each about one sweep
 LINKS = 3  # keys kept for each query
 
 
@@ -33,6 +35,7 @@ def survey_text(given: Chosen) -> tuple[Overview, list[ExactBlock]]:
     from attnctl.readings.rows import BlocksReading
 
     source, layers, heads = given
+    check_cost(source, given.head_count, sweeps=SWEEPS)
     parts = zoom_cells(source.tokens, None, "--rows", SIZE, source.text)
     columns = (
         parts if source.key_tokens == source.tokens else zoom_cells(source.key_tokens, None, "--columns", SIZE, "")

@@ -1,0 +1,53 @@
+"""What long work will cost is told before it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from attnctl import limits
+from attnctl.cli import progress
+from attnctl.cli.progress import check_sweep_cost
+from attnctl.errors import AttnctlError
+from attnctl.readings.traces.trace import ModelInfo
+from tests.conftest import Result
+
+Run = Callable[..., Result]
+
+TEXT = "Alice will eat pizza"
+DEMO = ModelInfo("demo", "demo", n_layers=2, n_heads=6, causal=False)
+
+
+def test_a_sweep_says_its_passes_time_and_memory(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress.os, "cpu_count", lambda: 2)
+    check_sweep_cost(DEMO, 500, 12, cuts=False)
+    assert capsys.readouterr().err == ""
+    check_sweep_cost(DEMO, 20_000, 12, cuts=False)
+    assert "12 passes over 20,000 tokens: about 2 min on the CPU (--layer" in capsys.readouterr().err
+    monkeypatch.setattr(limits, "free_memory", lambda: 16e9)
+    check_sweep_cost(DEMO, 20_000, 20_000, cuts=True)
+    assert "20,000 passes over 20,000 tokens: about 67 h and 4.8 GB on" in capsys.readouterr().err
+    monkeypatch.setattr(limits, "free_memory", lambda: 1e9)
+    with pytest.raises(AttnctlError, match=r"cutting edges of 20,000 tokens needs 4.8 GB of memory"):
+        check_sweep_cost(DEMO, 20_000, 1, cuts=True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("ablate", TEXT), "12 passes over 4 tokens"),
+        (("ablate", TEXT, "--layer", "1", "--head", "0-2"), "3 passes over 4 tokens"),
+        (("ablate", TEXT, "--edges"), "4 passes over 4 tokens"),
+        (("view", TEXT, "-o", "-"), "12 heads over 4 tokens"),
+    ],
+)
+def test_commands_say_it_before_they_begin(
+    run: Run, monkeypatch: pytest.MonkeyPatch, asked: tuple[str, ...], said: str
+) -> None:
+    monkeypatch.setattr(progress, "SAID", 0.0)
+    monkeypatch.setattr(limits, "PAGE_WEIGHTS", 1)
+    result = run(*asked)
+    assert result.code == 0 and said in result.err
