@@ -13,12 +13,32 @@ if TYPE_CHECKING:
 
     from attnctl.render.terminal.console import SafeConsole
 
-__all__ = ["print_complaint", "safe_console", "print_lines", "put_bytes", "put_json", "show_renderable"]
+__all__ = [
+    "print_complaint",
+    "safe_console",
+    "print_lines",
+    "print_wrapped",
+    "put_bytes",
+    "put_json",
+    "show_renderable",
+]
 
 
 def print_lines(*texts: str) -> None:
     """Lines of plain text on standard output."""
     sys.stdout.write("".join(f"{harmless_text(text)}\n" for text in texts))
+
+
+def print_wrapped(text: str, indent: int = 0) -> None:
+    """A line of plain text on standard output, cut between words on a terminal; lines after the first by `indent`."""
+    if not sys.stdout.isatty():
+        print_lines(text)
+        return
+    from shutil import get_terminal_size
+    from textwrap import wrap
+
+    width = max(20, get_terminal_size().columns)
+    print_lines(*wrap(harmless_text(text), width, subsequent_indent=" " * indent, replace_whitespace=False))
 
 
 def safe_console(*, stderr: bool = False, **how: object) -> SafeConsole:

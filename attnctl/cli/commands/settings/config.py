@@ -11,7 +11,7 @@ import typer
 from attnctl import limits
 from attnctl.cli import defaults
 from attnctl.cli.options import say_notes
-from attnctl.cli.output import print_lines
+from attnctl.cli.output import print_lines, print_wrapped
 from attnctl.errors import AttnctlError, UsageError
 
 # words that belong to no option are told how a default is set
@@ -116,7 +116,8 @@ def _show_settings() -> None:
         if name.startswith(defaults.PREFIX) and name != f"{defaults.PREFIX}CONFIG" and value:
             rows.append((name.removeprefix(defaults.PREFIX).lower(), value, f"${name}"))
     if not rows:
-        print_lines("no defaults are set; attnctl config --set model=smollm2 writes them to", f"{where}")
+        print_wrapped("no defaults are set; attnctl config --set model=smollm2 writes them to")
+        print_lines(str(where))
         return
     width = max(len(f"{name} = {value}") for name, value, _ in rows)
     for name, value, source in rows:

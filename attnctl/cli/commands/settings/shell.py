@@ -13,7 +13,7 @@ import typer
 
 from attnctl.cli import options as o
 from attnctl.cli import session, suggestions
-from attnctl.cli.output import print_complaint, print_lines
+from attnctl.cli.output import print_complaint, print_lines, print_wrapped
 from attnctl.errors import DONE, INTERRUPTED, PARTIAL, AttnctlError, UsageError
 
 OWN = {
@@ -22,6 +22,7 @@ OWN = {
     "use": "use MODEL        ask another model; use alone names it",
     "exit": "exit             leave (so does Ctrl-D)",
 }
+SAID_AT = 19  # columns: where what they do begins
 LEAVING = ("exit", "quit")
 
 
@@ -90,7 +91,9 @@ def run_line(line: str, here: session.Session) -> int:
     finally:
         sys.stdout.flush()
         if word == "help" and not rest:
-            print_lines("", "In the shell:", *(f"  {said}" for said in OWN.values()))
+            print_lines("", "In the shell:")
+            for said in OWN.values():
+                print_wrapped(f"  {said}", SAID_AT)
 
 
 def arguments_of(word: str, rest: str, here: session.Session) -> list[str]:
@@ -136,7 +139,7 @@ def _lines(here: session.Session) -> Iterator[str]:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started by a script in the background, which passes that on
         signal.signal(signal.SIGINT, signal.default_int_handler)
     ask = _prompt(here)
-    print_lines(f"{_about(here)}; help lists the commands, Ctrl-D leaves")
+    print_wrapped(f"{_about(here)}; help lists the commands, Ctrl-D leaves")
     while True:
         try:
             yield ask()

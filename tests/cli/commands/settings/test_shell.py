@@ -81,8 +81,13 @@ def test_files_that_cannot_be_written_do_not_silence_it(run: Run, tmp_path: Path
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Callable[..., pexpect.spawn]:
-    def spawn(*blocked: str, preexec_fn: Callable[[], object] | None = None) -> pexpect.spawn:
-        more = {"COLUMNS": "100", "TERM": "xterm", "XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    def spawn(*blocked: str, preexec_fn: Callable[[], object] | None = None, columns: int = 100) -> pexpect.spawn:
+        more = {
+            "COLUMNS": str(columns),
+            "TERM": "xterm",
+            "XDG_STATE_HOME": str(tmp_path),
+            "XDG_CONFIG_HOME": str(tmp_path),
+        }
         start = "".join(f"sys.modules[{name!r}] = None; " for name in blocked)
         code = f"import sys; {start}from attnctl.__main__ import main; main()"
         arguments = ["-c", code, "shell", TEXT]
@@ -92,7 +97,7 @@ def terminal(tmp_path: Path) -> Callable[..., pexpect.spawn]:
             env={**os.environ, **more},
             encoding="utf-8",
             timeout=60,
-            dimensions=(30, 100),
+            dimensions=(30, columns),
             preexec_fn=preexec_fn,
         )
 
@@ -136,3 +141,16 @@ def test_without_prompt_toolkit_it_asks_plainly(
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0
+
+
+def test_what_the_shell_says_of_itself_is_cut_between_words(terminal: Callable[..., pexpect.spawn]) -> None:
+    child = terminal("prompt_toolkit", columns=40)
+    child.expect("demo> ")
+    welcome = child.before
+    child.sendline("help")
+    child.expect("demo> ")
+    lines = [*welcome.splitlines(), *child.before.partition("In the shell:")[2].splitlines()]
+    assert len(lines) > 10 and max(map(len, lines)) <= 40
+    assert "                   text; text alone" in lines
+    child.sendcontrol("d")
+    child.expect(pexpect.EOF)
