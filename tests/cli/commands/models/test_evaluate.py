@@ -292,3 +292,9 @@ def test_a_picture_looks_as_it_is_asked_to(run: Run, refused: Callable[..., str]
     assert one.shape == two.shape and (one != two).any()
     assert "--cmap is for a picture" in refused("evaluate", SENTENCES, "--cmap", "magma", code=2)
     assert "no colour map" in refused("evaluate", SENTENCES, "--cmap", "nope", "-o", str(other), code=2)
+
+
+def test_one_sentence_is_counted_as_one(run: Run, tmp_path: Path) -> None:
+    corpus = tmp_path / "one.conllu"
+    corpus.write_text((SAMPLES / "sentences.conllu").read_text().split("\n\n")[0] + "\n\n")
+    assert run("evaluate", str(corpus)).out.startswith("demo on one.conllu: 1 sentence, 11 words\n")
