@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
@@ -19,9 +20,12 @@ MARGIN = 8
 
 
 class Beside:
-    """A mark in the margin, and lines of text beside it, each as many lines as it takes; a blank line first."""
+    """A mark in the margin, and lines of text beside it, each as many lines as it takes; a blank line first.
 
-    def __init__(self, mark: Text, *lines: Text) -> None:
+    Of a line given as its parts ("a) eat", "b) will") no part is cut that fits.
+    """
+
+    def __init__(self, mark: Text, *lines: Text | tuple[str, ...]) -> None:
         self.mark, self.lines = mark, lines
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
@@ -29,17 +33,31 @@ class Beside:
         margin = Text(padded_text(self.mark.plain, MARGIN), style=self.mark.style)
         for line in self.lines:
             yield Text("")
-            for part in line.wrap(console, max(10, options.max_width - MARGIN - 2)):
+            width = max(10, options.max_width - MARGIN - 2)
+            text = _packed_parts(line, width) if isinstance(line, tuple) else line
+            for part in text.wrap(console, width):
                 whole = Text("").append_text(margin).append("  ").append_text(part)
                 yield cropped_line(whole, options.max_width)
                 margin = Text(" " * MARGIN)
 
 
+def _packed_parts(parts: tuple[str, ...], width: int) -> Text:
+    """The parts side by side, a new line before each that would not fit."""
+    lines = [""]
+    for part in parts:
+        longer = f"{lines[-1]}   {part}" if lines[-1] else part
+        if cell_len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(part)
+    return Text("\n".join(line for line in lines if line))
+
+
 def put_question(question: QuizQuestion, number: int, count: int) -> Beside:
     """The question with the numbers it takes, and the choices by letter."""
-    letters = (f"{chr(ord('a') + at)}) {choice}" for at, choice in enumerate(question.choices))
+    letters = tuple(f"{chr(ord('a') + at)}) {choice}" for at, choice in enumerate(question.choices))
     text = f"{question.text}{'' if question.choices else accuracy(question)}"
-    more = [Text("   ".join(parts)) for parts in (question.facts, tuple(letters)) if parts]
+    more = [tuple(parts) for parts in (question.facts, letters) if parts]
     return Beside(Text(f"{number}/{count}", style=DIM), Text(text, style="bold"), *more)
 
 
