@@ -8,7 +8,7 @@ import io
 import os
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, cast
@@ -223,13 +223,30 @@ def _decompressed(raw: IO[bytes], name: str) -> IO[bytes]:
     """The file with gzip or zstd taken off, told by its first bytes."""
     magic = _first_bytes(raw)[:4]
     if magic[:2] == b"\x1f\x8b":
-        return io.BufferedReader(cast(Any, gzip.GzipFile(fileobj=raw)))
+        return io.BufferedReader(_SmallReads(gzip.GzipFile(fileobj=raw).read1, 8192))
     if magic == b"\x28\xb5\x2f\xfd":
         _read_arrow("zstd", name)
         import pyarrow as pa
 
-        return io.BufferedReader(cast(Any, pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")))
+        return io.BufferedReader(_SmallReads(pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd").read, 256))
     return raw
+
+
+class _SmallReads(io.RawIOBase):
+    """A decompressed stream, read a little at a time: what stands before a damage is handed out before the error is."""
+
+    def __init__(self, read_some: Callable[[int], bytes], most: int) -> None:
+        self.read_some, self.most = read_some, most
+
+    def readable(self) -> bool:
+        """Whether it can be read: always."""
+        return True
+
+    def readinto(self, into: Any) -> int:
+        """Bytes read into a buffer, `most` at most; 0 at the end."""
+        data = self.read_some(min(len(into), self.most))
+        into[: len(data)] = data
+        return len(data)
 
 
 def _read_arrow(what: str, name: str) -> None:
