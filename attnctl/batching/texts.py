@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import os
-import sys
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, cast
 
 from attnctl import limits
+from attnctl.batching.compressed import DAMAGE, decompressed, first_bytes, need_pyarrow, open_bytes, open_stream
 from attnctl.batching.items import Item
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.files import check_regular, open_regular, said_plainly
+from attnctl.files import check_regular, said_plainly
 from attnctl.text import as_json
 
 FORMS = ("text", "jsonl", "csv", "tsv", "parquet")
@@ -93,23 +91,23 @@ class TextStream:
         if form == "parquet":
             yield from self._items_of_parquet(path)
             return
-        with said_plainly("read", name), _open_stream(path) as raw:
+        with said_plainly("read", name), open_stream(path) as raw:
             if path != "-":
                 self._raw, self._size = raw, os.fstat(raw.fileno()).st_size
             try:
-                file = _decompressed(raw, name)
+                file = decompressed(raw, name)
                 if form is None:
-                    form = "jsonl" if _first_bytes(file).lstrip().startswith(b"{") else "text"
+                    form = "jsonl" if first_bytes(file).lstrip().startswith(b"{") else "text"
                 yield from (
                     self._items_of_table(file, name, form)
                     if form in ("csv", "tsv")
                     else self._items_of_lines(file, name, form)
                 )
-            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            except DAMAGE as error:
                 raise AttnctlError(f"{name} is damaged: {error}") from error
 
     def _items_of_lines(self, file: IO[bytes], name: str, form: str) -> Iterator[Item]:
-        if _first_bytes(file)[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        if first_bytes(file)[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise AttnctlError(f"{name} is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8 makes it so")
         number = 0
         while line := file.readline(LONGEST):
@@ -161,7 +159,7 @@ class TextStream:
         if path == "-":
             raise UsageError("Parquet cannot be read from a pipe: name its file")
         check_regular(path)
-        _read_arrow("Parquet", path)
+        need_pyarrow("Parquet", path)
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -199,71 +197,14 @@ def _form_of(path: str) -> str | None:
     return SUFFIXES.get(bare.suffix.lower())
 
 
-def _open_stream(path: str) -> IO[bytes]:
-    return open(0, "rb", closefd=False) if path == "-" and _real_stdin() else _open_bytes(path)  # noqa: SIM115
-
-
-def _real_stdin() -> bool:
-    try:
-        return sys.stdin.fileno() == 0
-    except (OSError, AttributeError):
-        return False
-
-
-def _open_bytes(path: str) -> IO[bytes]:
-    return sys.stdin.buffer if path == "-" else open_regular(path)
-
-
-def _first_bytes(file: IO[bytes]) -> bytes:
-    """The first bytes of a buffered file, still to be read."""
-    return cast(io.BufferedReader, file).peek(64)[:64]
-
-
-def _decompressed(raw: IO[bytes], name: str) -> IO[bytes]:
-    """The file with gzip or zstd taken off, told by its first bytes."""
-    magic = _first_bytes(raw)[:4]
-    if magic[:2] == b"\x1f\x8b":
-        return io.BufferedReader(_SmallReads(gzip.GzipFile(fileobj=raw).read1, 8192))
-    if magic == b"\x28\xb5\x2f\xfd":
-        _read_arrow("zstd", name)
-        import pyarrow as pa
-
-        return io.BufferedReader(_SmallReads(pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd").read, 256))
-    return raw
-
-
-class _SmallReads(io.RawIOBase):
-    """A decompressed stream, read a little at a time: what stands before a damage is handed out before the error is."""
-
-    def __init__(self, read_some: Callable[[int], bytes], most: int) -> None:
-        self.read_some, self.most = read_some, most
-
-    def readable(self) -> bool:
-        """Whether it can be read: always."""
-        return True
-
-    def readinto(self, into: Any) -> int:
-        """Bytes read into a buffer, `most` at most; 0 at the end."""
-        data = self.read_some(min(len(into), self.most))
-        into[: len(data)] = data
-        return len(data)
-
-
-def _read_arrow(what: str, name: str) -> None:
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError:
-        raise AttnctlError(f"{name} is {what}, which needs pyarrow: pip install 'attnctl[batch]'") from None
-
-
 def _item_of_file(path: Path, folder: Path) -> Item:
     """A file that is one text."""
     where, name = str(path), path.relative_to(folder).with_suffix("").as_posix()
     with said_plainly("read", path):
         if path.stat().st_size > LONGEST:
             return Item(0, where, id=name, error=f"the file is larger than {LONGEST >> 20} MB")
-        with _open_bytes(where) as raw:
-            data = _decompressed(raw, where).read(LONGEST + 1)
+        with open_bytes(where) as raw:
+            data = decompressed(raw, where).read(LONGEST + 1)
     if len(data) > LONGEST:
         return Item(0, where, id=name, error=f"the text is longer than {LONGEST >> 20} MB")
     return replace(_of_line(0, where, data, "text", None), id=name)

@@ -86,19 +86,6 @@ def test_parquet(tmp_path: Path) -> None:
         list(TextStream(str(put(tmp_path / "b.parquet", "no"))))
 
 
-def test_gzip_and_zstd_are_told_by_their_bytes(tmp_path: Path) -> None:
-    plain = "".join(f"line {at}\n" for at in range(5000))
-    expected = texts(put(tmp_path / "a.txt", plain))
-    assert texts(put(tmp_path / "a.txt.gz", gzip.compress(plain.encode()))) == expected
-    assert texts(put(tmp_path / "unnamed", gzip.compress(plain.encode()))) == expected
-    with pytest.raises(AttnctlError, match="is damaged"):
-        list(TextStream(str(put(tmp_path / "b.gz", gzip.compress(plain.encode())[:-40]))))
-    pa = pytest.importorskip("pyarrow")
-    packed = pa.compress(plain.encode(), "zstd", asbytes=True)
-    assert texts(put(tmp_path / "a.txt.zst", packed)) == expected
-    assert texts(put(tmp_path / "two.zst", packed + packed))[5000] == (5000, None, "line 0")
-
-
 def test_a_folder_file_by_file(tmp_path: Path) -> None:
     put(tmp_path / "in/b.txt", "one text\nof two lines")
     put(tmp_path / "in/a.jsonl", '"first"\n"second"\n')

@@ -18,13 +18,18 @@ import torch
 
 import attnctl.models.huggingface.files.configured_sizes as module
 from attnctl.errors import AttnctlError
-from attnctl.models.huggingface.files.built_sizes import attention_parameters, built_layers
+from attnctl.models.huggingface.files.built_sizes import built_layers
 from attnctl.models.huggingface.files.configured_sizes import of_configuration, sizes_of_layers
 from attnctl.models.huggingface.files.sizes import ModelSizes
 from tests.sweep.families import Family, build, families
 from tests.sweep.modes import TARGET, N, given
 
 LIST = Path(module.__file__).parent / "counted.json"
+
+
+def attention_parameters(network: Any) -> int:
+    """Parameters of every attention of a network that reads text, its biases and norms left out; shared ones once."""
+    return sum(group.parameters() * group.distinct for group in built_layers(network))
 
 
 def agrees(family: Family, network: Any) -> bool | None:

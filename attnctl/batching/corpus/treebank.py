@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 from attnctl import limits
+from attnctl.batching.compressed import DAMAGE, decompressed, open_stream
 from attnctl.batching.items import Item
-from attnctl.batching.texts import _decompressed, _open_stream
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.files import said_plainly
 from attnctl.formats.conllu import Block, comment_value, document_begun, parsed_sentence, sentence_blocks
@@ -61,10 +59,10 @@ class Treebank:
         name = "standard input" if path == "-" else path
         fields: tuple[str, ...] = ()
         document = _Document(name)
-        with said_plainly("read", name), _open_stream(path) as raw:
+        with said_plainly("read", name), open_stream(path) as raw:
             self._raw = None if path == "-" else raw
             try:
-                for block in sentence_blocks(_decompressed(raw, name)):
+                for block in sentence_blocks(decompressed(raw, name)):
                     said = comment_value(block.lines, "global.Entity")
                     fields = fields_of(said) if said is not None else fields
                     begun = document_begun(block.lines)
@@ -75,7 +73,7 @@ class Treebank:
                     yield item_of(block, number, name, fields, document)
                     number += 1
                 yield from document.close_document(number, None)
-            except (EOFError, gzip.BadGzipFile, zlib.error, OSError) as error:
+            except (*DAMAGE, OSError) as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise
                 yield Item(number, name, error=f"damaged: the file ends early ({in_one_line(error, 80)})")

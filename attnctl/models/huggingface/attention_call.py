@@ -85,7 +85,7 @@ def call_of(
         query,
         key,
         value,
-        scale=_scale_of_call(module, scaling),
+        scale=None if scaling is None else float(scaling),
         soft_cap=softcap,
         bias=bias,
         causal=causal,
@@ -93,11 +93,6 @@ def call_of(
         mask=mask,
         sinks=_read_sinks(s_aux if s_aux is not None else sinks, query),
     )
-
-
-def _scale_of_call(module: Module, scaling: float | None) -> float | None:
-    """The factor on the scores; None for 1/√d_k."""
-    return None if scaling is None else float(scaling)
 
 
 def _read_sinks(sinks: Array | None, query: Array) -> Array | None:

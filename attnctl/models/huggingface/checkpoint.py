@@ -238,11 +238,11 @@ class Checkpoint:
 
     def _forward_inputs(self, tokens: Sequence[Token], source: Sequence[Token] | None) -> dict[str, object]:
         """What the network is called with; the logits of the last token are all that is read of a decoder's."""
-        inputs: dict[str, object] = {"input_ids": self._token_ids(tokens if source is None else source)}
+        inputs: dict[str, object] = {"input_ids": self.token_ids(tokens if source is None else source)}
         if source is not None:
-            inputs["decoder_input_ids"] = self._token_ids(tokens)
+            inputs["decoder_input_ids"] = self.token_ids(tokens)
         elif self.kind == "encoder":  # the decoder must be given something; its attention is not read
-            inputs["decoder_input_ids"] = self._token_ids(self._decoder_start())
+            inputs["decoder_input_ids"] = self.token_ids(self.decoder_start())
         if "logits_to_keep" in self.forward_keywords and self.predict is None and not self.mask_positions(tokens):
             inputs["logits_to_keep"] = 1
         if "use_cache" in self.forward_keywords:
@@ -258,12 +258,14 @@ class Checkpoint:
         shares = getattr(self.network.config.get_text_config(), "num_kv_shared_layers", None)
         return names - {"logits_to_keep"} if shares else names
 
-    def _token_ids(self, tokens: Sequence[Token]) -> Array:
+    def token_ids(self, tokens: Sequence[Token]) -> Array:
+        """The ids of tokens as the network takes them → (1, n), on its device."""
         import torch
 
         return torch.tensor([[token.id for token in tokens]], device=self.network.device)  # (1, n)
 
-    def _decoder_start(self) -> tuple[Token, ...]:
+    def decoder_start(self) -> tuple[Token, ...]:
+        """The token that a decoder begins with, where the configuration or the tokenizer names one; else id 0."""
         said = (self.network.config, getattr(self.network, "generation_config", None), self.pieces)
         names = ("decoder_start_token_id", "bos_token_id", "bos_id")
         number = next((i for name in names for one in said if (i := getattr(one, name, None)) is not None), 0)
@@ -274,8 +276,8 @@ class Checkpoint:
         if self.target is not None:
             tokens = self.pieces.tokenize_text(self.target)
             end = getattr(self.network.config, "eos_token_id", None)
-            return (*self._decoder_start(), *(tokens[:-1] if tokens and tokens[-1].id == end else tokens))
-        return (*self._decoder_start(), *self._generated_tokens(source, 1))
+            return (*self.decoder_start(), *(tokens[:-1] if tokens and tokens[-1].id == end else tokens))
+        return (*self.decoder_start(), *self._generated_tokens(source, 1))
 
     def _generated_tokens(self, tokens: Sequence[Token], known: int) -> tuple[Token, ...]:
         """Greedy continuation through the key/value cache; `known` ids of what comes back are not new."""
@@ -289,7 +291,7 @@ class Checkpoint:
             raise AttnctlError(
                 f"{len(tokens):,} tokens and {count:,} new ones are more than {self.info.name} reads: {limit:,}"
             )
-        ids = self._token_ids(tokens)
+        ids = self.token_ids(tokens)
         with running_network(self.network, len(tokens), self.info.name):
             made = self.network.generate(  # type: ignore[operator]
                 input_ids=ids,

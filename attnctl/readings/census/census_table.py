@@ -336,13 +336,11 @@ def _heads_of_tally(tally: CensusTally, masses: dict[str, Array], relations: tup
                 **{name: float(masses[name][layer, head]) for name in names},
                 uuas=float(found[layer, head]) / edges if edges else None,
                 positional=(at - FARTHEST, share) if share >= POSITIONAL else None,
-                syntactic=tuple(_syntactic_labels(tally, relations, layer, head)),
+                syntactic=tuple(_syntactic_labels(relations, layer, head)),
             )
 
 
-def _syntactic_labels(
-    tally: CensusTally, relations: tuple[Relation, ...], layer: int, head: int
-) -> Iterator[tuple[str, str, float]]:
+def _syntactic_labels(relations: tuple[Relation, ...], layer: int, head: int) -> Iterator[tuple[str, str, float]]:
     for relation in relations:
         if relation.relation not in VOITA or relation.cases < FEWEST:
             continue

@@ -166,7 +166,7 @@ class Explanation:
 
     def _step_body(self, step: Step, width: int) -> Iterator[Text]:
         if step.name == "tokens":
-            yield from self._token_lines(width)
+            yield from self._token_lines()
         elif step.name == "prediction":
             yield from self._prediction_lines(width)
         elif step.name == "summary":
@@ -238,7 +238,7 @@ class Explanation:
             yield Text("")
             yield from lines
 
-    def _token_lines(self, width: int) -> Iterator[Text]:
+    def _token_lines(self) -> Iterator[Text]:
         tokens = self.trace.tokens
         limit = 24
         shown = tokens if len(tokens) <= limit else tokens[: limit - 1]

@@ -210,7 +210,7 @@ def giving(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any")
 SAYING = words_of("saying")
 
 
-def saying(d: Draw, s: Sentence, tense: str = "any") -> list[Agent]:
+def saying(d: Draw, s: Sentence) -> list[Agent]:
     """Someone says or thinks that …"""
     who = subject(d, s, things=0, clauses=0.12)
     by = lexicon().by_verb

@@ -90,7 +90,7 @@ def _scene(d: Draw, s: Sentence) -> None:
     of_first = d.chance(0.5)
     only = [q for q in (mine if of_first else theirs) if q not in (theirs if of_first else mine)]
     if only:
-        _because(d, s, a if of_first else b, b if of_first else a, d.one(only), "")
+        _because(d, s, a if of_first else b, d.one(only), "")
 
 
 def said_of(noun: Noun) -> list[str]:
@@ -128,7 +128,7 @@ def _fits(d: Draw, s: Sentence) -> None:
     held, holder = (a, b) if fit else (b, a)
     big = d.chance(0.5)
     word = d.one(classes.BIG if big else classes.SMALL)
-    _because(d, s, held if big else holder, holder if big else held, word, "too" if d.chance(0.85) else "so")
+    _because(d, s, held if big else holder, word, "too" if d.chance(0.85) else "so")
 
 
 def _breaks(d: Draw, s: Sentence) -> None:
@@ -151,10 +151,10 @@ def _breaks(d: Draw, s: Sentence) -> None:
         if of_first
         else classes.QUALITIES["fragile"]
     )
-    _because(d, s, a if of_first else b, b if of_first else a, d.one(words.split()), "")
+    _because(d, s, a if of_first else b, d.one(words.split()), "")
 
 
-def _because(d: Draw, s: Sentence, meant: Agent, other: Agent, quality: str, degree: str) -> None:
+def _because(d: Draw, s: Sentence, meant: Agent, quality: str, degree: str) -> None:
     """Because it is warm: the quality tells which of the two is meant."""
     if d.chance(0.1):
         s.add(",")

@@ -425,7 +425,7 @@ def relative(d: Draw, agent: Agent) -> str:
     return d.one(["who", "who", "that"] if agent.group == "person" else ["that", "that", "which"])
 
 
-def with_clause(d: Draw, s: Sentence, agent: Agent, depth: int = 0) -> Agent:
+def with_clause(d: Draw, s: Sentence, agent: Agent) -> Agent:
     """The agent with a relative clause or a prepositional phrase after it. → the agent, other nouns now after it."""
     lex, kind = lexicon(), d.random()
     many = d.chance(0.6) != agent.plural  # rather of the other number, so that the nearest noun misleads the verb

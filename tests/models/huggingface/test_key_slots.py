@@ -46,7 +46,7 @@ def test_slots_are_the_whole_windows() -> None:
 
 def test_weights_on_compressed_slots_are_those_of_eager(model: Checkpoint) -> None:
     with recorded(model.network) as calls, torch.no_grad():
-        model.network(input_ids=model._token_ids(model.tokenize(TEXT)), use_cache=False)
+        model.network(input_ids=model.token_ids(model.tokenize(TEXT)), use_cache=False)
     trace = record_trace(model, TEXT)
     names = [token.text for token in trace.keys_of]
     assert names[N:] == ["0–2 compressed", "0–3 compressed", "0–7 compressed", "3–5 compressed", "6–8 compressed"]

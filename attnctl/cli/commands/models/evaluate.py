@@ -14,7 +14,6 @@ from attnctl.errors import UsageError
 from attnctl.formats.pictures import picture_format
 
 if TYPE_CHECKING:
-    from attnctl.readings.traces.trace import ModelInfo
     from attnctl.training.relations import Measured
 
 
@@ -136,10 +135,10 @@ def _built_in(options: dict[str, object], sentences: int, json: bool) -> None:
         for measured in table:
             put_json({"model": opened.info.name} | measured._asdict())
     else:
-        show_table(table, opened.info)
+        show_table(table)
 
 
-def show_table(table: list[Measured], info: ModelInfo) -> None:
+def show_table(table: list[Measured]) -> None:
     """Print the table of relations and how to read it."""
     from shutil import get_terminal_size
 

@@ -253,7 +253,7 @@ def _finish_run(training: Training, run: TrainingRun, eye: Watch) -> None:
             from attnctl.cli.commands.models.evaluate import show_table
 
             print_lines("")
-            show_table(table, model.info)
+            show_table(table)
     print_complaint(f'trained {training.step} steps: attnctl explain "{eye.sentence}" --model {run.path}')
 
 

@@ -93,7 +93,7 @@ def _run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: S
 
     for tokens in texts:
         model.check_tokens(tokens)
-    inputs, at = _padded_inputs(model, texts)
+    inputs, at = padded_inputs(model, texts)
     traits = FamilyTraits(model.network, model.kind)
     told = RunNotes(type(model.network).__name__, padded=True, traits=traits)
     over: set[int] = set()  # the texts of which all is seen
@@ -136,7 +136,7 @@ def _run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: S
     return runs
 
 
-def _padded_inputs(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> tuple[dict[str, Array], list[int] | None]:
+def padded_inputs(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> tuple[dict[str, Array], list[int] | None]:
     """What the network is called with, and the positions whose logits come back (None: all of them, if any)."""
     import torch
 

@@ -11,7 +11,7 @@ from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 from attnctl.models.huggingface.batches.packed_linear import kept_packing, packed_products
-from attnctl.models.huggingface.batches.padded_batch import CLOSE, ROUGH, _padded_inputs
+from attnctl.models.huggingface.batches.padded_batch import CLOSE, ROUGH, padded_inputs
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.tokens import Token
 
@@ -39,7 +39,7 @@ def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take
     whole = [tuple(tokens) for tokens in texts]
     for tokens in whole:
         model.check_tokens(tokens)
-    inputs, _ = _padded_inputs(model, whole)
+    inputs, _ = padded_inputs(model, whole)
     last = (model.info.n_layers or 0) - 1
     n, padded = inputs["input_ids"].shape[-1], "attention_mask" in inputs
     checked = _checked_lengths.setdefault(model.network, {})

@@ -56,7 +56,7 @@ def taken_apart(
         mix[0, logit.target] = 1
         if logit.against is not None:
             mix[0, logit.against] -= 1
-        return _sum_of_parts(forward, mix, base)
+        return _sum_of_parts(forward, mix)
     except RefusedError as why:
         raise AttnctlError(f"{name} cannot be taken apart into direct contributions: {why}") from why
 
@@ -91,7 +91,7 @@ def stream_direction(forward: RecordedForward, mix: Array) -> tuple[Array, float
     return direction, (linear.constant(way) + bias) * scale, _along(mix, made), notes
 
 
-def _sum_of_parts(forward: RecordedForward, mix: Array, base: Intervention) -> Contributions:
+def _sum_of_parts(forward: RecordedForward, mix: Array) -> Contributions:
     direction, bias, logit, notes = stream_direction(forward, mix)
     parts = [ContributionPart("embedding", _along(forward.blocks[0].given, direction))]
     for block in forward.blocks:

@@ -77,8 +77,8 @@ def effects(
         watched = watch_given_network(model, inputs, query, base, attention, tokenizer)
     info = watched.info
     ask = EffectRequest(
-        target=_as_text(watched, target),
-        against=_as_text(watched, against),
+        target=_as_text(target),
+        against=_as_text(against),
         how=how,
         sweep_heads=not edges,
         layers=None if layers is None else chosen_indices(layers, info.n_layers or 1, "layer", info.name),
@@ -107,7 +107,7 @@ def _edge_of_pair(watched: Watched, pair: tuple[int, int]) -> tuple[int, int]:
     return query % n_q, key % n_k
 
 
-def _as_text(watched: Watched, target: Target | None) -> str | None:
+def _as_text(target: Target | None) -> str | None:
     """The target as a text that `watched.word` reads; ids are written with a mark that no text begins with."""
     if target is None or isinstance(target, str):
         return target

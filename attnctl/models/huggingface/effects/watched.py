@@ -193,7 +193,7 @@ def watch_network(
     """
     check_switchable(model.network)
     source = model.pieces.tokenize_text(text)
-    decoder = () if model.kind == "self" else model._decoder_start()
+    decoder = () if model.kind == "self" else model.decoder_start()
     tokens = decoder if model.kind in ("decoder", "cross") else source
     model.check_tokens(tokens)
     at, slots = _watched_position(model, tokens, query), slots_of_text(model.network, model.kind, len(tokens))
@@ -233,10 +233,10 @@ def _watched_inputs(
     """What the network is called with for the text, or its decoder's start, and the ids that continue it."""
     more = tuple(Token("", number) for number in continuation)
     if decoder:
-        inputs = {"input_ids": model._token_ids(source), "decoder_input_ids": model._token_ids((*decoder, *more))}
+        inputs = {"input_ids": model.token_ids(source), "decoder_input_ids": model.token_ids((*decoder, *more))}
     else:
         model.check_tokens((*source, *more))
-        inputs = {"input_ids": model._token_ids((*source, *more))}
+        inputs = {"input_ids": model.token_ids((*source, *more))}
         if "logits_to_keep" in model.forward_keywords:
             inputs["logits_to_keep"] = len(source) + len(more) - at
     return inputs | ({"use_cache": False} if "use_cache" in model.forward_keywords else {})

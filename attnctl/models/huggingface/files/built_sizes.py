@@ -139,11 +139,6 @@ def _class_of(transformers: Any, settings: Document, config: PreTrainedConfig) -
     return MODEL_MAPPING[type(config)]
 
 
-def attention_parameters(network: PreTrainedModel) -> int:
-    """Parameters of every attention of a network that reads text, its biases and norms left out; shared ones once."""
-    return sum(group.parameters() * group.distinct for group in built_layers(network))
-
-
 def built_layers(network: PreTrainedModel) -> tuple[BuiltLayers, ...]:
     """The layers of a network that attend to text, those of the same sizes together, in the order of the network."""
     from attnctl.models.huggingface.attention_sites import names_of_modules

@@ -27,14 +27,14 @@ SHOWN_TENSORS = 8  # of those that a step changes, the ones that lower the loss 
 def live_view(reports: Sequence[Document], steps: int, width: int) -> Group:
     """The state of a training: progress, loss curve, and where the watched word looks."""
     last = reports[-1]
-    parts: list[RenderableType] = [Text(), _progress_line(last, steps, width), Text()]
+    parts: list[RenderableType] = [Text(), _progress_line(last, steps), Text()]
     parts += _loss_curve([r["loss"] for r in reports if r["loss"] is not None], width)
     if "watch" in last:
         parts += [Text(), *_watched_lines(last["watch"], width)]
     return Group(*parts)
 
 
-def _progress_line(report: Document, steps: int, width: int) -> Text:
+def _progress_line(report: Document, steps: int) -> Text:
     done = report["step"] / steps
     left = report["seconds"] / max(done, 1e-9) * (1 - done)
     line = Text("  ", no_wrap=True, overflow="crop").append(padded_text(share_bar(done, 20), 20, right=False), ACCENT)

@@ -92,7 +92,7 @@ def test_a_model_that_minds_padding_reads_one_text_at_a_time(
 ) -> None:
     model: Any = open_model(shelf("bert"))
     asked: list[bool] = []
-    own = padded_batch._padded_inputs
+    own = padded_batch.padded_inputs
 
     def blind(*args: Any) -> Any:  # as if the network took padding for text
         inputs, at = own(*args)
@@ -100,7 +100,7 @@ def test_a_model_that_minds_padding_reads_one_text_at_a_time(
         inputs.pop("attention_mask", None)
         return inputs, at
 
-    monkeypatch.setattr(padded_batch, "_padded_inputs", blind)
+    monkeypatch.setattr(padded_batch, "padded_inputs", blind)
     for got, text in zip(attnctl.batch(TEXTS, model, batch_size=4), TEXTS, strict=True):
         assert_same(got, record_trace(model, text))
     assert any(asked), "nothing was padded, so nothing was tested"

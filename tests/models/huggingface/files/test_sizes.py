@@ -221,7 +221,7 @@ def test_families_that_have_more_are_said_to(
     run: Callable[..., Any], refused: Callable[..., str], tmp_path: Path
 ) -> None:
     pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    from attnctl.models.huggingface.files.built_sizes import attention_parameters
+    from tests.sweep.counted import attention_parameters
     from tests.sweep.families import Family, build
 
     network = build(Family("doge", "causal"))
@@ -255,8 +255,7 @@ BUILT = (
 def test_a_file_as_transformers_saves_it(tmp_path: Path, case: str) -> None:
     """What equals its class's defaults is left out of it: parameters and cache are those of the network all the same."""
     pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    from attnctl.models.huggingface.files.built_sizes import attention_parameters
-    from tests.sweep.counted import cache_agrees
+    from tests.sweep.counted import attention_parameters, cache_agrees
     from tests.sweep.families import Family, build
 
     family = Family(*case.partition(":")[0].rsplit(" ", 1))

@@ -1,0 +1,75 @@
+"""Files as streams of bytes: a path or standard input, with gzip or zstd taken off as they are read."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+import zlib
+from collections.abc import Callable
+from typing import IO, Any, cast
+
+from attnctl.errors import AttnctlError
+from attnctl.files import open_regular
+
+DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)  # what reading a damaged compressed file raises
+
+
+def open_stream(path: str) -> IO[bytes]:
+    """A file, or of "-" a stream on standard input that leaves it open, read from its beginning."""
+    return open(0, "rb", closefd=False) if path == "-" and _real_stdin() else open_bytes(path)  # noqa: SIM115
+
+
+def _real_stdin() -> bool:
+    try:
+        return sys.stdin.fileno() == 0
+    except (OSError, AttributeError):
+        return False
+
+
+def open_bytes(path: str) -> IO[bytes]:
+    """A regular file, or of "-" standard input itself. Raises AttnctlError for what is no regular file."""
+    return sys.stdin.buffer if path == "-" else open_regular(path)
+
+
+def first_bytes(file: IO[bytes]) -> bytes:
+    """The first bytes of a buffered file, still to be read."""
+    return cast(io.BufferedReader, file).peek(64)[:64]
+
+
+def decompressed(raw: IO[bytes], name: str) -> IO[bytes]:
+    """The file with gzip or zstd taken off, told by its first bytes. Reading on may raise one of DAMAGE."""
+    magic = first_bytes(raw)[:4]
+    if magic[:2] == b"\x1f\x8b":
+        return io.BufferedReader(_SmallReads(gzip.GzipFile(fileobj=raw).read1, 8192))
+    if magic == b"\x28\xb5\x2f\xfd":
+        need_pyarrow("zstd", name)
+        import pyarrow as pa
+
+        return io.BufferedReader(_SmallReads(pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd").read, 256))
+    return raw
+
+
+class _SmallReads(io.RawIOBase):
+    """A decompressed stream, read a little at a time: what stands before a damage is handed out before the error is."""
+
+    def __init__(self, read_some: Callable[[int], bytes], most: int) -> None:
+        self.read_some, self.most = read_some, most
+
+    def readable(self) -> bool:
+        """Whether it can be read: always."""
+        return True
+
+    def readinto(self, into: Any) -> int:
+        """Bytes read into a buffer, `most` at most; 0 at the end."""
+        data = self.read_some(min(len(into), self.most))
+        into[: len(data)] = data
+        return len(data)
+
+
+def need_pyarrow(what: str, name: str) -> None:
+    """Raise AttnctlError where pyarrow is absent: `name` is a file of the kind `what`."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise AttnctlError(f"{name} is {what}, which needs pyarrow: pip install 'attnctl[batch]'") from None
