@@ -12,9 +12,12 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer.stored import rescaled_rows
 from attnctl.readings.overview import Overview, TextPart
-from attnctl.readings.traces.trace import LayerTrace, Trace
+from attnctl.readings.traces.trace import SINK_NOTE, LayerTrace, Trace
 from attnctl.text import visible_text
 from attnctl.tokens import AS_TEXT, Token, find_token, is_index
+
+RESCALED = "rows rescaled to sum to 1"
+SINK_TAKES_PART = "a learned sink takes a part of each row"
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,9 @@ def read_heatmap(
             grid = array[layer.position_of(head)][:, kept]  # (n_q, kept)
             weights[layer.layer, head] = rescaled_rows(grid) if renormalise else grid
     rows = chosen[0].rows
+    said = weights_notes(keys, out, renormalise)
+    if not renormalise and trace.measure is None and any(layer.sink_weights is not None for layer in chosen):
+        said += (SINK_TAKES_PART,)
     return HeatmapGrid(
         name=trace.model.name,
         cited=trace.cited,
@@ -101,7 +107,7 @@ def read_heatmap(
         keys=tuple(keys[j] for j in kept),
         weights=weights,
         masks=masks,
-        said=weights_notes(keys, out, renormalise),
+        said=said,
         measure=trace.measure,
     )
 
@@ -126,6 +132,8 @@ def of_overview(overview: Overview, done: tuple[str, ...] = (), measure: str | N
         said.append(f"{cell}: the {'mean' if grid.pool == 'mean' else 'largest'} of its weights")
     elif grid.pool == "mass":
         said.append("share of its attention that a query of the row gives to the column, on average")
+    if SINK_NOTE in overview.notes and measure is None and not any(RESCALED in words for words in done):
+        said.append(SINK_TAKES_PART)
     return HeatmapGrid(
         name=overview.model.name,
         cited=overview.model.cited,
@@ -199,7 +207,7 @@ def weights_notes(keys: Sequence[Token], out: Sequence[int], renormalise: bool) 
         more = f" and {len(out) - 4} more" if len(out) > 4 else ""
         said.append(f"{'key' if len(out) == 1 else 'keys'} {', '.join(names)}{more} left out")
     if renormalise:
-        said.append("rows rescaled to sum to 1")
+        said.append(RESCALED)
     return tuple(said)
 
 

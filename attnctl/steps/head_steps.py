@@ -260,11 +260,14 @@ def _context_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     if layer.context is None:
         return None
     used = "weights" if layer.dropped_weights is None else "(weights after dropout)"
+    sentence = "Each token's new row: every value times its weight, added up."
+    if layer.signed_weights is not None:
+        sentence += " This is of one map; what leaves the pair is difference V, normalised."
     return Step(
         "context",
         "context",
         f"context = {used} {'X' if trace.model.kind == 'dot' else 'V'}",
-        "Each token's new row: every value times its weight, added up.",
+        sentence,
         (Part("context", "context", layer.context[at], "queries"),),
         "What each token has learned from those it listened to.",
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.models.huggingface.attention_sites import Site, unseen_sentence
-from attnctl.readings.traces.trace import ModelInfo
+from attnctl.readings.traces.trace import SINK_NOTE, ModelInfo
 
 if TYPE_CHECKING:
     from attnctl.models.huggingface.family_traits import FamilyTraits
@@ -61,7 +61,7 @@ class RunNotes:
         told = unseen_sentence(silent)
         notes = [f"{told[0].upper()}{told[1:]}."] if told else []
         if self.sinks:
-            notes.append("A learned sink takes a part of each row and gives nothing back: rows sum to less than 1.")
+            notes.append(SINK_NOTE)
         notes += () if self.traits is None else self.traits.notes()
         return tuple(notes)
 

@@ -33,6 +33,9 @@ class Prediction:
     probability: float
 
 
+SINK_NOTE = "A learned sink takes a part of each row and gives nothing back: rows sum to less than 1."
+
+
 @dataclass(frozen=True)
 class ModelInfo:
     """What the numbers come from. None: not known to this source (a bare matrix has no d_model)."""

@@ -181,8 +181,16 @@ def pack_layer(layer: LayerTrace, blobs: Blobs, levels: int, details: tuple[str,
         "layer": layer.layer,
         "rows": None if layer.rows is None else list(layer.rows),
         "mask": None if layer.mask is None else blobs.add_blob(layer.mask.astype(np.uint8).tobytes()),
+        "sink": _sink_takes_the_rest(layer),
         "heads": heads,
     }
+
+
+def _sink_takes_the_rest(layer: LayerTrace) -> bool:
+    """Whether each row sums to 1 with what a learned sink takes of it."""
+    if layer.weights is None or layer.sink_weights is None:
+        return False
+    return bool(np.allclose(layer.weights.sum(axis=-1) + layer.sink_weights, 1.0, atol=1e-3))
 
 
 def pack_weights(weights: Floats, levels: int, blobs: Blobs) -> Document:

@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from attnctl.arrays import Bools, Floats
 from attnctl.readings.questions.focus import Focus
 from attnctl.readings.questions.roles import roles_of_heads
 from attnctl.readings.traces.trace import LayerTrace, Trace
@@ -38,7 +39,7 @@ class Explanation:
     """A trace as a rich renderable: every step, for one head a layer, the arithmetic of one query or more written out.
 
     `focuses` name the layers, heads and queries that are looked at most closely, the one that the walk ends on first;
-    `heads` the heads whose steps are shown.
+    `heads` the heads whose steps are shown; `more_layers` counts the layers with attention that are not.
     """
 
     def __init__(
@@ -49,8 +50,10 @@ class Explanation:
         only: Collection[str] | None = None,
         precision: int = 2,
         story: bool = False,
+        more_layers: int = 0,
     ) -> None:
         self.trace, self.focuses, self.only, self.precision, self.story = trace, focuses, only, precision, story
+        self.more_layers = more_layers
         self.heads = heads or {layer.layer: layer.heads for layer in trace.layers}
         self.queries = [token_label(token) for token in trace.tokens]
         self.keys = [token_label(token) for token in trace.keys_of]
@@ -130,8 +133,7 @@ class Explanation:
     def _place_lines(self, layer: int, head: int, width: int) -> Iterator[Text]:
         model = self.trace.model
         line = place_name(self.trace.model, layer, head)
-        left = {"head": (model.n_heads or 1) - len(self.heads.get(layer, ()))}
-        left["layer"] = (model.n_layers or 1) - len(self.heads)
+        left = {"head": (model.n_heads or 1) - len(self.heads.get(layer, ())), "layer": self.more_layers}
         finds = ", ".join(roles_of_heads(model).get((layer, head), ()))
         line += f": {finds}" if finds else ""
         others = [f"{n} more {what}{'s' * (n != 1)}: --{what} all" for what, n in left.items() if n > 0]
@@ -193,8 +195,10 @@ class Explanation:
             marks = [layer.rows.index(mark) for mark in marks if mark in layer.rows]
         square = part.columns == "keys"
         columns = self.keys if square else [str(d) for d in range(part.array.shape[1])]
-        weights = part.name in ("weights", "dropped_weights")
-        array, mask = part.array, layer.mask if square and weights and layer is not None else None
+        weights, signed = part.name in ("weights", "dropped_weights"), part.name == "signed_weights"
+        array, mask = part.array, layer.mask if square and (weights or signed) and layer is not None else None
+        if part.name == "index_scores" and layer is not None:
+            mask = self._scored_keys(layer, part.array)
         must = tuple(at for focus in self.focuses for at in (focus.key, focus.query)) if square else ()
         if part.name == "weights" and layer is not None and layer.sink_weights is not None and step.head is not None:
             taken = layer.sink_weights[layer.position_of(step.head)][:, None]  # (rows, 1)
@@ -207,12 +211,20 @@ class Explanation:
             self.precision,
             mask=mask,
             heat=weights or part.name == "gate",
-            change=part.name == "signed_weights",
+            change=signed,
             sums=weights,
             marks=tuple(marks),
             must=must,
             max_rows=10 if part.rows == "dimensions" else 24,
         )
+
+    def _scored_keys(self, layer: LayerTrace, scores: Floats | Bools) -> Bools | None:
+        """Which keys an indexer scored (rows, n_k): compressed slots alone where there are any, else what is not later."""
+        n, n_k = len(self.trace.tokens), scores.shape[1]
+        if n_k > n:
+            return np.asarray((np.arange(n_k) >= n) & (scores != 0))  # the slots stand after the tokens
+        rows = np.arange(n) if layer.rows is None else np.asarray(layer.rows)  # (rows,)
+        return np.arange(n_k) <= rows[:, None] if self.trace.model.causal else None
 
     def _worked_lines(self, step: Step, width: int) -> Iterator[Text]:
         assert step.layer is not None and step.head is not None

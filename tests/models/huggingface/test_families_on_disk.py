@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
+import attnctl
+from attnctl.readings.heatmap import SINK_TAKES_PART, of_overview, read_heatmap
 from tests.conftest import Result
 from tests.sweep.checkpoints import saved
 from tests.sweep.families import Family
@@ -50,6 +52,27 @@ def test_keys_that_later_layers_share_are_computed_again(run: Run, shelf: Shelf,
     """Gemma 4: a forward from the middle would lack them."""
     result = run(*args[:1], TEXT, *args[1:], "--model", shelf("gemma4_text causal"))
     assert result.code == 0 and "w33" in result.out, result.err
+
+
+def test_a_learned_sink_is_said_beside_its_grid(run: Run, shelf: Shelf, tmp_path: Path) -> None:
+    model = ("--model", shelf("gpt_oss causal"))
+    trace = attnctl.load(run("explain", TEXT, *model, "-o", tmp_path / "run.npz") and tmp_path / "run.npz")
+    assert SINK_TAKES_PART in read_heatmap(trace).said
+    assert SINK_TAKES_PART not in read_heatmap(trace, renormalise=True).said
+    cells = attnctl.load(run("heatmap", TEXT, *model, "-o", tmp_path / "cells.json") and tmp_path / "cells.json")
+    assert SINK_TAKES_PART in of_overview(cells).said
+
+
+def test_layers_without_attention_are_not_promised(run: Run, shelf: Shelf) -> None:
+    """Of Qwen 3 Next's two layers one attends: there is no other to ask for."""
+    result = run("explain", TEXT, "--model", shelf("qwen3_next causal"))
+    assert "more heads: --head all" in result.out and "more layer" not in result.out
+
+
+def test_the_difference_of_two_maps_hides_what_its_queries_may_not_see(run: Run, shelf: Shelf) -> None:
+    result = run("explain", "w10 w33 w71", "--model", shelf("diffllama causal"), "--steps", "difference")
+    rows = [line.split() for line in result.out.splitlines() if line.split()[:1] == ["w10"]]
+    assert [row[2:] for row in rows if len(row) == 4][0] == ["·", "·"]
 
 
 def test_compressed_slots_are_no_words(run: Run, refused: Callable[..., str], shelf: Shelf, tmp_path: Path) -> None:

@@ -159,6 +159,26 @@ def test_the_steps_are_those_of_explain(tab: Tab) -> None:
     assert cells == [minus(x).replace("−0.00", "0.00") for x in layer.context[0, i]]
 
 
+def with_a_sink(trace: Trace) -> Trace:
+    """The trace as a model with learned sinks would have it: a fifth of each row is taken."""
+    (layer,) = trace.layers
+    assert layer.weights is not None
+    taken = np.full(layer.weights.shape[:2], 0.2, np.float32)  # (heads, n_q)
+    return replace(trace, layers=(replace(layer, weights=layer.weights * np.float32(0.8), sink_weights=taken),))
+
+
+@in_browser
+def test_what_a_learned_sink_takes_stands_in_the_row_and_its_softmax(tab: Tab) -> None:
+    tab.open(with_a_sink(trace_of(causal=True)), start={"query": 2, "key": 1})
+    assert tab.texts("#row tr.total td")[0] == "0.800" and tab.texts("#row tr:last-child td")[0] == "0.200"
+    table = '[data-step="weights"] tbody tr'
+    names, exps = tab.texts(f"{table} th"), [float(cell) for cell in tab.texts(f"{table} td:nth-child(3)")]
+    assert names[-2:] == ["sink", "Σ"] and tab.texts(f"{table} td:nth-child(4)")[-2:] == ["0.200", "1.000"]
+    assert exps[-2] == pytest.approx(0.2 * exps[-1], abs=0.01)  # the sink's exponential is its share of the sum
+    tab.js("document.querySelector('#options input[type=checkbox], input[type=checkbox]').click()")  # rescale rows to 1
+    tab.settled("!document.querySelector('#row').textContent.includes('sink')")
+
+
 @in_browser
 def test_the_page_reads_every_kind_of_source(tab: Tab) -> None:
     bare = Trace("a b", (Token("a"), Token("b")), ModelInfo("mine", "matrix", n_layers=1, n_heads=1),

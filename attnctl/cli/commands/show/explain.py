@@ -220,12 +220,15 @@ def _write_walk(trace: Trace, heads: list[int] | None, walk: Walk, asked: Explai
     names = walk.step_names
     if names is not None:
         o.say_notes(check_steps(trace, names))
-    focuses = _focuses(trace, heads, asked.query)
+    focuses, in_all = _focuses(trace, heads, asked.query), len(trace.layers)
     if asked.any_layer and focuses and len(trace.layers) > WALKED_LAYERS:
         trace = replace(trace, layers=tuple(trace.layer(at) for at in sorted({focus.layer for focus in focuses})))
     shown = {part.layer: _shown_heads(trace, part, heads, focuses, asked) for part in trace.layers}
     precision = 2 if walk.precision is None else walk.precision
-    page = Explanation(trace, *focuses, heads=shown, only=names, precision=precision, story=walk.story)
+    more = in_all - len(trace.layers)
+    page = Explanation(
+        trace, *focuses, heads=shown, only=names, precision=precision, story=walk.story, more_layers=more
+    )
     if output is None or output == "-":
         show_renderable(page)
         return

@@ -12,7 +12,7 @@ from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from attnctl.errors import UsageError
-from attnctl.readings.heatmap import HeatmapGrid, log_span, read_heatmap, weight_span
+from attnctl.readings.heatmap import RESCALED, HeatmapGrid, log_span, read_heatmap, weight_span
 from attnctl.readings.traces.trace import Trace
 from attnctl.render.figure.grids import Drawing, Grids, Panel, Scale, token_labels
 from attnctl.render.figure.heatmaps.drawing import Sheet
@@ -93,7 +93,7 @@ def _colour_scale(reading: HeatmapGrid, look: Look) -> tuple[Scale, tuple[str, .
     beyond = [f"above {ends[1]:g}"] * (ends[1] < high) + [f"below {ends[0]:g}"] * (ends[0] > low)
     if beyond:
         said = (*said, f"all {' and all '.join(beyond)} in one colour")
-    unit = reading.unit_of_cells + (", rescaled" if "rows rescaled to sum to 1" in reading.said else "")
+    unit = reading.unit_of_cells + (", rescaled" if RESCALED in reading.said else "")
     return Scale((LogNorm if look.log else Normalize)(*ends), colour_map(look.cmap), unit), said
 
 

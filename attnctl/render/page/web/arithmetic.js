@@ -71,6 +71,7 @@ function pairOf(head, { query, key, row }) {
     labels: keys.labels,
   };
   pair.w = head.weights.subarray(row * nk, (row + 1) * nk);
+  pair.sink = head.sink ? Math.max(0, 1 - head.sums[row]) : null; // what a learned sink takes of the row
   pair.masked = (j) => head.mask !== null && !head.mask[row * nk + j];
   pair.q = details.queries && rowOf(details.queries, row);
   pair.k = details.keys && ((j) => rowOf(details.keys, j));
@@ -244,7 +245,9 @@ function figureWeights(pair) {
   const top = Math.max(...seen.map((j) => pair.scaled[j] / t));
   const shift = top > 8 ? top : 0; // large scores: their exponentials would be unreadable, so the largest is taken off first
   const e = (j) => Math.exp(pair.scaled[j] / t - shift);
-  const total = seen.reduce((sum, j) => sum + e(j), 0);
+  const exps = seen.reduce((sum, j) => sum + e(j), 0);
+  const sunk = pair.sink === null ? 0 : (exps * pair.sink) / Math.max(1 - pair.sink, 1e-9); // the sink's exponential
+  const total = exps + sunk;
   const hidden = pair.nk - seen.length;
   const order = rowOrder(pair.nk, (j) => (!pair.masked(j) ? pair.w[j] : hidden > 3 ? -1 : 0));
   if (!order.includes(pair.j)) order.push(pair.j);
@@ -271,7 +274,8 @@ function figureWeights(pair) {
     );
   if (rest > 0) rows.push(aside(`${rest} more`, "", "", ""));
   if (hidden > 3) rows.push(aside(`${hidden} masked`, "−∞", "0", "·"));
-  const sum = seen.reduce((s, j) => s + pair.w[j], 0);
+  if (pair.sink !== null) rows.push(aside("sink", "", short(sunk), cellText(pair.sink)));
+  const sum = seen.reduce((s, j) => s + pair.w[j], pair.sink ?? 0);
   rows.push(
     el(
       "tr",

@@ -87,6 +87,7 @@ async function unpackHead(trace, layer, head) {
     weights,
     sums,
     mask,
+    sink: layer.sink === true,
     details,
     rows,
     nk: keyTokens(trace).labels.length,

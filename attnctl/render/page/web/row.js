@@ -134,6 +134,8 @@ function drawRow() {
       ),
     );
   if (!from && grid.sums) rows.push(sumRow(panels.map((panel) => panel.grid.sums[chosenRow(panel.grid)])));
+  if (!from && panels.every((panel) => panel.grid.sinks))
+    rows.push(sinkRow(panels.map((panel) => panel.grid.sinks[chosenRow(panel.grid)])));
   const names = compared ? panels.map((panel) => el("th", { title: panel.title }, panel.title.slice(0, 1))) : [el("th", {}, "weight")];
   const head = el(
     "thead",
@@ -211,13 +213,16 @@ function restRow(count, order, n, panels, weightIn) {
   );
 }
 
-function sumRow(sums) {
-  const change = sums.length === 2 ? el("td") : null;
+const sumRow = (sums) => closingRow("Σ", sums, "total");
+const sinkRow = (shares) => closingRow("sink", shares, "quiet");
+
+function closingRow(name, numbers, kind) {
+  const change = numbers.length === 2 ? el("td") : null;
   return el(
     "tr",
-    { class: "total" },
-    el("th", { scope: "row" }, "Σ"),
-    ...sums.map((sum) => el("td", {}, fixed(sum, 3))),
+    { class: kind },
+    el("th", { scope: "row" }, name),
+    ...numbers.map((number) => el("td", {}, fixed(number, 3))),
     change,
     el("td"),
   );

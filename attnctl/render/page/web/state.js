@@ -132,6 +132,7 @@ function gridOf(head) {
   grid.w = same ? head.weights : pooledWeights(head, rows, cols);
   grid.hidden = head.mask === null ? null : same ? invert(head.mask) : pooledMask(head, rows, cols);
   grid.sums = rows.map((row) => mean(row.at.map((at) => head.sums[at])));
+  grid.sinks = head.sink && !state.renorm ? grid.sums.map((sum) => Math.max(0, 1 - sum)) : null; // what a learned sink takes
   if (out.size) grid.sums = rows.map((_, i) => sumOf(grid, i));
   if (state.renorm) rescale(grid);
   grid.rowFor = lookup(rows, (row) => row.tokens);
