@@ -275,7 +275,7 @@ def _census_of_corpus(
     )
     for chunk in census_results(work, treebank, 1, model):
         for result in chunk:
-            list(tallies.add(result))
+            list(tallies.take_result(result))
     causal = bool(model.info.causal)
     return census_table(tallies.in_memory(), model.info.name, treebank.corpus_name, causal=causal, untrained=untrained)
 

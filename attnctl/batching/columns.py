@@ -63,7 +63,7 @@ def _layer_rows(trace: Trace, at: int, item: Item) -> pa.Table:
         "text": repeated_value(trace.text, pa.string()),
         "model": repeated_value(trace.model.name, pa.string()),
         "tokens": repeated_value([token.text for token in trace.tokens], pa.list_(pa.string())),
-        "key_tokens": repeated_value([token.text for token in trace.keys_of], pa.list_(pa.string())),
+        "key_tokens": repeated_value([token.text for token in trace.key_axis], pa.list_(pa.string())),
         "layer": repeated_value(layer.layer, pa.int32()),
         "head": pa.array(layer.heads, pa.int32()),
         "kv_head": pa.array(layer.kv_heads, pa.int32()),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class ChunkWorker(Protocol):
     """Does items one after another, by a model that it holds."""
 
-    def results(self, items: list[Item], /) -> list[Result]:
+    def chunk_results(self, items: list[Item], /) -> list[Result]:
         """One result an item, in their order."""
 
 
@@ -131,7 +131,7 @@ def run_here(
     """All of it in this process, by `worker` (a class called with work and model, whose `results` are those of a chunk)."""
     does = worker(work, model)
     for chunk in chunks:
-        yield does.results(chunk)
+        yield does.chunk_results(chunk)
 
 
 def run_in_processes(
@@ -197,4 +197,4 @@ def _begin_process(work: Any, worker: WorkerClass) -> None:
 
 def _do_chunk(chunk: list[Item]) -> list[Result]:
     assert _worker is not None
-    return _worker.results(chunk)
+    return _worker.chunk_results(chunk)

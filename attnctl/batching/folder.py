@@ -31,13 +31,13 @@ class Writer(Protocol):
 
     prefix: str
 
-    def add(self, result: Result) -> Iterator[tuple[str, bytes]]:
+    def take_result(self, result: Result) -> Iterator[tuple[str, bytes]]:
         """Take an item in; the files that are full."""
 
-    def end(self) -> Iterator[tuple[str, bytes]]:
+    def end_group(self) -> Iterator[tuple[str, bytes]]:
         """The files that are left at the end of a group."""
 
-    def finish(self, folder: Path, files: Sequence[str]) -> None:
+    def finish_run(self, folder: Path, files: Sequence[str]) -> None:
         """What is made of all files, in their order, at the end of the run."""
 
 
@@ -147,7 +147,7 @@ class Folder:
             self.done += result.error is None
             self.failed += result.error is not None
             for writer in self.writers:
-                self._write_shared(writer.add(result))
+                self._write_shared(writer.take_result(result))
             if self._size > 1 and (result.item.number + 1) % self._size == 0:
                 self._append_grown(grown)
                 self._end_group([*self._group, *entries])
@@ -169,7 +169,7 @@ class Folder:
                     if name.startswith(prefix):
                         files[prefix][name] = None
         for writer in self.writers:
-            writer.finish(self.path, list(files[writer.prefix]))
+            writer.finish_run(self.path, list(files[writer.prefix]))
 
     def _is_rewritten(self, item: Item) -> bool:
         """Whether an item was done before and its own files alone are to be written again: true once for each."""
@@ -228,7 +228,7 @@ class Folder:
 
     def _end_group(self, entries: list[Entry]) -> None:
         for writer in self.writers:
-            self._write_shared(writer.end())
+            self._write_shared(writer.end_group())
         if self._shared:  # a group is done or not as one: its last line tells
             entries[-1].setdefault("files", []).extend(self._shared)
         self._commit_entries(entries)

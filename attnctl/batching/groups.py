@@ -40,7 +40,7 @@ class Tables:
         self._first: int | None = None
         self._bytes = 0
 
-    def add(self, result: Result) -> Iterator[tuple[str, bytes]]:
+    def take_result(self, result: Result) -> Iterator[tuple[str, bytes]]:
         """Take an item in; a file where they have become many."""
         if self.form in result.made:
             from attnctl.batching.columns import table_of_rows
@@ -49,9 +49,9 @@ class Tables:
             self._rows.append(table_of_rows(result.made[self.form]))
             self._bytes += len(result.made[self.form])
             if self._bytes > LARGEST:
-                yield from self.end()
+                yield from self.end_group()
 
-    def end(self) -> Iterator[tuple[str, bytes]]:
+    def end_group(self) -> Iterator[tuple[str, bytes]]:
         """The file of what is left."""
         if self._first is not None:
             import pyarrow as pa
@@ -62,7 +62,7 @@ class Tables:
             yield f"{self.prefix}{self._first:07d}.parquet", out.getvalue()
             self._rows, self._first, self._bytes = [], None, 0
 
-    def finish(self, folder: Path, files: Sequence[str]) -> None:
+    def finish_run(self, folder: Path, files: Sequence[str]) -> None:
         """Nothing: the folder is read as one table."""
 
 
@@ -77,7 +77,7 @@ class Contacts:
         self._first: int | None = None
         self._page = 0
 
-    def add(self, result: Result) -> Iterator[tuple[str, bytes]]:
+    def take_result(self, result: Result) -> Iterator[tuple[str, bytes]]:
         """Take an item in; the pages that are full."""
         if self.form in result.made:
             from attnctl.render.figure.heatmaps.contact_sheet import SHAPE, unpacked_tiles
@@ -88,7 +88,7 @@ class Contacts:
             while len(self._tiles) >= full:
                 yield self._contact_page(full)
 
-    def end(self) -> Iterator[tuple[str, bytes]]:
+    def end_group(self) -> Iterator[tuple[str, bytes]]:
         """The page of what is left."""
         if self._tiles:
             yield self._contact_page(len(self._tiles))
@@ -101,7 +101,7 @@ class Contacts:
         self._page += 1
         return f"{self.prefix}{self._first:07d}-{self._page:03d}.png", sheet_page(tiles, self.heading)
 
-    def finish(self, folder: Path, files: Sequence[str]) -> None:
+    def finish_run(self, folder: Path, files: Sequence[str]) -> None:
         """All pages as one PDF."""
         from attnctl.render.figure.heatmaps.contact_sheet import sheet_pdf
 
@@ -137,7 +137,7 @@ class Statistics:
         self._tally: Tally = {}
         self._first: int | None = None
 
-    def add(self, result: Result) -> Iterator[tuple[str, bytes]]:
+    def take_result(self, result: Result) -> Iterator[tuple[str, bytes]]:
         """Take an item in."""
         if self.form in result.made:
             import orjson
@@ -148,14 +148,14 @@ class Statistics:
             add_measurements(self._tally, orjson.loads(result.made[self.form]), self._measure_names())
         yield from ()
 
-    def end(self) -> Iterator[tuple[str, bytes]]:
+    def end_group(self) -> Iterator[tuple[str, bytes]]:
         """The group's tally."""
         if self._first is not None:
             rows = [[*key, *value] for key, value in self._tally.items()]
             yield f"{self.prefix}{self._first:07d}.json", as_json(rows)
             self._tally, self._first = {}, None
 
-    def finish(self, folder: Path, files: Sequence[str]) -> None:
+    def finish_run(self, folder: Path, files: Sequence[str]) -> None:
         """All tallies as one table."""
         import orjson
 

@@ -38,9 +38,9 @@ class Actor:
     def answer_ready(self) -> None:
         """Answer once the model is open."""
 
-    def results(self, chunk: list[Item]) -> list[Result]:
+    def chunk_results(self, chunk: list[Item]) -> list[Result]:
         """The results of a chunk."""
-        return self.worker.results(chunk)
+        return self.worker.chunk_results(chunk)
 
 
 def run_on_cluster(
@@ -127,7 +127,7 @@ def _in_order(ray: ModuleType, actors: list[Handle], chunks: Iterable[list[Item]
                 yield ray.get(done.pop(yielded))
                 yielded += 1
         actor = free.popleft()
-        busy[actor.results.remote(chunk)] = actor, given
+        busy[actor.chunk_results.remote(chunk)] = actor, given
         given += 1
     while yielded < given:
         while yielded not in done:

@@ -96,7 +96,7 @@ class Worker:
         self._sound: bool | None = None  # whether padding leaves this model's weights as they are
         self._models: dict[str, Model] = {} if model is None else {NONE: model}
 
-    def results(self, items: Sequence[Item]) -> list[Result]:
+    def chunk_results(self, items: Sequence[Item]) -> list[Result]:
         """One result an item, in their order. An error that a text brings with it stays with its item."""
         done = {}
         for item, trace, seconds in self.traces_of_items(items):

@@ -17,7 +17,7 @@ from attnctl.blockwise import call_positions
 TILE = 256  # queries at a time
 
 
-def streaming_change(call: Call, context: Array, first: int, last: int) -> Array:
+def streaming_change_of_call(call: Call, context: Array, first: int, last: int) -> Array:
     """How far each query's context moves where it sees only the `first` tokens and the `last` up to itself.
 
     ‖after - before‖ / ‖before‖ of every query that has more tokens before it: (heads, queries). `context` (heads, n_q, d_v)

@@ -93,7 +93,7 @@ def check_trace(trace: Trace, source: str) -> Trace:
             raise AttnctlError(f"{source}: there is no layer {layer.layer}")
         if layer.rows is not None and max(layer.rows, default=0) >= n:
             raise AttnctlError(f"{source}: layer {layer.layer} has rows beyond its {n} tokens")
-        _check_shapes(layer, n, len(trace.keys_of), source)
+        _check_shapes(layer, n, len(trace.key_axis), source)
     return trace
 
 

@@ -84,7 +84,7 @@ class LayerAttention(ABC):
         """How many keys the text has."""
 
     @abstractmethod
-    def select(self, heads: Sequence[int]) -> LayerAttention:
+    def select_heads(self, heads: Sequence[int]) -> LayerAttention:
         """The same layer for some heads. Raises AttnctlError for a head that is not here."""
 
     @abstractmethod
@@ -113,7 +113,7 @@ class LayerAttention(ABC):
         """The exact weights of some queries → (heads, rows, n_k)."""
 
     @abstractmethod
-    def cells(self, rows: Array, columns: Array) -> Floats:
+    def weights_at(self, rows: Array, columns: Array) -> Floats:
         """Exact weights of small grids: queries (grids, r), keys (grids, c) → (heads, grids, r, c)."""
 
     @abstractmethod
@@ -157,16 +157,16 @@ class LayerAttention(ABC):
         """Each query's weight on the key `offset` places from itself: as of `blockwise.rows.at_offset` → (heads, n_q)."""
         from attnctl.blockwise.rows import weights_at_offset
 
-        return weights_at_offset(self.cells, self.positions, self.n_k, offset)  # type: ignore[no-any-return]
+        return weights_at_offset(self.weights_at, self.positions, self.n_k, offset)  # type: ignore[no-any-return]
 
     def on_copies(self, ids: Sequence[int], shift: int = 0) -> Floats:
         """Each query's mass on what follows the other copies of its token: as of `blockwise.rows.on_copies` → (heads, n)."""
         from attnctl.blockwise.rows import weights_on_copies
 
-        return weights_on_copies(self.cells, self.visible_at, ids, shift)  # type: ignore[no-any-return]
+        return weights_on_copies(self.weights_at, self.visible_at, ids, shift)  # type: ignore[no-any-return]
 
     def streaming_change(self, first: int, last: int) -> Floats | None:
-        """As of `blockwise.streaming.streaming_change`, of each query with more tokens before it → (heads, queries).
+        """As of `blockwise.streaming.streaming_change_of_call`, of each query with more tokens before it → (heads, queries).
 
         None where the values are not known.
         """
@@ -195,7 +195,7 @@ class LayerAttention(ABC):
         """The layer with some keys hidden, and a sink too: each row shares all its attention among the rest."""
 
     @abstractmethod
-    def times(self, factors: Array) -> LayerAttention:
+    def reweighted(self, factors: Array) -> LayerAttention:
         """The layer with each key's weight times a factor (heads, n_k) of 0 or more, and each row made to sum to 1 again."""
 
     def _places(self, heads: Sequence[int]) -> list[int]:

@@ -112,16 +112,16 @@ class ComputedLayer(LayerAttention):
         return self.heads == tuple(range(self.forward.call.queries.shape[-3]))
 
     def streaming_change(self, first: int, last: int) -> Floats | None:
-        """As of `blockwise.streaming.streaming_change`, without n × n weights → (heads, queries)."""
+        """As of `blockwise.streaming.streaming_change_of_call`, without n × n weights → (heads, queries)."""
         if self.changed is not None:
             return super().streaming_change(first, last)
-        from attnctl.blockwise.streaming import streaming_change
+        from attnctl.blockwise.streaming import streaming_change_of_call
 
         context = self.forward.context_of_heads[list(self.heads)]  # (heads, n_q, d_v)
-        found: Floats = streaming_change(self.call, context, first, last)
+        found: Floats = streaming_change_of_call(self.call, context, first, last)
         return found
 
-    def select(self, heads: Sequence[int]) -> ComputedLayer:
+    def select_heads(self, heads: Sequence[int]) -> ComputedLayer:
         """The same layer for some heads. Raises AttnctlError for a head that is not here."""
         places = self._places(heads)
         changed = None if self.changed is None else attention.select_call(self.changed, places)
@@ -222,7 +222,7 @@ class ComputedLayer(LayerAttention):
 
         return exact_rows(self.call, queries)  # type: ignore[no-any-return]
 
-    def cells(self, rows: Array, columns: Array) -> Floats:
+    def weights_at(self, rows: Array, columns: Array) -> Floats:
         """Exact weights of small grids: queries (grids, r), keys (grids, c) → (heads, grids, r, c)."""
         from attnctl.blockwise.rows import weights_between
 
@@ -299,10 +299,10 @@ class ComputedLayer(LayerAttention):
         mask = mask if self.call.mask is None else self.call.mask & mask
         return replace(self, changed=replace(self.call, mask=mask, sinks=None, keep=None))
 
-    def times(self, factors: Array) -> LayerAttention:
+    def reweighted(self, factors: Array) -> LayerAttention:
         """The layer with each key's weight times a factor (heads, n_k) of 0 or more, and each row made to sum to 1 again."""
         if self._is_built:
-            return self.as_stored().times(factors)
+            return self.as_stored().reweighted(factors)
         logs = np.log(np.maximum(as_numpy(factors), 1e-30)).astype(np.float32)  # (heads, n_k)
         bias = as_library(logs[:, None] * np.float32(self.call.temperature), self.call.queries)  # (heads, 1, n_k)
         bias = bias if self.call.bias is None else self.call.bias + bias

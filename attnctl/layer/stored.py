@@ -53,7 +53,7 @@ class StoredLayer(LayerAttention):
         """How many keys there are."""
         return int(self.stored.shape[-1])
 
-    def select(self, heads: Sequence[int]) -> StoredLayer:
+    def select_heads(self, heads: Sequence[int]) -> StoredLayer:
         """The same layer for some heads. Raises AttnctlError for a head that is not here."""
         if tuple(heads) == self.heads:
             return self
@@ -130,7 +130,7 @@ class StoredLayer(LayerAttention):
         single = [np.stack([self.stored[at, row : row + 1] for at in range(len(self.heads))]) for row in places]
         return np.concatenate(single, axis=1)  # (heads, rows, n_k)
 
-    def cells(self, rows: Array, columns: Array) -> Floats:
+    def weights_at(self, rows: Array, columns: Array) -> Floats:
         """Exact weights of small grids: queries (grids, r), keys (grids, c) → (heads, grids, r, c)."""
         if isinstance(self.stored, np.ndarray):
             return self.stored[:, rows[:, :, None], columns[:, None, :]]
@@ -206,9 +206,9 @@ class StoredLayer(LayerAttention):
         kept[list(keys)] = 0
         mask = kept[None] > 0 if self.mask is None else self.mask & (kept > 0)
         mask = np.broadcast_to(mask, self.stored.shape[-2:])
-        return replace(self.times(np.broadcast_to(kept, (len(self.heads), self.n_k))), mask=mask)
+        return replace(self.reweighted(np.broadcast_to(kept, (len(self.heads), self.n_k))), mask=mask)
 
-    def times(self, factors: Array) -> StoredLayer:
+    def reweighted(self, factors: Array) -> StoredLayer:
         """The layer with each key's weight times a factor (heads, n_k) of 0 or more, and each row made to sum to 1 again."""
         factors = np.asarray(factors, np.float32)  # (heads, n_k)
         changed: Array = Reweighted(self.stored, factors)

@@ -49,7 +49,7 @@ def telling_blocks(overview: Overview) -> list[tuple[int, int, int, int]]:
     # in turn: each head's most telling link, then each head's second, …
     turns = zip_longest(*(strongest_links(found, causal) for found in overview.links.values()))
     links = [link for turn in turns for link in turn if link is not None]
-    n_q, n_k = len(overview.tokens), len(overview.keys_of)
+    n_q, n_k = len(overview.tokens), len(overview.key_axis)
     most = max(1, MOST_EXACT // (SIDE * SIDE * max(1, len(overview.links))))
     corners = dict.fromkeys((i // SIDE * SIDE, j // SIDE * SIDE) for i, j, _ in links)
     return [(i, min(i + SIDE, n_q), j, min(j + SIDE, n_k)) for i, j in list(corners)[: min(most, 8)]]

@@ -79,7 +79,7 @@ class OverviewReading:
             overview.text,
             overview.tokens,
             overview.model,
-            None if overview.keys_of == overview.tokens else overview.keys_of,
+            None if overview.key_axis == overview.tokens else overview.key_axis,
             grid=None if self._grid is None else self._grid.kept_in(overview, wanted, name),
             head_statistics=() if self._statistics is None else self._statistics.kept_in(overview, wanted, name),
             links={} if self._links is None else self._links.kept_in(overview, wanted, name),

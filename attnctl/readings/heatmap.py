@@ -82,7 +82,7 @@ def read_heatmap(
     chosen = trace.layers if layers is None else tuple(trace.layer(index) for index in layers)
     if not chosen:
         raise AttnctlError("this trace holds no layers, so there are no weights to show")
-    keys = trace.keys_of
+    keys = trace.key_axis
     out = keys_left_out(keys, drop)
     kept = [j for j in range(len(keys)) if j not in out]
     weights: dict[tuple[int, int], Floats] = {}
@@ -123,7 +123,7 @@ def of_overview(overview: Overview, done: tuple[str, ...] = (), measure: str | N
     single = all(part.token_count == 1 for part in (*grid.rows, *grid.columns))
     plain = single and all(
         part.name == tokens[part.first_token].text
-        for parts, tokens in ((grid.rows, overview.tokens), (grid.columns, overview.keys_of))
+        for parts, tokens in ((grid.rows, overview.tokens), (grid.columns, overview.key_axis))
         for part in parts
     )
     said = []
@@ -136,11 +136,11 @@ def of_overview(overview: Overview, done: tuple[str, ...] = (), measure: str | N
         said.append(SINK_TAKES_PART)
     return HeatmapGrid(
         name=overview.model.name,
-        cited=overview.model.cited,
+        cited=overview.model.citation,
         layers=tuple(dict.fromkeys(layer for layer, _ in grid.weights)),
         heads=tuple(dict.fromkeys(head for _, head in grid.weights)),
         queries=tuple(overview.tokens[part.first_token] if plain else Token(part.name) for part in grid.rows),
-        keys=tuple(overview.keys_of[part.first_token] if plain else Token(part.name) for part in grid.columns),
+        keys=tuple(overview.key_axis[part.first_token] if plain else Token(part.name) for part in grid.columns),
         weights=grid.weights,
         masks=grid.masks,
         said=(*said, *done),

@@ -50,7 +50,7 @@ def by_words(trace: Trace) -> Trace:
     Weights to a split word are summed, from a split word averaged (Clark et al. 2019). Special and generated tokens stay
     as they are.
     """
-    keys = word_groups(trace.keys_of, trace.text)
+    keys = word_groups(trace.key_axis, trace.text)
     queries = keys if trace.key_tokens is None else word_groups(trace.tokens, trace.text)
     layers = []
     for layer in trace.layers:
@@ -130,14 +130,14 @@ def value_norm(layer: LayerAttention) -> LayerAttention:
         raise UsageError("--measure value-norm needs the values, and this source gives none")
     values, w_o = as_numpy(layer.values), layer.output_matrix  # (heads, n_k, d_v), (heads · d_v, d_out)
     if w_o is None:
-        return layer.times(np.linalg.norm(values, axis=-1))
+        return layer.reweighted(np.linalg.norm(values, axis=-1))
     d_v = values.shape[-1]
     parts = np.stack([w_o[head * d_v : (head + 1) * d_v] for head in layer.heads]).astype(np.float64)
     grams = parts @ parts.transpose(
         0, 2, 1
     )  # (heads, d_v, d_v): ‖v W‖² = v W Wᵀ vᵀ, without a row of d_out for each key
     squares = ((values @ grams) * values).sum(-1)  # (heads, n_k)
-    return layer.times(np.sqrt(np.maximum(squares, 0)))
+    return layer.reweighted(np.sqrt(np.maximum(squares, 0)))
 
 
 def value_norm_note(projected: bool) -> str:
@@ -152,7 +152,7 @@ def without_left_out(trace: Trace, out: Collection[int], renormalise: bool) -> T
     """The trace without some columns of its weights, and with `renormalise` each row summing to 1; the rest is gone."""
     if not out and not renormalise:
         return trace
-    kept = [j for j in range(len(trace.keys_of)) if j not in out]
+    kept = [j for j in range(len(trace.key_axis)) if j not in out]
     layers = []
     for layer in trace.layers:
         weights = None if layer.weights is None else layer.weights[..., kept]  # (heads, rows, kept)
@@ -163,11 +163,11 @@ def without_left_out(trace: Trace, out: Collection[int], renormalise: bool) -> T
     return replace(
         trace,
         layers=tuple(layers),
-        key_tokens=tuple(trace.keys_of[j] for j in kept),
+        key_tokens=tuple(trace.key_axis[j] for j in kept),
         embeddings=None,
         notes=(
             *trace.notes,
-            *(f"{what[0].upper()}{what[1:]}." for what in weights_notes(trace.keys_of, sorted(out), renormalise)),
+            *(f"{what[0].upper()}{what[1:]}." for what in weights_notes(trace.key_axis, sorted(out), renormalise)),
         ),
     )
 

@@ -82,14 +82,14 @@ class Overview:
         return f"Overview of {quoted_beginning(self.text)} by {self.model.name}: {tokens}, {kept}"
 
     @property
-    def keys_of(self) -> tuple[Token, ...]:
+    def key_axis(self) -> tuple[Token, ...]:
         """The tokens of the key axis."""
         return self.tokens if self.key_tokens is None else self.key_tokens
 
     @property
     def cited(self) -> str:
         """What the numbers come from, as the metadata of a picture say it."""
-        return self.model.cited
+        return self.model.citation
 
     def narrowed(self, wanted: Callable[[int, int], bool]) -> Overview:
         """What it holds of the layers and heads that are wanted."""
@@ -128,7 +128,7 @@ class LongRow:
         return f"LongRow {self.query} of {quoted_beginning(self.text)} by {self.model.name}: {heads}"
 
     @property
-    def keys_of(self) -> tuple[Token, ...]:
+    def key_axis(self) -> tuple[Token, ...]:
         """The tokens of the key axis."""
         return self.keys
 

@@ -43,25 +43,19 @@ class Reading(Protocol[Value]):
 
 
 class Source(Protocol):
-    """Where attention comes from. `rows` are the queries whose weights are there (None: every one)."""
+    """Where attention comes from."""
 
     name: str  # for messages
     text: str
     tokens: tuple[Token, ...]
     info: ModelInfo
     measure: str | None  # what stands in place of the weights: value-norm, rollout
+    held_rows: tuple[int, ...] | None  # the queries whose weights are there; None where all are
+    counts: tuple[int, int]  # how many layers and heads there are to choose from
 
     @property
     def key_tokens(self) -> tuple[Token, ...]:
         """The tokens of the key axis: the same tokens, but for cross attention."""
-
-    @property
-    def rows(self) -> tuple[int, ...] | None:
-        """The queries whose weights are there; None where all are."""
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """How many layers and heads there are to choose from."""
 
     def read(
         self,
@@ -125,7 +119,9 @@ class Pass(Generic[Result]):
                 "tokens that all of them stand for"
             )
         if layer.layer in self._layers or not self._named:
-            part = layer if self._heads is None else layer.select(self._heads)  # of all, each layer has its own number
+            part = (
+                layer if self._heads is None else layer.select_heads(self._heads)
+            )  # of all, each layer has its own number
             part.tick = self._tick
             self._reading.take(part)
         if layer.layer == self._last:
@@ -143,7 +139,7 @@ class Pass(Generic[Result]):
 class TextSource:
     """A text through a model. `tokens` are those of the text unless they are given."""
 
-    rows: tuple[int, ...] | None = None
+    held_rows: tuple[int, ...] | None = None
     measure: str | None = None
     memory: RunMemory | None = None  # of all texts, where a session asks more than one question
 
@@ -152,16 +148,12 @@ class TextSource:
         self.tokens = model.tokenize(checked_text(text)) if tokens is None else tuple(tokens)
         if not self.tokens:
             raise AttnctlError("the text has no tokens: give at least one word")
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """How many layers and heads the model has."""
-        return self.info.n_layers or 1, self.info.n_heads or 1
+        self.counts = self.info.n_layers or 1, self.info.n_heads or 1
 
     @property
     def key_tokens(self) -> tuple[Token, ...]:
         """The tokens of the key axis: the same tokens, but for cross attention."""
-        asked: Any = getattr(self.model, "key_tokens", None)
+        asked: Any = getattr(self.model, "tokens_of_keys", None)
         return self.tokens if asked is None else asked(self.tokens, self.text) or self.tokens
 
     def read(

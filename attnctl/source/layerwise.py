@@ -49,21 +49,12 @@ class LayerwiseSource:
         self.source, self.change, self.notes = source, change, notes
         self.measure = source.measure if measure is None else measure
         self.name, self.text, self.tokens, self.info = source.name, source.text, source.tokens, source.info
+        self.held_rows, self.counts = source.held_rows, source.counts
 
     @property
     def key_tokens(self) -> tuple[Token, ...]:
         """The tokens of the key axis."""
         return self.source.key_tokens
-
-    @property
-    def rows(self) -> tuple[int, ...] | None:
-        """The queries whose weights are there; None where all are."""
-        return self.source.rows
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """How many layers and heads there are to choose from."""
-        return self.source.counts
 
     def read(
         self,

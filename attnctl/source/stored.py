@@ -24,24 +24,13 @@ class TraceSource:
     def __init__(self, trace: Trace, name: str | None = None) -> None:
         self.trace, self.text, self.tokens, self.info = trace, trace.text, trace.tokens, trace.model
         self.name = trace.model.name if name is None else name
-        self.measure = trace.measure
+        self.measure, self.counts = trace.measure, _counts_of_trace(trace)
+        self.held_rows = trace.layers[0].rows if trace.layers else None
 
     @property
     def key_tokens(self) -> tuple[Token, ...]:
         """The tokens of the key axis: the same tokens, but for cross attention."""
-        return self.trace.keys_of
-
-    @property
-    def rows(self) -> tuple[int, ...] | None:
-        """The queries whose weights are there; None where all are."""
-        return self.trace.layers[0].rows if self.trace.layers else None
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """How many layers and heads the model has, as far as the trace tells."""
-        layers, info = self.trace.layers, self.info
-        n_layers = max((info.n_layers or 0, *(layer.layer + 1 for layer in layers)))
-        return n_layers, max((info.n_heads or 0, *(head + 1 for layer in layers for head in layer.heads)))
+        return self.trace.key_axis
 
     def read(
         self,
@@ -58,12 +47,19 @@ class TraceSource:
         some = None if heads is None else chosen_indices(heads, n_heads, "head", self.name)
         for part in parts:
             layer = stored_layer(part)
-            layer = layer if some is None else layer.select(some)
+            layer = layer if some is None else layer.select_heads(some)
             layer.tick = None if tick is None else lambda share: tick(share / len(parts))
             reading.take(layer)
         trace = self.trace
         said = (trace.predictions, trace.model, trace.notes, trace.text, trace.measure)
         return reading.value(Run(trace.tokens, trace.embeddings, trace.key_tokens, *said))
+
+
+def _counts_of_trace(trace: Trace) -> tuple[int, int]:
+    """How many layers and heads the model has, as far as the trace tells."""
+    layers, info = trace.layers, trace.model
+    n_layers = max((info.n_layers or 0, *(layer.layer + 1 for layer in layers)))
+    return n_layers, max((info.n_heads or 0, *(head + 1 for layer in layers for head in layer.heads)))
 
 
 class OverviewSource:
@@ -72,18 +68,14 @@ class OverviewSource:
     def __init__(self, overview: Overview | LongRow, name: str) -> None:
         self.overview, self.name = overview, name
         self.text, self.tokens, self.info = overview.text, overview.tokens, overview.model
-        self.rows: tuple[int, ...] | None = None
+        self.counts = self.info.n_layers or 1, self.info.n_heads or 1
+        self.held_rows: tuple[int, ...] | None = None
         self.measure: str | None = None
 
     @property
     def key_tokens(self) -> tuple[Token, ...]:
         """The tokens of the key axis: the same tokens, but for cross attention."""
-        return self.overview.keys_of
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """How many layers and heads the model has."""
-        return self.info.n_layers or 1, self.info.n_heads or 1
+        return self.overview.key_axis
 
     def read(
         self,

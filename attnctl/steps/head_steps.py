@@ -181,7 +181,7 @@ def _limit_of_mask(trace: Trace, layer: LayerTrace) -> str | None:
         return f"none at {trace.model.window} tokens' distance or more"
     rows = np.arange(len(trace.tokens)) if layer.rows is None else np.asarray(layer.rows)  # (n_q,)
     n = len(trace.tokens)
-    if layer.mask is None or layer.mask.shape[-1] < n or trace.keys_of[:n] != trace.tokens:  # of another text
+    if layer.mask is None or layer.mask.shape[-1] < n or trace.key_axis[:n] != trace.tokens:  # of another text
         return None
     mask, keys = layer.mask[:, :n], np.arange(n)
     past = keys <= rows[:, None] if trace.model.causal else np.ones((len(rows), n), bool)  # (n_q, n)

@@ -51,7 +51,7 @@ def one_step(training: Training, sentence: str, query: str | None = None, lr: fl
         training.recipe.first_window,
     )
     rate = LESSON_RATE if lr is None else lr
-    before = {name: array.copy() for name, array in training.arrays().items()}
+    before = {name: array.copy() for name, array in training.parameter_arrays().items()}
     watch.start(before)
     loss, predictions = _sentence_loss(training, watch, [token.text for token in split_words(sentence)])
     training.optimizer.zero_grad()
@@ -66,7 +66,7 @@ def one_step(training: Training, sentence: str, query: str | None = None, lr: fl
         if parameter.grad is not None
     }
     training.step += 1
-    after = training.arrays()
+    after = training.parameter_arrays()
     seen = watch.see(after)
     name, head = f"layers.{seen['layer']}.W_Q", seen["head"]
     gradient = training.parameters[name].grad

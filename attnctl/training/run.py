@@ -171,7 +171,7 @@ class TrainingRun:
         write_whole(self.path / "weights.safetensors", weights)
         self.save_state(training)
 
-    def finish(self, training: Training, measured: Sequence[Measured]) -> None:
+    def write_findings(self, training: Training, measured: Sequence[Measured]) -> None:
         """Write into the final weights what their heads were found to have learned."""
         figures = {m.relation: m._asdict() for m in measured}
         write_whole(self.path / "weights.safetensors", weights_file(training, figures=figures))
@@ -253,7 +253,7 @@ def weights_file(training: Training, **more: object) -> bytes:
         **(training.corpus.phrasing.as_metadata() if training.corpus.phrasing else {}),
         **more,
     )
-    arrays = {name: np.ascontiguousarray(array) for name, array in training.arrays().items()}
+    arrays = {name: np.ascontiguousarray(array) for name, array in training.parameter_arrays().items()}
     if len(training.corpus.vocabulary) > HALVED:
         arrays = {
             name: array.astype(np.float16) if name in TABLES else np.round(array, DECIMALS)

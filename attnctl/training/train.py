@@ -48,7 +48,7 @@ class Training:
         """Whether the network may look at earlier words only."""
         return self.recipe.objective == "next-word"
 
-    def arrays(self) -> dict[str, Array]:
+    def parameter_arrays(self) -> dict[str, Array]:
         """The parameters as NumPy arrays."""
         return {name: tensor.detach().cpu().numpy() for name, tensor in self.parameters.items()}
 
@@ -224,4 +224,4 @@ def _training_report(
         "tokens_per_second": round(speed),
         "seconds": round(seconds, 2),
     }
-    return report | ({} if watch is None else {"watch": watch.see(training.arrays())})
+    return report | ({} if watch is None else {"watch": watch.see(training.parameter_arrays())})

@@ -46,7 +46,7 @@ class Watch:
         self.ids = [_word_id(token.text, known, first=at == 0) for at, token in enumerate(self.tokens)]
         self.row = None if self.query is None else find_token(self.tokens, self.query)
 
-    def weights(self, parameters: dict[str, Array]) -> Floats:
+    def sentence_weights(self, parameters: dict[str, Array]) -> Floats:
         """Attention over the sentence under these parameters: (layers, heads, n, n)."""
         if "positions" in parameters and len(self.ids) > len(parameters["positions"]):
             raise AttnctlError(
@@ -58,11 +58,11 @@ class Watch:
 
     def start(self, parameters: dict[str, Array]) -> None:
         """Remember how the words look before training."""
-        self._before = self.weights(parameters)
+        self._before = self.sentence_weights(parameters)
 
     def see(self, parameters: dict[str, Array]) -> Document:
         """Where the watched word looks now: the link to another word that grew most since the start."""
-        now = self.weights(parameters)  # (layers, heads, n, n)
+        now = self.sentence_weights(parameters)  # (layers, heads, n, n)
         if self._before is None:
             self._before = now
         growth = (now - self._before) * (1 - np.eye(len(self.ids)))  # (layers, heads, n, n)

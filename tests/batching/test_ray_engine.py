@@ -51,11 +51,11 @@ def test_a_worker_that_is_killed_is_replaced(two_workers: None, tmp_path: Path) 
     file, mark = sentences(tmp_path / "in.txt", 400), tmp_path / "died"
 
     class Dying(Worker):
-        def results(self, items: Sequence[Item]) -> list[Result]:
+        def chunk_results(self, items: Sequence[Item]) -> list[Result]:
             if items[0].number == 192 and not mark.exists():
                 mark.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
-            return super().results(items)
+            return super().chunk_results(items)
 
     work = Work({"name": "demo"})
     found = [
@@ -97,7 +97,7 @@ def test_a_chunk_that_kills_every_worker_is_named_at_last(two_workers: None) -> 
     from attnctl.batching.ray_engine import run_on_cluster
 
     class Deadly(Worker):
-        def results(self, items: Sequence[Item]) -> list[Result]:
+        def chunk_results(self, items: Sequence[Item]) -> list[Result]:
             os.kill(os.getpid(), signal.SIGKILL)
             return []
 

@@ -62,7 +62,7 @@ def main() -> None:
 
     def approximate() -> Any:
         watched = watched_text(model, TEXT)
-        return watched.gradients(watched.word(TARGET), watched.word(AGAINST))
+        return watched.gradients(watched.target_word(TARGET), watched.target_word(AGAINST))
 
     exact, first, whole = [], [], []
     for number in range(ROUNDS):

@@ -42,7 +42,7 @@ def test_it_is_the_renormalised_rest_of_each_row(kind: str) -> None:
     assert wanted.max() > 0.05
     for found in (layer.streaming_change(FIRST, LAST), LayerAttention.streaming_change(layer, FIRST, LAST)):
         np.testing.assert_allclose(found, wanted, rtol=1e-2, atol=1e-4)  # what is left may be a thousandth of a row
-    some = layer.select([3, 1]).streaming_change(FIRST, LAST)
+    some = layer.select_heads([3, 1]).streaming_change(FIRST, LAST)
     np.testing.assert_allclose(some, wanted[[3, 1]], rtol=1e-2, atol=1e-4)
 
 

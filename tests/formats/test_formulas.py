@@ -54,6 +54,6 @@ def test_names_of_documents() -> None:
     parts: list[dict[str, Any]] = [
         {"name": name, "start": 0, "alone": True, "looks": 0.25, "matters": 0.1} for name in FORMULAS
     ]
-    means.add({"parts": parts})
+    means.add_prompt({"parts": parts})
     assert FORMULAS[0] in means.table()
     check_cells(means.table(), ",")

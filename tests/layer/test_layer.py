@@ -41,7 +41,7 @@ def layers(kind: str, n: int = N) -> list[LayerAttention]:
 QUESTIONS = {
     "rows": lambda layer: layer.rows([5, 0, 400]),
     "block": lambda layer: layer.block(100, 110, 3, 90),
-    "cells": lambda layer: layer.cells(np.array([[5, 400], [7, 0]]), np.array([[0, 5, 2], [7, 3, 1]])),
+    "cells": lambda layer: layer.weights_at(np.array([[5, 400], [7, 0]]), np.array([[0, 5, 2], [7, 3, 1]])),
     "pooled": lambda layer: layer.pooled([((0, 100),), ((150, 400),)], [((0, 1), (90, 200)), ((1, 90),)], "mean"),
     "largest": lambda layer: layer.pooled([((0, 100),), ((150, 400),)], [((0, 1), (90, 200)), ((1, 90),)], "max"),
     "mass": lambda layer: layer.pooled([((0, 100),), ((150, 400),)], [((0, 1), (90, 200)), ((1, 90),)], "mass"),
@@ -49,7 +49,7 @@ QUESTIONS = {
     "copies": lambda layer: layer.on_copies([at % 9 for at in range(N)], 1),
     "links": lambda layer: layer.links(4)[1],
     "weights": lambda layer: layer.weights(),
-    "some heads": lambda layer: layer.select([3, 1]).rows([200]),
+    "some heads": lambda layer: layer.select_heads([3, 1]).rows([200]),
     "visible counts": lambda layer: layer.visible_counts(),
 }
 
@@ -77,12 +77,12 @@ def test_other_weights_over_the_same_keys_are_alike(kind: str, n: int) -> None:
     factors = np.random.default_rng(0).random((4, n)).astype(np.float32) + 0.1
     computed, stored, elsewhere = layers(kind, n)
     rows = [n - 1, 20, 3]
-    for change in (lambda layer: layer.without_keys([0, 2]), lambda layer: layer.times(factors)):
+    for change in (lambda layer: layer.without_keys([0, 2]), lambda layer: layer.reweighted(factors)):
         for layer in (stored, elsewhere):
             close(change(layer).rows(rows), change(computed).rows(rows), tolerance=1e-4)
         sums = change(computed).rows(rows).sum(-1)
         close(sums, np.ones_like(sums), tolerance=1e-5)
-    assert isinstance(elsewhere.times(factors).stored, Reweighted)  # type: ignore[attr-defined]
+    assert isinstance(elsewhere.reweighted(factors).stored, Reweighted)  # type: ignore[attr-defined]
 
 
 def test_what_is_not_there_is_named() -> None:
@@ -91,7 +91,7 @@ def test_what_is_not_there_is_named() -> None:
     with pytest.raises(AttnctlError, match="query 0 is not in this trace: it holds 1, 4, 5"):
         stored.rows([0])
     with pytest.raises(AttnctlError, match="head 1 of layer 2 is not there: it has 0"):
-        stored.select([1])
+        stored.select_heads([1])
     with pytest.raises(AttnctlError, match="need every query"):
         stored.links(2)
 
@@ -100,5 +100,5 @@ def test_a_model_goes_on_with_the_steps_that_a_reading_had_computed() -> None:
     call = make(30, library=np, causal=True)
     layer = ComputedLayer.of_call(0, call)
     assert layer.forward.context_so_far is None
-    layer.select([1]).arrays()
+    layer.select_heads([1]).arrays()
     assert layer.forward.context_so_far is layer.forward.context_of_heads is layer.forward.all_steps.context

@@ -95,7 +95,7 @@ def test_an_induction_head() -> None:
 
     def visit(layer: LayerAttention) -> None:
         if layer.layer == 18:
-            kept.append(layer.select([6]).weights()[0])
+            kept.append(layer.select_heads([6]).weights()[0])
 
     open_model("smollm2").run(tokens, visit)
     assert np.diagonal(kept[0], -49)[2:].mean() == pytest.approx(0.9, abs=0.02)

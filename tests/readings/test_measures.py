@@ -99,7 +99,7 @@ def test_value_norm_and_keys_left_out_need_no_matrix(kind: dict[str, object]) ->
             layers.append(layer)
 
     source.read(Kept(predictions=False))
-    swept, stored = layers[0], layers[0].select([0, 1]).as_stored()  # type: ignore[attr-defined]
+    swept, stored = layers[0], layers[0].select_heads([0, 1]).as_stored()  # type: ignore[attr-defined]
     stored = replace(stored, known={"values": swept.values}, matrices=swept.parameters)
     rows = [0, 100, 519]
     for change in (measures.value_norm, lambda layer: layer.without_keys([0, 7])):

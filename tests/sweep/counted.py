@@ -29,7 +29,7 @@ LIST = Path(module.__file__).parent / "counted.json"
 
 def attention_parameters(network: Any) -> int:
     """Parameters of every attention of a network that reads text, its biases and norms left out; shared ones once."""
-    return sum(group.parameters() * group.distinct for group in built_layers(network))
+    return sum(group.parameter_count() * group.distinct for group in built_layers(network))
 
 
 def agrees(family: Family, network: Any) -> bool | None:

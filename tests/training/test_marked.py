@@ -43,7 +43,7 @@ def test_the_grammar_makes_none_of_them(monkeypatch) -> None:  # type: ignore[no
 
     def same(d: phrases.Draw, s: phrases.Sentence) -> None:
         made.append(d.one(["the cat sat on the mat because it is warm", "the dog ran home"]))
-        s.add(*made[-1].split())
+        s.add_word(*made[-1].split())
 
     monkeypatch.setattr(grammar, "KINDS", ((same, 1.0),))
     assert {s.text for s in sentences(30, 1)} == {"the dog ran home"} and len(set(made)) == 2

@@ -52,8 +52,8 @@ def test_a_run_repeats_itself(tmp_path: Path, objective: str) -> None:
     recipe = Recipe(**{**vars_of(RECIPE), "objective": objective})
     first, _ = run_of(tmp_path / "a", recipe)
     second, _ = run_of(tmp_path / "b", recipe)
-    for name, array in first.arrays().items():
-        np.testing.assert_array_equal(array, second.arrays()[name])
+    for name, array in first.parameter_arrays().items():
+        np.testing.assert_array_equal(array, second.parameter_arrays()[name])
     assert weights_file(first, note="a", other="b") == weights_file(second, other="b", note="a")  # to the last byte
 
 
@@ -68,8 +68,8 @@ def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     assert training.step == 13
     for _ in train_network(training, run):
         pass
-    for name, array in whole.arrays().items():
-        np.testing.assert_array_equal(array, training.arrays()[name])
+    for name, array in whole.parameter_arrays().items():
+        np.testing.assert_array_equal(array, training.parameter_arrays()[name])
     assert [report["step"] for report in run.reports()] == list(range(1, 31))
 
 
@@ -206,12 +206,12 @@ def test_a_loss_that_is_no_number_stops(tmp_path: Path) -> None:
 def test_the_watch_tells_the_link_that_grew(tmp_path: Path) -> None:
     training = begin_training(RECIPE, read_corpus(RECIPE, LINES))
     watch = Watch("the cat ran home", training.corpus.vocabulary, True, query="ran")
-    before = training.arrays()
+    before = training.parameter_arrays()
     watch.start(before)
     after = {name: array.copy() for name, array in before.items()}
     after["layers.0.W_Q"][1] *= -3
     seen = watch.see(after)
-    now = watch.weights(after)
+    now = watch.sentence_weights(after)
     assert seen["query"] == "ran" and (seen["layer"], seen["head"]) == (0, 1)
     assert seen["weight"] == pytest.approx(now[0, 1, 2, seen["tokens"].index(seen["key"])], abs=1e-4)
     assert seen["weight"] > seen["before"]

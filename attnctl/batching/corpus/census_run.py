@@ -47,7 +47,7 @@ class Tallies:
         self._part = CensusTally(shape)
         self._first: int | None = None
 
-    def add(self, result: Result) -> Iterator[tuple[str, bytes]]:
+    def take_result(self, result: Result) -> Iterator[tuple[str, bytes]]:
         """Take a sentence or a document in, or that it could not be used."""
         self._first = result.item.number if self._first is None else self._first
         document = document_of(result.item)
@@ -60,13 +60,13 @@ class Tallies:
             self._part.add_sentence(unpacked_record(result.made[FORM]))
         yield from ()
 
-    def end(self) -> Iterator[tuple[str, bytes]]:
+    def end_group(self) -> Iterator[tuple[str, bytes]]:
         """The group's counts."""
         if self._first is not None:
             yield f"{self.prefix}{self._first:07d}.json.z", pack_tally(self._part)
             self._part, self._first = CensusTally(self.shape), None
 
-    def finish(self, folder: Path, files: Sequence[str]) -> None:
+    def finish_run(self, folder: Path, files: Sequence[str]) -> None:
         """All counts as one."""
         self.whole = CensusTally(self.shape)
         for name in files:

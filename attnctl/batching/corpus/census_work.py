@@ -56,7 +56,7 @@ class CensusWorker:
         self.untrained = untrained_of(self.model, work.seed) if work.untrained else None
         self._together: bool | None = None if work.batch_size > 1 else False  # whether sentences may share a pass
 
-    def results(self, items: Sequence[Item]) -> list[Result]:
+    def chunk_results(self, items: Sequence[Item]) -> list[Result]:
         """One result an item, in their order. An error that a sentence brings with it stays with its item."""
         done: dict[int, Result] = {}
         ready: list[Ready] = []

@@ -43,7 +43,7 @@ class SourcesWorker:
         self.work = work
         self.model: Any = open_model(**work.options) if model is None else model
 
-    def results(self, items: Sequence[Item]) -> list[Result]:
+    def chunk_results(self, items: Sequence[Item]) -> list[Result]:
         """One result an item, in their order. An error that a prompt brings with it stays with its item."""
         return [self._result(item) for item in items]
 
@@ -103,20 +103,20 @@ class PromptSources:
         self._lines: list[bytes] = []
         self._first: int | None = None
 
-    def add(self, result: Result) -> Iterator[tuple[str, bytes]]:
+    def take_result(self, result: Result) -> Iterator[tuple[str, bytes]]:
         """Take a prompt in."""
         if self.form in result.made:
             self._first = result.item.number if self._first is None else self._first
             self._lines.append(result.made[self.form])
         yield from ()
 
-    def end(self) -> Iterator[tuple[str, bytes]]:
+    def end_group(self) -> Iterator[tuple[str, bytes]]:
         """The group's documents, a line each."""
         if self._first is not None:
             yield f"{self.prefix}{self._first:07d}.jsonl", b"\n".join([*self._lines, b""])
             self._lines, self._first = [], None
 
-    def finish(self, folder: Path, files: Sequence[str]) -> None:
+    def finish_run(self, folder: Path, files: Sequence[str]) -> None:
         """All documents as one file, and the tables made of them."""
         means = PartMeans()
         rows = io.StringIO()
@@ -129,7 +129,7 @@ class PromptSources:
                     out.write(line)
                     try:
                         lines.writerow([cell_value(value) for value in sources_row(document)])
-                        means.add(document)
+                        means.add_prompt(document)
                     except (KeyError, TypeError, ValueError, AttributeError) as error:
                         raise damaged_part(path) from error
 
@@ -177,7 +177,7 @@ class PartMeans:
     def __init__(self) -> None:
         self.sums: dict[tuple[str, Any, str], tuple[int, float, float]] = {}  # by, which, column → n, sum, squares
 
-    def add(self, document: Document) -> None:
+    def add_prompt(self, document: Document) -> None:
         """Take a prompt in; parts that were measured only with others count in no mean of what matters."""
         parts = sorted(document["parts"], key=lambda part: part["start"])
         for place, part in enumerate(parts):

@@ -42,7 +42,7 @@ def grid_of(
     if isinstance(source, OverviewSource):
         return _kept_grid(source, zoom, out)
     if zoom == Zoom() and not is_long(source):
-        held = range(len(source.tokens)) if source.rows is None else source.rows
+        held = range(len(source.tokens)) if source.held_rows is None else source.held_rows
         kept = (j for j in range(len(source.key_tokens)) if j not in set(out))
         return GridReading(_single_parts(source.tokens, held), _single_parts(source.key_tokens, kept))
     if zoom.spans is not None:

@@ -17,7 +17,6 @@ from attnctl.models.builtin.stack import Stack
 from attnctl.readings.effects.ablation import FirstOrder
 from attnctl.readings.effects.contributions import ContributionPart, Contributions
 from attnctl.readings.effects.effects import Word
-from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import visible_text
 from attnctl.tokens import BLANKS, Token, find_token
 
@@ -34,22 +33,15 @@ class WatchedStack:
     key_tokens: tuple[Token, ...] | None = None
     seen: dict[int, Floats] = field(default_factory=dict)  # layer → (heads, n)
 
-    @property
-    def info(self) -> ModelInfo:
-        """The model."""
-        return self.model.info
+    def __post_init__(self) -> None:
+        self.info, self.notes = self.model.info, self.model.notes
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """What the model says of itself."""
-        return self.model.notes
-
-    @property
-    def predicts(self) -> bool:
+    def predicts_words(self) -> bool:
         """Whether it has an unembedding."""
         return self.model.unembedding is not None
 
-    def word(self, text: str) -> Word:
+    def target_word(self, text: str) -> Word:
         """The target that a text names. Raises UsageError where the vocabulary lacks it, or it is no one word."""
         words = self.model.tokenize(text) if text.strip() else ()
         if len(words) != 1:
@@ -60,15 +52,11 @@ class WatchedStack:
                 return Word(name, (known.index(name),))
         raise UsageError(f"--target {visible_text(text)!r}: the vocabulary of {self.info.name} has no such word")
 
-    def named(self, number: int) -> str:
+    def word_of_id(self, number: int) -> str:
         """The word of one id of the vocabulary."""
         return str(self.model.vocabulary[number])
 
-    def heads(self) -> dict[int, int]:
-        """Layer → number of its heads."""
-        return {layer: len(weights) for layer, weights in sorted(self.looks().items())}
-
-    def looks(self) -> dict[int, Floats]:
+    def query_weights(self) -> dict[int, Floats]:
         """Layer → weights of the watched query: (heads, n)."""
         if not self.seen:
             self.seen = {layer.layer: layer.rows([self.query])[:, 0] for layer in self._changed_layers(self.base)}

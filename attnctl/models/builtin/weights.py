@@ -63,7 +63,7 @@ def open_weights(
     file = read_weights(path)
     n_heads = file.metadata_number("n_heads") if heads is None else heads
     n_kv_heads = file.metadata_number("n_kv_heads") if kv_heads is None else kv_heads
-    _check_heads(file, name or path, heads)
+    _check_head_count(file, name or path, heads)
     layers = tuple(
         _fitted_shapes(file, layer, n_heads, n_kv_heads if n_kv_heads is not None else n_heads)
         for layer in _layer_tensors(file)
@@ -229,7 +229,7 @@ def _fitted_shapes(
     return fitted
 
 
-def _check_heads(file: WeightFile, name: str, heads: int | None) -> None:
+def _check_head_count(file: WeightFile, name: str, heads: int | None) -> None:
     """Raise UsageError where a number of heads is asked for, and the file has another."""
     own = next((w.shape[0] for key, w in file.tensors.items() if key.endswith("W_Q") and w.ndim == 3), None)
     if heads is not None and own is not None and heads != own:

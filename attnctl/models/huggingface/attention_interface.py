@@ -193,7 +193,7 @@ def _attend_call(
         session.after for session, _ in asked if session.after is not None and id(module) in session.after.modules
     ]
     for after in afters:
-        after.handed(id(module), answer[0])
+        after.see_context(id(module), answer[0])
     if not afters:
         leave_where_done(module)
     return answer
@@ -238,7 +238,7 @@ def _show_call(
         )
     call, context = given, None
     for session, site in asked:
-        call = call if session.change is None else session.change.call(site, call)
+        call = call if session.change is None else session.change.change_call(site, call)
     for session, site in asked:
         if session.own is not None:
             session.own(site, *own)
@@ -249,7 +249,7 @@ def _show_call(
         context = changed_context(call)  # (batch, heads, n_q, d_v)
     for session, site in asked:
         if session.change is not None:
-            context = session.change.context(site, own[0].transpose(1, 2) if context is None else context)
+            context = session.change.change_context(site, own[0].transpose(1, 2) if context is None else context)
     return context
 
 

@@ -24,10 +24,10 @@ ShowOwn = Callable[[Site, Array, Array | None], None]
 class Change(Protocol):
     """What an intervention does to a call of attention, before anyone is shown it, and to its context afterwards."""
 
-    def call(self, site: Site, call: Call) -> Call:
+    def change_call(self, site: Site, call: Call) -> Call:
         """The call that takes this one's place; the same object where nothing is changed before the softmax."""
 
-    def context(self, site: Site, context: Array) -> Array:
+    def change_context(self, site: Site, context: Array) -> Array:
         """The context that the model goes on with: (batch, heads, n_q, d_v) → the same shape."""
 
 
@@ -36,7 +36,7 @@ class AfterAttention(Protocol):
 
     modules: frozenset[int]  # ids of the modules: the forward is not left before they have ended
 
-    def handed(self, module: int, context: Array) -> None:
+    def see_context(self, module: int, context: Array) -> None:
         """The context (batch, n_q, heads, d_v) that a module goes on with."""
 
 

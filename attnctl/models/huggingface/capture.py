@@ -204,11 +204,11 @@ class _Wanted:
     def of_kind(self, kind: str) -> bool:
         return self.attention is None or kind == self.attention
 
-    def wants_layer(self, index: int, count: int) -> bool:
+    def wants_index(self, index: int, count: int) -> bool:
         return self.layers is None or index in self.layers or index - count in self.layers
 
     def wants_site(self, site: Site) -> bool:
-        return self.of_kind(site.kind) and self.wants_layer(site.layer, self.layers_by_kind[site.kind])
+        return self.of_kind(site.kind) and self.wants_index(site.layer, self.layers_by_kind[site.kind])
 
     @cached_property
     def layers_by_kind(self) -> dict[str, int]:
@@ -333,7 +333,7 @@ def weights_of_output(
         longest = max((w.shape[-1] for w in layers if w is not None and getattr(w, "ndim", 0) == 4), default=0)
         known[kind] = min(longest, max(lengths)) if lengths else longest
         for layer, weights in enumerate(layers):
-            if weights is not None and wanted.wants_layer(layer, len(layers)):
+            if weights is not None and wanted.wants_index(layer, len(layers)):
                 check_weights(weights, f"{kind if kind != 'self' else ''} layer {layer} of {name}".strip(), lengths)
                 heads = chosen_indices(wanted.heads, weights.shape[1], "head", f"layer {layer} of {name}")
                 part = weights[:, list(heads)]  # (batch, heads, n_q, n_k)

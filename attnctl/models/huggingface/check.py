@@ -160,7 +160,7 @@ def _dropout_finding(model: Model, trace: Trace) -> Finding:
 
 
 def _shape_finding(trace: Trace) -> Finding:
-    n_q, n_k = len(trace.tokens), len(trace.keys_of)
+    n_q, n_k = len(trace.tokens), len(trace.key_axis)
     wrong = [
         f"layer {layer.layer}: {layer.weights.shape}"
         for layer in trace.layers

@@ -73,7 +73,7 @@ class Checkpoint:
 
         self.check_tokens(tokens)
         source = self.pieces.tokenize_text(text) if self.kind in ("decoder", "cross") else None
-        ran, slots = Run(tuple(tokens), key_tokens=self.key_tokens(tokens, text)), self._slots(len(tokens))
+        ran, slots = Run(tuple(tokens), key_tokens=self.tokens_of_keys(tokens, text)), self._slots(len(tokens))
         inputs = self._forward_inputs(tokens, source)
         told = RunNotes(type(self.network).__name__)
         traits = FamilyTraits(self.network, self.kind)
@@ -113,13 +113,13 @@ class Checkpoint:
         self.told_by_run(ran, told, silent, output, source=source, weights=weights)
         return ran
 
-    def key_tokens(self, tokens: Sequence[Token], text: str) -> tuple[Token, ...] | None:
+    def tokens_of_keys(self, tokens: Sequence[Token], text: str) -> tuple[Token, ...] | None:
         """What the keys stand for where these are not the `tokens` alone: another text's, or compressed slots beside."""
         if self.kind == "cross":
             return self.pieces.tokenize_text(text)
         if self.kind == "decoder" and merges_source(self.network):
             return (*tokens, *self.pieces.tokenize_text(text))
-        return self._slots(len(tokens)).key_tokens(tokens)
+        return self._slots(len(tokens)).tokens_of_slots(tokens)
 
     def _slots(self, n: int) -> KeySlots:
         from attnctl.models.huggingface.key_slots import slots_of_text

@@ -64,7 +64,7 @@ class FamilyTraits:
             "output_matrix": cache(lambda: matrix_after_context(self._network, site.name, call)),
         }
 
-    def notes(self) -> tuple[str, ...]:
+    def trait_notes(self) -> tuple[str, ...]:
         """What a reader must know of them, in sentences."""
         notes = []
         if self._kind == "self":
@@ -198,7 +198,7 @@ class OutputGates:
         self._context: dict[int, Array] = {}
         self._projected: dict[int, Array] = {}
 
-    def handed(self, module: int, context: Array) -> None:
+    def see_context(self, module: int, context: Array) -> None:
         """The context (batch, n_q, heads, d_v) that a module goes on with."""
         if module in self.modules:
             self._context[module] = context

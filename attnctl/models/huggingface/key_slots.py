@@ -33,7 +33,7 @@ class KeySlots:
         """Every slot that some layer has, in the order of the columns."""
         return tuple(sorted({span for spans in self.of_layer.values() for span in spans}))
 
-    def key_tokens(self, tokens: Sequence[Token]) -> tuple[Token, ...] | None:
+    def tokens_of_slots(self, tokens: Sequence[Token]) -> tuple[Token, ...] | None:
         """The tokens and after them the slots, as "0–3 compressed"; None where there are no slots."""
         slots = (Token(f"{first}–{last} compressed", special=True) for first, last in self.every_span)
         return (*tokens, *slots) if self.every_span else None

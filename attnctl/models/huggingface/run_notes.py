@@ -62,7 +62,7 @@ class RunNotes:
         notes = [f"{told[0].upper()}{told[1:]}."] if told else []
         if self.sinks:
             notes.append(SINK_NOTE)
-        notes += () if self.traits is None else self.traits.notes()
+        notes += () if self.traits is None else self.traits.trait_notes()
         return tuple(notes)
 
 

@@ -144,7 +144,7 @@ class CensusTable:
         return f"CensusTable of {self.corpus} by {self.model}: {', '.join(counted(*one) for one in held)}"
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def head_grid(self) -> tuple[int, int]:
         """Layers, heads."""
         layers, heads = self.trees.correct.shape
         return int(layers), int(heads)

@@ -35,29 +35,20 @@ class Watched(Protocol):
     key_tokens: tuple[Token, ...] | None
     query: int
     base: Intervention  # what is changed throughout
+    info: ModelInfo
+    notes: tuple[str, ...]  # what a reader must know
 
     @property
-    def info(self) -> ModelInfo:
-        """The model."""
-
-    @property
-    def predicts(self) -> bool:
+    def predicts_words(self) -> bool:
         """Whether it says words; else its final states are compared."""
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader must know."""
-
-    def word(self, text: str) -> Word:
+    def target_word(self, text: str) -> Word:
         """The target that a text names. Raises AttnctlError where the vocabulary lacks it."""
 
-    def named(self, number: int) -> str:
+    def word_of_id(self, number: int) -> str:
         """The text of one id of the vocabulary."""
 
-    def heads(self) -> dict[int, int]:
-        """Layer → number of its heads, for the layers that attend."""
-
-    def looks(self) -> dict[int, Floats]:
+    def query_weights(self) -> dict[int, Floats]:
         """Layer → weights of the watched query: (heads, n_k)."""
 
     def outcomes(
@@ -115,7 +106,7 @@ def baseline_of(watched: Watched, ask: EffectRequest, gauge: Gauge) -> Effects:
 
 def with_heads(found: Effects, watched: Watched, jobs: Sequence[tuple[int, int]], effects: Sequence[Effect]) -> Effects:
     """The effects of heads beside where each looks, and how far the two agree."""
-    looks = watched.looks()
+    looks = watched.query_weights()
     heads = []
     for (layer, head), effect in zip(jobs, effects, strict=True):
         row = looks[layer][head]  # (n_k,)
@@ -143,7 +134,7 @@ def with_contributions(found: Effects, watched: Watched) -> Effects:
 
 def chosen_heads(watched: Watched, ask: EffectRequest) -> list[tuple[int, int]]:
     """The layers and heads to ablate. Raises UsageError where there are none."""
-    there = watched.heads()
+    there = {layer: len(weights) for layer, weights in sorted(watched.query_weights().items())}
     layers = [layer for layer in (there if ask.layers is None else ask.layers) if layer in there]
     jobs = [
         (layer, head)
@@ -174,7 +165,7 @@ class Gauge:
     @classmethod
     def of_request(cls, watched: Watched, ask: EffectRequest) -> Gauge:
         """The gauge of what is asked for, its baseline measured. Raises UsageError for a target that cannot be."""
-        if not watched.predicts:
+        if not watched.predicts_words:
             if ask.target is not None or ask.against is not None:
                 raise UsageError(f"--target: {watched.info.name} predicts no words; its final states are compared")
             states = next(watched.outcomes([watched.base]))[0]  # (n, d_model)
@@ -183,12 +174,12 @@ class Gauge:
             return cls(watched, ask, None, None, Outcome(distance=0.0), states, (note,))
         first = next(watched.outcomes([watched.base]))[0, 0]  # (vocabulary,)
         best = int(first.argmax())
-        target = Word(watched.named(best), (best,)) if ask.target is None else watched.word(ask.target)
-        against = None if ask.against is None else watched.word(ask.against)
+        target = Word(watched.word_of_id(best), (best,)) if ask.target is None else watched.target_word(ask.target)
+        against = None if ask.against is None else watched.target_word(ask.against)
         notes = []
         for name, word in (("target", target), ("other word", against)):
             if word is not None and len(word.ids) > 1:
-                pieces = ", ".join(repr(watched.named(i)) for i in word.ids)
+                pieces = ", ".join(repr(watched.word_of_id(i)) for i in word.ids)
                 notes.append(
                     f"The {name} {word.text!r} is {len(word.ids)} tokens ({pieces}): numbers are sums over them."
                 )
@@ -236,7 +227,9 @@ class Gauge:
             difference = logit - float(sum(other[at, number] for at, number in enumerate(self.against.ids)))
         best = int(row[0].argmax())
         share = float(np.exp(log_softmax(row[0])[best]))
-        return Outcome(float(said), float(np.exp(said)), logit, difference, None, (self.watched.named(best), share))
+        return Outcome(
+            float(said), float(np.exp(said)), logit, difference, None, (self.watched.word_of_id(best), share)
+        )
 
 
 def _spaced_note(watched: Watched, word: Word, logits: Floats) -> Iterator[str]:
@@ -244,7 +237,7 @@ def _spaced_note(watched: Watched, word: Word, logits: Floats) -> Iterator[str]:
     if word.text[:1].isspace() or len(word.ids) > 1:
         return
     try:
-        other = watched.word(f" {word.text}")
+        other = watched.target_word(f" {word.text}")
     except AttnctlError:
         return
     if len(other.ids) == 1 and other.ids != word.ids and logits[other.ids[0]] > logits[word.ids[0]]:

@@ -65,7 +65,7 @@ def _edge_effects(found: Effects, ask: EffectRequest, slopes: FirstOrder) -> tup
             chosen = values if ask.heads is None else values[[head for head in ask.heads if head < len(values)]]
             own = slice(len(found.tokens)) if square else slice(None)  # no slot is an edge to a token
             sums[name] = sums.get(name, 0) + chosen.sum(axis=0)[own]  # (n_k,)
-    n_k = found.query + 1 if found.model.causal and square else len(found.tokens if square else found.keys_of)
+    n_k = found.query + 1 if found.model.causal and square else len(found.tokens if square else found.key_axis)
     return tuple(
         EdgeEffect(found.query, key, _effect_of_values({name: values[key] for name, values in sums.items()}))
         for key in range(n_k)

@@ -48,7 +48,7 @@ def _edges_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[int, int |
     """(query, key, what to cut): each edge by itself, and all those that are named together."""
     pairs, square = list(ask.edges), begins_with(watched.key_tokens, watched.tokens)
     if ask.every_edge:
-        row = np.max([weights.max(axis=0) for weights in watched.looks().values()], axis=0)  # (n_k,)
+        row = np.max([weights.max(axis=0) for weights in watched.query_weights().values()], axis=0)  # (n_k,)
         row = row[: len(watched.tokens)] if square else row
         pairs += [(watched.query, key) for key in range(len(row)) if row[key] > 0]
     for query, key in pairs:

@@ -117,7 +117,7 @@ class Effects:
         return f"Effects in {quoted_beginning(self.text)} by {self.model.name}: {held}"
 
     @property
-    def keys_of(self) -> tuple[Token, ...]:
+    def key_axis(self) -> tuple[Token, ...]:
         """The tokens that keys stand for."""
         return self.tokens if self.key_tokens is None else self.key_tokens
 

@@ -186,6 +186,6 @@ def link_ranks(trace: Trace, layer: LayerTrace, at: int, queries: list[int]) -> 
     special = np.array([trace.tokens[i].special for i in queries], dtype=bool)  # (rows,)
     rank[few | special] -= DEMOTED
     parked = trace.model.kind == "checkpoint"
-    rank[:, [j for j, t in enumerate(trace.keys_of) if t.special or (j == 0 and parked)]] -= DEMOTED
+    rank[:, [j for j, t in enumerate(trace.key_axis) if t.special or (j == 0 and parked)]] -= DEMOTED
     rank[~visible] = -np.inf
     return rank

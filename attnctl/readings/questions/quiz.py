@@ -148,7 +148,7 @@ def _telling_rows(trace: Trace, dice: random.Random, query: int | None) -> list[
         for row in range(layer.weights.shape[1])
     ]
     dice.shuffle(places)
-    names = (_distinct_labels(trace.tokens), _distinct_labels(trace.keys_of))
+    names = (_distinct_labels(trace.tokens), _distinct_labels(trace.key_axis))
     rows = [row for place in places if (row := _quiz_row(trace, *place, dice, names)) is not None]
     if query is not None:
         rows = [row for row in rows if (row.layer.rows or range(len(trace.tokens)))[row.row] == query]

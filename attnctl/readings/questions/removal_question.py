@@ -59,4 +59,4 @@ def _head_name(one: HeadEffect) -> str:
 
 def _removal_fact(found: Effects, one: HeadEffect) -> str:
     writes = "" if one.writes is None else f", writes {one.writes:+.2f} to the logit"
-    return f"{_head_name(one)} looks at {visible_text(found.keys_of[one.key].text)} with {one.weight:.2f}{writes}"
+    return f"{_head_name(one)} looks at {visible_text(found.key_axis[one.key].text)} with {one.weight:.2f}{writes}"

@@ -121,7 +121,7 @@ class Comparison:
 
     def axis_labels(self) -> tuple[list[str], list[str]]:
         """Labels of the rows and columns: the token, or both where the texts differ there."""
-        sides = (self.a.tokens, self.b.tokens), (self.a.keys_of, self.b.keys_of)
+        sides = (self.a.tokens, self.b.tokens), (self.a.key_axis, self.b.key_axis)
         pairs = (
             [tuple((at, at) for at in range(len(ours))) for ours, _ in sides] if self.aligned is None else self.aligned
         )
@@ -188,11 +188,11 @@ def compare_traces(a: Trace, b: Trace, names: tuple[str, str] = ("A", "B")) -> C
 
 def _aligned_axes(a: Trace, b: Trace, names: tuple[str, str]) -> AlignedAxes | None:
     """Which tokens are which, where the two texts are not of one length. Raises AttnctlError where they share none."""
-    if len(a.tokens) == len(b.tokens) and len(a.keys_of) == len(b.keys_of):
+    if len(a.tokens) == len(b.tokens) and len(a.key_axis) == len(b.key_axis):
         return None
     queries = _token_pairs(a.tokens, b.tokens, a.text, b.text)
     cross = a.key_tokens is not None or b.key_tokens is not None
-    keys = _token_pairs(a.keys_of, b.keys_of, "", "") if cross else queries
+    keys = _token_pairs(a.key_axis, b.key_axis, "", "") if cross else queries
     if not queries or not keys:
         raise AttnctlError(f"{names[0]} and {names[1]} share no token: attnctl view shows the two side by side")
     return AlignedAxes(queries, keys)

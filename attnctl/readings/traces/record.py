@@ -102,7 +102,7 @@ def sink_sentence(trace: Trace) -> str | None:
 
     The first token's own row is left out: where the future is hidden it has nowhere else to look.
     """
-    keys = trace.keys_of
+    keys = trace.key_axis
     first, special, heads = [], [], 0
     others = [j for j, token in enumerate(keys) if token.special and j > 0]
     for layer in trace.layers:

@@ -87,7 +87,7 @@ class ModelInfo:
         return self.soft_cap is not None
 
     @property
-    def cited(self) -> str:
+    def citation(self) -> str:
         """The program, the model and its weights, as the metadata of a picture say them."""
         return f"attnctl {__version__}, {self.name}" + (f": {self.origin}" if self.origin else "")
 
@@ -185,7 +185,7 @@ class Trace:
         return "\n".join([repr(self), *layers, *more])
 
     @property
-    def keys_of(self) -> tuple[Token, ...]:
+    def key_axis(self) -> tuple[Token, ...]:
         """The tokens of the key axis: the same tokens, but for cross attention."""
         return self.tokens if self.key_tokens is None else self.key_tokens
 
@@ -197,7 +197,7 @@ class Trace:
     @property
     def cited(self) -> str:
         """What the numbers come from, as the metadata of a picture say it: the program, the model, and the text's own id."""
-        return self.model.cited + ("" if self.id is None else f"; text {self.id}")
+        return self.model.citation + ("" if self.id is None else f"; text {self.id}")
 
     def layer(self, index: int) -> LayerTrace:
         """The trace of layer `index`. Raises AttnctlError where it was not kept."""

@@ -36,6 +36,6 @@ def comparison_panels(pair: Comparison, layer: int, head: int, look: Look = PLAI
         scales=(weights, change),
         said=(said,) if (said := pair.unmatched_tokens()) else (),
         title=f"layer {layer}, head {head}" if look.title is None else look.title,
-        cited=f"A {pair.a.model.cited}; B {pair.b.model.cited}",
+        cited=f"A {pair.a.model.citation}; B {pair.b.model.citation}",
     )
     return drawing_of(grids, replace(look, log=False))

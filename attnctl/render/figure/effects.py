@@ -59,7 +59,7 @@ def _draw_heads(found: Effects, look: Look) -> Drawing:
         said=(f"{_effect_unit(found)} without each head, {how}",),
         axes=("layer", "head"),
         hidden="not measured",
-        cited=found.model.cited,
+        cited=found.model.citation,
     )
     return drawing_of(grids, look)
 
@@ -76,7 +76,7 @@ def _draw_bars(found: Effects, look: Look) -> Drawing:
     width, height = max(left + wide + 0.75, 5.0), high + 1.35
     with plain_settings():
         figure: Any = Figure(
-            figsize=look.size or (width, height), dpi=look.dpi, facecolor="white", label=found.model.cited
+            figsize=look.size or (width, height), dpi=look.dpi, facecolor="white", label=found.model.citation
         )
         FigureCanvasAgg(figure)
         axes = figure.add_axes((left / width, 0.55 / height, wide / width, high / height))
@@ -114,5 +114,5 @@ def _bar_label(found: Effects, one: EdgeEffect | SpanEffect) -> str:
         return one.name
     if one.key is None:
         return "together"
-    key = f"{found.keys_of[one.key].text} {one.key}"
+    key = f"{found.key_axis[one.key].text} {one.key}"
     return key if one.query == found.query else f"{found.tokens[one.query].text} {one.query} → {key}"

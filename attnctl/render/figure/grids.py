@@ -58,7 +58,7 @@ class Grids:
     cited: str = ""  # what the numbers come from, for the metadata
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def panel_counts(self) -> tuple[int, int]:
         """Rows and columns of panels."""
         return 1 + max(panel.row for panel in self.panels), 1 + max(panel.column for panel in self.panels)
 

@@ -87,7 +87,7 @@ def page_html(
 def aligned(traces: Sequence[Trace | Overview]) -> dict[str, list[list[int | None]]]:
     """Of two traces, for each token of either the same one of the other: of the queries, and of the keys."""
     a, b = traces
-    sides = {"query": (a.tokens, b.tokens), "key": (a.keys_of, b.keys_of)}
+    sides = {"query": (a.tokens, b.tokens), "key": (a.key_axis, b.key_axis)}
     texts = a.text, b.text
     return {
         axis: [aligned_tokens(ours, theirs, *texts), aligned_tokens(theirs, ours, *reversed(texts))]

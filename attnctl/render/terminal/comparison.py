@@ -63,7 +63,7 @@ class ComparisonTables:
             at = (i, j) if self.pair.aligned is None else (self.pair.aligned[0][i][side], self.pair.aligned[1][j][side])
             names = (rows, columns)
             if self.pair.aligned is not None:
-                names = [token_label(t.text) for t in trace.tokens], [token_label(t.text) for t in trace.keys_of]
+                names = [token_label(t.text) for t in trace.tokens], [token_label(t.text) for t in trace.key_axis]
             grid = NumberGrid(array, *names, self.precision, mask=mask, heat=True, marks=at[:1], must=at)
             yield f"{'AB'[side]}  {self.pair.names[side]}", grid
         a, b = self.pair.both_weights(layer, head)

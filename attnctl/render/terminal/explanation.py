@@ -56,7 +56,7 @@ class Explanation:
         self.more_layers = more_layers
         self.heads = heads or {layer.layer: layer.heads for layer in trace.layers}
         self.queries = [token_label(token) for token in trace.tokens]
-        self.keys = [token_label(token) for token in trace.keys_of]
+        self.keys = [token_label(token) for token in trace.key_axis]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The lines of the walk, none wider than the console."""

@@ -37,8 +37,8 @@ class Blackboard:
         self.trace, self.layer, self.precision, self.width = trace, layer, precision, width
         self.query, self.at, self.row = query, layer.position_of(head), layer.row_of(query)
         self.name = token_label(trace.tokens[query], 16)
-        twins = Counter(token.text for token in trace.keys_of)
-        self.names = [_indexed_label(token, at, 14, twins[token.text] > 1) for at, token in enumerate(trace.keys_of)]
+        twins = Counter(token.text for token in trace.key_axis)
+        self.names = [_indexed_label(token, at, 14, twins[token.text] > 1) for at, token in enumerate(trace.key_axis)]
         self.visible = list(range(len(self.names)))
         if layer.mask is not None:
             self.visible = [j for j in self.visible if layer.mask[self.row, j]]
@@ -288,7 +288,7 @@ def summary_line(trace: Trace, layer: LayerTrace, head: int, query: int, width: 
     order = [int(j) for j in np.argsort(-row, kind="stable")[:most]]
     shares: list[str] = []
     for j in order:
-        whom = "itself" if trace.key_tokens is None and j == query else _told_apart(trace.keys_of, j, longest)
+        whom = "itself" if trace.key_tokens is None and j == query else _told_apart(trace.key_axis, j, longest)
         if row[j] >= 0.05 or not shares:
             shares.append(f"{row[j] * 100:.0f} %{'' if shares else what} {to} {whom}")
     kept = _kept_back(layer, head, query) if trace.measure is None else ""

@@ -80,7 +80,7 @@ def intransitive(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = 
         where = place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), at)
         return [who, where] if where.group != "place" else [who]
     if d.chance(0.4):
-        s.link(HELPER, s.add(d.early(lexicon().adverbs)), at)
+        s.link(HELPER, s.add_word(d.early(lexicon().adverbs)), at)
     return [who]
 
 
@@ -93,7 +93,7 @@ def copular(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any"
     elif d.chance(0.08):
         at = helped(s, ["had" if d.chance(0.3) else "has" if third(who) else "have"], "been")
     elif d.chance(0.15):
-        at = s.add(
+        at = s.add_word(
             d.one(["looked", "seemed", "felt", "became", "remained"])
             if d.chance(0.5)
             else "looks"
@@ -103,20 +103,24 @@ def copular(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any"
     else:
         form = be(who, d.chance(0.45))
         short = s.words[-1] in phrases.CLITIC_OF and form in phrases.CLITICS_OF_BE and d.chance(0.3)
-        at = s.add(phrases.CLITICS_OF_BE[form] if short else form)
+        at = s.add_word(phrases.CLITICS_OF_BE[form] if short else form)
         if d.chance(0.1):
-            s.link(HELPER, s.add("not"), at)
+            s.link(HELPER, s.add_word("not"), at)
     s.link(PAST_OTHERS if who.far else VERB_SUBJECT, at, who.head)
     kind = d.random()
     if kind < 0.72:
         if d.chance(0.2):
-            degree = s.add(d.one(DEGREES))
+            degree = s.add_word(d.one(DEGREES))
             s.link(MODIFIER, degree, degree + 1)
-        s.link(ADJECTIVE, s.add(d.one(classes.qualities("person" if who.group == "anyone" else who.group))), who.head)
+        s.link(
+            ADJECTIVE, s.add_word(d.one(classes.qualities("person" if who.group == "anyone" else who.group))), who.head
+        )
         if d.chance(0.12):
-            s.add("and")
+            s.add_word("and")
             s.link(
-                ADJECTIVE, s.add(d.one(classes.qualities("person" if who.group == "anyone" else who.group))), who.head
+                ADJECTIVE,
+                s.add_word(d.one(classes.qualities("person" if who.group == "anyone" else who.group))),
+                who.head,
             )
         elif d.chance(0.1):
             compared(d, s)
@@ -142,7 +146,7 @@ def compared(d: Draw, s: Sentence) -> None:
     """Than …: what it is compared with."""
     degrees = [row for row in lexicon().adjectives if len(row) == 3]
     s.words[-1] = d.one(degrees)[1]
-    than = s.add("than")
+    than = s.add_word("than")
     s.link(WITHIN, than, than - 1)
     phrases.within(s, than, noun_phrase(d, s, d.early(lexicon().nouns[d.one(sorted(lexicon().nouns))]), adjectives=0.1))
 
@@ -163,7 +167,7 @@ def passive_voice(d: Draw, s: Sentence, tense: str = "any") -> list[Agent]:
     at = helped(s, helpers, verb.forms[4])
     s.link(PAST_OTHERS if what.far else VERB_SUBJECT, at, what.head)
     if d.chance(0.6):
-        by = s.add("by")
+        by = s.add_word("by")
         s.link(PREPOSITION, by, at)
         doer = name(d, s) if d.chance(0.4) else noun_phrase(d, s, d.early(lexicon().nouns["person"]))
         return [what, phrases.within(s, by, doer)]
@@ -198,7 +202,7 @@ def giving(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any")
         what = noun_phrase(d, s, d.early(objects))
     else:
         what = noun_phrase(d, s, d.early(objects))
-        to = s.add("to")
+        to = s.add_word("to")
         s.link(PREPOSITION, to, at)
         whom = name(d, s) if d.chance(0.6) else noun_phrase(d, s, d.early(lexicon().nouns["person"]))
         phrases.within(s, to, whom)
@@ -246,24 +250,26 @@ def question(d: Draw, s: Sentence) -> list[Agent]:
     kind = d.random()
     lex = lexicon()
     if kind < 0.25:
-        word = s.add(d.one(["who", "who", "what"]))
+        word = s.add_word(d.one(["who", "who", "what"]))
         who = Agent(word, "who", "person", "x", habit=int(d.random() * HABITS))
         transitive(d, s, who, after=False)
         return []
     if kind < 0.5:
-        s.add(d.one(["where", "when", "why", "how", "what"]))
+        s.add_word(d.one(["where", "when", "why", "how", "what"]))
     if d.chance(0.2):
-        at = s.add(d.one(["is", "was"]))
+        at = s.add_word(d.one(["is", "was"]))
         who = noun_phrase(d, s, d.early(lex.nouns[d.one(sorted(lex.nouns))]), plural=False)
         s.link(VERB_SUBJECT, at, who.head)
-        s.link(ADJECTIVE, s.add(d.one(classes.qualities("person" if who.group == "anyone" else who.group))), who.head)
+        s.link(
+            ADJECTIVE, s.add_word(d.one(classes.qualities("person" if who.group == "anyone" else who.group))), who.head
+        )
         return [who]
-    helper = s.add("does")
+    helper = s.add_word("does")
     who = subject(d, s, things=0.1, clauses=0.08)
     verb = verb_for(d, who, "t" if kind > 0.5 else "i")
     base = d.one(["do", "did", "will", "can", "should", "would"]) if d.chance(0.6) else "do"
     s.words[helper] = "does" if base == "do" and third(who) else base
-    at = s.add(verb.forms[0])
+    at = s.add_word(verb.forms[0])
     s.link(HELPER, helper, at)
     s.link(PAST_OTHERS if who.far else VERB_SUBJECT, at, who.head)
     if "t" in verb.frames and kind > 0.5:
@@ -298,7 +304,7 @@ def there_is(d: Draw, s: Sentence) -> list[Agent]:
     s.link(VERB_SUBJECT, at, what.head)
     if d.chance(0.25):  # … waiting for the bus
         verb = verb_for(d, what, "i")
-        at = s.add(verb.forms[3])
+        at = s.add_word(verb.forms[3])
         s.link(INFINITIVE, at, what.head)
         place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), at)
         return [what]
@@ -323,7 +329,7 @@ def simple(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any")
 
 def and_does(d: Draw, s: Sentence, who: Agent) -> None:
     """And, or but, does something else: a second verb for a subject that is not said again."""
-    s.add(*d.one(["and", "and", "and", "but", "or", "and then", ", then", "and also"]).split())
+    s.add_word(*d.one(["and", "and", "and", "but", "or", "and then", ", then", "and also"]).split())
     verb = verb_for(d, who, "t" if d.chance(0.6) else "i")
     at = finite(d, s, verb, who)
     s.links[-1] = Link(INFINITIVE, at, who.head)  # as of every verb whose subject is another's

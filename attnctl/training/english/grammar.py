@@ -104,11 +104,11 @@ def opened(d: Draw, s: Sentence) -> str:
         tense = d.one(["any", "any", "past", "future"])
         s.add_loose(*d.one(OPENINGS[tense]).split())
         if d.chance(0.4):
-            s.add(",")
+            s.add_word(",")
     elif kind < 0.2:
-        s.add(d.early(lexicon().adverbs), ",")
+        s.add_word(d.early(lexicon().adverbs), ",")
     elif kind < 0.23:
-        s.add(d.one(INTERJECTIONS) if d.chance(0.5) else d.one(lexicon().other), ",")
+        s.add_word(d.one(INTERJECTIONS) if d.chance(0.5) else d.one(lexicon().other), ",")
     return tense if tense == "future" else "any"
 
 
@@ -149,7 +149,7 @@ def joined(d: Draw, s: Sentence) -> None:
     """Two clauses; the second speaks of someone or something in the first."""
     front = d.chance(0.2)
     if front:
-        s.add(d.one(["when", "if", "because", "although", "before", "after", "while", "since"]))
+        s.add_word(d.one(["when", "if", "because", "although", "before", "after", "while", "since"]))
     told = clauses.simple(d, s)
     if not front and d.chance(0.12):
         clauses.and_does(d, s, told[0])
@@ -160,7 +160,7 @@ def joined(d: Draw, s: Sentence) -> None:
 
 def _next_clause(d: Draw, s: Sentence, told: Sequence[Agent], front: bool) -> None:
     """A clause after another that spoke of those `told`; `front`: that one began with its conjunction."""
-    s.add(*([","] if front else [","] * d.chance(0.3) + [d.one(JOINTS)]))
+    s.add_word(*([","] if front else [","] * d.chance(0.3) + [d.one(JOINTS)]))
     known = [
         agent for agent in told if agent.word not in ANYONE and agent.person == 3 and agent.word != agent.pronoun(0)
     ]
@@ -189,7 +189,7 @@ def two_people(d: Draw, s: Sentence) -> None:
         lex = lexicon()
         if d.chance(0.66):
             head = d.early(lex.names[gender])
-            return Agent(s.add(head), head, "person", gender, habit=number_of(head, "habit", HABITS))
+            return Agent(s.add_word(head), head, "person", gender, habit=number_of(head, "habit", HABITS))
         nouns = [noun for noun in lex.nouns["person"] if noun.gender == gender]
         return noun_phrase(
             d, s, d.one(nouns), plural=False, determiner=d.one(["the", "the", "my", "a"]), adjectives=0.1
@@ -197,14 +197,14 @@ def two_people(d: Draw, s: Sentence) -> None:
 
     front = d.chance(0.12)
     if front:
-        s.add(d.one(["when", "after", "before", "because"]))
+        s.add_word(d.one(["when", "after", "before", "because"]))
     first = person(sex)
     verb = verb_for(d, first, "p")
     at = verb_group(d, s, verb, first) if d.chance(0.4) else finite(d, s, verb, first)
     second = person("f" if sex == "m" else "m")
     s.link(OBJECT_VERB, second.head, at)
     s.facts.append((first.word, verb.forms[0], second.word))
-    s.add("," if front else d.one(REASONS))
+    s.add_word("," if front else d.one(REASONS))
     who = first if d.chance(0.5) else second
     if d.chance(0.85):
         clauses.simple(d, s, said_again(s, who, meant=True))
@@ -220,7 +220,7 @@ def _done_to(d: Draw, s: Sentence, who: Agent, *, meant: bool) -> None:
     with_preposition = d.chance(0.3)
     verb = verb_for(d, doer, "i" if with_preposition else "t")
     at = verb_group(d, s, verb, doer) if d.chance(0.5) else finite(d, s, verb, doer)
-    before = s.add(d.one(classes.prepositions_of(verb.forms[0]))) if with_preposition else None
+    before = s.add_word(d.one(classes.prepositions_of(verb.forms[0]))) if with_preposition else None
     alone = doer.pronoun(0) != who.pronoun(0)
     it = said_again(s, who, 1, meant=meant and alone)
     if before is None:
@@ -253,7 +253,7 @@ def listed(d: Draw, s: Sentence) -> None:
         group = told[-1].group if told[-1].group in lex.nouns else "thing"
         verbs = [link.key for link in s.links if link.relation == OBJECT_VERB]
         for sign in [","] * d.one([0, 1, 1, 2]) + ["and"]:
-            s.add(sign)
+            s.add_word(sign)
             what = noun_phrase(d, s, d.early(lex.nouns[group]))
             s.link(SUBJECT_VERB, what.head, verbs[-1] if verbs else what.head)
     ended(d, s)
@@ -264,9 +264,9 @@ def _several(d: Draw, s: Sentence) -> list[int]:
     lex, places = lexicon(), []
     group = d.one(["person", "animal"]) if d.chance(0.5) else None
     for sign in ["", *[","] * d.one([0, 0, 0, 1]), "and"]:
-        s.add(sign) if sign else None
+        s.add_word(sign) if sign else None
         if group is None:
-            places.append(s.add(d.early(lex.names[d.one("fm")])))
+            places.append(s.add_word(d.early(lex.names[d.one("fm")])))
         else:
             places.append(noun_phrase(d, s, d.early(lex.nouns[group]), adjectives=0.1).head)
         s.loose.add(places[-1])

@@ -78,7 +78,7 @@ def _scene(d: Draw, s: Sentence) -> None:
     verb = by[d.one([v for v in verbs.split() if v in by])]
     at = finite(d, s, verb, a) if d.chance(0.75) else verb_group(d, s, verb, a)
     preposition = d.one(prepositions.split() or [""])
-    before = s.add(preposition) if preposition else None
+    before = s.add_word(preposition) if preposition else None
     b = noun_phrase(d, s, two, plural=d.chance(0.18), determiner=_the(d), adjectives=0.06)
     if before is None:
         s.link(OBJECT_VERB, b.head, at)
@@ -117,7 +117,7 @@ def _fits(d: Draw, s: Sentence) -> None:
     verb = d.one(["fit", "fit", "fit", "go"]) if fit else d.one(["hold", "contain", "carry", "take"])
     at = helped(s, does.split(), verb)
     s.link(VERB_SUBJECT, at, a.head)
-    before = s.add(d.one(["in", "in", "into", "inside", "through"])) if fit else None
+    before = s.add_word(d.one(["in", "in", "into", "inside", "through"])) if fit else None
     b = noun_phrase(d, s, two if fit else one, plural=d.chance(0.1), determiner=_the(d), adjectives=0.04)
     if before is None:
         s.link(OBJECT_VERB, b.head, at)
@@ -157,9 +157,9 @@ def _breaks(d: Draw, s: Sentence) -> None:
 def _because(d: Draw, s: Sentence, meant: Agent, quality: str, degree: str) -> None:
     """Because it is warm: the quality tells which of the two is meant."""
     if d.chance(0.1):
-        s.add(",")
-    s.add(d.one(LINKS))
-    it = s.add(meant.pronoun(0))
+        s.add_word(",")
+    s.add_word(d.one(LINKS))
+    it = s.add_word(meant.pronoun(0))
     s.link(MEANING, it, meant.head)
     kind = d.random()
     if kind < 0.8:
@@ -168,8 +168,8 @@ def _because(d: Draw, s: Sentence, meant: Agent, quality: str, degree: str) -> N
         verb = d.one(["looked", "seemed", "felt", "became", "got"])
     else:
         verb = "look" if meant.plural else "looks"
-    s.link(VERB_SUBJECT, s.add(verb), it)
+    s.link(VERB_SUBJECT, s.add_word(verb), it)
     if degree or d.chance(0.3):
-        at = s.add(degree or d.one(["very", "so", "too", "really", "not", "quite"]))
+        at = s.add_word(degree or d.one(["very", "so", "too", "really", "not", "quite"]))
         s.link(MODIFIER, at, at + 1)
-    s.link(ADJECTIVE, s.add(quality), it)
+    s.link(ADJECTIVE, s.add_word(quality), it)

@@ -23,7 +23,7 @@ from attnctl.training.english.tables import words_of
 def ended(d: Draw, s: Sentence, sign: str = ".") -> None:
     """A closing sign, mostly; people leave it out."""
     if d.chance(0.62):
-        s.add("!" if sign == "." and d.chance(0.06) else sign)
+        s.add_word("!" if sign == "." and d.chance(0.06) else sign)
 
 
 BRACKETS = [("(", ")"), ("[", "]"), ("{", "}")]
@@ -50,10 +50,10 @@ def bracketed(d: Draw, s: Sentence) -> None:
 def inside(d: Draw, s: Sentence, depth: int, open_now: list[str]) -> None:
     """A pair of marks with words, or further marks, between them."""
     opener, closer = d.one([pair for pair in MARKS if pair[0] not in open_now or pair in BRACKETS and d.chance(0.3)])
-    start = s.add(opener)
+    start = s.add_word(opener)
     if depth == 1 and d.chance(0.12):  # far apart
         clauses.simple(d, s)
-        s.add(d.one(["and", "but", "because", ","]))
+        s.add_word(d.one(["and", "but", "because", ","]))
         clauses.simple(d, s)
     elif d.chance(0.8):
         s.add_loose(*_few(d, 3))
@@ -64,7 +64,7 @@ def inside(d: Draw, s: Sentence, depth: int, open_now: list[str]) -> None:
                 s.add_loose(*_few(d, 2))
     if len(s.words) - 1 == start:
         s.add_loose(*_few(d, 2))
-    s.link(CLOSING, s.add(closer), start)
+    s.link(CLOSING, s.add_word(closer), start)
 
 
 LETTERS = words_of("letters")
@@ -86,11 +86,11 @@ def quoted(d: Draw, s: Sentence) -> None:
     """“ I like tea , ” said Alice."""
     opener, closer = d.one([("“", "”"), ('"', '"'), ("“", "”"), ("‘", "’")])
     if d.chance(0.5):
-        start = s.add(opener)
+        start = s.add_word(opener)
         clauses.simple(d, s)
-        s.add(d.one([",", ".", "?", "!"])) if d.chance(0.7) else None
-        s.link(CLOSING, s.add(closer), start)
-        at = s.add(d.one(["said", "asked", "thought", "wrote"]))
+        s.add_word(d.one([",", ".", "?", "!"])) if d.chance(0.7) else None
+        s.link(CLOSING, s.add_word(closer), start)
+        at = s.add_word(d.one(["said", "asked", "thought", "wrote"]))
         who = name(d, s) if d.chance(0.6) else noun_phrase(d, s, d.early(lexicon().nouns["person"]))
         s.link(INFINITIVE, at, who.head)
         s.link(SUBJECT_VERB, who.head, at)
@@ -98,11 +98,11 @@ def quoted(d: Draw, s: Sentence) -> None:
         return
     who = subject(d, s, things=0)
     finite(d, s, lexicon().by_verb[d.one(["say", "ask", "write", "think"])], who)
-    s.add(d.one([",", ":"])) if d.chance(0.5) else None
-    start = s.add(opener)
+    s.add_word(d.one([",", ":"])) if d.chance(0.5) else None
+    start = s.add_word(opener)
     clauses.simple(d, s)
-    s.add(d.one([".", "?", "!"])) if d.chance(0.5) else None
-    s.link(CLOSING, s.add(closer), start)
+    s.add_word(d.one([".", "?", "!"])) if d.chance(0.5) else None
+    s.link(CLOSING, s.add_word(closer), start)
 
 
 # what stands between two who are named with a title; nothing at all among it

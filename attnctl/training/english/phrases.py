@@ -68,7 +68,7 @@ class Sentence:
     facts: list[Fact] = field(default_factory=list)
     loose: set[int] = field(default_factory=set)  # places of words whose links are not all noted
 
-    def add(self, *words: str) -> int:
+    def add_word(self, *words: str) -> int:
         """Append words, or none. → the index of the last of them."""
         self.words.extend(words)
         return len(self.words) - 1
@@ -80,7 +80,7 @@ class Sentence:
     def add_loose(self, *words: str) -> int:
         """Append words whose links are not noted. → the index of the last of them."""
         self.loose |= set(range(len(self.words), len(self.words) + len(words)))
-        return self.add(*words)
+        return self.add_word(*words)
 
     def insert(self, at: int, inner: Sentence) -> None:
         """Put another sentence's words and links before the word at `at`."""
@@ -191,16 +191,16 @@ def noun_phrase(d: Draw, s: Sentence, noun: Noun, *, plural: bool | None = None,
     if owner is not None:
         own = [possessive(s, owner)]
     elif determiner is None and d.chance(0.06):  # Tom's dog
-        at = s.add(d.early(lexicon().names[d.one("fm")]), "'s")
+        at = s.add_word(d.early(lexicon().names[d.one("fm")]), "'s")
         own = [at - 1, at]
     else:
         kinds = PLURAL if many else MASS if noun.plural is None else SINGULAR
         picked = d.one(kinds) if determiner is None else determiner
         bare = determiner is None and (many or noun.plural is None) and d.chance(0.35)
         if not bare and picked:
-            det = s.add(article(first) if picked == "a" else picked)
-    places = [s.add(adjective) for adjective in described]
-    head = s.add(word)
+            det = s.add_word(article(first) if picked == "a" else picked)
+    places = [s.add_word(adjective) for adjective in described]
+    head = s.add_word(word)
     if det is not None:
         s.link(DETERMINER if s.words[det] in DETERMINERS else MODIFIER, det, head)
     for at in own:
@@ -213,7 +213,7 @@ def noun_phrase(d: Draw, s: Sentence, noun: Noun, *, plural: bool | None = None,
 
 def possessive(s: Sentence, owner: Agent) -> int:
     """`his`, `their`, …: whose the coming noun is. → its index."""
-    at = s.add(owner.pronoun(2))
+    at = s.add_word(owner.pronoun(2))
     if owner.person == 3 and owner.gender != "x":
         s.link(REFERENCE, at, owner.head if owner.origin is None else owner.origin)
     return at
@@ -230,11 +230,11 @@ def name(d: Draw, s: Sentence) -> Agent:
             else ("mrs", "ms", "miss", "dr", "aunt", "queen")
         )
         word = d.one(lex.surnames)
-        head = s.add(title, word)
+        head = s.add_word(title, word)
         s.link(MODIFIER, head - 1, head)
         return Agent(head, word, "person", sex if title != "dr" else "x", habit=number_of(word, "habit", HABITS))
     word = d.early(lex.names[sex], 3.5)
-    head = s.add(word)
+    head = s.add_word(word)
     if kind > 0.95:
         s.add_loose(d.one(lex.surnames))
     return Agent(head, word, "person", sex, habit=number_of(word, "habit", HABITS))
@@ -252,7 +252,7 @@ def speaker(d: Draw, s: Sentence, words: Sequence[str] = SPEAKERS) -> Agent:
     word = d.one(words)
     if word == "someone":
         word = d.one(ANYONE)
-    at = s.add(word)
+    at = s.add_word(word)
     plural = word in ("we", "they")
     person = {"I": 1, "we": 1, "you": 2}.get(word, 3)
     gender = {"he": "m", "she": "f", "it": "n"}.get(word, "x")
@@ -268,7 +268,7 @@ def bare_subject(d: Draw, s: Sentence, *, things: float = 0.2) -> Agent:
         return speaker(d, s)
     if kind < 0.44:
         word = d.one(lex.places + lex.proper + lex.other)
-        return Agent(s.add(word), word, "place", habit=number_of(word, "habit", HABITS))
+        return Agent(s.add_word(word), word, "place", habit=number_of(word, "habit", HABITS))
     group = (
         "person"
         if kind < 0.68
@@ -335,7 +335,7 @@ def verb_group(d: Draw, s: Sentence, verb: Verb, agent: Agent, tense: str = "any
 
 def helped(s: Sentence, helpers: Sequence[str], verb: str) -> int:
     """Append auxiliaries and adverbs, and the verb that they belong to. → its index."""
-    at = s.add(*helpers, verb)
+    at = s.add_word(*helpers, verb)
     for helper in range(at - len(helpers), at):
         s.link(HELPER, helper, at)
     return at
@@ -392,7 +392,7 @@ PLACE_GROUPS = pairs_of("place groups")
 
 def place_phrase(d: Draw, s: Sentence, preposition: str, belongs: int, plural: bool | None = None) -> Agent:
     """A preposition and its noun, belonging to the word at `belongs`."""
-    at = s.add(preposition)
+    at = s.add_word(preposition)
     s.link(PREPOSITION, at, belongs)
     lex = lexicon()
     if preposition in ("with", "for", "to", "from", "of", "about", "by", "near") and d.chance(0.25):
@@ -401,7 +401,7 @@ def place_phrase(d: Draw, s: Sentence, preposition: str, belongs: int, plural: b
             if preposition in ("with", "for", "by") or d.chance(0.5)
             else d.one(lex.places)
         )
-        return within(s, at, Agent(s.add(word), word, "place"))
+        return within(s, at, Agent(s.add_word(word), word, "place"))
     groups = PLACE_GROUPS.get(preposition, "building place land furniture water road plant").split()
     return within(s, at, noun_phrase(d, s, d.early(lex.nouns[d.one(groups)]), adjectives=0.12, plural=plural))
 
@@ -414,7 +414,7 @@ def within(s: Sentence, preposition: int, agent: Agent) -> Agent:
 
 def said_again(s: Sentence, agent: Agent, case: int = 0, *, meant: bool = False) -> Agent:
     """A pronoun for someone or something that stands before; `meant`: there is someone else whom it might be."""
-    at = s.add(agent.pronoun(case))
+    at = s.add_word(agent.pronoun(case))
     if agent.person == 3:
         s.link(PRONOUN if meant else REFERENCE, at, agent.head if agent.origin is None else agent.origin)
     return replace(agent, head=at, far=False, origin=agent.head if agent.origin is None else agent.origin)
@@ -441,17 +441,17 @@ def with_clause(d: Draw, s: Sentence, agent: Agent) -> Agent:
             plural=many,
         )
     elif kind < 0.44 and agent.group == "person":
-        s.link(REFERENCE, s.add("whose"), agent.head)
+        s.link(REFERENCE, s.add_word("whose"), agent.head)
         own = noun_phrase(d, s, noun, determiner="", plural=many, adjectives=0.1)
         finite(d, s, verb_for(d, own, "i"), own)
     elif kind < 0.54:
-        s.link(REFERENCE, s.add(relative(d, agent)), agent.head)
+        s.link(REFERENCE, s.add_word(relative(d, agent)), agent.head)
         verb = verb_for(d, agent, "i")
         at = verb_group(d, s, verb, agent) if d.chance(0.4) else finite(d, s, verb, agent)
         if d.chance(0.75):
             place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), at, plural=many)
     elif kind < 0.8:
-        s.link(REFERENCE, s.add(relative(d, agent)), agent.head)
+        s.link(REFERENCE, s.add_word(relative(d, agent)), agent.head)
         verb = verb_for(d, agent, "t")
         at = verb_group(d, s, verb, agent) if d.chance(0.3) else finite(d, s, verb, agent)
         other = (
@@ -465,7 +465,7 @@ def with_clause(d: Draw, s: Sentence, agent: Agent) -> Agent:
         s.facts.append((agent.word, verb.forms[0], other.word))
     else:
         if d.chance(0.7):
-            s.link(REFERENCE, s.add(relative(d, agent)), agent.head)
+            s.link(REFERENCE, s.add_word(relative(d, agent)), agent.head)
         other = (
             name(d, s)
             if d.chance(0.25)
@@ -484,7 +484,7 @@ def subject(d: Draw, s: Sentence, *, clauses: float = 0.5, things: float = 0.2) 
     agent = bare_subject(d, s, things=things)
     if agent.word != agent.pronoun(0) and agent.word not in ANYONE and d.chance(clauses):
         apart = d.chance(0.1)  # between commas
-        s.add(*[","] * apart)
+        s.add_word(*[","] * apart)
         agent = with_clause(d, s, agent)
-        s.add(*[","] * apart)
+        s.add_word(*[","] * apart)
     return agent

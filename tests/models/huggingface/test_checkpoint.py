@@ -114,7 +114,7 @@ def test_encoder_decoders(shelf: Callable[..., Path], case: str) -> None:
     assert encoder.layers[0].weights.shape == (4, len(encoder.tokens), len(encoder.tokens))
     assert encoder.layers[0].mask is None
     cross = attend("at ate", path, attention="cross", target="ta")
-    assert [t.text for t in cross.keys_of] == [t.text for t in encoder.tokens]
+    assert [t.text for t in cross.key_axis] == [t.text for t in encoder.tokens]
     assert [t.text for t in cross.tokens[1:]] == ["t", "a"] and cross.tokens[0].special
     assert cross.layers[1].weights.shape == (4, 3, len(encoder.tokens))
     decoder = attend("at ate", path, attention="decoder", target="ta")

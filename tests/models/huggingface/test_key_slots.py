@@ -48,7 +48,7 @@ def test_weights_on_compressed_slots_are_those_of_eager(model: Checkpoint) -> No
     with recorded(model.network) as calls, torch.no_grad():
         model.network(input_ids=model.token_ids(model.tokenize(TEXT)), use_cache=False)
     trace = record_trace(model, TEXT)
-    names = [token.text for token in trace.keys_of]
+    names = [token.text for token in trace.key_axis]
     assert names[N:] == ["0–2 compressed", "0–3 compressed", "0–7 compressed", "3–5 compressed", "6–8 compressed"]
     own = {0: ["0–2 compressed", "3–5 compressed", "6–8 compressed"], 1: ["0–3 compressed", "0–7 compressed"]}
     for layer, call in zip(trace.layers, calls, strict=True):
@@ -119,4 +119,4 @@ def test_a_decoder_that_merges_the_source_has_columns_for_both() -> None:
     from attnctl.models.huggingface.effects.watched import watch_network
 
     watched = watch_network(merged, TEXT)
-    assert {looks.shape[-1] for looks in watched.looks().values()} == {len(watched.key_tokens or ())}
+    assert {looks.shape[-1] for looks in watched.query_weights().values()} == {len(watched.key_tokens or ())}

@@ -24,7 +24,7 @@ def census() -> CensusTable:
     work = CensusWork({"name": "random", "heads": 3, "d_k": 4, "layers": 2})
     for chunk in census_results(work, Treebank([str(SAMPLES / "sentences.conllu")]), 1):
         for result in chunk:
-            list(tallies.add(result))
+            list(tallies.take_result(result))
     return census_table(tallies.in_memory(), "random", HOSTILE)
 
 

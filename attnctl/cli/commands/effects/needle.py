@@ -71,7 +71,7 @@ def needle_command(
         for cell in _ask_unknown(asker, wanted, cells):
             if form in ("json", "jsonl"):
                 _write_cell(cell, run, output if form == "jsonl" else None)
-        found = _check_heads(asker, run, cells, switch_off)
+        found = _without_best_heads(asker, run, cells, switch_off)
     except KeyboardInterrupt:
         from attnctl.readings.effects.needle import Needles
 
@@ -144,7 +144,7 @@ def _ask_unknown(asker: NeedleAsker, wanted: list[tuple[int, float]], cells: lis
                 tick(1 / len(left))
 
 
-def _check_heads(asker: NeedleAsker, run: NeedleRun, cells: list[NeedleCell], count: int) -> Needles:
+def _without_best_heads(asker: NeedleAsker, run: NeedleRun, cells: list[NeedleCell], count: int) -> Needles:
     """All that is known, with the check: the best heads switched off, and as many others."""
     from dataclasses import replace
 

@@ -152,7 +152,7 @@ def _run_treebank(
         for chunk in do(treebank if folder is None else folder.items_to_do(treebank)):
             if folder is None:
                 for result in chunk:
-                    list(tallies.add(result))
+                    list(tallies.take_result(result))
             else:
                 folder.write_results(chunk)
             told.chunk_done(chunk)

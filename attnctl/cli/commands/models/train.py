@@ -248,7 +248,7 @@ def _finish_run(training: Training, run: TrainingRun, eye: Watch) -> None:
 
         model = open_model(str(weights))
         table = measure_relations(model, untrained_seed=training.recipe.seed)
-        run.finish(training, table)
+        run.write_findings(training, table)
         if sys.stdout.isatty():
             from attnctl.cli.commands.models.evaluate import show_table
 

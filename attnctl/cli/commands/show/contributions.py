@@ -53,5 +53,5 @@ def explain_contributions(
     from attnctl.render.terminal.console import as_svg, as_text
 
     put_bytes(
-        (as_svg(table, "attnctl explain", found.model.cited) if form == "svg" else as_text(table)).encode(), output
+        (as_svg(table, "attnctl explain", found.model.citation) if form == "svg" else as_text(table)).encode(), output
     )

@@ -118,7 +118,7 @@ def _write_picture(found: Overview, by: str, look: Look, output: str, form: str)
     from attnctl.render.figure.head_statistics import statistic_grid
 
     title = f"{found.model.name}, {len(found.tokens):,} tokens"
-    drawing = statistic_grid(found.head_statistics, by, title, look, found.model.cited)
+    drawing = statistic_grid(found.head_statistics, by, title, look, found.model.citation)
     write_whole(output, figure_bytes(drawing.figure, form))
 
 
@@ -201,8 +201,8 @@ def _named_by(census: CensusTable, found: Overview) -> tuple[HeadStatistics, ...
     from attnctl.readings.census.census_table import head_names
 
     info = found.model
-    if census.shape != (info.n_layers, info.n_heads):
-        layers, heads = census.shape
+    if census.head_grid != (info.n_layers, info.n_heads):
+        layers, heads = census.head_grid
         raise UsageError(
             f"--census is of {census.model}, {layers} layers of {heads} heads: {info.name} has "
             f"{info.n_layers} of {info.n_heads}"

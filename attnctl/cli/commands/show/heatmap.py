@@ -143,7 +143,7 @@ def _cells_of(given: Chosen, choice: WeightChoice, zoom: Zoom, out: Sequence[int
         found = source.read(OverviewReading(grid), layers, heads, tick)
     if found.model.kind in ("checkpoint", "matrix"):
         o.say_notes(found.notes)
-    o.say_unknown(found.tokens, found.keys_of, notes=found.notes)
+    o.say_unknown(found.tokens, found.key_axis, notes=found.notes)
     return found
 
 
@@ -164,7 +164,7 @@ def _write_page(given: Chosen, choice: WeightChoice, output: str, look: Look) ->
     trace = chosen_trace(choice._replace(drop=(), renormalise=False), given, predictions=False)
     if trace.model.kind == "checkpoint":
         o.say_notes(trace.notes)
-    o.say_unknown(trace.tokens, trace.keys_of, notes=trace.notes)
+    o.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes)
     start = page_look(choice.drop, choice.renormalise, look.log, cmap=look.cmap)
     write_page(PageContent([trace]), output, look=start, title=look.title)
 

@@ -155,7 +155,7 @@ def with_effects(content: PageContent, source: Source, query: str | None) -> Pag
     if not isinstance(source, TextSource) or not isinstance(content.traces[0], Trace):
         raise UsageError("--effects needs a text and its model, short enough that the page shows its single tokens")
     watched = watched_text(source.model, source.text, query)
-    if not watched.predicts or watched.key_tokens is not None:
+    if not watched.predicts_words or watched.key_tokens is not None:
         raise UsageError(f"--effects follows a prediction, and {watched.info.name} makes none here")
     found = measure_effects(watched, EffectRequest(every_edge=True))
     return content._replace(effects=effects_document(found))

@@ -108,7 +108,7 @@ def _named_query(source: Source, at: int | None) -> tuple[int, tuple[str, ...]]:
         return at, ()
     n = len(source.tokens)
     said = f"the text has {n:,} tokens: shown is where the last one looks (--query names another)"
-    return n - 1 if source.rows is None else source.rows[-1], (said,)
+    return n - 1 if source.held_rows is None else source.held_rows[-1], (said,)
 
 
 def _parts(source: Source, row: LongRow, spans: str | None) -> tuple[TextPart, ...]:

@@ -98,14 +98,14 @@ class Applied:
     means: dict[Site, Array] = field(default_factory=dict)  # of the prompt: (batch, heads, 1, d_v)
     real: dict[Site, Array | None] = field(default_factory=dict)  # positions that are no padding, of this forward
 
-    def call(self, site: Site, call: Call) -> Call:
+    def change_call(self, site: Site, call: Call) -> Call:
         """The call with the edges of each intervention cut."""
         self.real[site] = _unpadded_positions(call)
         for heads in {cut.heads for cut in self._cuts_of_layer(site.layer)}:
             call = self._cut_keys(call, site.layer, heads)
         return call
 
-    def context(self, site: Site, context: Array) -> Array:
+    def change_context(self, site: Site, context: Array) -> Array:
         """The context with the heads that are off replaced: (batch, heads, n_q, d_v)."""
         off = [one.heads.get(site.layer, ()) for one in self.interventions]
         if not any(off):

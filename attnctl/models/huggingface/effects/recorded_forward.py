@@ -88,15 +88,15 @@ class RecordedForward:
             self.logits = self.network(**inputs).logits[0, self.rows].double()  # (rows, vocabulary)
 
     def _watch_block(self, block: Module, stack: ExitStack) -> None:
-        def begin(_: object, args: tuple[Array, ...], kwargs: dict[str, Array]) -> None:
+        def keep_block_input(_: object, args: tuple[Array, ...], kwargs: dict[str, Array]) -> None:
             given = args[0] if args else kwargs.get("hidden_states")
             self.blocks.append(SeenBlock(given=self._row(given)))
 
-        def end(_: object, __: object, output: Output) -> None:
+        def keep_block_output(_: object, __: object, output: Output) -> None:
             self.blocks[-1].made = self._row(first_of(output))
 
-        stack.callback(block.register_forward_pre_hook(begin, with_kwargs=True).remove)
-        stack.callback(block.register_forward_hook(end).remove)
+        stack.callback(block.register_forward_pre_hook(keep_block_input, with_kwargs=True).remove)
+        stack.callback(block.register_forward_hook(keep_block_output).remove)
         for child in block.modules():
             if child is block:
                 continue

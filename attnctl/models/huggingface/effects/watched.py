@@ -59,7 +59,7 @@ class WatchedNetwork:
     slots: KeySlots | None = None
 
     @property
-    def predicts(self) -> bool:
+    def predicts_words(self) -> bool:
         """Whether there are logits to read: a head for words, its weights in the file."""
         if getattr(self.network, "attnctl_headless", False):
             return False
@@ -67,7 +67,7 @@ class WatchedNetwork:
         vocabulary = self.network.config.get_text_config().vocab_size
         return logits is not None and logits.ndim == 3 and logits.shape[-1] >= vocabulary
 
-    def word(self, text: str) -> Word:
+    def target_word(self, text: str) -> Word:
         """The target that a text names. Raises UsageError where it has none, or where its tokens cannot be measured here."""
         word = self.read(text)
         if len(word.ids) > 1 and not continues_text(self.kind, self.info):
@@ -82,15 +82,11 @@ class WatchedNetwork:
             )
         return word
 
-    def named(self, number: int) -> str:
+    def word_of_id(self, number: int) -> str:
         """The text of one id of the vocabulary."""
         return self.spell(number)
 
-    def heads(self) -> dict[int, int]:
-        """Layer → number of its heads, for the layers that attend."""
-        return {layer: len(weights) for layer, weights in sorted(self.looks().items())}
-
-    def looks(self) -> dict[int, Floats]:
+    def query_weights(self) -> dict[int, Floats]:
         """Layer → weights of the watched query: (heads, n_k)."""
         self.replay(())
         return self.seen
@@ -108,7 +104,7 @@ class WatchedNetwork:
                 with running_network(self.network, n * len(batch), self.info.name):
                     output = replay.resume_from_change(batch)
             found = logits_of(output)
-            if self.predicts:
+            if self.predicts_words:
                 first = found.shape[1] - more - self.tail
                 found = found[:, first : first + 1 + more]  # (rows, 1 + continuation, vocabulary)
             yield as_numpy(found)
@@ -209,7 +205,7 @@ def watch_network(
         spell=lambda number: spelled_id(model.pieces.tokenizer, number),
         read=lambda word: word_of(model.pieces.tokenizer, word, model.info.name),
         base=Intervention() if base is None else base,
-        key_tokens=model.key_tokens(tokens, text),
+        key_tokens=model.tokens_of_keys(tokens, text),
         notes=(
             *model.pieces.beginning_notes(source, bool(model.info.causal)),
             *((f"{slots.slots_sentence()} Where a token's key is cut, they stay.",) if slots.every_span else ()),

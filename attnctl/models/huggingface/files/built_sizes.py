@@ -52,7 +52,7 @@ class BuiltLayers:
     kept: int  # numbers that a cache keeps of each token in each layer, where a layer keeps keys and values
     window: int | None = None
 
-    def parameters(self) -> int:
+    def parameter_count(self) -> int:
         """Parameters of one layer."""
         return sum(count for _, count in self.matrices)
 
@@ -62,7 +62,7 @@ class BuiltLayers:
         shared = f", {self.kv_heads} of keys" if self.kv_heads != self.heads else ""
         sizes = f", d_k {self.d_k}" + (f", d_v {self.d_v}" if self.d_v != self.d_k else "")
         window = f", a window of {self.window:,}" if self.window is not None else ""
-        each = f"{self.parameters():,} parameters" + (" each" if len(self.layers) > 1 else "")
+        each = f"{self.parameter_count():,} parameters" + (" each" if len(self.layers) > 1 else "")
         return f"{kind}{number_list(self.layers)}: {self.heads} heads{shared}{sizes}{window}; {each}"
 
     def cache_bytes(self, n: int) -> int:

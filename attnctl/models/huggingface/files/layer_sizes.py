@@ -30,7 +30,7 @@ class LayerGroup:
     own_keys: bool = True  # else the layer reads those of another, and has neither their matrices nor a cache
     own_values: bool = True  # else its values are its keys
 
-    def parameters(self, d_model: int) -> dict[str, int]:
+    def parameter_counts(self, d_model: int) -> dict[str, int]:
         """Parameters of all layers of the group."""
         once = {
             "W_Q": self.heads,

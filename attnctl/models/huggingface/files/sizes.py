@@ -64,7 +64,7 @@ class ModelSizes:
                 counts.update({name: size * part.distinct for name, size in part.matrices})
             return dict(counts)
         if self.groups:
-            parts = [group.parameters(self.d_model) for group in self.groups]
+            parts = [group.parameter_counts(self.d_model) for group in self.groups]
             return {name: sum(part[name] for part in parts) for name in parts[0]}
         layers = self.layers if self.distinct_layers is None else self.distinct_layers
         return {name: size * layers for name, size in self.per_layer().items()}

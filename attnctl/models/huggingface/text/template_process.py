@@ -45,7 +45,7 @@ class TemplateProcess:
         finally:
             timer.cancel()
         if answer is None:
-            self.end()
+            self.end_process()
             raise AttnctlError(
                 f"it takes more than {limits.TEMPLATE_SECONDS} seconds, or "
                 f"{limits.bytes_text(limits.TEMPLATE_BYTES)} of memory"
@@ -55,7 +55,7 @@ class TemplateProcess:
         texts: list[str] = answer["texts"]
         return texts
 
-    def end(self) -> None:
+    def end_process(self) -> None:
         """End the process, where it runs."""
         if self._process is not None and self._owner == os.getpid():
             self._process.kill()
@@ -64,8 +64,8 @@ class TemplateProcess:
 
     def _running_process(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
-            self.end()
-            atexit.register(self.end)
+            self.end_process()
+            atexit.register(self.end_process)
             self._owner = os.getpid()
             command = [sys.executable, "-c", _PROGRAM, *sys.path]
             self._process = subprocess.Popen(

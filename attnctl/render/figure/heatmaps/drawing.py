@@ -51,9 +51,9 @@ class Sheet:
         self.queries = [self.labels.axis_label(name, longest) for name in grids.rows]
         self.keys = [self.labels.axis_label(name, longest) for name in grids.columns]
         self._plan_all()
-        self._begin()
+        self._begin_canvas()
 
-    def _begin(self) -> None:
+    def _begin_canvas(self) -> None:
         p = self.plan
         self.figure = Figure(figsize=(p.width, p.height), dpi=self.dpi, facecolor=PAPER, label=self.grids.cited)
         FigureCanvasAgg(self.figure)
@@ -66,7 +66,7 @@ class Sheet:
         ask = LayoutRequest(
             n_q=len(self.queries),
             n_k=len(self.keys),
-            shape=self.grids.shape,
+            shape=self.grids.panel_counts,
             rows_named=bool(self.grids.row_names),
             longest_query=max(labels.text_width(name, 10) for name in self.queries) / 10,
             longest_key=max(labels.text_width(name, 10) for name in self.keys) / 10,
@@ -103,7 +103,7 @@ class Sheet:
             if panel.row == 0:
                 lines += self._key_labels(left, top)
             self._panel_names(panel, left, top)
-        self._strokes(lines, QUIET, 0.6)
+        self._put_lines(lines, QUIET, 0.6)
         if self.look.colour_bar:
             for scale, bar in zip(self.grids.scales, self.plan.bars, strict=True):
                 self._colour_bar(scale, bar)
@@ -114,7 +114,7 @@ class Sheet:
             return self.look.values
         return sum(panel.array.size for panel in self.grids.panels) <= MOST_VALUES
 
-    def _text(self, x: float, y: float, text: str, size: float, **how: Unpack[TextSetting]) -> None:
+    def _put_text(self, x: float, y: float, text: str, size: float, **how: Unpack[TextSetting]) -> None:
         p = self.plan
         setting: dict[str, Any] = {"color": INK, "va": "center", "ha": "center", **how}
         self.figure.text(
@@ -137,7 +137,7 @@ class Sheet:
         upright = np.asarray(vertices, dtype=float) * (1, -1) + (0, self.plan.height)  # (m, 2)
         self.figure.add_artist(PathPatch(Path(upright, codes), transform=self.figure.dpi_scale_trans, **how))
 
-    def _strokes(self, lines: Sequence[tuple[float, float, float, float]], colour: str, width: float) -> None:
+    def _put_lines(self, lines: Sequence[tuple[float, float, float, float]], colour: str, width: float) -> None:
         """Straight lines, each (x0, y0, x1, y1), as one path."""
         if lines:
             codes = np.tile(np.array([Path.MOVETO, Path.LINETO], dtype=np.uint8), len(lines))
@@ -146,7 +146,7 @@ class Sheet:
                 vertices, codes, facecolor="none", edgecolor=colour, linewidth=width, capstyle="butt", zorder=LINES
             )
 
-    def _image(self, left: float, top: float, width: float, height: float, rgba: Bytes, fine: bool = False) -> None:
+    def _put_cells(self, left: float, top: float, width: float, height: float, rgba: Bytes, fine: bool = False) -> None:
         """Colours (rows, columns, 4), uint8, as a picture: the few cells are coloured, not its many pixels."""
         box = Bbox.from_bounds(left, self.plan.height - top - height, width, height)
         picture = BboxImage(
@@ -158,7 +158,7 @@ class Sheet:
         picture.set_data(rgba)
         self.figure.add_artist(picture)
 
-    def _hatched(self, left: float, top: float, width: float, height: float) -> None:
+    def _put_hatching(self, left: float, top: float, width: float, height: float) -> None:
         self.figure.add_artist(
             Rectangle(
                 (left, self.plan.height - top - height),
@@ -180,13 +180,13 @@ class Sheet:
         for lines, points, colour in ((self.title, size.title, INK), (self.subtitle, size.subtitle, QUIET)):
             for line in lines:
                 y += points * LINE
-                self._text(EDGE, y - 0.3 * points * LINE, line, points, ha="left", va="baseline", color=colour)
+                self._put_text(EDGE, y - 0.3 * points * LINE, line, points, ha="left", va="baseline", color=colour)
         down, across = self.grids.axes
         inner = p.shape[1] * p.pitch[0] - (p.pitch[0] - p.panel[0]), p.shape[0] * p.pitch[1] - (p.pitch[1] - p.panel[1])
         middle = p.left + inner[0] / 2, p.top + inner[1] / 2
-        self._text(middle[0], y + ASIDE + size.axis * LINE / 2, _axis_name(across, p.keys), size.axis, color=QUIET)
+        self._put_text(middle[0], y + ASIDE + size.axis * LINE / 2, _axis_name(across, p.keys), size.axis, color=QUIET)
         left = EDGE + size.axis * LINE / 2
-        self._text(left, middle[1], _axis_name(down, p.queries), size.axis, color=QUIET, rotation=90)
+        self._put_text(left, middle[1], _axis_name(down, p.queries), size.axis, color=QUIET, rotation=90)
 
     def _draw_cells(self, left: float, top: float, panel: Panel, values: bool) -> None:
         p, scale = self.plan, self.grids.scales[panel.scale]
@@ -194,21 +194,21 @@ class Sheet:
         shares = np.asarray(scale.norm(np.clip(panel.array, scale.norm.vmin, scale.norm.vmax)))  # (n_q, n_k)
         colours = scale.colours(shares, bytes=True)  # (n_q, n_k, 4)
         if panel.mask is not None and not panel.mask.all():
-            self._hatched(left, top, *p.panel)
+            self._put_hatching(left, top, *p.panel)
             colours[~panel.mask] = 0  # transparent: the hatching shines through
-        self._image(left, top, *p.panel, colours, fine=min(w, h) * self.dpi < 3)
+        self._put_cells(left, top, *p.panel, colours, fine=min(w, h) * self.dpi < 3)
         if min(w, h) > 0.07:
             across = [(left, top + i * h, left + p.panel[0], top + i * h) for i in range(1, n_q)]
             down = [(left + j * w, top, left + j * w, top + p.panel[1]) for j in range(1, n_k)]
-            self._strokes([*across, *down], PAPER, min(1.2, 72 * min(w, h) * 0.05))
+            self._put_lines([*across, *down], PAPER, min(1.2, 72 * min(w, h) * 0.05))
         # in units of the size: a digit is 0.64 wide; no weight is written shorter than 0.50
         if values and (self.look.values or min(72 * w * 0.82 / (4 * 0.62), 72 * h * 0.5) >= LEAST_VALUE):
             texts = [scale.cell_number(value) for value in panel.array.ravel().tolist()]
             size = min(10.0, 72 * w * 0.82 / (max(map(len, texts)) * 0.62), 72 * h * 0.5)
             if self.look.values or size >= LEAST_VALUE:
-                self._values(texts, left, top, colours, size)
+                self._put_numbers(texts, left, top, colours, size)
 
-    def _values(self, texts: Sequence[str], left: float, top: float, colours: Bytes, size: float) -> None:
+    def _put_numbers(self, texts: Sequence[str], left: float, top: float, colours: Bytes, size: float) -> None:
         """The weights in their cells, but where these are transparent: one path for dark ink, one for light."""
         (w, h), n_k = self.plan.cell, colours.shape[1]
         bright, shown = bright_and_shown(colours)
@@ -233,7 +233,7 @@ class Sheet:
         axis, h = self.plan.queries, self.plan.cell[1]
         for i in range(0, len(self.queries), axis.step):
             y = top + (i + 0.5) * h
-            self._text(left - ASIDE, y, self.queries[i], axis.size, ha="right", va="center_baseline")
+            self._put_text(left - ASIDE, y, self.queries[i], axis.size, ha="right", va="center_baseline")
             if axis.step > 1:
                 yield left - 0.035, y, left, y
 
@@ -247,7 +247,7 @@ class Sheet:
         for j in range(0, len(self.keys), axis.step):
             x = left + (j + 0.5) * w
             y = top - ASIDE - (0.2 * axis.size / 72 if axis.angle == 0 else 0)
-            self._text(x, y, self.keys[j], axis.size, **how[axis.angle])
+            self._put_text(x, y, self.keys[j], axis.size, **how[axis.angle])
             if axis.step > 1:
                 yield x, top - 0.035, x, top
 
@@ -257,33 +257,33 @@ class Sheet:
         if p.names_above and (panel.row == 0 or not named):
             y = top - (p.keys.depth + ASIDE if panel.row == 0 else 0) - ASIDE - p.type.axis * LINE / 2
             name = self.labels.cut_to_width(self.labels.drawable(panel.name), size, p.panel[0] + 0.1)
-            self._text(left + p.panel[0] / 2, y, name, size)
+            self._put_text(left + p.panel[0] / 2, y, name, size)
         if named and panel.column == 0:
             x = p.label_left - ASIDE - p.type.axis * LINE / 2
             name = named[panel.row]
             if self.labels.text_width(name, size) > p.pitch[1]:
                 name = name.rpartition(" ")[2]  # the number alone
-            self._text(x, top + p.panel[1] / 2, name, size, rotation=90)
+            self._put_text(x, top + p.panel[1] / 2, name, size, rotation=90)
 
     def _colour_bar(self, scale: Scale, bar: tuple[float, float, float]) -> None:
         (left, top, height), size = bar, self.plan.type
         gradient = scale.colours(np.linspace(1, 0, 256)[:, None], bytes=True)  # (256, 1, 4)
-        self._image(left, top, layout.BAR_WIDTH, height, gradient)
+        self._put_cells(left, top, layout.BAR_WIDTH, height, gradient)
         right, lines = left + layout.BAR_WIDTH, []
         ticks = _colour_ticks(scale.norm, height)
         for tick, text in ticks:
             y = top + height * (1 - float(scale.norm(tick)))
             lines.append((right, y, right + 0.035, y))
-            self._text(right + 0.06, y, text, size.tick, ha="left", va="center_baseline")
-        self._strokes(lines, QUIET, 0.6)
+            self._put_text(right + 0.06, y, text, size.tick, ha="left", va="center_baseline")
+        self._put_lines(lines, QUIET, 0.6)
         widest = max((self.labels.text_width(text, size.tick) for _, text in ticks), default=0.0)
         x = right + widest + 0.1 + size.axis * LINE / 2
         unit = self.labels.cut_to_width(scale.unit, size.axis, max(height, 1.0))
-        self._text(x, top + height / 2, unit, size.axis, rotation=90, color=QUIET)
+        self._put_text(x, top + height / 2, unit, size.axis, rotation=90, color=QUIET)
         if self.grids.is_masked and scale is self.grids.scales[0]:
-            self._hatched(left, top + height + 0.2, layout.BAR_WIDTH, layout.BAR_WIDTH)
+            self._put_hatching(left, top + height + 0.2, layout.BAR_WIDTH, layout.BAR_WIDTH)
             y = top + height + 0.2 + layout.BAR_WIDTH / 2
-            self._text(right + 0.06, y, self.grids.hidden, size.tick, ha="left")
+            self._put_text(right + 0.06, y, self.grids.hidden, size.tick, ha="left")
 
 
 def _axis_name(what: str, axis: Axis) -> str:

@@ -59,7 +59,7 @@ def heatmap_png(reading: HeatmapGrid, look: Look) -> tuple[bytes, tuple[str, ...
 class Raster(Sheet):
     """A sheet in pixels: `canvas` (height, width, 3), red, green and blue from 0 to 255."""
 
-    def _begin(self) -> None:
+    def _begin_canvas(self) -> None:
         p = self.plan
         self.too_fine = min(p.cell) * self.dpi < LEAST_CELL
         shape = (1, 1) if self.too_fine else (int(p.height * self.dpi + 1e-6), int(p.width * self.dpi + 1e-6))
@@ -70,12 +70,12 @@ class Raster(Sheet):
         if not self.too_fine:
             super().draw()
 
-    def _text(self, x: float, y: float, text: str, size: float, **how: Unpack[TextSetting]) -> None:
+    def _put_text(self, x: float, y: float, text: str, size: float, **how: Unpack[TextSetting]) -> None:
         ink = how.pop("color", INK)
         stamp = text_stamp(text, size, self.dpi, tuple(self.labels.family), **how)
         press_stamp(self.canvas, stamp, round(x * self.dpi), round(y * self.dpi), ink)
 
-    def _strokes(self, lines: Sequence[tuple[float, float, float, float]], colour: str, width: float) -> None:
+    def _put_lines(self, lines: Sequence[tuple[float, float, float, float]], colour: str, width: float) -> None:
         """Lines along the axes, their edges softened by how much of a pixel they cover."""
         thick, ink = width * self.dpi / 72, _ink_bytes(colour)
         snap = 0.5 * (round(thick) % 2)
@@ -89,7 +89,7 @@ class Raster(Sheet):
             region = self.canvas[band, ends] if across else self.canvas[ends, band]
             region[...] = _mixed_ink(region, ink, alpha[:, None, None] if across else alpha[None, :, None])
 
-    def _image(self, left: float, top: float, width: float, height: float, rgba: Bytes, fine: bool = False) -> None:
+    def _put_cells(self, left: float, top: float, width: float, height: float, rgba: Bytes, fine: bool = False) -> None:
         x, y, w, h = (round(at * self.dpi) for at in (left, top, width, height))
         region = self.canvas[y : y + h, x : x + w]
         h, w = region.shape[:2]
@@ -103,13 +103,13 @@ class Raster(Sheet):
             else:
                 region[low:high, seen[row]] = wide[row][seen[row]]
 
-    def _hatched(self, left: float, top: float, width: float, height: float) -> None:
+    def _put_hatching(self, left: float, top: float, width: float, height: float) -> None:
         x, y, w, h = (round(at * self.dpi) for at in (left, top, width, height))
         region, tile = self.canvas[y : y + h, x : x + w], _hatched_square(self.dpi)
         times = -(-h // tile.shape[0]), -(-w // tile.shape[1]), 1
         region[...] = np.tile(tile, times)[: region.shape[0], : region.shape[1]]
 
-    def _values(self, texts: Sequence[str], left: float, top: float, colours: Bytes, size: float) -> None:
+    def _put_numbers(self, texts: Sequence[str], left: float, top: float, colours: Bytes, size: float) -> None:
         n_k, bright, shown = colours.shape[1], *bright_and_shown(colours)
         w, h = (side * self.dpi for side in self.plan.cell)
         x, y = left * self.dpi + w / 2, top * self.dpi + h / 2

@@ -68,7 +68,7 @@ class ContributionsTable:
     def _source_tokens(self, part: ContributionPart) -> Iterator[str]:
         if part.keys is None:
             return
-        tokens = self.effects.keys_of
+        tokens = self.effects.key_axis
         for key in sorted(range(len(part.keys)), key=lambda at: -abs(part.keys[at] if part.keys else 0.0))[:TOKENS]:
             yield f"{token_label(tokens[key], 12)} {part.keys[key]:+.2f}"
 

@@ -64,7 +64,7 @@ class EffectsTable:
         for one in rows:
             line = Text(f"{one.layer:>5} {one.head:>4}  ", no_wrap=True)
             if looks:
-                key = token_label(found.keys_of[one.key], LOOKS - 11 - len(str(one.key)))
+                key = token_label(found.key_axis[one.key], LOOKS - 11 - len(str(one.key)))
                 line.append(padded_text(f"{one.weight:.2f} {key} ({one.key})", LOOKS, right=False))
             if writes:
                 line.append(padded_text("·" if one.writes is None else f"{one.writes:+.2f}", 8))
@@ -117,7 +117,7 @@ def _cut_name(found: Effects, one: EdgeEffect | SpanEffect) -> str:
     if one.key is None:
         return "all of these together"
     query = f"{token_label(found.tokens[one.query], 12)} ({one.query})"
-    return f"{query} → {token_label(found.keys_of[one.key], 12)} ({one.key})"
+    return f"{query} → {token_label(found.key_axis[one.key], 12)} ({one.key})"
 
 
 def _effect_prediction(found: Effects) -> Iterator[Text]:

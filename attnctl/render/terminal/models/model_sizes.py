@@ -136,7 +136,7 @@ def _built_lines(sizes: ModelSizes, wide: int) -> list[str]:
         for name, count in every.items()
     ]
     whole = sum(every.values())
-    rows.append(("together", f"{most.parameters():,}", f"{whole:,}", parameter_text(whole)))
+    rows.append(("together", f"{most.parameter_count():,}", f"{whole:,}", parameter_text(whole)))
     if (embedding := sizes.embedding_parameters()) is not None:
         rows.append(("embedding", *_embedding_cells(sizes, embedding)))
     names, layers, counts, short = zip(*rows, strict=True)

@@ -62,8 +62,8 @@ def test_a_gguf_file_says_how_it_is_quantised() -> None:
 
 def test_the_line_to_cite() -> None:
     info = ModelInfo("m", "checkpoint", source="a/b", revision="12fd25f77366fa6b", quantised="Q8_0, dequantised")
-    assert info.cited == f"attnctl {attnctl.__version__}, m: a/b, Q8_0, dequantised, revision 12fd25f77366"
-    assert ModelInfo("random", "random").cited == f"attnctl {attnctl.__version__}, random"
+    assert info.citation == f"attnctl {attnctl.__version__}, m: a/b, Q8_0, dequantised, revision 12fd25f77366"
+    assert ModelInfo("random", "random").citation == f"attnctl {attnctl.__version__}, random"
 
 
 def test_json_says_version_and_source(run: Run, tmp_path: Path) -> None:
