@@ -76,6 +76,26 @@ def harmless_text(text: str) -> str:
     return "".join(char if char in "\n\t" else _visible_symbol(char) for char in text)
 
 
+_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
+_ISOLATE = re.compile("(\u2068[^\u2066-\u2069\n]*\u2069)")
+
+
+def isolated(text: str) -> str:
+    """The text apart from the direction of its line, where its letters run from right to left: they move no number."""
+    return f"\u2068{text}\u2069" if _RIGHT_TO_LEFT.search(text) else text
+
+
+def harmless_line(text: str) -> str:
+    """As `harmless_text`, but what `isolated` made stays whole; of an isolate that was cut, only its text stays."""
+    if "\u2068" not in text and "\u2069" not in text:
+        return harmless_text(text)
+    parts = _ISOLATE.split(text)
+    return "".join(
+        f"\u2068{harmless_text(part[1:-1])}\u2069" if at % 2 else harmless_text(re.sub("[\u2068\u2069]", "", part))
+        for at, part in enumerate(parts)
+    )
+
+
 # in UTF-8, what JSON allows as it is and a terminal may obey: DEL, C1 controls, and format characters
 _OBEYED = re.compile(
     rb"\x7f|\xc2[\x80-\x9f\xad]|\xd8\x9c|\xe1\xa0\x8e|\xe2\x80[\x8b\x8e\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]"

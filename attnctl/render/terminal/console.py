@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from attnctl.text import harmless_text
+from attnctl.text import harmless_line, harmless_text
 
 SAVED_WIDTH = 100  # cells
 
@@ -28,7 +28,7 @@ class SafeConsole(Console):
             if segment.control or segment.text.isprintable():
                 yield segment
             else:
-                yield Segment(harmless_text(segment.text), segment.style)
+                yield Segment(harmless_line(segment.text), segment.style)
 
 
 def as_text(content: RenderableType, width: int = SAVED_WIDTH) -> str:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from attnctl.arrays import Bools
 from attnctl.render.colours import takes_dark_ink
-from attnctl.text import visible_text
+from attnctl.text import isolated, visible_text
 from attnctl.tokens import Token
 
 Numbers = npt.NDArray[np.float32 | np.float64 | np.bool_]
@@ -84,11 +84,9 @@ def token_label(token: Token | str, width: int | None = None) -> str:
     text = visible_text(token if isinstance(token, str) else token.text)
     if isinstance(token, Token) and token.unknown:
         text += "†"
-    if any("\u0590" <= char <= "\u08ff" or "\ufb1d" <= char <= "\ufefc" for char in text):
-        text = f"\u2068{text}\u2069"  # isolate: right-to-left letters must not pull the numbers around
     if width is not None and cell_len(text) > width:
         text = set_cell_size(text, width - 1).rstrip() + "…"
-    return text
+    return isolated(text)
 
 
 def padded_text(text: str, width: int, right: bool = True) -> str:

@@ -13,13 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from rich.console import Console
 
 import attnctl
 from attnctl.errors import UsageError
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
-from attnctl.render.terminal.console import as_text
+from attnctl.render.terminal.console import SafeConsole, as_text
 from attnctl.render.terminal.explanation import Explanation
 from attnctl.render.terminal.number_grid import NumberGrid, kept_lines, number_text, share_bar, token_label
 from attnctl.steps import NAMES, check_names, narrow_trace, walk_steps
@@ -31,10 +30,8 @@ SNAPSHOTS = Path(__file__).parent / "snapshots"
 
 def printed(trace: attnctl.Trace, width: int = 80, color: bool = False, **how: Any) -> str:
     page = io.StringIO()
-    console = Console(
-        file=page, width=width, highlight=False, markup=False, emoji=False, legacy_windows=False,
-        force_terminal=color, color_system="truecolor" if color else None,
-    )  # fmt: skip
+    how_shown = {"force_terminal": color, "color_system": "truecolor" if color else None}
+    console = SafeConsole(file=page, width=width, legacy_windows=False, **how_shown)
     console.print(Explanation(trace, *filter(None, [focus(trace)]), **how))
     return page.getvalue()
 
@@ -102,6 +99,17 @@ def test_hostile_text_is_shown_as_itself() -> None:
     text = printed(attend(HOSTILE, tokenizer="words"), 100)
     for piece in ("␛", "bold", "比", "👩‍👩‍👧", "smile", "\u2068مرحبا\u2069"):
         assert piece in text
+
+
+@pytest.mark.parametrize("width", [32, 40, 80])
+def test_what_is_isolated_stays_whole_and_nothing_else_is_isolated(width: int) -> None:
+    text = printed(
+        attend("I ❤️ 👩‍👩‍👧 مرحبا שלום supercalifragilistic مرحبامرحبامرحبامرحبامرحبا", tokenizer="words"), width
+    )
+    assert "\\u20" not in text  # no isolate shown as an escape
+    assert text.count("\u2068") == text.count("\u2069") > 5 and "\u2068❤" not in text
+    for line in text.splitlines():
+        assert line.count("\u2068") == line.count("\u2069")
 
 
 def test_columns_line_up_in_any_script() -> None:
