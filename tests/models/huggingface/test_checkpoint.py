@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -219,11 +220,36 @@ def test_refusals(shelf: Callable[..., Path], tmp_path: Path) -> None:
     (broken / "model.safetensors").write_bytes(b"x" * 100)
     says("cannot read broken", broken)
     (broken / "model.safetensors").rename(broken / "pytorch_model.bin")
-    says(r"only pytorch_model.bin.*safetensors.*save_pretrained", broken)
+    says(r"only pytorch_model.bin.*safetensors.*weights_only=True", broken)
     (broken / "pytorch_model.bin").unlink()
     says("holds no weights", broken)
     (tmp_path / "bad.gguf").write_bytes(b"nope")
     says("not a GGUF file", tmp_path / "bad.gguf")
+
+
+def test_a_folder_without_a_vocabulary_is_refused(shelf: Callable[..., Path], tmp_path: Path) -> None:
+    for family in ("gpt2", "bert"):  # what model.save_pretrained writes, and no tokenizer's
+        folder = tmp_path / family
+        shutil.copytree(shelf(family), folder)
+        (folder / "tokenizer.json").unlink()
+        with pytest.raises(AttnctlError, match=f"{family} has no vocabulary .*tokenizer.json"):
+            open_model(str(folder))
+
+
+def test_pickled_weights_are_converted_as_it_is_said(shelf: Callable[..., Path], tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    folder = tmp_path / "pickled"
+    shutil.copytree(shelf("llama"), folder)
+    before = attend("at ate", str(folder)).layers[0].weights
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(weights, folder / "pytorch_model.bin")
+    torch.save({}, folder / "optimizer.pt")
+    with pytest.raises(AttnctlError) as caught:
+        open_model(str(folder))
+    exec(re.search('python -c "(.*)"$', str(caught.value))[1], {})
+    np.testing.assert_array_equal(attend("at ate", str(folder)).layers[0].weights, before)
 
 
 def test_no_network_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

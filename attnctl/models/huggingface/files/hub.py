@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,8 +30,8 @@ KNOWN = {
 # what only checkpoints can be asked for; they take no others
 CHECKPOINT_OPTIONS = frozenset({"attention", "target", "generate", "dtype", "bos", "truncate", "device"})
 
-WANTED = ("*.json", "*.safetensors", "tokenizer.model", "vocab.txt", "merges.txt", "*.spm")
-CONFIGURATION = ("*.json", "tokenizer.model", "vocab.txt", "merges.txt")
+WANTED = ("*.json", "*.safetensors", "*.model", "*.jinja", "vocab.txt", "merges.txt", "*.spm")
+CONFIGURATION = ("*.json", "*.model", "*.jinja", "vocab.txt", "merges.txt")
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 
@@ -83,17 +84,29 @@ def _checked_folder(path: Path, weights: bool) -> Path:
     if weights and not any(path.glob("*.safetensors")):
         names = sorted(entry.name for entry in path.iterdir() if entry.suffix in PICKLED)
         if names:
-            raise AttnctlError(pickle_refusal(str(path), names[0]))
+            raise AttnctlError(pickle_refusal(str(path), names, folder=True))
         raise AttnctlError(f"the folder {path} holds no weights (model.safetensors)")
     return path
 
 
-def pickle_refusal(name: str, file: str) -> str:
-    """Why pickled weights are not read, and the way round."""
+def pickle_refusal(name: str, files: Sequence[str], folder: bool = False) -> str:
+    """Why pickled weights are not read, and the way round, which keeps the heads and the tokenizer."""
+    weights = [file for file in files if file.startswith("pytorch_model")]
+    if folder and weights:  # read as weights alone, which runs no code
+        way = (
+            "import glob, torch; from safetensors.torch import save_file; save_file({k: v.contiguous().clone() for f in "
+            f"glob.glob('{name}/pytorch_model*.bin') for k, v in torch.load(f, weights_only=True).items()}}, "
+            f"'{name}/model.safetensors', {{'format': 'pt'}})"
+        )
+    else:
+        way = (
+            f"import transformers as t; n = '{name}'; getattr(t, t.AutoConfig.from_pretrained(n).architectures[0])"
+            ".from_pretrained(n).save_pretrained('converted'); "
+            "t.AutoTokenizer.from_pretrained(n).save_pretrained('converted')"
+        )
     return (
-        f"{name} has only {file}, whose format can run code when it is read: attnctl reads safetensors. Convert it once, "
-        f"if you trust it: python -c \"from transformers import AutoModel as M; M.from_pretrained('{name}')"
-        ".save_pretrained('converted')\""
+        f"{name} has only {(weights or list(files))[0]}, whose format can run code when it is read: attnctl reads "
+        f'safetensors. Convert it once: python -c "{way}"'
     )
 
 
@@ -145,7 +158,7 @@ def _download_checkpoint(name: str, hub_id: str, known: Known | None, weights: b
             names = hub.list_repo_files(hub_id)
             if not any(file.endswith(".safetensors") for file in names):
                 pickled = [file for file in names if file.endswith(PICKLED)]
-                raise AttnctlError(pickle_refusal(hub_id, pickled[0]) if pickled else f"{hub_id} holds no weights")
+                raise AttnctlError(pickle_refusal(hub_id, pickled) if pickled else f"{hub_id} holds no weights")
         return Path(hub.snapshot_download(hub_id, allow_patterns=list(WANTED if weights else CONFIGURATION)))
     except AttnctlError:
         raise

@@ -188,9 +188,20 @@ def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
             settings = settings | {key: str(token) for key, token in wrapped.special_tokens_map.items()}
             tokenizer.no_truncation()
             tokenizer.no_padding()
+    _check_vocabulary(tokenizer, name)
     longest = settings.get("model_max_length")
     lengths = [x for x in (how.pop("limit", None), longest) if isinstance(x, int | float) and 0 < x < 10**9]
     return Pieces(name, tokenizer, settings, int(min(lengths)) if lengths else None, **how)
+
+
+def _check_vocabulary(tokenizer: Tokenizer | GuardedTokenizer, name: str) -> None:
+    """Raise AttnctlError where no word has a token: transformers makes such a tokenizer of a folder without a vocabulary."""
+    special = sum(added.special for added in tokenizer.get_added_tokens_decoder().values())
+    if tokenizer.get_vocab_size() - special <= 2:  # T5's and DeBERTa's have "▁" and the like besides
+        raise AttnctlError(
+            f"{name} has no vocabulary that its tokenizer reads: put the tokenizer's files into its folder "
+            "(tokenizer.json: tokenizer.save_pretrained writes it)"
+        )
 
 
 def read_json(path: Path) -> dict[str, object]:

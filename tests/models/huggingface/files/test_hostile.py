@@ -111,7 +111,7 @@ def test_an_index_names_safetensors_of_its_own_folder(folder: Path, name: Any) -
     "part",
     [
         {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}},
-        {"model": {"type": "WordLevel", "vocab": {"at": 0}, "unk_token": "nowhere"}},
+        {"model": {"type": "WordLevel", "vocab": {"at": 0, "be": 1, "on": 2}, "unk_token": "nowhere"}},
         {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}},
     ],
 )
