@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from attnctl.attention import Array
 from attnctl.errors import UsageError
 from attnctl.interventions import Intervention, checked_heads, heads_off, spoken_heads
 from attnctl.layer import LayerAttention, Run
@@ -13,7 +15,7 @@ from attnctl.readings.traces.trace import ModelInfo
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
-    pass
+    from attnctl.models.huggingface.module_outputs import ModuleOutputs, ShownLayer
 
 
 class SwitchedOff:
@@ -32,17 +34,13 @@ class SwitchedOff:
         """The tokens of a text; what is generated is generated with the heads off."""
         if self.info.kind != "checkpoint":
             return self.model.tokenize(text)  # type: ignore[no-any-return]
-        from attnctl.models.huggingface.effects.intervention import apply_interventions
-
-        with apply_interventions(self.model.network, [self.intervention], self.model.kind):
+        with self._heads_off():
             return self.model.tokenize(text)  # type: ignore[no-any-return]
 
     def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
         """The text through every layer, the heads off; `visit` sees what each head computes, which then goes nowhere."""
         if self.info.kind == "checkpoint":
-            from attnctl.models.huggingface.effects.intervention import apply_interventions
-
-            with apply_interventions(self.model.network, [self.intervention], self.model.kind):
+            with self._heads_off():
                 ran: Run = self.model.run(tokens, visit, text)
         else:
             from attnctl.models.builtin.intervention import changed_visit
@@ -52,6 +50,23 @@ class SwitchedOff:
         ran.model = None if ran.model is None else self._named_info(ran.model)
         ran.notes = (*ran.notes, f"Off (layer.head): {off}. What these heads compute is shown, and goes nowhere.")
         return ran
+
+    def own_weights(self, tokens: Sequence[Token], text: str = "") -> dict[int, Array]:
+        """As of a checkpoint, the heads off."""
+        with self._heads_off():
+            return self.model.own_weights(tokens, text)  # type: ignore[no-any-return]
+
+    def layer_outputs(
+        self, tokens: Sequence[Token], text: str, shown: Mapping[int, ShownLayer], *, replaces: bool
+    ) -> ModuleOutputs:
+        """As of a checkpoint, the heads off."""
+        with self._heads_off():
+            return self.model.layer_outputs(tokens, text, shown, replaces=replaces)  # type: ignore[no-any-return]
+
+    def _heads_off(self) -> AbstractContextManager[None]:
+        from attnctl.models.huggingface.effects.intervention import apply_interventions
+
+        return apply_interventions(self.model.network, [self.intervention], self.model.kind)
 
     def _named_info(self, info: ModelInfo) -> ModelInfo:
         return replace(info, name=f"{info.name} without {spoken_heads(self.intervention.heads)}")

@@ -94,8 +94,7 @@ class WatchSession:
 
         Empty where layers are shared or repeated (HRM), whose calls cannot be told beforehand.
         """
-        cycles = [value for name, value in vars(model.config).items() if name.endswith("_cycles")]
-        if self.shares_layers or any(isinstance(count, int) and count > 1 for count in cycles):
+        if self.shares_layers or sites.layers_recur(model):
             return set()
         return {
             self.names[id(module)].site_of_occurrence(0)

@@ -44,9 +44,14 @@ class Names:
         return Site(self.names[at], self.kind, self.layers[at], recurrence, self.module)
 
 
+def modules_named_attention(model: PreTrainedModel) -> dict[str, Module]:
+    """The modules that attend by the names of their classes, with those that are within others: name → module."""
+    return {name: module for name, module in model.named_modules() if _module_attends(module)}
+
+
 def attention_modules(model: PreTrainedModel) -> dict[str, Module]:
     """The innermost modules that attend, by the names of their classes: name → module."""
-    found = {name: module for name, module in model.named_modules() if _module_attends(module)}
+    found = modules_named_attention(model)
     return {
         name: module
         for name, module in found.items()
@@ -127,6 +132,23 @@ def layer_count(model: PreTrainedModel, kind: str) -> int:
         for layer in names[id(module)].layers
     ]
     return max(layers, default=-1) + 1
+
+
+def may_repeat_layers(model: PreTrainedModel, kind: str) -> bool:
+    """Whether several modules of the text's way bear one layer's number (BLT's three stacks), or layers recur (HRM)."""
+    names = names_of_modules(model)
+    layers = [
+        names[id(module)].site_of_occurrence(0).layer
+        for name, module in attention_modules(model).items()
+        if names[id(module)].kind == kind and reads_text(name)
+    ]
+    return len(set(layers)) < len(layers) or layers_recur(model)
+
+
+def layers_recur(model: PreTrainedModel) -> bool:
+    """Whether a model runs its layers in several cycles, by its configuration (HRM)."""
+    cycles = [value for name, value in vars(model.config).items() if name.endswith("_cycles")]
+    return any(isinstance(count, int) and count > 1 for count in cycles)
 
 
 def unseen_sentence(silent: dict[Site, str]) -> str:

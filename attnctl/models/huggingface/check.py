@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnctl.arrays import Floats
 from attnctl.attention import Array, default_scale
 from attnctl.models import Model
 from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.source import record_trace
+from attnctl.text import number_list
+
+if TYPE_CHECKING:
+    from attnctl.models.huggingface.module_outputs import ModuleOutputs
 
 # how far two roads may lie apart: rounding, in units of what the number type resolves
 ROUNDING = {"float64": 1e-6, "float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}
@@ -30,14 +36,14 @@ def check_attention(
 ) -> tuple[Finding, ...]:
     """Recompute the attention over `text` by the model's own eager path and by torch's fused kernel.
 
-    Raises AttnctlError as `record_trace`.
+    What each module of attention hands on is held against what it hands on with the shown weights and values in the place
+    of its own. Raises AttnctlError as `record_trace`.
     """
     trace = record_trace(model, text, layers=layers, heads=heads, predictions=False)
     limit = ROUNDING.get(trace.model.dtype, 1e-5)
     return (
-        _against_eager(model, trace, limit),
+        *_against_model(model, trace, limit),
         _against_fused(trace, limit),
-        _layer_output(model, trace, limit),
         _row_sums(trace, limit),
         _nan_finding(trace),
         _dropout_finding(model, trace),
@@ -45,23 +51,72 @@ def check_attention(
     )
 
 
-def _against_eager(model: Model, trace: Trace, limit: float) -> Finding:
-    what = "weights against the model's own eager path, max |Δ|"
-    if not hasattr(model, "own_weights"):
-        return Finding(what, None, "a built-in model has no other path")
-    eager = model.own_weights(trace.tokens, trace.text)
-    worst = 0.0
+EAGER = "weights against the model's own eager path, max |Δ|"
+MULTIPLIED = "weights against those that its code multiplies values with, max |Δ|"
+OUTPUT = "layer output from what is shown against the layer's own, max |Δ| / max |output|"
+
+
+def _against_model(model: Any, trace: Trace, limit: float) -> tuple[Finding, Finding]:
+    """The weights against the model's own, and what its modules hand on with the weights and values that are shown."""
+    if model.info.kind != "checkpoint":
+        why = "a built-in model has no other path"
+        return Finding(EAGER, None, why), Finding(OUTPUT, None, why)
+    from attnctl.models.huggingface.module_outputs import ShownLayer
+
+    shown = {
+        part.layer: ShownLayer(part.heads, part.weights, part.values, part.sink_weights is not None)
+        for part in trace.layers
+        if part.weights is not None
+    }
+    own = model.layer_outputs(trace.tokens, trace.text, shown, replaces=False)
+    ours = model.layer_outputs(trace.tokens, trace.text, shown, replaces=True)
+    if not model.puts_out_weights:
+        eager = model.own_weights(trace.tokens, trace.text)
+        weights = _own_weights_finding(EAGER, trace, eager, limit, "its eager path puts out no weights")
+    else:
+        why = "its code multiplies none: the weights are its own, and their rows alone are checked"
+        weights = _own_weights_finding(MULTIPLIED, trace, own.weights_by_layer, limit, why)
+    return weights, _output_finding(own, ours, shown.keys(), limit)
+
+
+def _own_weights_finding(what: str, trace: Trace, own: Mapping[int, Floats], limit: float, why: str) -> Finding:
+    """The weights of each layer against the model's `own`, (heads, n_q, n_k); `why` a layer may have none there."""
+    worst, missing = 0.0, []
     for layer in trace.layers:
-        if layer.weights is None or layer.layer not in eager:
-            return Finding(what, None, "its eager path puts out no weights")
-        ours, theirs = layer.weights, eager[layer.layer][list(layer.heads)]  # (heads, n_q, n_k)
+        if layer.weights is None or layer.layer not in own:
+            missing.append(layer.layer)
+            continue
+        if max(layer.heads) >= len(own[layer.layer]):
+            return Finding(what, False, f"layer {layer.layer}: {len(layer.heads)} heads for {len(own[layer.layer])}")
+        ours, theirs = layer.weights, own[layer.layer][list(layer.heads)]  # (heads, n_q, n_k)
         if ours.shape != theirs.shape:
             return Finding(what, False, f"layer {layer.layer}: {ours.shape} for {theirs.shape}")
         if has_sinks(trace):  # some eager paths tell the tokens' shares without the sink's
             ours, theirs = _rescaled_rows(ours), _rescaled_rows(theirs)
         blind = np.zeros(theirs.shape[1], dtype=bool) if layer.mask is None else ~layer.mask.any(axis=-1)  # (n_q,)
         worst = worse_error(worst, float(np.abs(ours - theirs)[:, ~blind].max(initial=0)))
-    return Finding(what, worst <= limit, f"{worst:.1e}" if worst else "0, equal to the last bit")
+    return _finding_of_layers(what, worst, limit, missing, len(trace.layers), why)
+
+
+def _output_finding(own: ModuleOutputs, ours: ModuleOutputs, layers: Collection[int], limit: float) -> Finding:
+    """What the modules hand on with what is shown, against what they hand on."""
+    errors = ours.errors_by_layer(own)
+    worst = 0.0
+    for layer in layers:
+        worst = worse_error(worst, errors.get(layer, 0.0))
+    missing = [layer for layer in layers if layer not in errors]
+    why = "where its code multiplies weights with values is not seen, and the context is not recomputed"
+    return _finding_of_layers(OUTPUT, worst, 10 * limit, missing, len(layers), why)
+
+
+def _finding_of_layers(what: str, worst: float, limit: float, missing: Sequence[int], count: int, why: str) -> Finding:
+    """The worst error of the layers that could be checked; where some could not, it holds of none."""
+    said = f"{worst:.1e}" if worst else "0, equal to the last bit"
+    if not missing or not worst <= limit:
+        return Finding(what, worst <= limit, said)
+    if len(missing) == count:
+        return Finding(what, None, why)
+    return Finding(what, None, f"{said}, but not of layers {number_list(missing)}: {why}")
 
 
 def _against_fused(trace: Trace, limit: float) -> Finding:
@@ -73,8 +128,8 @@ def _against_fused(trace: Trace, limit: float) -> Finding:
     for layer in trace.layers:
         if layer.queries is None or layer.keys is None or layer.values is None or layer.context is None:
             return Finding(what, None, "the source gives no queries, keys and values")
-        if trace.model.caps_scores or has_sinks(trace):
-            return Finding(what, None, "no fused kernel knows soft caps and sinks")
+        if trace.model.caps_scores or has_sinks(trace):  # no fused kernel knows them
+            return _against_product(trace, limit)
         bias = torch.zeros(layer.queries.shape[0], layer.queries.shape[1], layer.keys.shape[1])  # (heads, n_q, n_k)
         if layer.bias is not None:
             bias += torch.tensor(np.asarray(layer.bias, dtype=np.float32))
@@ -89,24 +144,23 @@ def _against_fused(trace: Trace, limit: float) -> Finding:
     return Finding(what, worst <= 10 * limit, f"{worst:.1e}")
 
 
+def _against_product(trace: Trace, limit: float) -> Finding:
+    """The context of each layer against weights × values in double precision, where no fused kernel tells it."""
+    worst = 0.0
+    for layer in trace.layers:
+        weights = layer.weights if layer.dropped_weights is None else layer.dropped_weights  # (heads, n_q, n_k)
+        if weights is None or layer.values is None or layer.context is None:
+            continue
+        product = weights.astype(np.float64) @ layer.values  # (heads, n_q, d_v)
+        largest = max(np.abs(product).max(initial=0), 1e-9)
+        worst = worse_error(worst, float(np.abs(layer.context - product).max(initial=0) / largest))
+    what = "context against weights × values in double precision, max |Δ| / max |context|"
+    return Finding(what, worst <= 10 * limit, f"{worst:.1e}: no fused kernel knows soft caps and sinks")
+
+
 def _rescaled_rows(weights: Array) -> Array:
     """Rows (..., n_k) as shares of what their keys have together."""
     return weights / np.maximum(weights.sum(axis=-1, keepdims=True), 1e-12)  # (..., n_k)
-
-
-def _layer_output(model: Model, trace: Trace, limit: float) -> Finding:
-    what = "layer output with the context recomputed against the layer's own, max |Δ| / max |output|"
-    if not hasattr(model, "layer_outputs"):
-        return Finding(what, None, "a built-in model has no other path")
-    own = model.layer_outputs(trace.tokens, trace.text, recomputed=False)
-    ours = model.layer_outputs(trace.tokens, trace.text, recomputed=True)
-    if not own:
-        return Finding(what, None, "this architecture tells its weights alone")
-    worst = 0.0
-    for layer in {part.layer for part in trace.layers} & own.keys():
-        largest = max(float(np.abs(own[layer]).max(initial=0)), 1e-9)
-        worst = worse_error(worst, float(np.abs(own[layer] - ours[layer]).max(initial=0)) / largest)
-    return Finding(what, worst <= 10 * limit, f"{worst:.1e}" if worst else "0, equal to the last bit")
 
 
 def _scale_of_scores(trace: Trace, layer: LayerTrace) -> float:

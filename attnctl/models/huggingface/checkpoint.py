@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,12 +25,12 @@ from attnctl.text import visible_text
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
-    from torch.nn import Module
     from transformers import PreTrainedModel
 
     from attnctl.models.huggingface.attention_sites import Output, Site
     from attnctl.models.huggingface.family_traits import FamilyTraits
     from attnctl.models.huggingface.key_slots import KeySlots
+    from attnctl.models.huggingface.module_outputs import ModuleOutputs, ShownLayer
 
 EMBEDDED = 4096  # tokens up to which the embeddings are kept
 
@@ -69,6 +69,7 @@ class Checkpoint:
         Where `visit` raises StopForward, the network is left, and predicts nothing.
         Raises AttnctlError where the architecture hands over what attnctl does not know.
         """
+        from attnctl.models.huggingface.attention_sites import may_repeat_layers
         from attnctl.models.huggingface.family_traits import FamilyTraits
 
         self.check_tokens(tokens)
@@ -77,6 +78,8 @@ class Checkpoint:
         inputs = self._forward_inputs(tokens, source)
         told = RunNotes(type(self.network).__name__)
         traits = FamilyTraits(self.network, self.kind)
+        if may_repeat_layers(self.network, self.kind):  # it is run to the end, and a layer's second attention refused
+            visit = _without_leaving(visit)
 
         def see_call_of_run(site: Site, call: Call) -> Array | None:
             told.note_call(site, call)
@@ -187,39 +190,34 @@ class Checkpoint:
                 self.network(**inputs)
         return found
 
-    def layer_outputs(self, tokens: Sequence[Token], text: str, recomputed: bool) -> dict[int, Array]:
-        """What each layer's attention hands on, after its output projection: layer → (n, d_model).
+    @property
+    def puts_out_weights(self) -> bool:
+        """Whether the weights are those that the network itself puts out, in code of its own."""
+        from attnctl.models.huggingface.attention_interface import model_follows_interface
 
-        `recomputed` with the context that attnctl computes in place of the model's own. Empty outside the interface.
+        return not model_follows_interface(self.network)
+
+    def layer_outputs(
+        self, tokens: Sequence[Token], text: str, shown: Mapping[int, ShownLayer], *, replaces: bool
+    ) -> ModuleOutputs:
+        """What each layer's attention hands on, after its output projection, and what it multiplied its values with.
+
+        With `replaces` by the eager functions, what is shown in the place of their own weights and values.
         """
-        from attnctl import attention
-        from attnctl.models.huggingface.attention_interface import model_follows_interface, watch_attention
-        from attnctl.models.huggingface.attention_sites import attention_modules, names_of_modules
+        from attnctl.models.huggingface.attention_session import attention_set_to
+        from attnctl.models.huggingface.module_outputs import module_outputs
 
-        halved = any(hasattr(module, "lambda_init") for module in self.network.modules())  # differential attention
-        if halved or not model_follows_interface(self.network):
-            return {}
         source = self.pieces.tokenize_text(text) if self.kind in ("decoder", "cross") else None
-        names, outputs = names_of_modules(self.network), {}
-
-        def keep_output(module: Module, _: object, output: Output) -> None:
-            site = names[id(module)].site_of_occurrence(0)
-            if site.kind == self.kind:
-                first = output[0] if isinstance(output, tuple) else output
-                outputs[site.layer] = as_numpy(first[0])  # (n, d_model)
-
-        def visit_without_batch(_: object, call: Call) -> Array | None:
-            return attention.run_call(call).context if recomputed else None
-
+        inputs, slots = self._forward_inputs(tokens, source), self._slots(len(tokens))
+        parts = {layer: slots.narrowed_layer(layer, part) for layer, part in shown.items()}
         with ExitStack() as stack:
             stack.enter_context(running_network(self.network, len(tokens) + len(source or ()), self.info.name))
-            stack.enter_context(
-                watch_attention(self.network, visit_without_batch, lambda site: site.kind == self.kind, replaces=True)
-            )
-            for module in attention_modules(self.network).values():
-                stack.callback(module.register_forward_hook(keep_output).remove)
-            self.network(**self._forward_inputs(tokens, source))
-        return outputs
+            if replaces or self.puts_out_weights:
+                stack.enter_context(attention_set_to(self.network, "eager"))
+            self._take_modules(inputs)
+            found = stack.enter_context(module_outputs(self.network, self.kind, parts, replaces=replaces))
+            self.network(**inputs)
+        return found
 
     def check_tokens(self, tokens: Sequence[Token]) -> None:
         """Raise AttnctlError for no tokens, more than the network reads, or ids that it has no embeddings for."""
@@ -306,9 +304,13 @@ class Checkpoint:
 
     def _put_out(self, inputs: dict[str, object]) -> Output:
         """The output of a network outside the interface, its attention with it."""
-        if getattr(self.network.base_model, "attention_type", None) == "block_sparse":
-            self.network(**inputs)  # BigBird takes other modules for a short text, which are then to be listened to
+        self._take_modules(inputs)
         return self.network(**inputs, output_attentions=True)
+
+    def _take_modules(self, inputs: dict[str, object]) -> None:
+        """Let BigBird take the other modules that it has for a short text, which are then to be listened to."""
+        if getattr(self.network.base_model, "attention_type", None) == "block_sparse":
+            self.network(**inputs)
 
     def _own_weights(self, output: Output) -> dict[int, Array]:
         from attnctl.models.huggingface.weights_put_out import check_weights, key_counts, weights_of_layers
@@ -376,6 +378,21 @@ class Checkpoint:
                 "not the queries, keys, values and scores."
             )
         return tuple(notes)
+
+
+def _without_leaving(visit: Callable[[LayerAttention], None]) -> Callable[[LayerAttention], None]:
+    """`visit` until it has seen enough, and nothing after that: it does not leave the forward."""
+    seen_enough = False
+
+    def visit_until_enough(layer: LayerAttention) -> None:
+        nonlocal seen_enough
+        if not seen_enough:
+            try:
+                visit(layer)
+            except StopForward:
+                seen_enough = True
+
+    return visit_until_enough
 
 
 def merges_source(network: PreTrainedModel) -> bool:

@@ -18,6 +18,8 @@ from attnctl.tokens import Token
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from attnctl.models.huggingface.module_outputs import ShownLayer
+
 Span = tuple[int, int]  # the first and the last token that a slot holds
 
 
@@ -83,6 +85,14 @@ class KeySlots:
         wide = np.zeros((*weights.shape[:-1], self.n + len(self.every_span)), weights.dtype)  # (heads, n_q, n + slots)
         wide[..., self.columns(layer)] = weights
         return wide
+
+    def narrowed_layer(self, layer: int, shown: ShownLayer) -> ShownLayer:
+        """What is shown of a layer, without the slots that it lacks."""
+        if not self.every_span:
+            return shown
+        columns = self.columns(layer)
+        values = None if shown.values is None else shown.values[:, columns]
+        return replace(shown, weights=shown.weights[..., columns], values=values)
 
     def widened_index(self, layer: int, scores: Array | None) -> Array | None:
         """An indexer's scores of the slots (n_q, slots of the layer) with a column for every key; 0 for all others."""

@@ -36,7 +36,7 @@ def weights_of_layers(
         if names[id(module)].kind == kind
     }
     windows = [
-        part for layer, part in enumerate(layers) if part is not None and _side_of_window(modules.get(layer), part)
+        part for layer, part in enumerate(layers) if part is not None and side_of_window(modules.get(layer), part)
     ]
     need = sum(4.0 * part[..., 0].numel() * part.shape[-2] for part in windows)
     limits.check_memory(need, "laying windows out as n × n of every layer", "give a shorter text")
@@ -48,11 +48,11 @@ def _weights_of_layer(module: Module | None, part: Array | None) -> Array | None
         return part
     if type(module).__name__ in SCORES:
         return torch.softmax(part, dim=-1)  # (batch, heads, n_q, n_k)
-    side = _side_of_window(module, part)
+    side = side_of_window(module, part)
     return part if side is None else from_window(part, side)
 
 
-def _side_of_window(module: Module | None, part: Array) -> int | None:
+def side_of_window(module: Module | None, part: Array) -> int | None:
     """How many tokens before and after each are in the window whose columns were put out; None for anything else."""
     side = getattr(module, "one_sided_attn_window_size", None)
     return side if isinstance(side, int) and getattr(part, "ndim", 0) == 4 and part.shape[-1] == 2 * side + 1 else None
@@ -71,6 +71,12 @@ def from_window(window: Array, side: int) -> Array:
     weights = window.new_zeros((*window.shape[:-1], n))  # (batch, heads, n, n)
     shown = torch.where(there, window, torch.zeros_like(window))
     return weights.scatter_add_(-1, keys.clamp(0, n - 1).expand(window.shape), shown)
+
+
+def to_window(weights: Array, side: int) -> Array:
+    """The columns (heads, n, 2 side + 1) of weights (heads, n, n) on the `side` tokens before and after each."""
+    padded = torch.nn.functional.pad(weights, (side, side))  # (heads, n, n + 2 side)
+    return torch.stack([padded[:, at, at : at + 2 * side + 1] for at in range(weights.shape[-2])], dim=1)
 
 
 def key_counts(layers: Sequence[Array | None], cached: int = 0) -> set[int]:

@@ -19,7 +19,7 @@ import torch
 from attnctl import attention
 from attnctl.attention import Call
 from attnctl.cli.inputs.weights import Chosen, WeightChoice, measured_source
-from attnctl.errors import UsageError
+from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.documents.json_schemas import SCHEMAS
 from attnctl.formats.storage import load, save_value
 from attnctl.models.huggingface.attention_interface import watch_attention
@@ -307,6 +307,14 @@ def test_sinks_of_each_query_are_read() -> None:
         for head, taken in zip(layer.heads, layer.sink_weights, strict=True):
             assert by_head[layer.layer, head]["sink"] == pytest.approx(float(taken.mean()), abs=1e-5)
     assert all(finding.holds is not False for finding in check_attention(model, TEXT))
+
+
+@pytest.mark.parametrize("kind", ["blt", "hrm_text"])
+def test_a_layer_that_attends_twice_is_refused_where_one_layer_is_asked_for(kind: str) -> None:
+    """The first of BLT's three layers 0 is not shown as the layer 0, though the forward could be left after it."""
+    model = opened(Family(kind, "causal"), build(Family(kind, "causal")), "self")
+    with pytest.raises(AttnctlError, match="attends several times in what it calls layer 0"):
+        record_trace(model, TEXT, layers=[0], predictions=False)
 
 
 def test_an_indexer_that_scores_no_keys_one_by_one_leaves_the_trace_whole() -> None:

@@ -1,0 +1,114 @@
+"""`--check`: what a module of attention hands on, made again of what is shown; whatever is wrong there is found. 7 s."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+
+import torch
+
+from attnctl.models.huggingface import check, module_outputs
+from attnctl.models.huggingface.check import EAGER, MULTIPLIED, OUTPUT, check_attention
+from attnctl.models.switched_off import switch_heads_off
+from attnctl.readings.traces.trace import LayerTrace, Trace
+from attnctl.source import record_trace
+from tests.sweep.checkpoints import TEXT, opened
+from tests.sweep.families import Family, build
+
+INSIDE = (  # transformers' interface: family, head, which attention
+    ("llama", "causal", "self"),
+    ("gpt_oss", "causal", "self"),  # sinks
+    ("granite_swa", "causal", "self"),  # sinks taken off after the product
+    ("diffllama", "causal", "self"),  # two products
+    ("deepseek_v4", "causal", "self"),  # compressed slots, of other numbers in each layer
+    ("zaya", "causal", "self"),  # modules named attention within modules named attention
+    ("albert", "masked", "self"),  # one module for all layers
+    ("t5", "seq2seq", "cross"),
+)
+OUTSIDE = (
+    ("bloom", "causal", "self"),
+    ("falcon", "causal", "self"),
+    ("xlnet", "causal", "self"),
+    ("reformer", "causal", "self"),  # no softmax, but exp
+    ("squeezebert", "masked", "self"),  # puts out scores
+    ("longformer", "masked", "self"),  # puts out the columns of a window
+    ("led", "seq2seq", "encoder"),
+)
+Case = tuple[str, str, str]
+
+
+def marks(model: Any) -> dict[str, bool | None]:
+    return {finding.what: finding.holds for finding in check_attention(model, TEXT)}
+
+
+def checkpoint(case: Case) -> Any:
+    torch.set_num_threads(1)
+    family = Family(*case[:2])
+    return opened(family, build(family), case[2])
+
+
+def shown_otherwise(monkeypatch: pytest.MonkeyPatch, change: Callable[[LayerTrace], LayerTrace]) -> None:
+    """Let what is checked differ from what the model does, in its last layer."""
+
+    def record(*args: Any, **how: Any) -> Trace:
+        trace = record_trace(*args, **how)
+        return replace(trace, layers=(*trace.layers[:-1], change(trace.layers[-1])))
+
+    monkeypatch.setattr(check, "record_trace", record)
+
+
+def with_wrong_weight(layer: LayerTrace) -> LayerTrace:
+    """One weight 0.01 too large, another 0.01 too small: the row still sums to 1."""
+    assert layer.weights is not None
+    weights, at = layer.weights.copy(), layer.weights.shape[1] - 1
+    weights[-1, at, at] += 1e-2
+    weights[-1, at, at - 1] -= 1e-2
+    return replace(layer, weights=weights)
+
+
+@pytest.mark.parametrize("case", INSIDE + OUTSIDE)
+def test_a_weight_that_is_off_by_a_hundredth_is_found(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
+    model, weights = checkpoint(case), EAGER if case in INSIDE else MULTIPLIED
+    found = marks(model)
+    assert found[weights] is True and found[OUTPUT] is True and False not in found.values()
+    shown_otherwise(monkeypatch, with_wrong_weight)
+    found = marks(model)
+    assert found[weights] is False and found[OUTPUT] is False
+
+
+@pytest.mark.parametrize("case", [case for case in INSIDE if case[0] != "diffllama"])  # its values come in halves
+def test_values_that_are_not_the_models_are_found(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
+    shown_otherwise(monkeypatch, lambda layer: replace(layer, values=np.asarray(layer.values) * np.float32(1.01)))
+    found = marks(checkpoint(case))
+    assert found[EAGER] is True and found[OUTPUT] is False
+
+
+@pytest.mark.parametrize("case", [INSIDE[0], OUTSIDE[0]])
+def test_what_is_not_recomputed_is_not_called_right(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
+    monkeypatch.setattr(module_outputs, "PRODUCTS", frozenset())
+    by_what = {finding.what: finding for finding in check_attention(checkpoint(case), TEXT)}
+    assert by_what[OUTPUT].holds is None and "the context is not recomputed" in by_what[OUTPUT].found
+    if case in OUTSIDE:
+        assert by_what[MULTIPLIED].holds is None and "their rows alone are checked" in by_what[MULTIPLIED].found
+
+
+def test_a_chosen_head_is_checked_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = checkpoint(INSIDE[0])
+    shown_otherwise(monkeypatch, with_wrong_weight)
+    found = {finding.what: finding.holds for finding in check_attention(model, TEXT, layers=[1], heads=[2])}
+    assert found[EAGER] is False and found[OUTPUT] is False
+
+
+@pytest.mark.parametrize("case", [INSIDE[0], INSIDE[1]])
+def test_a_model_with_a_head_off_is_checked_with_it_off(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
+    model = switch_heads_off(checkpoint(case), "0.1")
+    found = marks(model)
+    assert found[EAGER] is True and found[OUTPUT] is True
+    shown_otherwise(monkeypatch, with_wrong_weight)
+    assert marks(model)[OUTPUT] is False
