@@ -123,6 +123,8 @@ NEEDS: dict[str, dict[str, Any]] = {
     "qwen4_exp_text": {"linear_num_key_heads": 2, "linear_num_value_heads": 2, "indexer_n_heads": 2, "indexer_kv_heads": 1,
                        "indexer_head_dim": 8, "indexer_budget": 8, "indexer_compress_ratio": 2, "ple_embed_dim": 16},
     "neomme": {"head_dim": 16},
+    "minimax_m3_vl_text": {"layer_types": ["full_attention", "minimax_m3_sparse"], "index_block_size": 2, "index_topk_blocks": 2,
+                           "index_local_blocks": 1, "index_n_heads": 2, "index_head_dim": 8},
     "emu3": {"vocabulary_map": {"<|extra_200|>": 110, "<image>": 111, "<|visual token 000000|>": 112}},
     "audioflamingo3_encoder": {"model_type": "audioflamingo3_encoder"},
     "nemotron3_5_transcribe_word_timestamp": {"blank_token_id": 5},

@@ -73,7 +73,7 @@ def call_of(
     if fused and position_bias is not None and attention_mask is not None and attention_mask.dtype == torch.bool:
         dark = torch.finfo(query.dtype).min  # with a bias transformers hands the fused kernel numbers, not truths
         attention_mask = torch.zeros_like(attention_mask, dtype=query.dtype).masked_fill(~attention_mask, dark)
-    mask, bias = mask_and_bias(attention_mask, n_q, n_k)
+    mask, bias = mask_and_bias(attention_mask, n_q, n_k, query.dtype)
     if position_bias is not None:
         position_bias = position_bias[..., :n_k]  # (1, heads, n_q, n_k)
         if bool(position_bias.any()):  # T5's cross attention is given one of zeros
@@ -110,8 +110,10 @@ def _read_sinks(sinks: Array | None, query: Array) -> Array | None:
     )
 
 
-def mask_and_bias(given: Array | None, n_q: int, n_k: int) -> tuple[Array | None, Array | None]:
-    """A mask as models hand it over, (batch, 1 or heads, n_q, n_k), apart: what may be seen, and what is added.
+def mask_and_bias(
+    given: Array | None, n_q: int, n_k: int, dtype: torch.dtype = torch.float32
+) -> tuple[Array | None, Array | None]:
+    """A mask as models hand it over, (batch, 1 or heads, n_q, n_k), apart: what may be seen, and what is added to scores.
 
     Of a boolean mask nothing is added, and a row that sees nothing has no weights. A mask of numbers is added to the
     scores: a row of which every number is the lowest sees everything alike, as the model computes it.
@@ -135,7 +137,7 @@ def mask_and_bias(given: Array | None, n_q: int, n_k: int) -> tuple[Array | None
     if shown.shape[1] > 1:  # some hide other keys from each head: what one head sees is shown, the others' share is 0
         union = shown.any(1, keepdim=True)  # (batch, 1, n_q, n_k)
         if not bool((shown == union).all()):
-            bias = torch.zeros(shown.shape, device=given.device) if bias is None else bias
+            bias = torch.zeros(shown.shape, dtype=dtype, device=given.device) if bias is None else bias
             bias = bias.masked_fill(~shown & union, torch.finfo(bias.dtype).min)  # (batch, heads, n_q, n_k)
         shown = union
     shown = shown[:, 0]  # (batch, n_q, n_k)

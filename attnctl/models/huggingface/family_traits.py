@@ -11,12 +11,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.models.huggingface.attention_interface import leave_where_done
 from attnctl.models.huggingface.attention_sites import Site, attention_modules, names_of_modules
+from attnctl.models.huggingface.indexer_scores import IndexerScores
 from attnctl.models.huggingface.key_slots import KeySlots
 from attnctl.text import number_list
 
@@ -79,6 +79,7 @@ class FamilyTraits:
             )
         if self.indexed:
             notes.append("An indexer picks the keys that each query may see: the others are masked.")
+            notes += self._indexers.score_notes()
         if self.slots is not None and self.slots.every_span:
             notes.append(self.slots.slots_sentence())
         if self.shared:
@@ -241,74 +242,3 @@ def passed(context: Array, gated: Array) -> Array | None:
     if bool((context * gated < -tiny * gated.abs().max().clamp(min=tiny)).any()):
         return None
     return gated.norm(dim=-1) / context.norm(dim=-1).clamp(min=1e-20)  # (n_q, heads)
-
-
-# --- indexers before the scores ------------------------------------------------------------------------------------
-
-
-class _TopK(TorchFunctionMode):
-    """Keeps what the last top-k was taken of."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.taken_of: Array | None = None
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Array],
-        types: object,
-        args: tuple[Array, ...] = (),
-        kwargs: dict[str, object] | None = None,
-    ) -> Array:
-        if getattr(func, "__name__", "") == "topk" and args:
-            self.taken_of = args[0]
-        return func(*args, **(kwargs or {}))
-
-
-class IndexerScores:
-    """The scores by which indexers pick the keys that queries may see (DeepSeek-V3.2), as a network runs.
-
-    An indexer is a module whose class says so; its scores are what it takes the highest of. `scores` holds them by layer:
-    (batch, n_q, n_k), hidden keys far below 0.
-    """
-
-    def __init__(self, network: PreTrainedModel) -> None:
-        names = names_of_modules(network)
-        self._indexers = [part for part in network.modules() if type(part).__name__.endswith("Indexer")]
-        self._layers = {id(part): names[id(part)].site_of_occurrence(0).layer for part in self._indexers}
-        self.scores: dict[int, Array] = {}
-        self._modes: dict[int, _TopK] = {}
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Within this, the scores are seen."""
-        with ExitStack() as stack:
-            for part in self._indexers:
-                stack.callback(part.register_forward_pre_hook(self._begins).remove)
-                stack.callback(part.register_forward_hook(self._ends, always_call=True).remove)
-            yield
-
-    def _begins(self, part: Module, _: object) -> None:
-        self._modes[id(part)] = _TopK()
-        self._modes[id(part)].__enter__()  # type: ignore[no-untyped-call]
-
-    def _ends(self, part: Module, _: object, __: object) -> None:
-        mode = self._modes.pop(id(part), None)
-        if mode is not None:
-            mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-            if mode.taken_of is not None:
-                self.scores[self._layers[id(part)]] = mode.taken_of
-
-    def of(self, layer: int, n_q: int, n_k: int, slots: KeySlots | None = None) -> Array | None:
-        """The scores of a layer (n_q, n_k), 0 where a query may not look; None where there is none for each key.
-
-        Of compressed slots, with a column for every key and slot of the text.
-        """
-        scores = self.scores.get(layer)
-        if scores is None or scores.ndim < 2 or scores.shape[-2] != n_q or not scores.numel():
-            return None
-        found = scores.reshape(-1, n_q, scores.shape[-1])[0].float()  # (n_q, keys)
-        found = torch.where(found > torch.finfo(torch.float32).min / 2, found, torch.zeros_like(found))
-        if slots is not None and slots.every_span:
-            return slots.widened_index(layer, found)
-        return found if found.shape[-1] == n_k else None

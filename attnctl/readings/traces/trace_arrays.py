@@ -45,7 +45,8 @@ TRACE_ARRAYS = (
     ),
     TraceArray(
         "index_scores", "layer", ("rows", "keys"), "mask",
-        "Scores by which an indexer picks the keys that a query may see (DeepSeek-V3.2); 0 for those in the future",
+        "Scores by which an indexer picks the keys that a query may see (DeepSeek-V3.2; of blocks at each key: Qwen 4), "
+        "0 for those in the future",
     ),
     TraceArray(
         "differential_lambda", "layer", ("1",), "difference", "λ of differential attention (Ye et al. 2024)"

@@ -317,11 +317,37 @@ def test_a_layer_that_attends_twice_is_refused_where_one_layer_is_asked_for(kind
         record_trace(model, TEXT, layers=[0], predictions=False)
 
 
-def test_an_indexer_that_scores_no_keys_one_by_one_leaves_the_trace_whole() -> None:
-    """Qwen 4 picks blocks by a list of numbers: there are none to show beside the keys, and the weights are shown."""
-    model = opened(Family("qwen4_exp_text", "causal"), build(Family("qwen4_exp_text", "causal")), "self")
-    trace = record_trace(model, TEXT)
-    assert trace.layers and all(layer.weights is not None and layer.index_scores is None for layer in trace.layers)
+@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
+def test_an_indexers_scores_of_blocks_stand_at_each_of_their_keys(kernel: str) -> None:
+    """Qwen 4: of a query's whole blocks of 2 keys the 4 best are seen, and the key after the last of them."""
+    model = opened(Family("qwen4_exp_text", "causal"), build(Family("qwen4_exp_text", "causal"), kernel), "self")
+    trace, scored = record_trace(model, TEXT), 0
+    for layer in trace.layers:
+        if layer.index_scores is None:
+            continue
+        scored += 1
+        for query, (scores, shown) in enumerate(zip(layer.index_scores, layer.mask, strict=True)):
+            blocks = (query + 1) // 2
+            by_block = scores[: 2 * blocks].reshape(-1, 2)
+            assert (by_block[:, 0] == by_block[:, 1]).all() and not scores[2 * blocks :].any()
+            assert shown[: query + 1].sum() == 2 * min(blocks, 4) + (query + 1) % 2
+            picked = shown[: 2 * blocks : 2]
+            assert blocks <= 4 or by_block[picked, 0].min() >= by_block[~picked, 0].max()
+    assert scored == 1 and any(note.startswith("It scores blocks of 2 keys") for note in trace.notes)
+    assert max(len(np.unique(layer.index_scores)) for layer in trace.layers if layer.index_scores is not None) > 5
+    assert "indexer's scores" in explained(trace, 1, "mask")
+
+
+def test_an_indexers_scores_for_heads_apart_are_not_shown_as_those_of_a_layer(family: Callable[..., Any]) -> None:
+    """MiniMax M3: each group of heads has blocks of its own."""
+    _, trace = family("minimax_m3_vl_text")
+    assert all(layer.index_scores is None for layer in trace.layers)
+    assert (
+        "Its scores are of blocks of keys, for groups of heads apart: what it picks is shown, and they are not."
+        in trace.notes
+    )
+    weights = trace.layers[1].weights
+    assert ((weights[0] < 1e-6) != (weights[3] < 1e-6)).any()
 
 
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])

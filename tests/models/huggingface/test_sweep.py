@@ -31,6 +31,7 @@ EXACTLY = {
     "jamba causal": "attention in some layers only",
     "led seq2seq": "the columns of a window",
     "longcat_flash causal": "two attentions a layer",
+    "minimax_m3_vl_text causal": "blocks of keys picked for each group of heads apart, in half precision too",
     "nllb-moe seq2seq": "no fused kernel",
     "prophetnet seq2seq": "scores put out as weights",
     "recurrent_gemma causal": "a recurrence over padding",
