@@ -218,6 +218,7 @@ def _training_report(
 ) -> Document:
     known = [loss for loss in losses if math.isfinite(loss)]
     report = {
+        "schema": "attnctl.report/1",
         "step": training.step,
         "loss": round(sum(known) / len(known), 5) if known else None,
         "lr": float(f"{learning_rate(training.step - 1, training.recipe):.3g}"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attnctl.formats.documents.schema_parts import (
@@ -18,6 +19,7 @@ from attnctl.formats.documents.schema_parts import (
     opening_properties,
     tuple_schema,
 )
+from attnctl.named_function import call_named
 from attnctl.readings.traces.trace_arrays import TRACE_ARRAYS, Level, TraceArray
 
 if TYPE_CHECKING:
@@ -166,42 +168,29 @@ def effects_schema() -> Schema:
     )
 
 
-def census_schema() -> Schema:
-    """The schema of a census, `attnctl.census/1`."""
-    from attnctl.formats.documents.census_schema import schema_of_census
-
-    return schema_of_census()
-
-
-def sources_schema() -> Schema:
-    """The schema of where an answer came from, `attnctl.sources/1`."""
-    from attnctl.formats.documents.sources_schema import schema_of_sources
-
-    return schema_of_sources()
-
-
-def needle_schema() -> Schema:
-    """The schema of one needle, `attnctl.needle/1`."""
-    from attnctl.formats.documents.needle_schema import schema_of_needle
-
-    return schema_of_needle()
-
-
-def needles_schema() -> Schema:
-    """The schema of what all needles of a run come to, `attnctl.needles/1`."""
-    from attnctl.formats.documents.needle_schema import schema_of_needles
-
-    return schema_of_needles()
+def _schema_of(name: str, module: str) -> Callable[[], Schema]:
+    """What makes the schema of `name`, in a module that is imported when it is called."""
+    return partial(call_named, f"attnctl.formats.documents.{module}:schema_of_{name}")
 
 
 SCHEMAS: dict[str, Callable[[], Schema]] = {
     "trace": trace_schema,
     "overview": overview_schema,
     "effects": effects_schema,
-    "census": census_schema,
-    "sources": sources_schema,
-    "needle": needle_schema,
-    "needles": needles_schema,
+    "comparison": _schema_of("comparison", "comparison_schema"),
+    "census": _schema_of("census", "census_schema"),
+    "sources": _schema_of("sources", "sources_schema"),
+    "needle": _schema_of("needle", "needle_schema"),
+    "needles": _schema_of("needles", "needle_schema"),
+    "batch": _schema_of("batch", "batch_schemas"),
+    "manifest": _schema_of("manifest", "batch_schemas"),
+    "sizes": _schema_of("sizes", "model_schemas"),
+    "card": _schema_of("card", "model_schemas"),
+    "relation": _schema_of("relation", "model_schemas"),
+    "report": _schema_of("report", "model_schemas"),
+    "lesson": _schema_of("lesson", "model_schemas"),
+    "softmax": _schema_of("softmax", "comparison_schema"),
+    "quiz": _schema_of("quiz", "comparison_schema"),
 }
 
 

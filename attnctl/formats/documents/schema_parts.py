@@ -48,11 +48,7 @@ MODEL_LIMITS: dict[str, Schema] = {
 def document_schema(what: str, description: str, body: Schema, definitions: dict[str, Schema]) -> Schema:
     """The schema `attnctl.<what>/1` around a body, with the definitions that every document shares."""
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"attnctl.{what}/1",
-        "title": f"attnctl {what}",
-        "description": description,
-        **body,
+        **plain_document_schema(what, description, body),
         "$defs": {
             "vector": list_schema({"type": "number"}),
             "matrix": list_schema({"$ref": "#/$defs/vector"}),
@@ -60,6 +56,17 @@ def document_schema(what: str, description: str, body: Schema, definitions: dict
             "model": model_schema(),
             **definitions,
         },
+    }
+
+
+def plain_document_schema(what: str, description: str, body: Schema) -> Schema:
+    """The schema `attnctl.<what>/1` around a body that holds no tokens and no model."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"attnctl.{what}/1",
+        "title": f"attnctl {what}",
+        "description": description,
+        **body,
     }
 
 

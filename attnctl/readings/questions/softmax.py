@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from attnctl import attention
+from attnctl import __version__, attention
 
 SCHEMA = "attnctl.softmax/1"
 FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -90,6 +90,7 @@ class SoftmaxSteps:
         """The JSON document; a masked score is null, and so is a share that plain division cannot give."""
         return {
             "schema": SCHEMA,
+            "attnctl": __version__,
             **({} if self.labels is None else {"labels": list(self.labels)}),
             "scores": _finite_or_null(self.scores),
             "scale": self.scale,

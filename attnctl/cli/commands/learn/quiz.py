@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attnctl import __version__
 from attnctl.cli import options as o
 from attnctl.cli.inputs.sources import open_source
 from attnctl.cli.inputs.weights import WeightChoice, check_attention_weights, chosen_of, chosen_trace
@@ -54,7 +55,10 @@ def quiz_command(
     if model is not None and layer is None and head is None and len(asked) > 2:
         asked = with_removal(asked, model, text, options.get("seed") or 0)
     if json:
-        put_json({"text": text, "questions": [q.question_document() for q in asked]})
+        from attnctl.formats.documents.json_documents import model_document
+
+        opening = {"schema": "attnctl.quiz/1", "attnctl": __version__, "text": text, "model": model_document(info)}
+        put_json(opening | {"questions": [q.question_document() for q in asked]})
         return
     page = safe_console()
     if (first := focus(trace, query=at)) is not None and first.reason:

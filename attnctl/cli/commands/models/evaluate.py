@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attnctl import __version__
 from attnctl.cli import options as o
 from attnctl.cli.output import put_bytes, put_json, safe_console
 from attnctl.errors import UsageError
@@ -133,7 +134,8 @@ def _built_in(options: dict[str, object], sentences: int, json: bool) -> None:
     table = measure(opened, count=sentences)
     if json:
         for measured in table:
-            put_json({"model": opened.info.name} | measured._asdict())
+            opening = {"schema": "attnctl.relation/1", "attnctl": __version__, "model": opened.info.name}
+            put_json(opening | measured._asdict())
     else:
         show_table(table)
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from attnctl import __version__
 from attnctl.cli.output import print_lines, put_json
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 
@@ -70,7 +71,7 @@ def _print_card(name: str, path: Path, json: bool) -> None:
     shapes = {key: list(tensor.shape) for key, tensor in file.tensors.items()}
     if json:
         told = {key: _metadata_entry(name, key, value) for key, value in file.metadata.items()}
-        put_json({"name": name, "shapes": shapes} | told)
+        put_json({"schema": "attnctl.card/1", "attnctl": __version__, "name": name, "shapes": shapes, "metadata": told})
         return
     from shutil import get_terminal_size
 
@@ -100,7 +101,8 @@ def _write_sizes(found: object, n: int) -> None:
     from attnctl.models.huggingface.files.sizes import ModelSizes
 
     assert isinstance(found, ModelSizes)
-    told = {key: value for key, value in asdict(found).items() if value not in (None, "", ())}
+    opening = {"schema": "attnctl.sizes/1", "attnctl": __version__}
+    told = opening | {key: value for key, value in asdict(found).items() if value not in (None, "", ())}
     if found.built:
         told["built"] = [asdict(group) | {"matrices": dict(group.matrices)} for group in found.built]
     follows = {

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attnctl import __version__
 from attnctl.cli import options as o
 from attnctl.cli.output import print_complaint, print_lines, put_json, safe_console, show_renderable
 from attnctl.errors import INTERRUPTED, UsageError
@@ -276,4 +277,4 @@ def _explain_step(corpus: str | None, given: OptionValues, sentence: str | None,
 
 def _lesson_json(step: Lesson) -> None:
     told = {field.name: getattr(step, field.name) for field in fields(step)}
-    put_json(told)
+    put_json({"schema": "attnctl.lesson/1", "attnctl": __version__} | told)

@@ -15,8 +15,10 @@ def schema_command(
     what: Annotated[
         str,
         typer.Argument(
-            help="trace, overview (of a long text), effects (of ablate), census (of a corpus), sources (of an answer), "
-            "needle, or needles (all of a run)."
+            help="trace, overview (of a long text), effects (of ablate), comparison, census (of a corpus), sources (of an "
+            "answer), needle, needles (all of a run), batch (its run.json), manifest (a line of it), sizes (of a model), "
+            "card (of a trained one), relation (of the built-in grammar), report (of training), lesson (one step of it), "
+            "softmax or quiz."
         ),
     ] = "trace",
 ) -> None:

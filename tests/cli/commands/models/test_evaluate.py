@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 from rich.cells import cell_len
 
-from attnctl.formats.documents.json_schemas import census_schema
+from attnctl.formats.documents.json_schemas import SCHEMAS
 from tests.conftest import SAMPLES, process
 from tests.formats.test_conllu import GOOD
 from tests.readings.census.census_reference import counts, differences, eager, read
@@ -42,7 +42,7 @@ def test_the_grammar_as_a_corpus_gives_the_numbers_of_the_built_in_table(run: Ru
     }
     result = run("evaluate", grammar, "--untrained", "--json")
     assert (result.code, result.err) == (0, "")
-    jsonschema.Draft202012Validator(census_schema()).validate(result.json)
+    jsonschema.Draft202012Validator(SCHEMAS["census"]()).validate(result.json)
     found = rows(result.json)
     for relation, key in (
         ("object → verb", ("obj", "dependent")),

@@ -211,8 +211,9 @@ def test_the_card_of_a_bundled_model(name: str, run: Run) -> None:
         "A teaching model",
     ):
         assert piece in shown.out
-    told = run("model", name, "--json").json
-    assert told["objective"] in ("next-word", "masked-word") and len(told["tokens"]) == told["shapes"]["embedding"][0]
+    card = run("model", name, "--json").json
+    told = card["metadata"]
+    assert told["objective"] in ("next-word", "masked-word") and len(told["tokens"]) == card["shapes"]["embedding"][0]
     # what the card says is what is measured
     measured = {row["relation"]: row for row in map(json.loads, run("evaluate", name, "--json").out.splitlines())}
     for relation, figures in told["figures"].items():
