@@ -30,46 +30,41 @@ def _random_row(seed: int, d_model: int, text: str) -> Floats:
     return row
 
 
-def open_random(
-    *,
-    seed: int = 0,
-    d_model: int | None = None,
-    d_k: int | None = None,
-    heads: int = 1,
-    kv_heads: int | None = None,
-    layers: int = 1,
-    output_projection: bool | None = None,
-    embeddings: str | None = None,
-    tokenizer: str | None = None,
-    **how: Any,
-) -> Stack:
-    """A stack of random layers; `how` are the fields of Settings. Raises UsageError for sizes that do not fit."""
+class AskedSizes(NamedTuple):
+    """The options --d-model, --d-k, --heads, --kv-heads, --layers and --output-projection; None: as the others have it."""
+
+    d_model: int | None = None
+    d_k: int | None = None
+    heads: int = 1
+    kv_heads: int | None = None
+    layers: int = 1
+    output_projection: bool | None = None
+
+
+def open_random(*, seed: int = 0, embeddings: str | None = None, tokenizer: str | None = None, **how: Any) -> Stack:
+    """A stack of random layers; `how` are the fields of AskedSizes and of Settings.
+
+    Raises UsageError for sizes that do not fit.
+    """
+    asked = AskedSizes(**{name: how.pop(name) for name in AskedSizes._fields if name in how})
     settings = chosen_settings(how | {"seed": seed})
     rows = None if embeddings is None else given_rows(embeddings)
     if rows is not None:
-        if d_model is not None and d_model != rows.d_model:
+        if asked.d_model not in (None, rows.d_model):
             raise UsageError(
-                f"--d-model {d_model} against {embeddings} with {rows.d_model} columns: leave --d-model out"
+                f"--d-model {asked.d_model} against {embeddings} with {rows.d_model} columns: leave --d-model out"
             )
-        d_model = rows.d_model
-    kv_heads = heads if kv_heads is None else kv_heads
-    d_model, d_k = _head_sizes(8 if d_model is None else d_model, d_k, heads, kv_heads, layers, settings)
-    if output_projection is None:
-        output_projection = heads > 1 or layers > 1
-    if layers > 1 and not output_projection and heads * d_k != d_model:
-        raise UsageError(
-            f"stacked layers without W_O need heads × d_k = d_model, not {heads} × {d_k} and {d_model}: see --d-k"
-        )
-    sizes = LayerSizes(d_model, d_k, heads, kv_heads, output_projection)
-    parts = tuple(_random_layer(seed, at, sizes) for at in range(layers))
-    embed = rows if rows is not None else partial(random_rows, seed, d_model)
+        asked = asked._replace(d_model=rows.d_model)
+    sizes = _layer_sizes(asked, settings)
+    parts = tuple(_random_layer(seed, at, sizes) for at in range(asked.layers))
+    embed = rows if rows is not None else partial(random_rows, seed, sizes.d_model)
     return Stack(
         info=stack_info("random", "random", parts, settings, seed=seed),
         settings=settings,
         layers=parts,
         embed=embed,
         tokenize=open_tokenizer(tokenizer),
-        residual=layers > 1,
+        residual=asked.layers > 1,
         notes=(NOTE,),
     )
 
@@ -78,10 +73,30 @@ def _large_number(number: int) -> str:
     return f"{number:,}" if number < 10**15 else "far too many"
 
 
-def _head_sizes(
-    d_model: int, d_k: int | None, heads: int, kv_heads: int, layers: int, settings: Settings
-) -> tuple[int, int]:
-    numbers = layers * heads * d_model * (d_model // heads if d_k is None else d_k)
+def _layer_sizes(asked: AskedSizes, settings: Settings) -> LayerSizes:
+    """The sizes of every layer. Raises UsageError where they do not fit each other, or would fill the memory."""
+    heads, layers, d_k = asked.heads, asked.layers, asked.d_k
+    d_model = 8 if asked.d_model is None else asked.d_model
+    kv_heads = heads if asked.kv_heads is None else asked.kv_heads
+    _check_room(layers * heads * d_model * (d_model // heads if d_k is None else d_k))
+    if heads % kv_heads:
+        raise UsageError(f"--heads {heads} cannot share --kv-heads {kv_heads} evenly: heads must be a multiple of it")
+    if d_k is None:
+        if d_model % heads:
+            raise UsageError(f"--d-model {d_model} does not divide into --heads {heads}: give --d-k as well")
+        d_k = d_model // heads
+    if settings.rope_theta is not None and d_k % 2:
+        raise UsageError(f"--rope turns pairs of dimensions, but d_k is {d_k}: give an even --d-k")
+    projection = heads > 1 or layers > 1 if asked.output_projection is None else asked.output_projection
+    if layers > 1 and not projection and heads * d_k != d_model:
+        raise UsageError(
+            f"stacked layers without W_O need heads × d_k = d_model, not {heads} × {d_k} and {d_model}: see --d-k"
+        )
+    return LayerSizes(d_model, d_k, heads, kv_heads, projection)
+
+
+def _check_room(numbers: int) -> None:
+    """Raise UsageError where the matrices are too large; AttnctlError where they would fill the memory."""
     if numbers > limits.RANDOM_NUMBERS:
         raise UsageError(
             f"--layers, --heads, --d-model and --d-k ask for {_large_number(numbers)} numbers a matrix: ask for less"
@@ -91,15 +106,6 @@ def _head_sizes(
         f"a random model of {_large_number(numbers)} numbers a matrix",
         "ask for less with --d-model or --layers",
     )
-    if heads % kv_heads:
-        raise UsageError(f"--heads {heads} cannot share --kv-heads {kv_heads} evenly: heads must be a multiple of it")
-    if d_k is None:
-        if d_model % heads:
-            raise UsageError(f"--d-model {d_model} does not divide into --heads {heads}: give --d-k as well")
-        d_k = d_model // heads
-    if settings.rope_theta is not None and d_k % 2:
-        raise UsageError(f"--rope turns pairs of dimensions, but d_k is {d_k}: give an even --d-k")
-    return d_model, d_k
 
 
 class LayerSizes(NamedTuple):

@@ -40,57 +40,38 @@ def _digest(path: Path) -> dict[str, str]:
 def open_weights(
     *,
     path: str,
-    name: str | None = None,
-    kind: str = "weights",
-    heads: int | None = None,
-    kv_heads: int | None = None,
+    bundled: str | None = None,
     seed: int = 0,
     embeddings: str | None = None,
     tokenizer: str | None = None,
     **how: Any,
 ) -> Stack:
-    """A stack of the layers in a weights file; `how` are the fields of Settings, each over the file's own metadata.
+    """A stack of the layers in a weights file; `how` are heads, kv_heads and the fields of Settings, over its metadata.
 
-    `path` may be a folder that holds `weights.safetensors`. Raises AttnctlError where tensors are missing or do not fit.
+    `path` may be a folder that holds `weights.safetensors`; `bundled` names weights that come with attnctl. Raises
+    AttnctlError where tensors are missing or do not fit.
     """
-    for option in ("d_model", "d_k", "layers", "output_projection"):
-        if how.pop(option, None) is not None:
-            meant = ": did you mean --layer?" if option == "layers" else ""
-            said = f"--{option.replace('_', '-')} is for --model random"
-            raise UsageError(f"{said}, and {name or path} has sizes of its own{meant}")
+    _refuse_sizes(how, bundled or path)
     if Path(path).is_dir():
         path = str(Path(path) / "weights.safetensors")
     file = read_weights(path)
-    n_heads = file.metadata_number("n_heads") if heads is None else heads
-    n_kv_heads = file.metadata_number("n_kv_heads") if kv_heads is None else kv_heads
-    _check_head_count(file, name or path, heads)
-    layers = tuple(
-        _fitted_shapes(file, layer, n_heads, n_kv_heads if n_kv_heads is not None else n_heads)
-        for layer in _layer_tensors(file)
-    )
+    layers = _layers_of_file(file, bundled or path, how.pop("heads", None), how.pop("kv_heads", None))
     settings = _settings_of_file(file, how, seed)
-    d_model, d_k = layers[0]["W_Q"].shape[1:]
-    if settings.rope_theta is not None and d_k % 2:
-        raise AttnctlError(f"{path}: RoPE turns pairs of dimensions, but d_k is {d_k}")
+    d_model = layers[0]["W_Q"].shape[1]
+    _check_sizes(file, layers[0], settings)
     embed, vocabulary, notes = _embedding_of(file, d_model, seed, embeddings)
     tokenize = open_tokenizer(tokenizer)
     if vocabulary:
         tokenize = vocabulary_tokenizer(tokenize, vocabulary, file.metadata.get("unknown", ""), path)
-    for tensor, at in (("positions", 1), ("unembedding", 0)):
-        if tensor in file.tensors and (file.tensors[tensor].ndim != 2 or file.tensors[tensor].shape[at] != d_model):
-            raise AttnctlError(f"{path}: {tensor} has shape {file.tensors[tensor].shape}, but d_model is {d_model}")
     unembedding = _unembedding_of(file)
     predicts = unembedding is not None and len(vocabulary) == unembedding.shape[1]
     residual = len(layers) > 1 or file.metadata_switch("residual") or predicts
     if residual:
         _check_residual(file, layers)
-    learned: Document = {"positions": "learned"} if "positions" in file.tensors else {}
-    learned["finds"] = _head_findings(file)
-    learned |= {"source": f"bundled with attnctl {__version__}"} if kind == "demo" else _digest(Path(path))
-    shown_name = name or _name_of(path)
-    from_random = isinstance(embed, partial)
+    name, kind = (bundled, "demo") if bundled else (_name_of(path), "weights")
+    known = _known_of_file(file, bundled) | {"seed": seed if isinstance(embed, partial) else None}
     return Stack(
-        info=stack_info(shown_name, kind, layers, settings, seed=seed if from_random else None, **learned),
+        info=stack_info(name, kind, layers, settings, **known),
         settings=settings,
         layers=layers,
         embed=embed,
@@ -106,6 +87,45 @@ def open_weights(
     )
 
 
+def _refuse_sizes(how: OptionValues, name: str) -> None:
+    """Take the options of `random` out of `how`. Raises UsageError for one that is given: a file has its own sizes."""
+    for option in ("d_model", "d_k", "layers", "output_projection"):
+        if how.pop(option, None) is not None:
+            meant = ": did you mean --layer?" if option == "layers" else ""
+            said = f"--{option.replace('_', '-')} is for --model random"
+            raise UsageError(f"{said}, and {name} has sizes of its own{meant}")
+
+
+def _layers_of_file(
+    file: WeightFile, name: str, heads: int | None, kv_heads: int | None
+) -> tuple[dict[str, Floats], ...]:
+    """The tensors of each layer by head, as many heads as are asked for, or as the metadata says."""
+    n_heads = file.metadata_number("n_heads") if heads is None else heads
+    n_kv_heads = file.metadata_number("n_kv_heads") if kv_heads is None else kv_heads
+    _check_head_count(file, name, heads)
+    shared = n_heads if n_kv_heads is None else n_kv_heads
+    return tuple(_fitted_shapes(file, layer, n_heads, shared) for layer in _layer_tensors(file))
+
+
+def _check_sizes(file: WeightFile, layer: dict[str, Floats], settings: Settings) -> None:
+    """Raise AttnctlError where RoPE, positions or unembedding do not fit the sizes of a layer."""
+    d_model, d_k = layer["W_Q"].shape[1:]
+    if settings.rope_theta is not None and d_k % 2:
+        raise AttnctlError(f"{file.path}: RoPE turns pairs of dimensions, but d_k is {d_k}")
+    for tensor, at in (("positions", 1), ("unembedding", 0)):
+        if tensor in file.tensors and (file.tensors[tensor].ndim != 2 or file.tensors[tensor].shape[at] != d_model):
+            raise AttnctlError(
+                f"{file.path}: {tensor} has shape {file.tensors[tensor].shape}, but d_model is {d_model}"
+            )
+
+
+def _known_of_file(file: WeightFile, bundled: str | None) -> Document:
+    """What the file says of itself, as fields of ModelInfo: learned positions, what its heads find, its digest."""
+    known: Document = {"positions": "learned"} if "positions" in file.tensors else {}
+    known["finds"] = _head_findings(file)
+    return known | ({"source": f"bundled with attnctl {__version__}"} if bundled else _digest(Path(file.path)))
+
+
 BUNDLED = ("demo", "demo-causal")
 
 
@@ -116,12 +136,12 @@ def path_of(name: str) -> Path:
 
 def open_demo(**options: Any) -> Stack:
     """`demo`: masked words, each word seeing all others."""
-    return open_weights(path=str(path_of("demo")), name="demo", kind="demo", **options)
+    return open_weights(path=str(path_of("demo")), bundled="demo", **options)
 
 
 def open_demo_causal(**options: Any) -> Stack:
     """`demo-causal`: the next word, each word seeing those before it."""
-    return open_weights(path=str(path_of("demo-causal")), name="demo-causal", kind="demo", **options)
+    return open_weights(path=str(path_of("demo-causal")), bundled="demo-causal", **options)
 
 
 def steps_of(run: str) -> dict[int, Path]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast
 
 import torch
 
@@ -15,8 +16,29 @@ if TYPE_CHECKING:
 
     from torch.nn import Module
 
-# keywords that change a score, each read by `call_of`
-KNOWN = frozenset({"scaling", "dropout", "is_causal", "softcap", "s_aux", "sinks", "position_bias"})
+
+class ScoreKeywords(TypedDict, total=False):
+    """Keywords that change a score, each read by `call_of`; dropout does nothing where a model is not in training."""
+
+    scaling: float | None
+    dropout: float
+    is_causal: bool | None
+    softcap: float | None
+    s_aux: Array | None
+    sinks: Array | None
+    position_bias: Array | None
+
+
+class HandedCall(NamedTuple):
+    """What a module hands to the function it attends with, and by which name it asked for that."""
+
+    module: Module
+    arrays: tuple[Array, Array, Array, Array | None]  # queries, keys, values, mask
+    keywords: dict[str, Any]
+    implementation: str
+
+
+KNOWN = frozenset(ScoreKeywords.__annotations__)
 # keywords that reach the attention function and leave the scores as they are, by what they mean
 HARMLESS = frozenset(
     # the model's inputs, passed through
@@ -48,28 +70,15 @@ def check_keywords(architecture: str, how: Mapping[str, object]) -> None:
             )
 
 
-def call_of(
-    module: Module,
-    query: Array,
-    key: Array,
-    value: Array,
-    attention_mask: Array | None,
-    *,
-    fused: bool,
-    scaling: float | None = None,
-    is_causal: bool | None = None,
-    softcap: float | None = None,
-    s_aux: Array | None = None,
-    sinks: Array | None = None,
-    position_bias: Array | None = None,
-    **_: object,
-) -> Call:
+def call_of(handed: HandedCall) -> Call:
     """The Call of what an architecture hands over; batch first, shapes as `attention.Call` has them.
 
-    Without a mask, transformers' eager functions hide nothing; torch's fused kernel (`fused`) hides the future where the
-    module is causal and there are several queries. Raises AttnctlError for masks and sinks of shapes it does not read.
+    Without a mask, transformers' eager functions hide nothing; torch's fused kernel hides the future where the module is
+    causal and there are several queries. Raises AttnctlError for masks and sinks of shapes it does not read.
     """
-    n_q, n_k = query.shape[-2], key.shape[-2]
+    (query, key, value, attention_mask), known = handed.arrays, cast(ScoreKeywords, handed.keywords)
+    n_q, n_k, fused = query.shape[-2], key.shape[-2], handed.implementation != "eager"
+    position_bias, scaling, is_causal = known.get("position_bias"), known.get("scaling"), known.get("is_causal")
     if fused and position_bias is not None and attention_mask is not None and attention_mask.dtype == torch.bool:
         dark = torch.finfo(query.dtype).min  # with a bias transformers hands the fused kernel numbers, not truths
         attention_mask = torch.zeros_like(attention_mask, dtype=query.dtype).masked_fill(~attention_mask, dark)
@@ -79,19 +88,19 @@ def call_of(
         if bool(position_bias.any()):  # T5's cross attention is given one of zeros
             bias = position_bias if bias is None else position_bias + bias  # (batch, heads, n_q, n_k)
     if is_causal is None:
-        is_causal = getattr(module, "is_causal", True)
+        is_causal = getattr(handed.module, "is_causal", True)
     causal = fused and bool(is_causal) and attention_mask is None and n_q > 1
     return Call(
         query,
         key,
         value,
         scale=None if scaling is None else float(scaling),
-        soft_cap=softcap,
+        soft_cap=known.get("softcap"),
         bias=bias,
         causal=causal,
         offset=0 if causal else None,
         mask=mask,
-        sinks=_read_sinks(s_aux if s_aux is not None else sinks, query),
+        sinks=_read_sinks(known.get("s_aux") if known.get("s_aux") is not None else known.get("sinks"), query),
     )
 
 
@@ -203,3 +212,27 @@ def context_disagreement(call: Call, context: Array, weights: Array | None) -> f
 def _shares_of_row(weights: Array) -> Array:
     """Rows (..., n_k) as shares of what their keys have together."""
     return weights / weights.sum(-1, keepdim=True).clamp(min=1e-12)  # (..., n_k)
+
+
+def joined_calls(
+    module: Module, query: Array, value: Array, own: tuple[Array, Array | None]
+) -> tuple[int, tuple[Array, tuple[Array, Array | None]] | None]:
+    """The values of a call and what came of it; of differential attention (Ye et al. 2024), of its two calls as one.
+
+    There a module attends twice with the same queries and keys, to one half of each value at a time: nothing is shown
+    until the second (None), whose own half begins at the index that comes first.
+    """
+    if not hasattr(module, "lambda_init"):
+        return 0, (value, own)
+    place = (threading.get_ident(), id(module))
+    first = _halves.pop(place, None)
+    if first is None or first[0] is not query:
+        _halves[place] = (query, value, own[0])
+        return 0, None
+    values = torch.cat([first[1], value], dim=-1)  # (batch, kv_heads, n_k, d_v)
+    context = torch.cat([first[2], own[0]], dim=-1)  # (batch, n_q, heads, d_v)
+    return first[1].shape[-1], (values, (context, own[1]))
+
+
+# of each thread and module that has made the first of its two calls: queries, values, context
+_halves: dict[tuple[int, int], tuple[Array, Array, Array]] = {}

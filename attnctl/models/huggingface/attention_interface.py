@@ -14,18 +14,22 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.layer import StopForward
 from attnctl.models.huggingface import attention_sites as sites
-from attnctl.models.huggingface.attention_call import call_of, changed_context, check_keywords, context_disagreement
+from attnctl.models.huggingface.attention_call import (
+    HandedCall,
+    call_of,
+    changed_context,
+    check_keywords,
+    context_disagreement,
+    joined_calls,
+)
 from attnctl.models.huggingface.attention_session import (
-    AfterAttention,
-    Change,
-    ShowOwn,
+    LOOKING_ON,
     Visit,
+    WatchOptions,
     WatchSession,
     enter_readable,
 )
@@ -47,23 +51,14 @@ def watch_attention(
     model: PreTrainedModel,
     visit: Visit,
     wants: Callable[[Site], bool] = lambda site: True,
-    change: Change | None = None,
-    *,
-    replaces: bool = False,
-    own: ShowOwn | None = None,
-    after: AfterAttention | None = None,
-    trusted: bool = False,
+    options: WatchOptions = LOOKING_ON,
 ) -> Iterator[WatchSession]:
     """Within this context, every call of attention in `model` that `wants` accepts goes through `visit`.
 
     `visit(site, call)` sees queries (batch, heads, n_q, d_k) and the rest alike, and answers the context (batch, heads,
-    n_q, d_v), or None. With `replaces` the model goes on with what is answered; without, it goes on with its own context,
-    but where a fused kernel made that, which rounds otherwise than the weights that are shown. `change` alters the call
-    before any visitor sees it, and the context before the model goes on. `own` is shown what the model's own function
-    answers, `after` what a module goes on with. `trusted`: the model's fused kernel was held against calls of this length
-    in a forward before, and is not run where nobody else watches: the model goes on with what `visit` answers. Where
-    every visitor that watches the model in this thread has raised StopForward, the forward is left with it. A forward in
-    a thread that watches nothing is seen by all.
+    n_q, d_v), or None. The model goes on with its own context, but where a fused kernel made that, which rounds otherwise
+    than the weights that are shown, and where `options` say so. Where every visitor that watches the model in this thread
+    has raised StopForward, the forward is left with it. A forward in a thread that watches nothing is seen by all.
 
     Raises AttnctlError in training mode (dropout would show as weights above 1), for an architecture outside the
     interface, for a keyword that may change a score unknown to us, and where the model's own function answers otherwise
@@ -75,18 +70,8 @@ def watch_attention(
             f"{architecture_name(model)} computes its attention in code of its own: only its weights can be read"
         )
     shares = hasattr(model.config, "num_hidden_groups")
-    session = WatchSession(
-        architecture_name(model),
-        sites.names_of_modules(model),
-        visit,
-        wants,
-        change,
-        replaces,
-        own,
-        after,
-        shares,
-        trusted,
-    )
+    names = sites.names_of_modules(model)
+    session = WatchSession(architecture_name(model), names, visit, wants, options, shares)
     with ExitStack() as stack:
         enter_readable(model, stack)
         _watch_forwards(model, session, stack)
@@ -148,12 +133,18 @@ def _get_interface(interface: Any, implementation: str, default: AttentionFuncti
     originals = list(_originals)
     if not originals:  # the last session has just ended, in another thread
         return type(interface).get_interface(interface, implementation, default)  # type: ignore[no-any-return]
-    return partial(_attend_call, originals[0](interface, implementation, default), implementation)
+    return partial(_attend_call, Kernel(originals[0](interface, implementation, default), implementation))
+
+
+class Kernel(NamedTuple):
+    """The function that a module would attend with, and the name by which transformers lists it."""
+
+    attend: AttentionFunction
+    implementation: str
 
 
 def _attend_call(
-    kernel: AttentionFunction,
-    implementation: str,
+    kernel: Kernel,
     module: Module,
     query: Array,
     key: Array,
@@ -165,15 +156,20 @@ def _attend_call(
     """What a module calls: query (batch, heads, n_q, d_k) → context (batch, n_q, heads, d_v), weights or None."""
     sessions = _sessions_of(module)
     given = dict(zip(("scaling", "dropout"), args, strict=False)) | how
-    handed = HandedCall(module, (query, key, value, attention_mask), given, implementation)
-    if len(sessions) == 1 and sessions[0].trusted and implementation == "sdpa" and not hasattr(module, "lambda_init"):
+    handed = HandedCall(module, (query, key, value, attention_mask), given, kernel.implementation)
+    if (
+        len(sessions) == 1
+        and sessions[0].options.trusted
+        and kernel.implementation == "sdpa"
+        and not hasattr(module, "lambda_init")
+    ):
         context = _trusted_context(sessions[0], handed)
         if context is not None:
             return context, None
-    own: tuple[Array, Array | None] = kernel(module, query, key, value, attention_mask, *args, **how)
+    own: tuple[Array, Array | None] = kernel.attend(module, query, key, value, attention_mask, *args, **how)
     if not sessions:
         return own
-    half, whole = _joined_calls(module, query, value, own)
+    half, whole = joined_calls(module, query, value, own)
     if whole is None:
         return own
     value, made = whole
@@ -185,12 +181,11 @@ def _attend_call(
     ]
     context = None
     if asked:
-        joined = handed._replace(arrays=(query, key, value, attention_mask))
-        call = _checked_call(*asked[0], joined, made)
+        call = _checked_call(*asked[0], handed, made)
         context = _show_call(asked, call, made, half)
     answer = own if context is None else (context[..., half:].transpose(1, 2).contiguous(), own[1])
     afters = [
-        session.after for session, _ in asked if session.after is not None and id(module) in session.after.modules
+        after for session, _ in asked if (after := session.options.after) is not None and id(module) in after.modules
     ]
     for after in afters:
         after.see_context(id(module), answer[0])
@@ -202,8 +197,11 @@ def _attend_call(
 def _trusted_context(session: WatchSession, handed: HandedCall) -> Array | None:
     """What the visitor of a trusted session answers, as a module goes on with it: (batch, n_q, heads, d_v).
 
-    None where the model's own function is to be run after all: for a site that the visitor does not want.
+    None where the model's own function is to be run after all: no fused kernel, two calls a layer, or a site that the
+    visitor does not want.
     """
+    if handed.implementation != "sdpa" or hasattr(handed.module, "lambda_init"):
+        return None
     names = session.names[id(handed.module)]
     occurrence = session.occurrences.get(id(handed.module), 0)
     if session.shares_layers or session.done or not session.wants(names.site_of_occurrence(occurrence)):
@@ -231,49 +229,28 @@ def _show_call(
 
     (batch, heads, n_q, d_v), or None where the model goes on with its own.
     """
-    if half and any(session.change is not None or session.replaces for session, _ in asked):
+    if half and any(session.options.change is not None or session.options.replaces for session, _ in asked):
         raise AttnctlError(
             f"{asked[0][0].architecture} makes two calls of attention a layer, which are shown as one: its context cannot "
             "be changed"
         )
     call, context = given, None
     for session, site in asked:
-        call = call if session.change is None else session.change.change_call(site, call)
+        change = session.options.change
+        call = call if change is None else change.change_call(site, call)
     for session, site in asked:
-        if session.own is not None:
-            session.own(site, *own)
+        if session.options.own is not None:
+            session.options.own(site, *own)
         answer = _visitor_answer(session, site, call)
-        if context is None and (session.replaces or own[1] is None or call is not given):
+        if context is None and (session.options.replaces or own[1] is None or call is not given):
             context = answer
     if context is None and call is not given:
         context = changed_context(call)  # (batch, heads, n_q, d_v)
     for session, site in asked:
-        if session.change is not None:
-            context = session.change.change_context(site, own[0].transpose(1, 2) if context is None else context)
+        if session.options.change is not None:
+            made = own[0].transpose(1, 2) if context is None else context  # (batch, heads, n_q, d_v)
+            context = session.options.change.change_context(site, made)
     return context
-
-
-def _joined_calls(
-    module: Module, query: Array, value: Array, own: tuple[Array, Array | None]
-) -> tuple[int, tuple[Array, tuple[Array, Array | None]] | None]:
-    """The values of a call and what came of it; of differential attention (Ye et al. 2024), of its two calls as one.
-
-    There a module attends twice with the same queries and keys, to one half of each value at a time: nothing is shown
-    until the second (None), whose own half begins at the index that comes first.
-    """
-    if not hasattr(module, "lambda_init"):
-        return 0, (value, own)
-    place = (threading.get_ident(), id(module))
-    first = _halves.pop(place, None)
-    if first is None or first[0] is not query:
-        _halves[place] = (query, value, own[0])
-        return 0, None
-    values = torch.cat([first[1], value], dim=-1)  # (batch, kv_heads, n_k, d_v)
-    context = torch.cat([first[2], own[0]], dim=-1)  # (batch, n_q, heads, d_v)
-    return first[1].shape[-1], (values, (context, own[1]))
-
-
-_halves: dict[tuple[int, int], tuple[Array, Array, Array]] = {}
 
 
 def _sessions_of(module: Module) -> list[WatchSession]:
@@ -297,21 +274,12 @@ def _visitor_answer(session: WatchSession, site: Site, call: Call) -> Array | No
         return None
 
 
-class HandedCall(NamedTuple):
-    """What a module hands to the function it attends with, and by which name it asked for that."""
-
-    module: Module
-    arrays: tuple[Array, Array, Array, Array | None]  # queries, keys, values, mask
-    keywords: dict[str, Any]
-    implementation: str
-
-
 def _call_handed(session: WatchSession, handed: HandedCall) -> Call:
     """The Call of what a module hands over."""
     if handed.module.training:
         check_inference(handed.module)
     check_keywords(session.architecture, handed.keywords)
-    return call_of(handed.module, *handed.arrays, fused=handed.implementation != "eager", **handed.keywords)
+    return call_of(handed)
 
 
 def _checked_call(session: WatchSession, site: Site, handed: HandedCall, own: tuple[Array, Array | None]) -> Call:

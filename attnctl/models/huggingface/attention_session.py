@@ -40,6 +40,26 @@ class AfterAttention(Protocol):
         """The context (batch, n_q, heads, d_v) that a module goes on with."""
 
 
+@dataclass(frozen=True)
+class WatchOptions:
+    """What a visitor does beside looking on.
+
+    `change` alters the call before any visitor sees it, and the context before the model goes on. With `replaces` the model
+    goes on with what the visitor answers. `own` is shown what the model's own function answers: context (batch, n_q, heads,
+    d_v) and weights; `after` what a module goes on with. `trusted`: the model's fused kernel was held against calls of this
+    length in a forward before, and is not run where nobody else watches: the model goes on with what the visitor answers.
+    """
+
+    change: Change | None = None
+    replaces: bool = False
+    own: ShowOwn | None = None
+    after: AfterAttention | None = None
+    trusted: bool = False
+
+
+LOOKING_ON = WatchOptions()
+
+
 @dataclass
 class WatchSession:
     """One model being watched: the names of its modules, who wants which, who is shown what, and what was seen."""
@@ -48,12 +68,8 @@ class WatchSession:
     names: dict[int, Names]
     visit: Visit
     wants: Callable[[Site], bool]
-    change: Change | None = None
-    replaces: bool = False  # the model is to go on with the visitor's context, not with its own
-    own: ShowOwn | None = None  # shown what the model's own function answers: context (batch, n_q, heads, d_v), weights
-    after: AfterAttention | None = None
+    options: WatchOptions
     shares_layers: bool = False  # one module stands for several layers, as in ALBERT: its calls count them
-    trusted: bool = False  # the model's fused kernel need not be run: it was held against calls of this length before
     thread: int = field(default_factory=threading.get_ident)
     seen: dict[Site, None] = field(default_factory=dict)
     silent: dict[Site, str] = field(default_factory=dict)  # who attends in code of its own: its class

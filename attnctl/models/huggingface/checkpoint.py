@@ -136,12 +136,13 @@ class Checkpoint:
         of each layer where the network tells no more than those.
         """
         from attnctl.models.huggingface.attention_interface import model_follows_interface, watch_attention
+        from attnctl.models.huggingface.attention_session import WatchOptions
 
         if not model_follows_interface(self.network):
             output = self._put_out(inputs)
             return output, {}, self._own_weights(output)
         output = None
-        wanted = watch_attention(self.network, seen, lambda site: site.kind == self.kind, after=traits.gates)
+        wanted = watch_attention(self.network, seen, self._of_own_kind, WatchOptions(after=traits.gates))
         with suppress(StopForward), wanted as session, traits.watching():
             output = self.network(**inputs)
         silent = {site: name for site, name in session.silent.items() if site.kind == self.kind}
@@ -171,7 +172,7 @@ class Checkpoint:
     def own_weights(self, tokens: Sequence[Token], text: str = "") -> dict[int, Array]:
         """The weights by the model's own eager functions: layer → (heads, n_q, n_k). Memory grows with all of them."""
         from attnctl.models.huggingface.attention_interface import model_follows_interface, watch_attention
-        from attnctl.models.huggingface.attention_session import attention_set_to
+        from attnctl.models.huggingface.attention_session import WatchOptions, attention_set_to
 
         source = self.pieces.tokenize_text(text) if self.kind in ("decoder", "cross") else None
         inputs, found = self._forward_inputs(tokens, source), {}
@@ -186,7 +187,7 @@ class Checkpoint:
         with running_network(self.network, total, self.info.name), attention_set_to(self.network, "eager"):
             if not model_follows_interface(self.network):
                 return self._own_weights(self._put_out(inputs))
-            with watch_attention(self.network, lambda *_: None, lambda site: site.kind == self.kind, own=own_weights):
+            with watch_attention(self.network, lambda *_: None, self._of_own_kind, WatchOptions(own=own_weights)):
                 self.network(**inputs)
         return found
 
@@ -255,6 +256,10 @@ class Checkpoint:
         names = frozenset(inspect.signature(self.network.forward).parameters)
         shares = getattr(self.network.config.get_text_config(), "num_kv_shared_layers", None)
         return names - {"logits_to_keep"} if shares else names
+
+    def _of_own_kind(self, site: Site) -> bool:
+        """Whether a call of attention is of the kind that is shown: self, encoder, decoder or cross."""
+        return site.kind == self.kind
 
     def token_ids(self, tokens: Sequence[Token]) -> Array:
         """The ids of tokens as the network takes them → (1, n), on its device."""

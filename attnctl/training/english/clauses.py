@@ -65,7 +65,7 @@ def thing_done_to(d: Draw, s: Sentence, verb: Verb, who: Agent, at: int) -> Agen
         what = name(d, s) if d.chance(0.6) else noun_phrase(d, s, d.early(lexicon().nouns["person"]))
     else:
         mine = who if d.chance(0.22) and who.word not in ANYONE and who.gender != "x" else None
-        what = noun_phrase(d, s, d.early(classes.objects_of(verb)), owner=mine)
+        what = noun_phrase(d, s, d.early(classes.objects_of(verb)), determiner=mine)
     s.link(OBJECT_VERB, what.head, at)
     s.facts.append((who.word, verb.forms[0], what.word))
     return what

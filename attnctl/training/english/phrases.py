@@ -174,9 +174,9 @@ def article(before: str) -> str:
     return "an" if _VOWELS.get(before, int(before[0].lower() in "aeiou")) else "a"
 
 
-def noun_phrase(d: Draw, s: Sentence, noun: Noun, *, plural: bool | None = None, determiner: str | None = None,
-                adjectives: float = 0.22, owner: Agent | None = None) -> Agent:  # fmt: skip
-    """A noun with its determiner and adjectives; `owner`: whose it is, said by a possessive."""
+def noun_phrase(d: Draw, s: Sentence, noun: Noun, *, plural: bool | None = None,
+                determiner: str | Agent | None = None, adjectives: float = 0.22) -> Agent:  # fmt: skip
+    """A noun with its determiner and adjectives. A determiner that is an Agent: whose it is, said by a possessive."""
     many = noun.plural is not None and (d.chance(0.28) if plural is None else plural)
     many = many or noun.plural == noun.singular and noun.singular.endswith("s")  # trousers
     word = noun.plural if many and noun.plural else noun.singular
@@ -188,8 +188,8 @@ def noun_phrase(d: Draw, s: Sentence, noun: Noun, *, plural: bool | None = None,
     first = described[0] if described else word
     det: int | None = None
     own: list[int] = []
-    if owner is not None:
-        own = [possessive(s, owner)]
+    if isinstance(determiner, Agent):
+        own = [possessive(s, determiner)]
     elif determiner is None and d.chance(0.06):  # Tom's dog
         at = s.add_word(d.early(lexicon().names[d.one("fm")]), "'s")
         own = [at - 1, at]

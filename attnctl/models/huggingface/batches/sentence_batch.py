@@ -34,6 +34,7 @@ class _LastLayerSeenError(Exception):
 def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take: Take) -> None:
     """Hand each layer's weights to `take`, then leave the network. Raises AttnctlError where a text cannot be read."""
     from attnctl.models.huggingface.attention_interface import watch_attention
+    from attnctl.models.huggingface.attention_session import WatchOptions
     from attnctl.models.huggingface.files.network import running_network
 
     whole = [tuple(tokens) for tokens in texts]
@@ -59,7 +60,7 @@ def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take
         running_network(model.network, sum(map(len, whole)), model.info.name),
         packed_products(kept_packing(model.network)),
         suppress(_LastLayerSeenError),
-        watch_attention(model.network, see_layer, of_model_kind, trusted=trusted),
+        watch_attention(model.network, see_layer, of_model_kind, WatchOptions(trusted=trusted)),
     ):
         model.network(**inputs)
     checked[padded] = max(n, checked.get(padded, 0))

@@ -16,6 +16,7 @@ from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 from attnctl.interventions import Intervention
 from attnctl.models.huggingface.attention_interface import watch_attention
+from attnctl.models.huggingface.attention_session import WatchOptions
 from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.effects.intervention import Applied, apply_interventions
 from attnctl.models.huggingface.effects.replay import logits_of
@@ -77,7 +78,9 @@ def _watched_logits(watched: WatchedNetwork, target: Word, kept: _Kept) -> Array
     more = len(target.ids) - 1
     with (
         apply_interventions(watched.network, [watched.base], watched.kind),
-        watch_attention(watched.network, visit_call, lambda site: site.kind == watched.kind, replaces=True),
+        watch_attention(
+            watched.network, visit_call, lambda site: site.kind == watched.kind, WatchOptions(replaces=True)
+        ),
     ):
         logits = logits_of(watched.network(**watched.inputs(target.ids[:-1])))[0]  # (positions, vocabulary)
     first = logits.shape[0] - more - watched.tail

@@ -15,6 +15,7 @@ from attnctl.attention import Array, Call
 from attnctl.errors import UsageError
 from attnctl.interventions import Cut, Intervention, checked_heads
 from attnctl.models.huggingface.attention_interface import architecture_name, watch_attention
+from attnctl.models.huggingface.attention_session import WatchOptions
 from attnctl.models.huggingface.attention_sites import Site
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def apply_interventions(
         return (kind is None or site.kind == kind) and any(one.in_layer(site.layer) for one in interventions)
 
     change = Applied(interventions)
-    with watch_attention(model, lambda *_: None, changes_site, change), _count_past(model, change):
+    with watch_attention(model, lambda *_: None, changes_site, WatchOptions(change)), _count_past(model, change):
         yield
 
 

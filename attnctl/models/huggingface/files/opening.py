@@ -6,7 +6,7 @@ import copy
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models.huggingface.checkpoint import Checkpoint, merges_source
@@ -25,21 +25,28 @@ KINDS = ("encoder", "decoder", "cross")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
+class DecoderRequest(NamedTuple):
+    """The options --attention, --target and --generate: what of an encoder-decoder is shown, and what it writes."""
+
+    attention: str | None = None
+    target: str | None = None
+    generate: int | None = None
+
+
 def open_checkpoint(
     name: str,
     *,
-    attention: str | None = None,
-    target: str | None = None,
-    generate: int | None = None,
     dtype: str = "auto",
     device: str = "auto",
     bos: bool | None = None,
     truncate: bool = False,
+    **decoder: Any,
 ) -> Checkpoint:
     """A checkpoint by its folder, GGUF file, Hugging Face id, or well-known name (minilm, smollm2, gpt2).
 
-    `dtype` auto is float32 on the CPU and as stored on a GPU. Raises UsageError for options that do not go with it, and
-    AttnctlError, one line, for a checkpoint that is missing, damaged, pickled, or needs code of its own.
+    `dtype` auto is float32 on the CPU and as stored on a GPU; `decoder` are the fields of DecoderRequest. Raises UsageError
+    for options that do not go with it, and AttnctlError, one line, for a checkpoint that is missing, damaged, pickled, or
+    needs code of its own.
     """
     if dtype not in DTYPES:
         raise UsageError(f"--dtype {dtype}: it is {', '.join(DTYPES)}")
@@ -51,7 +58,8 @@ def open_checkpoint(
 
         folder = dequantised_folder(folder)
     settings = read_json(folder / "config.json")
-    kind = _kind_of_model(settings, attention, target, generate, name)
+    asked = DecoderRequest(**decoder)
+    kind = _kind_of_model(settings, asked, name)
     pieces = open_pieces(folder, short_name(name), bos=bos, truncate=truncate)
     network = load_network(folder, settings, dtype, device, short_name(name))
     if network_info(network, short_name(name), kind).n_layers == 0:
@@ -59,7 +67,7 @@ def open_checkpoint(
     if network.main_input_name != "input_ids":
         raise AttnctlError(f"{short_name(name)} reads {network.main_input_name.replace('_', ' ')}, not text")
     if kind == "cross" and merges_source(network):
-        if attention is not None:
+        if asked.attention is not None:
             raise UsageError(
                 f"--attention cross: {short_name(name)} attends to its own tokens and to the source in one softmax: see "
                 "--attention decoder"
@@ -67,7 +75,7 @@ def open_checkpoint(
         kind = "decoder"
     pieces = replace(pieces, limit=_token_limit(network.config, settings, pieces.limit))
     info = replace(network_info(network, short_name(name), kind), **origin_of(found, name))
-    return Checkpoint(info, network, pieces, kind, target, generate or 0)
+    return Checkpoint(info, network, pieces, kind, asked.target, asked.generate or 0)
 
 
 def short_name(name: str) -> str:
@@ -82,9 +90,8 @@ def short_name(name: str) -> str:
     )
 
 
-def _kind_of_model(
-    settings: Document, attention: str | None, target: str | None, generate: int | None, name: str
-) -> str:
+def _kind_of_model(settings: Document, asked: DecoderRequest, name: str) -> str:
+    attention, target, generate = asked
     two = bool(settings.get("is_encoder_decoder"))
     if attention is not None and attention not in KINDS:
         raise UsageError(f"--attention {attention}: it is {', '.join(KINDS)}")
