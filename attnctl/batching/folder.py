@@ -66,6 +66,7 @@ class Folder:
         self._resumption: Resumption | None = None
         self._group: list[Entry] = []  # of items whose group is not full
         self._shared: list[FileEntry] = []  # files of the group that is not full
+        self._corrected: dict[int, list[FileEntry]] = {}  # of items made again that came out otherwise than before
 
     @property
     def kept_before(self) -> int:
@@ -76,6 +77,14 @@ class Folder:
     def failed_before(self) -> int:
         """How many of them had failed."""
         return 0 if self._resumption is None else self._resumption.failed
+
+    def damage_sentence(self) -> str:
+        """Which files were not, to the byte, what had been written, and were made again; "" where all were."""
+        damaged = [] if self._resumption is None else list(dict.fromkeys(self._resumption.damaged))
+        if not damaged:
+            return ""
+        more = f" and {len(damaged) - 1:,} more" if len(damaged) > 1 else ""
+        return f"{damaged[0]}{more} damaged or gone, and made again"
 
     # --- opening and closing ---------------------------------------------------------------------------------------
 
@@ -134,8 +143,8 @@ class Folder:
         grown: dict[str, bytearray] = {form: bytearray() for form in self._lines}
         entries: list[Entry] = []
         for result in results:
-            if self._is_rewritten(result.item):
-                list(self._own_files(result))
+            if (before := self._entry_before(result.item)) is not None:
+                self._write_again(result, before)
                 continue
             entry = self._write_item(result)
             for form, lines in grown.items():
@@ -162,6 +171,8 @@ class Folder:
         """End the run: what waits for its group to fill is written as it is."""
         if self._group:
             self._end_group(self._group)
+        if self._corrected:
+            self._manifest.correct_entries(self._corrected)
         files = {writer.prefix: dict[str, None]() for writer in self.writers}
         for entry, _ in self._manifest.read_entries() if files else ():
             for name in (file["file"] for file in entry.get("files", ())):
@@ -171,13 +182,28 @@ class Folder:
         for writer in self.writers:
             writer.finish_run(self.path, list(files[writer.prefix]))
 
-    def _is_rewritten(self, item: Item) -> bool:
-        """Whether an item was done before and its own files alone are to be written again: true once for each."""
-        again = set[int]() if self._resumption is None else self._resumption.again
-        if item.number not in again:
-            return False
-        again.discard(item.number)
-        return True
+    def _entry_before(self, item: Item) -> Entry | None:
+        """The entry of an item that was done before and whose files alone are to be written again: once for each."""
+        return None if self._resumption is None else self._resumption.again.pop(item.number, None)
+
+    def _write_again(self, result: Result, before: Entry) -> None:
+        """Write an item's files once more, and its part of the files that grow over the damaged one."""
+        if result.error is not None:
+            self.failed += 1
+            return
+        files = list(self._own_files(result))
+        for form, grown in self._lines.items():
+            kept = next((file for file in before["files"] if file["file"] == LINES[form]), None)
+            if kept is None:
+                continue
+            if len(result.made[form]) != kept["bytes"]:
+                raise AttnctlError(
+                    f"{grown.path} is damaged at item {result.item.number}, which comes out otherwise now: give a new folder"
+                )
+            grown.overwrite_part(kept["offset"], result.made[form])
+            files.append(file_entry(LINES[form], result.made[form], kept["offset"]))
+        if files != before["files"]:
+            self._corrected[result.item.number] = files
 
     def _write_item(self, result: Result) -> Entry:
         item = result.item

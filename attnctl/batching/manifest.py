@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypedDict, TypeGuard
+from typing import IO, Literal, TypedDict, TypeGuard
 
-from attnctl.files import said_plainly
+from attnctl.files import said_plainly, write_whole
 from attnctl.text import as_json
 
 MANIFEST = "manifest.jsonl"
@@ -63,6 +63,12 @@ class AppendedFile:
         self.file.truncate(end)
         self.end = self._kept = end
 
+    def overwrite_part(self, offset: int, data: bytes) -> None:
+        """Write `data` over the bytes from `offset` on, which stand in what is done. Raises AttnctlError where it cannot."""
+        with said_plainly("write", self.path), self.path.open("r+b") as file:
+            file.seek(offset)
+            file.write(data)
+
     def keep_written(self) -> None:
         """All that was written is done."""
         self._kept = self.end
@@ -102,6 +108,19 @@ class Manifest(AppendedFile):
         """Append a line an entry; they are done."""
         self.append_bytes(b"".join(as_json(entry) + b"\n" for entry in entries))
         self.keep_written()
+
+    def correct_entries(self, files: Mapping[int, list[FileEntry]]) -> None:
+        """Put other files into the entries of these numbers: the manifest is written anew, whole or not at all."""
+
+        def write_lines(out: IO[bytes]) -> None:
+            for entry, _ in self.read_entries():
+                known = files.get(entry["number"])
+                out.write(as_json(entry if known is None else {**entry, "files": known}) + b"\n")
+
+        self.file.flush()
+        write_whole(self.path, write_lines)
+        self.file.close()
+        self.file, self._kept = self.path.open("a+b", buffering=0), None
 
     def has_no_entry(self) -> bool:
         """Whether nothing stands in it."""

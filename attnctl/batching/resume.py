@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -14,14 +16,16 @@ from attnctl.formats.pictures import format_names
 
 LINES = {"json": "traces.jsonl"}  # formats that grow by a line an item
 FILES = (*format_names(), "npz")  # formats with a file an item
+PIECE = 1 << 20  # bytes of a file that are read at a time
 
 
 class Resumption:
     """What stands in a folder, held against the items of a run.
 
     `lines` are its files that grow, by format; `prefixes` begin the names of files that a group of `size` items shares.
-    After `missing` has come to the first item that is to be done, `kept` and `failed` count those before it, and `again`
-    names those of them whose own files are to be written once more.
+    After `items_not_done` has come to the first item that is to be done, `kept` and `failed` count those before it. `again`
+    holds the entries of those of them whose files are to be written once more, by number, and `damaged` the names of files
+    that are not, to the byte, what was written.
     """
 
     def __init__(
@@ -33,7 +37,8 @@ class Resumption:
         size: int,
     ) -> None:
         self.kept = self.failed = 0
-        self.again: set[int] = set()
+        self.again: dict[int, Entry] = {}
+        self.damaged: list[str] = []
         self._manifest, self._lines, self._prefixes, self._size = manifest, lines, prefixes, size
         self._folder = manifest.path.parent
         self._formats = formats
@@ -82,35 +87,47 @@ class Resumption:
         """Whether an entry is that of this very item, and all it lists is there; the item's own files can be made again."""
         if entry["input"] != item.content_fingerprint or entry["number"] != item.number:
             return False
-        files, again = entry.get("files", ()), False
+        files = entry.get("files", ())
         own = {file["file"] for file in files if not file["file"].startswith(self._prefixes)}
         wanted = {*self._grows, *(f"{item.file_stem}.{form}" for form in FILES if form in self._formats)}
         if own != (wanted if entry["status"] == "done" else set()):
             return False
+        again = False
         for file in files:
-            size = self._size_of(file["file"])
-            if file["file"] in self._grows or "offset" in file:
-                if not self._continues_file(file, size):
-                    return False
-            elif size != file["bytes"]:
-                if self._size > 1 or not file["file"].startswith(f"{item.file_stem}."):
-                    return False
-                again = True
+            grows = file["file"] in self._grows or "offset" in file
+            if grows and not self._continues_file(file):
+                return False
+            if self._is_whole(file):
+                continue
+            self.damaged.append(file["file"])
+            if self._size > 1 or not (grows or file["file"].startswith(f"{item.file_stem}.")):
+                return False
+            again = True
         if again:
-            self.again.add(item.number)
+            self.again[item.number] = entry
         return True
 
-    def _size_of(self, name: str) -> int:
-        """Bytes of a file of the folder; -1 where it is not there."""
+    def _is_whole(self, file: FileEntry) -> bool:
+        """Whether a file of the folder, or the part of it that is an item's, is to the byte what was written."""
         try:
-            return (self._folder / name).stat().st_size
+            opened = os.open(self._folder / file["file"], os.O_RDONLY | os.O_NONBLOCK)  # a pipe is not waited for
         except OSError:
-            return -1
+            return False
+        try:
+            found, offset = os.fstat(opened), file.get("offset", 0)
+            fits = found.st_size == file["bytes"] if "offset" not in file else found.st_size >= offset + file["bytes"]
+            return stat.S_ISREG(found.st_mode) and fits and _digest(opened, offset, file["bytes"]) == file.get("sha256")
+        except OSError:
+            return False
+        finally:
+            os.close(opened)
 
-    def _continues_file(self, file: FileEntry, size: int) -> bool:
+    def _continues_file(self, file: FileEntry) -> bool:
         """Whether an item's part of a file that grows begins where the part before it ends, and is there."""
         form = self._grows.get(file["file"])
-        return form is not None and file.get("offset") == self._ends[form] and size >= self._ends[form] + file["bytes"]
+        if form is None or file.get("offset") != self._ends[form]:
+            return False
+        return self._lines[form].path.stat().st_size >= self._ends[form] + file["bytes"]
 
     def _ends_group(self, entry: Entry) -> bool:
         """Whether the last entry of a group lists what the group shares."""
@@ -133,3 +150,12 @@ class Resumption:
                 if Path(real).is_relative_to(root):  # a manifest that was tampered with may put it elsewhere
                     with contextlib.suppress(OSError):  # or name a folder; what stays is listed nowhere
                         (self._folder / name).unlink()
+
+
+def _digest(opened: int, offset: int, size: int) -> str:
+    """SHA-256 of `size` bytes of an open file, from `offset` on."""
+    found = hashlib.sha256()
+    while size and (piece := os.pread(opened, min(size, PIECE), offset)):
+        found.update(piece)
+        size, offset = size - len(piece), offset + len(piece)
+    return found.hexdigest()

@@ -106,6 +106,38 @@ def test_a_line_of_wrong_types_is_not_whole(run: Run, file: Path, out: Path, fil
     again(run, file, out)
 
 
+@pytest.mark.parametrize("name", ["traces.jsonl", "0000001-two.npz"])
+def test_a_file_of_its_size_that_is_another_is_noticed(run: Run, file: Path, out: Path, name: str) -> None:
+    """Sizes alone were compared: what a bad disk or an editor had changed counted as done."""
+    whole = (out / name).read_bytes()
+    for at in (0, len(whole) // 2, len(whole) - 1):
+        (out / name).write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        result = run("batch", file, "-o", out, *ARGS)
+        assert result.code == 0
+        assert f"0 done, 4 there before, {name} damaged or gone, and made again" in result.err, result.err
+        assert contents(out) == contents(out.parent / "fresh") and check_whole(out) == 4
+    assert "damaged" not in run("batch", file, "-o", out, *ARGS).err
+
+
+def test_a_digest_that_is_another_is_mended_in_the_manifest(run: Run, file: Path, out: Path) -> None:
+    entries = lines_of(out)
+    for entry in entries[1:3]:
+        for part in entry["files"]:
+            part["sha256"] = "0" * 64
+    write(out, entries)
+    result = run("batch", file, "-o", out, *ARGS)
+    assert "0 done, 4 there before, 0000001-two.npz and 2 more damaged or gone" in result.err
+    assert contents(out) == contents(out.parent / "fresh") and check_whole(out) == 4
+    assert "damaged" not in run("batch", file, "-o", out, *ARGS).err
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_in_a_finished_file_s_place_is_replaced(run: Run, file: Path, out: Path) -> None:
+    (out / "0000001-two.npz").unlink()
+    os.mkfifo(out / "0000001-two.npz")
+    again(run, file, out)
+
+
 def test_a_line_that_lists_no_files_is_not_whole(run: Run, file: Path, out: Path) -> None:
     entries = lines_of(out)
     del entries[2]["files"]

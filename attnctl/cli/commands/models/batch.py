@@ -323,4 +323,5 @@ def _batch_summary(folder: Folder) -> None:
     parts = [f"{folder.done:,} done"] + ([f"{folder.failed:,} failed"] if folder.failed else [])
     failed = f" ({folder.failed_before:,} of them failed)" if folder.failed_before else ""
     parts += [f"{folder.kept_before:,} there before{failed}"] if folder.kept_before else []
+    parts += [damage] if (damage := folder.damage_sentence()) else []
     print_complaint(f"{', '.join(parts)}: see {folder.path}/manifest.jsonl")

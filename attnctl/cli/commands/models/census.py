@@ -161,6 +161,8 @@ def _run_treebank(
         tallies.in_memory()
     else:
         folder.finish_run()
+        if damage := folder.damage_sentence():
+            print_complaint(f"note: {folder.path}: {damage}")
     told.all_done()
 
 
