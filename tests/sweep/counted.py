@@ -18,7 +18,7 @@ import torch
 
 import attnctl.models.huggingface.files.configured_sizes as module
 from attnctl.errors import AttnctlError
-from attnctl.models.huggingface.files.built_sizes import built_layers
+from attnctl.models.huggingface.files.built_sizes import BuiltLayers, built_layers
 from attnctl.models.huggingface.files.configured_sizes import of_configuration, sizes_of_layers
 from attnctl.models.huggingface.files.sizes import ModelSizes
 from tests.sweep.families import Family, build, families
@@ -62,41 +62,60 @@ def cache_agrees(family: Family, network: Any, told: ModelSizes) -> bool | None:
     if family.head not in ("causal", "seq2seq"):
         return True
     try:
-        cache = cache_of(family, network)
+        cache = cache_of(network, given(family, network))
     except Exception:  # it does not run alone
         return None
     own, source = getattr(cache, "self_attention_cache", cache), getattr(cache, "cross_attention_cache", None)
+    if family.kind == "blt":  # the second is of its decoder of bytes
+        own, source = [own, source], None
     kept, crossed = bytes_kept(own), bytes_kept(source)
     if not kept:
         return told.cached_layers == 0
-    parts = {name: tuple(map(_one_less, getattr(told, name))) for name in ("groups", "built")}
-    shorter = replace(told, window=None if told.window is None else told.window - 1, **parts)
+    shorter = _as_transformers_keeps(told)
     n = TARGET if source is not None else N
     return shorter.bytes_of_cache(n) == kept and (source is None or told.bytes_of_source(N) == crossed)
 
 
-def cache_of(family: Family, network: Any) -> Any:
-    """What the network keeps of a text; None where it keeps no keys and values."""
-    inputs = given(family, network)
+def cache_of(network: Any, inputs: dict[str, Any]) -> Any:
+    """What the network keeps of a text; None where it keeps no keys and values, and no states that they are made of."""
     with torch.no_grad():
         try:
-            return getattr(network(**inputs, use_cache=True), "past_key_values", None)
+            output = network(**inputs, use_cache=True)
         except (TypeError, ValueError):  # some refuse to be told
-            return getattr(network(**inputs), "past_key_values", None)
+            output = network(**inputs)
+    names = ("past_key_values", "mems", "past_buckets_states")
+    return next((kept for name in names if (kept := getattr(output, name, None)) is not None), None)
+
+
+def told_of_cache(network: Any) -> ModelSizes:
+    """What the built layers of a network tell of its cache, a window one token shorter."""
+    return _as_transformers_keeps(sizes_of_layers(built_layers(network), network, network.config.model_type, ""))
+
+
+def _as_transformers_keeps(told: ModelSizes) -> ModelSizes:
+    parts = {name: tuple(map(_one_less, getattr(told, name))) for name in ("groups", "built")}
+    return replace(told, window=None if told.window is None else told.window - 1, **parts)
 
 
 def _one_less(part: Any) -> Any:
-    return part if part.window is None else replace(part, window=part.window - 1)
+    hidden = isinstance(part, BuiltLayers) and part.states.hidden  # XLNet keeps all of its window
+    return part if part.window is None or hidden else replace(part, window=part.window - 1)
+
+
+STATES = ("keys", "values", "indexer_keys", "idx_keys", "states_cache", "buckets_cache")
+COMPRESSED = ("compressed_kv", "buffer_kv", "buffer_gate", "overlap_kv", "overlap_gate")
 
 
 def bytes_kept(cache: Any) -> int:
-    """Bytes of the keys, values and indexer's keys in a cache, 16 bits a number."""
-    states = [
-        getattr(layer, name, None)
-        for layer in getattr(cache, "layers", ())
-        for name in ("keys", "values", "indexer_keys")
-    ]
-    return 2 * sum(state.numel() for state in states if isinstance(state, torch.Tensor))
+    """Bytes of what is in a cache, 16 bits a number; what two names stand for counts once."""
+    if isinstance(cache, list | tuple):
+        return sum(map(bytes_kept, cache))
+    if isinstance(cache, torch.Tensor):
+        return cache.numel() * (8 if cache.dtype == torch.int64 else 2)
+    found = [bytes_kept(layer) for layer in getattr(cache, "layers", ())]
+    states = {id(state): state for name in STATES if (state := getattr(cache, name, None)) is not None}
+    parts = [part for name in COMPRESSED for part in getattr(cache, name, {}).values() if part is not None]
+    return sum(found) + bytes_kept([*states.values(), *parts])
 
 
 def counted(every: Iterable[Family]) -> dict[str, list[str]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnctl.light_import import complete_torch, import_lightly
 from attnctl.models.huggingface.files.hub import import_extra
+from attnctl.models.huggingface.files.kept_states import KeptStates, kept_states, kept_window, numbers_of_token
 from attnctl.models.huggingface.files.layer_sizes import WINDOWED, layer_type
 from attnctl.text import number_list
 
@@ -51,6 +52,7 @@ class BuiltLayers:
     distinct: int  # how many layers have parameters of their own
     kept: int  # numbers that a cache keeps of each token in each layer, where a layer keeps keys and values
     window: int | None = None
+    states: KeptStates = KeptStates()  # what it keeps otherwise
 
     def parameter_count(self) -> int:
         """Parameters of one layer."""
@@ -67,7 +69,22 @@ class BuiltLayers:
 
     def cache_bytes(self, n: int) -> int:
         """Bytes that the layers keep of n tokens, 16 bits a number."""
-        return 2 * len(self.layers) * self.kept * (n if self.window is None else min(n, self.window))
+        tokens = n + self.states.added
+        each = self.kept * (tokens if self.window is None else min(tokens, self.window)) + self.states.numbers_beside(n)
+        return 2 * len(self.layers) * self.states.cycles * each
+
+    def bytes_per_token(self) -> int:
+        """Bytes by which that grows with a token."""
+        return 2 * len(self.layers) * self.states.cycles * (self.kept + self.states.growth())
+
+    def source_bytes(self, n: int) -> int:
+        """Bytes that the layers keep of n tokens that an encoder read, 16 bits a number."""
+        reads = self.kind == "cross" or self.states.reads_source
+        return 2 * len(self.layers) * self.kept * n if reads else 0
+
+    def kept_sentence(self) -> str:
+        """What the layers keep, for a table: "2 layers × 64 numbers"."""
+        return f"{len(self.layers)} layer{'s' * (len(self.layers) > 1)} × {self.kept} numbers{self.states.sentence()}"
 
 
 def filled_settings(settings: Document) -> Document | None:
@@ -157,6 +174,8 @@ def _built_layer(network: PreTrainedModel, names: Names, module: Module, whole: 
     sizes = network.config.get_text_config()
     heads, kv_heads, d_k, d_v = _sizes_of_heads(module, sizes)
     matrices = {own: p for own, p in whole.named_parameters() if p.ndim >= 2 and not NO_MATRIX.search(own)}
+    projected = sum(p.shape[0] for own, p in matrices.items() if KEPT.match(own)) + _index_key(module)
+    window = kept_window(module, network.config) or _window(module, sizes, names.layers[0])
     return BuiltLayers(
         names.layers,
         names.kind,
@@ -166,8 +185,9 @@ def _built_layer(network: PreTrainedModel, names: Names, module: Module, whole: 
         d_v,
         tuple((own.removesuffix(".weight"), p.numel()) for own, p in matrices.items()),
         1,
-        sum(p.shape[0] for own, p in matrices.items() if KEPT.match(own)) + _index_key(module),
-        None if names.kind == "cross" else _window(module, sizes, names.layers[0]),
+        numbers_of_token(module, names.names[0], network.config, projected),
+        None if names.kind == "cross" else window,
+        kept_states(module, names.names[0], network.config),
     )
 
 

@@ -29,7 +29,7 @@ from attnctl.models.huggingface.files.layer_sizes import (
 from attnctl.models.huggingface.files.sizes import ModelSizes
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
     from attnctl.models.huggingface.files.built_sizes import BuiltLayers
     from attnctl.text import Document
@@ -147,7 +147,7 @@ def sizes_of_layers(groups: tuple[BuiltLayers, ...], network: PreTrainedModel, n
         0 if reads_alone else kept,
         most.heads or 0,
         most.kv_heads or most.heads or 0,
-        stated_number(text, NAMES["d_model"]) or 0,
+        stated_number(text, NAMES["d_model"]) or _widest_part(config),
         most.d_k or 0,
         most.d_v or most.d_k or 0,
         stated_number(text, NAMES["vocabulary"]),
@@ -158,6 +158,13 @@ def sizes_of_layers(groups: tuple[BuiltLayers, ...], network: PreTrainedModel, n
         cache_told=kind in counted_caches() | counted_families(),
         built=groups,
     )
+
+
+def _widest_part(config: PreTrainedConfig) -> int:
+    """d_model of the widest part of a network whose parts have configurations of their own (BLT); 0 where none says it."""
+    from attnctl.models.huggingface.files.built_sizes import stated_number
+
+    return max((stated_number(part, NAMES["d_model"]) or 0 for part in vars(config).values()), default=0)
 
 
 def of_configuration(settings: Document, name: str, source: str) -> ModelSizes:

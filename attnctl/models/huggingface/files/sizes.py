@@ -83,7 +83,9 @@ class ModelSizes:
 
     def cache_per_token(self) -> int:
         """Bytes that the key/value cache grows by with each token, 16 bits a number."""
-        if self.cached_layers and (self.groups or self.built):
+        if self.cached_layers and self.built:
+            return sum(part.bytes_per_token() for part in self.built if part.kind in ("self", "decoder"))
+        if self.cached_layers and self.groups:
             return self.bytes_of_cache(1)
         kept = self.latent if self.latent is not None else self.kv_heads * (self.d_k + self.d_v)
         return 2 * self.cached_layers * kept
@@ -108,7 +110,7 @@ class ModelSizes:
         if not self.cached_layers or not self.reads_source:
             return 0
         if self.built:
-            return sum(part.cache_bytes(n) for part in self.built if part.kind == "cross")
+            return sum(part.source_bytes(n) for part in self.built)
         return self.cached_layers * 2 * n * self.kv_heads * (self.d_k + self.d_v)
 
     @property

@@ -190,10 +190,8 @@ def _memory_lines(sizes: ModelSizes, tokens: int, wide: int) -> list[str]:
     if sizes.latent is not None:
         kept = f"{sizes.cached_layers} layers × {sizes.latent} numbers, keys and values compressed"
     if sizes.built:
-        kept = ", ".join(
-            f"{len(group.layers)} layer{'s' * (len(group.layers) > 1)} × {group.kept} numbers"
-            for group in sizes.built
-            if group.kind in ("self", "decoder")
+        kept = "; ".join(
+            group.kept_sentence() for group in sizes.built if group.kind in ("self", "decoder") and group.kept
         )
     once, source = sizes.cache_per_token(), sizes.bytes_of_source(tokens)
     crossed = f"{f'{tokens:,} read':14}{bytes_said(source):>9}   "
@@ -202,5 +200,5 @@ def _memory_lines(sizes: ModelSizes, tokens: int, wide: int) -> list[str]:
         "  KV cache, 16 bits a number",
         *beside_name(f"{'one token':14}{bytes_said(once):>9}   ", kept, wide),
         f"  {f'{tokens:,} tokens':14}{bytes_said(sizes.bytes_of_cache(tokens)):>9}",
-        *(beside_name(crossed, "by cross attention, of the text that the encoder reads", wide) if source else []),
+        *(beside_name(crossed, "of the text that the encoder reads", wide) if source else []),
     ]

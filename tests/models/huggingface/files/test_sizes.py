@@ -268,6 +268,37 @@ def test_a_file_as_transformers_saves_it(tmp_path: Path, case: str) -> None:
     assert found.cache_told and cache_agrees(family, network, found)
 
 
+OWN_CACHES: tuple[tuple[str, dict[str, Any], tuple[int, ...]], ...] = (
+    ("deepseek_v4 causal", {}, (2, 3, 4, 5, 17, 33)),  # slots of 4 tokens and of 16, and what waits to be compressed
+    ("hrm_text causal", {}, (7,)),  # its low layers attend thrice as often as its high ones
+    ("cpmant causal", {}, (7,)),  # 4 tokens of its own
+    ("xlnet causal", {"mem_len": None}, (7,)),
+    ("xlnet causal", {"mem_len": 5}, (4, 7)),  # hidden states of the last 5 tokens
+    ("reformer causal", {"lsh_attn_chunk_length": 4, "num_buckets": 4}, (4, 8)),  # buckets beside the hidden states
+    ("minimax_m3_vl_text causal", {}, (7,)),  # an indexer's key in a sparse layer
+    ("blt causal", {}, (7,)),  # bytes in, bytes out, and patches between that are not kept
+)
+
+
+@pytest.mark.parametrize(("name", "settings", "lengths"), OWN_CACHES)
+def test_a_cache_of_its_own_kind(name: str, settings: dict[str, Any], lengths: tuple[int, ...]) -> None:
+    """At each length what is told is what transformers keeps; of a window it keeps one less."""
+    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+    from tests.sweep.counted import bytes_kept, cache_of, told_of_cache
+    from tests.sweep.families import Family, build
+    from tests.sweep.modes import ids
+
+    network = build(Family(*name.split()))
+    if settings:
+        network = type(network)(type(network.config).from_dict(network.config.to_dict() | settings)).eval()
+    told = told_of_cache(network)
+    assert told.cache_told
+    for n in lengths:
+        cache = cache_of(network, {"input_ids": ids(1, n)})
+        parts = [getattr(cache, "self_attention_cache", cache), getattr(cache, "cross_attention_cache", None)]
+        assert told.bytes_of_cache(n) == bytes_kept(parts), n
+
+
 def test_what_files_leave_out(run: Callable[..., Any], tmp_path: Path) -> None:
     """Gemma 3 12B says no head_dim, Qwen3-Next no list of layers, Falcon 40B that many heads share a key."""
     pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
@@ -288,8 +319,21 @@ def test_what_files_leave_out(run: Callable[..., Any], tmp_path: Path) -> None:
     assert (found["qwen"].layers, found["qwen"].d_k) == (12, 256)
     assert found["falcon"].kv_heads == 8
     told = run("model", tmp_path / "xlnet")
+    assert "2 layers × 32 numbers of hidden states" in " ".join(told.out.split())
+
+
+def test_a_cache_of_a_kind_that_nobody_counted(
+    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not guessed."""
+    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+    from attnctl.models.huggingface.files import configured_sizes
+
+    monkeypatch.setattr(configured_sizes, "counted_caches", frozenset)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "xlnet", "n_layer": 2, "n_head": 4, "d_model": 32}))
+    told = run("model", tmp_path)
     assert "keeps one of its own kind, not counted here" in " ".join(told.out.split())
-    assert "cache_bytes" not in run("model", tmp_path / "xlnet", "--json").json
+    assert "cache_bytes" not in run("model", tmp_path, "--json").json
 
 
 def test_the_known_configurations_leave_nothing_out() -> None:
