@@ -25,6 +25,8 @@ DETAILS = ("queries", "keys", "values", "scores", "bias", "scaled_scores", "drop
 THUMBNAIL = 40  # the side, in cells, of the small picture of a head
 LEVELS = (0, 65535, 4095, 1023, 255)  # 0: exact float32; otherwise square roots of weights in so many even steps
 
+_ARROWS = str.maketrans({"␊": "↵", "␍": "⇤", "␉": "⇥"})
+
 
 @dataclass
 class Blobs:
@@ -82,9 +84,7 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: Budget, walked: b
         "lacking": [name for name in DETAILS[:3] if _has_array(trace, name) and name not in details],
         "focus": None if found is None else {k: getattr(found, k) for k in ("layer", "head", "query", "key", "reason")},
         "steps": packed_steps(trace) if walked else None,
-        "predictions": [
-            {"at": p.position, "text": visible_text(p.text), "p": p.probability} for p in trace.predictions
-        ],
+        "predictions": [{"at": p.position, "text": page_label(p.text), "p": p.probability} for p in trace.predictions],
         "notes": [visible_text(note) for note in trace.notes],
     }
 
@@ -111,12 +111,17 @@ def model_facts(info: ModelInfo, default_scale: bool = False) -> Document:
 def packed_tokens(tokens: tuple[Token, ...], text: str) -> Document:
     """The tokens' labels, which are special, which follow without a space, and which word each belongs to."""
     return {
-        "labels": [visible_text(token.text) + "†" * token.unknown for token in tokens],
+        "labels": [page_label(token.text) + "†" * token.unknown for token in tokens],
         "special": [at for at, token in enumerate(tokens) if token.special],
         "unknown": [at for at, token in enumerate(tokens) if token.unknown],
         "glued": [at for at in range(1, len(tokens)) if _touches_token(tokens[at - 1], tokens[at], text)],
         "words": word_numbers(tokens, text),
     }
+
+
+def page_label(text: str) -> str:
+    """As `visible_text`, but line ends (↵, CR ⇤) and tabs (⇥) by arrows: few fonts of browsers have the control pictures."""
+    return visible_text(text).translate(_ARROWS)
 
 
 def word_numbers(tokens: tuple[Token, ...], text: str) -> list[int]:

@@ -19,7 +19,7 @@ from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.render.page.document import NAME_LETTERS, PageView, as_data, page_html, page_in_frame, trace_names
-from attnctl.render.page.packing import coded_levels, word_numbers
+from attnctl.render.page.packing import coded_levels, packed_tokens, word_numbers
 from attnctl.source import TextSource, record_trace
 from attnctl.tokens import Token
 
@@ -315,6 +315,11 @@ def test_words_merge_and_special_tokens_go(tab: Tab) -> None:
     assert "[CLS]" in tab.text("#caption") and "averaged over queries" in tab.text("#caption")
 
 
+def test_line_ends_and_tabs_are_arrows_that_fonts_have() -> None:
+    tokens = (Token("a", 0, 0, 1), Token("\n\t", 1, 1, 3), Token("\x1b", 2, 3, 4))
+    assert packed_tokens(tokens, "a\n\t\x1b")["labels"] == ["a", "↵⇥", "␛"]
+
+
 @in_browser
 def test_the_softmax_explorer(tab: Tab) -> None:
     from attnctl import attention
@@ -329,8 +334,10 @@ def test_the_softmax_explorer(tab: Tab) -> None:
     scores[1] = 4
     shown = lambda: [float(x) for x in tab.texts('.sliders [data-is="weight"]')]  # noqa: E731
     assert np.allclose(shown(), attention.softmax(scores / np.sqrt(8)), atol=6e-4)
+    assert tab.text("#one-more") == f"exp(0.35) = {np.exp(1 / np.sqrt(8)):.2f}"
     tab.js("document.getElementById('scaling').click()")
     assert np.allclose(shown(), attention.softmax(scores), atol=6e-4)
+    assert tab.text("#one-more") == "e = 2.72"
     tab.js("const t = document.getElementById('temperature'); t.value = 1; t.dispatchEvent(new Event('input'))")
     assert np.allclose(shown(), attention.softmax(scores / 2), atol=6e-4)
     plain = [float(x.replace("−", "-")) for x in tab.texts('.sliders [data-is="plain"]')]

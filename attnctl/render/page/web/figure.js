@@ -6,7 +6,7 @@ let layout = null; // of the last drawing on the screen
 
 const bigCell = (n) => (n <= 6 ? 84 : 60);
 const LABEL_ROOM = 132;
-const VEIL = 0.42; // how far the rows that are not chosen step back
+const VEIL = 0.2; // how far the rows that are not chosen step back: their colours must still be read by the bar
 const LEAST_LABEL = 7.5; // the least height of a row that can carry its name
 const sizeFor = (cell) => (cell >= 14 ? 13 : cell >= 11 ? 10.5 : cell >= 9 ? 8.5 : 7.5);
 

@@ -105,7 +105,9 @@ function buildExplorer() {
     el(
       "p",
       { class: "lead" },
-      `These are the ${explorer.given} of ${explorer.query}. Drag them. A score enters only through its exponential, so what counts is by how much it leads: one more makes the weight e = 2.72 times as large against the others. Dividing by the plain sum instead, in the last column, fails as soon as a score is negative.`,
+      `These are the ${explorer.given} of ${explorer.query}. Drag them. A score enters only through its exponential, so what counts is by how much it leads: one more makes the weight `,
+      el("span", { id: "one-more" }),
+      " times as large against the others. Dividing by the plain sum instead, in the last column, fails as soon as a score is negative.",
     ),
     explorerControls(),
     scrolling("scores and their weights", table),
@@ -171,6 +173,9 @@ function writeExplorer() {
       bar.style.setProperty("--bar", css(colourAt(mapTable("heat"), 0.35 + 0.45 * weights[at])));
     });
   byId("temperature-value").textContent = fixed(temperature);
+  const exponent = factor / temperature;
+  const grown = short(Math.exp(exponent));
+  byId("one-more").textContent = Math.abs(exponent - 1) < 1e-9 ? `e = ${grown}` : `exp(${fixed(exponent)}) = ${grown}`;
   writeRemark(weights, z);
 }
 
