@@ -37,7 +37,9 @@ def source_bars(found: AnswerSources, top: int | None = None) -> Figure:
         axes.tick_params(labelsize=7)
         axes.xaxis.label.set_size(7)
     answer = names.axis_label(" ".join(found.answer.split()), 60)
-    figure.suptitle(f"{found.model.name}: “{answer}”, {probability_text(found.log_probability)}", fontsize=9)
+    figure.suptitle(
+        f"{found.model.name}: “{answer}”, probability {probability_text(found.log_probability)}", fontsize=9
+    )
     if len(parts) < len(found.parts):
         figure.supxlabel(f"{len(found.parts) - len(parts)} more parts are not drawn", fontsize=7)
     return figure

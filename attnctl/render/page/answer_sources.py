@@ -6,7 +6,13 @@ from html import escape
 from importlib.resources import files
 
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
-from attnctl.render.terminal.effects.answer_sources import nats_text, probability_text, share_percent, sources_sentences
+from attnctl.render.terminal.effects.answer_sources import (
+    columns_explained,
+    nats_text,
+    probability_text,
+    share_percent,
+    sources_sentences,
+)
 from attnctl.render.terminal.effects.document_orders import orders_sentences, points_text
 from attnctl.text import harmless_text
 
@@ -23,9 +29,9 @@ def sources_page(found: AnswerSources) -> str:
 <h1>Where the answer came from</h1>
 <p class=dim>{_escaped_html(found.model.name)}, {len(found.parts)} parts of the prompt</p>
 <p class=answer>{"The answer given" if found.given else "The answer"}: <b>“{_escaped_html(found.answer.strip())}”</b>
-{probability_text(found.log_probability)}</p>
+probability {probability_text(found.log_probability)}</p>
 {said}{notes}
-<h2>The parts</h2>{_parts_html(found)}
+<h2>The parts</h2>{_parts_html(found)}<p class=dim>{_escaped_html(columns_explained(found))}</p>
 <h2>The answer, each token with the part whose loss costs it most</h2>{_answer_html(found)}
 {_orders_html(found)}<h2>The prompt, shaded by what matters</h2><pre>{_shaded_prompt(found)}</pre>
 <script>{_web_file("answer_sources.js")}</script></body></html>
@@ -37,7 +43,7 @@ def _parts_html(found: AnswerSources) -> str:
     worst = max((abs(one.matters) for one in found.parts), default=0) or 1
     removed = any(one.removed is not None for one in found.parts)
     written = all(one.writes is not None for one in found.parts)
-    head = "<th>part<th class=n>looks<th>" + "<th class=n>writes" * written + "<th class=n>matters<th>"
+    head = "<th>part<th class=n>looks<th class=b>" + "<th class=n>writes" * written + "<th class=n>matters<th class=b>"
     head += "<th class=n>removed" * removed + "<th class=n>without it"
     rows = []
     for at, one in enumerate(found.parts):
@@ -46,10 +52,10 @@ def _parts_html(found: AnswerSources) -> str:
         after = probability_text(found.log_probability + one.matters) if one.alone else "·"
         name = _escaped_html(one.part.name)
         cells = f"<td class=name title='{name}'>{name}<td class=n>{share_percent(one.looks)}"
-        cells += f"<td><span class='bar looks' style='width:{6 * one.looks / most:.2f}rem'></span>"
+        cells += f"<td class=b><span class='bar looks' style='width:{6 * one.looks / most:.2f}rem'></span>"
         cells += f"<td class=n>{nats_text(one.writes)}" * written
         cells += f"<td class=n>{nats_text(one.matters) if one.alone else 'with others'}"
-        cells += f"<td><span class='bar {side}' style='width:{width:.2f}rem'></span>"
+        cells += f"<td class=b><span class='bar {side}' style='width:{width:.2f}rem'></span>"
         cells += f"<td class=n>{nats_text(one.removed)}" * removed + f"<td class=n>{after}"
         rows.append(f"<tr data-part={at}>{cells}</tr>")
     return f"<div class=scroll><table><tr>{head}</tr>{''.join(rows)}</table></div>"

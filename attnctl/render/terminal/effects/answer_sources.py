@@ -39,7 +39,7 @@ class AnswerTable:
         yield Text.assemble(
             f"{said}: ",
             (f"“{visible_text(found.answer.strip())}”", "bold"),
-            f"  {probability_text(found.log_probability)}",
+            f"  probability {probability_text(found.log_probability)}",
         )
         yield Text()
         columns, left_out = self._fitting_cells(width)
@@ -58,6 +58,8 @@ class AnswerTable:
         if found.orders is not None:
             yield Text()
             yield OrdersTable(found.orders, self.top)
+        yield Text()
+        yield Text(columns_explained(found), style=DIM)
 
     def _fitting_cells(self, width: int) -> tuple[list[CellColumn], list[str]]:
         """The columns behind the name that leave it room, and the headings of those that do not; bars go first."""
@@ -160,6 +162,17 @@ def sources_sentences(found: AnswerSources) -> list[str]:
         also = "" if writing is None else f", writing and mattering by {writing:+.2f}"
         said.append(f"Looking and mattering agree by Kendall's τ = {tau:+.2f}{also}, over {len(found.parts)} parts.")
     return said
+
+
+def columns_explained(found: AnswerSources) -> str:
+    """What the columns of the table are, in a sentence."""
+    said = ["looks: share of the answer's attention, over all heads and layers"]
+    if all(part.writes is not None for part in found.parts):
+        said.append("writes: what the heads that read the part add to the answer's log-probability directly (nats)")
+    said.append("matters: change of that log-probability where nothing behind the part sees it (nats; −0.69 halves p)")
+    if any(part.removed is not None for part in found.parts):
+        said.append("removed: the same where the prompt is rendered without the part")
+    return "; ".join([*said, "without it: the probability of the answer that is left"]) + "."
 
 
 def _part_name(part: PartSource) -> str:
