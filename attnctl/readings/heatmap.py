@@ -12,6 +12,7 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer.stored import rescaled_rows
 from attnctl.readings.overview import Overview, TextPart
+from attnctl.readings.spans import REST
 from attnctl.readings.traces.trace import SINK_NOTE, LayerTrace, Trace
 from attnctl.text import visible_text
 from attnctl.tokens import AS_TEXT, Token, find_token, is_index
@@ -132,6 +133,8 @@ def of_overview(overview: Overview, done: tuple[str, ...] = (), measure: str | N
         said.append(f"{cell}: the {'mean' if grid.pool == 'mean' else 'largest'} of its weights")
     elif grid.pool == "mass":
         said.append("share of its attention that a query of the row gives to the column, on average")
+        if any(part.name == REST for part in (*grid.rows, *grid.columns)):
+            said.append(f"{REST}: tokens in no part")
     if SINK_NOTE in overview.notes and measure is None and not any(RESCALED in words for words in done):
         said.append(SINK_TAKES_PART)
     return HeatmapGrid(

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from attnctl.readings.heatmap import HeatmapGrid
     from attnctl.readings.overview import Overview
     from attnctl.render.figure.look import Look
+    from attnctl.tokens import Token
 
 Colour = Callable[[float], tuple[int, int, int]]
 
@@ -217,16 +218,19 @@ def _colour_function(cmap: str) -> Colour:
 def tab_separated(reading: HeatmapGrid) -> list[str]:
     """The weights as lines of tab-separated cells: layer, head, index and text of the query, then one column a key.
 
-    A column is named by its key's index and text, "3:pizza"; of a pooled text the index is that of a part's first token.
-    Masked cells are empty.
+    A column is named by its key's index and text, "3:pizza"; of a pooled text the index, which its name begins with, is that
+    of a part's first token. Masked cells are empty.
     """
     from attnctl.text import in_a_cell
 
     def tabbed_row(cells: Sequence[object]) -> str:
         return "\t".join(map(str, cells))
 
+    def name_after(index: int, token: Token) -> str:
+        return in_a_cell(token.text if reading.starts is None else token.text.removeprefix(f"{index} "))
+
     rows, columns = reading.starts or (range(len(reading.queries)), range(len(reading.keys)))
-    named = (f"{at}:{in_a_cell(token.text)}" for at, token in zip(columns, reading.keys, strict=True))
+    named = (f"{at}:{name_after(at, token)}" for at, token in zip(columns, reading.keys, strict=True))
     lines = [tabbed_row(["layer", "head", "index", "query", *named])]
     for layer, head, weights, mask in reading.panels():
         for i, token in enumerate(reading.queries):
@@ -234,5 +238,5 @@ def tab_separated(reading: HeatmapGrid) -> list[str]:
                 "" if mask is not None and not mask[i, j] else f"{weight:.6g}"
                 for j, weight in enumerate(weights[i].tolist())
             ]
-            lines.append(tabbed_row([layer, head, rows[i], in_a_cell(token.text), *cells]))
+            lines.append(tabbed_row([layer, head, rows[i], name_after(rows[i], token), *cells]))
     return lines

@@ -55,7 +55,10 @@ class Labels:
         return " ".join(drawn.split()) if missing else drawn
 
     def axis_label(self, text: str, longest: int = LONGEST) -> str:
-        """`drawable`, abridged to what may stand beside an axis: in the middle, or after whole code points."""
+        """`drawable`, abridged to what may stand beside an axis: in the middle, or after whole code points.
+
+        A text that was cut at its end is cut there again.
+        """
         drawn = self.drawable(text)
         if len(drawn) <= longest:
             return drawn
@@ -64,6 +67,8 @@ class Labels:
         pieces = [drawn[token.start : token.end] for token in split_characters(drawn)]  # never half a character
         if len(pieces) <= longest:
             return drawn
+        if drawn.endswith("…"):
+            return "".join(pieces[: longest - 1]).rstrip() + "…"
         tail = longest // 3
         return "".join(pieces[: longest - 1 - tail]) + "…" + "".join(pieces[-tail:])
 

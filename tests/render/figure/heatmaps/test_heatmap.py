@@ -309,4 +309,5 @@ def test_long_labels_are_abridged_between_characters() -> None:
     shaped = Labels(["e\u0301" * 40])
     label = shaped.axis_label("e\u0301" * 40)
     assert "…" in label and "…\u0301" not in label and len(label) <= 2 * labels.LONGEST
+    assert shaped.axis_label("3 The licenses for most software…") == "3 The licenses fo…"  # cut at its end, again there
     assert shaped.broken_lines("one two three", 10, 0.6) == ["one two", "three"]
