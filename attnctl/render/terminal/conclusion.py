@@ -42,11 +42,19 @@ def conclusion_of(trace: Trace, focus: Focus) -> str:
     """What a reader may conclude of the strongest link, in a sentence; empty where it speaks for itself."""
     finds = roles_of_heads(trace.model).get((focus.layer, focus.head), ())
     if trace.key_tokens is None and focus.key == focus.query and focus.weight > PARKED:
+        if _keys_seen(trace.layer(focus.layer), focus) == 1:
+            return "It sees no other token: the softmax of one score is 1."
         return "What it keeps for itself is parked there: nothing better to look at was found."
     if focus.key == 0 and focus.query > 3 and _mean_on_first(trace.layer(focus.layer), focus.head) > PARKED:
         return "Most words look at the first token here: attention is parked there, and says little about it."
     fitting = relation_of_pronoun(finds, trace.tokens[focus.query].text)
     return f"This head was measured to find {fitting}: see attnctl model {trace.model.name}." if fitting else ""
+
+
+def _keys_seen(layer: LayerTrace, focus: Focus) -> int:
+    """How many keys the query of a focus may look at."""
+    assert layer.weights is not None
+    return layer.weights.shape[-1] if layer.mask is None else int(layer.mask[layer.row_of(focus.query)].sum())
 
 
 def _mean_on_first(layer: LayerTrace, head: int) -> float:

@@ -197,7 +197,7 @@ class Blackboard:
         told = "comes from" if self.trace.measure is not None else "shares out its attention"
         told = told if self.trace.holds_weights else "has these numbers"
         lines = [self._says_line(told, formula), head]
-        room = max(4, min(24, self.width - left - sum(widths) - GAP * (len(widths) + 1)))
+        room = max(0, min(24, self.width - left - sum(widths) - GAP * (len(widths) + 1)))
         for at, j in enumerate(self.keys):
             line = Text(padded_text(self.names[j], left, right=False))
             for (_, cells), width in zip(columns, widths, strict=True):

@@ -92,7 +92,20 @@ def test_no_line_is_wider_than_the_terminal(width: int, how: dict[str, Any]) -> 
     for line in text.splitlines():
         assert cell_len(line) <= width, line
         assert line == line.rstrip()
+        assert not line or line.strip(" ▏▎▍▌▋▊▉█"), "a bar on a line of its own"
     assert "\x1b" not in text
+
+
+def test_a_bar_that_does_not_fit_is_left_out() -> None:
+    trace = attend("Mary thanked Tom because he likes tea", model="demo", layer=1, head=2, query=4)
+    lines = printed(trace, 40).splitlines()
+    assert any("1500.13" in line for line in lines) and all(line.strip(" ▏▎▍▌▋▊▉█") for line in lines if line)
+
+
+@pytest.mark.parametrize(("text", "model"), [("Hello", "demo"), ("Alice will eat", "demo-causal")])
+def test_a_token_that_sees_itself_alone_does_not_park_its_attention(text: str, model: str) -> None:
+    said = printed(attend(text, model=model, query=0))
+    assert "It sees no other token" in said and "parked" not in said
 
 
 def test_hostile_text_is_shown_as_itself() -> None:
