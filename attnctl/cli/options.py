@@ -93,7 +93,10 @@ def _shared_option(kind: Any, *names: str, **more: Any) -> Any:
 MODEL_OPTIONS: dict[str, object] = {
     "chat": _shared_option(str, "--chat", help="Instead of a text a conversation: JSON, a list of role and content."),
     "model": _shared_option(
-        str, "--model", "-m", help="random, dot, a weights file, or a checkpoint: folder, .gguf, Hugging Face id."
+        str,
+        "--model",
+        "-m",
+        help="demo, demo-causal, random, dot, a weights file, or a checkpoint: folder, .gguf, Hugging Face id.",
     ),
     "tokenizer": _shared_option(str, "--tokenizer", help="words, chars, or a tokenizer.json."),
     "embeddings": _shared_option(str, "--embeddings", help="Embeddings, one row a token (.npy, .npz, .csv)."),
@@ -307,15 +310,17 @@ def say_notes(notes: Sequence[str]) -> None:
         print_complaint(f"note: {note}")
 
 
-def say_unknown(*texts: Sequence[Token], notes: Sequence[str] = ()) -> None:
+def say_unknown(*texts: Sequence[Token], notes: Sequence[str] = (), every: bool = False) -> None:
     """What a user must know of words that a model does not, a line for each text that has such.
 
-    Of the `notes` of what was read, those that call a text too strange to be read well are said too.
+    Of the `notes` of what was read, `every` one is said too, or those that call a text too strange to be read well and a
+    matrix no attention weights.
     """
+    from attnctl.readings.traces.trace import NO_WEIGHTS
     from attnctl.tokens import GUESS, unknown_words
 
     said = [note for tokens in dict.fromkeys(map(tuple, texts)) for note in unknown_words(tokens)]
-    say_notes([*said, *(note for note in dict.fromkeys(notes) if note.endswith(GUESS))])
+    say_notes([*said, *(note for note in dict.fromkeys(notes) if every or note.endswith((GUESS, NO_WEIGHTS)))])
 
 
 def select_indices(spec: str | None, count: int, what: str, of: str) -> list[int] | None:

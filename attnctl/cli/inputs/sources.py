@@ -127,6 +127,14 @@ def refuse_models(command: str, a: str, b: str) -> None:
         raise UsageError(f'{models[0]} is a model: name the other one and a text: attnctl {command} A B "…"')
 
 
+def refuse_texts(a: str, b: str, text: str | None) -> None:
+    """Raise UsageError where a text stands for the second of two models, before another text."""
+    from attnctl.models import names_model
+
+    if text is not None and names_model(a) and not names_model(b) and " " in b.strip():
+        raise UsageError(f'before a text, A and B are models: attnctl compare "{b}" "…" --model {a} compares two texts')
+
+
 def _read_input(source: str | None) -> tuple[str, bytes] | None:
     """Name and bytes of a file or of standard input; None where the argument is a text itself."""
     from attnctl.files import read_bytes, read_standard_input

@@ -59,7 +59,9 @@ def _change_settings(setting: list[str], unset: list[str]) -> None:
         name, equals, value = item.partition("=")
         if not equals or not value:
             raise UsageError(f"--set {item!r}: it is NAME=VALUE, like model=smollm2")
-        text = with_setting(text, *_place_of_setting(name), _typed_value(value))
+        place = _place_of_setting(name)
+        _check_value(item, *place, value)
+        text = with_setting(text, *place, _typed_value(value))
     for item in unset:
         changed = with_setting(text, *_place_of_setting(item), None)
         if changed == text:
@@ -87,11 +89,36 @@ def _place_of_setting(name: str) -> tuple[str, str]:
     if dot and command not in COMMANDS:
         raise UsageError(about(command, COMMANDS))
     known = {option for each in ([command] if dot else COMMANDS) for option in defaults.options_of(command_named(each))}
+    if key in defaults.NEVER:
+        raise UsageError(f"--{rest} has no default: it is given where it is meant")
     if key not in known:
         raise UsageError(
             f"{command or 'no command'} has {'no ' if dot else 'an '}option --{rest}{suggest_choice(key, known)}"
         )
     return command, key
+
+
+def _check_value(item: str, command: str, key: str, value: str) -> None:
+    """Raise UsageError where no command's option of this name reads the value: "x" as a whole number."""
+    from attnctl.cli import COMMANDS, command_named
+
+    tables = [defaults.options_of(command_named(each)) for each in ([command] if command else COMMANDS)]
+    types = {table[key].type.name for table in tables if key in table}
+    read = {"int": limits.whole_number, "float": limits.decimal_number, "boolean": _truth_value}
+    wanted = {"int": "a whole number", "float": "a number", "boolean": "true or false"}
+    for kind in types:
+        if kind not in read:
+            return
+        with contextlib.suppress(ValueError):
+            read[kind](value)
+            return
+    raise UsageError(f"--set {item}: it is {' or '.join(sorted(wanted[kind] for kind in types))}")
+
+
+def _truth_value(value: str) -> bool:
+    if value not in ("true", "false"):
+        raise ValueError(value)
+    return value == "true"
 
 
 def _typed_value(value: str) -> bool | int | float | str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.inputs.sources import is_file, open_source, refuse_models
+from attnctl.cli.inputs.sources import is_file, open_source, refuse_models, refuse_texts
 from attnctl.cli.inputs.weights import Chosen, WeightChoice, chosen_trace, weight_choice
 from attnctl.cli.output import put_bytes, put_json, show_renderable
 from attnctl.errors import UsageError
@@ -113,6 +113,7 @@ def _pair_of_traces(
     else:
         if options.get("model") is not None:
             raise UsageError("--model does not go with a text after A and B, which are the models then")
+        refuse_texts(a, b, text)
         words = o.text_of(text, file)
         one, other = options | {"model": a, "off": None}, options | {"model": b}  # with --off: without and with it
         sources = [TextSource(o.model_of(given), words) for given in (one, other)]

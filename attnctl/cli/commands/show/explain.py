@@ -97,9 +97,8 @@ def explain_command(
     else:
         trace = _walked_trace(choice, opened, query)
         if steps is not None:  # where the steps are picked, their heading is not shown
-            o.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes)
-            if trace.model.kind in ("checkpoint", "matrix"):
-                o.say_notes(trace.notes)
+            every = trace.model.kind in ("checkpoint", "matrix")
+            o.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=every)
         _write_walk(trace, opened.heads, walk, ExplainRequest(layer is None, head is None, query), output)
 
 

@@ -142,9 +142,8 @@ def _cells_of(given: Chosen, choice: WeightChoice, zoom: Zoom, out: Sequence[int
     check_cost(source, given.head_count)
     with cost_progress(heads_over_tokens(len(source.tokens), given.head_count)) as tick:
         found = source.read(OverviewReading(grid), layers, heads, tick)
-    if found.model.kind in ("checkpoint", "matrix"):
-        o.say_notes(found.notes)
-    o.say_unknown(found.tokens, found.key_axis, notes=found.notes)
+    every = found.model.kind in ("checkpoint", "matrix")
+    o.say_unknown(found.tokens, found.key_axis, notes=found.notes, every=every)
     return found
 
 
@@ -163,9 +162,7 @@ def _write_page(given: Chosen, choice: WeightChoice, output: str, look: Look) ->
     from attnctl.cli.commands.show.page import PageContent, page_look, write_page
 
     trace = chosen_trace(choice._replace(drop=(), renormalise=False), given, predictions=False)
-    if trace.model.kind == "checkpoint":
-        o.say_notes(trace.notes)
-    o.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes)
+    o.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=trace.model.kind == "checkpoint")
     start = page_look(choice.drop, choice.renormalise, look.log, cmap=look.cmap)
     write_page(PageContent([trace]), output, look=start, title=look.title)
 

@@ -86,8 +86,10 @@ def model_sizes(name: str) -> ModelSizes:
         if path.suffix.lower() == ".gguf":
             return of_configuration(_gguf_settings(path), path.stem, str(path))
         return of_config_file(read_json(path / "config.json"), path.name if Path(name).exists() else name, str(path))
-    if name in REGISTRY or Path(name).exists():
+    if name in REGISTRY or (Path(name).suffix.lower() in (".safetensors", ".npz") and Path(name).exists()):
         raise UsageError(f"{name} has no configuration to read: attnctl explain --model {name} shows all there is")
+    if Path(name).exists():
+        raise UsageError(f"{name} is no model: it is a known name, a checkpoint's folder or .gguf file, or owner/name")
     near = difflib.get_close_matches(name.lower(), [*table, *KNOWN], n=1)
     hint = (
         f"did you mean {near[0]}?" if near else "`attnctl model` lists the known ones, or give a folder, or owner/name"

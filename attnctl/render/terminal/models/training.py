@@ -170,14 +170,17 @@ def _fall_lines(step: Lesson, width: int) -> list[Text]:
 
 
 def _probability_lines(step: Lesson, width: int) -> list[Text]:
+    """Each hidden word, its probability, and where there is room what it adds to the loss."""
     words = [token_label(word, min(20, width // 4)) for _, word, _ in step.predictions]
-    room = min(40, width - max(map(cell_len, words)) - 16)
-    labels = [token_label(given, room) for given, _, _ in step.predictions]
+    most, roomy = max(map(cell_len, words)), width >= 60
+    labels = [token_label(given, min(40, width - most - (32 if roomy else 18))) for given, _, _ in step.predictions]
     wide = max(map(cell_len, labels))
-    return [
-        Text(f"     {padded_text(label, wide, right=False)} → {word}  ").append(f"{p:.4f}", ACCENT)
-        for label, word, (_, _, p) in zip(labels, words, step.predictions, strict=True)
-    ]
+    lines = []
+    for label, word, (_, _, p) in zip(labels, words, step.predictions, strict=True):
+        line = Text(f"     {padded_text(label, wide, right=False)} → {padded_text(word, most, right=False)}  ")
+        line.append(f"{p:.6f}", ACCENT)
+        lines.append(line.append(f"   −ln {-math.log(max(p, 1e-45)):7.4f}", DIM) if roomy else line)
+    return lines
 
 
 def _number_lines(array: Floats) -> list[Text]:

@@ -100,6 +100,8 @@ def test_one_gradient_step(run: Run) -> None:
         assert after == pytest.approx([w - told["lr"] * g for w, g in zip(before, gradient, strict=True)], abs=1e-5)
     shown = run("train", "--explain").out
     assert f"loss {told['loss']:.4f} → {told['loss_after']:.4f}" in shown and "1 is the learning rate" in shown
+    added = [float(line.rpartition("−ln")[2]) for line in shown.splitlines() if "   −ln " in line]
+    assert len(added) == 4 and sum(added) / 4 == pytest.approx(told["loss"], abs=1e-4)  # the loss, by hand
     assert f"All {len(told['falls'])} matrices step" in shown and "embedding" in shown
     narrow = run("train", "--explain", columns=40).out
     assert max(map(len, narrow.splitlines())) <= 40 and "W_O" in narrow

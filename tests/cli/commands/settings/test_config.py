@@ -116,3 +116,21 @@ def test_switches_in_the_file(run: Run, config_file: Path) -> None:
     config_file.write_text("model = 'random'\ncausal = true\nrope = false\n")
     document: Any = run("explain", "a b", "--json").json
     assert document["model"]["causal"] is True
+
+
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ("explain.precision=x", "it is a whole number"),
+        ("temperature=warm", "it is a number"),
+        ("log=maybe", "it is true or false"),
+        ("quiet=true", "--quiet has no default"),
+        ("explain.output=x", "--output has no default"),
+        ("foo=1", "no command has an option --foo"),
+    ],
+)
+def test_a_value_that_no_command_could_read_is_refused_at_once(
+    setting: str, why: str, refused: Refused, config_file: Path
+) -> None:
+    assert why in refused("config", "--set", setting, code=2)
+    assert not config_file.exists()

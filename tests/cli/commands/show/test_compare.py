@@ -131,3 +131,15 @@ def test_words_of_two_tokenizers_are_compared(run: Run) -> None:
     for side in ("a", "b"):
         assert np.asarray(words["layers"][0]["heads"][0][side]).shape == (4, 4)
     assert words["layers"][0]["heads"][0]["hidden_in_one"][0] == [False, True, True, True]  # one of the two is causal
+
+
+def test_two_texts_after_a_model_are_told_how(refused: Callable[..., str]) -> None:
+    said = refused("compare", "demo", "Alice will eat", "Bob will eat", code=2)
+    assert 'attnctl compare "Alice will eat" "…" --model demo' in said
+
+
+def test_numbers_that_are_no_weights_are_called_so_once(run: Run, tmp_path: Path) -> None:
+    scores = str(tmp_path / "scores.npy")
+    np.save(scores, np.full((3, 3), 2.0))
+    for command in (["compare", scores, scores], ["view", scores, "-o", "-"], ["heatmap", scores], ["quiz", scores]):
+        assert run(*command, stdin=b"").err.count("are these scores?") == 1, command
