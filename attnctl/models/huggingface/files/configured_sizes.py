@@ -24,6 +24,7 @@ from attnctl.models.huggingface.files.layer_sizes import (
     layer_groups,
     size_unless_0,
     stored_latents,
+    usable_positions,
     window_of,
 )
 from attnctl.models.huggingface.files.sizes import ModelSizes
@@ -60,7 +61,14 @@ ENCODERS = frozenset(
 
 @cache
 def known_configurations() -> dict[str, Document]:
-    """The configurations that come with attnctl, by name."""
+    """The configurations that come with attnctl, by name.
+
+    Each was held against a copy of its numbers, in November 2026. transformers' defaults: GPT-2 small, BERT base, RoBERTa,
+    GPT-NeoX, Gemma 2 2B, gpt-oss 120B. The files of packages: all-MiniLM-L6-v2, SmolLM2. LitGPT's `config.py`: Falcon,
+    Phi, Llama, Mixtral, Qwen, Gemma 2, OLMo 2. Google's gemma_pytorch: Gemma 3. DeepSeek's `config_671B.json`: DeepSeek-V3.
+    nanoGPT: the other GPT-2s. Google's BERT README: BERT large. Copies of config.json: T5, BLOOM, Mistral, gpt-oss 20B, and
+    the window of Phi-3. Brown et al. 2020, table 2.1: GPT-3.
+    """
     table: dict[str, Document] = json.loads(
         files("attnctl.models.huggingface.files").joinpath("known.json").read_text("utf-8")
     )
@@ -142,6 +150,7 @@ def sizes_of_layers(groups: tuple[BuiltLayers, ...], network: PreTrainedModel, n
     table = getattr(network.get_input_embeddings(), "weight", None)
     kept = sum(len(group.layers) for group in groups if group.kind in ("self", "decoder"))
     windows = {group.window for group in groups if group.window is not None}
+    context = stated_number(text, NAMES["context"])
     return ModelSizes(
         name,
         kind,
@@ -153,7 +162,7 @@ def sizes_of_layers(groups: tuple[BuiltLayers, ...], network: PreTrainedModel, n
         most.d_k or 0,
         most.d_v or most.d_k or 0,
         stated_number(text, NAMES["vocabulary"]),
-        stated_number(text, NAMES["context"]),
+        context and usable_positions(config.to_dict(), context),
         max(windows, default=None),
         source=source,
         embedding=None if table is None else table.numel(),
@@ -209,7 +218,7 @@ def _of_configuration(settings: Document, name: str, source: str) -> ModelSizes:
     if heads % kv_heads:
         raise ValueError(f"{heads} heads cannot share {kv_heads} key/value heads evenly")
     d_k = d_k or d_model // heads
-    kind = settings.get("model_type", "unknown")
+    kind, context = settings.get("model_type", "unknown"), _stated_size(settings, "context")
     window = window_of(settings)
     counts = layer_counts(settings, layers)
     layers = counts[FULL] + counts[WINDOWED]
@@ -230,7 +239,7 @@ def _of_configuration(settings: Document, name: str, source: str) -> ModelSizes:
         d_k,
         _stated_size(settings, "d_v") or d_k,
         _stated_size(settings, "vocabulary"),
-        _stated_size(settings, "context"),
+        None if context is None else usable_positions(settings, context),
         window,
         latent,
         source,

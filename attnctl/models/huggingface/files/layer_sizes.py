@@ -125,6 +125,24 @@ def checked_size(key: str, value: object, least: int = 1) -> int:
     return value
 
 
+# families whose positions begin after the padding token's id
+AFTER_PADDING = frozenset(
+    {"camembert", "data2vec-text", "esm", "ibert", "longformer", "luke", "mpnet", "prophetnet", "roberta"}
+    | {"roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"}
+)
+
+
+def usable_positions(settings: Document, longest: int) -> int:
+    """How many tokens a table of `longest` positions is for."""
+    kind = settings.get("model_type")
+    if kind not in AFTER_PADDING or (settings.get("position_embedding_type") or "absolute") != "absolute":
+        return longest
+    padding = settings.get("pad_token_id")
+    first = (padding if isinstance(padding, int) and padding >= 0 else 1) + 1
+    ahead = 1 if kind == "prophetnet" else 0  # it looks one position ahead
+    return max(longest - first - ahead, 1)
+
+
 def window_of(settings: Document) -> int | None:
     """The window of the layers that have one: so many tokens back, or a chunk of the text (Llama 4)."""
     if not settings.get("use_sliding_window", True):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models.huggingface.checkpoint import Checkpoint, merges_source
 from attnctl.models.huggingface.files.hub import check_extra, find_checkpoint, import_extra
+from attnctl.models.huggingface.files.layer_sizes import usable_positions
 from attnctl.models.huggingface.files.network import load_network, network_info
 from attnctl.models.huggingface.files.origin import origin_of
 from attnctl.models.huggingface.text.tokenizer import Pieces, open_pieces, read_json
@@ -111,13 +112,12 @@ def _kind_of_model(settings: Document, asked: DecoderRequest, name: str) -> str:
     return attention or "encoder"
 
 
-def _token_limit(config: PreTrainedConfig, settings: Document, own: int | None) -> int | None:
+def _token_limit(config: PreTrainedConfig, settings: Document, own: int | None = None) -> int | None:
+    """How many tokens a network reads, by its table of positions and `own`, the tokenizer's limit; None: any number."""
     longest = getattr(config.get_text_config(), "max_position_embeddings", None)
-    kind = str(settings.get("model_type"))
-    if not isinstance(longest, int) or longest < 1 or kind == "t5":
+    if not isinstance(longest, int) or longest < 1 or settings.get("model_type") == "t5":
         return own
-    if settings.get("position_embedding_type", "absolute") == "absolute" and "roberta" in kind:
-        longest -= (config.pad_token_id or 0) + 1  # its positions begin after the padding token's id
+    longest = usable_positions({"pad_token_id": getattr(config, "pad_token_id", None)} | settings, longest)
     return longest if own is None else min(own, longest)
 
 
@@ -133,7 +133,12 @@ def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, n
     called = called.rstrip("/").rpartition("/")[2]
     if tokenizer is None:
         raise AttnctlError(f"{called} is a transformers model: give its tokenizer, as tokenizer=…")
-    pieces = Pieces(called, _tokenizer_of_network(tokenizer, called), _settings(tokenizer), _limit(network))
+    pieces = Pieces(
+        called,
+        _tokenizer_of_network(tokenizer, called),
+        _settings(tokenizer),
+        _token_limit(network.config, network.config.to_dict()),
+    )
     kind = "encoder" if getattr(network.config, "is_encoder_decoder", False) else "self"
     return Checkpoint(network_info(network, called, kind), network, pieces, kind)
 
@@ -157,11 +162,6 @@ def _tokenizer_of_network(tokenizer: PreTrainedTokenizerBase, name: str) -> Any:
 def _settings(tokenizer: PreTrainedTokenizerBase) -> dict[str, object]:
     named = getattr(tokenizer, "special_tokens_map", {})
     return {key: str(token) for key, token in named.items() if isinstance(token, str) or hasattr(token, "content")}
-
-
-def _limit(network: PreTrainedModel) -> int | None:
-    longest = getattr(network.config.get_text_config(), "max_position_embeddings", None)
-    return longest if isinstance(longest, int) and longest > 0 else None
 
 
 def untrained_checkpoint(model: Checkpoint, seed: int = 0) -> Checkpoint:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from attnctl.models.huggingface.files.configured_sizes import (
     model_sizes,
     of_configuration,
 )
+from attnctl.models.huggingface.files.hub import KNOWN
+from attnctl.models.huggingface.files.layer_sizes import AFTER_PADDING, usable_positions
 
 
 @pytest.mark.parametrize(
@@ -334,6 +338,47 @@ def test_a_cache_of_a_kind_that_nobody_counted(
     told = run("model", tmp_path)
     assert "keeps one of its own kind, not counted here" in " ".join(told.out.split())
     assert "cache_bytes" not in run("model", tmp_path, "--json").json
+
+
+DEFAULTS = ("gpt2", "bert-base", "gpt-neox-20b", "gemma-2-2b", "gpt-oss-120b")
+
+
+def test_the_known_configurations_are_those_of_their_sources() -> None:
+    """Of transformers' own defaults, and of the files in packages that hold a checkpoint."""
+    transformers = pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+    for name in DEFAULTS:
+        entry = known_configurations()[name]
+        own = transformers.CONFIG_MAPPING[entry["model_type"]]()
+        assert {key: getattr(own, key) for key in entry.keys() - {"title", "hub_id"}}.items() <= entry.items(), name
+
+
+@pytest.mark.parametrize("name", ["minilm", "smollm2"])
+def test_the_known_configurations_are_those_of_packages(name: str) -> None:
+    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+    known = KNOWN[name]
+    assert known.package is not None
+    spec = importlib.util.find_spec(known.package)
+    if spec is None or spec.origin is None:
+        pytest.skip(f"{known.package} is not installed")
+    in_package = model_sizes(str(Path(spec.origin).parent / known.path))
+    assert replace(in_package, name="", source="") == replace(model_sizes(name), name="", source="")
+
+
+@pytest.mark.parametrize("kind", sorted(AFTER_PADDING))
+def test_positions_that_begin_after_the_padding_tokens_id(kind: str) -> None:
+    """A text as long as is said is read, and one a token longer is not."""
+    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+    import torch
+
+    from tests.sweep.families import Family, build
+    from tests.sweep.modes import ids
+
+    network = build(Family(kind, "causal" if kind == "prophetnet" else "base"))
+    longest = usable_positions(network.config.to_dict(), network.config.max_position_embeddings)
+    with torch.no_grad():
+        network(input_ids=ids(1, longest))
+        with pytest.raises(Exception, match=r"index|size|expand|shape"):
+            network(input_ids=ids(1, longest + 1))
 
 
 def test_the_known_configurations_leave_nothing_out() -> None:
