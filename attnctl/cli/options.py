@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from attnctl import limits
+from attnctl.cli.option_values import with_options
 from attnctl.cli.output import print_complaint
 from attnctl.errors import UsageError
 
@@ -74,15 +75,30 @@ Spans = Annotated[
         show_default=False,
     ),
 ]
-EngineName = Annotated[str, typer.Option("--engine", help="local, or ray: the workers of a Ray cluster.")]
-RayAddress = Annotated[
-    str | None,
-    typer.Option(
-        "--address", help="The Ray cluster: auto, or HOST:PORT; one of this machine without it.", show_default=False
-    ),
-]
-GpusPerWorker = Annotated[float, typer.Option("--gpus-per-worker", help="GPUs that each of Ray's workers takes.")]
 Output = Annotated[str | None, typer.Option("-o", "--output", help="Where to write.", show_default=False)]
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Who does the work on many texts: processes of this machine, or the workers of a Ray cluster."""
+
+    engine: Annotated[str, typer.Option("--engine", help="local, or ray: the workers of a Ray cluster.")] = "local"
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address", help="The Ray cluster: auto, or HOST:PORT; one of this machine without it.", show_default=False
+        ),
+    ] = None
+    gpus_per_worker: Annotated[
+        float, typer.Option("--gpus-per-worker", help="GPUs that each of Ray's workers takes.")
+    ] = 0.0
+
+    def check(self) -> None:
+        """Raise UsageError for no engine's name, and for options of the other one."""
+        if self.engine not in ("local", "ray"):
+            raise UsageError(f"--engine {self.engine}: it is local or ray")
+        if self.engine == "local" and (self.address is not None or self.gpus_per_worker):
+            raise UsageError("--address and --gpus-per-worker are for --engine ray")
 
 
 def _shared_option(kind: Any, *names: str, **more: Any) -> Any:
@@ -169,25 +185,6 @@ LOOK_OPTIONS: dict[str, object] = {
 # what is shown in place of the weights: the fields of cli.weights.WeightChoice
 WEIGHT_OPTIONS: dict[str, object] = {"drop": Drop, "renormalise": Renormalise, "words": Words, "measure": Measure}
 PICTURE_ONLY = ("size", "dpi", "font_size", "vmin", "vmax", "no_colorbar")  # which a terminal has not
-SWITCHES = ("no_scale", "rope", "no_colorbar", "renormalise", "words")  # options that are on or off
-
-
-def with_options(options: OptionValues) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command that takes `**options` each of these options as a keyword."""
-
-    def with_extra_options(command: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(command, eval_str=True)
-        parameters = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-        for name, annotation in options.items():
-            default = False if name in SWITCHES else None
-            parameters.append(
-                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-            )
-        command.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
-        return command
-
-    return with_extra_options
 
 
 with_model_options = with_options(MODEL_OPTIONS)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnctl.errors import print_complaint
+from attnctl.errors import UsageError, print_complaint
 from attnctl.text import harmless_text
 
 if TYPE_CHECKING:
@@ -16,11 +18,13 @@ if TYPE_CHECKING:
 __all__ = [
     "print_complaint",
     "safe_console",
+    "output_format",
     "print_lines",
     "print_wrapped",
     "put_bytes",
     "put_json",
     "show_renderable",
+    "write_renderable",
 ]
 
 
@@ -69,3 +73,34 @@ def put_json(document: object, output: str | None = None) -> None:
     from attnctl.text import as_json
 
     put_bytes(as_json(document) + b"\n", output)
+
+
+def output_format(command: str, output: str | None, suffixes: Sequence[str], asked: str = "", hint: str = "") -> str:
+    """The format that the suffix of -o names, one of `suffixes`; of standard output what was `asked` for, or "terminal".
+
+    Raises UsageError, before any work, for another suffix than these, or than what was asked for; AttnctlError where the
+    file cannot be written.
+    """
+    if output is None or output == "-":
+        return asked or "terminal"
+    from attnctl.files import check_writable
+
+    suffix = Path(output).suffix.lower()[1:]
+    if suffix not in suffixes or (asked and suffix != asked):
+        *most, last = (f".{name}" for name in suffixes)
+        raise UsageError(f"-o {output}: {command} writes {', '.join(most)} or {last}{hint}")
+    check_writable(output)
+    return suffix
+
+
+def write_renderable(
+    renderable: RenderableType, form: str, output: str | None, title: str = "", cited: str = ""
+) -> None:
+    """A renderable of rich on the terminal; or in a file as txt, or as svg: a picture of a terminal with this title."""
+    if form == "terminal":
+        show_renderable(renderable)
+        return
+    from attnctl.render.terminal.console import as_svg, as_text
+
+    written = as_svg(renderable, title, cited) if form == "svg" else as_text(renderable)
+    put_bytes(written.encode(), output)

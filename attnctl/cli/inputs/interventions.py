@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from attnctl.cli import options as o
 from attnctl.errors import UsageError
@@ -22,24 +24,57 @@ if TYPE_CHECKING:
 _ARROW = re.compile(r"\s*(?:→|->|>)\s*")
 
 
-class AblationChoice(NamedTuple):
-    """The options of `attnctl ablate` of that name."""
+@dataclass(frozen=True)
+class AblationChoice:
+    """What `attnctl ablate` takes away, of which layers and heads, and which prediction it watches."""
 
-    target: str | None
-    against: str | None
-    query: str | None
-    layer: str | None
-    head: str | None
-    how: str
-    reference: str | None
-    edges: bool
-    edge: Sequence[str]
-    spans: str | None
-    last_only: bool
-    off: str | None
-    pooled: bool
-    approximate: bool
-    batch_size: int | None
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            "-t",
+            help='What the model is to write: the word watched (" Mary") [default: the likeliest].',
+            show_default=False,
+        ),
+    ] = None
+    against: Annotated[
+        str | None, typer.Option("--against", help="Measure logits above this word.", show_default=False)
+    ] = None
+    query: Annotated[
+        str | None,
+        typer.Option(
+            "--query",
+            "-q",
+            help="Query token: the word watched is predicted from it [default: the last, or the mask].",
+            show_default=False,
+        ),
+    ] = None
+    layer: o.LayerChoice = None
+    head: o.HeadChoice = None
+    how: Annotated[str, typer.Option("--how", help="zero, mean, or resample (from --reference).")] = "zero"
+    reference: Annotated[
+        str | None, typer.Option("--reference", help="A file of texts, one a line, for mean or resample.")
+    ] = None
+    edges: Annotated[bool, typer.Option("--edges", help="Cut each key from the watched token instead.")] = False
+    edge: Annotated[
+        list[str] | None,
+        typer.Option("--edge", help='Cut this edge, "gave→Mary" or "11>2"; several: also all at once.'),
+    ] = None
+    spans: o.Spans = None
+    last_only: Annotated[bool, typer.Option("--last-only", help="Cut --spans from the watched token alone.")] = False
+    off: Annotated[
+        str | None,
+        typer.Option(
+            "--off", help="Heads that are off, layer.head: throughout, while others are measured.", show_default=False
+        ),
+    ] = None
+    pooled: Annotated[bool, typer.Option("--pooled", help="Without predictions: compare the mean state.")] = False
+    approximate: Annotated[
+        bool, typer.Option("--approximate", help="Gradient × activation: everything from one forward and backward.")
+    ] = False
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", help="How many share one pass: interventions.", show_default=False)
+    ] = None
 
 
 def measured_effects(text: str, options: OptionValues, choice: AblationChoice, opened: Model | None = None) -> Effects:
@@ -62,7 +97,7 @@ def measured_effects(text: str, options: OptionValues, choice: AblationChoice, o
     watched = watched_text(model, text, choice.query, heads_named_off(model.info, choice.off, replaced))
     request = replace(
         request,
-        edges=[_named_edge(one, watched) for one in choice.edge],
+        edges=[_named_edge(one, watched) for one in choice.edge or ()],
         spans=[] if choice.spans is None else _span_tokens(choice.spans, text, watched),
     )
     _check_cost_of(request, watched)

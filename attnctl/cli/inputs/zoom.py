@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+import typer
+
+from attnctl.cli import options as o
 from attnctl.cli.inputs.sources import is_long
 from attnctl.errors import UsageError
 
@@ -20,12 +23,18 @@ MANY = 4  # heads, beyond which each is drawn small
 
 
 class Zoom(NamedTuple):
-    """Which part of a text is looked at, and how: the options of that name."""
+    """Which part of a text is looked at, and how."""
 
-    rows: str | None = None
-    columns: str | None = None
-    pool: str | None = None
-    spans: str | None = None
+    rows: Annotated[
+        str | None, typer.Option("--rows", help="Only these queries: 3000-3099, the last one too.", show_default=False)
+    ] = None
+    columns: Annotated[
+        str | None, typer.Option("--columns", help="Only these keys: 0-199, the last one too.", show_default=False)
+    ] = None
+    pool: Annotated[
+        str | None, typer.Option("--pool", help="A cell of a long text: mean (the default) or max.", show_default=False)
+    ] = None
+    spans: o.Spans = None
 
 
 def grid_of(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.output import print_lines, put_bytes, safe_console, show_renderable
+from attnctl.cli.option_values import with_values
+from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, show_renderable
 from attnctl.errors import INTERRUPTED, AttnctlError, UsageError
-from attnctl.formats.pictures import figure_bytes, format_names, picture_format, suffixes_listed
+from attnctl.formats.pictures import figure_bytes, format_names, suffixes_listed
 
 if TYPE_CHECKING:
     from attnctl.models.huggingface.effects.needles import NeedleAsker
@@ -22,22 +23,48 @@ if TYPE_CHECKING:
 LENGTHS, DEPTHS = "512,1024,2048", "0,25,50,75,100"
 
 
-@o.with_model_options
-def needle_command(
-    needle: Annotated[
-        str | None, typer.Option("--needle", help="The fact that is planted.", show_default=False)
-    ] = None,
-    question: Annotated[
-        str | None, typer.Option("--question", help="What is asked about it.", show_default=False)
-    ] = None,
+class NeedleOptions(NamedTuple):
+    """What is planted and asked, in which filler, at which lengths and depths."""
+
+    needle: Annotated[str | None, typer.Option("--needle", help="The fact that is planted.", show_default=False)] = None
+    question: Annotated[str | None, typer.Option("--question", help="What is asked about it.", show_default=False)] = (
+        None
+    )
     expect: Annotated[
         str | None, typer.Option("--expect", help="What an answer must hold, letter case aside.", show_default=False)
-    ] = None,
+    ] = None
     haystack: Annotated[
         str | None, typer.Option("--haystack", help="A file of filler; without it, made sentences.", show_default=False)
-    ] = None,
-    lengths: Annotated[str, typer.Option("--lengths", help="Tokens of the prompts, with commas.")] = LENGTHS,
-    depths: Annotated[str, typer.Option("--depths", help="Where the needle stands, in % of the prompt.")] = DEPTHS,
+    ] = None
+    lengths: Annotated[str, typer.Option("--lengths", help="Tokens of the prompts, with commas.")] = LENGTHS
+    depths: Annotated[str, typer.Option("--depths", help="Where the needle stands, in % of the prompt.")] = DEPTHS
+
+    def places(self) -> list[tuple[int, float]]:
+        """Every length with every depth, from 0 to 1. Raises UsageError where they are no numbers."""
+        return [
+            (length, depth)
+            for length in _whole_numbers(self.lengths, "--lengths")
+            for depth in _depth_shares(self.depths)
+        ]
+
+    def planted(self) -> Needle:
+        """The needle: the one that is always there, or the user's own. Raises UsageError for a part of one."""
+        from attnctl.readings.effects.needle import Needle
+
+        text, question, expect = self.needle, self.question, self.expect
+        given = [part for part in (text, question, expect) if part is not None]
+        if not given:
+            return Needle()
+        if text is None or question is None or expect is None or not all(part.strip() for part in given):
+            raise UsageError("a needle of your own needs all three: --needle, --question and --expect")
+        return Needle(text, question, expect)
+
+
+@o.with_model_options
+@with_values(asked=NeedleOptions)
+def needle_command(
+    *,
+    asked: NeedleOptions,
     switch_off: Annotated[
         int, typer.Option("--switch-off", help="So many of the best heads are switched off to see; 0 for none.")
     ] = 10,
@@ -60,17 +87,16 @@ def needle_command(
     A head's retrieval score is the share of the answer's tokens for which it looks at that very token inside the needle
     (Wu et al. 2024). The check: are needles still answered without the best heads, and without as many others?
     """
-    form = _needles_format(output, json)
-    wanted = [(length, depth) for length in _whole_numbers(lengths, "--lengths") for depth in _depth_shares(depths)]
-    asked, seed = _needle_of_options(needle, question, expect), options.get("seed") or 0
-    options.pop("seed", None)
-    asker, run = _open_asker(asked, haystack, seed, options)
-    cells = _known_cells(output, run) if form == "jsonl" else []
+    form = output_format("needle", output, ("jsonl", *format_names()), "jsonl" if json else "")
+    output = None if output == "-" else output
+    wanted = asked.places()
+    asker, run = _open_asker(asked, options.pop("seed", None) or 0, options)
+    cells = _known_cells(output, run) if form == "jsonl" and output is not None else []
     interrupted = False
     try:
         for cell in _ask_unknown(asker, wanted, cells):
-            if form in ("json", "jsonl"):
-                _write_cell(cell, run, output if form == "jsonl" else None)
+            if form == "jsonl":
+                _write_cell(cell, run, output)
         found = _without_best_heads(asker, run, cells, switch_off)
     except KeyboardInterrupt:
         from attnctl.readings.effects.needle import Needles
@@ -97,23 +123,13 @@ def _depth_shares(spec: str) -> list[float]:
     return [depth / 100 for depth in found]
 
 
-def _needle_of_options(text: str | None, question: str | None, expect: str | None) -> Needle:
-    from attnctl.readings.effects.needle import Needle
-
-    given = [part for part in (text, question, expect) if part is not None]
-    if not given:
-        return Needle()
-    if text is None or question is None or expect is None or not all(part.strip() for part in given):
-        raise UsageError("a needle of your own needs all three: --needle, --question and --expect")
-    return Needle(text, question, expect)
-
-
-def _open_asker(asked: Needle, haystack: str | None, seed: int, options: OptionValues) -> tuple[NeedleAsker, NeedleRun]:
+def _open_asker(asked: NeedleOptions, seed: int, options: OptionValues) -> tuple[NeedleAsker, NeedleRun]:
     from hashlib import sha256
 
     from attnctl.readings.effects.needle import NeedleRun, filler_sentences, sentences_of
 
-    text = None if haystack is None else o.text_of(None, haystack)
+    needle = asked.planted()
+    text = None if asked.haystack is None else o.text_of(None, asked.haystack)
     sentences = None if text is None else sentences_of(text)
     model = o.model_of(options)
     if model.info.kind != "checkpoint":
@@ -121,10 +137,10 @@ def _open_asker(asked: Needle, haystack: str | None, seed: int, options: OptionV
     from attnctl.models.huggingface.effects.needles import NeedleAsker
 
     asker = NeedleAsker(
-        model, asked, (lambda: filler_sentences(seed)) if sentences is None else (lambda: cycle(sentences))
+        model, needle, (lambda: filler_sentences(seed)) if sentences is None else (lambda: cycle(sentences))
     )
     digest = None if text is None else sha256(text.encode()).hexdigest()
-    return asker, NeedleRun(model.info, asked, seed, digest)
+    return asker, NeedleRun(model.info, needle, seed, digest)
 
 
 def _ask_unknown(asker: NeedleAsker, wanted: list[tuple[int, float]], cells: list[NeedleCell]) -> Any:
@@ -159,24 +175,12 @@ def _without_best_heads(asker: NeedleAsker, run: NeedleRun, cells: list[NeedleCe
     return replace(found, off=asker.answered_without(best, cells), random_off=asker.answered_without(others, cells))
 
 
-def _needles_format(output: str | None, json: bool) -> str:
-    if output is None or output == "-":
-        return "json" if json else "terminal"
-    suffix = Path(output).suffix.lower()[1:]
-    if suffix not in ("jsonl", *format_names()) or (json and suffix != "jsonl"):
-        raise UsageError(f"-o {output}: needle writes .jsonl, or a picture as {suffixes_listed()}")
-    from attnctl.files import check_writable
-
-    check_writable(output)
-    return picture_format(output) or suffix
-
-
-def _known_cells(output: str | None, run: NeedleRun) -> list[NeedleCell]:
+def _known_cells(output: str, run: NeedleRun) -> list[NeedleCell]:
     """The needles that the file of an earlier run holds."""
     from attnctl.files import read_bytes, write_whole
     from attnctl.formats.documents.needles_json import cells_of
 
-    if output is None or not Path(output).is_file() or not Path(output).stat().st_size:
+    if not Path(output).is_file() or not Path(output).stat().st_size:
         return []
     data = read_bytes(output)
     cells = cells_of(data, output, run)
@@ -199,7 +203,7 @@ def _write_cell(cell: NeedleCell, run: NeedleRun, output: str | None) -> None:
 
 
 def _write_needles(found: Needles, form: str, output: str | None) -> None:
-    if form == "json":
+    if form == "jsonl" and output is None:
         from attnctl.formats.documents.json_documents import write_json
         from attnctl.formats.documents.needles_json import needles_document
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.output import print_lines, put_bytes, safe_console, show_renderable
+from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, show_renderable
 from attnctl.errors import INTERRUPTED, UsageError
-from attnctl.formats.pictures import figure_bytes, format_names, picture_format, suffixes_listed
+from attnctl.formats.pictures import figure_bytes, format_names, suffixes_listed
 
 if TYPE_CHECKING:
     from attnctl.formats.chat import Conversation
@@ -58,7 +57,7 @@ def sources_command(
     looks: the part's share of the answer's attention, over all heads and layers. writes: what the heads that read it add to
     the answer's log-probability directly, in nats. matters: how that changes where nothing behind the part can see it.
     """
-    form = _sources_format(output, json)
+    form = output_format("sources", output, ("json", "html", *format_names()), "json" if json else "")
     if permute is not None and form not in ("terminal", "json", "html"):
         raise UsageError(f"-o {output}: a picture shows one order; --permute goes to the terminal, .json and .html")
     from attnctl.cli.inputs.prompts import prompt_of
@@ -136,18 +135,6 @@ def _tell_cost(search: Any, remove: bool, orders: int) -> bool:
         said = f"{len(search.parts)} parts{f' in {orders} orders' if orders > 1 else ''}"
         o.say_notes((f"{said}: {forwards} forwards at most, about {seconds:.0f} s (--budget takes fewer)",))
     return True
-
-
-def _sources_format(output: str | None, json: bool) -> str:
-    if output is None or output == "-":
-        return "json" if json else "terminal"
-    suffix = Path(output).suffix.lower()[1:]
-    if suffix not in ("json", "html", *format_names()) or (json and suffix != "json"):
-        raise UsageError(f"-o {output}: sources writes .json, .html, or a picture as {suffixes_listed()}")
-    from attnctl.files import check_writable
-
-    check_writable(output)
-    return picture_format(output) or suffix
 
 
 def _write_sources(found: AnswerSources, form: str, output: str | None, top: int | None) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from attnctl.cli import options as o
+from attnctl.cli.option_values import with_values
 from attnctl.cli.output import print_complaint, put_bytes
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
 from attnctl.formats.pictures import format_names
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from attnctl.batching.texts import TextStream
     from attnctl.batching.work import Result, Work
     from attnctl.models import Model
+    from attnctl.models.option_types import OptionValues
     from attnctl.text import Document
 
     Do = Callable[..., Iterator[list[Result]]]  # called with items and flowing=, answers results in their order
@@ -28,8 +31,106 @@ if TYPE_CHECKING:
 FORMATS = ("json", "npz", "parquet", *format_names(), "contact-sheet", "statistics", "effects", "sources")
 
 
+class TextColumns(NamedTuple):
+    """How the texts are read out of a file."""
+
+    input_form: Annotated[
+        str | None,
+        typer.Option("--input", help="text, jsonl, csv, tsv or parquet; by the suffix.", show_default=False),
+    ] = None
+    column: Annotated[
+        str | None, typer.Option("--column", help="The column that holds the texts.", show_default=False)
+    ] = None
+    id_column: Annotated[
+        str | None, typer.Option("--id-column", help="The column that holds their ids.", show_default=False)
+    ] = None
+
+    def stream(self, path: str) -> TextStream:
+        """The texts of a file, folder or pipe. Raises UsageError for no such form, AttnctlError where nothing is there."""
+        from attnctl.batching.texts import FORMS, TextStream
+
+        if self.input_form is not None and self.input_form not in FORMS:
+            raise UsageError(f"--input {self.input_form!r}: it is {', '.join(FORMS)}")
+        if not path:
+            raise UsageError("the source is empty: give a file or folder of texts, or - for standard input")
+        if path != "-" and not Path(path).exists():
+            raise AttnctlError(f"there is no file {path}: give a file or folder of texts, or - for standard input")
+        return TextStream(path, *self)
+
+
+class TraceOptions(NamedTuple):
+    """What is kept of each text."""
+
+    layer: o.LayerChoice = None
+    head: o.HeadChoice = None
+    query: o.Query = None
+    words: o.Words = False
+    measure: o.Measure = None
+    parameters: Annotated[
+        bool, typer.Option("--parameters", help="Repeat the model's weight matrices in every trace.")
+    ] = False
+    max_tokens: Annotated[
+        int,
+        typer.Option(
+            "--max-tokens", help="Tokens of the longest text that is read: one with more is an error of its own."
+        ),
+    ] = 2048
+
+
+class PromptOptions(NamedTuple):
+    """What is measured of prompts, with --format sources."""
+
+    spans: o.Spans = None
+    budget: Annotated[
+        int,
+        typer.Option("--budget", help="Forwards for a prompt (sources): more parts than these are left out in groups."),
+    ] = 20
+    remove: Annotated[bool, typer.Option("--remove", help="Render the prompt without each part, too (sources).")] = (
+        False
+    )
+
+    def for_formats(self, formats: tuple[str, ...], options: OptionValues) -> OptionValues:
+        """The options of prompts; none where --format is another. Raises UsageError where it does not go together."""
+        if "sources" not in formats:
+            if self != PromptOptions():
+                raise UsageError("--spans, --budget and --remove are for --format sources")
+            return {}
+        if len(formats) > 1:
+            raise UsageError("--format sources goes alone: it answers each prompt, and keeps no traces of it")
+        return self._asdict() | {"most": options.pop("generate", None)}
+
+
+@dataclass(frozen=True)
+class Engine(o.EngineOptions):
+    """Who does the work, and in how many processes."""
+
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            "-j",
+            help="Processes, each with a model of its own [default: a core each; 1 for stdout and checkpoints].",
+            show_default=False,
+        ),
+    ] = None
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", help="How many share one pass: texts of about one length (checkpoints).")
+    ] = 32
+
+    def runner(self, work: Work, model: Model, to_stdout: bool) -> Do:
+        """What is called with the items, and answers their results in order."""
+        if self.engine == "ray":
+            return _on_ray(work, self.address, self.jobs, self.gpus_per_worker)
+        from attnctl.batching.engines import run_engine
+
+        # what flows line by line is seldom worth more processes; a checkpoint has threads, and may fill the memory
+        alone = to_stdout or model.info.kind == "checkpoint"
+        return partial(run_engine, work, jobs=self.jobs or (1 if alone else _processor_count()), model=model)
+
+
 @o.with_model_options
 @o.with_look_options
+@with_values(columns=TextColumns, traced=TraceOptions, by=Engine, prompted=PromptOptions)
 def batch_command(
     source: Annotated[
         str | None,
@@ -50,53 +151,10 @@ def batch_command(
         str,
         typer.Option("--format", help=f"One or more of {', '.join(FORMATS)}: json,png."),
     ] = "json",
-    input_form: Annotated[
-        str | None,
-        typer.Option("--input", help="text, jsonl, csv, tsv or parquet; by the suffix.", show_default=False),
-    ] = None,
-    column: Annotated[
-        str | None, typer.Option("--column", help="The column that holds the texts.", show_default=False)
-    ] = None,
-    id_column: Annotated[
-        str | None, typer.Option("--id-column", help="The column that holds their ids.", show_default=False)
-    ] = None,
-    layer: o.LayerChoice = None,
-    head: o.HeadChoice = None,
-    query: o.Query = None,
-    words: o.Words = False,
-    measure: o.Measure = None,
-    parameters: Annotated[
-        bool, typer.Option("--parameters", help="Repeat the model's weight matrices in every trace.")
-    ] = False,
-    max_tokens: Annotated[
-        int,
-        typer.Option(
-            "--max-tokens", help="Tokens of the longest text that is read: one with more is an error of its own."
-        ),
-    ] = 2048,
-    batch_size: Annotated[
-        int, typer.Option("--batch-size", help="How many share one pass: texts of about one length (checkpoints).")
-    ] = 32,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs",
-            "-j",
-            help="Processes, each with a model of its own [default: a core each; 1 for stdout and checkpoints].",
-            show_default=False,
-        ),
-    ] = None,
-    engine: o.EngineName = "local",
-    address: o.RayAddress = None,
-    gpus_per_worker: o.GpusPerWorker = 0.0,
-    spans: o.Spans = None,
-    budget: Annotated[
-        int,
-        typer.Option("--budget", help="Forwards for a prompt (sources): more parts than these are left out in groups."),
-    ] = 20,
-    remove: Annotated[
-        bool, typer.Option("--remove", help="Render the prompt without each part, too (sources).")
-    ] = False,
+    columns: TextColumns,
+    traced: TraceOptions,
+    by: Engine,
+    prompted: PromptOptions,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first text that cannot be done.")] = False,
     drop: o.Drop = None,
     renormalise: o.Renormalise = False,
@@ -108,49 +166,22 @@ def batch_command(
     is 3. A line of JSON has "text", or "messages" (a conversation), and where wanted "id", "tokens", "answer", "options".
     """
     asked = _chosen_formats(formats, output)
-    by = Engine(engine, address, gpus_per_worker, jobs)
-    by.check_engine()
+    by.check()
     any_scale = {"log": None} if options.get("log") is None else {}  # chosen for each text, then
     look = asdict(o.look_of(options, dpi=100)) | any_scale | {"drop": tuple(drop or ()), "renormalise": renormalise}
-    texts = _text_stream(_path(source, options.pop("chat", None)), input_form, column, id_column)
+    texts = columns.stream(_path(source, options.pop("chat", None)))
     from attnctl.batching.work import Work
     from attnctl.models.option_types import model_arguments
 
-    prompts = _prompts(asked, options, spans, budget, remove)
+    prompts = prompted.for_formats(asked, options)
     arguments = model_arguments(options)
     work, model = _opened_work(
-        Work(arguments, asked, layer, head, query, look, parameters, max_tokens, 1, words, measure, prompts), batch_size
+        Work(arguments, asked, look=look, prompts=prompts, batch_size=1, **traced._asdict()), by.batch_size
     )
     to_stdout = output is None or output == "-"
     do = by.runner(work, model, to_stdout)
     failed = _write_lines(do, texts, strict) if to_stdout else _fill_folder(work, do, texts, str(output), strict)
     raise typer.Exit(PARTIAL if failed else DONE)
-
-
-class Engine(NamedTuple):
-    """Who does the work: --engine, --address, --gpus-per-worker, --jobs."""
-
-    name: str
-    address: str | None
-    gpus_per_worker: float
-    jobs: int | None
-
-    def check_engine(self) -> None:
-        """Raise UsageError for no engine's name, and for options of the other one."""
-        if self.name not in ("local", "ray"):
-            raise UsageError(f"--engine {self.name}: it is local or ray")
-        if self.name == "local" and (self.address is not None or self.gpus_per_worker):
-            raise UsageError("--address and --gpus-per-worker are for --engine ray")
-
-    def runner(self, work: Work, model: Model, to_stdout: bool) -> Do:
-        """What is called with the items, and answers their results in order."""
-        if self.name == "ray":
-            return _on_ray(work, self.address, self.jobs, self.gpus_per_worker)
-        from attnctl.batching.engines import run_engine
-
-        # what flows line by line is seldom worth more processes; a checkpoint has threads, and may fill the memory
-        alone = to_stdout or model.info.kind == "checkpoint"
-        return partial(run_engine, work, jobs=self.jobs or (1 if alone else _processor_count()), model=model)
 
 
 def _opened_work(work: Work, batch_size: int) -> tuple[Work, Model]:
@@ -182,38 +213,11 @@ def _chosen_formats(asked: str, output: str | None) -> tuple[str, ...]:
     return formats
 
 
-def _text_stream(path: str, form: str | None, column: str | None, id_column: str | None) -> TextStream:
-    from pathlib import Path
-
-    from attnctl.batching.texts import FORMS, TextStream
-
-    if form is not None and form not in FORMS:
-        raise UsageError(f"--input {form!r}: it is {', '.join(FORMS)}")
-    if not path:
-        raise UsageError("the source is empty: give a file or folder of texts, or - for standard input")
-    if path != "-" and not Path(path).exists():
-        raise AttnctlError(f"there is no file {path}: give a file or folder of texts, or - for standard input")
-    return TextStream(path, form, column, id_column)
-
-
 def _path(source: str | None, chat: str | None) -> str:
     """The file of the texts, or of the conversations after --chat."""
     if (source is None) == (chat is None):
         raise UsageError("give a file or folder of texts, or --chat and a file of conversations, one a line")
     return str(chat if source is None else source)
-
-
-def _prompts(
-    formats: tuple[str, ...], options: dict[str, object], spans: str | None, budget: int, remove: bool
-) -> dict[str, object]:
-    """What is said of prompts; nothing where --format is another. Raises UsageError where it does not go together."""
-    if "sources" not in formats:
-        if spans is not None or remove or budget != 20:
-            raise UsageError("--spans, --budget and --remove are for --format sources")
-        return {}
-    if len(formats) > 1:
-        raise UsageError("--format sources goes alone: it answers each prompt, and keeps no traces of it")
-    return {"spans": spans, "budget": budget, "remove": remove, "most": options.pop("generate", None)}
 
 
 def _processor_count() -> int:
@@ -293,8 +297,6 @@ def _fill_folder(work: Work, do: Do, source: TextStream, output: str, strict: bo
 
 
 def _progress_heading(work: Work, source: TextStream) -> str:
-    from pathlib import Path
-
     from attnctl.models import DEFAULT
 
     name = "standard input" if source.path == "-" else Path(source.path).name

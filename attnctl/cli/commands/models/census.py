@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from attnctl import limits
+from attnctl.cli import options as o
 from attnctl.cli.output import print_complaint, put_bytes, show_renderable
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
 from attnctl.formats.pictures import format_names
@@ -34,36 +36,45 @@ MEASURED_SECONDS = 15  # and that of several
 LONG_SECONDS = 60  # from where on a run says how long it will take
 
 
-class CensusRequest(NamedTuple):
-    """What the command line says of how a corpus is counted."""
+@dataclass(frozen=True)
+class CensusRequest:
+    """How a corpus is read and counted, and which lines its table has."""
 
-    corpus: tuple[str, ...]
-    relations: str | None
-    untrained: bool
-    max_tokens: int
-    batch_size: int
-    jobs: int
-    engine: str
-    address: str | None
-    gpus_per_worker: float
+    relations: Annotated[
+        str | None,
+        typer.Option(
+            "--relations", help="CSV of label,name: relations called otherwise, or left out.", show_default=False
+        ),
+    ] = None
+    untrained: Annotated[
+        bool, typer.Option("--untrained", help="Beside it the same model with parameters drawn anew.")
+    ] = False
+    subtypes: Annotated[bool, typer.Option("--subtypes", help="A line for each subtype, as nsubj:pass.")] = False
+    least: Annotated[int, typer.Option("--least", help="Scored cases that a line of the table has at least.")] = 20
+    max_tokens: Annotated[
+        int,
+        typer.Option("--max-tokens", help="Tokens of the longest text that is read: a sentence with more is left out."),
+    ] = 512
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", help="How many share one pass: sentences of about one length (checkpoints).")
+    ] = 32
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes, each with a model of its own.")] = 1
 
 
-def run_census(
-    asked: CensusRequest,
-    options: OptionValues,
-    outputs: tuple[str, ...],
-    json: bool,
-    subtypes: bool,
-    least: int,
-    look: Look,
-) -> None:
+@dataclass(frozen=True)
+class CorpusRun:
+    """Parsed sentences, and who counts them."""
+
+    files: tuple[str, ...]
+    asked: CensusRequest
+    by: o.EngineOptions
+
+
+def run_census(corpus: CorpusRun, options: OptionValues, outputs: tuple[str, ...], json: bool, look: Look) -> None:
     """Count a corpus and show or write the census. Raises AttnctlError where not one sentence could be used."""
     files, folder = _output_files(outputs)
-    if asked.engine not in ("local", "ray"):
-        raise UsageError(f"--engine {asked.engine}: it is local or ray")
-    if asked.engine == "local" and (asked.address is not None or asked.gpus_per_worker):
-        raise UsageError("--address and --gpus-per-worker are for --engine ray")
-    found = _counted_corpus(asked, options, folder)
+    corpus.by.check()
+    found = _counted_corpus(corpus, options, folder)
     if not found.used:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in found.skipped.items())
         raise AttnctlError(f"{found.corpus}: not one sentence could be used ({reasons or 'it holds none'})")
@@ -71,7 +82,7 @@ def run_census(
     if json:
         put_bytes(_as_bytes(found, ".json", look))
     elif not files:
-        _show_census(found, subtypes, least)
+        _show_census(found, corpus.asked.subtypes, corpus.asked.least)
     _skipped_summary(found)
     raise typer.Exit(PARTIAL if found.skipped else DONE)
 
@@ -101,16 +112,15 @@ def _check_arrow(path: str) -> None:
         raise AttnctlError(f"{path}: Parquet needs pyarrow: pip install 'attnctl[batch]'") from None
 
 
-def _counted_corpus(asked: CensusRequest, options: dict[str, object], folder: str | None) -> CensusTable:
-    from dataclasses import replace
-
+def _counted_corpus(corpus: CorpusRun, options: dict[str, object], folder: str | None) -> CensusTable:
     from attnctl.batching.corpus.census_run import Tallies, census_folder, census_results, on_ray
     from attnctl.batching.corpus.census_work import CensusWork, open_census_model
     from attnctl.batching.corpus.treebank import Treebank
     from attnctl.models.option_types import model_arguments
     from attnctl.readings.census.census_table import census_table
 
-    treebank = Treebank(asked.corpus)
+    asked, by = corpus.asked, corpus.by
+    treebank = Treebank(corpus.files)
     work = CensusWork(
         model_arguments(options), _renamed_relations(asked.relations), asked.untrained, max_tokens=asked.max_tokens
     )
@@ -120,16 +130,16 @@ def _counted_corpus(asked: CensusRequest, options: dict[str, object], folder: st
     tallies = Tallies((model.info.n_layers or 1, model.info.n_heads or 1))
 
     def run_sentences(items: Iterable[Item]) -> Iterator[list[Result]]:
-        if asked.engine == "ray":
+        if by.engine == "ray":
             workers = asked.jobs if asked.jobs > 1 else None
-            return on_ray(work, items, address=asked.address, workers=workers, gpus=asked.gpus_per_worker)
+            return on_ray(work, items, address=by.address, workers=workers, gpus=by.gpus_per_worker)
         return census_results(work, items, asked.jobs, model)
 
-    alone = asked.engine == "local" and asked.jobs == 1
+    alone = by.engine == "local" and asked.jobs == 1
     if folder is None:
         _run_treebank(run_sentences, treebank, tallies, None, alone)
     else:
-        with census_folder(folder, work, asked.corpus, tallies) as opened:
+        with census_folder(folder, work, corpus.files, tallies) as opened:
             _run_treebank(run_sentences, treebank, tallies, opened, alone)
     found = census_table(
         tallies.whole, model.info.name, treebank.corpus_name, causal=bool(model.info.causal), untrained=asked.untrained

@@ -10,6 +10,8 @@ import typer
 
 from attnctl import __version__
 from attnctl.cli import options as o
+from attnctl.cli.commands.models.census import CensusRequest, CorpusRun, run_census
+from attnctl.cli.option_values import with_values
 from attnctl.cli.output import put_bytes, put_json, safe_console
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import picture_format
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 @o.with_model_options
 @o.with_map_options
+@with_values(asked=CensusRequest, by=o.EngineOptions)
 def evaluate_command(
     corpus: Annotated[
         list[str] | None,
@@ -30,28 +33,8 @@ def evaluate_command(
         ),
     ] = None,
     *,
-    relations: Annotated[
-        str | None,
-        typer.Option(
-            "--relations", help="CSV of label,name: relations called otherwise, or left out.", show_default=False
-        ),
-    ] = None,
-    untrained: Annotated[
-        bool, typer.Option("--untrained", help="Beside it the same model with parameters drawn anew.")
-    ] = False,
-    subtypes: Annotated[bool, typer.Option("--subtypes", help="A line for each subtype, as nsubj:pass.")] = False,
-    least: Annotated[int, typer.Option("--least", help="Scored cases that a line of the table has at least.")] = 20,
-    max_tokens: Annotated[
-        int,
-        typer.Option("--max-tokens", help="Tokens of the longest text that is read: a sentence with more is left out."),
-    ] = 512,
-    batch_size: Annotated[
-        int, typer.Option("--batch-size", help="How many share one pass: sentences of about one length (checkpoints).")
-    ] = 32,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes, each with a model of its own.")] = 1,
-    engine: o.EngineName = "local",
-    address: o.RayAddress = None,
-    gpus_per_worker: o.GpusPerWorker = 0.0,
+    asked: CensusRequest,
+    by: o.EngineOptions,
     sentences: Annotated[
         int, typer.Option("--sentences", help="Of the built-in grammar: sentences in each of its sets.")
     ] = 1000,
@@ -77,21 +60,15 @@ def evaluate_command(
     rules that need no attention. Sentences that cannot be used are counted and named, and the exit code is 3.
     """
     corpus, options = _model_named_first(corpus or [], options)
+    outputs = tuple(output or ())
+    look = o.map_look_of(options, bool(corpus) and write_corpus is None and any(map(picture_format, outputs)))
     if write_corpus is not None:
-        o.map_look_of(options, picture=False)
         _write_corpus(write_corpus, sentences, corpus, options)
     elif corpus:
-        from attnctl.cli.commands.models.census import CensusRequest, run_census
-
-        asked = CensusRequest(
-            tuple(corpus), relations, untrained, max_tokens, batch_size, jobs, engine, address, gpus_per_worker
-        )
-        outputs = tuple(output or ())
-        look = o.map_look_of(options, any(picture_format(path) for path in outputs))
-        run_census(asked, options, outputs, json, subtypes, least, look)
+        run_census(CorpusRun(tuple(corpus), asked, by), options, outputs, json, look)
     else:
-        o.map_look_of(options, picture=False)
-        _refuse_options({"--relations": relations, "--untrained": untrained, "-o": output, "--subtypes": subtypes})
+        corpus_only = ("--relations", asked.relations), ("--untrained", asked.untrained), ("--subtypes", asked.subtypes)
+        _refuse_options(*corpus_only, ("-o", output))
         _built_in(options, sentences, json)
 
 
@@ -111,8 +88,8 @@ def _model_named_first(corpus: list[str], options: dict[str, object]) -> tuple[l
     return ([], options | {"model": name}) if is_model else (corpus, options)
 
 
-def _refuse_options(given: dict[str, object]) -> None:
-    for option, value in given.items():
+def _refuse_options(*given: tuple[str, object]) -> None:
+    for option, value in given:
         if value:
             raise UsageError(f"{option} is for a corpus: name its CoNLL-U files")
 

@@ -14,6 +14,7 @@ import typer
 
 from attnctl import __version__
 from attnctl.cli import options as o
+from attnctl.cli.option_values import with_options
 from attnctl.cli.output import print_complaint, print_lines, put_json, safe_console, show_renderable
 from attnctl.errors import INTERRUPTED, UsageError
 
@@ -68,7 +69,7 @@ Corpus = Annotated[
 ]
 
 
-@o.with_options(RECIPE_OPTIONS)
+@with_options(RECIPE_OPTIONS)
 def train_command(
     corpus: Corpus = None,
     *,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,13 +10,14 @@ import typer
 from attnctl.cli import options as o
 from attnctl.cli.inputs.sources import is_file, open_source, refuse_models, refuse_texts
 from attnctl.cli.inputs.weights import Chosen, WeightChoice, chosen_trace, weight_choice
-from attnctl.cli.output import put_bytes, put_json, show_renderable
+from attnctl.cli.output import output_format, put_bytes, put_json, write_renderable
 from attnctl.errors import UsageError
-from attnctl.formats.pictures import figure_bytes, format_names, suffixes_listed
+from attnctl.formats.pictures import figure_bytes, format_names
 
 if TYPE_CHECKING:
     from attnctl.readings.traces.comparison import Comparison
     from attnctl.readings.traces.trace import Trace
+    from attnctl.render.figure.look import Look
     from attnctl.source import Source
 
 WHOLE = "compare needs them all: take a shorter text, or attnctl heatmap of each side"
@@ -49,7 +49,7 @@ def compare_command(
     (.json, .npz, or - for a pipe) or a text for --model. The head where the two differ most is shown, unless --layer and
     --head say otherwise.
     """
-    form = _comparison_format(output, json)
+    form = output_format("compare", output, ("json", "txt", *format_names()), "json" if json else "")
     look = o.look_of(options, picture=form in format_names(), picture_only=o.LOOK_OPTIONS)
     if look.log:
         raise UsageError("--log does not go with compare: a difference has both signs")
@@ -62,10 +62,15 @@ def compare_command(
         check_measure(choice.measure, head is not None)
     pair = _pair_of_traces(a, b, text, file, choice, options)
     places = _heads_to_show(pair, layer, head)
+    _write_comparison(pair, places, form, output, look, 2 if precision is None else precision)
+
+
+def _write_comparison(
+    pair: Comparison, places: list[tuple[int, int]], form: str, output: str | None, look: Look, precision: int
+) -> None:
     if form == "json":
         put_json(pair.comparison_document(), output)
-        return
-    if form in format_names():
+    elif form in format_names():
         from attnctl.render.figure.comparison import comparison_panels
 
         if len(places) > 1:
@@ -73,28 +78,10 @@ def compare_command(
         drawing = comparison_panels(pair, *places[0], look)
         put_bytes(figure_bytes(drawing.figure, form), output)
         o.say_notes(drawing.notes)
-        return
-    from attnctl.render.terminal.comparison import ComparisonTables
+    else:
+        from attnctl.render.terminal.comparison import ComparisonTables
 
-    tables = ComparisonTables(pair, places, 2 if precision is None else precision)
-    if form == "txt":
-        from attnctl.render.terminal.console import as_text
-
-        put_bytes(as_text(tables).encode(), output)
-        return
-    show_renderable(tables)
-
-
-def _comparison_format(output: str | None, json: bool) -> str:
-    if output is None or output == "-":
-        return "json" if json else "terminal"
-    suffix = Path(output).suffix.lower()[1:]
-    if suffix not in ("json", "txt", *format_names()) or (json and suffix != "json"):
-        raise UsageError(f"-o {output}: compare writes .json, .txt, {suffixes_listed()}")
-    from attnctl.files import check_writable
-
-    check_writable(output)
-    return suffix
+        write_renderable(ComparisonTables(pair, places, precision), form, output)
 
 
 def _pair_of_traces(

@@ -6,22 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attnctl.cli import options as o
-from attnctl.cli.output import put_bytes, show_renderable
+from attnctl.cli.output import put_bytes, write_renderable
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
+    from attnctl.cli.commands.show.explain import LongChoice
     from attnctl.models.option_types import OptionValues
 
 
 def explain_contributions(
-    text: str,
-    options: OptionValues,
-    names: list[str],
-    *,
-    query: str | None,
-    top: int | None,
-    form: str,
-    output: str | None,
+    text: str, options: OptionValues, names: list[str], wanted: LongChoice, form: str, output: str | None
 ) -> None:
     """Write the sum for the model's own best word. Raises UsageError where other steps are named beside it."""
     if names != ["contributions"]:
@@ -32,7 +26,7 @@ def explain_contributions(
     from attnctl.readings.effects.ablation import EffectRequest, Gauge, baseline_of
     from attnctl.tokens import checked_text
 
-    watched = watched_text(o.model_of(options), checked_text(text), query)
+    watched = watched_text(o.model_of(options), checked_text(text), wanted.query)
     gauge = Gauge.of_request(watched, EffectRequest())
     if gauge.target is None:
         raise UsageError(f"{watched.info.name} predicts no words: there is no logit to take apart")
@@ -46,12 +40,4 @@ def explain_contributions(
         return
     from attnctl.render.terminal.effects.contributions import ContributionsTable
 
-    table = ContributionsTable(found, top)
-    if form == "terminal":
-        show_renderable(table)
-        return
-    from attnctl.render.terminal.console import as_svg, as_text
-
-    put_bytes(
-        (as_svg(table, "attnctl explain", found.model.citation) if form == "svg" else as_text(table)).encode(), output
-    )
+    write_renderable(ContributionsTable(found, wanted.top), form, output, "attnctl explain", found.model.citation)

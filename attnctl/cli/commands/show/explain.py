@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -19,7 +18,8 @@ from attnctl.cli.inputs.weights import (
     renormalised_source,
     weight_choice,
 )
-from attnctl.cli.output import print_lines, put_bytes, show_renderable
+from attnctl.cli.option_values import with_values
+from attnctl.cli.output import output_format, print_lines, put_bytes, write_renderable
 from attnctl.errors import DONE, FAILED, UsageError
 
 if TYPE_CHECKING:
@@ -29,8 +29,40 @@ if TYPE_CHECKING:
 WALKED_LAYERS = 2  # as many as are walked through when none are named
 
 
+class Walk(NamedTuple):
+    """How the steps are walked through."""
+
+    steps: Annotated[
+        str | None,
+        typer.Option(
+            "--steps", help="Only these steps: scores,weights,… (matrices shows W_Q, W_K, W_V)", show_default=False
+        ),
+    ] = None
+    precision: Annotated[int | None, typer.Option("--precision", help="Decimals [default: 2].", show_default=False)] = (
+        None
+    )
+    story: Annotated[bool, typer.Option("--story", help="Add the classroom reading of each step.")] = False
+
+    @property
+    def step_names(self) -> list[str] | None:
+        """The steps that are named; None for all."""
+        return None if self.steps is None else [name.strip() for name in self.steps.split(",")]
+
+
+class LongChoice(NamedTuple):
+    """What is told of a long text, or of a short one as of a long one."""
+
+    query: o.Queries = None
+    top: Annotated[
+        int | None,
+        typer.Option("--top", help="Only so many, the strongest: links of each query.", show_default=False),
+    ] = None
+    spans: o.Spans = None
+
+
 @o.with_model_options
 @o.with_weight_options
+@with_values(wanted=LongChoice, walk=Walk)
 def explain_command(
     source: SourceName = None,
     *,
@@ -38,23 +70,9 @@ def explain_command(
     tokens: TokenNames = None,
     layer: o.ShownLayer = None,
     head: o.ShownHead = None,
-    query: o.Queries = None,
-    steps: Annotated[
-        str | None,
-        typer.Option(
-            "--steps", help="Only these steps: scores,weights,… (matrices shows W_Q, W_K, W_V)", show_default=False
-        ),
-    ] = None,
-    precision: Annotated[
-        int | None, typer.Option("--precision", help="Decimals [default: 2].", show_default=False)
-    ] = None,
-    story: Annotated[bool, typer.Option("--story", help="Add the classroom reading of each step.")] = False,
+    wanted: LongChoice,
+    walk: Walk,
     check: Annotated[bool, typer.Option("--check", help="Recompute the weights by other means: do they hold?")] = False,
-    top: Annotated[
-        int | None,
-        typer.Option("--top", help="Only so many, the strongest: links of each query.", show_default=False),
-    ] = None,
-    spans: o.Spans = None,
     json: Annotated[bool, typer.Option("--json", help="Write JSON: the trace, one line.")] = False,
     output: Annotated[
         str | None,
@@ -64,63 +82,46 @@ def explain_command(
 ) -> None:
     """Show every step of self-attention on a text: tokens, queries and keys, scores, softmax, context."""
     choice, form = weight_choice(options), _explain_format(output, json)
-    walk = Walk(steps, precision, story)
-    wanted = LongChoice(query, top, spans)
-    given = choice, wanted
     if check:
-        _refuse_beside_check(form, walk, given)
+        _refuse_beside_check(form, walk, (choice, wanted))
     elif form in ("json", "npz"):
-        _refuse_beside("--json and -o .json, .npz", ("--precision", precision), ("--story", story))
-    if steps is not None and "contributions" in (walk.step_names or ()):
+        _refuse_beside("--json and -o .json, .npz", *_walk_options(walk))
+    names = walk.step_names
+    if names is not None and "contributions" in names:
         from attnctl.cli.commands.show.contributions import explain_contributions
 
-        explain_contributions(
-            o.text_of(source, file), options, walk.step_names or [], query=query, top=top, form=form, output=output
-        )
+        explain_contributions(o.text_of(source, file), options, names, wanted, form, output)
         return
-    if steps is not None:
+    if names is not None:
         from attnctl.steps import check_names
 
-        check_names(walk.step_names or ())
-        _refuse_beside("--steps", ("--top", top), ("--spans", spans))
+        check_names(names)
+        _refuse_beside("--steps", ("--top", wanted.top), ("--spans", wanted.spans))
     opened = chosen_of(open_source(source, file, tokens, options), layer, head)
     if check:
         raise typer.Exit(_print_check(opened))
-    is_overview = hasattr(opened.source, "overview")
-    if steps is None and (is_overview or is_long(opened.source) or top is not None or spans is not None):
-        _refuse_beside("a long text, --top and --spans", ("--precision", precision), ("--story", story))
+    if names is None and _is_told_as_long(opened, wanted):
+        _refuse_beside("a long text, --top and --spans", *_walk_options(walk))
         from attnctl.cli.commands.show.row import explain_long
 
         explain_long(_reweighted_choice(choice, opened), form, output, wanted)
     elif form in ("json", "npz"):
-        _write_trace(_narrow_trace(choice, opened, query), walk.step_names, output)
+        _write_trace(_narrow_trace(choice, opened, wanted.query), names, output)
     else:
-        trace = _walked_trace(choice, opened, query)
-        if steps is not None:  # where the steps are picked, their heading is not shown
-            every = trace.model.kind in ("checkpoint", "matrix")
-            o.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=every)
-        _write_walk(trace, opened.heads, walk, ExplainRequest(layer is None, head is None, query), output)
+        trace = _walked_trace(choice, opened, wanted.query)
+        asked = ExplainRequest(layer is None, head is None, wanted.query)
+        _write_walk(trace, opened.heads, walk, asked, form, output)
 
 
-class Walk(NamedTuple):
-    """How steps are walked through: --steps, --precision, --story."""
-
-    steps: str | None
-    precision: int | None
-    story: bool
-
-    @property
-    def step_names(self) -> list[str] | None:
-        """The steps that are named; None for all."""
-        return None if self.steps is None else [name.strip() for name in self.steps.split(",")]
+def _walk_options(walk: Walk) -> tuple[tuple[str, object], ...]:
+    """The options that shape the walk and nothing else."""
+    return ("--precision", walk.precision), ("--story", walk.story)
 
 
-class LongChoice(NamedTuple):
-    """What of a long text is told: --query, --top and --spans."""
-
-    query: str | None = None
-    top: int | None = None
-    spans: str | None = None
+def _is_told_as_long(opened: Chosen, wanted: LongChoice) -> bool:
+    """Whether rows and links are told instead of every step: of a long text, an overview, or where they are asked for."""
+    is_overview = hasattr(opened.source, "overview")
+    return is_overview or is_long(opened.source) or wanted.top is not None or wanted.spans is not None
 
 
 class ExplainRequest(NamedTuple):
@@ -173,15 +174,8 @@ def _walked_trace(choice: WeightChoice, given: Chosen, query: str | None) -> Tra
 
 def _explain_format(output: str | None, json: bool) -> str:
     """What is written: json, npz, txt, svg, or terminal. Raises UsageError for a suffix that means nothing here."""
-    if output is None or output == "-":
-        return "json" if json else "terminal"
-    suffix = Path(output).suffix.lower()
-    if suffix not in (".json", ".npz", ".txt", ".svg") or (json and suffix != ".json"):
-        raise UsageError(f"-o {output}: explain writes .json, .npz, .txt or .svg (for the grid alone: attnctl heatmap)")
-    from attnctl.files import check_writable
-
-    check_writable(output)
-    return suffix[1:]
+    hint = " (for the grid alone: attnctl heatmap)"
+    return output_format("explain", output, ("json", "npz", "txt", "svg"), "json" if json else "", hint)
 
 
 def _print_check(given: Chosen) -> int:
@@ -210,31 +204,26 @@ def _write_trace(trace: Trace, names: list[str] | None, output: str | None) -> N
         save_value(trace, output)
 
 
-def _write_walk(trace: Trace, heads: list[int] | None, walk: Walk, asked: ExplainRequest, output: str | None) -> None:
+def _write_walk(
+    trace: Trace, heads: list[int] | None, walk: Walk, asked: ExplainRequest, form: str, output: str | None
+) -> None:
     from dataclasses import replace
 
     from attnctl.render.terminal.explanation import Explanation
     from attnctl.steps import check_steps
 
     names = walk.step_names
-    if names is not None:
+    if names is not None:  # where the steps are picked, their heading is not shown
+        every = trace.model.kind in ("checkpoint", "matrix")
+        o.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=every)
         o.say_notes(check_steps(trace, names))
-    focuses, in_all = _focuses(trace, heads, asked.query), len(trace.layers)
+    focuses = _focuses(trace, heads, asked.query)
     if asked.any_layer and focuses and len(trace.layers) > WALKED_LAYERS:
         trace = replace(trace, layers=tuple(trace.layer(at) for at in sorted({focus.layer for focus in focuses})))
     shown = {part.layer: _shown_heads(trace, part, heads, focuses, asked) for part in trace.layers}
     precision = 2 if walk.precision is None else walk.precision
-    more = in_all - len(trace.layers)
-    page = Explanation(
-        trace, *focuses, heads=shown, only=names, precision=precision, story=walk.story, more_layers=more
-    )
-    if output is None or output == "-":
-        show_renderable(page)
-        return
-    from attnctl.render.terminal.console import as_svg, as_text
-
-    saved = as_svg(page, "attnctl explain", trace.cited) if output.lower().endswith(".svg") else as_text(page)
-    put_bytes(saved.encode(), output)
+    page = Explanation(trace, *focuses, heads=shown, only=names, precision=precision, story=walk.story)
+    write_renderable(page, form, output, "attnctl explain", trace.cited)
 
 
 def _focuses(trace: Trace, heads: list[int] | None, query: str | None) -> list[Focus]:

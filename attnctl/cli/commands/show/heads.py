@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -20,10 +19,11 @@ from attnctl.cli.inputs.weights import (
     renormalised_source,
     weight_choice,
 )
-from attnctl.cli.output import put_bytes, show_renderable
+from attnctl.cli.option_values import with_values
+from attnctl.cli.output import output_format, put_bytes, show_renderable
 from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
 from attnctl.errors import UsageError
-from attnctl.formats.pictures import figure_bytes, format_names, picture_format, suffixes_listed
+from attnctl.formats.pictures import figure_bytes, format_names, suffixes_listed
 
 if TYPE_CHECKING:
     from attnctl.readings.census.census_table import CensusTable
@@ -35,9 +35,47 @@ TOP_BY = "confidence"  # the statistic by which --top chooses heads without --by
 PICTURED = "entropy"  # the statistic that is drawn without --by
 
 
+class HeadRequest(NamedTuple):
+    """Which heads come first, how many of them, and what else is measured of them."""
+
+    by: Annotated[
+        str | None,
+        typer.Option("--by", help="Most of this first: entropy, first, previous, induction, …", show_default=False),
+    ] = None
+    top: Annotated[
+        int | None,
+        typer.Option(
+            "--top", help="Only so many, the strongest: heads with most of --by, or of confidence.", show_default=False
+        ),
+    ] = None
+    probe: Annotated[
+        bool,
+        typer.Option("--probe", help="Induction and duplicates by the usual probe: random tokens, said twice."),
+    ] = False
+    census: Annotated[
+        str | None,
+        typer.Option(
+            "--census", help="Name heads after what they find in a corpus: evaluate's JSON.", show_default=False
+        ),
+    ] = None
+
+    def check(self, picture: bool) -> None:
+        """Raise UsageError for no statistic's name, and for what a picture of one statistic of every head would not show."""
+        from attnctl.readings.statistic_table import STATISTICS
+
+        if self.by is not None and self.by not in STATISTICS:
+            raise UsageError(f"--by {self.by}: it is {', '.join(STATISTICS)}")
+        if picture and (self.top is not None or self.census is not None):
+            option = "--top" if self.top is not None else "--census"
+            raise UsageError(f"{option} does not go with a picture, which shows one statistic of every head")
+        if picture and self.probe and self.by not in ("induction", "duplicate"):
+            raise UsageError("--probe measures induction and duplicate: name the one to draw with --by")
+
+
 @o.with_model_options
 @o.with_look_options
 @o.with_weight_options
+@with_values(asked=HeadRequest)
 def heads_command(
     source: SourceName = None,
     *,
@@ -45,26 +83,7 @@ def heads_command(
     tokens: TokenNames = None,
     layer: o.LayerChoice = None,
     head: o.HeadChoice = None,
-    by: Annotated[
-        str | None,
-        typer.Option("--by", help="Most of this first: entropy, first, previous, induction, …", show_default=False),
-    ] = None,
-    top: Annotated[
-        int | None,
-        typer.Option(
-            "--top", help="Only so many, the strongest: heads with most of --by, or of confidence.", show_default=False
-        ),
-    ] = None,
-    probe: Annotated[
-        bool,
-        typer.Option("--probe", help="Induction and duplicates by the usual probe: random tokens, said twice."),
-    ] = False,
-    census: Annotated[
-        str | None,
-        typer.Option(
-            "--census", help="Name heads after what they find in a corpus: evaluate's JSON.", show_default=False
-        ),
-    ] = None,
+    asked: HeadRequest,
     json: Annotated[bool, typer.Option("--json", help="Write JSON: one line.")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Write CSV, one line a head.")] = False,
     output: Annotated[
@@ -86,30 +105,19 @@ def heads_command(
     form = _heads_format(output, json, csv)
     picture = form in format_names()
     look = o.look_of(options, picture=picture, picture_only=o.LOOK_OPTIONS)
-    _check_statistic(by)
-    if picture:
-        _refuse_beside_picture(by, top, probe, census)
-    known = None if census is None else _census_in(census)
+    asked.check(picture)
+    known = None if asked.census is None else _census_in(asked.census)
     if look.log:
         raise UsageError("--log does not go with heads: shares have a scale from 0 to 1 (see --vmin and --vmax)")
     choice = weight_choice(options)
     given = chosen_of(open_source(source, file, tokens, options), layer, head)
     check_attention_weights(given.source, "heads")
-    found = _statistics_of(given, choice, probe)
+    found = _statistics_of(given, choice, asked.probe)
     found = _by_role(found) if known is None else replace(found, head_statistics=_named_by(known, found))
     if picture:
-        _write_picture(found, by or PICTURED, look, str(output), form)
+        _write_picture(found, asked.by or PICTURED, look, str(output), form)
     else:
-        _write_table(found, by if by is not None or top is None else TOP_BY, top, form, output)
-
-
-def _refuse_beside_picture(by: str | None, top: int | None, probe: bool, census: str | None) -> None:
-    """Raise UsageError for what a picture of one statistic of every head would not show."""
-    if top is not None or census is not None:
-        option = "--top" if top is not None else "--census"
-        raise UsageError(f"{option} does not go with a picture, which shows one statistic of every head")
-    if probe and by not in ("induction", "duplicate"):
-        raise UsageError("--probe measures induction and duplicate: name the one to draw with --by")
+        _write_table(found, asked.by if asked.by or asked.top is None else TOP_BY, asked.top, form, output)
 
 
 def _write_picture(found: Overview, by: str, look: Look, output: str, form: str) -> None:
@@ -140,23 +148,7 @@ def _write_table(found: Overview, order: str | None, top: int | None, form: str,
 def _heads_format(output: str | None, json: bool, csv: bool) -> str:
     if json and csv:
         raise UsageError("--json and --csv exclude each other")
-    if output is None or output == "-":
-        return "json" if json else "csv" if csv else "terminal"
-    suffix = Path(output).suffix.lower()
-    known = suffix in (".csv", ".json") or picture_format(output) is not None
-    if not known or (json and suffix != ".json") or (csv and suffix != ".csv"):
-        raise UsageError(f"-o {output}: heads writes .csv, .json, or a picture as {suffixes_listed()}")
-    from attnctl.files import check_writable
-
-    check_writable(output)
-    return suffix[1:]
-
-
-def _check_statistic(by: str | None) -> None:
-    from attnctl.readings.statistic_table import STATISTICS
-
-    if by is not None and by not in STATISTICS:
-        raise UsageError(f"--by {by}: it is {', '.join(STATISTICS)}")
+    return output_format("heads", output, ("csv", "json", *format_names()), "json" if json else "csv" if csv else "")
 
 
 def _statistics_of(given: Chosen, choice: WeightChoice, probe: bool) -> Overview:

@@ -21,6 +21,7 @@ from attnctl.cli.inputs.weights import (
     weight_choice,
 )
 from attnctl.cli.inputs.zoom import Zoom, grid_of
+from attnctl.cli.option_values import with_values
 from attnctl.cli.output import print_lines, safe_console
 from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
 from attnctl.errors import UsageError
@@ -28,6 +29,7 @@ from attnctl.formats import pictures
 from attnctl.formats.pictures import suffixes_listed
 
 if TYPE_CHECKING:
+    from attnctl.models.option_types import OptionValues
     from attnctl.readings.heatmap import HeatmapGrid
     from attnctl.readings.overview import Overview
     from attnctl.render.figure.look import Look
@@ -41,6 +43,7 @@ LABELS = 20  # columns of a terminal that the names of the queries take
 @o.with_model_options
 @o.with_look_options
 @o.with_weight_options
+@with_values(zoom=Zoom)
 def heatmap_command(
     source: SourceName = None,
     *,
@@ -63,16 +66,7 @@ def heatmap_command(
             "--run", help="Folder of a training run: one head at every step, .gif or a strip.", show_default=False
         ),
     ] = None,
-    rows: Annotated[
-        str | None, typer.Option("--rows", help="Only these queries: 3000-3099, the last one too.", show_default=False)
-    ] = None,
-    columns: Annotated[
-        str | None, typer.Option("--columns", help="Only these keys: 0-199, the last one too.", show_default=False)
-    ] = None,
-    pool: Annotated[
-        str | None, typer.Option("--pool", help="A cell of a long text: mean (the default) or max.", show_default=False)
-    ] = None,
-    spans: o.Spans = None,
+    zoom: Zoom,
     **options: object,
 ) -> None:
     """Draw the attention weights: queries down, keys across, one head or every layer × head.
@@ -81,40 +75,51 @@ def heatmap_command(
     token that a spreadsheet would take for a formula has an apostrophe before it. A text of more than 512
     tokens is pooled to a grid of cells; --rows and --columns look closer.
     """
-    zoom, choice = Zoom(rows, columns, pool, spans), weight_choice(options)
+    choice, chosen = weight_choice(options), (layer, head)
     if run is not None:
         if zoom != Zoom() or tokens is not None:
             raise UsageError("--rows, --columns, --pool, --spans and --tokens do not go with --run")
         from attnctl.cli.commands.show.evolution import TrainingView, show_training
 
-        show_training(run, TrainingView(o.text_of(source, file), layer, head, choice), output, options)
+        show_training(run, TrainingView(o.text_of(source, file), *chosen, choice), output, options)
         return
     picture, any_scale = _picture_format(output), options.get("log") is None
-    drawn = picture in pictures.format_names()
-    # numbers, which have no look at all
-    plain = picture == "json" or picture is None and not safe_console().is_terminal
-    look = o.look_of(options, picture=drawn, picture_only=o.LOOK_OPTIONS if plain else o.PICTURE_ONLY)
+    look = _look_of_grid(options, picture)
     colour = None if look.cmap == "viridis" else _colour_function(look.cmap)
     if picture == "html" and zoom != Zoom():
         raise UsageError("--rows, --columns, --pool and --spans do not go with .html")
-    given = chosen_of(open_source(source, file, tokens, options), layer, head)
+    given = chosen_of(open_source(source, file, tokens, options), *chosen)
     if picture == "html":
         _write_page(given, choice, str(output), look)
-        return
-    if picture == "json":
+    elif picture == "json":
         _write_cells(given, choice, zoom, str(output))
-        return
+    else:
+        seen = _grid_reading(given, choice, zoom, None if picture else _cells_across())
+        look = _readable_scale(look, seen) if any_scale and is_long(given.source) else look
+        if output is None or picture is None:
+            _show_grid(seen, colour, title=look.title, values=look.values, log=look.log)
+        else:
+            _write_picture(seen, look, output, picture)
+
+
+def _look_of_grid(options: OptionValues, picture: str | None) -> Look:
+    """The look that was asked for. Raises UsageError for what means nothing in this form: numbers have no look at all."""
+    plain = picture == "json" or picture is None and not safe_console().is_terminal
+    picture_only = o.LOOK_OPTIONS if plain else o.PICTURE_ONLY
+    return o.look_of(options, picture=picture in pictures.format_names(), picture_only=picture_only)
+
+
+def _readable_scale(look: Look, seen: HeatmapGrid) -> Look:
+    """The look with colours on a logarithmic scale, where a few cells hold most of the weight."""
     from attnctl.readings.heatmap import is_drowned
 
-    seen = _grid_reading(given, choice, zoom, None if picture else _cells_across())
-    if any_scale and look.vmin is None and is_long(given.source) and is_drowned(seen):
-        look = replace(look, log=True)
-        o.say_notes(
-            ("a few cells hold most of the weight: colours are on a logarithmic scale, --no-log makes it linear",)
-        )
-    if output is None or picture is None:
-        _show_grid(seen, colour, title=look.title, values=look.values, log=look.log)
-        return
+    if look.vmin is not None or not is_drowned(seen):
+        return look
+    o.say_notes(("a few cells hold most of the weight: colours are on a logarithmic scale, --no-log makes it linear",))
+    return replace(look, log=True)
+
+
+def _write_picture(seen: HeatmapGrid, look: Look, output: str, picture: str) -> None:
     from attnctl.files import write_whole
     from attnctl.render.figure.heatmaps.heatmap import draw_heatmap
 

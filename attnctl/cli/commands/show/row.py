@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from attnctl import limits
 from attnctl.cli import options as o
-from attnctl.cli.output import put_bytes, show_renderable
+from attnctl.cli.output import put_bytes, write_renderable
 from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
 from attnctl.errors import AttnctlError, UsageError
 
@@ -38,18 +38,10 @@ def explain_long(given: Chosen, form: str, output: str | None, wanted: LongChoic
     if form == "json":
         _write_json(given, queries, output, wanted)
         return
-    shown = [_row_table(given, at, wanted) for at in queries]
-    if output is None or output == "-":
-        for one in shown:
-            show_renderable(one)
-        return
     from rich.console import Group
 
-    from attnctl.render.terminal.console import as_svg, as_text
-
-    together = Group(*shown)
-    saved = as_svg(together, "attnctl explain") if form == "svg" else as_text(together)
-    put_bytes(saved.encode(), output)
+    shown = Group(*(_row_table(given, at, wanted) for at in queries))
+    write_renderable(shown, form, output, "attnctl explain")
 
 
 def _write_json(given: Chosen, queries: Sequence[int | None], output: str | None, wanted: LongChoice) -> None:

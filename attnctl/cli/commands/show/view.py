@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -23,6 +23,8 @@ from attnctl.cli.commands.show.page import (
     write_page,
 )
 from attnctl.cli.inputs.sources import SourceName, TokenNames, open_source, refuse_models
+from attnctl.cli.inputs.weights import weight_choice
+from attnctl.cli.option_values import with_values
 from attnctl.cli.output import print_lines, put_bytes
 from attnctl.errors import UsageError
 
@@ -30,89 +32,33 @@ if TYPE_CHECKING:
     from attnctl.models.option_types import OptionValues
 
 
-@o.with_model_options
-def view_command(
-    source: SourceName = None,
+class ViewSources(NamedTuple):
+    """What is to be seen."""
+
+    source: SourceName = None
     other: Annotated[
         str | None,
         typer.Argument(help="A second one, to be seen beside the first.", show_default=False, metavar="[TEXT|FILE]"),
-    ] = None,
+    ] = None
     text: Annotated[
         str | None,
         typer.Argument(
             help="A text for both: the two before it are models then.", show_default=False, metavar="[TEXT]"
         ),
-    ] = None,
-    *,
-    file: o.File = None,
-    tokens: TokenNames = None,
-    layer: o.ShownLayer = None,
-    head: o.ShownHead = None,
-    query: o.Query = None,
+    ] = None
+    file: o.File = None
+    tokens: TokenNames = None
     run: Annotated[
         str | None,
         typer.Option("--run", help="Folder of a training run: the text at every step of it.", show_default=False),
-    ] = None,
-    output: Annotated[
-        str | None, typer.Option("-o", "--output", help='Where to write: .html, or "-".', show_default=False)
-    ] = None,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Write the page, do not open it.")] = False,
-    log: Annotated[
-        bool | None, typer.Option("--log/--no-log", help="Colours on a logarithmic scale: the page begins so.")
-    ] = None,
-    drop: o.Drop = None,
-    renormalise: o.Renormalise = False,
-    words: o.Words = False,
-    measure: o.Measure = None,
-    effects: Annotated[
-        bool, typer.Option("--effects", help="Shade the tokens by what they do for the prediction, too.")
-    ] = False,
-    sources: Annotated[
-        bool, typer.Option("--sources", help="Of a prompt: the parts that the model's answer to it came from.")
-    ] = False,
-    **options: object,
-) -> None:
-    """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install.
-
-    With two texts or traces, or two models and a text, both are there side by side, with their difference. A long text is
-    pooled to an overview, with its strongest links and exact blocks around them; an overview's file is shown as it is.
-    """
-    target = target_of(output)
-    if sources:
-        if other is not None or effects or measure is not None or run is not None or query is not None:
-            raise UsageError("--sources is of one prompt and its checkpoint, and nothing beside it")
-        from attnctl.cli.commands.effects.sources import answer_page
-
-        target = target or temporary_page("sources")
-        put_bytes(answer_page(source, file, options).encode(), target)
-        _shown(target, no_open)
-        return
-    look = page_look(drop or (), renormalise, bool(log), words=words)
-    choice = Choice(layer, head, measure)
-    if measure is not None:
-        from attnctl.readings.measures import check_measure
-
-        check_measure(measure, head is not None)
-    given = ViewSources(source, other, text, file, tokens, run)
-    content = given.content(choice, options, query, effects)
-    check_pooled(content.traces, look, measure)
-    target = target or temporary_page(content.traces[0].text)
-    write_page(content, target, query=query, look=look)
-    _shown(target, no_open)
-
-
-class ViewSources(NamedTuple):
-    """What is to be seen: the arguments and options of `attnctl view` of that name."""
-
-    source: str | None
-    other: str | None
-    text: str | None
-    file: str | None
-    tokens: str | None
-    run: str | None
+    ] = None
 
     def content(self, choice: Choice, options: OptionValues, query: str | None, effects: bool) -> PageContent:
         """What the page shows of them. Raises UsageError for arguments that exclude each other."""
+        if choice.measure is not None:
+            from attnctl.readings.measures import check_measure
+
+            check_measure(choice.measure, choice.head is not None)
         if effects and not (self.run is None and self.text is None and self.other is None):
             raise UsageError("--effects is of one text and its model")
         if self.run is not None:
@@ -129,6 +75,60 @@ class ViewSources(NamedTuple):
             raise UsageError('give two sources as arguments; only one of them can be "-", and none --file')
         refuse_models("view", self.source or "", self.other)
         return PageContent([of_two(part, self.tokens, choice, options) for part in (self.source, self.other) if part])
+
+
+@o.with_model_options
+@o.with_weight_options
+@with_values(seen=ViewSources)
+def view_command(
+    *,
+    seen: ViewSources,
+    layer: o.ShownLayer = None,
+    head: o.ShownHead = None,
+    query: o.Query = None,
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", help='Where to write: .html, or "-".', show_default=False)
+    ] = None,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Write the page, do not open it.")] = False,
+    log: Annotated[
+        bool | None, typer.Option("--log/--no-log", help="Colours on a logarithmic scale: the page begins so.")
+    ] = None,
+    effects: Annotated[
+        bool, typer.Option("--effects", help="Shade the tokens by what they do for the prediction, too.")
+    ] = False,
+    sources: Annotated[
+        bool, typer.Option("--sources", help="Of a prompt: the parts that the model's answer to it came from.")
+    ] = False,
+    **options: Any,
+) -> None:
+    """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install.
+
+    With two texts or traces, or two models and a text, both are there side by side, with their difference. A long text is
+    pooled to an overview, with its strongest links and exact blocks around them; an overview's file is shown as it is.
+    """
+    target = target_of(output)
+    weights = weight_choice(options)
+    choice = Choice(layer, head, weights.measure)
+    if sources:
+        if (
+            seen.other is not None
+            or effects
+            or weights.measure is not None
+            or seen.run is not None
+            or query is not None
+        ):
+            raise UsageError("--sources is of one prompt and its checkpoint, and nothing beside it")
+        from attnctl.cli.commands.effects.sources import answer_page
+
+        target = target or temporary_page("sources")
+        put_bytes(answer_page(seen.source, seen.file, options).encode(), target)
+    else:
+        look = page_look(weights.drop, weights.renormalise, bool(log), words=weights.words)
+        content = seen.content(choice, options, query, effects)
+        check_pooled(content.traces, look, choice.measure)
+        target = target or temporary_page(content.traces[0].text)
+        write_page(content, target, query=query, look=look)
+    _shown(target, no_open)
 
 
 def _shown(target: str, no_open: bool) -> None:
