@@ -72,7 +72,7 @@ class NeedleAsker:
         count = self.model.pieces.tokenizer.encode
         room, sentences = length - empty, []
         for sentence in self.sentences():
-            size = len(count(f"{sentence} ", add_special_tokens=False).ids)
+            size = len(count(f" {sentence}", add_special_tokens=False).ids)
             if size > room:
                 break
             sentences.append(sentence)

@@ -301,7 +301,7 @@ def test_a_needle_stands_where_it_is_wanted(folder: Path) -> None:
     asker = NeedleAsker(model, Needle(), lambda: filler_sentences(0))
     for length, depth in ((600, 0.0), (600, 1.0), (900, 0.5)):
         prompt, tokens, (a, b) = asker._prompt_of_length(length, depth)
-        assert length - 90 < len(tokens) <= length
+        assert length - 60 < len(tokens) <= length
         assert Needle().text in prompt.text[tokens[a].start : tokens[b - 1].end]
         assert (a < 30) == (depth == 0.0)
     with pytest.raises(AttnctlError, match="no room"):
