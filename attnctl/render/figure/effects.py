@@ -39,7 +39,8 @@ def _effects_title(found: Effects) -> str:
     if found.target is None:
         return found.model.name
     against = "" if found.against is None else f" against “{found.against.text.strip()}”"
-    return f"“{found.target.text.strip()}”{against} after “{found.tokens[found.query].text}”, {found.model.name}"
+    at = "after" if found.model.causal else "at"
+    return f"“{found.target.text.strip()}”{against} {at} “{found.tokens[found.query].text}”, {found.model.name}"
 
 
 def _draw_heads(found: Effects, look: Look) -> Drawing:

@@ -40,7 +40,7 @@ def doubt_of(trace: Trace) -> str | None:
 
 def conclusion_of(trace: Trace, focus: Focus) -> str:
     """What a reader may conclude of the strongest link, in a sentence; empty where it speaks for itself."""
-    finds = roles_of_heads(trace.model).get((focus.layer, focus.head), ())
+    finds = roles_in_trace(trace).get((focus.layer, focus.head), ())
     if trace.key_tokens is None and focus.key == focus.query and focus.weight > PARKED:
         if _keys_seen(trace.layer(focus.layer), focus) == 1:
             return "It sees no other token: the softmax of one score is 1."
@@ -49,6 +49,11 @@ def conclusion_of(trace: Trace, focus: Focus) -> str:
         return "Most words look at the first token here: attention is parked there, and says little about it."
     fitting = relation_of_pronoun(finds, trace.tokens[focus.query].text)
     return f"This head was measured to find {fitting}: see attnctl model {trace.model.name}." if fitting else ""
+
+
+def roles_in_trace(trace: Trace) -> dict[tuple[int, int], tuple[str, ...]]:
+    """(layer, head) → the relations that the head was measured to find; none where all heads are shown together."""
+    return {} if trace.measure == "rollout" else roles_of_heads(trace.model)
 
 
 def _keys_seen(layer: LayerTrace, focus: Focus) -> int:

@@ -90,7 +90,8 @@ def _score_value(part: str, error: type[AttnctlError]) -> float:
     try:
         x = limits.decimal_number(part.replace("−", "-").replace("∞", "inf").strip())
     except ValueError:
-        what = "no such option" if part.startswith("--") else "this is no number"
+        option = part.startswith("-") and part[1:2].isalpha() or part.startswith("--")
+        what = "no such option" if option else "this is no number"
         raise error(
             f"{part[:40]!r}: {what}; scores are numbers such as 8.1 or -2 (see attnctl softmax --help)"
         ) from None

@@ -16,7 +16,7 @@ function startMatters() {
       "The prediction ",
       word(effects.target),
       ...against,
-      ` (${percent(effects.baseline.probability)}) after `,
+      ` (${percent(effects.baseline.probability)}) ${effects.model.causal ? "after" : "at"} `,
       el("b", {}, effects.tokens[effects.query].text),
       `. Above, the tokens by the weight they get from it in the chosen head; below, by what ${what} does when that edge is`,
       " cut in every layer and head: ",

@@ -33,7 +33,7 @@ class ContributionsTable:
         yield Text(f"{found.model.name}, {len(found.tokens):,} tokens", style="bold")
         yield Text(
             f"The logit of {bare_word(found.target.text)} ({sentence_percent(found.baseline.probability)}) "
-            f"after {at}, as a sum."
+            f"{'after' if found.model.causal else 'at'} {at}, as a sum."
         )
         yield Text("")
         yield from _printed_sum(parts)

@@ -242,3 +242,18 @@ def test_what_stays_unimported(arguments: list[str], absent: tuple[str, ...]) ->
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and done.stderr.strip() == "[]", done.stderr
+
+
+def test_rollout_is_no_head_s(run: Run) -> None:
+    shown = run("explain", "Alice will eat pizza", "--measure", "rollout", "--steps", "weights,summary").out
+    assert "── layer 1\n" in shown and "verb → subject" not in shown  # all heads together
+
+
+def test_a_blank_s_word_stands_at_it_and_not_after_it(run: Run, tmp_path: Path) -> None:
+    text = "Alice will ____ a pizza"
+    assert " at ____ (2), as a sum." in run("explain", text, "--steps", "contributions").out
+    run("ablate", text, "-o", tmp_path / "e.svg")
+    drawn = (tmp_path / "e.svg").read_text()
+    assert "at “____”, demo" in drawn and "after “____”" not in drawn
+    causal = run("explain", "Alice will", "--model", "demo-causal", "--steps", "contributions").out
+    assert " after will (1), as a sum." in causal
