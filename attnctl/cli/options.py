@@ -45,7 +45,7 @@ ShownHead = Annotated[
 Query = Annotated[
     str | None,
     typer.Option(
-        "--query", "-q", help="Query token: its index, or its text (text:7: the token 7).", show_default=False
+        "--query", "-q", help="Query token: its index, or its text (text:7 is the token “7”).", show_default=False
     ),
 ]
 Queries = Annotated[
@@ -53,7 +53,7 @@ Queries = Annotated[
     typer.Option(
         "--query",
         "-q",
-        help="Query token: its index, or its text (text:7: the token 7); several: eat,pizza or 2-4.",
+        help="Query token: its index, or its text (text:7 is the token “7”); several: eat,pizza or 2-4.",
         show_default=False,
     ),
 ]
