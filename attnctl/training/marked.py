@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-from attnctl.training.english import phrases
+from attnctl.training.english import draft
+from attnctl.training.english.draft import Link, Sentence
 from attnctl.training.english.language import function_words
-from attnctl.training.english.phrases import Link, Sentence
 
 RELATIONS = {
-    "vs": phrases.VERB_SUBJECT, "vp": phrases.PAST_OTHERS, "ov": phrases.OBJECT_VERB, "pn": phrases.PRONOUN,
-    "it": phrases.MEANING, "an": phrases.ADJECTIVE, "dn": phrases.DETERMINER, "pp": phrases.PREPOSITION,
-    "cl": phrases.CLOSING, "in": phrases.INDUCTION,
+    "vs": draft.VERB_SUBJECT, "vp": draft.PAST_OTHERS, "ov": draft.OBJECT_VERB, "pn": draft.PRONOUN,
+    "it": draft.MEANING, "an": draft.ADJECTIVE, "dn": draft.DETERMINER, "pp": draft.PREPOSITION,
+    "cl": draft.CLOSING, "in": draft.INDUCTION,
 }  # fmt: skip
 
 

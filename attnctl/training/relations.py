@@ -20,9 +20,9 @@ from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
 from attnctl.models.builtin.stack import Stack
 from attnctl.training import network, rules
-from attnctl.training.english import grammar, phrases
+from attnctl.training.english import draft, grammar
+from attnctl.training.english.draft import Link, Sentence
 from attnctl.training.english.language import openness, vocabulary
-from attnctl.training.english.phrases import Link, Sentence
 from attnctl.training.english.tables import words_of
 from attnctl.training.marked import marked_sentences
 
@@ -36,9 +36,9 @@ BY_HAND = "by_hand"
 LEAST_LINKS = 5  # of a relation in the validation sentences: of fewer no head can be chosen
 
 GOALS = {
-    phrases.VERB_SUBJECT: 0.95, phrases.PAST_OTHERS: 0.95, phrases.OBJECT_VERB: 0.95, phrases.PRONOUN: 0.95,
-    phrases.MEANING: 0.85, phrases.ADJECTIVE: 0.85, phrases.DETERMINER: 0.85, phrases.PREPOSITION: 0.85,
-    phrases.CLOSING: 0.95, phrases.INDUCTION: 0.9,
+    draft.VERB_SUBJECT: 0.95, draft.PAST_OTHERS: 0.95, draft.OBJECT_VERB: 0.95, draft.PRONOUN: 0.95,
+    draft.MEANING: 0.85, draft.ADJECTIVE: 0.85, draft.DETERMINER: 0.85, draft.PREPOSITION: 0.85,
+    draft.CLOSING: 0.95, draft.INDUCTION: 0.9,
 }  # fmt: skip
 
 # names and nouns that the grammar never makes: what a trained model has not seen
@@ -147,7 +147,7 @@ def _linked_sample(sentences: Sequence[Sentence], causal: bool) -> Sample:
         for link in sentence.links:
             if link.relation not in GOALS:
                 continue
-            if not causal or (link.key < link.query and link.relation != phrases.MEANING):  # it comes before what tells
+            if not causal or (link.key < link.query and link.relation != draft.MEANING):  # it comes before what tells
                 links[link.relation].append((at, link))
     return Sample(list(sentences), links)
 
@@ -170,7 +170,7 @@ def with_unseen_words(sentence: Sentence, draw: random.Random) -> Sentence:
     known = frozenset(vocabulary())
     words = sentence.words
     for link in sentence.links:
-        if link.relation in (phrases.PRONOUN, phrases.MEANING):
+        if link.relation in (draft.PRONOUN, draft.MEANING):
             both = [at for at in range(link.query) if openness().get(words[at]) == 1 and words[at] not in spared]
             spared.add(words[draw.choice(both)] if both else words[link.key])
     names = [name for name in UNSEEN_NAMES if name not in known]

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
-from attnctl.training.english import phrases
+from attnctl.training.english import draft
+from attnctl.training.english.draft import Link, Sentence
 from attnctl.training.english.language import function_words
 from attnctl.training.english.lexicon import lexicon
-from attnctl.training.english.phrases import Link, Sentence
 from attnctl.training.english.tables import words_of
 
 Rule = Callable[[Sentence, int], int]
@@ -46,13 +46,13 @@ def verb_forms() -> frozenset[str]:
 
 def kind_of_word(relation: str) -> Callable[[str], bool]:
     """Whether a word can be what this relation looks for."""
-    if relation == phrases.OBJECT_VERB:
+    if relation == draft.OBJECT_VERB:
         return verb_forms().__contains__
-    if relation == phrases.PREPOSITION:
+    if relation == draft.PREPOSITION:
         return lambda word: word in verb_forms() or is_noun(word)
-    if relation == phrases.CLOSING:
+    if relation == draft.CLOSING:
         return OPENING.__contains__
-    if relation == phrases.INDUCTION:
+    if relation == draft.INDUCTION:
         return lambda word: True
     return is_noun
 
@@ -70,9 +70,9 @@ def candidate_places(relation: str, sentence: Sentence, query: int) -> Sequence[
     """Where such words stand on the side that the relation looks to, the nearest first; [-1] where there is none."""
     wanted, n = kind_of_word(relation), len(sentence.words)
     after, before = range(query + 1, n), range(query - 1, -1, -1)
-    if relation == phrases.DETERMINER:
+    if relation == draft.DETERMINER:
         sides = [*after]
-    elif relation == phrases.ADJECTIVE:
+    elif relation == draft.ADJECTIVE:
         sides = sorted([*before, *after], key=lambda at: (abs(at - query), at < query))
     else:
         sides = [*before]

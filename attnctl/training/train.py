@@ -17,7 +17,7 @@ from attnctl.arrays import torch_device
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.training import network
 from attnctl.training.corpus import Corpus
-from attnctl.training.english.phrases import QUESTIONS
+from attnctl.training.english.draft import QUESTIONS
 from attnctl.training.objectives import Batch, Batches, batch_to
 from attnctl.training.run import Recipe, TrainingRun, initial_arrays
 from attnctl.training.watch import Watch

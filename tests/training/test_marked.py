@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from attnctl.training.english import grammar, phrases
+from attnctl.training.english import draft, grammar
 from attnctl.training.english.grammar import sentences
 from attnctl.training.marked import content_words, kept_out, marked_sentences
 from attnctl.training.relations import GOALS
@@ -41,7 +41,7 @@ def test_the_grammar_makes_none_of_them(monkeypatch) -> None:  # type: ignore[no
     """A grammar that makes little else than one of them is asked again until it makes something else."""
     made: list[str] = []
 
-    def same(d: phrases.Draw, s: phrases.Sentence) -> None:
+    def same(d: draft.Draw, s: draft.Sentence) -> None:
         made.append(d.one(["the cat sat on the mat because it is warm", "the dog ran home"]))
         s.add_word(*made[-1].split())
 

@@ -16,8 +16,8 @@ from attnctl.models import open_model
 from attnctl.models.builtin.weights import path_of
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.tokens import split_words
-from attnctl.training.english import phrases
-from attnctl.training.english.phrases import Link, Sentence
+from attnctl.training.english import draft
+from attnctl.training.english.draft import Link, Sentence
 from attnctl.training.relations import Sample, look_at_words, measure_relations, word_weights
 
 
@@ -46,12 +46,12 @@ def test_a_head_is_right_where_its_largest_weight_on_another_word_is() -> None:
 
 def test_made_heads_score_what_the_rules_score() -> None:
     measured = {m.relation: m for m in measure_relations(Made(), count=400)}
-    assert measured[phrases.PRONOUN].untrained is None
-    preposition = measured[phrases.PREPOSITION]  # the previous-token head is the rule "one to the left"
+    assert measured[draft.PRONOUN].untrained is None
+    preposition = measured[draft.PREPOSITION]  # the previous-token head is the rule "one to the left"
     assert (preposition.offset, preposition.head) == (-1, 0)
     assert preposition.held_out == pytest.approx(preposition.by_offset)
-    assert phrases.MEANING not in measured  # a causal model has not seen the word that tells
-    assert measured[phrases.PAST_OTHERS].by_nearest < 0.3 < measured[phrases.PAST_OTHERS].by_first
+    assert draft.MEANING not in measured  # a causal model has not seen the word that tells
+    assert measured[draft.PAST_OTHERS].by_nearest < 0.3 < measured[draft.PAST_OTHERS].by_first
     assert all(m.links_by_hand and 0 <= m.by_hand <= 1 for m in measured.values() if m.by_hand is not None)
 
 
@@ -83,22 +83,22 @@ def test_the_bundled_model_holds_what_its_card_says(name: str) -> None:
 
 
 LESSON = [
-    (phrases.MEANING, "The cat sat on the mat because it is warm", "it", "mat"),
-    (phrases.MEANING, "The cat sat on the mat because it is hungry", "it", "cat"),
-    (phrases.MEANING, "The trophy does not fit in the suitcase because it is too big", "it", "trophy"),
-    (phrases.MEANING, "The trophy does not fit in the suitcase because it is too small", "it", "suitcase"),
-    (phrases.PRONOUN, "Mary thanked Tom because he likes tea", "he", "Tom"),
-    (phrases.PRONOUN, "Mary thanked Tom because she likes tea", "she", "Mary"),
-    (phrases.VERB_SUBJECT, "Alice will eat pizza", "eat", "Alice"),
-    (phrases.VERB_SUBJECT, "Zara will devour a croissant", "devour", "Zara"),
-    (phrases.PAST_OTHERS, "the cat that chased the dog ran", "ran", "cat"),
-    (phrases.PAST_OTHERS, "the keys to the cabinet are", "are", "keys"),
-    (phrases.OBJECT_VERB, "Alice will eat pizza", "pizza", "eat"),
-    (phrases.OBJECT_VERB, "Zara will devour a croissant", "croissant", "devour"),
-    (phrases.DETERMINER, "Zara will devour a croissant", "a", "croissant"),
-    (phrases.CLOSING, "( a [ b ] c )", ")", "("),
-    (phrases.CLOSING, "( a [ b ] c )", "]", "["),
-    (phrases.INDUCTION, "Mr Smith met Ms Jones and Mr", "Mr", "Smith"),
+    (draft.MEANING, "The cat sat on the mat because it is warm", "it", "mat"),
+    (draft.MEANING, "The cat sat on the mat because it is hungry", "it", "cat"),
+    (draft.MEANING, "The trophy does not fit in the suitcase because it is too big", "it", "trophy"),
+    (draft.MEANING, "The trophy does not fit in the suitcase because it is too small", "it", "suitcase"),
+    (draft.PRONOUN, "Mary thanked Tom because he likes tea", "he", "Tom"),
+    (draft.PRONOUN, "Mary thanked Tom because she likes tea", "she", "Mary"),
+    (draft.VERB_SUBJECT, "Alice will eat pizza", "eat", "Alice"),
+    (draft.VERB_SUBJECT, "Zara will devour a croissant", "devour", "Zara"),
+    (draft.PAST_OTHERS, "the cat that chased the dog ran", "ran", "cat"),
+    (draft.PAST_OTHERS, "the keys to the cabinet are", "are", "keys"),
+    (draft.OBJECT_VERB, "Alice will eat pizza", "pizza", "eat"),
+    (draft.OBJECT_VERB, "Zara will devour a croissant", "croissant", "devour"),
+    (draft.DETERMINER, "Zara will devour a croissant", "a", "croissant"),
+    (draft.CLOSING, "( a [ b ] c )", ")", "("),
+    (draft.CLOSING, "( a [ b ] c )", "]", "["),
+    (draft.INDUCTION, "Mr Smith met Ms Jones and Mr", "Mr", "Smith"),
 ]
 
 
@@ -116,9 +116,9 @@ def test_the_default_reaches_its_goals() -> None:
     """On held-out sentences, every one; of a verb and its subject or object, with words it never saw as well."""
     card = figures("demo")
     assert {relation for relation, row in card.items() if row["held_out"] < row["goal"]} == set()
-    for relation in (phrases.VERB_SUBJECT, phrases.PAST_OTHERS, phrases.OBJECT_VERB):
+    for relation in (draft.VERB_SUBJECT, draft.PAST_OTHERS, draft.OBJECT_VERB):
         assert card[relation]["unseen"] > 0.9
-    assert card[phrases.OBJECT_VERB]["weight"] > 0.5
+    assert card[draft.OBJECT_VERB]["weight"] > 0.5
 
 
 def figures(name: str) -> dict[str, Any]:

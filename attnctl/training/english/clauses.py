@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from attnctl.training.english import classes, phrases
-from attnctl.training.english.lexicon import HABITS, Verb, lexicon
-from attnctl.training.english.phrases import (  # fmt: skip
+from attnctl.training.english import classes, phrases, verbs
+from attnctl.training.english.draft import (
     ADJECTIVE,
-    ANYONE,
-    DEGREES,
     HELPER,
     INFINITIVE,
     MODIFIER,
@@ -23,20 +20,20 @@ from attnctl.training.english.phrases import (  # fmt: skip
     Draw,
     Link,
     Sentence,
-    be,
-    finite,
-    helped,
+)
+from attnctl.training.english.lexicon import HABITS, Verb, lexicon
+from attnctl.training.english.phrases import (
+    ANYONE,
+    DEGREES,
     name,
     noun_phrase,
     place_phrase,
     said_again,
     subject,
-    third,
-    verb_for,
-    verb_group,
     with_clause,
 )
 from attnctl.training.english.tables import words_of
+from attnctl.training.english.verbs import be, finite, helped, third, verb_for, verb_group
 
 
 def transitive(
@@ -102,8 +99,8 @@ def copular(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any"
         )
     else:
         form = be(who, d.chance(0.45))
-        short = s.words[-1] in phrases.CLITIC_OF and form in phrases.CLITICS_OF_BE and d.chance(0.3)
-        at = s.add_word(phrases.CLITICS_OF_BE[form] if short else form)
+        short = s.words[-1] in verbs.CLITIC_OF and form in verbs.CLITICS_OF_BE and d.chance(0.3)
+        at = s.add_word(verbs.CLITICS_OF_BE[form] if short else form)
         if d.chance(0.1):
             s.link(HELPER, s.add_word("not"), at)
     s.link(PAST_OTHERS if who.far else VERB_SUBJECT, at, who.head)

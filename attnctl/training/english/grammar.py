@@ -2,7 +2,7 @@
 
 What a head learns is what the words make worth knowing: attention goes where the information is. So what someone does
 depends on who they are, an object on its verb, a preposition on what it belongs to, an adjective on its noun; and each
-sentence knows which of its words answers which question about another (`phrases.QUESTIONS`).
+sentence knows which of its words answers which question about another (`draft.QUESTIONS`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from attnctl.training.english import classes, clauses
-from attnctl.training.english.lexicon import HABITS, lexicon, number_of
-from attnctl.training.english.meaning import by_meaning
-from attnctl.training.english.patterns import bracketed, ended, quoted, repeated
-from attnctl.training.english.phrases import (  # fmt: skip
-    ANYONE,
+from attnctl.training.english.draft import (
     INFINITIVE,
     OBJECT_VERB,
     PREPOSITION,
@@ -25,14 +21,13 @@ from attnctl.training.english.phrases import (  # fmt: skip
     Fact,
     Link,
     Sentence,
-    finite,
-    name,
-    noun_phrase,
-    said_again,
-    verb_for,
-    verb_group,
 )
+from attnctl.training.english.lexicon import HABITS, lexicon, number_of
+from attnctl.training.english.meaning import by_meaning
+from attnctl.training.english.patterns import bracketed, ended, quoted, repeated
+from attnctl.training.english.phrases import ANYONE, name, noun_phrase, said_again
 from attnctl.training.english.tables import words_of
+from attnctl.training.english.verbs import finite, verb_for, verb_group
 from attnctl.training.marked import content_words, kept_out
 
 LONGEST = 40  # words of a sentence

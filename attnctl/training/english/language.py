@@ -13,9 +13,9 @@ from attnctl.arrays import Ids
 from attnctl.models.builtin.phrasing import Phrasing, number_kinds
 from attnctl.models.builtin.vocabulary import CLITICS
 from attnctl.training.corpus import Corpus, table_of
-from attnctl.training.english import classes, phrases
+from attnctl.training.english import classes, draft, phrases, verbs
+from attnctl.training.english.draft import Sentence
 from attnctl.training.english.lexicon import lexicon
-from attnctl.training.english.phrases import Sentence
 from attnctl.training.english.tables import lines_of, words_of
 
 # little words that agree with another word, or that open and close; each is easily taken for the others of its set
@@ -40,9 +40,9 @@ def vocabulary() -> tuple[str, ...]:
         *CLITICS,
         *PUNCTUATION,
         *phrases.DEGREES,
-        *phrases.ADVERBS,
-        *phrases.MODALS,
-        *phrases.NOT_MODALS,
+        *verbs.ADVERBS,
+        *verbs.MODALS,
+        *verbs.NOT_MODALS,
     }
     words -= {"i"}
     for nouns in lex.nouns.values():
@@ -70,9 +70,9 @@ def openness() -> dict[str, float]:
         *CLITICS,
         *PUNCTUATION,
         *phrases.DEGREES,
-        *phrases.ADVERBS,
-        *phrases.MODALS,
-        *phrases.NOT_MODALS,
+        *verbs.ADVERBS,
+        *verbs.MODALS,
+        *verbs.NOT_MODALS,
     }
     return share | dict.fromkeys(little, 0.0)
 
@@ -128,7 +128,7 @@ def corpus_of(sentences: Iterable[Sentence]) -> Corpus:
     """The grammar's sentences as a Corpus."""
     some = list(sentences)
     corpus = table_of([s.words for s in some], vocabulary(), openness())
-    answers = np.full((*corpus.ids.shape, len(phrases.QUESTIONS)), -1)  # (sentences, length, questions)
+    answers = np.full((*corpus.ids.shape, len(draft.QUESTIONS)), -1)  # (sentences, length, questions)
     for row, s in enumerate(some):
         answers[row, : len(s.words)] = _answers(s)
     chosen = np.array([asked_shares().get(word, 0.0) for word in corpus.vocabulary], dtype=np.float32)  # (vocabulary,)
@@ -137,7 +137,7 @@ def corpus_of(sentences: Iterable[Sentence]) -> Corpus:
     return replace(corpus, answers=answers, asked=chosen, phrasing=phrasing)
 
 
-_HEADS = [question.head for question in phrases.QUESTIONS]
+_HEADS = [question.head for question in draft.QUESTIONS]
 _FIRST = [_HEADS.index(head) for head in sorted(set(_HEADS))]  # by head, its first question
 
 
@@ -147,7 +147,7 @@ def _answers(s: Sentence) -> Ids:
     A head none of whose questions has another answer is asked, as its first question, for the word itself, unless the word
     is loose.
     """
-    places = np.full((len(s.words), len(phrases.QUESTIONS)), -1)  # (words, questions)
+    places = np.full((len(s.words), len(draft.QUESTIONS)), -1)  # (words, questions)
     places[:, _FIRST] = np.arange(len(s.words))[:, None]  # (words, heads)
     places[sorted(s.loose)] = -1
     for (at, question), place in s.answers().items():

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from attnctl.training.english import classes
-from attnctl.training.english.lexicon import Noun, lexicon
-from attnctl.training.english.phrases import (  # fmt: skip
+from attnctl.training.english.draft import (
     ADJECTIVE,
     MEANING,
     MODIFIER,
@@ -15,13 +14,11 @@ from attnctl.training.english.phrases import (  # fmt: skip
     Agent,
     Draw,
     Sentence,
-    be,
-    finite,
-    helped,
-    noun_phrase,
-    verb_group,
 )
+from attnctl.training.english.lexicon import Noun, lexicon
+from attnctl.training.english.phrases import noun_phrase
 from attnctl.training.english.tables import words_of
+from attnctl.training.english.verbs import be, finite, helped, verb_group
 
 # who does what where: the subject's class, verbs, prepositions ("" for an object), the other's class
 SCENES = [

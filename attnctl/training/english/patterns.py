@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from attnctl.training.english import clauses
+from attnctl.training.english.draft import CLOSING, INDUCTION, INFINITIVE, SUBJECT_VERB, Draw, Sentence
 from attnctl.training.english.language import function_words
 from attnctl.training.english.lexicon import lexicon
-from attnctl.training.english.phrases import (
-    CLOSING,
-    INDUCTION,
-    INFINITIVE,
-    SUBJECT_VERB,
-    Draw,
-    Sentence,
-    finite,
-    name,
-    noun_phrase,
-    subject,
-)
+from attnctl.training.english.phrases import name, noun_phrase, subject
 from attnctl.training.english.tables import words_of
+from attnctl.training.english.verbs import finite
 
 
 def ended(d: Draw, s: Sentence, sign: str = ".") -> None:

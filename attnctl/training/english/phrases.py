@@ -1,163 +1,30 @@
-"""The parts of a sentence: noun phrases, verbs with their auxiliaries, prepositional phrases, pronouns.
+"""The parts of a sentence around its verbs: noun phrases, prepositional phrases, pronouns, relative clauses.
 
 Each part is appended to a Sentence, which keeps its words and what belongs to what.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import NamedTuple, TypeVar
+from dataclasses import replace
 
 from attnctl.training.english import classes
-from attnctl.training.english.lexicon import HABITS, Noun, Verb, lexicon, number_of
-from attnctl.training.english.tables import pairs_of, words_of
-
-Item = TypeVar("Item")
-Fact = tuple[str, str, str]  # subject, verb, object
-
-VERB_SUBJECT, PAST_OTHERS, OBJECT_VERB = "verb → subject", "verb → subject past others", "object → verb"
-PRONOUN, MEANING = "pronoun → antecedent", "it → its noun, by meaning"
-ADJECTIVE, DETERMINER, PREPOSITION = "adjective → noun", "determiner → noun", "preposition → what it belongs to"
-CLOSING, INDUCTION = "closing mark → opening mark", "induction"
-# relations that are learned beside these ten, and not measured
-INFINITIVE, SUBJECT_VERB, HELPER = "infinitive → subject", "subject → verb", "helper → verb"
-REFERENCE, MODIFIER, WITHIN = "reference → noun", "modifier → word", "noun → preposition"
-
-
-class Question(NamedTuple):
-    """What a word can be asked in training; a word of the same sentence answers it."""
-
-    head: int  # the head of the last layer from which the answer is predicted
-    weight: float  # how much the question counts in the loss, however rarely it is asked
-    relations: tuple[str, ...]  # the links that answer it, from the word asked to the word that answers
-
-
-# hard relations are asked apart from easy ones, so that they are not lost in the mean
-QUESTIONS = (
-    Question(0, 1.0, (VERB_SUBJECT, INFINITIVE)),
-    Question(0, 1.5, (PAST_OTHERS,)),
-    Question(1, 1.0, (OBJECT_VERB, SUBJECT_VERB, HELPER)),
-    Question(2, 1.0, (PRONOUN,)),
-    Question(2, 1.0, (MEANING,)),
-    Question(2, 1.0, (REFERENCE,)),
-    Question(3, 1.0, (ADJECTIVE, DETERMINER, MODIFIER)),
-    Question(4, 1.0, (PREPOSITION, WITHIN)),
-    Question(4, 3.0, (CLOSING,)),
-    Question(5, 6.0, (INDUCTION,)),
+from attnctl.training.english.draft import (
+    ADJECTIVE,
+    DETERMINER,
+    MODIFIER,
+    OBJECT_VERB,
+    PREPOSITION,
+    PRONOUN,
+    REFERENCE,
+    WITHIN,
+    Agent,
+    Draw,
+    Sentence,
 )
-QUESTION_OF = {relation: number for number, question in enumerate(QUESTIONS) for relation in question.relations}
-
-
-class Link(NamedTuple):
-    """In this sentence the word at `query` belongs to the word at `key`."""
-
-    relation: str
-    query: int
-    key: int
-
-
-@dataclass
-class Sentence:
-    """The words of a sentence, what belongs to what, and who did what to whom."""
-
-    words: list[str] = field(default_factory=list)
-    links: list[Link] = field(default_factory=list)
-    facts: list[Fact] = field(default_factory=list)
-    loose: set[int] = field(default_factory=set)  # places of words whose links are not all noted
-
-    def add_word(self, *words: str) -> int:
-        """Append words, or none. → the index of the last of them."""
-        self.words.extend(words)
-        return len(self.words) - 1
-
-    def link(self, relation: str, query: int, key: int) -> None:
-        """Note that the word at `query` belongs to the word at `key`."""
-        self.links.append(Link(relation, query, key))
-
-    def add_loose(self, *words: str) -> int:
-        """Append words whose links are not noted. → the index of the last of them."""
-        self.loose |= set(range(len(self.words), len(self.words) + len(words)))
-        return self.add_word(*words)
-
-    def insert(self, at: int, inner: Sentence) -> None:
-        """Put another sentence's words and links before the word at `at`."""
-        wide = len(inner.words)
-        self.links = [Link(r, q + wide * (q >= at), k + wide * (k >= at)) for r, q, k in self.links]
-        self.links += [Link(r, q + at, k + at) for r, q, k in inner.links]
-        self.loose = {p + wide * (p >= at) for p in self.loose} | {p + at for p in inner.loose}
-        self.words[at:at] = inner.words
-
-    def answers(self) -> dict[tuple[int, int], int]:
-        """The place of the word that answers a question, by the places of the word and of the question in QUESTIONS.
-
-        A subject is asked for the verb of the main clause rather than for that of its relative clause, and for neither
-        where it is an object.
-        """
-        found: dict[tuple[int, int], int] = {}
-        for link in self.links:
-            found[link.query, QUESTION_OF[link.relation]] = link.key
-        asked = QUESTION_OF[SUBJECT_VERB]
-        for link in self.links:
-            if link.relation == VERB_SUBJECT:
-                found.setdefault((link.key, asked), link.query)
-        for link in self.links:
-            if link.relation == PAST_OTHERS and found.get((link.key, asked), link.query) > link.key:
-                found[link.key, asked] = link.query
-        return found
-
-    @property
-    def text(self) -> str:
-        """The sentence as it is written."""
-        return " ".join(self.words)
-
-
-class Draw(random.Random):
-    """Choices at random, the same for the same seed on every machine."""
-
-    def chance(self, p: float) -> bool:
-        """True with probability p."""
-        return self.random() < p
-
-    def one(self, items: Sequence[Item]) -> Item:
-        """One of the items."""
-        return items[int(self.random() * len(items))]
-
-    def early(self, items: Sequence[Item], power: float = 3.0) -> Item:
-        """One of the items, rather one of the first: lists have their commonest words first."""
-        return items[int(self.random() ** power * len(items))]
-
-
-@dataclass(frozen=True)
-class Agent:
-    """Someone or something that a sentence speaks of."""
-
-    head: int  # the index of its word
-    word: str
-    group: str
-    gender: str = "n"  # m, f, n, or x: a person of either
-    plural: bool = False
-    person: int = 3
-    habit: int = 0
-    far: bool = False  # other nouns stand between it and what follows
-    origin: int | None = None  # of a pronoun, the index of the noun it stands for
-
-    def pronoun(self, case: int) -> str:
-        """The pronoun for it: case 0 he, 1 him, 2 his, 3 himself."""
-        if self.person == 1:
-            return (("I", "me", "my", "myself"), ("we", "us", "our", "ourselves"))[self.plural][case]
-        if self.person == 2:
-            return ("you", "you", "your", "yourself")[case]
-        if self.plural:
-            return ("they", "them", "their", "themselves")[case]
-        return {
-            "m": ("he", "him", "his", "himself"),
-            "f": ("she", "her", "her", "herself"),
-            "n": ("it", "it", "its", "itself"),
-        }["fm"[number_of(self.word, "sex", 2)] if self.gender == "x" else self.gender][case]
-
+from attnctl.training.english.lexicon import HABITS, Noun, lexicon, number_of
+from attnctl.training.english.tables import pairs_of, words_of
+from attnctl.training.english.verbs import finite, verb_for, verb_group
 
 # --- nouns -------------------------------------------------------------------------------------------------------
 
@@ -279,110 +146,6 @@ def bare_subject(d: Draw, s: Sentence, *, things: float = 0.2) -> Agent:
         else d.one(THINGS)
     )
     return noun_phrase(d, s, d.early(lex.nouns[group]))
-
-
-# --- verbs -------------------------------------------------------------------------------------------------------
-
-ADVERBS = words_of("adverbs")
-MODALS = words_of("modals")
-NOT_MODALS = words_of("not modals")
-
-
-def be(agent: Agent, past: bool) -> str:
-    """The form of `be` for this subject."""
-    if agent.person == 1 and not agent.plural:
-        return "was" if past else "am"
-    many = agent.plural or agent.person == 2
-    return ("were" if many else "was") if past else ("are" if many else "is")
-
-
-_WITH = {"has": "'s", "have": "'ve", "had": "'d", "will": "'ll", "would": "'d", "is": "'s", "are": "'re", "am": "'m"}
-CLITIC_OF = dict.fromkeys(["I", "you", "he", "she", "it", "we", "they", "who"], _WITH)
-CLITICS_OF_BE = {form: _WITH[form] for form in ("is", "are", "am")}
-
-
-def third(agent: Agent) -> bool:
-    """Whether its verb takes an -s."""
-    return agent.person == 3 and not agent.plural
-
-
-def verb_group(d: Draw, s: Sentence, verb: Verb, agent: Agent, tense: str = "any") -> int:
-    """A verb with its auxiliaries, and now and then an adverb, agreeing with its subject. → its index, linked."""
-    base, s_form, past, ing, participle = verb.forms
-    kind = d.random() * (0.4 if agent.far and d.chance(0.6) else 1.0)  # rather alone, and in the past: nothing agrees
-    before: list[str] = []
-    word = past if kind < 0.18 else s_form if third(agent) else base
-    if tense == "future":
-        before, word = ["will"], base
-    elif kind >= 0.94:
-        before, word = ["had" if d.chance(0.35) else "has" if third(agent) else "have"], participle
-    elif kind >= 0.9:
-        before, word = [be(agent, d.chance(0.4))], ing
-    elif kind >= 0.84:
-        does = ("does", "do")[not third(agent)] if d.chance(0.5) else "did"
-        before = [does, "not"] if d.chance(0.5) else [does + "n't"]
-        word = base
-    elif kind >= 0.73:
-        before, word = d.one([[d.one(MODALS)]] * 4 + [[d.one(NOT_MODALS)], [d.one(MODALS), "not"]]), base
-    if before and s.words and s.words[-1] in CLITIC_OF and d.chance(0.3):  # I'm, they'll
-        before[0] = CLITIC_OF[s.words[-1]].get(before[0], before[0])
-    if d.chance(0.28):
-        before.append(d.one(ADVERBS) if d.chance(0.7) else d.early(lexicon().adverbs))
-    at = helped(s, before, word)
-    s.link(PAST_OTHERS if agent.far else VERB_SUBJECT, at, agent.head)
-    return at
-
-
-def helped(s: Sentence, helpers: Sequence[str], verb: str) -> int:
-    """Append auxiliaries and adverbs, and the verb that they belong to. → its index."""
-    at = s.add_word(*helpers, verb)
-    for helper in range(at - len(helpers), at):
-        s.link(HELPER, helper, at)
-    return at
-
-
-def finite(d: Draw, s: Sentence, verb: Verb, agent: Agent) -> int:
-    """A verb in the past or the present. → its index, linked."""
-    before = [d.one(ADVERBS)] if d.chance(0.2) else []
-    at = helped(s, before, verb.forms[2] if d.chance(0.3) else verb.forms[1] if third(agent) else verb.forms[0])
-    s.link(PAST_OTHERS if agent.far else VERB_SUBJECT, at, agent.head)
-    return at
-
-
-OWN_VERB = 0.3  # how often someone does what is their own
-
-ANIMAL_VERBS = words_of("animal verbs")
-THING_VERBS = words_of("thing verbs")
-
-
-def verb_for(d: Draw, agent: Agent, frame: str) -> Verb:
-    """A verb that this subject does, rather one of its own."""
-    lex = lexicon()
-    if agent.group in ("person", "group", "place", "anyone"):
-        habit = agent.habit if agent.group == "person" and d.chance(OWN_VERB) else None
-        if frame == "t" and d.chance(0.45):
-            return d.early(_common(habit), 2.0)
-        if frame == "i" and d.chance(0.4):
-            return d.early(_common_alone(), 1.5)
-        return d.early(classes.verbs_by(frame, habit), 3.0)
-    words = ANIMAL_VERBS if agent.group == "animal" else THING_VERBS
-    by = lex.by_verb
-    usual = [w for w in words if w in by and frame in by[w].frames]
-    mine = [w for w in usual if number_of(w, "own", 4) == agent.habit % 4]
-    return by[d.one(mine if mine and d.chance(0.75) else usual)] if usual else d.one(classes.verbs_by(frame, None))
-
-
-@cache
-def _common_alone() -> tuple[Verb, ...]:
-    """The verbs without an object whose prepositions are listed by hand, the commonest."""
-    return tuple(v for v in lexicon().verbs if v.forms[0] in classes.OWN_PREPOSITIONS and "i" in v.frames)
-
-
-@cache
-def _common(habit: int | None) -> tuple[Verb, ...]:
-    """The verbs whose objects are listed by hand, the commonest, of one habit or of any."""
-    found = tuple(v for v in lexicon().verbs if v.forms[0] in classes.OWN_OBJECTS and "t" in v.frames)
-    return tuple(v for v in found if habit in (None, v.habit)) or found
 
 
 # --- around the verb ---------------------------------------------------------------------------------------------

@@ -7,23 +7,23 @@ from collections.abc import Iterator
 from attnctl.formats.conllu import line_of
 from attnctl.readings.census.parsed_sentence import HALVES
 from attnctl.training import rules
-from attnctl.training.english import phrases
+from attnctl.training.english import draft
+from attnctl.training.english.draft import Sentence
 from attnctl.training.english.grammar import sentences
-from attnctl.training.english.phrases import Sentence
 
 SEEDS = {"choose": 991, "score": 992}  # of relations.SEEDS: validation and held out
 # link → relation, and whether the word at its key depends on the one at its query; what comes first has the first claim
 LABELS = {
-    phrases.PAST_OTHERS: ("nsubj:past", True),
-    phrases.OBJECT_VERB: ("obj", False),
-    phrases.PRONOUN: ("dep:antecedent", False),
-    phrases.MEANING: ("dep:meaning", False),
-    phrases.VERB_SUBJECT: ("nsubj", True),
-    phrases.ADJECTIVE: ("amod", False),
-    phrases.DETERMINER: ("det", False),
-    phrases.PREPOSITION: ("dep:preposition", False),
-    phrases.CLOSING: ("dep:closing", False),
-    phrases.INDUCTION: ("dep:induction", False),
+    draft.PAST_OTHERS: ("nsubj:past", True),
+    draft.OBJECT_VERB: ("obj", False),
+    draft.PRONOUN: ("dep:antecedent", False),
+    draft.MEANING: ("dep:meaning", False),
+    draft.VERB_SUBJECT: ("nsubj", True),
+    draft.ADJECTIVE: ("amod", False),
+    draft.DETERMINER: ("det", False),
+    draft.PREPOSITION: ("dep:preposition", False),
+    draft.CLOSING: ("dep:closing", False),
+    draft.INDUCTION: ("dep:induction", False),
 }
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from attnctl.training import rules
-from attnctl.training.english import phrases
+from attnctl.training.english import draft
 from attnctl.training.english.classes import QUALITIES
 from attnctl.training.english.grammar import held_out, sentences
 from attnctl.training.english.language import corpus_of, openness, vocabulary
@@ -22,7 +22,7 @@ from attnctl.training.relations import UNSEEN_NAMES, UNSEEN_NOUNS, with_unseen_w
 SENTENCES = sentences(4000, 3)
 
 
-def links(relation: str) -> list[tuple[phrases.Sentence, phrases.Link]]:
+def links(relation: str) -> list[tuple[draft.Sentence, draft.Link]]:
     return [(s, link) for s in SENTENCES for link in s.links if link.relation == relation]
 
 
@@ -53,31 +53,31 @@ def test_every_word_is_in_the_vocabulary() -> None:
 
 
 def test_links_join_the_words_they_say() -> None:
-    for s, link in links(phrases.PRONOUN) + links(phrases.MEANING):
+    for s, link in links(draft.PRONOUN) + links(draft.MEANING):
         assert s.words[link.query] in rules.PRONOUNS and link.key < link.query
     lex = lexicon()
-    for s, link in links(phrases.PRONOUN):
+    for s, link in links(draft.PRONOUN):
         sexes = [sex for sex in "fm" if s.words[link.key] in lex.names[sex]]
         if sexes:
             assert s.words[link.query] in (("she", "her") if sexes == ["f"] else ("he", "him"))
-    for s, link in links(phrases.CLOSING):
+    for s, link in links(draft.CLOSING):
         assert (s.words[link.key], s.words[link.query]) in [
             ("(", ")"), ("[", "]"), ("{", "}"), ("“", "”"), ("‘", "’"), ('"', '"')
         ]  # fmt: skip
-    for s, link in links(phrases.INDUCTION):
+    for s, link in links(draft.INDUCTION):
         assert s.words[link.key - 1] == s.words[link.query] and link.key <= link.query
-    known = [rules.is_noun(s.words[link.key]) for s, link in links(phrases.DETERMINER) if link.key > link.query]
-    assert len(known) == len(links(phrases.DETERMINER)) and sum(known) > 0.85 * len(known)  # some are verbs as well
+    known = [rules.is_noun(s.words[link.key]) for s, link in links(draft.DETERMINER) if link.key > link.query]
+    assert len(known) == len(links(draft.DETERMINER)) and sum(known) > 0.85 * len(known)  # some are verbs as well
 
 
 def test_every_question_has_one_answer() -> None:
-    s = phrases.Sentence(["the", "cat", "that", "chased", "the", "dog", "ran", "to", "the", "park"])
+    s = draft.Sentence(["the", "cat", "that", "chased", "the", "dog", "ran", "to", "the", "park"])
     for relation, query, key in [
-        (phrases.DETERMINER, 0, 1), (phrases.REFERENCE, 2, 1), (phrases.VERB_SUBJECT, 3, 1), (phrases.OBJECT_VERB, 5, 3),
-        (phrases.PAST_OTHERS, 6, 1), (phrases.PREPOSITION, 7, 6), (phrases.WITHIN, 9, 7),
+        (draft.DETERMINER, 0, 1), (draft.REFERENCE, 2, 1), (draft.VERB_SUBJECT, 3, 1), (draft.OBJECT_VERB, 5, 3),
+        (draft.PAST_OTHERS, 6, 1), (draft.PREPOSITION, 7, 6), (draft.WITHIN, 9, 7),
     ]:  # fmt: skip
         s.link(relation, query, key)
-    subject, past, verb, _, _, meant, noun, phrase, *_ = range(len(phrases.QUESTIONS))
+    subject, past, verb, _, _, meant, noun, phrase, *_ = range(len(draft.QUESTIONS))
     assert s.answers() == {
         (0, noun): 1, (1, verb): 6, (2, meant): 1, (3, subject): 1, (5, verb): 3, (6, past): 1, (7, phrase): 6,
         (9, phrase): 7,
@@ -85,12 +85,12 @@ def test_every_question_has_one_answer() -> None:
 
 
 def test_brackets_are_put_into_a_sentence_with_their_links() -> None:
-    s, aside = phrases.Sentence(["cats", "sleep", "here"]), phrases.Sentence(["(", "x", ")"], loose={1})
-    s.link(phrases.VERB_SUBJECT, 1, 0)
-    aside.link(phrases.CLOSING, 2, 0)
+    s, aside = draft.Sentence(["cats", "sleep", "here"]), draft.Sentence(["(", "x", ")"], loose={1})
+    s.link(draft.VERB_SUBJECT, 1, 0)
+    aside.link(draft.CLOSING, 2, 0)
     s.insert(1, aside)
     assert s.text == "cats ( x ) sleep here" and s.loose == {2}
-    assert s.links == [(phrases.VERB_SUBJECT, 4, 0), (phrases.CLOSING, 3, 1)]
+    assert s.links == [(draft.VERB_SUBJECT, 4, 0), (draft.CLOSING, 3, 1)]
 
 
 def test_answers_stand_in_the_sentences_that_are_asked() -> None:
@@ -105,7 +105,7 @@ def test_answers_stand_in_the_sentences_that_are_asked() -> None:
 
 def test_verbs_agree_with_their_subjects() -> None:
     found = 0
-    for s, link in links(phrases.VERB_SUBJECT) + links(phrases.PAST_OTHERS):
+    for s, link in links(draft.VERB_SUBJECT) + links(draft.PAST_OTHERS):
         if s.words[link.query] in ("is", "was", "are", "were") and s.words[link.key] not in (
             "you",
             "we",
@@ -122,17 +122,17 @@ def test_verbs_agree_with_their_subjects() -> None:
 
 def test_only_the_last_word_tells_what_it_is() -> None:
     """Half of the time the nearest noun is meant, and what is said of an animal is said of animals."""
-    assert len(links(phrases.MEANING)) > 300
-    nearest = [rules.nearest_rule(phrases.MEANING)(s, link.query) == link.key for s, link in links(phrases.MEANING)]
+    assert len(links(draft.MEANING)) > 300
+    nearest = [rules.nearest_rule(draft.MEANING)(s, link.query) == link.key for s, link in links(draft.MEANING)]
     assert 0.4 < sum(nearest) / len(nearest) < 0.6
     group = {n.singular: g for g, some in lexicon().nouns.items() for n in some}
-    for s, link in links(phrases.MEANING):
+    for s, link in links(draft.MEANING):
         word, noun = s.words[-1 if s.words[-1] not in (".", "!") else -2], s.words[link.key]
         if noun in group and group[noun] in ("animal",) and not {"too", "so"} & set(s.words):
             assert word in QUALITIES["animal"].split() or word in ("hard", "heavy", "fast", "strong")
 
 
-@pytest.mark.parametrize("relation", [phrases.VERB_SUBJECT, phrases.OBJECT_VERB, phrases.PAST_OTHERS, phrases.PRONOUN])
+@pytest.mark.parametrize("relation", [draft.VERB_SUBJECT, draft.OBJECT_VERB, draft.PAST_OTHERS, draft.PRONOUN])
 def test_no_fixed_offset_finds_it(relation: str) -> None:
     offsets = Counter(link.key - link.query for _, link in links(relation))
     assert offsets.total() > 150 and max(offsets.values()) < 0.65 * offsets.total()
@@ -140,7 +140,7 @@ def test_no_fixed_offset_finds_it(relation: str) -> None:
 
 def test_pronouns_are_balanced() -> None:
     """Neither the first nor the nearest person is right much more than half of the time."""
-    nearest = [rules.nearest_rule(phrases.PRONOUN)(s, link.query) == link.key for s, link in links(phrases.PRONOUN)]
+    nearest = [rules.nearest_rule(draft.PRONOUN)(s, link.query) == link.key for s, link in links(draft.PRONOUN)]
     assert len(nearest) > 400 and 0.35 < sum(nearest) / len(nearest) < 0.6
 
 
@@ -151,5 +151,5 @@ def test_unseen_words_are_unseen() -> None:
         new = with_unseen_words(s, random.Random(0))
         assert len(new.words) == len(s.words) and new.links == s.links
         left = {word for word in new.words if openness().get(word) == 1}
-        spared = sum(link.relation in (phrases.PRONOUN, phrases.MEANING) for link in s.links)
+        spared = sum(link.relation in (draft.PRONOUN, draft.MEANING) for link in s.links)
         assert len(left) <= spared or len(set(s.words)) > 20

@@ -1,0 +1,155 @@
+"""A sentence in the making: its words, what belongs to what in it, the draws that make it, and whom it speaks of."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from attnctl.training.english.lexicon import number_of
+
+Item = TypeVar("Item")
+Fact = tuple[str, str, str]  # subject, verb, object
+
+VERB_SUBJECT, PAST_OTHERS, OBJECT_VERB = "verb → subject", "verb → subject past others", "object → verb"
+PRONOUN, MEANING = "pronoun → antecedent", "it → its noun, by meaning"
+ADJECTIVE, DETERMINER, PREPOSITION = "adjective → noun", "determiner → noun", "preposition → what it belongs to"
+CLOSING, INDUCTION = "closing mark → opening mark", "induction"
+# relations that are learned beside these ten, and not measured
+INFINITIVE, SUBJECT_VERB, HELPER = "infinitive → subject", "subject → verb", "helper → verb"
+REFERENCE, MODIFIER, WITHIN = "reference → noun", "modifier → word", "noun → preposition"
+
+
+class Question(NamedTuple):
+    """What a word can be asked in training; a word of the same sentence answers it."""
+
+    head: int  # the head of the last layer from which the answer is predicted
+    weight: float  # how much the question counts in the loss, however rarely it is asked
+    relations: tuple[str, ...]  # the links that answer it, from the word asked to the word that answers
+
+
+# hard relations are asked apart from easy ones, so that they are not lost in the mean
+QUESTIONS = (
+    Question(0, 1.0, (VERB_SUBJECT, INFINITIVE)),
+    Question(0, 1.5, (PAST_OTHERS,)),
+    Question(1, 1.0, (OBJECT_VERB, SUBJECT_VERB, HELPER)),
+    Question(2, 1.0, (PRONOUN,)),
+    Question(2, 1.0, (MEANING,)),
+    Question(2, 1.0, (REFERENCE,)),
+    Question(3, 1.0, (ADJECTIVE, DETERMINER, MODIFIER)),
+    Question(4, 1.0, (PREPOSITION, WITHIN)),
+    Question(4, 3.0, (CLOSING,)),
+    Question(5, 6.0, (INDUCTION,)),
+)
+
+
+QUESTION_OF = {relation: number for number, question in enumerate(QUESTIONS) for relation in question.relations}
+
+
+class Link(NamedTuple):
+    """In this sentence the word at `query` belongs to the word at `key`."""
+
+    relation: str
+    query: int
+    key: int
+
+
+@dataclass
+class Sentence:
+    """The words of a sentence, what belongs to what, and who did what to whom."""
+
+    words: list[str] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
+    facts: list[Fact] = field(default_factory=list)
+    loose: set[int] = field(default_factory=set)  # places of words whose links are not all noted
+
+    def add_word(self, *words: str) -> int:
+        """Append words, or none. → the index of the last of them."""
+        self.words.extend(words)
+        return len(self.words) - 1
+
+    def link(self, relation: str, query: int, key: int) -> None:
+        """Note that the word at `query` belongs to the word at `key`."""
+        self.links.append(Link(relation, query, key))
+
+    def add_loose(self, *words: str) -> int:
+        """Append words whose links are not noted. → the index of the last of them."""
+        self.loose |= set(range(len(self.words), len(self.words) + len(words)))
+        return self.add_word(*words)
+
+    def insert(self, at: int, inner: Sentence) -> None:
+        """Put another sentence's words and links before the word at `at`."""
+        wide = len(inner.words)
+        self.links = [Link(r, q + wide * (q >= at), k + wide * (k >= at)) for r, q, k in self.links]
+        self.links += [Link(r, q + at, k + at) for r, q, k in inner.links]
+        self.loose = {p + wide * (p >= at) for p in self.loose} | {p + at for p in inner.loose}
+        self.words[at:at] = inner.words
+
+    def answers(self) -> dict[tuple[int, int], int]:
+        """The place of the word that answers a question, by the places of the word and of the question in QUESTIONS.
+
+        A subject is asked for the verb of the main clause rather than for that of its relative clause, and for neither
+        where it is an object.
+        """
+        found: dict[tuple[int, int], int] = {}
+        for link in self.links:
+            found[link.query, QUESTION_OF[link.relation]] = link.key
+        asked = QUESTION_OF[SUBJECT_VERB]
+        for link in self.links:
+            if link.relation == VERB_SUBJECT:
+                found.setdefault((link.key, asked), link.query)
+        for link in self.links:
+            if link.relation == PAST_OTHERS and found.get((link.key, asked), link.query) > link.key:
+                found[link.key, asked] = link.query
+        return found
+
+    @property
+    def text(self) -> str:
+        """The sentence as it is written."""
+        return " ".join(self.words)
+
+
+class Draw(random.Random):
+    """Choices at random, the same for the same seed on every machine."""
+
+    def chance(self, p: float) -> bool:
+        """True with probability p."""
+        return self.random() < p
+
+    def one(self, items: Sequence[Item]) -> Item:
+        """One of the items."""
+        return items[int(self.random() * len(items))]
+
+    def early(self, items: Sequence[Item], power: float = 3.0) -> Item:
+        """One of the items, rather one of the first: lists have their commonest words first."""
+        return items[int(self.random() ** power * len(items))]
+
+
+@dataclass(frozen=True)
+class Agent:
+    """Someone or something that a sentence speaks of."""
+
+    head: int  # the index of its word
+    word: str
+    group: str
+    gender: str = "n"  # m, f, n, or x: a person of either
+    plural: bool = False
+    person: int = 3
+    habit: int = 0
+    far: bool = False  # other nouns stand between it and what follows
+    origin: int | None = None  # of a pronoun, the index of the noun it stands for
+
+    def pronoun(self, case: int) -> str:
+        """The pronoun for it: case 0 he, 1 him, 2 his, 3 himself."""
+        if self.person == 1:
+            return (("I", "me", "my", "myself"), ("we", "us", "our", "ourselves"))[self.plural][case]
+        if self.person == 2:
+            return ("you", "you", "your", "yourself")[case]
+        if self.plural:
+            return ("they", "them", "their", "themselves")[case]
+        return {
+            "m": ("he", "him", "his", "himself"),
+            "f": ("she", "her", "her", "herself"),
+            "n": ("it", "it", "its", "itself"),
+        }["fm"[number_of(self.word, "sex", 2)] if self.gender == "x" else self.gender][case]
