@@ -18,7 +18,7 @@ STARTING = threading.current_thread() is threading.main_thread() and (
 if STARTING:
     signal.signal(signal.SIGINT, _leave_quietly)
 
-from attnctl import light_import  # noqa: E402
+from attnctl import interrupts, light_import  # noqa: E402
 from attnctl.cli import run_command_line as run  # noqa: E402
 
 CALM = 20_000  # objects between two looks for garbage: Python's 700 are a tenth of a start that makes none
@@ -28,9 +28,16 @@ def main() -> None:
     """Run attnctl in a process of its own, and exit with its code."""
     light_import.alone = True
     gc.set_threshold(CALM)
-    if STARTING:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    run()
+    try:
+        if STARTING:
+            interrupts.watch_interrupts()
+        run()
+    except KeyboardInterrupt:  # before the first command, or after the last
+        _leave_quietly()
+    except SystemExit as end:
+        if STARTING:
+            interrupts.keep_code(end.code if isinstance(end.code, int) else 1)
+        raise
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, in_one_line
+from attnctl.interrupts import tidied_up
 
 # what stands where a file should, and is not read
 KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
@@ -57,7 +58,7 @@ def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], object]) 
         target = Path(os.path.realpath(path))  # a link is written through, not replaced
         temporary = target.with_name(f".{target.name[:100]}.{os.urandom(4).hex()}.part")
         try:
-            with temporary.open("xb") as file:
+            with tidied_up(), temporary.open("xb") as file:
                 _fill_file(file, write)
             if target.exists():
                 temporary.chmod(target.stat().st_mode & 0o7777)

@@ -13,6 +13,7 @@ SHARED = {
     "argument_types",
     "errors",
     "files",
+    "interrupts",
     "interventions",
     "light_import",
     "limits",

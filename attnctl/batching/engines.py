@@ -20,6 +20,7 @@ from attnctl import light_import
 from attnctl.batching.items import Item
 from attnctl.batching.work import Result, Work, Worker
 from attnctl.errors import AttnctlError
+from attnctl.interrupts import kept_from_children
 from attnctl.models import Model
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ FEW = {True: 24, False: 1000}  # items, pictures or not, for which other process
 SHARED = 64  # items among which those of about one length are found, to share a pass through a checkpoint
 LETTERS = 20_000  # of the texts in a chunk: what is made of them is held at once
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+END_SECONDS = 5.0  # in which processes that were told to end are waited for
 
 
 def run_engine(
@@ -144,13 +146,12 @@ def run_in_processes(
     context = multiprocessing.get_context("spawn")
     with _one_thread_each():
         pool = ProcessPoolExecutor(jobs, context, _begin_process, (work, worker))
-        workers: list[BaseProcess] = []
         waiting: deque[Future[list[Result]]] = deque()
         try:
             for chunk in chunks:
                 if chunk:
-                    waiting.append(pool.submit(_do_chunk, chunk))
-                    workers = list(pool._processes.values())
+                    with kept_from_children():
+                        waiting.append(pool.submit(_do_chunk, chunk))
                 while len(waiting) > 3 * jobs or (waiting and waiting[0].done()):
                     yield waiting.popleft().result()
             while waiting:
@@ -160,9 +161,18 @@ def run_in_processes(
                 "a worker process was killed (out of memory?): run the same again to go on, perhaps with fewer --jobs"
             ) from None
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in workers:
-                process.terminate()
+            _end_pool(pool)
+
+
+def _end_pool(pool: ProcessPoolExecutor) -> None:
+    """End the processes, whatever they are at, and wait for the thread that watches them: Python's own end trips over it."""
+    processes: list[BaseProcess] = list((pool._processes or {}).values())
+    watching: Any = pool._executor_manager_thread  # a thread, which typeshed takes for something else
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()
+    if watching is not None:
+        watching.join(END_SECONDS)
 
 
 @contextlib.contextmanager

@@ -6,14 +6,14 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 import typer
 from typer.core import TyperGroup
 
-from attnctl import __version__
+from attnctl import __version__, interrupts
 from attnctl.cli import help_text, session, suggestions
 from attnctl.cli.command import Command
 from attnctl.cli.output import print_complaint, print_lines
@@ -78,14 +78,15 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Context) -> object:
         """Run the chosen command, and see its output out, before Typer takes an interest in what went wrong."""
         try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
+            with _interrupts_named():
+                result = super().invoke(ctx)
+                sys.stdout.flush()
             return result
         except AttnctlError as error:
             print_complaint(session.with_origin(str(error)))
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt as error:
-            print_complaint("interrupted")
+            _say_interrupted()
             raise typer.Exit(INTERRUPTED) from error
         except BrokenPipeError as error:  # the reader has seen enough (`| head`); there is nothing left to say
             if session.current is not None:
@@ -116,6 +117,26 @@ class Commands(TyperGroup):
             print_complaint(_of_system(error))
             _write_no_more()
             raise typer.Exit(FAILED) from error
+
+
+@contextlib.contextmanager
+def _interrupts_named() -> Iterator[None]:
+    """An error that Ctrl-C ended in, somewhere in a library, is Ctrl-C."""
+    interrupts.begin_command()
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except Exception as error:
+        if interrupts.came:
+            raise KeyboardInterrupt from error
+        raise
+
+
+def _say_interrupted() -> None:
+    """Say it, once."""
+    interrupts.begin_command()
+    print_complaint("interrupted")
 
 
 def _of_system(error: OSError) -> str:
@@ -182,13 +203,15 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     try:
         code = app(None if arguments is None else list(arguments), standalone_mode=False)
         sys.stdout.flush()
+        if code == INTERRUPTED and interrupts.came:  # as Typer made its arguments ready, and said nothing
+            _say_interrupted()
     except BrokenPipeError:
         if session.current is not None:
             raise
         _write_no_more()
         code = DONE
     except KeyboardInterrupt:  # before the command began
-        print_complaint("interrupted")
+        _say_interrupted()
         code = INTERRUPTED
     except OSError as error:  # the help could not be written
         print_complaint(_of_system(error))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from attnctl import limits
 from attnctl.cli import session
 from attnctl.cli.output import print_complaint, safe_console
+from attnctl.interrupts import tidied_up
 
 if TYPE_CHECKING:
     from attnctl.readings.traces.trace import ModelInfo
@@ -38,7 +39,10 @@ def items_progress(share: Callable[[], float | None]) -> Iterator[Callable[[int]
         TimeRemainingColumn(),
     )
     page = safe_console(stderr=True)
-    with Progress(*columns, console=page, transient=True, redirect_stderr=True, redirect_stdout=False) as bar:
+    with (
+        tidied_up(),
+        Progress(*columns, console=page, transient=True, redirect_stderr=True, redirect_stdout=False) as bar,
+    ):
         task = bar.add_task("", total=None, done=0, rate="…")
         done = 0
 
@@ -138,7 +142,8 @@ def cost_progress(what: str) -> Iterator[Callable[[float], None] | None]:
         if monotonic() - start > SHOWN:
             bar.start()
 
-    try:
-        yield move_on
-    finally:
-        bar.stop()
+    with tidied_up():
+        try:
+            yield move_on
+        finally:
+            bar.stop()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -34,3 +36,76 @@ def test_an_interrupt_of_the_start_is_one_line(name: str) -> None:
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=20)
     assert (process.returncode, told) == (130, "attnctl: interrupted\n")
+
+
+READY = "import os, sys; sys.argv[0] = 'attnctl'; import attnctl.__main__ as m; os.write(1, b'now\\n'); m.main()"
+COMMANDS = {
+    "explain": ["explain", "Alice will eat"],
+    "explain a checkpoint": ["explain", "Alice will eat", "--model", "checkpoint"],
+    "heatmap": ["heatmap", "Alice will eat", "-o", "out.png"],
+    "batch": ["batch", "in.txt", "-o", "out", "--format", "json,png", "--jobs", "1"],
+    "batch of two": ["batch", "in.txt", "-o", "out", "--jobs", "2"],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_interrupt_at_any_time_is_one_line(name: str, tmp_path: Path) -> None:
+    """One in forty ended in a fatal error of Python, from inside an import of a library in C."""
+    (tmp_path / "in.txt").write_text("Alice will eat.\n" * 100_000)
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "config.json").write_text('{"model_type": "llama"}')
+    heard = 0
+    for delay in (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8):
+        command = [sys.executable, "-c", READY, *COMMANDS[name]]
+        with subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        ) as process:
+            assert process.stdout is not None and process.stdout.read(4) == b"now\n"
+            time.sleep(delay)
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGINT)  # as a terminal does: its children hear it, too
+            _, told = process.communicate(timeout=20)
+        if process.returncode == 130:
+            heard += 1
+            assert told == b"attnctl: interrupted\n", (delay, told)
+        else:
+            assert process.returncode in (0, 1) and told.count(b"\n") <= 1, (delay, process.returncode, told)
+        assert not [path for path in tmp_path.rglob("*") if path.name.endswith(".part")], delay
+        if (tmp_path / "out.png").exists():
+            assert (tmp_path / "out.png").read_bytes().endswith(b"IEND\xaeB`\x82")
+    assert heard > 1
+
+
+def test_an_import_is_not_interrupted_where_something_is_to_be_tidied_up(tmp_path: Path) -> None:
+    """The file that is being written is taken away, once what is imported meanwhile is there."""
+    program = """
+import os, sys, time
+from attnctl import interrupts
+from attnctl.files import write_whole
+interrupts.watch_interrupts()
+class Slow:
+    def find_spec(self, name, *_):
+        if name == "slow":
+            os.write(1, b"now\\n")
+            time.sleep(0.5)
+            os.write(1, b"done\\n")
+def write(file):
+    file.write(b"half")
+    sys.meta_path.insert(0, Slow())
+    try:
+        import slow
+    except ImportError:
+        pass
+    time.sleep(20)
+try:
+    write_whole("file", write)
+except KeyboardInterrupt:
+    os.write(1, b"out\\n")
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"now\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=20) == (b"done\nout\n", b"")
+    assert list(tmp_path.iterdir()) == []

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from attnctl.cli.documentation.topics import FOLDER, all_topics
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.interrupts import tidied_up
 
 CONFIGURATION = "mkdocs.yml"
 COPIED = ("pictures", "web")  # folders beside the pages
@@ -62,7 +63,7 @@ def build_site(target: Path) -> Path:
         raise UsageError('the site is built by MkDocs: pip install "attnctl[docs]" (attnctl docs TOPIC needs nothing)')
     if target.exists() and not (target / "index.html").is_file() and any(target.iterdir()):
         raise UsageError(f"{target} holds other files: name a new folder for the site")
-    with tempfile.TemporaryDirectory() as temporary:
+    with tidied_up(), tempfile.TemporaryDirectory() as temporary:
         built = Path(temporary) / "site"
         run_mkdocs(stage(Path(temporary), built))
         shutil.rmtree(target, ignore_errors=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attnctl import __version__
+from attnctl import __version__, interrupts
 from attnctl.cli import options as o
 from attnctl.cli.option_values import with_options
 from attnctl.cli.output import print_complaint, print_lines, put_json, safe_console, show_renderable
@@ -202,7 +202,7 @@ def _ctrl_c() -> Iterator[Callable[[], bool]]:
     def note_progress(number: int, _: object) -> None:
         nonlocal came
         came = True
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        signal.signal(number, interrupts.take_interrupt if number == signal.SIGINT else signal.SIG_DFL)
 
     before = {number: signal.signal(number, note_progress) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

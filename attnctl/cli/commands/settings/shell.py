@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 
+from attnctl import interrupts
 from attnctl.cli import options as o
 from attnctl.cli import session, suggestions
 from attnctl.cli.output import print_complaint, print_lines, print_wrapped
@@ -44,8 +45,9 @@ def shell_command(text: o.Text = None, *, file: o.File = None, **options: object
     TextSource.memory, network.loaded_networks = RunMemory(), {}
     failed = False
     try:
-        for line in _lines(session.current):
-            failed = run_line(line, session.current) not in (DONE, INTERRUPTED) or failed
+        with interrupts.tidied_up():  # it goes on after each
+            for line in _lines(session.current):
+                failed = run_line(line, session.current) not in (DONE, INTERRUPTED) or failed
     except (EOFError, StopIteration):
         pass
     finally:
@@ -137,7 +139,7 @@ def _lines(here: session.Session) -> Iterator[str]:
         yield from iter(sys.stdin.readline, "")
         return
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started by a script in the background, which passes that on
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, interrupts.take_interrupt)
     ask = _prompt(here)
     print_wrapped(f"{_about(here)}; help lists the commands, Ctrl-D leaves")
     while True:

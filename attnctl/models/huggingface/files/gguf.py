@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnctl.errors import AttnctlError, in_one_line, print_complaint
+from attnctl.interrupts import tidied_up
 from attnctl.light_import import complete_torch
 from attnctl.models.huggingface.files.hub import import_extra
 from attnctl.models.huggingface.files.network import check_whole
@@ -38,12 +39,13 @@ def dequantised_folder(path: Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(target, ignore_errors=True)  # what is left of one that somebody took apart
         temporary = Path(tempfile.mkdtemp(prefix=".", dir=target.parent))
-        try:
-            _convert_file(path, temporary)
-            if not target.exists():  # another process may have been faster
-                temporary.rename(target)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+        with tidied_up():
+            try:
+                _convert_file(path, temporary)
+                if not target.exists():  # another process may have been faster
+                    temporary.rename(target)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
     if known is None:
         from attnctl.files import write_whole
 

@@ -1,0 +1,106 @@
+"""Ctrl-C in a process of attnctl's own: one line and exit code 130, whatever it interrupts.
+
+An exception that is raised inside an import may end in C code that does not expect one: in a fatal error of Python, in a
+module that stays half imported, or nowhere. While an import is under way the process ends at once; where files or the
+terminal are to be put in order first, it is asked again until the import is over.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+AGAIN_SECONDS = 0.02  # between two looks whether the import is over
+IMPORTING = "<frozen importlib"  # how the files of Python's own import are called
+CODE = 130
+
+came = False  # whether Ctrl-C was pressed since the command began
+_to_tidy = 0  # how many are under way that put something in order when they are interrupted
+
+
+@contextmanager
+def tidied_up() -> Iterator[None]:
+    """What runs in it puts something in order at its end, so that Ctrl-C waits for an import in it."""
+    global _to_tidy
+    _to_tidy += 1
+    try:
+        yield
+    finally:
+        _to_tidy -= 1
+
+
+def leave_at_once() -> None:
+    """End the process: there is nothing to put in order, and no line of Python to show."""
+    os.write(2, b"attnctl: interrupted\n")
+    os._exit(CODE)
+
+
+def take_interrupt(_: int, frame: FrameType | None) -> None:
+    """What Ctrl-C does while a command runs. Raises KeyboardInterrupt where no import is under way."""
+    global came
+    came = True
+    if not _is_importing(frame):
+        raise KeyboardInterrupt
+    if not _to_tidy or not hasattr(signal, "setitimer"):
+        leave_at_once()
+    _ask_again()
+
+
+def begin_command() -> None:
+    """A command begins, or was told to have been interrupted: nothing has interrupted it since."""
+    global came
+    came = False
+
+
+def watch_interrupts() -> None:
+    """From here on Ctrl-C is as `take_interrupt` has it, also where it comes while Python cleans up after an object."""
+    signal.signal(signal.SIGINT, take_interrupt)
+    if hasattr(signal, "SIGALRM"):
+        signal.signal(signal.SIGALRM, take_interrupt)
+    sys.unraisablehook = _heard_later
+    # of what is registered first the last: Python would give the signal back to the system, which ends the process by it
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
+
+
+def keep_code(code: int) -> None:
+    """All is done, and said: an interrupt of Python's own end changes nothing of that."""
+    signal.signal(signal.SIGINT, lambda *_: os._exit(code))
+
+
+@contextmanager
+def kept_from_children() -> Iterator[None]:
+    """Processes that begin in it never hear Ctrl-C, not even before their first line; this one does after it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(IMPORTING):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _ask_again() -> None:
+    signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
+
+
+def _heard_later(unraisable: Any) -> None:
+    """An interrupt that came where nothing can be raised is asked for again; anything else is told as always."""
+    if issubclass(unraisable.exc_type, KeyboardInterrupt) and hasattr(signal, "setitimer"):
+        _ask_again()
+    else:
+        sys.__unraisablehook__(unraisable)
