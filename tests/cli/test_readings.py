@@ -67,5 +67,5 @@ def test_check(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(checking, "record_trace", wrong)
     bad = run("explain", TEXT, "--model", "random", "--check")
     assert bad.code == 1
-    marks = [line[0] for line in bad.out.splitlines()]
-    assert marks[1] == "✗" and marks[3] == "✗" and marks[5] == "✓"
+    marks = {line[2:9]: line[0] for line in bad.out.splitlines()}
+    assert marks["context"] == marks["row sum"] == marks["rows wi"] == "✗" and marks["labels "] == "✓"

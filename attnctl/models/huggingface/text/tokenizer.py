@@ -174,8 +174,8 @@ def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
     if (folder / "chat_template.jinja").exists():
         template = str(folder / "chat_template.jinja")
         settings = settings | {"chat_template": decode_text(read_bytes(template, limits.SETTINGS_BYTES), template)}
+    path = folder / "tokenizer.json"
     with telling_errors(f"{name} has no tokenizer that can be read"):
-        path = folder / "tokenizer.json"
         if path.exists():
             tokenizer = library_tokenizer(
                 decode_text(read_bytes(path, limits.SETTINGS_BYTES), str(path)),
@@ -188,7 +188,8 @@ def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
             settings = settings | {key: str(token) for key, token in wrapped.special_tokens_map.items()}
             tokenizer.no_truncation()
             tokenizer.no_padding()
-    _check_vocabulary(tokenizer, name)
+    if not path.exists():
+        _check_vocabulary(tokenizer, name)
     longest = settings.get("model_max_length")
     lengths = [x for x in (how.pop("limit", None), longest) if isinstance(x, int | float) and 0 < x < 10**9]
     return Pieces(name, tokenizer, settings, int(min(lengths)) if lengths else None, **how)
