@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast
 
 import torch
@@ -12,8 +14,6 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch.nn import Module
 
 
@@ -236,3 +236,17 @@ def joined_calls(
 
 # of each thread and module that has made the first of its two calls: queries, values, context
 _halves: dict[tuple[int, int], tuple[Array, Array, Array]] = {}
+
+
+def without_batch(call: Call) -> Call:
+    """The call of a batch of one, its arrays without that axis."""
+    parts = {name: getattr(call, name) for name in ("queries", "keys", "values", "bias", "mask")}
+    flat = {
+        name: part[0] if part is not None and part.ndim >= (3 if name == "mask" else 4) else part
+        for name, part in parts.items()
+    }
+    if flat["mask"] is not None and bool(flat["mask"].all()):
+        flat["mask"] = None  # it hides nothing
+    if call.sinks is not None and call.sinks.ndim == 3:
+        flat["sinks"] = call.sinks[0]  # (heads, n_q)
+    return replace(call, **flat)

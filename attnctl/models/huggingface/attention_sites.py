@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from transformers import PreTrainedModel
 
+
 Output = Any  # what a network's forward returns: each class of transformers has its own fields
 _CROSS = re.compile(r"cross|encoder_attn|encdec|enc_dec", re.IGNORECASE)
 _ATTENTION = re.compile(r"Attention|Attn")
@@ -164,3 +165,8 @@ def unseen_sentence(silent: dict[Site, str]) -> str:
         "attend in code of their own, and what they attend to",
     )
     return f"{' and '.join(parts)} {several if len(silent) > 1 else one} is not shown" if parts else ""
+
+
+def merges_source(network: PreTrainedModel) -> bool:
+    """Whether a decoder attends to itself and to the source in one softmax (T5Gemma 2)."""
+    return any(type(part).__name__.endswith("MergedAttention") for part in network.modules())

@@ -12,16 +12,19 @@ import numpy as np
 
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.layer.stored import StoredLayer
 from attnctl.models.builtin.stack import predicted_places
+from attnctl.models.huggingface.attention_call import without_batch
+from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.files.network import running_network
-from attnctl.models.huggingface.run_notes import RunNotes
+from attnctl.models.huggingface.key_slots import tokens_of_call_keys
+from attnctl.models.huggingface.run_notes import RunNotes, nothing_seen_sentence, text_notes
+from attnctl.models.huggingface.text.generation import generated_tokens
 from attnctl.models.huggingface.text.tokenizer import Pieces
 from attnctl.readings.traces.trace import ModelInfo, Prediction
-from attnctl.text import visible_text
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
@@ -60,7 +63,7 @@ class Checkpoint:
             return self._decoder_tokens(self.pieces.tokenize_text(text))
         tokens = self.pieces.tokenize_text(text)
         if self.generate and self.kind == "self":
-            tokens = (*tokens, *self._generated_tokens(tokens, len(tokens)))
+            tokens = (*tokens, *generated_tokens(self, tokens, len(tokens)))
         return tokens
 
     def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
@@ -89,7 +92,7 @@ class Checkpoint:
                     "tokens: this architecture has queries of its own, which have no tokens to stand for"
                 )
             known, call = traits.of(site, call, slots), slots.widened_call(site.layer, call)
-            ran.key_tokens = _key_tokens(call.keys.shape[-2], tokens, source, ran.key_tokens)
+            ran.key_tokens = tokens_of_call_keys(call.keys.shape[-2], tokens, source, ran.key_tokens)
             layer = ComputedLayer.of_call(site.layer, without_batch(call), **known)
             visit(layer)
             context = layer.forward.context_so_far
@@ -105,7 +108,7 @@ class Checkpoint:
                             f"layer {number} of {self.info.name} has {stored.shape[1]} queries for {len(tokens)} tokens: "
                             f"this architecture {why}, and they have no tokens to stand for"
                         )
-                    ran.key_tokens = _key_tokens(stored.shape[2], tokens, source, ran.key_tokens)
+                    ran.key_tokens = tokens_of_call_keys(stored.shape[2], tokens, source, ran.key_tokens)
                     visit(StoredLayer.of_weights(number, stored))
             table = self.network.get_input_embeddings()
             if len(tokens) <= EMBEDDED and hasattr(table, "num_embeddings"):
@@ -147,7 +150,7 @@ class Checkpoint:
             output = self.network(**inputs)
         silent = {site: name for site, name in session.silent.items() if site.kind == self.kind}
         if not any(site.kind == self.kind for site in session.seen):
-            raise AttnctlError(_nothing_seen(type(self.network).__name__, self.kind, silent))
+            raise AttnctlError(nothing_seen_sentence(type(self.network).__name__, self.kind, silent))
         return output, silent, {}
 
     def told_by_run(
@@ -167,7 +170,7 @@ class Checkpoint:
             ahead = any(np.triu(np.abs(w[0]), 1).any() for w in square)
             ran.model = replace(ran.model, causal=bool(square) and not ahead)
         ran.predictions = self._predicted_tokens(ran.tokens, output, bool(ran.model.causal))
-        ran.notes = self._run_notes(ran.tokens, source, bool(weights)) + told.reader_notes(silent)
+        ran.notes = text_notes(self, ran.tokens, source, bool(weights)) + told.reader_notes(silent)
 
     def own_weights(self, tokens: Sequence[Token], text: str = "") -> dict[int, Array]:
         """The weights by the model's own eager functions: layer → (heads, n_q, n_k). Memory grows with all of them."""
@@ -280,32 +283,7 @@ class Checkpoint:
             tokens = self.pieces.tokenize_text(self.target)
             end = getattr(self.network.config, "eos_token_id", None)
             return (*self.decoder_start(), *(tokens[:-1] if tokens and tokens[-1].id == end else tokens))
-        return (*self.decoder_start(), *self._generated_tokens(source, 1))
-
-    def _generated_tokens(self, tokens: Sequence[Token], known: int) -> tuple[Token, ...]:
-        """Greedy continuation through the key/value cache; `known` ids of what comes back are not new."""
-        import torch
-
-        count = self.generate or 16
-        if not hasattr(self.network, "generate") or not self.network.can_generate():
-            raise UsageError(f"--generate: {type(self.network).__name__} does not continue texts")
-        limit = self.pieces.limit
-        if limit is not None and self.kind == "self" and len(tokens) + count > limit:
-            raise AttnctlError(
-                f"{len(tokens):,} tokens and {count:,} new ones are more than {self.info.name} reads: {limit:,}"
-            )
-        ids = self.token_ids(tokens)
-        with running_network(self.network, len(tokens), self.info.name):
-            made = self.network.generate(  # type: ignore[operator]
-                input_ids=ids,
-                attention_mask=torch.ones_like(ids),
-                max_new_tokens=count,
-                do_sample=False,
-                num_beams=1,
-                pad_token_id=self.network.config.pad_token_id or 0,
-            )[0].tolist()
-        before = [token.id for token in tokens if token.id is not None] if self.kind == "self" else made[:known]
-        return self.pieces.continued_tokens(before, made[known:])
+        return (*self.decoder_start(), *generated_tokens(self, source, 1))
 
     def _put_out(self, inputs: dict[str, object]) -> Output:
         """The output of a network outside the interface, its attention with it."""
@@ -323,7 +301,7 @@ class Checkpoint:
         key = {"self": "attentions", "cross": "cross_attentions"}.get(self.kind, f"{self.kind}_attentions")
         weights = weights_of_layers(self.network, self.kind, tuple(getattr(output, key, None) or ()))
         if not any(part is not None for part in weights):
-            raise AttnctlError(_nothing_seen(type(self.network).__name__, self.kind, {}))
+            raise AttnctlError(nothing_seen_sentence(type(self.network).__name__, self.kind, {}))
         found, lengths = {}, None if self.kind == "cross" else key_counts(weights)
         for layer, part in enumerate(weights):
             if part is not None:
@@ -359,31 +337,6 @@ class Checkpoint:
                 found.append(Prediction(at, text.strip() or text, number, value))
         return tuple(found)
 
-    def _spelled_tokens(self, tokens: Sequence[Token]) -> str:
-        """The text that tokens spell, safe in a terminal."""
-        return visible_text(
-            self.pieces.tokenizer.decode([token.id or 0 for token in tokens], skip_special_tokens=False).strip()
-        )
-
-    def _run_notes(self, tokens: Sequence[Token], source: Sequence[Token] | None, bare: bool) -> tuple[str, ...]:
-        notes = list(self.pieces.beginning_notes(tokens if source is None else source, bool(self.info.causal)))
-        new = [token for token in tokens if token.start is None]
-        if new and self.kind == "self":
-            last = f"last {len(new)} tokens are" if len(new) > 1 else "last token is"
-            notes.append(f"The {last} the model's own, the likeliest each time: “{self._spelled_tokens(new)}”")
-        elif source is not None and self.target is None:
-            own = [token for token in tokens if not token.special]
-            said = f" (“{self._spelled_tokens(own)}”)" if own else ""
-            notes.append(
-                f"The decoder's tokens are the model's own{said}, the likeliest each time: --target gives others."
-            )
-        if bare:
-            notes.append(
-                f"{type(self.network).__name__} computes its attention in code of its own: only the weights can be shown, "
-                "not the queries, keys, values and scores."
-            )
-        return tuple(notes)
-
 
 def _without_leaving(visit: Callable[[LayerAttention], None]) -> Callable[[LayerAttention], None]:
     """`visit` until it has seen enough, and nothing after that: it does not leave the forward."""
@@ -398,46 +351,3 @@ def _without_leaving(visit: Callable[[LayerAttention], None]) -> Callable[[Layer
                 seen_enough = True
 
     return visit_until_enough
-
-
-def merges_source(network: PreTrainedModel) -> bool:
-    """Whether a decoder attends to itself and to the source in one softmax (T5Gemma 2)."""
-    return any(type(part).__name__.endswith("MergedAttention") for part in network.modules())
-
-
-def _nothing_seen(name: str, kind: str, silent: dict[Site, str]) -> str:
-    """Why nothing of a kind of attention was seen."""
-    what = "attention" if kind == "self" else f"{kind} attention"
-    if silent:
-        other = ": see --attention decoder, or cross" if kind == "encoder" else ""
-        return (
-            f"{name} has no {what} that can be shown: {next(iter(silent.values()))} attends in code of its own{other}"
-        )
-    return f"{name} has no softmax {what} that it tells of: there are no weights to show"
-
-
-def _key_tokens(
-    n_k: int, tokens: Sequence[Token], source: Sequence[Token] | None, known: tuple[Token, ...] | None
-) -> tuple[Token, ...] | None:
-    """The tokens that n_k keys stand for; None: the queries' own. Raises AttnctlError where they stand for others."""
-    if n_k == len(tokens if known is None else known):
-        return known
-    if source is not None and n_k == len(tokens) + len(source):  # decoder and cross attention in one
-        return (*tokens, *source)
-    raise AttnctlError(
-        f"{n_k} keys for {len(tokens)} tokens: this architecture makes keys of its own, which have no tokens to stand for"
-    )
-
-
-def without_batch(call: Call) -> Call:
-    """The call of a batch of one, its arrays without that axis."""
-    parts = {name: getattr(call, name) for name in ("queries", "keys", "values", "bias", "mask")}
-    flat = {
-        name: part[0] if part is not None and part.ndim >= (3 if name == "mask" else 4) else part
-        for name, part in parts.items()
-    }
-    if flat["mask"] is not None and bool(flat["mask"].all()):
-        flat["mask"] = None  # it hides nothing
-    if call.sinks is not None and call.sinks.ndim == 3:
-        flat["sinks"] = call.sinks[0]  # (heads, n_q)
-    return replace(call, **flat)

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.models.huggingface.attention_sites import names_of_modules
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from attnctl.models.huggingface.module_outputs import ShownLayer
+
 
 Span = tuple[int, int]  # the first and the last token that a slot holds
 
@@ -78,8 +81,6 @@ class KeySlots:
 
     def widened_weights(self, layer: int, weights: Array) -> Array:
         """Weights (heads, n_q, n_k) of a layer, as NumPy, with a column of zeros for every slot that it lacks."""
-        import numpy as np
-
         if not self.every_span:
             return weights
         wide = np.zeros((*weights.shape[:-1], self.n + len(self.every_span)), weights.dtype)  # (heads, n_q, n + slots)
@@ -137,3 +138,16 @@ def slot_spans(n: int, rate: int, overlaps: bool) -> tuple[Span, ...]:
 def _overlap(module: Any) -> bool:
     """Whether each token is compressed twice: for the slot of its own window, and for the next."""
     return bool(module.kv_proj.out_features == 2 * module.head_dim)
+
+
+def tokens_of_call_keys(
+    n_k: int, tokens: Sequence[Token], source: Sequence[Token] | None, known: tuple[Token, ...] | None
+) -> tuple[Token, ...] | None:
+    """The tokens that n_k keys stand for; None: the queries' own. Raises AttnctlError where they stand for others."""
+    if n_k == len(tokens if known is None else known):
+        return known
+    if source is not None and n_k == len(tokens) + len(source):  # decoder and cross attention in one
+        return (*tokens, *source)
+    raise AttnctlError(
+        f"{n_k} keys for {len(tokens)} tokens: this architecture makes keys of its own, which have no tokens to stand for"
+    )

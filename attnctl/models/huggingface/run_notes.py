@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,11 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.models.huggingface.attention_sites import Site, unseen_sentence
 from attnctl.readings.traces.trace import SINK_NOTE, ModelInfo
+from attnctl.text import visible_text
+from attnctl.tokens import Token
 
 if TYPE_CHECKING:
+    from attnctl.models.huggingface.checkpoint import Checkpoint
     from attnctl.models.huggingface.family_traits import FamilyTraits
 
 
@@ -75,3 +79,42 @@ def hides_future(call: Call) -> bool | None:
         return call.causal
     mask: Array = call.mask[0] if call.mask.ndim == 3 else call.mask  # (n_q, n_k)
     return not bool(mask.triu(1).any())
+
+
+def nothing_seen_sentence(name: str, kind: str, silent: dict[Site, str]) -> str:
+    """Why nothing of a kind of attention was seen."""
+    what = "attention" if kind == "self" else f"{kind} attention"
+    if silent:
+        other = ": see --attention decoder, or cross" if kind == "encoder" else ""
+        return (
+            f"{name} has no {what} that can be shown: {next(iter(silent.values()))} attends in code of its own{other}"
+        )
+    return f"{name} has no softmax {what} that it tells of: there are no weights to show"
+
+
+def text_notes(
+    model: Checkpoint, tokens: Sequence[Token], source: Sequence[Token] | None, bare: bool
+) -> tuple[str, ...]:
+    """What a reader must know of the tokens: how they begin, which are the model's own, and `bare` weights."""
+    notes = list(model.pieces.beginning_notes(tokens if source is None else source, bool(model.info.causal)))
+    new = [token for token in tokens if token.start is None]
+    if new and model.kind == "self":
+        last = f"last {len(new)} tokens are" if len(new) > 1 else "last token is"
+        notes.append(f"The {last} the model's own, the likeliest each time: “{_spelled_tokens(model, new)}”")
+    elif source is not None and model.target is None:
+        own = [token for token in tokens if not token.special]
+        said = f" (“{_spelled_tokens(model, own)}”)" if own else ""
+        notes.append(f"The decoder's tokens are the model's own{said}, the likeliest each time: --target gives others.")
+    if bare:
+        notes.append(
+            f"{type(model.network).__name__} computes its attention in code of its own: only the weights can be shown, "
+            "not the queries, keys, values and scores."
+        )
+    return tuple(notes)
+
+
+def _spelled_tokens(model: Checkpoint, tokens: Sequence[Token]) -> str:
+    """The text that tokens spell, safe in a terminal."""
+    return visible_text(
+        model.pieces.tokenizer.decode([token.id or 0 for token in tokens], skip_special_tokens=False).strip()
+    )

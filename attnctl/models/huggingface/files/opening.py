@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.models.huggingface.checkpoint import Checkpoint, merges_source
+from attnctl.models.huggingface.attention_sites import merges_source
+from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.files.hub import check_extra, find_checkpoint, import_extra
 from attnctl.models.huggingface.files.layer_sizes import usable_positions
 from attnctl.models.huggingface.files.network import load_network, network_info
