@@ -17,7 +17,6 @@ from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.layer.stored import StoredLayer
 from attnctl.models.builtin.stack import predicted_places
-from attnctl.models.huggingface.attention_call import without_batch
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.files.network import running_network
 from attnctl.models.huggingface.key_slots import tokens_of_call_keys
@@ -72,6 +71,7 @@ class Checkpoint:
         Where `visit` raises StopForward, the network is left, and predicts nothing.
         Raises AttnctlError where the architecture hands over what attnctl does not know.
         """
+        from attnctl.models.huggingface.attention_call import without_batch
         from attnctl.models.huggingface.attention_sites import may_repeat_layers
         from attnctl.models.huggingface.family_traits import FamilyTraits
 
