@@ -632,6 +632,24 @@ def test_a_long_text_is_an_overview_with_exact_blocks(tab: Tab) -> None:
     assert tab.js("return document.querySelector('section.arithmetic').hidden")
 
 
+@in_browser
+@pytest.mark.parametrize("pool", ["mean", "max", "mass"])
+def test_what_is_said_of_a_pooled_row_is_a_share_of_attention(tab: Tab, pool: str, run: Any, tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text(" ".join(f"w{at * 7919 % 97}" for at in range(600)))
+    cells = tmp_path / "cells.json"
+    chosen = ["--spans", "paragraphs"] if pool == "mass" else ["--pool", pool]
+    given = ["--file", tmp_path / "long.txt", "--model", "random", "--causal", "--layer", "0", "--head", "0"]
+    assert run("heatmap", *given, *chosen, "-o", cells).code == 0
+    assert run("view", cells, "-o", tmp_path / "page.html").code == 0
+    tab.go((tmp_path / "page.html").as_uri())
+    tab.js("choose({ query: 0, key: 0 })")
+    said = tab.text("#finding")
+    if pool == "max":
+        assert said.startswith("The largest weights of") and "1.00" in said and "%" not in said
+    else:
+        assert "pay 100 % of their attention to themselves" in said
+
+
 # --- light and dark, narrow, in a notebook -----------------------------------------------------------------------
 
 

@@ -200,7 +200,10 @@ function findingOf({ grid, head, title }, several) {
     return [...where, none];
   }
   const others = from ? grid.rows : grid.cols;
-  const weight = (other) => (from ? grid.w[other * grid.nk + at] : grid.w[at * grid.nk + other]);
+  const cell = (other) => (from ? grid.w[other * grid.nk + at] : grid.w[at * grid.nk + other]);
+  const pool = trace.overview?.pool;
+  const keysOf = (other) => grid.cols[from ? at : other].tokens.length;
+  const weight = (other) => cell(other) * (pool === "mean" ? keysOf(other) : 1); // a mean times its keys is a share
   const best = others
     .map((_, other) => other)
     .sort((a, b) => weight(b) - weight(a))
@@ -213,6 +216,7 @@ function findingOf({ grid, head, title }, several) {
     percent(weight(other)),
     el("b", {}, itself(others[other]) ? (trace.overview ? "themselves" : "itself") : named(others, other)),
   ]);
+  if (pool === "max") return [...where, ...largestIn(name, from, best, cell, others)];
   const thin = from ? " gets almost no attention here." : " spreads its attention so thinly that no key gets 0.5 %.";
   if (!parts.length) return [...where, name, thin];
   if (trace.overview) {
@@ -224,6 +228,17 @@ function findingOf({ grid, head, title }, several) {
     ? [" gets ", ...listed(parts.map(([share, label]) => [share, " of the attention of ", label]))]
     : [" pays ", ...listed(parts.map(([share, label], k) => [share, k ? " to " : " of its attention to ", label]))];
   return [...where, name, ...said, "."];
+}
+
+/** The largest weights of a pooled row or column, which are no shares. */
+function largestIn(name, from, best, cell, others) {
+  if (!best.length) return [name, " has no weight of 0.005 or more."];
+  const parts = best.map((other) => [
+    weightText(cell(other), 3),
+    from ? " from " : " on ",
+    el("b", {}, named(others, other)),
+  ]);
+  return [from ? "The largest weights on " : "The largest weights of ", name, ": ", ...listed(parts), "."];
 }
 
 /** A token's label: in quotation marks where it is no word, with its place where others read the same. */
