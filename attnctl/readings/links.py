@@ -32,7 +32,8 @@ class LinksReading:
         found = {at: link for at, link in links.items() if wanted(*at)}
         held = min((link.keys.shape[1] for link in found.values()), default=0)
         if held < min(self._count, len(overview.key_axis)):
-            raise AttnctlError(f"{name} holds {held} links a query, not {self._count}: give the text and its model")
+            links_held = f"{held} links a query, not {self._count}" if held else "no links of single queries"
+            raise AttnctlError(f"{name} holds {links_held}: give the text and its model")
         return {at: Links(link.keys[:, : self._count], link.weights[:, : self._count]) for at, link in found.items()}
 
     def value(self, run: Run) -> dict[tuple[int, int], Links]:

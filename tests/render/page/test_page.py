@@ -703,6 +703,15 @@ def test_the_heat_grows_evenly_darker_or_lighter() -> None:
 
 
 @in_browser
+def test_the_heads_fit_the_paper_and_the_screen(tab: Tab) -> None:
+    tab.open(trace_of("The cat sat on the mat", heads=8, layers=2, d_model=64))
+    fits = "const h = document.querySelector('.heads'); return h.scrollWidth <= h.clientWidth"
+    for printing in ("true", "false"):
+        tab.js(f"paper({printing})")
+        assert tab.js(fits), printing
+
+
+@in_browser
 def test_it_prints_on_white(tab: Tab) -> None:
     tab.driver.execute_cdp_cmd(
         "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}

@@ -1,6 +1,7 @@
 // All heads of all layers side by side, small; the chosen one is the one drawn large.
 
 let thumbs = null; // {trace, bytes}
+let headsBuilt = null; // {trace, wide}: what they were laid out for
 
 async function drawHeads({ head }) {
   const { trace } = head;
@@ -11,6 +12,10 @@ async function drawHeads({ head }) {
   if (host.hidden) return;
   if (thumbs?.trace !== trace) {
     thumbs = { trace, bytes: await bytesOf(trace.thumbs.blob) };
+  }
+  const wide = host.clientWidth; // another on paper, or in another window
+  if (headsBuilt?.trace !== trace || headsBuilt.wide !== wide) {
+    headsBuilt = { trace, wide };
     buildHeads(host, trace);
   }
   paintHeads();
