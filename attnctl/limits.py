@@ -43,9 +43,13 @@ TEXT_TOKENS = 2_000_000  # of one text: they are made in ten seconds, and in hal
 GGUF_ENTRIES = 10_000_000  # metadata entries, array items and tensors in all: the largest vocabularies have 260,000
 ARRAY_AXES = 8  # of a stored array: weights have four at most
 TOKENIZER_STEPS = 200  # of a normalizer: those in use have ten at most
-TOKENIZER_SECONDS = (
-    20  # for one text by a pattern that may take for ever; those in use take a second for a million tokens
+TOKENIZER_SECONDS = 5  # for a short text by a tokenizer that may take for ever; those in use take a thousandth
+TOKENIZER_SPEED = 200_000  # characters a second beside that: those in use are ten times as fast
+TEXT_GROWTH = (
+    64  # characters, and tokens, that are made of a character of a text: the most in use are 36, of one that is a word
 )
+TEXT_GROWTH_FREE = 1000  # of them that any text may become: a template adds a few hundred at most
+TOKENIZER_TEMPLATE = 64  # parts of what a tokenizer puts around a text: those in use have four
 PATTERN_CHARACTERS = 2000  # of a text that a plain pattern is trusted with: it takes its time once at each
 TEMPLATE_SECONDS = 20  # for a conversation by a chat template: those in use take a hundredth
 TEMPLATE_BYTES = 2 << 30  # of memory for it: its library takes a tenth
@@ -70,6 +74,13 @@ PAGE_WEIGHTS = 40_000_000  # kept exactly in a page: 12 layers × 12 heads × 51
 SOFTMAX_SCORES = 10_000  # in one row: more cannot be looked at
 SPANS = 200  # parts of a text: beyond, a matrix of them is no longer small
 TENSORS = 1_000_000  # in one weights file: the largest checkpoints have 50,000
+
+
+def growth_error(count: int, characters: int, what: str) -> str:
+    """What is wrong where so many characters were made `count` characters or tokens; "" where nothing is."""
+    if count <= TEXT_GROWTH * characters + TEXT_GROWTH_FREE:
+        return ""
+    return f"it makes {count:,} {what} of {characters:,} characters"
 
 
 def check_memory(need: float, what: str, advice: str) -> None:

@@ -66,8 +66,10 @@ def _numbered_tokens(text: str, spans: Iterable[tuple[int, int]]) -> tuple[Token
     return tuple(Token(text[start:end], ids.setdefault(text[start:end], len(ids)), start, end) for start, end in found)
 
 
-def check_token_count(count: int) -> None:
-    """Raise AttnctlError where a text has more tokens than are read."""
+def check_token_count(count: int, text: str | None = None) -> None:
+    """Raise AttnctlError for more tokens than are read of one text, or far more than the `text` has characters."""
+    if text is not None and (said := limits.growth_error(count, len(text), "tokens")):
+        raise AttnctlError(f"the tokenizer fails on this text ({said})")
     if count > limits.TEXT_TOKENS:
         raise AttnctlError(
             f"the text has more than the {limits.TEXT_TOKENS:,} tokens that are read of one: give less of it"
@@ -95,7 +97,7 @@ def library_tokenizer(data: str, refusal: str) -> GuardedTokenizer | Tokenizer:
     """
     with telling_errors(refusal):
         loaded = json.loads(data)
-        _check_growth(loaded if isinstance(loaded, dict) else {})
+        grows = _may_grow(loaded if isinstance(loaded, dict) else {})
         from tokenizers import Tokenizer
 
         from attnctl.tokens.guarded_tokenizer import GuardedTokenizer, patterns_in
@@ -103,13 +105,16 @@ def library_tokenizer(data: str, refusal: str) -> GuardedTokenizer | Tokenizer:
         tokenizer = Tokenizer.from_str(data)
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        if patterns := patterns_in(loaded):
-            return GuardedTokenizer(tokenizer, patterns)
-    return tokenizer
+        patterns = patterns_in(loaded)
+        return GuardedTokenizer(tokenizer, patterns, grows) if patterns or grows else tokenizer
 
 
-def _check_growth(settings: dict[str, object]) -> None:
-    """Raise ValueError where the steps before or after a tokenizer are too many, or make a character too many."""
+def _may_grow(settings: dict[str, object]) -> bool:
+    """Whether the steps before a tokenizer may make more than limits.TEXT_GROWTH characters of one.
+
+    Raises ValueError where the steps before or after it are too many, or make a character too many, whatever the text.
+    """
+    largest = 1.0
     for part in ("normalizer", "decoder"):
         count, growth = 0, 1.0
         waiting = [settings.get(part)]
@@ -127,6 +132,28 @@ def _check_growth(settings: dict[str, object]) -> None:
                 )
             if count > limits.TOKENIZER_STEPS or growth > limits.TOKENIZER_GROWTH:
                 raise ValueError(f"its {part} is {count} steps that make a character up to {growth:,.0f}")
+        largest = max(largest, growth)
+    _check_template(settings)
+    return largest > limits.TEXT_GROWTH
+
+
+def _check_template(settings: dict[str, object]) -> None:
+    """Raise ValueError where what is put around every text is of too many parts."""
+    waiting, count = [settings.get("post_processor")], 0
+    while waiting:
+        step = waiting.pop()
+        if not isinstance(step, dict):
+            continue
+        waiting += _pipeline_steps(step, "processors")
+        special = step.get("special_tokens")
+        added = (
+            [entry.get("ids") for entry in special.values() if isinstance(entry, dict)]
+            if isinstance(special, dict)
+            else []
+        )
+        count += 1 + len(_pipeline_steps(step, "single")) + sum(len(ids) for ids in added if isinstance(ids, list))
+        if count > limits.TOKENIZER_TEMPLATE:
+            raise ValueError(f"its post_processor puts more than {limits.TOKENIZER_TEMPLATE} parts around a text")
 
 
 def _pipeline_steps(step: dict[str, object], name: str) -> list[Document]:
@@ -136,7 +163,7 @@ def _pipeline_steps(step: dict[str, object], name: str) -> list[Document]:
 
 def from_encoding(text: str, encoding: Encoding) -> tuple[Token, ...]:
     """Tokens of a `tokenizers.Encoding` of `text`, each shown by the characters that it covers."""
-    check_token_count(len(encoding.ids))
+    check_token_count(len(encoding.ids), text)
     tokens = []
     for piece, number, (start, end), special in zip(
         encoding.tokens, encoding.ids, encoding.offsets, encoding.special_tokens_mask, strict=True

@@ -1,4 +1,4 @@
-"""A tokenizer whose pattern may take for ever on some texts, held to a time limit."""
+"""A tokenizer that may take for ever on some texts, or make too much of them, held to limits."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
 
+PIECE = 1000  # characters of a text that are normalized at a time, to see what becomes of them
+
+
 class GuardedTokenizer:
     """A `tokenizers.Tokenizer`; `encode` ends after limits.TOKENIZER_SECONDS. The rest is the tokenizer's own.
 
-    A short text is held to it where one of the `patterns` is of a form that may take for ever: that costs two milliseconds.
+    A short text is held to it where one of the `patterns` is of a form that may take for ever, or where by its form the
+    normalizer `grows` a text: that costs two milliseconds.
     """
 
-    def __init__(self, tokenizer: Tokenizer, patterns: Iterable[str] = ()) -> None:
-        self._tokenizer = tokenizer
-        self._explodes = any(may_explode(pattern) for pattern in patterns)
+    def __init__(self, tokenizer: Tokenizer, patterns: Iterable[str] = (), grows: bool = False) -> None:
+        self._tokenizer, self._grows = tokenizer, grows
+        self._explodes = grows or any(may_explode(pattern) for pattern in patterns)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tokenizer, name)
@@ -32,19 +36,31 @@ class GuardedTokenizer:
         made: list[Encoding | BaseException] = []
 
         def encode() -> None:
-            try:  # of a batch, since that leaves Python free to go on meanwhile
+            try:
+                if self._grows:
+                    self._check_grown(text)
+                # of a batch, since that leaves Python free to go on meanwhile
                 made.append(self._tokenizer.encode_batch([text], add_special_tokens=add_special_tokens)[0])
             except BaseException as error:  # the library's panics are no Exception
                 made.append(error)
 
         thread = threading.Thread(target=encode, daemon=True)  # given up, it ends with the process
         thread.start()
-        thread.join(limits.TOKENIZER_SECONDS)
+        seconds = limits.TOKENIZER_SECONDS + len(text) // limits.TOKENIZER_SPEED
+        thread.join(seconds)
         if not made:
-            raise ValueError(f"its pattern takes more than {limits.TOKENIZER_SECONDS} seconds")
+            raise ValueError(f"it takes more than {seconds} seconds")
         if isinstance(made[0], BaseException):
             raise made[0]
         return made[0]
+
+    def _check_grown(self, text: str) -> None:
+        """Raise ValueError where its normalizer makes too much of a text, found out piece by piece."""
+        grown = 0
+        for start in range(0, len(text), PIECE):
+            grown += len(self._tokenizer.normalizer.normalize_str(text[start : start + PIECE]))
+            if said := limits.growth_error(grown, len(text), "characters"):
+                raise ValueError(said)
 
 
 def may_explode(pattern: str) -> bool:

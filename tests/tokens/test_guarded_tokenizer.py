@@ -61,7 +61,7 @@ def tokenizer(folder: Path, pattern: str) -> Path:
 def test_a_pattern_that_takes_too_long_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TOKENIZER_SECONDS", 0.02)
     tokenize = from_file(tokenizer(tmp_path, "(a+)+$"))
-    with pytest.raises(AttnctlError, match="fails on this text .*its pattern takes more than 0.02 seconds"):
+    with pytest.raises(AttnctlError, match="fails on this text .*it takes more than 0.02 seconds"):
         tokenize("a" * 21 + "b")
 
 
@@ -81,5 +81,47 @@ def test_a_long_text_is_held_to_the_time_whatever_the_pattern(tmp_path: Path, mo
     monkeypatch.setattr(limits, "TOKENIZER_SECONDS", 0.01)
     tokenize = from_file(tokenizer(tmp_path, r"a*a*(?!a)\d"))
     assert tokenize("aaa")
-    with pytest.raises(AttnctlError, match=r"its pattern takes more than 0\.01 seconds"):
+    with pytest.raises(AttnctlError, match=r"it takes more than 0\.01 seconds"):
         tokenize(("a" * 90 + " ") * 500)
+
+
+def tokenizer_file(folder: Path, **parts: Any) -> Path:
+    each = {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "invert": False}
+    model = {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "a"}
+    settings = {"version": "1.0", "added_tokens": [], "pre_tokenizer": each, "model": model} | parts
+    (folder / "tokenizer.json").write_text(json.dumps(settings))
+    return folder / "tokenizer.json"
+
+
+@pytest.mark.parametrize(
+    "normalizer",
+    [
+        {"type": "Replace", "pattern": {"String": "a"}, "content": "b" * 1000},
+        {"type": "Replace", "pattern": {"Regex": "x*"}, "content": "b" * 900},
+        {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"String": x}, "content": y * 10} for x, y in ("ab", "bc", "cd")]},
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("length", [20, 20_000])
+def test_a_text_that_grows_a_thousandfold_is_refused(tmp_path: Path, normalizer: Any, length: int) -> None:
+    """It took a minute, and eight gigabytes, of two thousand characters."""
+    with pytest.raises(AttnctlError, match=rf"fails on this text \(it makes [0-9,]+ characters of {length:,} charac"):
+        from_file(tokenizer_file(tmp_path, normalizer=normalizer))("a" * length)
+
+
+def test_a_text_that_grows_as_far_as_any_in_use_is_read(tmp_path: Path) -> None:
+    grows = {"type": "Replace", "pattern": {"String": "a"}, "content": "b" * 60}
+    assert len(from_file(tokenizer_file(tmp_path, normalizer=grows))("a" * 30)) == 1800
+    rare = {"type": "Replace", "pattern": {"String": "x"}, "content": "b" * 900}  # and the text has none
+    assert len(from_file(tokenizer_file(tmp_path, normalizer=rare))("a" * 5000)) == 5000
+
+
+@pytest.mark.parametrize(
+    ("single", "ids"), [(5000 * [{"Sequence": {"id": "A", "type_id": 0}}], 1), (2 * [{"SpecialToken": {"id": "s", "type_id": 0}}], 9999)]
+)  # fmt: skip
+def test_a_template_of_endless_parts_is_refused(tmp_path: Path, single: list[Any], ids: int) -> None:
+    pair = [{"Sequence": {"id": part, "type_id": 0}} for part in "AB"]
+    special = {"s": {"id": "s", "ids": [0] * ids, "tokens": ["a"] * ids}}
+    template = {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}
+    path = tokenizer_file(tmp_path, post_processor={"type": "Sequence", "processors": [template]})
+    with pytest.raises(AttnctlError, match=r"\(its post_processor puts more than 64 parts around a text\)"):
+        from_file(path)

@@ -95,7 +95,7 @@ class Pieces:
 
     def tokens_of_encoding(self, text: str, encoding: Encoding) -> tuple[Token, ...]:
         """Tokens of an Encoding of `text`: each shown by the characters it covers, without ##, Ġ or ▁."""
-        check_token_count(len(encoding.ids))
+        check_token_count(len(encoding.ids), text)
         unknown = getattr(self.tokenizer.model, "unk_token", None)
         tokens = []
         for piece, number, (start, end), mask in zip(
