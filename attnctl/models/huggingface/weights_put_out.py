@@ -49,6 +49,11 @@ def _weights_of_layer(module: Module | None, part: Array | None) -> Array | None
     if type(module).__name__ in SCORES:
         return torch.softmax(part, dim=-1)  # (batch, heads, n_q, n_k)
     side = side_of_window(module, part)
+    if side is None and isinstance(getattr(module, "one_sided_attn_window_size", None), int):
+        raise AttnctlError(
+            f"{type(module).__name__} puts out columns of tokens that every token looks at (global attention) before those "
+            "of its window: only windows are laid out as weights of each query on each key"
+        )
     return part if side is None else from_window(part, side)
 
 
@@ -98,6 +103,8 @@ def check_weights(weights: Array, whose: str, lengths: set[int] | None = None) -
     what = None
     if getattr(weights, "ndim", 0) == 4 and lengths and not _fits_lengths(weights, lengths):
         what = f"in {weights.shape[-1]} columns for {max(lengths)} keys"
+    elif isinstance(weights, tuple):
+        what = f"of {len(weights)} streams at once, in a tuple"  # XLNet as it generates
     elif getattr(weights, "ndim", 0) != 4:
         what = f"of shape {tuple(weights.shape)}" if hasattr(weights, "shape") else f"a {type(weights).__name__}"
     elif float(weights.min()) < -1e-3 or float(weights.max()) > 1.001:

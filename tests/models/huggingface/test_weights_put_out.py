@@ -41,13 +41,20 @@ def test_weights_of_a_window_make_the_context() -> None:
     assert torch.allclose(context, seen["context"], atol=1e-5)
 
 
-def test_tokens_that_are_seen_everywhere_are_refused() -> None:
+@pytest.mark.parametrize(("n", "everywhere"), [(12, 1), (8, 3)])  # 8 columns for 8 keys, and they are not those keys
+def test_tokens_that_are_seen_everywhere_are_refused(n: int, everywhere: int) -> None:
     """Their columns come before the window's, and their rows elsewhere."""
-    network, text = longformer(), ids(1, 12)
-    everywhere = torch.zeros(1, 12)
-    everywhere[0, 0] = 1
-    with torch.no_grad(), pytest.raises(AttnctlError, match="in 6 columns for 12 keys"), capture(network):
-        network(input_ids=text, global_attention_mask=everywhere)
+    network, mask = longformer(), torch.zeros(1, n)
+    mask[0, :everywhere] = 1
+    with torch.no_grad(), pytest.raises(AttnctlError, match=r"\(global attention\) before those"), capture(network):
+        network(input_ids=ids(1, n), global_attention_mask=mask)
+
+
+def test_two_streams_of_a_layer_are_refused() -> None:
+    """XLNet as it generates: one stream knows the token that it asks for, the other does not."""
+    network = build(Family("xlnet", "causal"))
+    with pytest.raises(AttnctlError, match="numbers of 2 streams at once"), capture(network):
+        network.generate(ids(1, 5), max_new_tokens=2, do_sample=False)
 
 
 def test_a_text_whose_windows_do_not_fit_laid_out_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
