@@ -38,10 +38,7 @@ def census_document(census: CensusTable) -> Document:
         "words": {"used": census.words, "dependencies_within": census.within},
         "relations": [_relation_document(relation) for relation in census.relations],
         "uuas": _trees_document(census.trees),
-        "layers": [
-            {"layer": layer, **asdict(row), "uuas": census.trees.layers[layer]}
-            for layer, row in enumerate(census.layers)
-        ],
+        "layers": [{**asdict(row), "uuas": census.trees.layers[row.layer]} for row in census.layers],
         "heads": [_census_head(head) for head in census.heads],
         "compared_with_untrained": census.untrained,
     }
@@ -136,7 +133,10 @@ def _read_census(document: Document) -> CensusTable:
         tuple(_relation_of(relation) for relation in document["relations"]),
         _trees_of(document["uuas"], document["layers"]),
         tuple(_head_of(head) for head in document["heads"]),
-        tuple(LayerRow(*(float(layer[name]) for name in LAYER_NUMBERS)) for layer in document["layers"]),
+        tuple(
+            LayerRow(int(layer["layer"]), *(float(layer[name]) for name in LAYER_NUMBERS))
+            for layer in document["layers"]
+        ),
         bool(document["compared_with_untrained"]),
         {str(name): int(count) for name, count in document.get("mentions", {}).items()},
         read_fields(ModelInfo, document["model_info"]) if "model_info" in document else None,
@@ -177,14 +177,15 @@ def _best_of(said: Document | None) -> Best | None:
 
 
 def _trees_of(said: Document, layers: list[Document]) -> Trees:
-    best = said.get("best_layer")
+    best, correct = said.get("best_layer"), _read_counts(said["correct"])
+    found = {int(layer["layer"]): float(layer["uuas"]) for layer in layers}
     return Trees(
         int(said["edges"]),
         float(said["right_branching"]),
         _best_of(said.get("best_head")),
         None if best is None else (int(best["layer"]), float(best["accuracy"])),
-        _read_counts(said["correct"]),
-        tuple(float(layer["uuas"]) for layer in layers),
+        correct,
+        tuple(found.get(layer, 0.0) for layer in range(len(correct))),
         _best_of(said.get("untrained")),
     )
 

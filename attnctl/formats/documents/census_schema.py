@@ -27,7 +27,10 @@ BEST: dict[str, Schema] = {
     "interval": tuple_schema(PORTION, PORTION),
 }
 SENTENCES = {"read": INDEX, "used": INDEX, "skipped": {"type": "object", "additionalProperties": COUNT}}
-CORRECT = list_schema(list_schema(INDEX), "Cases in which a head finds the word: [[count a head] a layer].")
+CORRECT = list_schema(
+    list_schema(INDEX),
+    "Cases in which a head finds the word: [[count a head] a layer]; 0 of heads that are not in heads.",
+)
 
 
 def schema_of_census() -> Schema:

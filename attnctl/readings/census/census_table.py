@@ -102,6 +102,7 @@ class HeadRow:
 class LayerRow:
     """The heads of a layer together: masses and distances are those of all their attention to other words."""
 
+    layer: int
     dependency_mass: float  # share on words joined by a dependency (Vig & Belinkov 2019)
     distance: float  # words (Vig & Belinkov 2019)
     entropy: float  # nats, the mean over heads
@@ -133,8 +134,8 @@ class CensusTable:
     within: int  # dependencies inside of a unit, no head can show them
     relations: tuple[Relation, ...]
     trees: Trees
-    heads: tuple[HeadRow, ...]
-    layers: tuple[LayerRow, ...]
+    heads: tuple[HeadRow, ...]  # those that attend: of a hybrid's other layers there are none
+    layers: tuple[LayerRow, ...]  # likewise
     untrained: bool = False
     mentions: dict[str, int] = field(default_factory=dict)  # MENTION_COUNTS, where documents were read in windows
     info: ModelInfo | None = None  # of the model, for whoever cites the census
@@ -150,6 +151,13 @@ class CensusTable:
         return int(layers), int(heads)
 
     @property
+    def attends(self) -> Array:
+        """Which heads there are, (layers, heads): the others are of layers that hold no attention, or fewer heads."""
+        there = {(head.layer, head.head) for head in self.heads}
+        layers, heads = self.head_grid
+        return np.array([[(layer, head) in there for head in range(heads)] for layer in range(layers)], bool)
+
+    @property
     def sentences_read(self) -> int:
         """Sentences in the corpus."""
         return self.used + sum(self.skipped.values())
@@ -159,11 +167,12 @@ def census_table(
     tally: CensusTally, model: str, corpus: str, *, causal: bool = False, untrained: bool = False
 ) -> CensusTable:
     """What a tally says."""
-    relations = tuple(_relation_row(*part, untrained) for part in _relation_cases(tally))
-    trees = _tree_scores(tally, untrained)
+    attends = attending_heads(tally)
+    relations = tuple(_relation_row(*part, untrained, attends) for part in _relation_cases(tally))
+    trees = _tree_scores(tally, untrained, attends)
     used, units, within, _ = (int(count) for count in tally.counts.sum(0))
     masses = _head_masses(tally)
-    heads = tuple(_heads_of_tally(tally, masses, relations))
+    heads = tuple(_heads_of_tally(tally, masses, relations, attends))
     skipped = dict(sorted(tally.skipped.items(), key=lambda reason: (-reason[1], reason[0])))
     return CensusTable(
         model,
@@ -176,7 +185,7 @@ def census_table(
         relations,
         trees,
         heads,
-        tuple(_layers_of_tally(tally, masses["entropy"])),
+        tuple(_layers_of_tally(tally, masses["entropy"], attends)),
         untrained,
         tally.mentions,
     )
@@ -203,11 +212,23 @@ def wilson_interval(right: int, of: int) -> tuple[float, float]:
     return max(0.0, middle - reach), min(1.0, middle + reach)
 
 
-def best_of(right: Array, count: Array) -> Best | None:
-    """The head that is right most often in the first half, scored on the second: right (2, layers, heads), count (2,)."""
+def attending_heads(tally: CensusTally) -> Array:
+    """Which heads attend, (layers, heads): others are of layers that hold no attention, or fewer heads. All, of no words."""
+    if not tally.counts[:, 1].sum():
+        return np.ones(tally.shape, bool)
+    zeros = np.zeros((2, *tally.shape))
+    return sum(tally.sums.get(name, zeros).sum(0) for name in ("self", "special", "words")) > 0
+
+
+def best_of(right: Array, count: Array, attends: Array | None = None) -> Best | None:
+    """The head that is right most often in the first half, scored on the second: right (2, layers, heads), count (2,).
+
+    `attends` (layers, heads) says which heads there are; None: all.
+    """
     if count[0] == 0 or count[1] == 0 or not right.size:
         return None
-    layer, head = (int(at) for at in np.unravel_index(int(right[0].argmax()), right[0].shape))
+    chosen = right[0] if attends is None else np.where(attends, right[0], -1)
+    layer, head = (int(at) for at in np.unravel_index(int(chosen.argmax()), chosen.shape))
     found, of = int(right[1, layer, head]), int(count[1])
     return Best(layer, head, int(count[0]), of, found / of, wilson_interval(found, of))
 
@@ -244,11 +265,11 @@ def _is_of_punctuation(name: str, down: Cases | None) -> bool:
     return name == "punct" or (down is not None and 2 * signs > down.count_by_half.sum())
 
 
-def _relation_row(name: str, direction: str, cases: Cases, subtype: bool, untrained: bool) -> Relation:
+def _relation_row(name: str, direction: str, cases: Cases, subtype: bool, untrained: bool, attends: Array) -> Relation:
     count = cases.count_by_half
-    best = best_of(cases.right, count)
+    best = best_of(cases.right, count, attends)
     rules = () if best is None else tuple(_rule_rows(cases, direction == TO_ANTECEDENT))
-    before = best_of(cases.untrained, count) if untrained else None
+    before = best_of(cases.untrained, count, attends) if untrained else None
     ahead = int(cases.plain[:, 3].sum())
     offset = float(cases.offsets.sum(0).max()) / max(int(count.sum()), 1)
     return Relation(name, direction, int(count.sum()), cases.right.sum(0), ahead, best, rules, before, subtype, offset)
@@ -272,23 +293,23 @@ def _rule_rows(cases: Cases, mentions: bool) -> Iterator[Rule]:
     yield Rule("first", float(cases.plain[1, 1]) / scored)
 
 
-def _tree_scores(tally: CensusTally, untrained: bool) -> Trees:
+def _tree_scores(tally: CensusTally, untrained: bool, attends: Array) -> Trees:
     edges = tally.counts[:, 3]  # (2,)
     right = _whole_sums(tally, "edges")
     layers = np.broadcast_to(np.asarray(tally.layer_edges), (2, tally.shape[0]))  # (2, layers)
     total = max(int(edges.sum()), 1)
     best_layer = None
     if edges.all():
-        layer = int(layers[0].argmax())
+        layer = int(np.where(attends.any(-1), layers[0], -1).argmax())
         best_layer = layer, float(layers[1, layer]) / float(edges[1])
     return Trees(
         int(edges.sum()),
         float(tally.right_branching[1]) / max(int(edges[1]), 1),
-        best_of(right, edges),
+        best_of(right, edges, attends),
         best_layer,
         right.sum(0),
         tuple(float(found) / total for found in layers.sum(0)),
-        best_of(_whole_sums(tally, "edges_untrained"), edges) if untrained else None,
+        best_of(_whole_sums(tally, "edges_untrained"), edges, attends) if untrained else None,
     )
 
 
@@ -312,32 +333,35 @@ def _head_masses(tally: CensusTally) -> dict[str, Array]:
     }
 
 
-def _layers_of_tally(tally: CensusTally, entropy: Array) -> Iterator[LayerRow]:
-    """Each layer's row; `entropy` (layers, heads) is that of its heads."""
+def _layers_of_tally(tally: CensusTally, entropy: Array, attends: Array) -> Iterator[LayerRow]:
+    """The row of each layer that attends; `entropy` (layers, heads) is that of its heads."""
     zeros = np.zeros((2, *tally.shape))
     linked, distance, words = (tally.sums.get(name, zeros).sum((0, -1)) for name in ("linked", "distance", "words"))
     for layer, mass in enumerate(np.maximum(words, 1e-12)):
-        yield LayerRow(float(linked[layer] / mass), float(distance[layer] / mass), float(entropy[layer].mean()))
+        if attends[layer].any():
+            mean = float(entropy[layer][attends[layer]].mean())
+            yield LayerRow(layer, float(linked[layer] / mass), float(distance[layer] / mass), mean)
 
 
-def _heads_of_tally(tally: CensusTally, masses: dict[str, Array], relations: tuple[Relation, ...]) -> Iterator[HeadRow]:
+def _heads_of_tally(
+    tally: CensusTally, masses: dict[str, Array], relations: tuple[Relation, ...], attends: Array
+) -> Iterator[HeadRow]:
     layers, heads = tally.shape
     looking = tally.sums.get("looking", np.zeros((2, layers, heads))).sum(0)  # (layers, heads)
     offsets = np.broadcast_to(np.asarray(tally.offsets), (layers, heads, 2 * FARTHEST + 1))
     edges, found = int(tally.counts[:, 3].sum()), _whole_sums(tally, "edges").sum(0)
     names = ("entropy", "own", "special", "distance", "dependency_mass")
-    for layer in range(layers):
-        for head in range(heads):
-            at = int(offsets[layer, head].argmax())
-            share = float(offsets[layer, head, at]) / max(float(looking[layer, head]), 1.0)
-            yield HeadRow(
-                layer,
-                head,
-                **{name: float(masses[name][layer, head]) for name in names},
-                uuas=float(found[layer, head]) / edges if edges else None,
-                positional=(at - FARTHEST, share) if share >= POSITIONAL else None,
-                syntactic=tuple(_syntactic_labels(relations, layer, head)),
-            )
+    for layer, head in np.argwhere(attends).tolist():
+        at = int(offsets[layer, head].argmax())
+        share = float(offsets[layer, head, at]) / max(float(looking[layer, head]), 1.0)
+        yield HeadRow(
+            layer,
+            head,
+            **{name: float(masses[name][layer, head]) for name in names},
+            uuas=float(found[layer, head]) / edges if edges else None,
+            positional=(at - FARTHEST, share) if share >= POSITIONAL else None,
+            syntactic=tuple(_syntactic_labels(relations, layer, head)),
+        )
 
 
 def _syntactic_labels(relations: tuple[Relation, ...], layer: int, head: int) -> Iterator[tuple[str, str, float]]:

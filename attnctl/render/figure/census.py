@@ -84,7 +84,8 @@ def _relation_panels(census: CensusTable) -> list[Panel]:
     if not panels:
         shape: Sequence[int] = census.trees.correct.shape
         panels.append(("no relation has enough cases", "", np.zeros(shape), None))
-    return panels
+    attends = census.attends  # other cells stay empty
+    return [(title, below, np.where(attends, share, np.nan), best) for title, below, share, best in panels]
 
 
 def _is_drawn(relation: Relation) -> bool:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import attnctl
+from attnctl.formats.documents.census_json import read_census
 from attnctl.readings.heatmap import SINK_TAKES_PART, of_overview, read_heatmap
 from tests.conftest import Result
 from tests.sweep.checkpoints import saved
@@ -98,12 +101,29 @@ def test_a_network_without_a_cache_of_keys(refused: Callable[..., str], shelf: S
     assert "keeps no keys and values of every token" in said
 
 
+def test_a_census_has_no_heads_in_layers_without_attention(run: Run, shelf: Shelf, tmp_path: Path) -> None:
+    """Jamba attends in layers 1 and 3: of the others there are no shares of 0 %."""
+    (tmp_path / "corpus.conllu").write_text(CORPUS * 2)
+    model = shelf("jamba causal")
+    told = run("evaluate", tmp_path / "corpus.conllu", "--model", model).out
+    assert "Layers 0, 2 have no attention (·)." in told and "entropy by layer, nats: ·, 0." in told
+    found = run("evaluate", tmp_path / "corpus.conllu", "--model", model, "--json").json
+    assert {head["layer"] for head in found["heads"]} == {layer["layer"] for layer in found["layers"]} == {1, 3}
+    assert all(relation.get("best", {"layer": 1})["layer"] in (1, 3) for relation in found["relations"])
+    (tmp_path / "census.json").write_text(json.dumps(found))
+    again = read_census(str(tmp_path / "census.json"))
+    assert [row.layer for row in again.layers] == [1, 3] and again.attends.any(axis=1).tolist() == [False, True] * 2
+
+
 def test_layers_of_other_numbers_of_heads(run: Run, refused: Callable[..., str], tmp_path: Path) -> None:
     """Laguna says how many for each layer: every command knows the layer with the most."""
     family = Family("laguna", "causal")
     model = saved(family, tmp_path / "laguna", num_attention_heads_per_layer=[4, 8])
     (tmp_path / "corpus.conllu").write_text(CORPUS)
-    assert run("evaluate", tmp_path / "corpus.conllu", "--model", model).code == 0
+    census = run("evaluate", tmp_path / "corpus.conllu", "--model", model, "--json").json
+    assert len(census["heads"]) == 12
+    entropy = np.mean([head["entropy"] for head in census["heads"] if head["layer"] == 0])
+    assert census["layers"][0]["entropy"] == pytest.approx(entropy)
     found = run("explain", TEXT, "--model", model, "--layer", "1", "--head", "7", "--json").json
     assert found["layers"][0]["heads"][0]["head"] == 7
     assert "head 7 of layer 0 is not in this trace: it holds 0, 1, 2, 3" in refused(

@@ -129,8 +129,10 @@ function colour(share) {
   return [`rgb(${mixed.join(" ")})`, light > 0.55 ? "#14161a" : "#ffffff"];
 }
 
+const headAt = (layer, head) => data.heads.find((one) => one.layer === layer && one.head === head);
+
 function say(layer, head) {
-  const row = state.row, info = data.heads.find((one) => one.layer === layer && one.head === head);
+  const row = state.row, info = headAt(layer, head);
   const count = row.correct[layer][head];
   $("readout").textContent =
     `Head ${layer}.${head} finds ${thousands(count)} of ${thousands(row.cases)} (${percent(count / row.cases)} %). ` +
@@ -159,6 +161,10 @@ function drawMap() {
   row.correct.forEach((counts, layer) => {
     map.append(element("span", layer, "name"));
     counts.forEach((count, head) => {
+      if (!headAt(layer, head)) {  // a layer without attention, or with fewer heads
+        map.append(element("span", "", "cell"));
+        return;
+      }
       const share = row.cases ? count / row.cases : 0;
       const made = element("span", percent(share, 0), "cell");
       [made.style.background, made.style.color] = colour(share);
@@ -168,8 +174,8 @@ function drawMap() {
       map.append(made);
     });
   });
-  const best = row.best || { layer: 0, head: 0 };
-  say(...(state.at || [best.layer, best.head]));
+  const best = row.best || data.heads[0];
+  if (best) say(...(state.at || [best.layer, best.head]));
 }
 
 $("map").addEventListener("keydown", (event) => {
@@ -177,7 +183,11 @@ $("map").addEventListener("keydown", (event) => {
   if (!step || !state.at) return;
   event.preventDefault();
   const layers = state.row.correct.length, heads = state.row.correct[0].length;
-  say((state.at[0] + step[0] + layers) % layers, (state.at[1] + step[1] + heads) % heads);
+  let [layer, head] = state.at;
+  do {
+    [layer, head] = [(layer + step[0] + layers) % layers, (head + step[1] + heads) % heads];
+  } while (!headAt(layer, head));
+  say(layer, head);
 });
 
 /* --- the rest --- */

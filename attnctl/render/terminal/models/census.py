@@ -13,7 +13,7 @@ from rich.text import Text
 from attnctl.readings.census.census_table import ALL, FEWEST, CensusTable, HeadRow, Relation, Rule
 from attnctl.readings.census.words import COREFERENCE, DOWN, TO_ANTECEDENT, UP
 from attnctl.render.terminal.number_grid import DIM
-from attnctl.text import counted, visible_text
+from attnctl.text import counted, number_list, visible_text
 
 ARROWS = {UP: "→ head", DOWN: "→ dep"}
 WIDTH = 80
@@ -186,10 +186,15 @@ def _layer_lines(census: CensusTable, width: int) -> Iterator[str]:
     """What the heads of each layer do together."""
     if not census.used:
         return
+    rows = {row.layer: row for row in census.layers}
+    every = [rows.get(layer) for layer in range(census.head_grid[0])]
     said = (
-        ("attention on dependencies by layer, %:", [f"{100 * row.dependency_mass:.0f}" for row in census.layers]),
-        ("mean distance by layer, words:", [f"{row.distance:.1f}" for row in census.layers]),
-        ("entropy by layer, nats:", [f"{row.entropy:.1f}" for row in census.layers]),
+        (
+            "attention on dependencies by layer, %:",
+            [f"{100 * row.dependency_mass:.0f}" if row else ABSENT for row in every],
+        ),
+        ("mean distance by layer, words:", [f"{row.distance:.1f}" if row else ABSENT for row in every]),
+        ("entropy by layer, nats:", [f"{row.entropy:.1f}" if row else ABSENT for row in every]),
     )
     for start, parts in said:
         yield from _wrapped_lines(start, parts, width)
@@ -224,6 +229,10 @@ def _remark_lines(census: CensusTable, listed: Sequence[Relation], width: int) -
     if own:
         losing = sum(not relation.beats_rules for relation in own)
         yield f"In {losing} of {len(own)} rows no head beats the best rule."
+    without = sorted(set(range(census.head_grid[0])) - {row.layer for row in census.layers})
+    if without and census.used:
+        has = "Layer {} has" if len(without) == 1 else "Layers {} have"
+        yield f"{has.format(number_list(without))} no attention ({ABSENT})."
     ahead = sum(relation.ahead for relation in census.relations if relation.relation == ALL)
     if ahead:
         yield f"The model is causal: {ahead:,} words that stand ahead are no cases, neither of heads nor of rules."
