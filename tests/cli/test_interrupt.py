@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+# also where the tests themselves run with Ctrl-C ignored, as a shell's background jobs do
+LISTEN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
 # says when it begins to read the program, and sleeps where the program would import something
 PROGRAM = """
 import sys, time
@@ -29,7 +32,7 @@ main()
 @pytest.mark.parametrize("name", ["attnctl.cli", "typer", "attnctl.cli.commands.show.explain", "numpy"])
 def test_an_interrupt_of_the_start_is_one_line(name: str) -> None:
     """It was a traceback for the first tenth of a second."""
-    command = [sys.executable, "-c", PROGRAM.format(name=name)]
+    command = [sys.executable, "-c", LISTEN + PROGRAM.format(name=name)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "now\n"
         time.sleep(0.05)
@@ -56,7 +59,7 @@ def test_an_interrupt_at_any_time_is_one_line(name: str, tmp_path: Path) -> None
     (tmp_path / "checkpoint" / "config.json").write_text('{"model_type": "llama"}')
     heard = 0
     for delay in (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8):
-        command = [sys.executable, "-c", READY, *COMMANDS[name]]
+        command = [sys.executable, "-c", LISTEN + READY, *COMMANDS[name]]
         with subprocess.Popen(
             command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
         ) as process:
@@ -103,7 +106,7 @@ except KeyboardInterrupt:
     os.write(1, b"out\\n")
 """
     with subprocess.Popen(
-        [sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-c", LISTEN + program], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdout is not None and process.stdout.readline() == b"now\n"
         process.send_signal(signal.SIGINT)
