@@ -64,8 +64,10 @@ def items_progress(share: Callable[[], float | None]) -> Iterator[Callable[[int]
 
 
 PAIRS_A_SECOND = 2e8  # weights swept by one thread
+PRODUCTS_A_SECOND = 2e10  # multiplications with an addition in the other layers of a network, by one thread
 SAID = 20.0  # seconds, from which the cost is told beforehand
 CUT_BYTES = 12  # a pair of tokens, of a pass with cut edges: its mask and what is made of it
+LESS_HEADS = "--layer and --head take fewer"
 SHOWN = 0.5  # seconds, after which there is a bar
 SIZE = 256  # cells a side of an overview
 
@@ -84,25 +86,34 @@ def check_cost(source: Source, heads: int, size: int = SIZE, sweeps: int = 1) ->
     # queries, keys, values and their copies; the stream with its layers; each thread's masses
     need = 4.0 * n * (8 * every * d_k + 12 * d_model + 2 * threads * size)
     limits.check_memory(need, f"a text of {n:,} tokens", "shorten it, or cut it into parts")
-    _say_cost(f"{heads} heads over {n:,} tokens", sweeps * heads, n, info, need, "--layer and --head take fewer")
+    seconds = _sweep_seconds(info, n, sweeps * heads) + _network_seconds(info, n)
+    _say_cost(f"{heads} heads over {n:,} tokens", seconds, info, need, LESS_HEADS)
 
 
-def check_sweep_cost(info: ModelInfo, n: int, passes: int, *, cuts: bool) -> None:
+def check_sweep_cost(info: ModelInfo, n: int, passes: int, *, cuts: bool, fewer: str = LESS_HEADS) -> None:
     """Say on stderr what so many passes over n tokens will take, where that is much; a pass with `cuts` holds its mask.
 
-    Raises AttnctlError where memory will not do.
+    `fewer` says what takes fewer. Raises AttnctlError where memory will not do.
     """
     need = CUT_BYTES * float(n) ** 2 if cuts else 0.0
     limits.check_memory(need, f"cutting edges of {n:,} tokens", "shorten the text")
-    heads = passes * (info.n_layers or 1) * (info.n_heads or 1)
-    fewer = "--edge and --spans take fewer" if cuts else "--layer and --head take fewer"
-    _say_cost(f"{passes:,} passes over {n:,} tokens", heads, n, info, need, fewer)
+    seconds = _sweep_seconds(info, n, (info.n_layers or 1) * (info.n_heads or 1)) + _network_seconds(info, n)
+    _say_cost(f"{passes:,} passes over {n:,} tokens", passes * seconds, info, need, fewer)
 
 
-def _say_cost(what: str, heads: int, n: int, info: ModelInfo, need: float, fewer: str) -> None:
-    """Say what sweeping n × n weights of so many heads takes on the CPU, where it is more than SAID seconds."""
-    threads = os.cpu_count() or 1
-    seconds = heads * float(n) ** 2 * (0.5 if info.causal else 1.0) / (PAIRS_A_SECOND * threads)
+def _sweep_seconds(info: ModelInfo, n: int, heads: int) -> float:
+    """What sweeping n × n weights of so many heads takes on the CPU."""
+    return heads * float(n) ** 2 * (0.5 if info.causal else 1.0) / (PAIRS_A_SECOND * (os.cpu_count() or 1))
+
+
+def _network_seconds(info: ModelInfo, n: int) -> float:
+    """What one pass takes beside its attention: a layer has about 12 d_model² weights, 4 in W_Q to W_O, 8 in an MLP."""
+    products = 12.0 * (info.d_model or 64) ** 2 * (info.n_layers or 1) * n
+    return products / (PRODUCTS_A_SECOND * (os.cpu_count() or 1))
+
+
+def _say_cost(what: str, seconds: float, info: ModelInfo, need: float, fewer: str) -> None:
+    """Say what takes more than SAID seconds on the CPU."""
     if info.device == "cpu" and seconds > SAID:
         memory = f" and {limits.bytes_text(need)}" if need else ""
         print_complaint(f"{what}: about {_duration(seconds)}{memory} on the CPU ({fewer})")

@@ -175,14 +175,15 @@ def _named_edge(spec: str, watched: Watched) -> tuple[int, int]:
 
 def _check_cost_of(request: EffectRequest, watched: Watched) -> None:
     """Say what the passes asked for will take, where that is much. Raises AttnctlError where memory will not do."""
-    from attnctl.cli.progress import check_sweep_cost
+    from attnctl.cli.progress import LESS_HEADS, check_sweep_cost
     from attnctl.readings.effects.ablation import chosen_heads
 
     if request.approximate:
         return
     passes = len(chosen_heads(watched, request)) if request.sweep_heads else 0
     cuts = len(request.edges) + len(request.spans) + (len(watched.tokens) if request.every_edge else 0)
-    check_sweep_cost(watched.info, len(watched.tokens), passes + cuts, cuts=cuts > 0)
+    fewer = LESS_HEADS if not cuts else "longer parts take fewer" if request.spans else "--edge and --spans take fewer"
+    check_sweep_cost(watched.info, len(watched.tokens), passes + cuts, cuts=cuts > 0, fewer=fewer)
 
 
 @contextmanager
