@@ -72,7 +72,7 @@ class TextStream:
             )
             for name in sorted(names):
                 path = Path(where, name)
-                form = _form_of(name)
+                form = form_of_path(name)
                 if form is None or name.startswith("."):
                     continue
                 any_there = True
@@ -87,7 +87,7 @@ class TextStream:
 
     def _items_of_file(self, path: str) -> Iterator[Item]:
         name = "standard input" if path == "-" else path
-        form = self.form or _form_of(path)
+        form = self.form or form_of_path(path)
         if form == "parquet":
             yield from self._items_of_parquet(path)
             return
@@ -190,7 +190,8 @@ def _is_batch(folder: Path) -> bool:
     return (folder / "manifest.jsonl").exists() and (folder / "run.json").exists()
 
 
-def _form_of(path: str) -> str | None:
+def form_of_path(path: str) -> str | None:
+    """The form of texts that a file's suffix names, that of a compression aside; None for another suffix."""
     bare = Path(path)
     while bare.suffix.lower() in (".gz", ".zst"):
         bare = bare.with_suffix("")

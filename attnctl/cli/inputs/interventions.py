@@ -95,6 +95,8 @@ def measured_effects(text: str, options: OptionValues, choice: AblationChoice, o
     replaced = Intervention(how=choice.how, reference=reference_contexts(model, text, choice.how, choice.reference))
     request = _effect_request(choice, model.info)
     watched = watched_text(model, text, choice.query, heads_named_off(model.info, choice.off, replaced))
+    if choice.pooled and watched.predicts_words:
+        raise UsageError(f"--pooled is of models without predictions, and {model.info.name} predicts words")
     request = replace(
         request,
         edges=[_named_edge(one, watched) for one in choice.edge or ()],
@@ -147,6 +149,8 @@ def _check_choice(choice: AblationChoice) -> None:
         raise UsageError("--how resample takes each head's output from another text: name one with --reference FILE")
     if reference is not None and how == "zero":
         raise UsageError("--reference is for --how mean or --how resample; zero needs no other text")
+    if how != "zero" and choice.off is None and (choice.edges or choice.edge or choice.spans is not None):
+        raise UsageError("--how says what takes a head's place: edges and spans are cut")
     if choice.last_only and choice.spans is None:
         raise UsageError("--last-only says what --spans are cut from: give --spans")
     if choice.approximate and (choice.edge or choice.spans is not None):

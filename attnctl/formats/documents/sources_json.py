@@ -13,10 +13,10 @@ from attnctl.text import Document
 SCHEMA = "attnctl.sources/1"
 
 
-def sources_document(found: AnswerSources) -> Document:
-    """The JSON document; start and end are characters of the rendered prompt."""
+def sources_document(found: AnswerSources, top: int | None = None) -> Document:
+    """The JSON document, of so many parts (None: all); start and end are characters of the rendered prompt."""
     parts: list[Document] = []
-    for one in found.parts:
+    for one in found.parts[:top]:
         entry: Document = {
             "name": one.part.name,
             "start": one.part.start,
@@ -84,6 +84,6 @@ def _known_fields(one: DocumentMean | PlaceMean) -> Document:
     return {name: value for name, value in asdict(one).items() if value is not None}
 
 
-def sources_to_json(found: AnswerSources) -> bytes:
+def sources_to_json(found: AnswerSources, top: int | None = None) -> bytes:
     """One line of JSON, without the newline."""
-    return write_json(sources_document(found), "result")
+    return write_json(sources_document(found, top), "result")

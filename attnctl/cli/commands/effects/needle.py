@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from attnctl.cli import options as o
-from attnctl.cli.option_values import with_values
+from attnctl.cli.option_values import with_options, with_values
 from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, show_renderable
 from attnctl.errors import INTERRUPTED, AttnctlError, UsageError
 from attnctl.formats.pictures import figure_bytes, format_names, suffixes_listed
@@ -60,7 +60,7 @@ class NeedleOptions(NamedTuple):
         return Needle(text, question, expect)
 
 
-@o.with_model_options
+@with_options({name: option for name, option in o.MODEL_OPTIONS.items() if name != "predict"})
 @with_values(asked=NeedleOptions)
 def needle_command(
     *,

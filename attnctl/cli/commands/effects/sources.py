@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli import options as o
+from attnctl.cli.option_values import with_options
 from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, show_renderable
 from attnctl.errors import INTERRUPTED, UsageError
 from attnctl.formats.pictures import figure_bytes, format_names, suffixes_listed
@@ -24,7 +25,7 @@ SAID_SECONDS = 5.0  # from which the cost is told beforehand
 TRIED = 3  # forwards after which it is told at the latest
 
 
-@o.with_model_options
+@with_options({name: option for name, option in o.MODEL_OPTIONS.items() if name != "predict"})
 def sources_command(
     text: o.Text = None,
     *,
@@ -60,6 +61,8 @@ def sources_command(
     form = output_format("sources", output, ("json", "html", *format_names()), "json" if json else "")
     if permute is not None and form not in ("terminal", "json", "html"):
         raise UsageError(f"-o {output}: a picture shows one order; --permute goes to the terminal, .json and .html")
+    if top is not None and form == "html":
+        raise UsageError("--top does not go with a page: it shades every part of the prompt")
     from attnctl.cli.inputs.prompts import prompt_of
     from attnctl.models.huggingface.text.prompts import ANSWER, SourceSearch
 
@@ -141,7 +144,7 @@ def _write_sources(found: AnswerSources, form: str, output: str | None, top: int
     if form == "json":
         from attnctl.formats.documents.sources_json import sources_to_json
 
-        put_bytes(sources_to_json(found) + b"\n", output)
+        put_bytes(sources_to_json(found, top) + b"\n", output)
     elif form == "html":
         from attnctl.render.page.answer_sources import sources_page
 
@@ -152,7 +155,7 @@ def _write_sources(found: AnswerSources, form: str, output: str | None, top: int
         if safe_console().is_terminal:
             show_renderable(AnswerTable(found, top))
         else:
-            print_lines(*plain_table(found))
+            print_lines(*plain_table(replace(found, parts=found.parts[:top])))
             if found.orders is not None:
                 from attnctl.render.terminal.effects.document_orders import plain_orders
 

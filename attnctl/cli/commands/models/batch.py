@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from attnctl.cli import options as o
+from attnctl.cli import session
 from attnctl.cli.option_values import with_values
 from attnctl.cli.output import print_complaint, put_bytes
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
@@ -47,7 +48,7 @@ class TextColumns(NamedTuple):
 
     def stream(self, path: str) -> TextStream:
         """The texts of a file, folder or pipe. Raises UsageError for no such form, AttnctlError where nothing is there."""
-        from attnctl.batching.texts import FORMS, TextStream
+        from attnctl.batching.texts import FORMS, TextStream, form_of_path
 
         if self.input_form is not None and self.input_form not in FORMS:
             raise UsageError(f"--input {self.input_form!r}: it is {', '.join(FORMS)}")
@@ -55,6 +56,8 @@ class TextColumns(NamedTuple):
             raise UsageError("the source is empty: give a file or folder of texts, or - for standard input")
         if path != "-" and not Path(path).exists():
             raise AttnctlError(f"there is no file {path}: give a file or folder of texts, or - for standard input")
+        if (self.input_form or form_of_path(path)) == "text" and (self.column or self.id_column) is not None:
+            raise UsageError(f"--column and --id-column are of tables and JSON lines: {path} holds a text a line")
         return TextStream(path, *self)
 
 
@@ -167,8 +170,7 @@ def batch_command(
     """
     asked = _chosen_formats(formats, output)
     by.check()
-    any_scale = {"log": None} if options.get("log") is None else {}  # chosen for each text, then
-    look = asdict(o.look_of(options, dpi=100)) | any_scale | {"drop": tuple(drop or ()), "renormalise": renormalise}
+    look = _look_of_pictures(options, asked) | {"drop": tuple(drop or ()), "renormalise": renormalise}
     texts = columns.stream(_path(source, options.pop("chat", None)))
     from attnctl.batching.work import Work
     from attnctl.models.option_types import model_arguments
@@ -182,6 +184,18 @@ def batch_command(
     do = by.runner(work, model, to_stdout)
     failed = _write_lines(do, texts, strict) if to_stdout else _fill_folder(work, do, texts, str(output), strict)
     raise typer.Exit(PARTIAL if failed else DONE)
+
+
+def _look_of_pictures(options: OptionValues, formats: tuple[str, ...]) -> OptionValues:
+    """How the pictures look. Raises UsageError for an option of pictures where none is drawn."""
+    if not set(formats) & set(format_names()):
+        honoured = ("cmap",) if "contact-sheet" in formats else ()
+        for name in (*o.LOOK_OPTIONS, "drop", "renormalise"):
+            if name in session.typed and name not in honoured:
+                option = name.replace("_", "-")
+                raise UsageError(f"--{option} is for pictures: name one with --format ({', '.join(format_names())})")
+    any_scale = {"log": None} if options.get("log") is None else {}  # chosen for each text, then
+    return asdict(o.look_of(options, dpi=100)) | any_scale
 
 
 def _opened_work(work: Work, batch_size: int) -> tuple[Work, Model]:

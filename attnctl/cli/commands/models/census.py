@@ -13,6 +13,7 @@ import typer
 
 from attnctl import limits
 from attnctl.cli import options as o
+from attnctl.cli import session
 from attnctl.cli.output import print_complaint, put_bytes, show_renderable
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
 from attnctl.formats.pictures import format_names
@@ -74,6 +75,7 @@ def run_census(corpus: CorpusRun, options: OptionValues, outputs: tuple[str, ...
     """Count a corpus and show or write the census. Raises AttnctlError where not one sentence could be used."""
     files, folder = _output_files(outputs)
     corpus.by.check()
+    _refuse_without_table(json or bool(files))
     found = _counted_corpus(corpus, options, folder)
     if not found.used:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in found.skipped.items())
@@ -85,6 +87,13 @@ def run_census(corpus: CorpusRun, options: OptionValues, outputs: tuple[str, ...
         _show_census(found, corpus.asked.subtypes, corpus.asked.least)
     _skipped_summary(found)
     raise typer.Exit(PARTIAL if found.skipped else DONE)
+
+
+def _refuse_without_table(written: bool) -> None:
+    """Raise UsageError for options that say which lines the table has, where it is not shown."""
+    for option in ("subtypes", "least"):
+        if written and option in session.typed:
+            raise UsageError(f"--{option} is for the table in the terminal: JSON, CSV and pages hold every line")
 
 
 def _output_files(outputs: tuple[str, ...]) -> tuple[list[str], str | None]:

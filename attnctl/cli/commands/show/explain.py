@@ -90,6 +90,10 @@ def explain_command(
     if names is not None and "contributions" in names:
         from attnctl.cli.commands.show.contributions import explain_contributions
 
+        picked = ("--tokens", tokens), ("--layer", layer), ("--head", head), ("--spans", wanted.spans)
+        shaped = ((f"--{name}", value) for name, value in choice._asdict().items())
+        beside = (*picked, ("--predict", options.get("predict")), *shaped, *_walk_options(walk))
+        _refuse_beside("--steps contributions, a sum over the whole model", *beside)
         explain_contributions(o.text_of(source, file), options, names, wanted, form, output)
         return
     if names is not None:

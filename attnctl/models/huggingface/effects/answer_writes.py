@@ -13,7 +13,6 @@ from attnctl import attention
 from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
-from attnctl.interventions import Intervention
 from attnctl.models.huggingface.attention_interface import architecture_name, watch_attention
 from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.effects.answers import AnsweredPrompt
@@ -41,13 +40,15 @@ def writes_by_token(read: AnsweredPrompt) -> tuple[Floats, tuple[str, ...]]:
         weights = attention.run_call(call).weights[0]  # (heads, m, n_k)
         values = attention.share_heads(call.values, weights.shape[0])[0]  # (heads, n_k, d_v)
         worth = torch.einsum("hkd,rhd->hrk", values, along[site.layer].to(values))  # (heads, m, n_k)
-        total[:] += as_numpy((weights * worth).sum((0, 1)))  # (n_k,)
+        written = weights * worth  # (heads, m, n_k)
+        written[list(read.base.heads.get(site.layer, ()))] = 0  # what is off writes nothing
+        total[:] += as_numpy(written.sum((0, 1)))  # (n_k,)
         return None
 
     with watch_attention(network, add_writes, lambda site: site.layer in along):
         read.run_answer()
-    written: Floats = total.astype(np.float32)  # (n_k,)
-    return written, notes
+    summed: Floats = total.astype(np.float32)  # (n_k,)
+    return summed, notes
 
 
 def _directions(read: AnsweredPrompt) -> tuple[dict[int, Array], tuple[str, ...]]:
@@ -55,7 +56,7 @@ def _directions(read: AnsweredPrompt) -> tuple[dict[int, Array], tuple[str, ...]
     m = len(read.answer)
     forward = RecordedForward(read.model.network, m, 0, m, keep_weights=False)
     with running_network(read.model.network, m, read.model.info.name):
-        forward.record(read.answer_inputs(), Intervention())
+        forward.record(read.answer_inputs(), read.base)
         assert forward.logits is not None
         mix = -torch.softmax(forward.logits, -1)  # (m, vocabulary)
         mix[torch.arange(m), list(read.answer)] += 1
@@ -65,7 +66,9 @@ def _directions(read: AnsweredPrompt) -> tuple[dict[int, Array], tuple[str, ...]
             if block.context is None:  # no attention in it
                 continue
             found = head_directions(block, direction, read.model.network.config)
-            if not is_near(block.context.transpose(0, 1), found.given):
+            context = block.context.transpose(0, 1).clone()  # (m, heads, d_v)
+            context[:, list(read.base.heads.get(block.layer, ()))] = 0
+            if not is_near(context, found.given):
                 raise RefusedError("its heads' outputs are changed before its output projection")
             along[block.layer] = found.along.float()  # (m, heads, d_v)
     return along, notes

@@ -68,6 +68,12 @@ class AnsweredPrompt:
             raise UsageError(f"{self.model.info.name} does not continue texts, so it answers no prompt")
         self.read_prompt()
 
+    @property
+    def base(self) -> Intervention:
+        """What is changed throughout: the heads of --off."""
+        off: Intervention | None = getattr(self.model, "intervention", None)
+        return Intervention() if off is None else off
+
     # --- the cache -----------------------------------------------------------------------------------------------
 
     def read_prompt(self) -> None:
@@ -106,7 +112,11 @@ class AnsweredPrompt:
             cache = DynamicCache()
         network, logits = self.model.network, None
         edges = [*range(0, max(0, len(ids) - max(1, wanted)), CHUNK), max(0, len(ids) - max(1, wanted)), len(ids)]
-        with running_network(network, len(ids), self.model.info.name), packed_products(kept_packing(network)):
+        with (
+            running_network(network, len(ids), self.model.info.name),
+            packed_products(kept_packing(network)),
+            apply_interventions(network, [self.base]),
+        ):
             for a, b in zip(edges, edges[1:], strict=False):
                 if a == b:
                     continue
@@ -205,7 +215,11 @@ class AnsweredPrompt:
     def run_answer(self) -> None:
         """The network over the queries that the answer is predicted from: the prompt's last token, the answer's but one."""
         network = self.model.network
-        with running_network(network, len(self.answer), self.model.info.name), packed_products(kept_packing(network)):
+        with (
+            running_network(network, len(self.answer), self.model.info.name),
+            packed_products(kept_packing(network)),
+            apply_interventions(network, [self.base]),
+        ):
             network(**self.answer_inputs())
 
     def answer_looks(self) -> Looks:

@@ -105,6 +105,38 @@ def test_log_probabilities_are_those_of_one_forward(
         np.testing.assert_allclose(found, plain(model, prompt, answer, hidden), atol=1e-5)
 
 
+@pytest.mark.parametrize("hidden", [[], [(7, 20)]])
+def test_heads_that_are_off_are_off_in_the_answer_too(hidden: list[tuple[int, int]], tmp_path: Path) -> None:
+    """Against a forward in which hooks zero a head's part of what the output projection is given."""
+    folder = str(folders.write(tmp_path, "llama", max_position_embeddings=512))
+    made, off = open_model(folder), open_model(folder, off="0.1,1.3")
+    prompt, answer = ids_of(made.tokenize(TEXT)), ids_of(made.tokenize(" Rome"))
+    d_k = made.info.d_k
+
+    def zero_head(head: int) -> Callable[..., tuple[torch.Tensor]]:
+        def zero(_: Any, given: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+            rest = given[0].clone()
+            rest[..., head * d_k : (head + 1) * d_k] = 0
+            return (rest,)
+
+        return zero
+
+    for layer, head in ((0, 1), (1, 3)):
+        made.network.model.layers[layer].self_attn.o_proj.register_forward_pre_hook(zero_head(head))
+    wanted = plain(made, prompt, answer, hidden)
+    read = AnsweredPrompt(off, prompt, answer)
+    for found in (read.log_probabilities(hidden), read._masked(hidden)):
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+    assert (
+        np.abs(
+            read.log_probabilities(hidden)
+            - AnsweredPrompt(open_model(folder), prompt, answer).log_probabilities(hidden)
+        ).max()
+        > 1e-3
+    )
+    assert not writes_by_token(read)[1]
+
+
 def test_looks_are_the_eager_weights(model: Any) -> None:
     prompt, answer = ids_of(model.tokenize(TEXT)), ids_of(model.tokenize(" Rome"))
     looks = AnsweredPrompt(model, prompt, answer).answer_looks()
