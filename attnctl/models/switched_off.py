@@ -15,7 +15,7 @@ from attnctl.readings.traces.trace import ModelInfo
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
-    from attnctl.models.huggingface.module_outputs import ModuleOutputs, ShownLayer
+    from attnctl.models.huggingface.checks.module_outputs import ModuleOutputs, ShownLayer
 
 
 class SwitchedOff:

@@ -10,8 +10,8 @@ import numpy as np
 import tokenizers
 
 from attnctl.errors import AttnctlError
-from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.checks.check import check_attention
 from attnctl.models.huggingface.files.network import network_info
 from attnctl.models.huggingface.text.tokenizer import Pieces
 from attnctl.source import record_trace

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from attnctl.models.huggingface.attention_sites import Output, Site
+    from attnctl.models.huggingface.checks.module_outputs import ModuleOutputs, ShownLayer
     from attnctl.models.huggingface.family_traits import FamilyTraits
     from attnctl.models.huggingface.key_slots import KeySlots
-    from attnctl.models.huggingface.module_outputs import ModuleOutputs, ShownLayer
 
 EMBEDDED = 4096  # tokens up to which the embeddings are kept
 
@@ -209,7 +209,7 @@ class Checkpoint:
         With `replaces` by the eager functions, what is shown in the place of their own weights and values.
         """
         from attnctl.models.huggingface.attention_session import attention_set_to
-        from attnctl.models.huggingface.module_outputs import module_outputs
+        from attnctl.models.huggingface.checks.module_outputs import module_outputs
 
         source = self.pieces.tokenize_text(text) if self.kind in ("decoder", "cross") else None
         inputs, slots = self._forward_inputs(tokens, source), self._slots(len(tokens))

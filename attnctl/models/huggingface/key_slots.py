@@ -20,7 +20,7 @@ from attnctl.tokens import Token
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from attnctl.models.huggingface.module_outputs import ShownLayer
+    from attnctl.models.huggingface.checks.module_outputs import ShownLayer
 
 
 Span = tuple[int, int]  # the first and the last token that a slot holds

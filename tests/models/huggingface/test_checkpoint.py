@@ -21,7 +21,7 @@ import torch
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models import attend, open_model
 from attnctl.models.huggingface import attention_interface
-from attnctl.models.huggingface.check import check_attention
+from attnctl.models.huggingface.checks.check import check_attention
 from attnctl.models.huggingface.files import hub
 from attnctl.source import record_trace
 from tests.models.huggingface import architectures as zoo

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.checks.check import check_attention
 from attnctl.models.huggingface.key_slots import slot_spans
 from attnctl.readings.effects.ablation import EffectRequest
 from attnctl.readings.effects.effect_sweep import measure_effects

@@ -184,7 +184,7 @@ def _explain_format(output: str | None, json: bool) -> str:
 
 def _print_check(given: Chosen) -> int:
     """Print what was checked and found; the exit code is 1 where anything is off."""
-    from attnctl.models.huggingface.check import check_attention
+    from attnctl.models.huggingface.checks.check import check_attention
     from attnctl.render.terminal.tables import finding_lines
 
     model: Any = getattr(given.source, "model", None)

@@ -16,7 +16,7 @@ from attnctl.source import record_trace
 from attnctl.text import number_list
 
 if TYPE_CHECKING:
-    from attnctl.models.huggingface.module_outputs import ModuleOutputs
+    from attnctl.models.huggingface.checks.module_outputs import ModuleOutputs
 
 # how far two roads may lie apart: rounding, in units of what the number type resolves
 ROUNDING = {"float64": 1e-6, "float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}
@@ -61,7 +61,7 @@ def _against_model(model: Any, trace: Trace, limit: float) -> tuple[Finding, Fin
     if model.info.kind != "checkpoint":
         why = "a built-in model has no other path"
         return Finding(EAGER, None, why), Finding(OUTPUT, None, why)
-    from attnctl.models.huggingface.module_outputs import ShownLayer
+    from attnctl.models.huggingface.checks.module_outputs import ShownLayer
 
     shown = {
         part.layer: ShownLayer(part.heads, part.weights, part.values, part.sink_weights is not None)
