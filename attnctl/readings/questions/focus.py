@@ -24,7 +24,7 @@ DEMOTED = 2.0  # more than any two links differ by: what is demoted comes after 
 
 MEASURED = "the head was measured to find {relation}, and here it does most clearly"
 OUTSTANDING = "no other link stands out so much from what other tokens give the same key"
-LARGEST = "the largest weight: no link to another word, with others to choose from, is here"
+LARGEST = "the largest weight, as no link between two words stands out"
 
 
 @dataclass(frozen=True)
