@@ -315,6 +315,14 @@ def test_words_merge_and_special_tokens_go(tab: Tab) -> None:
     assert "[CLS]" in tab.text("#caption") and "averaged over queries" in tab.text("#caption")
 
 
+@in_browser
+def test_a_guess_is_said_below_the_finding(tab: Tab) -> None:
+    tab.open(attnctl.attend("The city where I was born is very far from here", model="demo"))
+    assert tab.text("#finding").endswith("what its heads find here is a guess")
+    tab.open(attnctl.attend("Mary thanked Tom", model="demo"))
+    assert "guess" not in tab.text("#finding")
+
+
 def test_line_ends_and_tabs_are_arrows_that_fonts_have() -> None:
     tokens = (Token("a", 0, 0, 1), Token("\n\t", 1, 1, 3), Token("\x1b", 2, 3, 4))
     assert packed_tokens(tokens, "a\n\t\x1b")["labels"] == ["a", "↵⇥", "␛"]

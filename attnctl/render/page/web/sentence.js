@@ -185,7 +185,9 @@ function writeFinding() {
   const lines = own.map((panel) => el("span", { class: "line" }, ...findingOf(panel, own.length > 1)));
   const unknown = own.some(({ head }) => [head.trace.tokens, keyTokens(head.trace)].some((t) => t.unknown.length));
   const legend = "† not among the words the model knows: read by its shape, or as its unknown word";
-  byId("finding").replaceChildren(...lines, unknown ? el("span", { class: "line legend" }, legend) : "");
+  const doubts = own.flatMap(({ head }) => head.trace.notes.filter((note) => note.endsWith("is a guess")));
+  const below = [...new Set(doubts), ...(unknown ? [legend] : [])];
+  byId("finding").replaceChildren(...lines, ...below.map((said) => el("span", { class: "line legend" }, said)));
 }
 
 /** Where the attention of the chosen token of one trace goes, in words. */
