@@ -28,6 +28,7 @@ from attnctl.render.terminal.number_grid import (
 from attnctl.render.terminal.worked_example import Blackboard, summary_line
 from attnctl.steps import walk_steps
 from attnctl.steps.step import Part, Step
+from attnctl.text import counted
 from attnctl.tokens import BLANKS, GUESS
 
 INDENT = 5
@@ -264,7 +265,7 @@ class Explanation:
             line.append("  " + padded_text("" if token.id is None else str(token.id), 6), style="not dim")
             yield line.append("  special" if token.special else "", style=DIM)
         if len(shown) < len(tokens):
-            yield Text(f"    … {len(tokens) - len(shown)} more tokens", style=DIM)
+            yield Text(f"    … {counted(len(tokens) - len(shown), 'more token')}", style=DIM)
 
     def _prediction_lines(self, width: int) -> Iterator[Text]:
         for position in dict.fromkeys(p.position for p in self.trace.predictions):
@@ -292,7 +293,7 @@ class Explanation:
                 for query in rows[:24]:
                     yield Text("  " + summary_line(self.trace, layer, head, query, width - 2))
                 if len(rows) > 24:
-                    yield Text(f"  … {len(rows) - 24} more tokens", style=DIM)
+                    yield Text(f"  … {counted(len(rows) - 24, 'more token')}", style=DIM)
         yield from self._last_line(width)
 
     def _last_line(self, width: int) -> Iterator[Text]:

@@ -87,10 +87,11 @@ function headEffect({ layer, head }) {
   const { effects } = PAGE;
   const one = effects.heads?.find((other) => other.layer === layer && other.head === head);
   if (!one) return [];
+  const [was, now] = [effects.baseline.probability, one.probability].map((share) => percent(share));
   const way = one.probability < effects.baseline.probability ? "falls" : "rises";
   return [
     `Without head ${head} of layer ${layer}, `,
     el("b", {}, effects.target.text.trim()),
-    ` ${way} from ${percent(effects.baseline.probability)} to ${percent(one.probability)}.`,
+    was === now ? ` stays at ${was}.` : ` ${way} from ${was} to ${now}.`,
   ];
 }

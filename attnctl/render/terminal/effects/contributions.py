@@ -12,6 +12,7 @@ from attnctl.readings.effects.contributions import ContributionPart, Contributio
 from attnctl.readings.effects.effects import Effects
 from attnctl.render.terminal.effects.effects import bare_word, sentence_percent
 from attnctl.render.terminal.number_grid import DIM, change_style, padded_text, token_label
+from attnctl.text import counted
 
 SHOWN = 10  # heads and MLPs, unless told otherwise
 TOKENS = 4  # that a head writes from
@@ -30,7 +31,7 @@ class ContributionsTable:
         found, parts = self.effects, self.effects.contributions
         assert parts is not None and found.target is not None
         at = f"{token_label(found.tokens[found.query], 24)} ({found.query})"
-        yield Text(f"{found.model.name}, {len(found.tokens):,} tokens", style="bold")
+        yield Text(f"{found.model.name}, {counted(len(found.tokens), 'token')}", style="bold")
         yield Text(
             f"The logit of {bare_word(found.target.text)} ({sentence_percent(found.baseline.probability)}) "
             f"{'after' if found.model.causal else 'at'} {at}, as a sum."

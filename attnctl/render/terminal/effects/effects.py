@@ -11,7 +11,7 @@ from rich.text import Text
 from attnctl.interventions import TOLD
 from attnctl.readings.effects.effects import EdgeEffect, Effect, Effects, HeadEffect, SpanEffect, strongest_cuts
 from attnctl.render.terminal.number_grid import DIM, change_style, number_text, padded_text, token_label
-from attnctl.text import visible_text
+from attnctl.text import counted, visible_text
 
 SHOWN = 10  # heads in the table, unless told otherwise
 LOOKS = 20  # cells of the key's name and weight
@@ -122,7 +122,7 @@ def _cut_name(found: Effects, one: EdgeEffect | SpanEffect) -> str:
 
 def _effect_prediction(found: Effects) -> Iterator[Text]:
     at = f"{token_label(found.tokens[found.query], 24)} ({found.query})"
-    head = Text(f"{found.model.name}, {len(found.tokens):,} tokens", style="bold")
+    head = Text(f"{found.model.name}, {counted(len(found.tokens), 'token')}", style="bold")
     if found.target is None:
         yield head
         return
@@ -134,6 +134,10 @@ def _effect_prediction(found: Effects) -> Iterator[Text]:
         more = "above" if base.logit_difference >= 0 else "below"
         line += f", {abs(base.logit_difference):.2f} logits {more} {bare_word(found.against.text)}"
     yield Text(line + ".")
+    if found.model.causal is False and found.target.text.strip() == found.tokens[found.query].text:
+        yield Text(
+            f"{target} stands there to be seen: put ____ (or the model's mask) in its place to have it predicted."
+        )
     if base.best is not None and bare_word(base.best[0]) != target:
         yield Text(f"The model itself would say {bare_word(base.best[0])} ({sentence_percent(base.best[1])}).")
 
@@ -182,8 +186,10 @@ def _without_what(found: Effects, one: HeadEffect) -> str:
         what = "logit difference" if one.effect.logit_difference is not None else "log-probability"
         size = one.effect.signed_size
         return f"{head} the {what} of {bare_word(found.target.text)} would move by {size:+.2f}, to first order."
-    way = "falls" if after < before else "rises"
-    return f"{head} {bare_word(found.target.text)} {way} from {sentence_percent(before)} to {sentence_percent(after)}."
+    word, was, now = bare_word(found.target.text), sentence_percent(before), sentence_percent(after)
+    if was == now:
+        return f"{head} {word} stays at {was}."
+    return f"{head} {word} {'falls' if after < before else 'rises'} from {was} to {now}."
 
 
 def bare_word(text: str) -> str:
@@ -192,9 +198,11 @@ def bare_word(text: str) -> str:
 
 
 def sentence_percent(share: float | None) -> str:
-    """A share for a sentence: 80 %, 0.3 %, and below a tenth of a percent as a power of ten."""
+    """A share for a sentence: 80 %, 0.3 %, 0.04 %, and below a hundredth of a percent as a power of ten."""
     if share is None:
         return "·"
     if share >= 0.1:
         return f"{100 * share:.0f} %"
-    return f"{100 * share:.1f} %" if share >= 0.001 else f"{100 * share:.0e} %" if share else "0 %"
+    if share >= 0.001:
+        return f"{100 * share:.1f} %"
+    return f"{100 * share:.2f} %" if share >= 0.00005 else f"{100 * share:.0e} %" if share else "0 %"

@@ -189,3 +189,24 @@ def test_contributions_are_printed_as_a_sum_beside_the_models_own(run: Callable[
 def test_contributions_that_cannot_be_are_one_line(refused: Callable[..., str]) -> None:
     assert "predicts no words" in refused("explain", TEXT, "--steps", "contributions", "--model", "dot", code=2)
     assert "by itself" in refused("explain", TEXT, "--steps", "contributions,weights", code=2)
+
+
+def test_what_is_seen_is_said_to_be_seen_and_no_fall_is_told_where_there_is_none(
+    run: Callable[..., Any],
+) -> None:
+    shown = run("ablate", "Alice will eat pizza", "--top", "1").out
+    assert "“pizza” stands there to be seen: put ____" in " ".join(shown.split())
+    assert "“pizza” stays at 100 %." in shown and "falls from 100 % to 100 %" not in shown
+    assert "to be seen" not in run("ablate", "Alice will ____ pizza", "--top", "1").out
+    assert "to be seen" not in run("ablate", "Alice will", "--model", "demo-causal", "--top", "1").out
+    assert "demo, 1 token " in run("ablate", "____", "--top", "1").out
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.8, "80 %"), (0.034, "3.4 %"), (0.0007, "0.07 %"), (2e-7, "2e-05 %"), (0.0, "0 %"), (None, "·")],
+)
+def test_shares_are_read_easily(share: float | None, text: str) -> None:
+    from attnctl.render.terminal.effects.effects import sentence_percent
+
+    assert sentence_percent(share) == text
