@@ -57,11 +57,11 @@ class SwitchedOff:
             return self.model.own_weights(tokens, text)  # type: ignore[no-any-return]
 
     def layer_outputs(
-        self, tokens: Sequence[Token], text: str, shown: Mapping[int, ShownLayer], *, replaces: bool
+        self, tokens: Sequence[Token], text: str, shown: Mapping[int, ShownLayer], own: ModuleOutputs | None = None
     ) -> ModuleOutputs:
         """As of a checkpoint, the heads off."""
         with self._heads_off():
-            return self.model.layer_outputs(tokens, text, shown, replaces=replaces)  # type: ignore[no-any-return]
+            return self.model.layer_outputs(tokens, text, shown, own)  # type: ignore[no-any-return]
 
     def _heads_off(self) -> AbstractContextManager[None]:
         from attnctl.models.huggingface.effects.intervention import apply_interventions

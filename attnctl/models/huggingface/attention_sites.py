@@ -67,7 +67,13 @@ def _module_attends(module: Module) -> bool:
 
 
 def follows_interface(module: Module) -> bool:
-    """Whether a module's code calls transformers' attention interface, so that another function can take its place."""
+    """Whether a module's code calls transformers' attention interface, so that another function can take its place.
+
+    GPT-2 under eager does not where it is told to scale and upcast in another order, as many of its retrained kin are.
+    """
+    config = getattr(module, "config", None)
+    if getattr(module, "reorder_and_upcast_attn", False) and getattr(config, "_attn_implementation", None) == "eager":
+        return False
     files = (sys.modules.get(kind.__module__) for kind in type(module).__mro__)
     return any(hasattr(file, "ALL_ATTENTION_FUNCTIONS") for file in files)
 

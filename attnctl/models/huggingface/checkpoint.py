@@ -202,11 +202,11 @@ class Checkpoint:
         return not model_follows_interface(self.network)
 
     def layer_outputs(
-        self, tokens: Sequence[Token], text: str, shown: Mapping[int, ShownLayer], *, replaces: bool
+        self, tokens: Sequence[Token], text: str, shown: Mapping[int, ShownLayer], own: ModuleOutputs | None = None
     ) -> ModuleOutputs:
         """What each layer's attention hands on, after its output projection, and what it multiplied its values with.
 
-        With `replaces` by the eager functions, what is shown in the place of their own weights and values.
+        With `own`, of a run before, by the eager functions, what is shown in the place of their own weights and values.
         """
         from attnctl.models.huggingface.attention_session import attention_set_to
         from attnctl.models.huggingface.checks.module_outputs import module_outputs
@@ -216,10 +216,10 @@ class Checkpoint:
         parts = {layer: slots.narrowed_layer(layer, part) for layer, part in shown.items()}
         with ExitStack() as stack:
             stack.enter_context(running_network(self.network, len(tokens) + len(source or ()), self.info.name))
-            if replaces or self.puts_out_weights:
+            if own is not None or self.puts_out_weights:
                 stack.enter_context(attention_set_to(self.network, "eager"))
             self._take_modules(inputs)
-            found = stack.enter_context(module_outputs(self.network, self.kind, parts, replaces=replaces))
+            found = stack.enter_context(module_outputs(self.network, self.kind, parts, own))
             self.network(**inputs)
         return found
 

@@ -105,7 +105,7 @@ def check_weights(weights: Array, whose: str, lengths: set[int] | None = None) -
         what = f"in {weights.shape[-1]} columns for {max(lengths)} keys"
     elif isinstance(weights, tuple):
         what = f"of {len(weights)} streams at once, in a tuple"  # XLNet as it generates
-    elif getattr(weights, "ndim", 0) != 4:
+    elif getattr(weights, "ndim", 0) != 4 or not weights.numel():
         what = f"of shape {tuple(weights.shape)}" if hasattr(weights, "shape") else f"a {type(weights).__name__}"
     elif float(weights.min()) < -1e-3 or float(weights.max()) > 1.001:
         what = f"from {float(weights.min()):.2g} to {float(weights.max()):.2g}"

@@ -8,6 +8,7 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import torch
 
+from tests.sweep import families
 from tests.sweep.families import Family
 from tests.sweep.modes import MODES
 from tests.sweep.verdict import EXACT, REFUSED, UNBUILT, verdicts
@@ -63,3 +64,12 @@ def test_what_is_shown_is_what_the_model_does(name: str) -> None:
     if name in EXACTLY:
         spared = {"led seq2seq": "static cache"}.get(name)  # of which it puts out other columns
         assert [one for one in found if one.outcome == REFUSED and one.mode not in ("commands", spared)] == []
+
+
+def test_gpt2_that_scales_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under eager it attends in code of its own, and tells its weights; under sdpa by the interface, each layer's scale its own."""
+    reordered = {"reorder_and_upcast_attn": True, "scale_attn_by_inverse_layer_idx": True}
+    monkeypatch.setitem(families.NEEDS, "gpt2", reordered)
+    modes = [mode for mode in MODES if mode.name in ("plain", "generate", "commands", "one head")]
+    found = list(verdicts(Family("gpt2", "causal"), modes))
+    assert len(found) == 8 and [verdict for verdict in found if verdict.outcome != EXACT] == []

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # how far two roads may lie apart: rounding, in units of what the number type resolves
 ROUNDING = {"float64": 1e-6, "float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}
+RESOLVES = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 
 
 @dataclass(frozen=True)
@@ -68,15 +69,26 @@ def _against_model(model: Any, trace: Trace, limit: float) -> tuple[Finding, Fin
         for part in trace.layers
         if part.weights is not None
     }
-    own = model.layer_outputs(trace.tokens, trace.text, shown, replaces=False)
-    ours = model.layer_outputs(trace.tokens, trace.text, shown, replaces=True)
+    own = model.layer_outputs(trace.tokens, trace.text, shown)
+    ours = model.layer_outputs(trace.tokens, trace.text, shown, own)
     if not model.puts_out_weights:
         eager = model.own_weights(trace.tokens, trace.text)
-        weights = _own_weights_finding(EAGER, trace, eager, limit, "its eager path puts out no weights")
+        weights = _own_weights_finding(
+            EAGER, trace, eager, _limit_of_weights(trace, limit), "its eager path puts out no weights"
+        )
     else:
         why = "its code multiplies none: the weights are its own, and their rows alone are checked"
         weights = _own_weights_finding(MULTIPLIED, trace, own.weights_by_layer, limit, why)
     return weights, _output_finding(own, ours, shown.keys(), limit)
+
+
+def _limit_of_weights(trace: Trace, limit: float) -> float:
+    """How far weights may lie apart: by half of what their scores may, which are rounded the more the larger they are."""
+    largest = max(
+        (float(np.abs(part.scaled_scores).max(initial=0)) for part in trace.layers if part.scaled_scores is not None),
+        default=0.0,
+    )
+    return max(limit, RESOLVES.get(trace.model.dtype, 0.0) * largest / 2)
 
 
 def _own_weights_finding(what: str, trace: Trace, own: Mapping[int, Floats], limit: float, why: str) -> Finding:

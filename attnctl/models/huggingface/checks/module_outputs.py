@@ -67,24 +67,29 @@ class ModuleOutputs:
 
 @contextmanager
 def module_outputs(
-    network: PreTrainedModel, kind: str, shown: Mapping[int, ShownLayer], *, replaces: bool
+    network: PreTrainedModel, kind: str, shown: Mapping[int, ShownLayer], own: ModuleOutputs | None = None
 ) -> Iterator[ModuleOutputs]:
-    """Within this, one forward of `network`, on its eager functions, fills what is yielded.
+    """Within this, one forward of `network` fills what is yielded.
 
-    `shown` tells each layer's shape. With `replaces`, its weights take the place of the module's own as these are
-    multiplied with the values, and weights times values the place of the product where the values are shown too.
+    `shown` tells each layer's shape. With `own`, of a forward before, and on the eager functions, the weights shown take
+    the place of the module's own as these are multiplied with the values, and weights times values the place of the
+    product where the values are shown too; the network goes on with its `own` outputs, so that every layer is given what
+    it was given before.
     """
     names, layers = names_of_modules(network), _LayerCount(shared=hasattr(network.config, "num_hidden_groups"))
-    watch = _ProductWatch(shown, replaces)
+    watch = _ProductWatch(shown, replaces=own is not None)
 
     def begin(module: Module, _: object) -> None:
         watch.within.append(((layers.layer_of_call(module, names[id(module)]), id(module)), module))
 
-    def end(_: object, __: object, output: Output) -> None:
+    def end(_: object, __: object, output: Output) -> Output:
         place, _ = watch.within.pop()
         first = _first_array(output)
-        if first is not None:
-            watch.found.outputs[place] = as_numpy(first)
+        if first is None:
+            return None
+        watch.found.outputs[place] = as_numpy(first.clone())
+        before = None if own is None else own.outputs.get(place)
+        return None if before is None else _with_first(output, torch.as_tensor(before).to(first))
 
     with ExitStack() as stack:
         for module in modules_named_attention(network).values():
@@ -93,6 +98,17 @@ def module_outputs(
                 stack.callback(module.register_forward_hook(end).remove)
         stack.enter_context(watch)
         yield watch.found
+
+
+def _with_first(output: Output, array: Array) -> Output:
+    """What a module hands on, with another array in the place of the first."""
+    if isinstance(output, torch.Tensor):
+        return array
+    if isinstance(output, dict):
+        name = next(iter(output))
+        return type(output)({**output, name: _with_first(output[name], array)})
+    parts = (_with_first(output[0], array), *output[1:])
+    return type(output)(*parts) if hasattr(output, "_fields") else type(output)(parts)  # named tuples, others
 
 
 def _first_array(output: Output) -> Array | None:

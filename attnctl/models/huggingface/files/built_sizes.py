@@ -84,7 +84,9 @@ class BuiltLayers:
 
     def kept_sentence(self) -> str:
         """What the layers keep, for a table: "2 layers × 64 numbers"."""
-        return f"{len(self.layers)} layer{'s' * (len(self.layers) > 1)} × {self.kept} numbers{self.states.sentence()}"
+        window = "" if self.window is None else f" of the last {self.window:,} tokens"
+        layers = f"{len(self.layers)} layer{'s' * (len(self.layers) > 1)}"
+        return f"{layers} × {self.kept:,} numbers{self.states.hidden_sentence()}{window}{self.states.sentence()}"
 
 
 def filled_settings(settings: Document) -> Document | None:

@@ -46,10 +46,13 @@ class KeptStates:
         """Numbers of 16 bits by which that grows with a token, in the long run."""
         return sum(part.size // part.rate for part in self.compressed) + self.bucket
 
+    def hidden_sentence(self) -> str:
+        """Of what the numbers are, where they are no keys and values."""
+        return " of hidden states" if self.hidden else ""
+
     def sentence(self) -> str:
         """What is kept, for a table: " and for every 4 tokens 512"; empty where there is nothing to say."""
-        parts = [" of hidden states"] * self.hidden
-        parts += [f" in each of {self.cycles} cycles"] * (self.cycles > 1)
+        parts = [f" in each of {self.cycles} cycles"] * (self.cycles > 1)
         parts += [f", and of {self.added} tokens of its own"] * (self.added > 0)
         parts += [f", {self.bucket} for buckets"] * (self.bucket > 0)
         parts += [f", {part.size} for every {part.rate} tokens" for part in self.compressed]

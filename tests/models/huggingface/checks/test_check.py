@@ -98,6 +98,13 @@ def test_what_is_not_recomputed_is_not_called_right(monkeypatch: pytest.MonkeyPa
         assert by_what[MULTIPLIED].holds is None and "their rows alone are checked" in by_what[MULTIPLIED].found
 
 
+def test_keys_picked_otherwise_by_rounding_are_no_error() -> None:
+    """In half precision an indexer takes other keys of an input that is rounded otherwise: each layer is given its own."""
+    family = Family("deepseek_v32", "causal")
+    found = marks(opened(family, build(family, "sdpa", "bfloat16"), "self"))
+    assert found[EAGER] is True and found[OUTPUT] is True
+
+
 def test_a_chosen_head_is_checked_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     model = checkpoint(INSIDE[0])
     shown_otherwise(monkeypatch, with_wrong_weight)
