@@ -12,7 +12,8 @@ import numpy as np
 from attnctl import attention
 from attnctl.arrays import LONG, Bools, Floats, as_numpy
 from attnctl.attention import Array, Attended, Call
-from attnctl.layer import PER_ROW, SHARED_PARAMETERS, LayerAttention
+from attnctl.layer import SHARED_PARAMETERS, LayerAttention
+from attnctl.layer.step_arrays import as_library, chosen_heads, step_arrays
 from attnctl.layer.stored import StoredLayer
 
 if TYPE_CHECKING:
@@ -132,9 +133,9 @@ class ComputedLayer(LayerAttention):
         call, heads, chosen = self.forward.call, list(self.heads), None if rows is None else list(rows)
         if self.changed is not None or (call.n_q > LONG and (rows is not None or not self._all_heads)):
             narrow = attention.select_call(self.call, None, chosen)  # what was asked for, not every n × n
-            known = _step_arrays(narrow, attention.run_call(narrow))
+            known = step_arrays(narrow, attention.run_call(narrow))
         else:
-            known = _chosen_heads(_step_arrays(call, self.forward.all_steps), heads, chosen)
+            known = chosen_heads(step_arrays(call, self.forward.all_steps), heads, chosen)
         if self.changed is not None:
             return {name: known[name] for name in ("weights", "mask") if name in known}
         return known | self._beside(heads, chosen) | self._differences(chosen)
@@ -173,7 +174,7 @@ class ComputedLayer(LayerAttention):
         if "keys_before_rope" in arrays:
             arrays["keys_before_rope"] = arrays["keys_before_rope"][list(self.kv_heads)]
         if "queries_before_rope" in arrays:
-            arrays |= _chosen_heads({"queries_before_rope": arrays["queries_before_rope"]}, heads, rows)
+            arrays |= chosen_heads({"queries_before_rope": arrays["queries_before_rope"]}, heads, rows)
         return arrays
 
     @property
@@ -307,48 +308,3 @@ class ComputedLayer(LayerAttention):
         bias = as_library(logs[:, None] * np.float32(self.call.temperature), self.call.queries)  # (heads, 1, n_k)
         bias = bias if self.call.bias is None else self.call.bias + bias
         return replace(self, changed=replace(self.call, bias=bias, sinks=None, keep=None))
-
-
-def as_library(array: Array, like: Array) -> Array:
-    """A NumPy array in the library and on the device of another."""
-    if isinstance(like, np.ndarray):
-        return array
-    import torch
-
-    return torch.as_tensor(np.ascontiguousarray(array), device=like.device)
-
-
-def _step_arrays(call: Call, steps: Attended) -> dict[str, Array]:
-    """The arrays of one call by their names in a trace; keys and values once a query head."""
-    n_heads = call.queries.shape[-3]
-    arrays = {
-        "queries": call.queries,
-        "keys": attention.share_heads(call.keys, n_heads),
-        "values": attention.share_heads(call.values, n_heads),
-        "scores": steps.scores,
-        "scaled_scores": steps.scaled_scores,
-        "mask": steps.mask,
-        "weights": steps.weights,
-        "dropped_weights": steps.dropped,
-        "context": steps.context,
-    }
-    known = {name: as_numpy(array) for name, array in arrays.items() if array is not None}
-    if call.sinks is not None:
-        known["sink_weights"] = np.clip(1 - known["weights"].sum(-1, dtype=np.float64), 0, 1).astype(np.float32)
-    if call.bias is not None:
-        known["bias"] = np.broadcast_to(as_numpy(call.bias), known["scores"].shape)
-    if "mask" in known:
-        known["mask"] = np.broadcast_to(known["mask"], known["scores"].shape[-2:])
-    return known
-
-
-def _chosen_heads(arrays: dict[str, Array], heads: list[int], rows: list[int] | None) -> dict[str, Array]:
-    """The same arrays for some heads, by their place, and some query rows."""
-    every = next(array.shape[0] for name, array in arrays.items() if name != "mask")
-    if heads != list(range(every)):
-        arrays = {name: array if name == "mask" else array[heads] for name, array in arrays.items()}
-    if rows is not None:
-        arrays = {name: array[:, rows] if name in PER_ROW else array for name, array in arrays.items()}
-        if "mask" in arrays:
-            arrays["mask"] = arrays["mask"][rows]
-    return arrays
