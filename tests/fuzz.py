@@ -27,6 +27,8 @@ from typing import Any
 import numpy as np
 import typer.main
 
+from tests import read_back
+
 FINDS = Path(__file__).with_name("fuzz_finds.jsonl")
 SECONDS = 20  # of processor time: a command that takes more hangs
 MEMORY = 6 << 30  # bytes of address space
@@ -54,8 +56,11 @@ NUMBERS = (
     "1:2",
     "0-5",
 )
+OUTPUTS = ("out.png", "out.json", "out.svg", "out", "out.html", "out.npz", "out.gif", "out.csv", "out.pdf", "out.txt", "out.jsonl",
+           ".", "in.txt", "t.json", "none/out.png", "/dev/full", "/dev/null", "-")  # fmt: skip
+FORMATS = ("statistics", "effects", "sources", "parquet", "npz", "contact-sheet", "json,png", "csv")
 WORDS = ("all", "first", "words", "chars", "demo", "random", "dot", "lines", "mean", "max", "rollout", "value-norm", "entropy",
-         "weights", "scores,weights", "json", "png,json", "Alice", "-", "6x4", "viridis", "cpu", "sinusoidal", "local")  # fmt: skip
+         "weights", "scores,weights", "json", "contributions", "matrices", "paragraphs", "edge", "0:1", "1.0", "masked-word", "Alice", "-", "6x4", "viridis", "cpu", "sinusoidal", "local")  # fmt: skip
 TEXTS = ("Alice will eat pizza", "a", "", " ", "\x1b]0;x\x07", "\u202eabc", "\udcff", "x" * 3000, "Zebras [MASK] ____", "日本 🍕\u200d",
          "line\n\nline\r\n# head\n", "=1+1 @x -y", "word " * 600, "{{data}} $x^$ <b>", "a\0b")  # fmt: skip
 
@@ -81,19 +86,35 @@ def samples() -> dict[str, bytes]:
         "added_tokens": [],
         "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"},
     }
-    return {
-        "t.json": trace.to_json().encode(),
-        "t.npz": npz.getvalue(),
-        "w.npy": npy.getvalue(),
-        "w.csv": b",Alice,will\nAlice,1,0\nwill,.5,.5\n",
-        "m.safetensors": save(small, {"n_heads": "1", "scale": "0.5"}),
-        "demo.safetensors": path_of("demo").read_bytes(),
-        "tok.json": json.dumps(tokenizer).encode(),
-        "s.csv": b"name,start,end\na,0,5\nb,6,9\n",
-        "in.txt": b"Alice will eat\nBob likes tea\n",
-        "in.csv": b"id,text\n1,Alice will eat\n2,Bob\n",
-        "in.jsonl": b'{"text": "Alice", "id": 1, "options": {"seed": 2}}\n"Bob likes tea"\n',
-    }
+    return (
+        read_back.made_files()
+        | checkpoint()
+        | {
+            "t.json": trace.to_json().encode(),
+            "t.npz": npz.getvalue(),
+            "w.npy": npy.getvalue(),
+            "w.csv": b",Alice,will\nAlice,1,0\nwill,.5,.5\n",
+            "m.safetensors": save(small, {"n_heads": "1", "scale": "0.5"}),
+            "demo.safetensors": path_of("demo").read_bytes(),
+            "tok.json": json.dumps(tokenizer).encode(),
+            "s.csv": b"name,start,end\na,0,5\nb,6,9\n",
+            "in.txt": b"Alice will eat\nBob likes tea\n",
+            "in.csv": b"id,text\n1,Alice will eat\n2,Bob\n",
+            "in.jsonl": b'{"text": "Alice", "id": 1, "options": {"seed": 2}}\n"Bob likes tea"\n',
+        }
+    )
+
+
+def checkpoint() -> dict[str, bytes]:
+    """A tiny checkpoint that chats, where transformers is installed."""
+    try:
+        from tests.models.huggingface import folders
+    except ImportError:
+        return {}
+    with tempfile.TemporaryDirectory() as folder:
+        made = folders.write(Path(folder, "ckpt"), "llama", max_position_embeddings=512)
+        (made / "chat_template.jinja").write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}")
+        return {str(path.relative_to(folder)): path.read_bytes() for path in made.iterdir()}
 
 
 def damaged(rng: random.Random, data: bytes) -> bytes:
@@ -121,26 +142,56 @@ def damaged(rng: random.Random, data: bytes) -> bytes:
 
 def case_of(rng: random.Random, commands: dict[str, list[Any]], files: dict[str, bytes]) -> Case:
     """A command with a few of its arguments and options set to anything."""
+    if rng.random() < 0.3:
+        file = rng.choice([file for file in read_back.READERS if file in files])
+        return _reading_case(rng, commands, files, file)
     name = rng.choice(list(commands))
     known = commands[name]
     arguments: list[str] = []
     for parameter in known:
         if parameter.param_type_name == "argument" and (parameter.required or rng.random() < 0.7):
             arguments.append(value_of(rng, files))
-    options = [parameter for parameter in known if parameter.param_type_name == "option" and parameter.name != "help"]
-    for parameter in rng.sample(options, min(len(options), rng.choice((0, 1, 1, 2, 3, 5)))):
-        flag = rng.choice([*parameter.opts, *parameter.secondary_opts])
-        arguments += [flag] if parameter.is_flag else [f"{parameter.opts[-1]}={value_of(rng, files)}"]
+    arguments += _options(rng, known, files)
     if name == "train":
         arguments += ["--max-steps=1", "--batch-size=2"]
     if name == "evaluate":
         arguments += ["--sentences=20"]
     if name == "view":
         arguments += ["--no-open"]
-    used = {part: damaged(rng, data) for part, data in files.items() if any(part in argument for argument in arguments)}
     stdin = damaged(rng, rng.choice(list(files.values()))) if "-" in arguments else b""
+    if name == "shell":
+        lines = [case_of(rng, commands, files)["arguments"] for _ in range(3)]
+        stdin = "\n".join(" ".join(line) for line in lines if line[0] != "shell").encode(errors="surrogateescape")
+    return _case(rng, [name, *arguments], files, stdin)
+
+
+def _options(rng: random.Random, known: list[Any], files: dict[str, bytes]) -> list[str]:
+    """A few options of a command, set to anything."""
+    arguments = []
+    options = [parameter for parameter in known if parameter.param_type_name == "option" and parameter.name != "help"]
+    for parameter in rng.sample(options, min(len(options), rng.choice((0, 1, 1, 2, 3, 5)))):
+        flag = rng.choice([*parameter.opts, *parameter.secondary_opts])
+        value = rng.choice({"formats": FORMATS, "output": OUTPUTS}.get(parameter.name, (value_of(rng, files),)))
+        arguments += [flag] if parameter.is_flag else [f"{parameter.opts[-1]}={value}"]
+    return arguments
+
+
+def _reading_case(rng: random.Random, commands: dict[str, list[Any]], files: dict[str, bytes], file: str) -> Case:
+    """A command that reads a file which attnctl wrote, with a few options more."""
+    arguments = rng.choice(read_back.READERS[file])
+    return _case(rng, [*arguments, *_options(rng, commands[arguments[0]], files)], files, b"", file.partition("/")[0])
+
+
+def _case(
+    rng: random.Random, arguments: list[str], files: dict[str, bytes], stdin: bytes, folder: str | None = None
+) -> Case:
+    """The case, with the files that its arguments name, and those of `folder`; of a folder few are damaged."""
+    tops = {part: part.partition("/")[0] for part in files}
+    named = [part for part, top in tops.items() if top == folder or any(top in argument for argument in arguments)]
+    worse = {part for part in named if "/" not in part or rng.random() < 0.2}
+    used = {part: damaged(rng, files[part]) if part in worse else files[part] for part in named}
     return {
-        "arguments": [name, *arguments],
+        "arguments": arguments,
         "files": {part: base64.b64encode(data).decode() for part, data in used.items()},
         "stdin": base64.b64encode(stdin).decode(),
     }
@@ -148,7 +199,16 @@ def case_of(rng: random.Random, commands: dict[str, list[Any]], files: dict[str,
 
 def value_of(rng: random.Random, files: dict[str, bytes]) -> str:
     return rng.choice(
-        rng.choice((NUMBERS, WORDS, TEXTS, tuple(files), ("out.png", "out.json", "out.svg", "out", "out.html")))
+        rng.choice(
+            (
+                NUMBERS,
+                WORDS,
+                TEXTS,
+                tuple(dict.fromkeys(part.partition("/")[0] for part in files)),
+                tuple(files),
+                OUTPUTS,
+            )
+        )
     )
 
 
@@ -244,11 +304,13 @@ def _receive(pipe: int) -> Any:
 def _work(ours: int, theirs: int) -> None:
     """Play what comes in until no more does, each case in a folder of its own."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    os.environ["XDG_CONFIG_HOME"] = "."  # defaults of one's own are a file like any other
     before = dict(os.environ)
     while (case := _receive(ours)) is not None:
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
             for name, data in case["files"].items():
+                Path(name).parent.mkdir(parents=True, exist_ok=True)
                 Path(name).write_bytes(base64.b64decode(data))
             signal.setitimer(signal.ITIMER_PROF, SECONDS)  # whose signal ends the process
             found = _in_process(case["arguments"], base64.b64decode(case["stdin"]))

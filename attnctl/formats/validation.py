@@ -66,6 +66,15 @@ def _accepted_types(kind: Hashable) -> dict[str, tuple[type, ...]]:
     return accepted
 
 
+def whole_number(value: object, what: str) -> int:
+    """A whole number of a file, as it stands. Raises TypeError where it is of another type, ValueError beyond any count."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{what} is {str(value)[:40]!r}, not a whole number")
+    if abs(value) > limits.CONFIGURED_SIZE:
+        raise ValueError(f"{what} is {str(value)[:20]}…, which counts nothing")
+    return value
+
+
 def finite_floats(values: object) -> Floats:
     """As float32. Raises ValueError, TypeError where it is no array of finite numbers."""
     with np.errstate(over="ignore"):  # what overflows is refused below

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from attnctl import __version__
 from attnctl.errors import AttnctlError
-from attnctl.formats.validation import read_fields
+from attnctl.formats.validation import read_fields, whole_number
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import Document, as_json
 from attnctl.tokens import Token
@@ -57,6 +57,15 @@ def model_document(info: ModelInfo) -> Document:
 def read_tokens(entries: Sequence[Mapping[str, object]]) -> tuple[Token, ...]:
     """The tokens of a document. Raises TypeError where a field has another type."""
     return tuple(read_fields(Token, entry) for entry in entries)
+
+
+def read_model(entry: Mapping[str, object]) -> ModelInfo:
+    """The model of a document. Raises TypeError and ValueError where a field has another type, or counts nothing."""
+    info = read_fields(ModelInfo, entry)
+    for name in ("d_model", "d_k", "d_v", "n_heads", "n_kv_heads", "n_layers", "window"):
+        if (count := getattr(info, name)) is not None and whole_number(count, name) < 1:
+            raise ValueError(f"{name} is {count}")
+    return info
 
 
 def write_json(document: Document, what: str) -> bytes:

@@ -14,14 +14,14 @@ from attnctl.formats.documents.json_documents import (
     check_schema,
     damage_of,
     document_opening,
+    read_model,
     read_tokens,
     write_json,
 )
-from attnctl.formats.validation import finite_floats, read_fields
+from attnctl.formats.validation import finite_floats, whole_number
 from attnctl.readings.head_statistics import HeadStatistics
 from attnctl.readings.overview import Links, LongRow, Overview, PooledGrid, TextPart
 from attnctl.readings.statistic_table import STATISTICS
-from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import Document
 
 SCHEMA = "attnctl.overview/1"
@@ -114,7 +114,7 @@ def _read_overview(entries: Document) -> Overview:
     return Overview(
         text=str(entries["text"]),
         tokens=tokens,
-        model=read_fields(ModelInfo, entries["model"]),
+        model=read_model(entries["model"]),
         key_tokens=key_tokens,
         grid=_read_grid(entries, heads, len(tokens), n_k) if "rows" in entries else None,
         head_statistics=tuple(_read_statistics(*at, head) for at, head in heads.items() if "entropy" in head),
@@ -124,7 +124,7 @@ def _read_overview(entries: Document) -> Overview:
 
 
 def _read_heads(entries: Sequence[Document]) -> dict[tuple[int, int], Document]:
-    heads = {(int(head["layer"]), int(head["head"])): head for head in entries}
+    heads = {(whole_number(head["layer"], "layer"), whole_number(head["head"], "head")): head for head in entries}
     if len(heads) < len(entries):
         raise ValueError("a head stands there twice")
     return heads
@@ -143,15 +143,21 @@ def _read_grid(entries: Document, heads: dict[tuple[int, int], Document], n_q: i
     shape = len(rows), len(columns)
     weights = {at: _of_shape(finite_floats(head["grid"]), shape) for at, head in heads.items() if "grid" in head}
     masks = {
-        int(layer["layer"]): _of_shape(np.asarray(layer["mask"], np.bool_), shape)
+        whole_number(layer["layer"], "layer"): _of_shape(np.asarray(layer["mask"], np.bool_), shape)
         for layer in entries.get("layers", ())
     }
+    if entries["pool"] not in ("mean", "max", "mass"):
+        raise ValueError(f"pool is {str(entries['pool'])[:40]!r}, not mean, max or mass")
     return PooledGrid(str(entries["pool"]), rows, columns, weights, masks)
 
 
 def _read_parts(entries: Iterable[Document], n: int) -> tuple[TextPart, ...]:
     parts = tuple(
-        TextPart(str(entry["name"]), tuple((int(a), int(b)) for a, b in entry["ranges"])) for entry in entries
+        TextPart(
+            str(entry["name"]),
+            tuple((whole_number(a, "a range"), whole_number(b, "a range")) for a, b in entry["ranges"]),
+        )
+        for entry in entries
     )
     for part in parts:
         if not part.ranges or any(not 0 <= a < b <= n for a, b in part.ranges):
@@ -173,10 +179,10 @@ def _read_links(rows: Sequence[Sequence[tuple[int, float]]], n_q: int, n_k: int)
     if count > n_k:
         raise ValueError(f"a query has {count} links, to {n_k} keys")
     keys = np.zeros((n_q, count), np.int64)  # (n_q, count)
-    weights = np.zeros((n_q, count), np.float32)  # (n_q, count)
+    weights = np.zeros((n_q, count))  # (n_q, count), as float32 once they are known to be finite
     for at, row in enumerate(rows):
         for place, (key, weight) in enumerate(row):
-            keys[at, place], weights[at, place] = key, weight
+            keys[at, place], weights[at, place] = whole_number(key, "a link's key"), float(weight)
     if keys.size and not 0 <= keys.min() <= keys.max() < n_k:
         raise ValueError(f"a link goes to key {keys.max()}, of {n_k}")
     return Links(keys, finite_floats(weights))
@@ -186,7 +192,7 @@ def _read_row(entries: Document) -> LongRow:
     tokens = read_tokens(entries["tokens"])
     keys = read_tokens(entries["key_tokens"]) if "key_tokens" in entries else tokens
     heads = _read_heads(entries["heads"])
-    queries = {int(head["query"]) for head in heads.values()}
+    queries = {whole_number(head["query"], "query") for head in heads.values()}
     if len(queries) > 1 or not queries <= set(range(len(tokens))):
         raise ValueError(f"the rows of queries {sorted(queries)} do not stand in one document of {len(tokens)} tokens")
     weights = {at: _of_shape(finite_floats(head["weights"]), (len(keys),)) for at, head in heads.items()}
@@ -194,7 +200,7 @@ def _read_row(entries: Document) -> LongRow:
         text=str(entries["text"]),
         tokens=tokens,
         keys=keys,
-        model=read_fields(ModelInfo, entries["model"]),
+        model=read_model(entries["model"]),
         query=queries.pop(),
         weights=weights,
         notes=tuple(str(note) for note in entries.get("notes", ())),

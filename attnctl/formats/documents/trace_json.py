@@ -17,11 +17,12 @@ from attnctl.formats.documents.json_documents import (
     check_schema,
     damage_of,
     document_opening,
+    read_model,
     read_tokens,
     write_json,
 )
-from attnctl.formats.validation import check_trace, finite_floats, read_fields
-from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Prediction, Trace
+from attnctl.formats.validation import check_trace, finite_floats, read_fields, whole_number
+from attnctl.readings.traces.trace import LayerTrace, Prediction, Trace
 from attnctl.readings.traces.trace_arrays import LAYER_TRACE_ARRAYS, TraceArray
 from attnctl.text import Document, as_json
 
@@ -142,7 +143,7 @@ def trace_from_document(document: object, source: str = "this trace") -> Trace:
         trace = Trace(
             text=str(entries["text"]),
             tokens=read_tokens(entries["tokens"]),
-            model=read_fields(ModelInfo, entries["model"]),
+            model=read_model(entries["model"]),
             layers=tuple(_read_layer(layer) for layer in entries["layers"]),
             embeddings=finite_floats(entries["embeddings"]) if "embeddings" in entries else None,
             key_tokens=read_tokens(entries["key_tokens"]) if "key_tokens" in entries else None,
@@ -171,10 +172,10 @@ def _read_layer(entry: Document) -> LayerTrace:
         elif array.level == "head" and heads and array.name in heads[0]:
             found[array.name] = [head[array.name] for head in heads]
     return LayerTrace(
-        layer=int(entry["layer"]),
-        heads=tuple(int(head["head"]) for head in heads),
-        kv_heads=tuple(int(head.get("kv_head", head["head"])) for head in heads),
-        rows=tuple(int(row) for row in entry["rows"]) if "rows" in entry else None,
+        layer=whole_number(entry["layer"], "layer"),
+        heads=tuple(whole_number(head["head"], "head") for head in heads),
+        kv_heads=tuple(whole_number(head.get("kv_head", head["head"]), "kv_head") for head in heads),
+        rows=tuple(whole_number(row, "a row") for row in entry["rows"]) if "rows" in entry else None,
         **layer_fields(found),
     )
 

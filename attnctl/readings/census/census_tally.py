@@ -237,8 +237,8 @@ def pack_tally(tally: CensusTally) -> bytes:
         "counts": tally.counts,
         "right_branching": tally.right_branching,
         "sums": tally.sums,
-        "offsets": np.asarray(tally.offsets),
-        "layer_edges": np.asarray(tally.layer_edges),
+        "offsets": np.asarray(tally.offsets).tolist(),  # 0 where no sentence could be used
+        "layer_edges": np.asarray(tally.layer_edges).tolist(),
         "mentions": tally.mentions,
     }
     return zlib.compress(orjson.dumps(said, option=orjson.OPT_SERIALIZE_NUMPY), 1)

@@ -298,3 +298,14 @@ def test_one_sentence_is_counted_as_one(run: Run, tmp_path: Path) -> None:
     corpus = tmp_path / "one.conllu"
     corpus.write_text((SAMPLES / "sentences.conllu").read_text().split("\n\n")[0] + "\n\n")
     assert run("evaluate", str(corpus)).out.startswith("demo on one.conllu: 1 sentence, 11 words\n")
+
+
+def test_a_corpus_without_a_sentence_in_a_folder_is_one_line(run: Run, tmp_path: Path) -> None:
+    """Its tally, which counts nothing, could not be written: an error of ours."""
+    file = tmp_path / "x.conllu"
+    file.write_text("1\n\n" * 3)
+    for _ in range(2):
+        assert run("evaluate", file, "--model", "random", "-o", tmp_path / "out").err.splitlines()[-1] == (
+            "attnctl: x.conllu: not one sentence could be used (no CoNLL-U 3)"
+        )
+    assert (tmp_path / "out" / "manifest.jsonl").read_bytes().count(b"\n") == 3

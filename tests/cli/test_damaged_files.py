@@ -1,0 +1,87 @@
+"""Files that attnctl reads back itself, damaged: one line, no traceback, and nothing that was sound is lost.
+
+A part of what `python -m tests.read_back` does.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import read_back
+from tests.conftest import Result
+from tests.fuzz import Worker
+
+EACH = 9  # damages of a file that are tried here
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, bytes]:
+    return read_back.made_files()
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    made = Worker()
+    yield made
+    made.end()
+
+
+@pytest.mark.parametrize("name", read_back.READERS)
+def test_a_damaged_file_is_read_or_refused_in_a_line(name: str, files: dict[str, bytes], worker: Worker) -> None:
+    if name not in files:
+        pytest.skip("pyarrow is not installed")
+    rng = random.Random(name)
+    cases = list(read_back.cases_of(name, files, rng))
+    for case in rng.sample(cases, min(EACH, len(cases))):
+        assert worker.play(case) is None, (case["damage"], case["arguments"])
+
+
+def test_every_file_that_is_read_back_is_made(files: dict[str, bytes]) -> None:
+    assert set(read_back.READERS) <= {*files, "in.parquet"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("head", 1e308, "is a damaged trace: head is '1e+308', not a whole number"),
+        ("head", 10**18, "which counts nothing"),
+        ("head", 0.5, "head is '0.5', not a whole number"),
+        ("head", True, "head is 'True', not a whole number"),
+    ],
+)
+def test_a_head_is_a_whole_number(
+    field: str, value: object, said: str, tmp_path: Path, refused: Callable[..., str], run: Callable[..., Result]
+) -> None:
+    """A head of 1e308 was an error of ours, and of 0.5 was read as 0."""
+    path = tmp_path / "t.json"
+    assert run("explain", "Alice will eat", "--model", "random", "-o", path).code == 0
+    document = json.loads(path.read_text())
+    document["layers"][0]["heads"][0][field] = value
+    path.write_text(json.dumps(document))
+    for command in (["explain", path], ["view", path, "--no-open", "-o", tmp_path / "p.html"]):
+        assert said in refused(*command)
+    document["layers"][0]["heads"][0][field] = 0
+    document["model"]["n_heads"] = 10**30
+    path.write_text(json.dumps(document))
+    assert "is a damaged trace: n_heads is" in refused("explain", path)
+
+
+def test_a_pool_of_another_name_and_a_link_beyond_any_weight(
+    tmp_path: Path, refused: Callable[..., str], run: Callable[..., Result]
+) -> None:
+    """The page had a KeyError of ours, and NumPy warned of the overflow."""
+    (tmp_path / "long.txt").write_text("one two three " * 200)
+    small = ["--file", tmp_path / "long.txt", "--model", "random", "--layers", "1", "--heads", "1", "--d-model", "8"]
+    grid, links = tmp_path / "grid.json", tmp_path / "links.json"
+    assert run("heatmap", *small, "-o", grid).code == 0 == run("explain", *small, "--top", "1", "-o", links).code
+    grid.write_text(json.dumps(json.loads(grid.read_text()) | {"pool": True}))
+    assert "pool is 'True', not mean, max or mass" in refused("view", grid, "--no-open", "-o", tmp_path / "p.html")
+    document = json.loads(links.read_text())
+    document["heads"][0]["links"][0][0][1] = 1e308
+    links.write_text(json.dumps(document))
+    assert "not finite" in refused("explain", links, "--query", "3")
