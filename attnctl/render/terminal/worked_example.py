@@ -187,7 +187,8 @@ class Blackboard:
                 ),
                 (of, [self._number_text(e[j]) for j in self.keys]),
             ]
-        columns.append(("÷ Σ" if columns else "weight", [self._number_text(weights[j]) for j in self.keys]))
+        single = "weight" if self.trace.measure is None else "share"
+        columns.append(("÷ Σ" if columns else single, [self._number_text(weights[j]) for j in self.keys]))
         widths = [max(cell_len(title), len(total), *map(len, cells)) for title, cells in columns]
         head = Text(" " * left, style=DIM)
         for (title, _), width in zip(columns, widths, strict=True):
