@@ -86,6 +86,7 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: Budget, walked: b
         "steps": packed_steps(trace) if walked else None,
         "predictions": [{"at": p.position, "text": page_label(p.text), "p": p.probability} for p in trace.predictions],
         "notes": [visible_text(note) for note in trace.notes],
+        "measure": trace.measure,
     }
 
 

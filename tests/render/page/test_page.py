@@ -316,6 +316,16 @@ def test_words_merge_and_special_tokens_go(tab: Tab) -> None:
 
 
 @in_browser
+def test_a_rollout_is_no_attention_and_no_head_s(tab: Tab, run: Any, tmp_path: Path) -> None:
+    assert run("view", TEXT, "--measure", "rollout", "-o", tmp_path / "rollout.html").code == 0
+    tab.go((tmp_path / "rollout.html").as_uri())
+    tab.js("choose({ query: 2, key: 2 })")
+    assert tab.text("#weights-title") == "Rollout" and "Layer 1, all heads together." in tab.text("#caption")
+    assert tab.text("#finding") == "eat comes 51 % from itself, 19 % from will and 17 % from pizza."
+    assert tab.js("return ['arithmetic', 'explorer'].every((name) => document.querySelector(`section.${name}`).hidden)")
+
+
+@in_browser
 def test_a_guess_is_said_below_the_finding(tab: Tab) -> None:
     tab.open(attnctl.attend("The city where I was born is very far from here", model="demo"))
     assert tab.text("#finding").endswith("what its heads find here is a guess")

@@ -62,9 +62,12 @@ function drawControls() {
   if (byId("renorm")) byId("renorm").checked = state.renorm;
 }
 
+const MEASURED = { rollout: "Rollout", "value-norm": "Value norms" }; // what stands in place of the weights
+
 function drawLead() {
   const { head } = view;
   const step = stepNamed(head.trace, head.layer, head.head, "weights");
+  byId("weights-title").textContent = MEASURED[head.trace.measure] ?? "Weights";
   byId("weights-lead").replaceChildren(...(step ? [formula(step.formula), step.sentence] : []));
 }
 
@@ -209,7 +212,7 @@ function start() {
   startFigure();
   writeFacts();
   drawers.push(drawControls, drawRun, drawChoice, drawSentences, drawMatters, drawLead, drawGrid, drawHeads, drawRow, drawLinks);
-  if (TRACES.some((trace) => trace.overview))
+  if (TRACES.some((trace) => trace.overview || trace.measure))
     for (const name of ["arithmetic", "explorer"]) document.querySelector(`section.${name}`).hidden = true;
   else drawers.push(drawArithmetic, drawExplorer);
   beginning();

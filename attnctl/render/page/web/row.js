@@ -70,7 +70,7 @@ function writeCaption() {
   const keys = keyTokens(head.trace);
   const bins = head.trace.overview;
   const said = [
-    `Layer ${head.layer}, head ${head.head}. ${bins ? `Rows are queries, columns keys, pooled; ${bins.said}` : "Rows are queries, columns keys"}`,
+    `Layer ${head.layer}, ${head.trace.measure === "rollout" ? "all heads together" : `head ${head.head}`}. ${bins ? `Rows are queries, columns keys, pooled; ${bins.said}` : "Rows are queries, columns keys"}`,
   ];
   if (grid.out.length) {
     const names = grid.out
@@ -136,7 +136,7 @@ function drawRow() {
   if (!from && grid.sums) rows.push(sumRow(panels.map((panel) => panel.grid.sums[chosenRow(panel.grid)])));
   if (!from && panels.every((panel) => panel.grid.sinks))
     rows.push(sinkRow(panels.map((panel) => panel.grid.sinks[chosenRow(panel.grid)])));
-  const names = compared ? panels.map((panel) => el("th", { title: panel.title }, panel.title.slice(0, 1))) : [el("th", {}, "weight")];
+  const names = compared ? panels.map((panel) => el("th", { title: panel.title }, panel.title.slice(0, 1))) : [el("th", {}, view.head.trace.measure ? "share" : "weight")];
   const head = el(
     "thead",
     {},

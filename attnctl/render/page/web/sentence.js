@@ -226,6 +226,10 @@ function findingOf({ grid, head, title }, several) {
     const listing = listed(parts.map(([share, label]) => [share, of, label]));
     return [from ? "Keys " : "Queries ", name, from ? " get " : " pay ", ...listing, "."];
   }
+  if (trace.measure) {
+    const [verb, to] = from ? [" makes up ", " of "] : [" comes ", " from "];
+    return [...where, name, verb, ...listed(parts.map(([share, label]) => [share, to, label])), "."];
+  }
   const said = from
     ? [" gets ", ...listed(parts.map(([share, label]) => [share, " of the attention of ", label]))]
     : [" pays ", ...listed(parts.map(([share, label], k) => [share, k ? " to " : " of its attention to ", label]))];
