@@ -326,6 +326,17 @@ def test_a_rollout_is_no_attention_and_no_head_s(tab: Tab, run: Any, tmp_path: P
 
 
 @in_browser
+def test_scores_are_no_shares_of_attention(tab: Tab, run: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "scores.npy", np.array([[3.0, -2, 0.5], [1, 2, 3], [-1, -4, 2]]))
+    assert run("view", tmp_path / "scores.npy", "-o", tmp_path / "scores.html").code == 0
+    tab.go((tmp_path / "scores.html").as_uri())
+    tab.js("choose({ query: 1, key: 2 })")
+    said = tab.text("#finding")
+    assert said.startswith("The largest numbers of 1: 3.000 on 2, 2.000 on 1") and said.endswith("are these scores?")
+    assert "%" not in said and tab.text("#weights-title") == "Numbers as given"
+
+
+@in_browser
 def test_a_guess_is_said_below_the_finding(tab: Tab) -> None:
     tab.open(attnctl.attend("The city where I was born is very far from here", model="demo"))
     assert tab.text("#finding").endswith("what its heads find here is a guess")

@@ -136,7 +136,7 @@ function drawRow() {
   if (!from && grid.sums) rows.push(sumRow(panels.map((panel) => panel.grid.sums[chosenRow(panel.grid)])));
   if (!from && panels.every((panel) => panel.grid.sinks))
     rows.push(sinkRow(panels.map((panel) => panel.grid.sinks[chosenRow(panel.grid)])));
-  const names = compared ? panels.map((panel) => el("th", { title: panel.title }, panel.title.slice(0, 1))) : [el("th", {}, view.head.trace.measure ? "share" : "weight")];
+  const names = compared ? panels.map((panel) => el("th", { title: panel.title }, panel.title.slice(0, 1))) : [el("th", {}, numberName(view.head.trace))];
   const head = el(
     "thead",
     {},
@@ -276,3 +276,5 @@ function chooser(name, label, entries, pick) {
     el("select", { id: `choose-${name}`, onchange: (e) => pick(Number(e.target.value)) }, ...none, ...options),
   );
 }
+
+const numberName = (trace) => (trace.measure ? "share" : holdsWeights(trace) ? "weight" : "number");

@@ -157,7 +157,7 @@ function arc(from, to, w, below, rise) {
   const span = Math.abs(to.x - from.x);
   const look = { fill: "none", stroke: "currentColor", "stroke-linecap": "round" };
   const weight = {
-    "stroke-width": (0.7 + 5.3 * w).toFixed(2),
+    "stroke-width": (0.7 + 5.3 * Math.min(1, w)).toFixed(2),
     "stroke-opacity": (0.12 + 0.6 * Math.min(1, w * 1.3)).toFixed(3),
   };
   const bend = Math.max(16, rise * Math.sqrt(span)) * 1.33 * side;
@@ -185,7 +185,7 @@ function writeFinding() {
   const lines = own.map((panel) => el("span", { class: "line" }, ...findingOf(panel, own.length > 1)));
   const unknown = own.some(({ head }) => [head.trace.tokens, keyTokens(head.trace)].some((t) => t.unknown.length));
   const legend = "† not among the words the model knows: read by its shape, or as its unknown word";
-  const doubts = own.flatMap(({ head }) => head.trace.notes.filter((note) => note.endsWith("is a guess")));
+  const doubts = own.flatMap(({ head }) => head.trace.notes.filter((note) => /is a guess$|are these scores\?$/.test(note)));
   const below = [...new Set(doubts), ...(unknown ? [legend] : [])];
   byId("finding").replaceChildren(...lines, ...below.map((said) => el("span", { class: "line legend" }, said)));
 }
@@ -218,7 +218,8 @@ function findingOf({ grid, head, title }, several) {
     percent(weight(other)),
     el("b", {}, itself(others[other]) ? (trace.overview ? "themselves" : "itself") : named(others, other)),
   ]);
-  if (pool === "max") return [...where, ...largestIn(name, from, best, cell, others)];
+  if (!holdsWeights(trace)) return [...where, ...largestIn("numbers", name, from, best, cell, others)];
+  if (pool === "max") return [...where, ...largestIn("weights", name, from, best, cell, others)];
   const thin = from ? " gets almost no attention here." : " spreads its attention so thinly that no key gets 0.5 %.";
   if (!parts.length) return [...where, name, thin];
   if (trace.overview) {
@@ -236,15 +237,15 @@ function findingOf({ grid, head, title }, several) {
   return [...where, name, ...said, "."];
 }
 
-/** The largest weights of a pooled row or column, which are no shares. */
-function largestIn(name, from, best, cell, others) {
-  if (!best.length) return [name, " has no weight of 0.005 or more."];
+/** The largest numbers of a row or column that are no shares. */
+function largestIn(what, name, from, best, cell, others) {
+  if (!best.length) return [name, ` has no ${what} of 0.005 or more.`];
   const parts = best.map((other) => [
     weightText(cell(other), 3),
     from ? " from " : " on ",
     el("b", {}, named(others, other)),
   ]);
-  return [from ? "The largest weights on " : "The largest weights of ", name, ": ", ...listed(parts), "."];
+  return [`The largest ${what} ${from ? "on" : "of"} `, name, ": ", ...listed(parts), "."];
 }
 
 /** A token's label: in quotation marks where it is no word, with its place where others read the same. */

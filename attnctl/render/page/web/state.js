@@ -259,3 +259,6 @@ function chooseIn(trace, changes) {
 /** Where the chosen query and key stand in a grid; -1 for what is not chosen or not shown. */
 const chosenRow = (grid) => grid.rowFor.get(tokenIn(grid.head.trace, state.query, "query")) ?? -1;
 const chosenCol = (grid) => grid.colFor.get(tokenIn(grid.head.trace, state.key, "key")) ?? -1;
+
+/** Whether the numbers of a trace are attention weights; a matrix that a user gave may hold scores. */
+const holdsWeights = (trace) => !trace.notes.some((note) => note.endsWith("are these scores?"));
