@@ -336,5 +336,5 @@ def test_weights_put_out_as_pairs_are_refused() -> None:
 
     pairs: list[Any] = [(torch.ones(1, 1, 2, 2),) * 2]
     assert key_counts(pairs) == set()
-    with pytest.raises(AttnctlError, match="numbers a tuple"):
+    with pytest.raises(AttnctlError, match="numbers of 2 streams at once, in a tuple"):
         check_weights(pairs[0], "layer 0 of XLNetLMHeadModel")
