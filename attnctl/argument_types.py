@@ -43,7 +43,7 @@ def require_type(function: str, name: str, value: object, *types: type) -> None:
     if isinstance(value, bool):
         fits = bool in types or object in types
     else:  # numbers of NumPy are numbers too
-        fits = isinstance(value, types) or (int in types and _is_whole(value))
+        fits = isinstance(value, types) or (int in types and _is_whole_number(value))
     if not fits:
         _refuse(
             function, name, value, " or ".join({"PathLike": "path"}.get(one.__name__, one.__name__) for one in types)
@@ -52,7 +52,7 @@ def require_type(function: str, name: str, value: object, *types: type) -> None:
 
 def check_selection(function: str, name: str, value: int | Sequence[int] | None) -> None:
     """Raise TypeError, naming the argument, where layers or heads are not whole numbers; UsageError where there are none."""
-    if value is None or (_is_whole(value) and not isinstance(value, bool)):
+    if value is None or (_is_whole_number(value) and not isinstance(value, bool)):
         return
     if isinstance(value, (str, bytes)) or not isinstance(value, (Sequence, range)):
         _refuse(function, name, value, "int or list")
@@ -73,7 +73,7 @@ def is_network(model: object) -> TypeGuard[PreTrainedModel]:
     return all(hasattr(model, name) for name in ("config", "named_modules", "get_input_embeddings", "forward"))
 
 
-def _is_whole(value: object) -> bool:
+def _is_whole_number(value: object) -> bool:
     """Whether a value is a whole number of Python or NumPy."""
     try:
         operator.index(value)  # type: ignore[arg-type]

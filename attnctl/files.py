@@ -217,3 +217,11 @@ def parse_json(data: bytes | str, source: str) -> Any:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number")
+
+
+def need_pyarrow(what: str) -> None:
+    """Raise AttnctlError where pyarrow is absent, which `what` needs."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise AttnctlError(f"{what} needs pyarrow: pip install 'attnctl[batch]'") from None

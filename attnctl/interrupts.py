@@ -52,7 +52,7 @@ def take_interrupt(_: int, frame: FrameType | None) -> None:
     _ask_again()
 
 
-def begin_command() -> None:
+def forget_interrupt() -> None:
     """A command begins, or was told to have been interrupted: nothing has interrupted it since."""
     global came
     came = False

@@ -9,8 +9,7 @@ import zlib
 from collections.abc import Callable
 from typing import IO, Any, cast
 
-from attnctl.errors import AttnctlError
-from attnctl.files import open_regular
+from attnctl.files import need_pyarrow, open_regular
 
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)  # what reading a damaged compressed file raises
 
@@ -43,7 +42,7 @@ def decompressed(raw: IO[bytes], name: str) -> IO[bytes]:
     if magic[:2] == b"\x1f\x8b":
         return io.BufferedReader(_SmallReads(gzip.GzipFile(fileobj=raw).read1, 8192))
     if magic == b"\x28\xb5\x2f\xfd":
-        need_pyarrow("zstd", name)
+        need_pyarrow(f"{name} is zstd, which")
         import pyarrow as pa
 
         return io.BufferedReader(_SmallReads(pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd").read, 256))
@@ -65,11 +64,3 @@ class _SmallReads(io.RawIOBase):
         data = self.read_some(min(len(into), self.most))
         into[: len(data)] = data
         return len(data)
-
-
-def need_pyarrow(what: str, name: str) -> None:
-    """Raise AttnctlError where pyarrow is absent: `name` is a file of the kind `what`."""
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError:
-        raise AttnctlError(f"{name} is {what}, which needs pyarrow: pip install 'attnctl[batch]'") from None

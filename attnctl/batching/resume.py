@@ -97,7 +97,7 @@ class Resumption:
             grows = file["file"] in self._grows or "offset" in file
             if grows and not self._continues_file(file):
                 return False
-            if self._is_whole(file):
+            if self._is_as_written(file):
                 continue
             self.damaged.append(file["file"])
             if self._size > 1 or not (grows or file["file"].startswith(f"{item.file_stem}.")):
@@ -107,7 +107,7 @@ class Resumption:
             self.again[item.number] = entry
         return True
 
-    def _is_whole(self, file: FileEntry) -> bool:
+    def _is_as_written(self, file: FileEntry) -> bool:
         """Whether a file of the folder, or the part of it that is an item's, is to the byte what was written."""
         try:
             opened = os.open(self._folder / file["file"], os.O_RDONLY | os.O_NONBLOCK)  # a pipe is not waited for
@@ -116,7 +116,11 @@ class Resumption:
         try:
             found, offset = os.fstat(opened), file.get("offset", 0)
             fits = found.st_size == file["bytes"] if "offset" not in file else found.st_size >= offset + file["bytes"]
-            return stat.S_ISREG(found.st_mode) and fits and _digest(opened, offset, file["bytes"]) == file.get("sha256")
+            return (
+                stat.S_ISREG(found.st_mode)
+                and fits
+                and _digest_of_part(opened, offset, file["bytes"]) == file.get("sha256")
+            )
         except OSError:
             return False
         finally:
@@ -152,7 +156,7 @@ class Resumption:
                         (self._folder / name).unlink()
 
 
-def _digest(opened: int, offset: int, size: int) -> str:
+def _digest_of_part(opened: int, offset: int, size: int) -> str:
     """SHA-256 of `size` bytes of an open file, from `offset` on."""
     found = hashlib.sha256()
     while size and (piece := os.pread(opened, min(size, PIECE), offset)):

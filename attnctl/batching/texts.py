@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from attnctl import limits
-from attnctl.batching.compressed import DAMAGE, decompressed, first_bytes, need_pyarrow, open_bytes, open_stream
+from attnctl.batching.compressed import DAMAGE, decompressed, first_bytes, open_bytes, open_stream
 from attnctl.batching.items import Item
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.files import check_regular, said_plainly
+from attnctl.files import check_regular, need_pyarrow, said_plainly
 from attnctl.text import as_json
 
 FORMS = ("text", "jsonl", "csv", "tsv", "parquet")
@@ -159,7 +159,7 @@ class TextStream:
         if path == "-":
             raise UsageError("Parquet cannot be read from a pipe: name its file")
         check_regular(path)
-        need_pyarrow("Parquet", path)
+        need_pyarrow(f"{path} is Parquet, which")
         import pyarrow as pa
         import pyarrow.parquet as pq
 

@@ -17,6 +17,7 @@ from attnctl.batching.item_options import item_indices, item_options
 from attnctl.batching.item_tokens import given, rendered
 from attnctl.batching.items import Item
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.files import need_pyarrow
 from attnctl.formats.pictures import format_names, heatmap_bytes
 from attnctl.models import Model, open_model
 from attnctl.models.builtin.stack import Stack
@@ -345,10 +346,7 @@ def open_work_model(work: Work) -> Model:
     for spec, count, what in ((work.layer, model.info.n_layers, "layer"), (work.head, model.info.n_heads, "head")):
         item_indices(spec, count, what, model.info.name)
     if "parquet" in work.formats:
-        try:
-            import pyarrow  # noqa: F401
-        except ImportError:
-            raise AttnctlError("--format parquet needs pyarrow: pip install 'attnctl[batch]'") from None
+        need_pyarrow("--format parquet")
     if work.draws_pictures:
         from attnctl.render.figure.heatmaps.heatmap import colour_map
 

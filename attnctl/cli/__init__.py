@@ -122,7 +122,7 @@ class Commands(TyperGroup):
 @contextlib.contextmanager
 def _interrupts_named() -> Iterator[None]:
     """An error that Ctrl-C ended in, somewhere in a library, is Ctrl-C."""
-    interrupts.begin_command()
+    interrupts.forget_interrupt()
     try:
         yield
     except typer.Exit:
@@ -135,7 +135,7 @@ def _interrupts_named() -> Iterator[None]:
 
 def _say_interrupted() -> None:
     """Say it, once."""
-    interrupts.begin_command()
+    interrupts.forget_interrupt()
     print_complaint("interrupted")
 
 

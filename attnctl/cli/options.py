@@ -93,7 +93,7 @@ class EngineOptions:
         float, typer.Option("--gpus-per-worker", help="GPUs that each of Ray's workers takes.")
     ] = 0.0
 
-    def check(self) -> None:
+    def check_engine(self) -> None:
         """Raise UsageError for no engine's name, and for options of the other one."""
         if self.engine not in ("local", "ray"):
             raise UsageError(f"--engine {self.engine}: it is local or ray")

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attnctl.errors import AttnctlError
+from attnctl.files import need_pyarrow
 from attnctl.readings.census.census_table import Best, CensusTable, Relation
 from attnctl.text import cell_value
 
@@ -86,11 +86,10 @@ def census_csv(census: CensusTable) -> bytes:
 
 def census_parquet(census: CensusTable) -> bytes:
     """The table as Parquet. Raises AttnctlError where pyarrow is not installed."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise AttnctlError("Parquet needs pyarrow: pip install 'attnctl[batch]'") from None
+    need_pyarrow("Parquet")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     kinds = {TEXT: pa.string(), WHOLE: pa.int64(), REAL: pa.float64(), TRUTH: pa.bool_()}
     schema = pa.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
     out = io.BytesIO()

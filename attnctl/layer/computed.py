@@ -13,7 +13,7 @@ from attnctl import attention
 from attnctl.arrays import LONG, Bools, Floats, as_numpy
 from attnctl.attention import Array, Attended, Call
 from attnctl.layer import SHARED_PARAMETERS, LayerAttention
-from attnctl.layer.step_arrays import as_library, chosen_heads, step_arrays
+from attnctl.layer.step_arrays import arrays_of_heads, as_library, step_arrays
 from attnctl.layer.stored import StoredLayer
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class ComputedLayer(LayerAttention):
             narrow = attention.select_call(self.call, None, chosen)  # what was asked for, not every n × n
             known = step_arrays(narrow, attention.run_call(narrow))
         else:
-            known = chosen_heads(step_arrays(call, self.forward.all_steps), heads, chosen)
+            known = arrays_of_heads(step_arrays(call, self.forward.all_steps), heads, chosen)
         if self.changed is not None:
             return {name: known[name] for name in ("weights", "mask") if name in known}
         return known | self._beside(heads, chosen) | self._differences(chosen)
@@ -174,7 +174,7 @@ class ComputedLayer(LayerAttention):
         if "keys_before_rope" in arrays:
             arrays["keys_before_rope"] = arrays["keys_before_rope"][list(self.kv_heads)]
         if "queries_before_rope" in arrays:
-            arrays |= chosen_heads({"queries_before_rope": arrays["queries_before_rope"]}, heads, rows)
+            arrays |= arrays_of_heads({"queries_before_rope": arrays["queries_before_rope"]}, heads, rows)
         return arrays
 
     @property

@@ -43,7 +43,7 @@ def step_arrays(call: Call, steps: Attended) -> dict[str, Array]:
     return known
 
 
-def chosen_heads(arrays: dict[str, Array], heads: list[int], rows: list[int] | None) -> dict[str, Array]:
+def arrays_of_heads(arrays: dict[str, Array], heads: list[int], rows: list[int] | None) -> dict[str, Array]:
     """The same arrays for some heads, by their place, and some query rows."""
     every = next(array.shape[0] for name, array in arrays.items() if name != "mask")
     if heads != list(range(every)):

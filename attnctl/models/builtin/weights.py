@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 
-def _digest(path: Path) -> dict[str, str]:
+def _digest_of_weights(path: Path) -> dict[str, str]:
     """`sha256` of a weights file; nothing of one that is too large to be read for it each time."""
     if path.stat().st_size > limits.CARD_DIGEST_BYTES:
         return {}
@@ -123,7 +123,9 @@ def _known_of_file(file: WeightFile, bundled: str | None) -> Document:
     """What the file says of itself, as fields of ModelInfo: learned positions, what its heads find, its digest."""
     known: Document = {"positions": "learned"} if "positions" in file.tensors else {}
     known["finds"] = _head_findings(file)
-    return known | ({"source": f"bundled with attnctl {__version__}"} if bundled else _digest(Path(file.path)))
+    return known | (
+        {"source": f"bundled with attnctl {__version__}"} if bundled else _digest_of_weights(Path(file.path))
+    )
 
 
 BUNDLED = ("demo", "demo-causal")

@@ -91,7 +91,7 @@ class Checkpoint:
                     f"layer {site.layer} of {self.info.name} has {call.queries.shape[-2]} queries for {len(tokens)} "
                     "tokens: this architecture has queries of its own, which have no tokens to stand for"
                 )
-            known, call = traits.of(site, call, slots), slots.widened_call(site.layer, call)
+            known, call = traits.traits_of_call(site, call, slots), slots.widened_call(site.layer, call)
             ran.key_tokens = tokens_of_call_keys(call.keys.shape[-2], tokens, source, ran.key_tokens)
             layer = ComputedLayer.of_call(site.layer, without_batch(call), **known)
             visit(layer)
@@ -146,7 +146,7 @@ class Checkpoint:
             return output, {}, self._own_weights(output)
         output = None
         wanted = watch_attention(self.network, seen, self._of_own_kind, WatchOptions(after=traits.gates))
-        with suppress(StopForward), wanted as session, traits.watching():
+        with suppress(StopForward), wanted as session, traits.watch_traits():
             output = self.network(**inputs)
         silent = {site: name for site, name in session.silent.items() if site.kind == self.kind}
         if not any(site.kind == self.kind for site in session.seen):
@@ -183,14 +183,14 @@ class Checkpoint:
 
         slots = self._slots(len(tokens))
 
-        def own_weights(site: Site, _: Array, weights: Array | None) -> None:
+        def keep_own_weights(site: Site, _: Array, weights: Array | None) -> None:
             if weights is not None:
                 found[site.layer] = slots.widened_weights(site.layer, as_numpy(weights[0]))  # (heads, n_q, n_k)
 
         with running_network(self.network, total, self.info.name), attention_set_to(self.network, "eager"):
             if not model_follows_interface(self.network):
                 return self._own_weights(self._put_out(inputs))
-            with watch_attention(self.network, lambda *_: None, self._of_own_kind, WatchOptions(own=own_weights)):
+            with watch_attention(self.network, lambda *_: None, self._of_own_kind, WatchOptions(own=keep_own_weights)):
                 self.network(**inputs)
         return found
 

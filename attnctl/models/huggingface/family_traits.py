@@ -40,12 +40,12 @@ class FamilyTraits:
         self._keys: dict[int, weakref.ref[Array]] = {}
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watch_traits(self) -> Iterator[None]:
         """Within this, the network runs."""
-        with self.gates.watching(leave_where_done), self._indexers.watching():
+        with self.gates.watch_gates(leave_where_done), self._indexers.watch_indexers():
             yield
 
-    def of(self, site: Site, call: Call, slots: KeySlots | None = None) -> dict[str, object]:
+    def traits_of_call(self, site: Site, call: Call, slots: KeySlots | None = None) -> dict[str, object]:
         """What is known of a layer as it attends, by the fields of `Forward`; `slots` are its text's compressed keys."""
         self.slots = slots
         factor = differential_lambda(self._network.get_submodule(site.name))
@@ -60,7 +60,7 @@ class FamilyTraits:
             self.shared[site.layer] = owner
         return {
             "difference": factor,
-            "index_scores": self._indexers.of(site.layer, call.n_q, call.n_k, slots),
+            "index_scores": self._indexers.scores_of_layer(site.layer, call.n_q, call.n_k, slots),
             "output_matrix": cache(lambda: matrix_after_context(self._network, site.name, call)),
         }
 
@@ -205,13 +205,13 @@ class OutputGates:
             self._context[module] = context
 
     @contextmanager
-    def watching(self, leave: Callable[[Module], None]) -> Iterator[None]:
+    def watch_gates(self, leave: Callable[[Module], None]) -> Iterator[None]:
         """Within this, the gates are seen; `leave` is called as each module of them ends."""
         with ExitStack() as stack:
             for module in self._modules:
                 for part in module.children():
                     stack.callback(part.register_forward_pre_hook(self._reads(id(module))).remove)
-                stack.callback(module.register_forward_hook(self._ends(leave)).remove)
+                stack.callback(module.register_forward_hook(self._leaves_module(leave)).remove)
             yield
 
     def _reads(self, module: int) -> Callable[..., None]:
@@ -222,7 +222,7 @@ class OutputGates:
 
         return reads
 
-    def _ends(self, leave: Callable[[Module], None]) -> Callable[..., None]:
+    def _leaves_module(self, leave: Callable[[Module], None]) -> Callable[..., None]:
         def ends(module: Module, _: object, __: object) -> None:
             context, gated = self._context.pop(id(module), None), self._projected.pop(id(module), None)
             if context is not None and gated is not None:

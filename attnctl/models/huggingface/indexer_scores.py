@@ -55,19 +55,19 @@ class IndexerScores:
         self._modes: dict[int, _TopK] = {}
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watch_indexers(self) -> Iterator[None]:
         """Within this, the scores are seen."""
         with ExitStack() as stack:
             for part in self._indexers:
                 stack.callback(part.register_forward_pre_hook(self._begins).remove)
-                stack.callback(part.register_forward_hook(self._ends, always_call=True).remove)
+                stack.callback(part.register_forward_hook(self._leave_indexer, always_call=True).remove)
             yield
 
     def _begins(self, part: Module, _: object) -> None:
         self._modes[id(part)] = _TopK()
         self._modes[id(part)].__enter__()  # type: ignore[no-untyped-call]
 
-    def _ends(self, part: Module, args: tuple[object, ...], __: object) -> None:
+    def _leave_indexer(self, part: Module, args: tuple[object, ...], __: object) -> None:
         mode = self._modes.pop(id(part), None)
         if mode is None:
             return
@@ -81,7 +81,7 @@ class IndexerScores:
         elif mode.taken_of:
             self.scores[layer] = mode.taken_of[-1]
 
-    def of(self, layer: int, n_q: int, n_k: int, slots: KeySlots | None = None) -> Array | None:
+    def scores_of_layer(self, layer: int, n_q: int, n_k: int, slots: KeySlots | None = None) -> Array | None:
         """The scores of a layer (n_q, n_k), 0 where a query may not look; None where there is none for each key.
 
         Of compressed slots, with a column for every key and slot of the text.

@@ -60,9 +60,9 @@ class SoftmaxSteps:
     @property
     def weights(self) -> Doubles:
         """The softmax: (n,), summing to 1."""
-        return self.weights_at(self.scale)
+        return self.weights_scaled_by(self.scale)
 
-    def weights_at(self, scale: float) -> Doubles:
+    def weights_scaled_by(self, scale: float) -> Doubles:
         """The softmax under another scale: (n,)."""
         weights: Doubles = attention.softmax(self.unmasked_scores * scale, self.visible, temperature=self.temperature)
         return weights
@@ -102,7 +102,9 @@ class SoftmaxSteps:
             "weights": _finite_or_null(self.weights),
             "entropy": self.entropy,
             "divided_by_sum": None if self.divided_by_sum is None else _finite_or_null(self.divided_by_sum),
-            "scales": [{"scale": s, "weights": _finite_or_null(self.weights_at(s))} for s in self.scales_compared],
+            "scales": [
+                {"scale": s, "weights": _finite_or_null(self.weights_scaled_by(s))} for s in self.scales_compared
+            ],
         }
 
 

@@ -129,7 +129,7 @@ class SoftmaxTables:
         for scale in w.scales_compared:
             own = scale == w.scale
             line = Text(padded_text(scale_factor(scale), 8), style=f"bold {ACCENT}" if own else "")
-            for x in w.weights_at(scale)[:fitting]:
+            for x in w.weights_scaled_by(scale)[:fitting]:
                 line.append("  ")
                 line.append(padded_text(self._softmax_number(float(x)), wide), style=heat_style(float(x)))
             yield line

@@ -169,7 +169,7 @@ def batch_command(
     is 3. A line of JSON has "text", or "messages" (a conversation), and where wanted "id", "tokens", "answer", "options".
     """
     asked = _chosen_formats(formats, output)
-    by.check()
+    by.check_engine()
     look = _look_of_pictures(options, asked) | {"drop": tuple(drop or ()), "renormalise": renormalise}
     texts = columns.stream(_path(source, options.pop("chat", None)))
     from attnctl.batching.work import Work

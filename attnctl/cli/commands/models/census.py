@@ -74,7 +74,7 @@ class CorpusRun:
 def run_census(corpus: CorpusRun, options: OptionValues, outputs: tuple[str, ...], json: bool, look: Look) -> None:
     """Count a corpus and show or write the census. Raises AttnctlError where not one sentence could be used."""
     files, folder = _output_files(outputs)
-    corpus.by.check()
+    corpus.by.check_engine()
     _refuse_without_table(json or bool(files))
     found = _counted_corpus(corpus, options, folder)
     if not found.used:
@@ -98,7 +98,7 @@ def _refuse_without_table(written: bool) -> None:
 
 def _output_files(outputs: tuple[str, ...]) -> tuple[list[str], str | None]:
     """The files to be written, and the folder."""
-    from attnctl.files import check_writable
+    from attnctl.files import check_writable, need_pyarrow
 
     files = [path for path in outputs if Path(path).suffix.lower() in FILES]
     folders = [path for path in outputs if path not in files]
@@ -109,16 +109,8 @@ def _output_files(outputs: tuple[str, ...]) -> tuple[list[str], str | None]:
     for path in files:
         check_writable(path)
         if path.lower().endswith(".parquet"):
-            _check_arrow(path)
+            need_pyarrow(f"{path}: Parquet")
     return files, folders[0] if folders else None
-
-
-def _check_arrow(path: str) -> None:
-    """Raise AttnctlError, before long work, where Parquet cannot be written."""
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError:
-        raise AttnctlError(f"{path}: Parquet needs pyarrow: pip install 'attnctl[batch]'") from None
 
 
 def _counted_corpus(corpus: CorpusRun, options: dict[str, object], folder: str | None) -> CensusTable:

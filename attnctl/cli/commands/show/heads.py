@@ -59,7 +59,7 @@ class HeadRequest(NamedTuple):
         ),
     ] = None
 
-    def check(self, picture: bool) -> None:
+    def check_request(self, picture: bool) -> None:
         """Raise UsageError for no statistic's name, and for what a picture of one statistic of every head would not show."""
         from attnctl.readings.statistic_table import STATISTICS
 
@@ -105,7 +105,7 @@ def heads_command(
     form = _heads_format(output, json, csv)
     picture = form in format_names()
     look = o.look_of(options, picture=picture, picture_only=o.LOOK_OPTIONS)
-    asked.check(picture)
+    asked.check_request(picture)
     known = None if asked.census is None else _census_in(asked.census)
     if look.log:
         raise UsageError("--log does not go with heads: shares have a scale from 0 to 1 (see --vmin and --vmax)")
@@ -115,12 +115,12 @@ def heads_command(
     found = _statistics_of(given, choice, asked.probe)
     found = _by_role(found) if known is None else replace(found, head_statistics=_named_by(known, found))
     if picture:
-        _write_picture(found, asked.by or PICTURED, look, str(output), form)
+        _write_statistic_grid(found, asked.by or PICTURED, look, str(output), form)
     else:
         _write_table(found, asked.by if asked.by or asked.top is None else TOP_BY, asked.top, form, output)
 
 
-def _write_picture(found: Overview, by: str, look: Look, output: str, form: str) -> None:
+def _write_statistic_grid(found: Overview, by: str, look: Look, output: str, form: str) -> None:
     """One statistic of every head as a picture."""
     from attnctl.files import write_whole
     from attnctl.render.figure.head_statistics import statistic_grid

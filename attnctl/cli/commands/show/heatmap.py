@@ -99,7 +99,7 @@ def heatmap_command(
         if output is None or picture is None:
             _show_grid(seen, colour, title=look.title, values=look.values, log=look.log)
         else:
-            _write_picture(seen, look, output, picture)
+            _write_heatmap(seen, look, output, picture)
 
 
 def _look_of_grid(options: OptionValues, picture: str | None) -> Look:
@@ -119,7 +119,7 @@ def _readable_scale(look: Look, seen: HeatmapGrid) -> Look:
     return replace(look, log=True)
 
 
-def _write_picture(seen: HeatmapGrid, look: Look, output: str, picture: str) -> None:
+def _write_heatmap(seen: HeatmapGrid, look: Look, output: str, picture: str) -> None:
     from attnctl.files import write_whole
     from attnctl.render.figure.heatmaps.heatmap import draw_heatmap
 

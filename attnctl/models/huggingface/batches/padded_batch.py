@@ -100,7 +100,7 @@ def _run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: S
 
     def see_padded(site: Site, call: Call) -> Array | None:
         told.note_call(site, call)
-        known = traits.of(site, call)
+        known = traits.traits_of_call(site, call)
         contexts: list[Array | None] = []
         for b, visit in enumerate(visits):
             layer = ComputedLayer.of_call(site.layer, _text_part(call, b, len(texts[b])), **known)

@@ -58,7 +58,7 @@ class BuiltLayers:
         """Parameters of one layer."""
         return sum(count for _, count in self.matrices)
 
-    def sentence(self) -> str:
+    def layers_sentence(self) -> str:
         """The layers for a table: "2: 8 heads, 2 of keys, d_k 64, a window of 128; 1,024 parameters each"."""
         kind = "" if self.kind == "self" else f"{self.kind} "
         shared = f", {self.kv_heads} of keys" if self.kv_heads != self.heads else ""
@@ -86,7 +86,7 @@ class BuiltLayers:
         """What the layers keep, for a table: "2 layers × 64 numbers"."""
         window = "" if self.window is None else f" of the last {self.window:,} tokens"
         layers = f"{len(self.layers)} layer{'s' * (len(self.layers) > 1)}"
-        return f"{layers} × {self.kept:,} numbers{self.states.hidden_sentence()}{window}{self.states.sentence()}"
+        return f"{layers} × {self.kept:,} numbers{self.states.hidden_sentence()}{window}{self.states.kept_sentence()}"
 
 
 def filled_settings(settings: Document) -> Document | None:

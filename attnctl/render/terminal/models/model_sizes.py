@@ -149,7 +149,7 @@ def _built_lines(sizes: ModelSizes, wide: int) -> list[str]:
     told = [f"  {line.plain}" for line in table_lines(fitting_columns(columns, wide - 2))]
     if len(sizes.built) > 1:
         told.append("  a layer: of the commonest kind; the layers are")
-        told.extend(line for group in sizes.built for line in beside_name("  ", group.sentence(), wide))
+        told.extend(line for group in sizes.built for line in beside_name("  ", group.layers_sentence(), wide))
     note = f"(the matrices as transformers builds {sizes.architecture}, by its names; biases and norms not counted)"
     return [*told, *beside_name("", note, wide)]
 
