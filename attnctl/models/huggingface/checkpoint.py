@@ -168,7 +168,10 @@ class Checkpoint:
         if weights:
             square = [w for w in weights.values() if w.shape[-1] == w.shape[-2] > 1]
             ahead = any(np.triu(np.abs(w[0]), 1).any() for w in square)
+            heads = {len(part) for part in weights.values()}  # ConvBERT has fewer than its configuration says
             ran.model = replace(ran.model, causal=bool(square) and not ahead)
+            if heads != {ran.model.n_heads} and len(heads) == 1:
+                ran.model = replace(ran.model, n_heads=heads.pop(), n_kv_heads=None)
         ran.predictions = self._predicted_tokens(ran.tokens, output, bool(ran.model.causal))
         ran.notes = text_notes(self, ran.tokens, source, bool(weights)) + told.reader_notes(silent)
 

@@ -101,6 +101,19 @@ def test_a_network_without_a_cache_of_keys(refused: Callable[..., str], shelf: S
     assert "keeps no keys and values of every token" in said
 
 
+def test_a_model_of_several_inputs_generates(run: Run, shelf: Shelf) -> None:
+    """Gemma 3 names its padding token in the part of its configuration that is about text."""
+    result = run("explain", TEXT, "--generate", "2", "--model", shelf("gemma3 causal"), "--json")
+    assert result.code == 0 and len(result.json["tokens"]) == len(TEXT.split()) + 2, result.err
+
+
+def test_heads_are_as_many_as_attend(run: Run, shelf: Shelf) -> None:
+    """ConvBERT gives half of its heads to a convolution: rollout is of all that attend, and asks for no other choice."""
+    result = run("explain", TEXT, "--model", shelf("convbert masked"), "--measure", "rollout")
+    assert result.code == 0, result.err
+    assert run("explain", TEXT, "--model", shelf("convbert masked"), "--json").json["model"]["n_heads"] == 2
+
+
 def test_a_census_has_no_heads_in_layers_without_attention(run: Run, shelf: Shelf, tmp_path: Path) -> None:
     """Jamba attends in layers 1 and 3: of the others there are no shares of 0 %."""
     (tmp_path / "corpus.conllu").write_text(CORPUS * 2)

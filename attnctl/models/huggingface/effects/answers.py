@@ -150,8 +150,10 @@ class AnsweredPrompt:
         self.answer = tuple(answer)
 
     def _end_ids(self) -> set[int]:
-        said = getattr(self.model.network, "generation_config", None)
-        ends = getattr(said, "eos_token_id", None) or self.model.network.config.get_text_config().eos_token_id
+        network = self.model.network
+        said = (getattr(network, "generation_config", None), network.config.get_text_config())
+        told = (getattr(part, "eos_token_id", None) for part in said)
+        ends: int | list[int] = next((ends for ends in told if ends is not None), [])
         return set(ends) if isinstance(ends, list) else {ends}
 
     def log_probabilities(self, hidden: Sequence[tuple[int, int]] = ()) -> Floats:

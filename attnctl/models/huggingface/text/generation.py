@@ -10,6 +10,8 @@ from attnctl.models.huggingface.files.network import running_network
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
     from attnctl.models.huggingface.checkpoint import Checkpoint
 
 
@@ -33,7 +35,13 @@ def generated_tokens(model: Checkpoint, tokens: Sequence[Token], known: int) -> 
             max_new_tokens=count,
             do_sample=False,
             num_beams=1,
-            pad_token_id=model.network.config.pad_token_id or 0,
+            pad_token_id=_padding_of(model.network.config) or 0,
         )[0].tolist()
     before = [token.id for token in tokens if token.id is not None] if model.kind == "self" else made[:known]
     return model.pieces.continued_tokens(before, made[known:])
+
+
+def _padding_of(config: PreTrainedConfig) -> int | None:
+    """The padding token that a configuration names, or the part of it that is about text (Gemma 3)."""
+    said = (getattr(part, "pad_token_id", None) for part in (config, config.get_text_config()))
+    return next((number for number in said if isinstance(number, int) and number >= 0), None)
