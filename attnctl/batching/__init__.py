@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from attnctl.argument_types import check_selection, check_type, require_type
 from attnctl.errors import AttnctlError
@@ -52,7 +52,7 @@ def batch(
     check_selection("batch", "head", head)
     opened = opened_model("batch", model, options)
     together = batch_size if opened.info.kind == "checkpoint" else 1
-    name: dict[str, Any] = {"name": model} if isinstance(model, str) else {}
+    name: dict[str, str] = {"name": model} if isinstance(model, str) else {}
     query = None if query is None else str(query)
     worker = Worker(
         Work(name | options, (), _selection_text(layer), _selection_text(head), query, batch_size=together), opened

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 CommandFunction = Callable[..., None]
 
@@ -25,7 +25,7 @@ def with_options(options: Mapping[str, object]) -> Callable[[CommandFunction], C
     return with_extra_options
 
 
-def with_values(**classes: type[Any]) -> Callable[[CommandFunction], CommandFunction]:
+def with_values(**classes: Callable[..., object]) -> Callable[[CommandFunction], CommandFunction]:
     """Give a command a value of each of these classes, made of options: one a field, declared as a parameter would be.
 
     A field's type is `Annotated` with a typer.Option; its default is the option's.
@@ -36,7 +36,7 @@ def with_values(**classes: type[Any]) -> Callable[[CommandFunction], CommandFunc
         fields = {name: _field_parameters(kind) for name, kind in classes.items()}
 
         @wraps(command)
-        def gather_values(**given: Any) -> None:
+        def gather_values(**given: object) -> None:
             values = {
                 name: classes[name](**{field.name: given.pop(field.name) for field in fields[name]}) for name in classes
             }
@@ -51,7 +51,7 @@ def with_values(**classes: type[Any]) -> Callable[[CommandFunction], CommandFunc
     return with_field_options
 
 
-def _field_parameters(kind: type[Any]) -> list[inspect.Parameter]:
+def _field_parameters(kind: Callable[..., object]) -> list[inspect.Parameter]:
     """The fields of a dataclass or NamedTuple as keywords."""
     hints, made = get_type_hints(kind, include_extras=True), inspect.signature(kind)
     return [_keyword(name, hints[name], field.default) for name, field in made.parameters.items()]

@@ -9,7 +9,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from attnctl.formats.documents.json_schemas import trace_schema
+from attnctl.formats.schemas.json_schemas import trace_schema
 from attnctl.models import open_model
 from attnctl.models.huggingface.checks import check as checking
 from attnctl.source import record_trace

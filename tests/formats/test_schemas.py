@@ -14,7 +14,7 @@ import pytest
 from attnctl.cli import COMMANDS, command_named
 from attnctl.cli.command import numeric_parameters
 from attnctl.cli.options import MODEL_OPTIONS
-from attnctl.formats.documents.json_schemas import SCHEMAS
+from attnctl.formats.schemas.json_schemas import SCHEMAS
 from attnctl.models.huggingface.files.configured_sizes import known_configurations
 from tests.cli.test_every_option import VALUES
 from tests.conftest import SAMPLES

@@ -15,8 +15,8 @@ import pytest
 
 import attnctl
 from attnctl.errors import AttnctlError
-from attnctl.formats.documents.json_schemas import overview_schema
 from attnctl.formats.documents.overview_json import overview_from_document, overview_to_json
+from attnctl.formats.schemas.json_schemas import overview_schema
 from attnctl.models import open_model
 from attnctl.readings.grid import GridReading, OverviewReading
 from attnctl.readings.head_statistics import HeadStatisticsReading

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from attnctl.formats.documents.schema_parts import Schema
+    from attnctl.formats.schemas.schema_parts import Schema
 
 
 INTRODUCTION = """# Formats
@@ -22,7 +22,7 @@ so does every command that takes a trace."""
 
 def formats_page() -> str:
     """The Markdown of every format, field by field; a part that several have stands once, at the end."""
-    from attnctl.formats.documents.json_schemas import SCHEMAS
+    from attnctl.formats.schemas.json_schemas import SCHEMAS
 
     schemas = {name: make() for name, make in SCHEMAS.items()}
     shared = shared_parts(list(schemas.values()))

@@ -99,7 +99,7 @@ def _dropped(text: str) -> Iterable[str]:
 
 
 def _schemas(_: str) -> Iterable[str]:
-    from attnctl.formats.documents.json_schemas import SCHEMAS
+    from attnctl.formats.schemas.json_schemas import SCHEMAS
 
     return SCHEMAS
 

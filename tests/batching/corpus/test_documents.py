@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from attnctl.batching.corpus.treebank import Treebank, document_of, sentence_of
-from attnctl.formats.documents.json_schemas import SCHEMAS
+from attnctl.formats.schemas.json_schemas import SCHEMAS
 from attnctl.readings.census.windows import windows_of_sizes
 from tests.conftest import SAMPLES, Result
 

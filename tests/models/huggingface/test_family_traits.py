@@ -20,7 +20,7 @@ from attnctl import attention
 from attnctl.attention import Call
 from attnctl.cli.inputs.weights import Chosen, WeightChoice, measured_source
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.formats.documents.json_schemas import SCHEMAS
+from attnctl.formats.schemas.json_schemas import SCHEMAS
 from attnctl.formats.storage import load, save_value
 from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.capture import capture

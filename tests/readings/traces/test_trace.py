@@ -14,8 +14,8 @@ import pytest
 
 import attnctl
 from attnctl.errors import AttnctlError
-from attnctl.formats.documents.json_schemas import trace_schema
 from attnctl.formats.documents.trace_json import trace_from_json
+from attnctl.formats.schemas.json_schemas import trace_schema
 from attnctl.readings.traces.trace import LayerTrace
 from attnctl.readings.traces.trace_arrays import FIELD_ARRAYS
 from attnctl.steps import NAMES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -39,7 +39,7 @@ def ablate_command(
         str | None,
         typer.Option("-o", "--output", help="Where to write: .json, .txt, .png, .svg or .pdf.", show_default=False),
     ] = None,
-    **options: Any,
+    **options: object,
 ) -> None:
     """Tell what matters: every head ablated in turn, or edges of attention cut, and what that does to a prediction.
 

@@ -87,7 +87,7 @@ def train_command(
         bool, typer.Option("--explain", help="Print one gradient step of a fresh network, number by number.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Write JSON: a line a report, on a terminal too.")] = False,
-    **options: Any,
+    **options: object,
 ) -> None:
     """Train a small attention model to predict words: the next word, or masked ones.
 

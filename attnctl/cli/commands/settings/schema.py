@@ -23,7 +23,7 @@ def schema_command(
     ] = "trace",
 ) -> None:
     """Print the JSON Schema (draft 2020-12) of what attnctl writes."""
-    from attnctl.formats.documents.json_schemas import SCHEMAS
+    from attnctl.formats.schemas.json_schemas import SCHEMAS
 
     if what not in SCHEMAS:
         raise UsageError(f"no schema {what!r}: there is {', '.join(SCHEMAS)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -99,7 +99,7 @@ def view_command(
     sources: Annotated[
         bool, typer.Option("--sources", help="Of a prompt: the parts that the model's answer to it came from.")
     ] = False,
-    **options: Any,
+    **options: object,
 ) -> None:
     """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install.
 

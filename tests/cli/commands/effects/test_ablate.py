@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import attnctl
-from attnctl.formats.documents.json_schemas import SCHEMAS
+from attnctl.formats.schemas.json_schemas import SCHEMAS
 from attnctl.readings.effects.rank_correlation import kendall_tau
 
 TEXT = "Alice will eat"

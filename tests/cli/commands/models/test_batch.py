@@ -14,8 +14,8 @@ import pytest
 
 import attnctl
 from attnctl.errors import AttnctlError
-from attnctl.formats.documents.json_schemas import trace_schema
 from attnctl.formats.documents.trace_json import trace_to_json
+from attnctl.formats.schemas.json_schemas import trace_schema
 from attnctl.source import record_trace
 from tests.batching.test_resume import check_whole, contents, manifest
 

@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 from rich.cells import cell_len
 
-from attnctl.formats.documents.json_schemas import SCHEMAS
+from attnctl.formats.schemas.json_schemas import SCHEMAS
 from tests.conftest import SAMPLES, process
 from tests.formats.test_conllu import GOOD
 from tests.readings.census.census_reference import counts, differences, eager, read

@@ -23,7 +23,7 @@ import torch
 
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.chat import Conversation, Message
-from attnctl.formats.documents.json_schemas import SCHEMAS
+from attnctl.formats.schemas.json_schemas import SCHEMAS
 from attnctl.models import open_model
 from attnctl.models.huggingface.effects import answers
 from attnctl.models.huggingface.effects.answer_writes import writes_by_token

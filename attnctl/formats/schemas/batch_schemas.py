@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnctl.formats.documents.schema_parts import (
+from attnctl.formats.schemas.schema_parts import (
     INDEX,
     TEXT,
     VERSION,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from attnctl.formats.documents.schema_parts import (
+from attnctl.formats.schemas.schema_parts import (
     COUNT,
     INDEX,
     MASK,
@@ -170,7 +170,7 @@ def effects_schema() -> Schema:
 
 def _schema_of(name: str, module: str) -> Callable[[], Schema]:
     """What makes the schema of `name`, in a module that is imported when it is called."""
-    return partial(call_named, f"attnctl.formats.documents.{module}:schema_of_{name}")
+    return partial(call_named, f"attnctl.formats.schemas.{module}:schema_of_{name}")
 
 
 SCHEMAS: dict[str, Callable[[], Schema]] = {
