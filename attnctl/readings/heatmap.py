@@ -13,12 +13,13 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer.stored import rescaled_rows
 from attnctl.readings.overview import Overview, TextPart
 from attnctl.readings.spans import REST
-from attnctl.readings.traces.trace import SINK_NOTE, LayerTrace, Trace
+from attnctl.readings.traces.trace import NO_WEIGHTS, SINK_NOTE, LayerTrace, Trace
 from attnctl.text import visible_text
 from attnctl.tokens import AS_TEXT, Token, find_token, is_index
 
 RESCALED = "rows rescaled to sum to 1"
 SINK_TAKES_PART = "a learned sink takes a part of each row"
+AS_GIVEN = "given"  # in place of a measure: a matrix of numbers that are no attention weights
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class HeatmapGrid:
     def unit_of_cells(self) -> str:
         """What a cell's number is, for the colour bar."""
         units = {"value-norm": "share of ‖weight × value‖", "rollout": "rollout", "mass": "mass", "mean": "mean weight"}
+        units |= {AS_GIVEN: "number as given"}
         return units.get(self.measure or "", "largest weight" if self.measure == "max" else "weight")
 
 
@@ -109,7 +111,7 @@ def read_heatmap(
         weights=weights,
         masks=masks,
         said=said,
-        measure=trace.measure,
+        measure=trace.measure if trace.holds_weights else AS_GIVEN,
     )
 
 
@@ -135,6 +137,8 @@ def of_overview(overview: Overview, done: tuple[str, ...] = (), measure: str | N
         said.append("share of its attention that a query of the row gives to the column, on average")
         if any(part.name == REST for part in (*grid.rows, *grid.columns)):
             said.append(f"{REST}: tokens in no part")
+    if single and any(note.endswith(NO_WEIGHTS) for note in overview.notes):
+        measure = AS_GIVEN
     if SINK_NOTE in overview.notes and measure is None and not any(RESCALED in words for words in done):
         said.append(SINK_TAKES_PART)
     return HeatmapGrid(

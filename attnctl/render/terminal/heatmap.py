@@ -12,7 +12,7 @@ from rich.style import Style
 from rich.text import Text
 
 from attnctl.arrays import Bools, Floats
-from attnctl.readings.heatmap import HeatmapGrid, log_span, weight_span
+from attnctl.readings.heatmap import AS_GIVEN, HeatmapGrid, log_span, weight_span
 from attnctl.render.terminal.number_grid import (
     DIM,
     MASKED,
@@ -233,7 +233,8 @@ class Blocks:
 
     def _legend_lines(self) -> Iterator[Text]:
         yield Text("")
-        line = Text().append(f"weight {self.low:.2g} ", style=DIM)
+        named = self.reading.unit_of_cells if self.reading.measure in (AS_GIVEN, "rollout", "value-norm") else "weight"
+        line = Text().append(f"{named} {self.low:.2g} ", style=DIM)
         line.append_text(self._square_cells(np.linspace(1 / 16, 15 / 16, 8, dtype=np.float32)))
         line.append(f" {self.high:.2g}", style=DIM)
         if self.reading.hides_keys:

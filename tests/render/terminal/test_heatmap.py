@@ -83,3 +83,16 @@ def test_half_blocks_carry_two_weights() -> None:
 def test_a_logarithmic_scale_ends_somewhere_and_says_where() -> None:
     said = drawn("a b c", temperature=0.01, log=True)
     assert "colours on a logarithmic scale, all below 1e-6 alike" in said
+
+
+@pytest.mark.parametrize(
+    ("numbers", "named"), [(np.full((3, 3), 1 / 3), "weight"), (np.array([[3.0, -4], [1, 2]]), "number as given")]
+)
+def test_scores_are_not_named_weights(numbers: Any, named: str, tmp_path: Any) -> None:
+    from attnctl.models.builtin.matrix import trace_of_matrix
+
+    np.save(tmp_path / "m.npy", numbers)
+    grid = read_heatmap(trace_of_matrix(str(tmp_path / "m.npy")))
+    console = Console(file=io.StringIO(), width=80, highlight=False)
+    console.print(Blocks(grid))
+    assert grid.unit_of_cells == named and f"\n{named} " in console.file.getvalue()
