@@ -11,11 +11,12 @@ from typing import Any
 
 import typer
 
-from attnctl import interrupts
+from attnctl import interrupts, limits
 from attnctl.cli import options as o
 from attnctl.cli import session, suggestions
 from attnctl.cli.output import print_complaint, print_lines, print_wrapped
 from attnctl.errors import DONE, INTERRUPTED, PARTIAL, AttnctlError, UsageError
+from attnctl.files import check_size
 
 OWN = {
     "text": "text NEW TEXT    ask about another text; text alone shows it",
@@ -136,7 +137,7 @@ def _cut_text(text: str, most: int) -> str:
 def _lines(here: session.Session) -> Iterator[str]:
     """The lines of a pipe, or what is typed at a prompt: with history and completion where prompt_toolkit is installed."""
     if not sys.stdin.isatty():
-        yield from iter(sys.stdin.readline, "")
+        yield from _piped_lines()
         return
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started by a script in the background, which passes that on
         signal.signal(signal.SIGINT, interrupts.take_interrupt)
@@ -147,6 +148,16 @@ def _lines(here: session.Session) -> Iterator[str]:
             yield ask()
         except KeyboardInterrupt:
             continue
+
+
+def _piped_lines() -> Iterator[str]:
+    """The lines of standard input as they come; bytes that are no UTF-8 as the system's arguments have them.
+
+    Raises AttnctlError for a line that does not end.
+    """
+    while line := sys.stdin.buffer.readline(limits.TEXT_BYTES + 1):
+        check_size(len(line), limits.TEXT_BYTES, "a line of standard input")
+        yield line.decode("utf-8", "surrogateescape")
 
 
 def _about(here: session.Session) -> str:

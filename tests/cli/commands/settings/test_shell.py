@@ -154,3 +154,16 @@ def test_what_the_shell_says_of_itself_is_cut_between_words(terminal: Callable[.
     assert "                   text; text alone" in lines
     child.sendcontrol("d")
     child.expect(pexpect.EOF)
+
+
+def test_lines_of_a_pipe_that_are_no_text_are_told_one_by_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first byte that is no UTF-8 was an error of ours, and ended the shell."""
+    asked = run(
+        "shell", "Alice will eat", stdin=b"\xff\xfe\nexplain --query \xff\ntext a \xff b\nexplain\nheads --csv\n"
+    )
+    assert asked.code == 3 and "Traceback" not in asked.err and asked.out.endswith("\n"), asked
+    assert asked.err.count("attnctl: ") >= 3 and not {"\xff", "\udcff"} & set(asked.err)
+    monkeypatch.setattr("attnctl.limits.TEXT_BYTES", 100)
+    assert run("shell", stdin=b"x" * 300).err.endswith(
+        "a line of standard input is larger than the 0 kB that are read of such input\n"
+    )
