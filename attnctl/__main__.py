@@ -27,6 +27,9 @@ CALM = 20_000  # objects between two looks for garbage: Python's 700 are a tenth
 def main() -> None:
     """Run attnctl in a process of its own, and exit with its code."""
     light_import.alone = True
+    os.environ.pop(
+        "MPLBACKEND", None
+    )  # of somebody's notebook: no window is opened here, and a name that is none is an error
     gc.set_threshold(CALM)
     try:
         if STARTING:

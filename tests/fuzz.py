@@ -304,11 +304,12 @@ def _receive(pipe: int) -> Any:
 def _work(ours: int, theirs: int) -> None:
     """Play what comes in until no more does, each case in a folder of its own."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    os.environ["XDG_CONFIG_HOME"] = "."  # defaults of one's own are a file like any other
     before = dict(os.environ)
     while (case := _receive(ours)) is not None:
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
+            # defaults of one's own, and the lines of a shell, are files like any other: never those of whoever runs this
+            os.environ |= dict.fromkeys(("XDG_CONFIG_HOME", "XDG_STATE_HOME"), folder)
             for name, data in case["files"].items():
                 Path(name).parent.mkdir(parents=True, exist_ok=True)
                 Path(name).write_bytes(base64.b64decode(data))

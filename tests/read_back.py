@@ -12,7 +12,6 @@ import copy
 import gzip
 import io
 import json
-import os
 import random
 import sys
 import tempfile
@@ -234,7 +233,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     files, rng, found = made_files(), random.Random(given.seed), 0
-    os.environ["XDG_CONFIG_HOME"] = "."
     worker = Worker()
     for name in given.files or READERS:
         count = 0

@@ -8,19 +8,33 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from attnctl.text import harmless_line, harmless_text
 
 SAVED_WIDTH = 100  # cells
+NARROWEST = 20  # cells of a terminal that lines are laid out for; one that is narrower breaks them
 
 
 class SafeConsole(Console):
-    """A rich Console without markup of its own, which writes no control character but those that rich makes itself."""
+    """A rich Console without markup of its own, which writes no control character but those that rich makes itself.
+
+    It is NARROWEST cells wide at least: what is laid out for fewer says nothing.
+    """
 
     def __init__(self, **how: Any) -> None:
         super().__init__(**({"highlight": False, "markup": False, "emoji": False} | how))
+
+    @property
+    def size(self) -> ConsoleDimensions:
+        """Cells across and down."""
+        found = super().size
+        return ConsoleDimensions(max(NARROWEST, found.width), found.height)
+
+    @size.setter
+    def size(self, new_size: tuple[int, int]) -> None:
+        self._width, self._height = new_size
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """The segments of a renderable, their text made harmless."""

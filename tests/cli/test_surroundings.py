@@ -1,0 +1,40 @@
+"""What stands around a run: a terminal of one column, and variables of the environment that are another program's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import SAMPLES, process
+
+COMMANDS = (
+    ["explain", "Alice will eat pizza"],
+    ["explain", "日本 🍕 will", "--query", "2"],
+    ["heatmap", "Alice will eat"],
+    ["heads", "Alice will eat"],
+    ["ablate", "Alice will eat", "--target", "pizza"],
+    ["compare", "demo", "random", "Alice will eat"],
+    ["softmax", "1", "2", "3"],
+    ["model", "gpt2"],
+    ["evaluate", str(SAMPLES / "sentences.conllu"), "--model", "random"],
+    ["docs", "lesson"],
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: "-".join(command[:2])[:30])
+@pytest.mark.parametrize("columns", [1, 7, 1000])
+def test_a_terminal_of_any_width_is_written_to(columns: int, command: list[str], run: Callable[..., Any]) -> None:
+    """explain in one column was an error of ours."""
+    done = run(*command, columns=columns)
+    assert done.code == 0 and done.out, done
+
+
+def test_the_backend_of_a_notebook_is_not_asked_for(tmp_path: Path) -> None:
+    """A name that matplotlib does not know was a traceback of its own."""
+    surroundings = os.environ | {"MPLBACKEND": "none.such"}
+    done = process("heatmap", "Alice will eat", "-o", str(tmp_path / "x.png"), env=surroundings)
+    assert (done.returncode, done.stderr) == (0, b"") and (tmp_path / "x.png").exists()
