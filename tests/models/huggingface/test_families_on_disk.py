@@ -97,7 +97,7 @@ def test_a_decoder_that_reads_itself_and_the_source_in_one_softmax(
 
 
 def test_a_network_without_a_cache_of_keys(refused: Callable[..., str], shelf: Shelf) -> None:
-    said: Any = refused("sources", "w10 w33.\n\nw71 w20", "--answer", "w12", "--model", shelf("xlnet causal"))
+    said: Any = refused("sources", "w10 w33.\n\nw71 w20", "--answer", "w12", "--model", shelf("reformer causal"))
     assert "keeps no keys and values of every token" in said
 
 
@@ -105,6 +105,18 @@ def test_a_model_of_several_inputs_generates(run: Run, shelf: Shelf) -> None:
     """Gemma 3 names its padding token in the part of its configuration that is about text."""
     result = run("explain", TEXT, "--generate", "2", "--model", shelf("gemma3 causal"), "--json")
     assert result.code == 0 and len(result.json["tokens"]) == len(TEXT.split()) + 2, result.err
+
+
+@pytest.mark.parametrize(
+    ("family", "causal"), [("bigbird_pegasus causal", True), ("bloom base", True), ("roformer causal", False)]
+)
+def test_who_looks_ahead_is_read_off_a_run(run: Run, shelf: Shelf, tmp_path: Path, family: str, causal: bool) -> None:
+    """Their modules and configurations do not say so, or say otherwise than their masks are: a census asks beforehand."""
+    (tmp_path / "corpus.conllu").write_text(CORPUS)
+    census = run("evaluate", tmp_path / "corpus.conllu", "--model", shelf(family), "--json").json
+    assert census["causal"] is causal
+    told = next(one for one in census["relations"] if (one["relation"], one["direction"]) == ("all", "dependent→head"))
+    assert (told["cases"], told["ahead"]) == ((1, 2) if causal else (3, 0))
 
 
 def test_heads_are_as_many_as_attend(run: Run, shelf: Shelf) -> None:

@@ -120,6 +120,20 @@ def class_of(transformers: ModuleType, settings: Document, name: str) -> Any:
     return model_class
 
 
+def _directed_modules(network: PreTrainedModel) -> list[Any]:
+    """The modules on the way of the text that say whether they are causal."""
+    return [m for n, m in network.named_modules() if isinstance(getattr(m, "is_causal", None), bool) and reads_text(n)]
+
+
+def says_direction(network: PreTrainedModel) -> bool:
+    """Whether a network's modules all say alike whether they look ahead, and its masks are left to them.
+
+    A class that supports eager alone makes masks of its own, whatever its modules say (BigBird-Pegasus' decoder).
+    """
+    said = {module.is_causal for module in _directed_modules(network)}
+    return len(said) == 1 and bool(type(network)._supports_sdpa)
+
+
 def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
     """What is known of the attention before anything ran."""
     decoder = kind in ("decoder", "cross")
@@ -138,10 +152,7 @@ def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
     if decoder and hasattr(config, "num_decoder_layers"):
         layers = config.num_decoder_layers
     d_model = _first_setting(config, "hidden_size", "d_model")
-    module = next(
-        (m for n, m in network.named_modules() if isinstance(getattr(m, "is_causal", None), bool) and reads_text(n)),
-        None,
-    )
+    module = next(iter(_directed_modules(network)), None)
     causal = kind == "decoder" if kind != "self" else bool(module.is_causal) if module else network.can_generate()
     scaling = getattr(module, "scaling", None) if kind == "self" else None
     d_k = _first_setting(config, "qk_head_dim", "head_dim", "d_kv") or (d_model // heads if d_model and heads else None)

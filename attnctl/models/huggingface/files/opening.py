@@ -13,9 +13,10 @@ from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.files.hub import check_extra, find_checkpoint, import_extra
 from attnctl.models.huggingface.files.layer_sizes import usable_positions
-from attnctl.models.huggingface.files.network import load_network, network_info
+from attnctl.models.huggingface.files.network import load_network, network_info, says_direction
 from attnctl.models.huggingface.files.origin import origin_of
 from attnctl.models.huggingface.text.tokenizer import Pieces, open_pieces, read_json
+from attnctl.tokens import Token
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -77,7 +78,7 @@ def open_checkpoint(
         kind = "decoder"
     pieces = replace(pieces, limit=_token_limit(network.config, settings, pieces.limit))
     info = replace(network_info(network, short_name(name), kind), **origin_of(found, name))
-    return Checkpoint(info, network, pieces, kind, asked.target, asked.generate or 0)
+    return _with_direction(Checkpoint(info, network, pieces, kind, asked.target, asked.generate or 0))
 
 
 def short_name(name: str) -> str:
@@ -141,7 +142,20 @@ def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, n
         _token_limit(network.config, network.config.to_dict()),
     )
     kind = "encoder" if getattr(network.config, "is_encoder_decoder", False) else "self"
-    return Checkpoint(network_info(network, called, kind), network, pieces, kind)
+    return _with_direction(Checkpoint(network_info(network, called, kind), network, pieces, kind))
+
+
+def _with_direction(model: Checkpoint) -> Checkpoint:
+    """The checkpoint, its `causal` read off a run of three tokens where its modules do not say whether they look ahead."""
+    if model.kind != "self" or says_direction(model.network):
+        return model
+    few = replace(model, generate=0, pieces=replace(model.pieces, limit=None))
+    try:
+        ran = few.run([Token(str(number), number) for number in (1, 2, 3)], lambda layer: None)
+    except AttnctlError:  # it says so when it is asked for more
+        return model
+    causal = None if ran.model is None else ran.model.causal
+    return model if causal is None else replace(model, info=replace(model.info, causal=causal))
 
 
 def _tokenizer_of_network(tokenizer: PreTrainedTokenizerBase, name: str) -> Any:
