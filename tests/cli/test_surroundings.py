@@ -38,3 +38,11 @@ def test_the_backend_of_a_notebook_is_not_asked_for(tmp_path: Path) -> None:
     surroundings = os.environ | {"MPLBACKEND": "none.such"}
     done = process("heatmap", "Alice will eat", "-o", str(tmp_path / "x.png"), env=surroundings)
     assert (done.returncode, done.stderr) == (0, b"") and (tmp_path / "x.png").exists()
+
+
+def test_a_home_that_cannot_be_written_to_goes_unmentioned(tmp_path: Path) -> None:
+    """matplotlib told of its folders on two lines with every picture."""
+    (tmp_path / "file").write_text("")
+    nowhere = dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), str(tmp_path / "file"))
+    done = process("heatmap", "Alice will eat", "-o", str(tmp_path / "x.png"), env=os.environ | nowhere)
+    assert (done.returncode, done.stderr) == (0, b"") and (tmp_path / "x.png").exists()
