@@ -96,9 +96,12 @@ def test_a_decoder_that_reads_itself_and_the_source_in_one_softmax(
     assert "in one softmax: see --attention decoder" in refused("explain", TEXT, "--attention", "cross", *model, code=2)
 
 
-def test_a_network_without_a_cache_of_keys(refused: Callable[..., str], shelf: Shelf) -> None:
-    said: Any = refused("sources", "w10 w33.\n\nw71 w20", "--answer", "w12", "--model", shelf("reformer causal"))
-    assert "keeps no keys and values of every token" in said
+@pytest.mark.parametrize(
+    "family", ["reformer causal", "cpmant causal"]
+)  # hidden states; tokens of its own before the text
+def test_a_network_without_a_cache_of_keys(refused: Callable[..., str], shelf: Shelf, family: str) -> None:
+    said: Any = refused("sources", "w10 w33.\n\nw71 w20", "--answer", "w12", "--model", shelf(family))
+    assert "keeps no keys and values of every token alone" in said
 
 
 def test_a_model_of_several_inputs_generates(run: Run, shelf: Shelf) -> None:
