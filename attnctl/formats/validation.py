@@ -66,7 +66,7 @@ def _accepted_types(kind: Hashable) -> dict[str, tuple[type, ...]]:
     return accepted
 
 
-def whole_number(value: object, what: str) -> int:
+def checked_whole_number(value: object, what: str) -> int:
     """A whole number of a file, as it stands. Raises TypeError where it is of another type, ValueError beyond any count."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{what} is {str(value)[:40]!r}, not a whole number")

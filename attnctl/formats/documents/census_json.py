@@ -18,7 +18,7 @@ from attnctl.formats.documents.json_documents import (
     read_model,
     write_json,
 )
-from attnctl.formats.validation import whole_number
+from attnctl.formats.validation import checked_whole_number
 from attnctl.readings.census.census_table import Best, CensusTable, HeadRow, LayerRow, Relation, Rule, Trees
 from attnctl.text import Document
 
@@ -132,19 +132,19 @@ def _read_census(document: Document) -> CensusTable:
         str(document["model"]),
         str(document["corpus"]),
         bool(document["causal"]),
-        whole_number(sentences["used"], "used"),
-        {str(reason): whole_number(count, "a count") for reason, count in sentences["skipped"].items()},
-        whole_number(words["used"], "used"),
-        whole_number(words["dependencies_within"], "dependencies_within"),
+        checked_whole_number(sentences["used"], "used"),
+        {str(reason): checked_whole_number(count, "a count") for reason, count in sentences["skipped"].items()},
+        checked_whole_number(words["used"], "used"),
+        checked_whole_number(words["dependencies_within"], "dependencies_within"),
         tuple(_relation_of(relation) for relation in document["relations"]),
         _trees_of(document["uuas"], document["layers"]),
         tuple(_head_of(head) for head in document["heads"]),
         tuple(
-            LayerRow(whole_number(layer["layer"], "layer"), *(float(layer[name]) for name in LAYER_NUMBERS))
+            LayerRow(checked_whole_number(layer["layer"], "layer"), *(float(layer[name]) for name in LAYER_NUMBERS))
             for layer in document["layers"]
         ),
         bool(document["compared_with_untrained"]),
-        {str(name): whole_number(count, "a count") for name, count in document.get("mentions", {}).items()},
+        {str(name): checked_whole_number(count, "a count") for name, count in document.get("mentions", {}).items()},
         read_model(document["model_info"]) if "model_info" in document else None,
     )
 
@@ -157,9 +157,9 @@ def _relation_of(said: Document) -> Relation:
     return Relation(
         str(said["relation"]),
         str(said["direction"]),
-        whole_number(said["cases"], "cases"),
+        checked_whole_number(said["cases"], "cases"),
         _read_counts(said["correct"]),
-        whole_number(said["ahead"], "ahead"),
+        checked_whole_number(said["ahead"], "ahead"),
         _best_of(said.get("best")),
         rules,
         _best_of(said.get("untrained")),
@@ -179,19 +179,19 @@ def _best_of(said: Document | None) -> Best | None:
         return None
     low, high = (float(end) for end in said["interval"])
     layer, head, chosen_on, scored_on = (
-        whole_number(said[name], name) for name in ("layer", "head", "chosen_on", "scored_on")
+        checked_whole_number(said[name], name) for name in ("layer", "head", "chosen_on", "scored_on")
     )
     return Best(layer, head, chosen_on, scored_on, float(said["accuracy"]), (low, high))
 
 
 def _trees_of(said: Document, layers: list[Document]) -> Trees:
     best, correct = said.get("best_layer"), _read_counts(said["correct"])
-    found = {whole_number(layer["layer"], "layer"): float(layer["uuas"]) for layer in layers}
+    found = {checked_whole_number(layer["layer"], "layer"): float(layer["uuas"]) for layer in layers}
     return Trees(
-        whole_number(said["edges"], "edges"),
+        checked_whole_number(said["edges"], "edges"),
         float(said["right_branching"]),
         _best_of(said.get("best_head")),
-        None if best is None else (whole_number(best["layer"], "layer"), float(best["accuracy"])),
+        None if best is None else (checked_whole_number(best["layer"], "layer"), float(best["accuracy"])),
         correct,
         tuple(found.get(layer, 0.0) for layer in range(len(correct))),
         _best_of(said.get("untrained")),
@@ -201,13 +201,13 @@ def _trees_of(said: Document, layers: list[Document]) -> Trees:
 def _head_of(said: Document) -> HeadRow:
     positional = said.get("positional")
     return HeadRow(
-        whole_number(said["layer"], "layer"),
-        whole_number(said["head"], "head"),
+        checked_whole_number(said["layer"], "layer"),
+        checked_whole_number(said["head"], "head"),
         **{name: float(said[name]) for name in HEAD_NUMBERS},
         uuas=None if "uuas" not in said else float(said["uuas"]),
         positional=None
         if positional is None
-        else (whole_number(positional["offset"], "offset"), float(positional["share"])),
+        else (checked_whole_number(positional["offset"], "offset"), float(positional["share"])),
         syntactic=tuple(
             (str(one["relation"]), str(one["direction"]), float(one["accuracy"])) for one in said["syntactic"]
         ),

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from attnctl import __version__
 from attnctl.errors import AttnctlError
-from attnctl.formats.validation import read_fields, whole_number
+from attnctl.formats.validation import checked_whole_number, read_fields
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import Document, as_json
 from attnctl.tokens import Token
@@ -63,7 +63,7 @@ def read_model(entry: Mapping[str, object]) -> ModelInfo:
     """The model of a document. Raises TypeError and ValueError where a field has another type, or counts nothing."""
     info = read_fields(ModelInfo, entry)
     for name in ("d_model", "d_k", "d_v", "n_heads", "n_kv_heads", "n_layers", "window"):
-        if (count := getattr(info, name)) is not None and whole_number(count, name) < 1:
+        if (count := getattr(info, name)) is not None and checked_whole_number(count, name) < 1:
             raise ValueError(f"{name} is {count}")
     return info
 

@@ -18,7 +18,7 @@ from attnctl.formats.documents.json_documents import (
     read_tokens,
     write_json,
 )
-from attnctl.formats.validation import finite_floats, whole_number
+from attnctl.formats.validation import checked_whole_number, finite_floats
 from attnctl.readings.head_statistics import HeadStatistics
 from attnctl.readings.overview import Links, LongRow, Overview, PooledGrid, TextPart
 from attnctl.readings.statistic_table import STATISTICS
@@ -124,7 +124,10 @@ def _read_overview(entries: Document) -> Overview:
 
 
 def _read_heads(entries: Sequence[Document]) -> dict[tuple[int, int], Document]:
-    heads = {(whole_number(head["layer"], "layer"), whole_number(head["head"], "head")): head for head in entries}
+    heads = {
+        (checked_whole_number(head["layer"], "layer"), checked_whole_number(head["head"], "head")): head
+        for head in entries
+    }
     if len(heads) < len(entries):
         raise ValueError("a head stands there twice")
     return heads
@@ -143,7 +146,7 @@ def _read_grid(entries: Document, heads: dict[tuple[int, int], Document], n_q: i
     shape = len(rows), len(columns)
     weights = {at: _of_shape(finite_floats(head["grid"]), shape) for at, head in heads.items() if "grid" in head}
     masks = {
-        whole_number(layer["layer"], "layer"): _of_shape(np.asarray(layer["mask"], np.bool_), shape)
+        checked_whole_number(layer["layer"], "layer"): _of_shape(np.asarray(layer["mask"], np.bool_), shape)
         for layer in entries.get("layers", ())
     }
     if entries["pool"] not in ("mean", "max", "mass"):
@@ -155,7 +158,7 @@ def _read_parts(entries: Iterable[Document], n: int) -> tuple[TextPart, ...]:
     parts = tuple(
         TextPart(
             str(entry["name"]),
-            tuple((whole_number(a, "a range"), whole_number(b, "a range")) for a, b in entry["ranges"]),
+            tuple((checked_whole_number(a, "a range"), checked_whole_number(b, "a range")) for a, b in entry["ranges"]),
         )
         for entry in entries
     )
@@ -182,7 +185,7 @@ def _read_links(rows: Sequence[Sequence[tuple[int, float]]], n_q: int, n_k: int)
     weights = np.zeros((n_q, count))  # (n_q, count), as float32 once they are known to be finite
     for at, row in enumerate(rows):
         for place, (key, weight) in enumerate(row):
-            keys[at, place], weights[at, place] = whole_number(key, "a link's key"), float(weight)
+            keys[at, place], weights[at, place] = checked_whole_number(key, "a link's key"), float(weight)
     if keys.size and not 0 <= keys.min() <= keys.max() < n_k:
         raise ValueError(f"a link goes to key {keys.max()}, of {n_k}")
     return Links(keys, finite_floats(weights))
@@ -192,7 +195,7 @@ def _read_row(entries: Document) -> LongRow:
     tokens = read_tokens(entries["tokens"])
     keys = read_tokens(entries["key_tokens"]) if "key_tokens" in entries else tokens
     heads = _read_heads(entries["heads"])
-    queries = {whole_number(head["query"], "query") for head in heads.values()}
+    queries = {checked_whole_number(head["query"], "query") for head in heads.values()}
     if len(queries) > 1 or not queries <= set(range(len(tokens))):
         raise ValueError(f"the rows of queries {sorted(queries)} do not stand in one document of {len(tokens)} tokens")
     weights = {at: _of_shape(finite_floats(head["weights"]), (len(keys),)) for at, head in heads.items()}

@@ -21,7 +21,7 @@ from attnctl.formats.documents.json_documents import (
     read_tokens,
     write_json,
 )
-from attnctl.formats.validation import check_trace, finite_floats, read_fields, whole_number
+from attnctl.formats.validation import check_trace, checked_whole_number, finite_floats, read_fields
 from attnctl.readings.traces.trace import LayerTrace, Prediction, Trace
 from attnctl.readings.traces.trace_arrays import LAYER_TRACE_ARRAYS, TraceArray
 from attnctl.text import Document, as_json
@@ -172,10 +172,10 @@ def _read_layer(entry: Document) -> LayerTrace:
         elif array.level == "head" and heads and array.name in heads[0]:
             found[array.name] = [head[array.name] for head in heads]
     return LayerTrace(
-        layer=whole_number(entry["layer"], "layer"),
-        heads=tuple(whole_number(head["head"], "head") for head in heads),
-        kv_heads=tuple(whole_number(head.get("kv_head", head["head"]), "kv_head") for head in heads),
-        rows=tuple(whole_number(row, "a row") for row in entry["rows"]) if "rows" in entry else None,
+        layer=checked_whole_number(entry["layer"], "layer"),
+        heads=tuple(checked_whole_number(head["head"], "head") for head in heads),
+        kv_heads=tuple(checked_whole_number(head.get("kv_head", head["head"]), "kv_head") for head in heads),
+        rows=tuple(checked_whole_number(row, "a row") for row in entry["rows"]) if "rows" in entry else None,
         **layer_fields(found),
     )
 

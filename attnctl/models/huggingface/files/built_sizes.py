@@ -86,7 +86,7 @@ class BuiltLayers:
         """What the layers keep, for a table: "2 layers × 64 numbers"."""
         window = "" if self.window is None else f" of the last {self.window:,} tokens"
         layers = f"{len(self.layers)} layer{'s' * (len(self.layers) > 1)}"
-        return f"{layers} × {self.kept:,} numbers{self.states.hidden_sentence()}{window}{self.states.kept_sentence()}"
+        return f"{layers} × {self.kept:,} numbers{self.states.hidden_sentence()}{window}{self.states.beside_sentence()}"
 
 
 def filled_settings(settings: Document) -> Document | None:

@@ -50,7 +50,7 @@ class KeptStates:
         """Of what the numbers are, where they are no keys and values."""
         return " of hidden states" if self.hidden else ""
 
-    def kept_sentence(self) -> str:
+    def beside_sentence(self) -> str:
         """What is kept, for a table: " and for every 4 tokens 512"; empty where there is nothing to say."""
         parts = [f" in each of {self.cycles} cycles"] * (self.cycles > 1)
         parts += [f", and of {self.added} tokens of its own"] * (self.added > 0)
