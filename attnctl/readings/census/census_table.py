@@ -167,7 +167,7 @@ def census_table(
     tally: CensusTally, model: str, corpus: str, *, causal: bool = False, untrained: bool = False
 ) -> CensusTable:
     """What a tally says."""
-    attends = attending_heads(tally)
+    attends = tally.attending_heads()
     relations = tuple(_relation_row(*part, untrained, attends) for part in _relation_cases(tally))
     trees = _tree_scores(tally, untrained, attends)
     used, units, within, _ = (int(count) for count in tally.counts.sum(0))
@@ -210,14 +210,6 @@ def wilson_interval(right: int, of: int) -> tuple[float, float]:
     middle = (p + z * z / (2 * of)) / (1 + z * z / of)
     reach = z * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of)) / (1 + z * z / of)
     return max(0.0, middle - reach), min(1.0, middle + reach)
-
-
-def attending_heads(tally: CensusTally) -> Array:
-    """Which heads attend, (layers, heads): others are of layers that hold no attention, or fewer heads. All, of no words."""
-    if not tally.counts[:, 1].sum():
-        return np.ones(tally.shape, bool)
-    zeros = np.zeros((2, *tally.shape))
-    return sum(tally.sums.get(name, zeros).sum(0) for name in ("self", "special", "words")) > 0
 
 
 def best_of(right: Array, count: Array, attends: Array | None = None) -> Best | None:

@@ -67,6 +67,13 @@ class CensusTally:
     layer_edges: Array = 0  # (2, layers)
     mentions: dict[str, int] = field(default_factory=dict)  # MENTION_COUNTS of documents that are read in windows
 
+    def attending_heads(self) -> Array:
+        """Which heads attend, (layers, heads): others are of layers that hold no attention, or fewer. All, of no words."""
+        if not self.counts[:, 1].sum():
+            return np.ones(self.shape, bool)
+        zeros = np.zeros((2, *self.shape))
+        return sum(self.sums.get(name, zeros).sum(0) for name in ("self", "special", "words")) > 0
+
     def skip_sentence(self, reason: str) -> None:
         """Count a sentence that could not be used; what follows the reason's colon names it and is not counted."""
         short = reason.partition(":")[0]
