@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,10 @@ NARROW = 60  # columns, below which an option's help stands under its name
 
 # the parameters that are a text, whose words need no quotes
 TEXTS = ("text", "source")
+
+# the parameters that name a file to be read
+INPUTS = ("source", "other", "a", "b", "file", "chat", "corpus", "model", "tokenizer", "embeddings", "qkv", "spans",
+          "effects", "sources", "census", "relations", "haystack", "reference")  # fmt: skip
 
 NUMERIC = ("int", "int range", "float", "float range")  # what Typer calls the types of numbers
 
@@ -80,6 +86,7 @@ class Command(TyperCommand):
         defaults.yield_to_typed(self, ctx)
         if session.current is not None:
             session.current.fill_in(self.name or "", ctx.params)
+        _check_outputs(ctx.params)
         return ctx.args
 
     def _text_parameter(self) -> str | None:
@@ -135,6 +142,21 @@ class Command(TyperCommand):
                     formatter.write_text(name)
                     with formatter.indentation(), formatter.indentation():
                         formatter.write_text(said)
+
+
+def _check_outputs(given: Mapping[str, object]) -> None:
+    """Raise UsageError where a file that is to be written is one that is read: what it holds would be lost."""
+    for output in _paths_in(given.get("output")):
+        for path in (path for name in INPUTS for path in _paths_in(given.get(name))):
+            # those of os, since they answer False for a name that no file can have
+            if os.path.isfile(output) and os.path.isfile(path) and os.path.samefile(path, output):  # noqa: PTH113, PTH121
+                raise UsageError(f"-o {output} is the file that is read, which would be lost: name another")
+
+
+def _paths_in(value: object) -> list[str]:
+    """The paths that a parameter names: none, one, or several."""
+    several = value if isinstance(value, list | tuple) else [value]
+    return [path for path in several if isinstance(path, str)]
 
 
 # --- numbers: ASCII digits, within the range that `limits.RANGES` gives, before any work begins ---

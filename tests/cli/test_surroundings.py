@@ -46,3 +46,30 @@ def test_a_home_that_cannot_be_written_to_goes_unmentioned(tmp_path: Path) -> No
     nowhere = dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), str(tmp_path / "file"))
     done = process("heatmap", "Alice will eat", "-o", str(tmp_path / "x.png"), env=os.environ | nowhere)
     assert (done.returncode, done.stderr) == (0, b"") and (tmp_path / "x.png").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["heatmap", "t.json", "-o", "t.json"],
+        ["explain", "t.json", "--head", "0", "-o", "link.json"],
+        ["explain", "--file", "in.txt", "-o", "in.txt"],
+        ["compare", "t.json", "random", "-o", "./t.json"],
+        ["evaluate", "x.conllu", "--model", "random", "-o", "c.html", "-o", "x.conllu"],
+    ],
+)
+def test_what_is_read_is_not_written_over(
+    command: list[str], tmp_path: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A grid took the place of the trace that it was drawn from, and a walk that of its text."""
+    monkeypatch.chdir(tmp_path)
+    Path("in.txt").write_text("Alice will eat")
+    Path("x.conllu").write_text("")
+    assert run("explain", "Alice will eat", "-o", "t.json").code == 0
+    Path("link.json").symlink_to("t.json")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    done = run(*command)
+    assert done.code == 2 and "is the file that is read, which would be lost: name another" in done.err, done
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert run("heatmap", "t.json", "--title", "new.png", "-o", "new.png").code == 0
+    assert run("heatmap", "t.json", "--title", "new.png", "-o", "new.png").code == 0
