@@ -31,12 +31,17 @@ def _visible_symbol(char: str, lone: bool = False) -> str:
     if code in _PICTURES:
         return chr(_PICTURES[code])
     if lone and char.isspace():  # a space that would look like nothing at all
-        return f"\\u{code:04x}"
+        return _code_escape(code)
     if code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF:  # no characters: no XML may hold them
-        return f"\\u{code:04x}"
+        return _code_escape(code)
     if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp", "Cs") and char not in ("\u200c", "\u200d"):
-        return f"\\u{code:04x}"
+        return _code_escape(code)
     return char
+
+
+def _code_escape(code: int) -> str:
+    """A character by its number, as Python writes it: \\u202e, \\U000e0067."""
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def quoted_beginning(text: str) -> str:

@@ -50,7 +50,9 @@ def _kind_of(char: str) -> int:
     if char in "\r\n":
         return _LINE_END
     skin_tone = "\U0001f3fb" <= char <= "\U0001f3ff"
-    return _EXTENDS if unicodedata.category(char) in ("Mn", "Mc", "Me") or char == "\u200c" or skin_tone else _PLAIN
+    tag = "\U000e0020" <= char <= "\U000e007f"  # of the flags of England, Scotland and Wales
+    marks = unicodedata.category(char) in ("Mn", "Mc", "Me") or char == "\u200c"
+    return _EXTENDS if marks or skin_tone or tag else _PLAIN
 
 
 def _clusters(text: str, kinds: dict[str, int]) -> Iterator[Span]:

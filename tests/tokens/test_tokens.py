@@ -26,6 +26,10 @@ from attnctl.tokens import find_several, find_token, open_tokenizer, split_chara
         ("नमस्ते दुनिया", ["नमस्ते", "दुनिया"]),
         ("one\r\ntwo\tthree", ["one", "two", "three"]),
         ("e\u0301te\u0301 👩‍👩‍👧 👍🏽 🇩🇪🇫🇷", ["e\u0301te\u0301", "👩‍👩‍👧", "👍🏽", "🇩🇪", "🇫🇷"]),
+        (
+            "the \U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f flag",
+            ["the", "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f", "flag"],
+        ),
         ("مرحبا بالعالم", ["مرحبا", "بالعالم"]),
         ("", []),
     ],
@@ -79,6 +83,10 @@ def test_what_is_shown_is_one_harmless_line(text: str) -> None:
     out = visible_text(text)
     assert out and len(out.splitlines()) == 1
     assert not any(c in out for c in "\x1b\x07\n\r\t\x9b\u202e\u2066\u2028")
+
+
+def test_a_character_that_is_not_shown_is_told_by_its_number() -> None:
+    assert visible_text("a\u202eb") == "a\\u202eb" and visible_text("a\U000e0067b") == "a\\U000e0067b"
 
 
 def test_unknown_tokenizer() -> None:
