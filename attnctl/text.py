@@ -40,7 +40,7 @@ def _visible_symbol(char: str, lone: bool = False) -> str:
 
 
 def _code_escape(code: int) -> str:
-    """A character by its number, as Python writes it: \\u202e, \\U000e0067."""
+    """A character by its number: four digits after u, or eight after U, as Python writes it."""
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
