@@ -165,12 +165,21 @@ def run_in_processes(
 
 
 def _end_pool(pool: ProcessPoolExecutor) -> None:
-    """End the processes, whatever they are at, and wait for the thread that watches them: Python's own end trips over it."""
+    """End the processes, whatever they are at, and wait for the thread that watches them: Python's own end trips over it.
+
+    A process that ends while it hands a result over leaves half of it behind, and the thread would wait for the rest for
+    ever: once none is left to write it, the pipe is closed.
+    """
     processes: list[BaseProcess] = list((pool._processes or {}).values())
     watching: Any = pool._executor_manager_thread  # a thread, which typeshed takes for something else
+    results: Any = pool._result_queue
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:
         process.terminate()
+    for process in processes:
+        process.join(END_SECONDS)
+    if results is not None:
+        results._writer.close()
     if watching is not None:
         watching.join(END_SECONDS)
 
