@@ -170,9 +170,9 @@ def _end_pool(pool: ProcessPoolExecutor) -> None:
     A process that ends while it hands a result over leaves half of it behind, and the thread would wait for the rest for
     ever: once none is left to write it, the pipe is closed.
     """
-    processes: list[BaseProcess] = list((pool._processes or {}).values())
-    watching: Any = pool._executor_manager_thread  # a thread, which typeshed takes for something else
-    results: Any = pool._result_queue
+    inside: Any = pool  # what typeshed does not tell, or takes for something else
+    processes: list[BaseProcess] = list((inside._processes or {}).values())
+    watching, results = inside._executor_manager_thread, inside._result_queue
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:
         process.terminate()

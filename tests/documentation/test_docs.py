@@ -6,6 +6,7 @@ import io
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -215,3 +216,34 @@ def test_the_page_of_the_architecture_names_what_there_is() -> None:
         assert (ROOT / path).exists(), path
     for name, path in re.findall(r"`(\w+)`\s+(?:in|of)\s+`((?:attnctl|tests)/[\w/.]+\.\w+)`", page):
         assert re.search(rf"\b{name}\b", (ROOT / path).read_text()), (name, path)
+
+
+FILES_OF_A_RUN = """
+import os, sys
+seen = set()
+def note(frame, event, argument):
+    if frame.f_code.co_name != "<module>" and not frame.f_code.co_name[:1].isupper():  # no import, no body of a class
+        seen.add(frame.f_code.co_filename)
+sys.settrace(note)
+import attnctl
+from attnctl.cli import run_command_line
+sys.argv = ["attnctl", "explain", "Alice will eat pizza"]
+try:
+    run_command_line()
+except SystemExit:
+    pass
+sys.settrace(None)
+here = os.path.dirname(attnctl.__file__)
+print(*(os.path.relpath(path, here)[:-3] for path in seen if path.startswith(here + os.sep)), file=sys.stderr)
+"""
+
+
+def test_the_page_of_the_architecture_names_the_files_that_explain_passes_through() -> None:
+    page = (ROOT / "attnctl/docs/architecture.md").read_text().partition("passes through these files, ")[2]
+    table = page.partition("A file is one subject")[0]
+    done = subprocess.run([sys.executable, "-c", FILES_OF_A_RUN], capture_output=True, text=True, check=True)
+    seen = set(done.stderr.split())
+    assert int(table.split()[0]) == len(seen)
+    named = re.findall(r"`([\w/]+[^/`])`", table)
+    assert len(named) == len(seen)
+    assert {path.rpartition("/")[2] for path in seen} == {name.rpartition("/")[2] for name in named}
