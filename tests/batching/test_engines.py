@@ -35,7 +35,7 @@ if __name__ == "__main__":
 
 def test_processes_that_end_while_they_hand_a_result_over_are_not_waited_for(tmp_path: Path) -> None:
     """One Ctrl-C in four of `batch --jobs 2` never came to an end."""
-    (tmp_path / "left.py").write_text(f"import sys; sys.path.append({str(Path.cwd())!r})\n{LEFT_IN_THE_MIDDLE}")
+    (tmp_path / "left.py").write_text(f"import sys; sys.path.insert(0, {str(Path.cwd())!r})\n{LEFT_IN_THE_MIDDLE}")
     done = subprocess.run(
         [sys.executable, tmp_path / "left.py"], capture_output=True, text=True, timeout=60, check=False
     )

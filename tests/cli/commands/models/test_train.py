@@ -87,7 +87,8 @@ def test_refusals(refused: Refused, corpus: Path, tmp_path: Path) -> None:
     assert not out.exists()
     assert "no run to go on with" in refused("train", "-o", tmp_path / "folder", "--resume")
     assert "is no run" in refused("train", corpus, "-o", tmp_path)
-    assert "there already" in refused("train", corpus, "-o", corpus)
+    assert "there already" in refused("train", corpus, "-o", tmp_path / "words.txt")
+    assert "is the file that is read" in refused("train", corpus, "-o", corpus, code=2)
     assert "--watch" in refused("train", corpus, "-o", out, "--watch", "cat")
 
 
