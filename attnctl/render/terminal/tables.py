@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -73,8 +74,18 @@ def table_lines(columns: Sequence[Column], width: int | None = None) -> list[Tex
 MARKS = {True: "✓", False: "✗", None: "·"}
 
 
-def finding_lines(findings: Iterable[Finding]) -> list[str]:
-    """A line for each finding of a check: whether it holds (· where it could not be checked), what, and what was found."""
-    found = list(findings)
-    width = max((len(one.what) for one in found), default=0)
-    return [f"{MARKS[one.holds]} {one.what:{width}}  {one.found}" for one in found]
+def finding_lines(findings: Sequence[Finding], width: int | None = None) -> list[str]:
+    """A line for each finding of a check: whether it holds (· where it could not be checked), what, and what was found.
+
+    Where what was found has no room in `width` cells (None: any number), it goes on below.
+    """
+    column = max((len(one.what) for one in findings), default=0)
+    lines: list[str] = []
+    for one in findings:
+        line = f"{MARKS[one.holds]} {one.what:{column}}  {one.found}"
+        if width is None or len(line) <= width:
+            lines.append(line)
+        else:
+            lines += wrap(f"{MARKS[one.holds]} {one.what}", max(width, 20), subsequent_indent="  ")
+            lines += wrap(one.found, max(width, 20), initial_indent="    ", subsequent_indent="    ")
+    return lines

@@ -19,7 +19,7 @@ from attnctl.cli.inputs.weights import (
     weight_choice,
 )
 from attnctl.cli.option_values import with_values
-from attnctl.cli.output import output_format, print_lines, put_bytes, write_renderable
+from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, write_renderable
 from attnctl.errors import DONE, FAILED, UsageError
 
 if TYPE_CHECKING:
@@ -191,7 +191,8 @@ def _print_check(given: Chosen) -> int:
     if model is None:
         raise UsageError(f"--check runs a model: {given.source.name} holds numbers that have been computed already")
     findings = check_attention(model, given.source.text, given.layers, given.heads)
-    print_lines(*finding_lines(findings))
+    page = safe_console()
+    print_lines(*finding_lines(findings, page.width if page.is_terminal else None))
     return FAILED if any(finding.holds is False for finding in findings) else DONE
 
 

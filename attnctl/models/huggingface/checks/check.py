@@ -53,8 +53,8 @@ def check_attention(
 
 
 EAGER = "weights against the model's own eager path, max |Δ|"
-MULTIPLIED = "weights against those that its code multiplies values with, max |Δ|"
-OUTPUT = "layer output from what is shown against the layer's own, max |Δ| / max |output|"
+MULTIPLIED = "weights against those its code multiplies values with, max |Δ|"
+OUTPUT = "layer output with what is shown, max |Δ| / max |output|"
 
 
 def _against_model(model: Any, trace: Trace, limit: float) -> tuple[Finding, Finding]:
@@ -133,7 +133,7 @@ def _output_finding(own: ModuleOutputs, ours: ModuleOutputs, layers: Collection[
 
 def _finding_of_layers(what: str, worst: float, limit: float, missing: Sequence[int], count: int, why: str) -> Finding:
     """The worst error of the layers that could be checked; where some could not, it holds of none."""
-    said = f"{worst:.1e}" if worst else "0, equal to the last bit"
+    said = f"{worst:.1e}" if worst else "0, bit for bit"
     if not missing or not worst <= limit:
         return Finding(what, worst <= limit, said)
     if len(missing) == count:
@@ -176,7 +176,7 @@ def _against_product(trace: Trace, limit: float) -> Finding:
         product = weights.astype(np.float64) @ layer.values  # (heads, n_q, d_v)
         largest = max(np.abs(product).max(initial=0), 1e-9)
         worst = worse_error(worst, float(np.abs(layer.context - product).max(initial=0) / largest))
-    what = "context against weights × values in double precision, max |Δ| / max |context|"
+    what = "context against weights × values in float64, max |Δ| / max |context|"
     return Finding(what, worst <= 10 * limit, f"{worst:.1e}: no fused kernel knows soft caps and sinks")
 
 
@@ -242,4 +242,4 @@ def _shape_finding(trace: Trace) -> Finding:
         for layer in trace.layers
         if layer.weights is not None and layer.weights.shape != (len(layer.heads), n_q, n_k)
     ]
-    return Finding("labels match shapes", not wrong, "; ".join(wrong) or f"{n_q} × {n_k}, as many as tokens")
+    return Finding("labels match shapes", not wrong, "; ".join(wrong) or f"{n_q} × {n_k}")
