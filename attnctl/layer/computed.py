@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnctl import attention
-from attnctl.arrays import LONG, Bools, Floats, as_numpy
+from attnctl.arrays import LONG, Bools, Floats, as_numpy, place_array
 from attnctl.attention import Array, Attended, Call
 from attnctl.layer import SHARED_PARAMETERS, LayerAttention
-from attnctl.layer.step_arrays import arrays_of_heads, as_library, step_arrays
+from attnctl.layer.step_arrays import arrays_of_heads, step_arrays
 from attnctl.layer.stored import StoredLayer
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ class ComputedLayer(LayerAttention):
             return self.as_stored().without_keys(keys)
         kept: Array = np.ones(self.n_k, bool)
         kept[list(keys)] = False
-        mask = as_library(np.broadcast_to(kept, (self.n_q, self.n_k)), self.call.queries)
+        mask = place_array(np.broadcast_to(kept, (self.n_q, self.n_k)), self.call.queries)
         mask = mask if self.call.mask is None else self.call.mask & mask
         return replace(self, changed=replace(self.call, mask=mask, sinks=None, keep=None))
 
@@ -305,6 +305,6 @@ class ComputedLayer(LayerAttention):
         if self._is_built:
             return self.as_stored().reweighted(factors)
         logs = np.log(np.maximum(as_numpy(factors), 1e-30)).astype(np.float32)  # (heads, n_k)
-        bias = as_library(logs[:, None] * np.float32(self.call.temperature), self.call.queries)  # (heads, 1, n_k)
+        bias = place_array(logs[:, None] * np.float32(self.call.temperature), self.call.queries)  # (heads, 1, n_k)
         bias = bias if self.call.bias is None else self.call.bias + bias
         return replace(self, changed=replace(self.call, bias=bias, sinks=None, keep=None))

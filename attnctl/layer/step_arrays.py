@@ -10,15 +10,6 @@ from attnctl.attention import Array, Attended, Call
 from attnctl.layer import PER_ROW
 
 
-def as_library(array: Array, like: Array) -> Array:
-    """A NumPy array in the library and on the device of another."""
-    if isinstance(like, np.ndarray):
-        return array
-    import torch
-
-    return torch.as_tensor(np.ascontiguousarray(array), device=like.device)
-
-
 def step_arrays(call: Call, steps: Attended) -> dict[str, Array]:
     """The arrays of one call by their names in a trace; keys and values once a query head."""
     n_heads = call.queries.shape[-3]
