@@ -260,7 +260,7 @@ def _census_of_corpus(
     from attnctl.batching.corpus.census_run import Tallies, census_results
     from attnctl.batching.corpus.census_work import CensusWork
     from attnctl.batching.corpus.treebank import Treebank
-    from attnctl.readings.census.census_table import census_table
+    from attnctl.readings.census.table_of_tally import table_of_tally
 
     paths = [corpus] if isinstance(corpus, (str, os.PathLike)) else corpus
     if not isinstance(paths, Sequence) or not all(isinstance(path, (str, os.PathLike)) for path in paths):
@@ -277,7 +277,9 @@ def _census_of_corpus(
         for result in chunk:
             list(tallies.take_result(result))
     causal = bool(model.info.causal)
-    return census_table(tallies.in_memory(), model.info.name, treebank.corpus_name, causal=causal, untrained=untrained)
+    return table_of_tally(
+        tallies.in_memory(), model.info.name, treebank.corpus_name, causal=causal, untrained=untrained
+    )
 
 
 def _source(function: str, text: str | Trace, model: ModelArgument, options: ModelOptions) -> Source:

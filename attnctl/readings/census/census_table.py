@@ -1,28 +1,17 @@
-"""What a census says: for each relation and direction the best head, beside rules that need no attention.
-
-The best head is chosen on one half of the sentences and scored on the other; so are the rules.
-"""
+"""What a census says: for each relation and direction the best head, beside rules that need no attention."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from attnctl.attention import Array
-from attnctl.readings.census.census_tally import Cases, CensusTally
-from attnctl.readings.census.words import COREFERENCE, DOWN, FARTHEST, SIDES, TO_ANTECEDENT, UP
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import counted
 
 ALL = "all"  # every relation but punctuation
-POSITIONAL = 0.9  # share of words whose largest weight stands at one offset (Voita et al. 2019, section 5)
-SYNTACTIC = 0.1  # by how much a head's accuracy exceeds that of the best fixed offset (Voita et al. 2019, section 5.2)
-VOITA = ("nsubj", "obj", "dobj", "amod", "advmod")  # of which that was said, under either standard's names
 FEWEST = 20  # cases below which nothing is said of a head
-SURE = 1.959964  # standard deviations on either side of a mean that hold 95 %
 
 
 @dataclass(frozen=True)
@@ -163,34 +152,6 @@ class CensusTable:
         return self.used + sum(self.skipped.values())
 
 
-def census_table(
-    tally: CensusTally, model: str, corpus: str, *, causal: bool = False, untrained: bool = False
-) -> CensusTable:
-    """What a tally says."""
-    attends = tally.attending_heads()
-    relations = tuple(_relation_row(*part, untrained, attends) for part in _relation_cases(tally))
-    trees = _tree_scores(tally, untrained, attends)
-    used, units, within, _ = (int(count) for count in tally.counts.sum(0))
-    masses = _head_masses(tally)
-    heads = tuple(_heads_of_tally(tally, masses, relations, attends))
-    skipped = dict(sorted(tally.skipped.items(), key=lambda reason: (-reason[1], reason[0])))
-    return CensusTable(
-        model,
-        corpus,
-        causal,
-        used,
-        skipped,
-        units,
-        within,
-        relations,
-        trees,
-        heads,
-        tuple(_layers_of_tally(tally, masses["entropy"], attends)),
-        untrained,
-        tally.mentions,
-    )
-
-
 def head_names(census: CensusTable) -> dict[tuple[int, int], tuple[str, ...]]:
     """What heads may be called: after the relations that they are best at, and better than every rule; (layer, head) →."""
     names: dict[tuple[int, int], tuple[str, ...]] = {}
@@ -200,166 +161,3 @@ def head_names(census: CensusTable) -> dict[tuple[int, int], tuple[str, ...]]:
             name = f"{relation.relation} {relation.direction} {100 * relation.best.accuracy:.0f}%"
             names[at] = (*names.get(at, ()), name)
     return names
-
-
-def wilson_interval(right: int, of: int) -> tuple[float, float]:
-    """The 95 % interval of a share (Wilson 1927). → from, to."""
-    if of == 0:
-        return 0.0, 1.0
-    p, z = right / of, SURE
-    middle = (p + z * z / (2 * of)) / (1 + z * z / of)
-    reach = z * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of)) / (1 + z * z / of)
-    return max(0.0, middle - reach), min(1.0, middle + reach)
-
-
-def best_of(right: Array, count: Array, attends: Array | None = None) -> Best | None:
-    """The head that is right most often in the first half, scored on the second: right (2, layers, heads), count (2,).
-
-    `attends` (layers, heads) says which heads there are; None: all.
-    """
-    if count[0] == 0 or count[1] == 0 or not right.size:
-        return None
-    chosen = right[0] if attends is None else np.where(attends, right[0], -1)
-    layer, head = (int(at) for at in np.unravel_index(int(chosen.argmax()), chosen.shape))
-    found, of = int(right[1, layer, head]), int(count[1])
-    return Best(layer, head, int(count[0]), of, found / of, wilson_interval(found, of))
-
-
-def _relation_cases(tally: CensusTally) -> Iterator[tuple[str, str, Cases, bool]]:
-    """Relations with their subtypes, then these alone, then all together; those with most cases first."""
-    whole: dict[tuple[str, str], Cases] = {}
-    subtypes: dict[str, set[str]] = {}
-    for (name, direction), cases in tally.cases.items():
-        base, colon, _ = name.partition(":")
-        whole.setdefault((base, direction), tally.no_cases()).add_cases(cases)
-        if colon:
-            subtypes.setdefault(base, set()).add(name)
-    signs = {name for name, _ in whole if _is_of_punctuation(name, whole.get((name, DOWN)))}
-    for (name, direction), cases in list(whole.items()):
-        if name not in (*signs, COREFERENCE):
-            whole.setdefault((ALL, direction), tally.no_cases()).add_cases(cases)
-    size = dict.fromkeys((name for name, _ in whole), 0)
-    for (name, _), cases in whole.items():  # a causal model has other numbers in either direction
-        size[name] += int(cases.count_by_half.sum())
-    order = sorted(size, key=lambda name: (name == COREFERENCE, name != ALL, -size[name], name))
-    for name in order:
-        directions = (TO_ANTECEDENT,) if name == COREFERENCE else (UP, DOWN)
-        for direction in directions:
-            yield name, direction, whole[name, direction], False
-        for subtype in sorted(subtypes.get(name, ())):
-            for direction in directions:
-                yield subtype, direction, tally.cases[subtype, direction], True
-
-
-def _is_of_punctuation(name: str, down: Cases | None) -> bool:
-    """Whether a relation is that of punctuation: by its name in UD, or else as most of its dependents are tagged so."""
-    signs = 0 if down is None else down.tags.get("PUNCT", np.zeros((2, 4)))[:, 0].sum()
-    return name == "punct" or (down is not None and 2 * signs > down.count_by_half.sum())
-
-
-def _relation_row(name: str, direction: str, cases: Cases, subtype: bool, untrained: bool, attends: Array) -> Relation:
-    count = cases.count_by_half
-    best = best_of(cases.right, count, attends)
-    rules = () if best is None else tuple(_rule_rows(cases, direction == TO_ANTECEDENT))
-    before = best_of(cases.untrained, count, attends) if untrained else None
-    ahead = int(cases.plain[:, 3].sum())
-    offset = float(cases.offsets.sum(0).max()) / max(int(count.sum()), 1)
-    return Relation(name, direction, int(count.sum()), cases.right.sum(0), ahead, best, rules, before, subtype, offset)
-
-
-def _rule_rows(cases: Cases, mentions: bool) -> Iterator[Rule]:
-    """The rules beside a relation, what can be chosen chosen on the first half and all scored on the second."""
-    scored = int(cases.count_by_half[1])
-    if mentions:
-        nearest = sum(counts[1, 3] for counts in cases.tags.values())
-        yield Rule("nearest", float(nearest) / scored)
-        yield Rule("head_match", float(cases.plain[1, 2]) / scored)
-        yield Rule("first", float(cases.plain[1, 1]) / scored)
-        return
-    at = int(cases.offsets[0].argmax())
-    yield Rule("offset", float(cases.offsets[1, at]) / scored, offset=at - FARTHEST)
-    if any(tag for tag in cases.tags):
-        tag = max(cases.tags, key=lambda tag: (int(cases.tags[tag][0, 0]), tag))
-        side = int(cases.tags[tag][0, 1:].argmax())
-        yield Rule("nearest", float(cases.tags[tag][1, 1 + side]) / scored, tag=tag, side=SIDES[side])
-    yield Rule("first", float(cases.plain[1, 1]) / scored)
-
-
-def _tree_scores(tally: CensusTally, untrained: bool, attends: Array) -> Trees:
-    edges = tally.counts[:, 3]  # (2,)
-    right = _whole_sums(tally, "edges")
-    layers = np.broadcast_to(np.asarray(tally.layer_edges), (2, tally.shape[0]))  # (2, layers)
-    total = max(int(edges.sum()), 1)
-    best_layer = None
-    if edges.all():
-        layer = int(np.where(attends.any(-1), layers[0], -1).argmax())
-        best_layer = layer, float(layers[1, layer]) / float(edges[1])
-    return Trees(
-        int(edges.sum()),
-        float(tally.right_branching[1]) / max(int(edges[1]), 1),
-        best_of(right, edges, attends),
-        best_layer,
-        right.sum(0),
-        tuple(float(found) / total for found in layers.sum(0)),
-        best_of(_whole_sums(tally, "edges_untrained"), edges, attends) if untrained else None,
-    )
-
-
-def _whole_sums(tally: CensusTally, name: str) -> Array:
-    """One of the sums, in whole numbers: (2, layers, heads)."""
-    return np.asarray(tally.sums.get(name, np.zeros((2, *tally.shape)))).round().astype(np.int64)
-
-
-def _head_masses(tally: CensusTally) -> dict[str, Array]:
-    """Means and shares of each head over all words: (layers, heads), and of a layer (layers,)."""
-    zeros = np.zeros((2, *tally.shape))
-    sums = {name: tally.sums.get(name, zeros).sum(0) for name in ("entropy", "self", "special", "words", "distance")}
-    linked, units = tally.sums.get("linked", zeros).sum(0), max(int(tally.counts[:, 1].sum()), 1)
-    to_words = np.maximum(sums["words"], 1e-12)
-    return {
-        "entropy": sums["entropy"] / units,
-        "own": sums["self"] / units,
-        "special": sums["special"] / units,
-        "distance": sums["distance"] / to_words,
-        "dependency_mass": linked / to_words,
-    }
-
-
-def _layers_of_tally(tally: CensusTally, entropy: Array, attends: Array) -> Iterator[LayerRow]:
-    """The row of each layer that attends; `entropy` (layers, heads) is that of its heads."""
-    zeros = np.zeros((2, *tally.shape))
-    linked, distance, words = (tally.sums.get(name, zeros).sum((0, -1)) for name in ("linked", "distance", "words"))
-    for layer, mass in enumerate(np.maximum(words, 1e-12)):
-        if attends[layer].any():
-            mean = float(entropy[layer][attends[layer]].mean())
-            yield LayerRow(layer, float(linked[layer] / mass), float(distance[layer] / mass), mean)
-
-
-def _heads_of_tally(
-    tally: CensusTally, masses: dict[str, Array], relations: tuple[Relation, ...], attends: Array
-) -> Iterator[HeadRow]:
-    layers, heads = tally.shape
-    looking = tally.sums.get("looking", np.zeros((2, layers, heads))).sum(0)  # (layers, heads)
-    offsets = np.broadcast_to(np.asarray(tally.offsets), (layers, heads, 2 * FARTHEST + 1))
-    edges, found = int(tally.counts[:, 3].sum()), _whole_sums(tally, "edges").sum(0)
-    names = ("entropy", "own", "special", "distance", "dependency_mass")
-    for layer, head in np.argwhere(attends).tolist():
-        at = int(offsets[layer, head].argmax())
-        share = float(offsets[layer, head, at]) / max(float(looking[layer, head]), 1.0)
-        yield HeadRow(
-            layer,
-            head,
-            **{name: float(masses[name][layer, head]) for name in names},
-            uuas=float(found[layer, head]) / edges if edges else None,
-            positional=(at - FARTHEST, share) if share >= POSITIONAL else None,
-            syntactic=tuple(_syntactic_labels(relations, layer, head)),
-        )
-
-
-def _syntactic_labels(relations: tuple[Relation, ...], layer: int, head: int) -> Iterator[tuple[str, str, float]]:
-    for relation in relations:
-        if relation.relation not in VOITA or relation.cases < FEWEST:
-            continue
-        accuracy = float(relation.correct[layer, head]) / relation.cases
-        if accuracy >= relation.best_offset + SYNTACTIC:
-            yield relation.relation, relation.direction, accuracy

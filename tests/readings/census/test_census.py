@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attnctl.readings.census.census import Census
-from attnctl.readings.census.census_table import CensusTable, best_of, census_table, head_names, wilson_interval
+from attnctl.readings.census.census_table import CensusTable, head_names
 from attnctl.readings.census.census_tally import (
     CensusTally,
     pack_tally,
@@ -19,6 +19,7 @@ from attnctl.readings.census.census_tally import (
     unpacked_record,
 )
 from attnctl.readings.census.parsed_sentence import BadSentenceError, Mention, ParsedSentence
+from attnctl.readings.census.table_of_tally import best_of, table_of_tally, wilson_interval
 from attnctl.readings.census.words import DOWN, UP, align_words
 from attnctl.tokens import Token
 from tests.readings.census.census_reference import counts as reference_counts
@@ -113,7 +114,7 @@ def planted(one: ParsedSentence) -> np.ndarray:
 def test_a_planted_head_is_found_and_its_tree_is_the_gold_one() -> None:
     draw = np.random.default_rng(1)
     sentences = [sentence(draw, 8) for _ in range(60)]
-    said = census_table(counted(sentences, planted), "planted", "random trees")
+    said = table_of_tally(counted(sentences, planted), "planted", "random trees")
     up = next(r for r in said.relations if (r.relation, r.direction) == ("nsubj", UP))
     assert up.best is not None and (up.best.layer, up.best.head, up.best.accuracy) == (1, 2, 1.0)
     assert up.beats_rules and up.cases == up.correct[1, 2]
@@ -152,7 +153,7 @@ def test_random_attention_is_at_chance() -> None:
         rate = own.right.sum(0) / own.count_by_half.sum()
         spread = 5 * np.sqrt(1 / (n - 1) / own.count_by_half.sum())
         assert np.abs(rate - 1 / (n - 1)).max() < spread
-    said = census_table(tally, "random", "random trees")
+    said = table_of_tally(tally, "random", "random trees")
     assert all(r.best is not None and abs(r.best.accuracy - 1 / (n - 1)) < 0.1 for r in said.relations if r.cases > 500)
 
 
@@ -197,7 +198,7 @@ def test_rules_are_chosen_on_one_half_and_scored_on_the_other() -> None:
         "a b c d", spans, tuple("abcd"), ("DET", "NOUN", "VERB", "NOUN"), (1, 2, -1, 2), ("det", "nsubj", "root", "obj")
     )
     tally = counted([replace(one, half=half) for half in ("choose", "score", "score")], planted)
-    said = census_table(tally, "m", "c")
+    said = table_of_tally(tally, "m", "c")
     det = next(r for r in said.relations if (r.relation, r.direction) == ("det", UP))
     rules = {rule.name: rule for rule in det.rules}
     assert (rules["offset"].offset, rules["offset"].accuracy) == (1, 1.0)
@@ -218,7 +219,7 @@ def test_a_mention_looks_among_the_mentions_before_it() -> None:
     given = np.zeros((LAYERS, HEADS, 4, 4), np.float32)
     given[:, :, 3] = (0.2, 0.1, 0.7, 0.0)  # most on a word that is no mention, then on the right one
     given[1, 1, 3] = (0.1, 0.2, 0.7, 0.0)
-    said = census_table(counted([replace(one, half=half) for half in ("choose", "score")], lambda _: given), "m", "c")
+    said = table_of_tally(counted([replace(one, half=half) for half in ("choose", "score")], lambda _: given), "m", "c")
     row, kind = said.relations[-2:]
     assert (row.relation, row.direction, row.cases) == ("coreference", "mention→antecedent", 2)
     assert (kind.relation, kind.subtype, kind.cases) == ("coreference:nominal", True, 2)
@@ -239,7 +240,7 @@ def test_punctuation_is_none_of_all_whatever_it_is_called() -> None:
     own = [sentence(draw, 6) for _ in range(30)]
     signs = [replace(one, tags=tuple("PUNCT" if r == "punct" else "X" for r in one.relations)) for one in own]
     said = {name: counted(signs, planted, renamed={"punct": name}) for name in ("punct", "p")}
-    rows = [{r.relation: r.cases for r in census_table(tally, "m", "c").relations} for tally in said.values()]
+    rows = [{r.relation: r.cases for r in table_of_tally(tally, "m", "c").relations} for tally in said.values()]
     assert rows[0]["all"] == rows[1]["all"] == rows[0]["nsubj"] + rows[0]["obj"] and rows[1]["p"] == rows[0]["punct"]
 
 
@@ -247,7 +248,7 @@ def test_a_head_that_sees_no_other_word_finds_none() -> None:
     one = ParsedSentence("a b", ((0, 1), (2, 3)), ("a", "b"), ("", ""), (1, -1), ("x", "root"))
     tally = counted([one], lambda _: np.tile(np.tril(np.ones((2, 2), np.float32)), (LAYERS, HEADS, 1, 1)))
     assert tally.cases["x", UP].right.sum() == 0 and tally.cases["x", DOWN].right.sum() == LAYERS * HEADS
-    assert [r.ahead for r in census_table(tally, "m", "c").relations] == [0] * 4
+    assert [r.ahead for r in table_of_tally(tally, "m", "c").relations] == [0] * 4
 
 
 def test_of_a_causal_model_words_ahead_are_no_cases_of_heads_or_rules() -> None:
@@ -255,16 +256,16 @@ def test_of_a_causal_model_words_ahead_are_no_cases_of_heads_or_rules() -> None:
     one = ParsedSentence("a b c", ((0, 1), (2, 3), (4, 5)), tuple("abc"), ("X",) * 3, (1, -1, 1), ("x", "root", "x"))
     causal = np.tile(np.tril(np.ones((3, 3), np.float32), -1), (LAYERS, HEADS, 1, 1))
     halves = [replace(one, half=half) for half in ("choose", "score")]
-    said = census_table(counted(halves, lambda _: causal, causal=True), "m", "c", causal=True)
+    said = table_of_tally(counted(halves, lambda _: causal, causal=True), "m", "c", causal=True)
     up, down = (next(r for r in said.relations if (r.relation, r.direction) == ("x", way)) for way in (UP, DOWN))
     assert (up.cases, up.ahead, down.cases, down.ahead) == (2, 2, 2, 2)
     assert {rule.name: (rule.offset, rule.accuracy) for rule in up.rules}["offset"] == (-1, 1.0)
     assert up.best is not None and up.best.scored_on == 1
     more = replace(one, relations=("y", "root", "y"), heads=(1, -1, 1))
     several = [*halves, *(replace(more, half=half) for half in ("choose", "choose", "score"))]
-    named = [r.relation for r in census_table(counted(several, lambda _: causal, causal=True), "m", "c").relations]
+    named = [r.relation for r in table_of_tally(counted(several, lambda _: causal, causal=True), "m", "c").relations]
     assert list(dict.fromkeys(named)) == ["all", "y", "x"]
-    seen = census_table(counted(halves, lambda _: causal), "m", "c")
+    seen = table_of_tally(counted(halves, lambda _: causal), "m", "c")
     assert next(r for r in seen.relations if (r.relation, r.direction) == ("x", UP)).cases == 4
 
 
@@ -282,7 +283,7 @@ def test_tallies_add_up_and_travel() -> None:
     parts = counted(sentences[:7], planted)
     parts.merge_tally(unpack_tally(pack_tally(counted(sentences[7:], planted))))
     parts.skip_sentence("cycle: word 9 is")
-    one, other = (census_table(unpack_tally(pack_tally(tally)), "m", "c") for tally in (whole, parts))
+    one, other = (table_of_tally(unpack_tally(pack_tally(tally)), "m", "c") for tally in (whole, parts))
     assert written(one) == written(other) and one.skipped == {"cycle": 1} and one.sentences_read == 21
 
 

@@ -11,7 +11,8 @@ import pytest
 from attnctl.batching.corpus.census_run import Tallies, census_results
 from attnctl.batching.corpus.census_work import CensusWork
 from attnctl.batching.corpus.treebank import Treebank
-from attnctl.readings.census.census_table import CensusTable, census_table
+from attnctl.readings.census.census_table import CensusTable
+from attnctl.readings.census.table_of_tally import table_of_tally
 from tests.conftest import SAMPLES
 from tests.render.page.test_page import Tab, browser, in_browser, keys, tab  # noqa: F401
 
@@ -25,7 +26,7 @@ def census() -> CensusTable:
     for chunk in census_results(work, Treebank([str(SAMPLES / "sentences.conllu")]), 1):
         for result in chunk:
             list(tallies.take_result(result))
-    return census_table(tallies.in_memory(), "random", HOSTILE)
+    return table_of_tally(tallies.in_memory(), "random", HOSTILE)
 
 
 @pytest.fixture

@@ -118,7 +118,7 @@ def _counted_corpus(corpus: CorpusRun, options: dict[str, object], folder: str |
     from attnctl.batching.corpus.census_work import CensusWork, open_census_model
     from attnctl.batching.corpus.treebank import Treebank
     from attnctl.models.option_types import model_arguments
-    from attnctl.readings.census.census_table import census_table
+    from attnctl.readings.census.table_of_tally import table_of_tally
 
     asked, by = corpus.asked, corpus.by
     treebank = Treebank(corpus.files)
@@ -142,7 +142,7 @@ def _counted_corpus(corpus: CorpusRun, options: dict[str, object], folder: str |
     else:
         with census_folder(folder, work, corpus.files, tallies) as opened:
             _run_treebank(run_sentences, treebank, tallies, opened, alone)
-    found = census_table(
+    found = table_of_tally(
         tallies.whole, model.info.name, treebank.corpus_name, causal=bool(model.info.causal), untrained=asked.untrained
     )
     return replace(found, info=model.info)
