@@ -182,8 +182,7 @@ def attention_rollout(trace: Trace) -> Trace:
     sum to 1. Raises UsageError where layers, heads or rows are missing, or the keys are another text's.
     """
     if trace.key_tokens is not None:
-        beside = trace.key_tokens[: len(trace.tokens)] == trace.tokens
-        why = "but some of its keys are no single tokens" if beside else "not cross attention"
+        why = "but it has keys besides its tokens" if trace.reads_itself else "not cross attention"
         raise UsageError(f"--measure rollout needs a text that reads itself, {why}")
     most = max((len(layer.heads) for layer in trace.layers), default=0)  # some models have fewer in some layers
     if trace.model.n_heads is not None and trace.layers and most < trace.model.n_heads:

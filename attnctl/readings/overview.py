@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from attnctl.named_function import call_named
 from attnctl.readings.head_statistics import HeadStatistics
-from attnctl.readings.traces.trace import ModelInfo
+from attnctl.readings.traces.trace import ModelInfo, reads_itself
 from attnctl.text import counted, quoted_beginning
 from attnctl.tokens import Token
 
@@ -85,6 +85,11 @@ class Overview:
     def key_axis(self) -> tuple[Token, ...]:
         """The tokens of the key axis."""
         return self.tokens if self.key_tokens is None else self.key_tokens
+
+    @property
+    def reads_itself(self) -> bool:
+        """Whether query i and key i are one token."""
+        return reads_itself(self.tokens, self.key_tokens, self.model)
 
     @property
     def cited(self) -> str:

@@ -35,11 +35,6 @@ class Token:
     unknown: bool = False  # the model has no such word and reads its unknown token instead
 
 
-def begins_with(keys: Sequence[Token] | None, tokens: Sequence[Token]) -> bool:
-    """Whether the first keys are the tokens themselves, others behind them or not (None: the very tokens)."""
-    return keys is None or tuple(keys[: len(tokens)]) == tuple(tokens)
-
-
 Tokenize = Callable[[str], tuple[Token, ...]]
 
 BLANKS = ("____", "[MASK]", "<mask>")

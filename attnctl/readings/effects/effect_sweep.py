@@ -11,7 +11,7 @@ from attnctl.interventions import Cut, Intervention
 from attnctl.readings.effects.ablation import EffectRequest, Gauge, Tick, Watched, baseline_of, chosen_heads, with_heads
 from attnctl.readings.effects.approximation import approximate_effects
 from attnctl.readings.effects.effects import EdgeEffect, Effect, Effects, SpanEffect
-from attnctl.tokens import begins_with
+from attnctl.readings.traces.trace import reads_itself
 
 
 def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda done, of: None) -> Effects:
@@ -46,7 +46,7 @@ def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda do
 
 def _edges_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[int, int | None, Intervention]]:
     """(query, key, what to cut): each edge by itself, and all those that are named together."""
-    pairs, square = list(ask.edges), begins_with(watched.key_tokens, watched.tokens)
+    pairs, square = list(ask.edges), reads_itself(watched.tokens, watched.key_tokens, watched.info)
     if ask.every_edge:
         row = np.max([weights.max(axis=0) for weights in watched.query_weights().values()], axis=0)  # (n_k,)
         row = row[: len(watched.tokens)] if square else row
@@ -67,7 +67,7 @@ def _edges_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[int, int |
 
 
 def _spans_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[str, int, int, Intervention]]:
-    square = begins_with(watched.key_tokens, watched.tokens)
+    square = reads_itself(watched.tokens, watched.key_tokens, watched.info)
     queries = (watched.query,) if ask.only_answer or not square else None
     return [
         (name, tokens[0], tokens[-1] + 1, watched.base.with_cuts(_cut_of(ask, tokens, queries)))

@@ -93,7 +93,7 @@ def _largest_of_row(part: LayerTrace, head: int, query: int) -> Focus | None:
 def _of_measured_heads(trace: Trace, query: int | None) -> Focus | None:
     """What a head that was measured to find a relation finds in this text; None where no such link stands out."""
     found = roles_of_heads(trace.model)
-    if not found or trace.key_tokens is not None:
+    if not found or not trace.reads_itself:
         return None
     return _of_pronoun(trace, query) or _of_relation(trace, query, "verb") or _of_relation(trace, query, "")
 
@@ -178,7 +178,7 @@ def link_ranks(trace: Trace, layer: LayerTrace, at: int, queries: list[int]) -> 
     others = np.maximum(visible.sum(axis=0) - 1, 1)  # (n_k,)
     rank: npt.NDArray[np.float64] = weights - (weights.sum(axis=0) - weights) / others  # (rows, n_k)
     n_k = weights.shape[1]
-    if trace.key_tokens is None:
+    if trace.reads_itself:
         apart = np.abs(np.arange(n_k) - np.asarray(queries)[:, None])  # (rows, n_k)
         rank = rank * np.where(rank > 0, 1 - 0.5 ** np.maximum(apart, 1), 1.0)  # (rows, n_k)
         rank[apart == 0] = weights[apart == 0] - 2 * DEMOTED

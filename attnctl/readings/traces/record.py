@@ -109,7 +109,7 @@ def sink_sentence(trace: Trace) -> str | None:
         if layer.weights is None:
             continue
         at = range(len(trace.tokens)) if layer.rows is None else layer.rows
-        rows = [place for place, i in enumerate(at) if i > 0 or trace.key_tokens is not None]
+        rows = [place for place, i in enumerate(at) if i > 0 or not trace.reads_itself]
         part = layer.weights[:, rows]  # (heads, rows, n_k)
         heads += len(layer.heads)
         if part.size:

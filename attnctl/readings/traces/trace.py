@@ -155,6 +155,15 @@ class LayerTrace:
         return self.rows.index(query)
 
 
+def reads_itself(tokens: tuple[Token, ...], key_tokens: tuple[Token, ...] | None, model: ModelInfo) -> bool:
+    """Whether query i and key i are one token: self-attention, whatever other keys stand behind the text's own.
+
+    Such are slots that hold several tokens, and a source text in a decoder that merges it. Cross attention over a source
+    that begins with the target's tokens is told apart by its mask, which hides no later key.
+    """
+    return key_tokens is None or (bool(model.causal) and key_tokens[: len(tokens)] == tokens)
+
+
 NO_WEIGHTS = "are these scores?"  # the end of the note on numbers that are no attention weights
 
 
@@ -167,7 +176,7 @@ class Trace:
     model: ModelInfo
     layers: tuple[LayerTrace, ...]
     embeddings: Floats | None = None  # (n, d_model)
-    key_tokens: tuple[Token, ...] | None = None  # where the keys are another text's tokens (cross attention)
+    key_tokens: tuple[Token, ...] | None = None  # where the keys are not just `tokens`: cross attention, slots
     predictions: tuple[Prediction, ...] = ()
     measure: str | None = None  # what stands in place of the weights: value-norm, rollout
     notes: tuple[str, ...] = ()  # what a reader must know about these numbers, in sentences
@@ -186,8 +195,13 @@ class Trace:
 
     @property
     def key_axis(self) -> tuple[Token, ...]:
-        """The tokens of the key axis: the same tokens, but for cross attention."""
+        """The tokens of the key axis: the same tokens, but for cross attention and for slots behind them."""
         return self.tokens if self.key_tokens is None else self.key_tokens
+
+    @property
+    def reads_itself(self) -> bool:
+        """Whether query i and key i are one token."""
+        return reads_itself(self.tokens, self.key_tokens, self.model)
 
     @property
     def holds_weights(self) -> bool:

@@ -45,6 +45,7 @@ def pack_overview(overview: Overview, label: str, blobs: Blobs, exact: Sequence[
         "model": model_facts(overview.model),
         "tokens": packed_tokens(overview.tokens, overview.text),
         "keyTokens": None if keys is None else packed_tokens(keys, overview.text),
+        "crossed": not overview.reads_itself,
         "layers": layers,
         "levels": 0,
         "thumbs": pack_thumbnails(grid.weights.values(), blobs),

@@ -78,6 +78,7 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: Budget, walked: b
         "model": model_facts(trace.model, is_default_scale(trace)),
         "tokens": packed_tokens(trace.tokens, trace.text),
         "keyTokens": None if trace.key_tokens is None else packed_tokens(trace.key_tokens, trace.text),
+        "crossed": not trace.reads_itself,
         "layers": [pack_layer(layer, blobs, levels, details) for layer in trace.layers],
         "levels": levels,
         "thumbs": pack_thumbnails(weight_grids(trace), blobs),

@@ -41,7 +41,7 @@ def doubt_of(trace: Trace) -> str | None:
 def conclusion_of(trace: Trace, focus: Focus) -> str:
     """What a reader may conclude of the strongest link, in a sentence; empty where it speaks for itself."""
     finds = roles_in_trace(trace).get((focus.layer, focus.head), ())
-    if trace.key_tokens is None and focus.key == focus.query and focus.weight > PARKED:
+    if trace.reads_itself and focus.key == focus.query and focus.weight > PARKED:
         if _keys_seen(trace.layer(focus.layer), focus) == 1:
             return "It sees no other token: the softmax of one score is 1."
         return "What it keeps for itself is parked there: nothing better to look at was found."

@@ -289,7 +289,7 @@ def summary_line(trace: Trace, layer: LayerTrace, head: int, query: int, width: 
     order = [int(j) for j in np.argsort(-row, kind="stable")[:most]]
     shares: list[str] = []
     for j in order:
-        whom = "itself" if trace.key_tokens is None and j == query else _told_apart(trace.key_axis, j, longest)
+        whom = "itself" if trace.reads_itself and j == query else _told_apart(trace.key_axis, j, longest)
         if row[j] >= 0.05 or not shares:
             shares.append(f"{row[j] * 100:.0f} %{'' if shares else what} {to} {whom}")
     kept = _kept_back(layer, head, query) if trace.measure is None else ""

@@ -83,7 +83,15 @@ def test_compressed_slots_are_no_words(run: Run, refused: Callable[..., str], sh
     result = run("evaluate", tmp_path / "corpus.conllu", "--model", shelf("deepseek_v4 causal"))
     assert result.code == 0 and "not read" not in result.err, result.err
     said = refused("explain", TEXT, "--measure", "rollout", "--model", shelf("deepseek_v4 causal"), code=2)
-    assert "some of its keys are no single tokens" in said
+    assert "it has keys besides its tokens" in said
+
+
+def test_a_text_with_compressed_slots_reads_itself_all_the_same(run: Run, shelf: Shelf, tmp_path: Path) -> None:
+    model = ("--model", shelf("deepseek_v4 causal"))
+    told = run("explain", TEXT, *model, "--layer", "1", "--head", "2").out
+    assert "w10 (0) pays" in told and "to itself" in told and "0–7 compressed" in told
+    one = attnctl.load(run("explain", TEXT, *model, "-o", tmp_path / "run.json") and tmp_path / "run.json")
+    assert isinstance(one, attnctl.Trace) and one.key_tokens is not None and one.reads_itself
 
 
 def test_a_decoder_that_reads_itself_and_the_source_in_one_softmax(

@@ -180,6 +180,23 @@ def test_what_a_learned_sink_takes_stands_in_the_row_and_its_softmax(tab: Tab) -
 
 
 @in_browser
+def test_slots_of_keys_stand_behind_a_text_that_reads_itself(tab: Tab) -> None:
+    trace = trace_of(causal=True)
+    (layer,) = trace.layers
+    assert layer.weights is not None and layer.mask is not None
+    column = np.full((*layer.weights.shape[:2], 1), 0.25, np.float32)  # (heads, n_q, 1)
+    weights = np.concatenate([layer.weights * np.float32(0.75), column], axis=-1)  # (heads, n_q, n_k)
+    mask = np.concatenate([layer.mask, np.ones((len(trace.tokens), 1), bool)], axis=-1)  # (n_q, n_k)
+    slotted = LayerTrace(layer.layer, layer.heads, layer.kv_heads, weights=weights, mask=mask)
+    tab.open(replace(trace, layers=(slotted,), key_tokens=(*trace.tokens, Token("0–1 compressed"))), start={"query": 0})
+    assert tab.text("#finding") == "Alice pays 75 % of its attention to itself and 25 % to 0–1 compressed."
+    assert tab.js("return document.querySelectorAll('.sentence path').length") == 1  # no arc to what is no word
+    assert tab.js("return document.querySelectorAll('#direction input').length") == 2
+    tab.js(f"return choose({{ direction: 'from', key: {len(trace.tokens)} }})")  # the slot, which the sentence lacks
+    assert tab.texts('.token[aria-pressed="true"]') == [] and tab.texts('.token[tabindex="0"]') == ["Alice"]
+
+
+@in_browser
 def test_the_page_reads_every_kind_of_source(tab: Tab) -> None:
     bare = Trace("a b", (Token("a"), Token("b")), ModelInfo("mine", "matrix", n_layers=1, n_heads=1),
                  (LayerTrace(0, (0,), (0,), weights=np.array([[[0.25, 0.75], [1, 0]]], np.float32)),))  # fmt: skip

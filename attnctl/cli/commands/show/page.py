@@ -149,13 +149,13 @@ def with_effects(content: PageContent, source: Source, query: str | None) -> Pag
     from attnctl.models.watching import watched_text
     from attnctl.readings.effects.ablation import EffectRequest
     from attnctl.readings.effects.effect_sweep import measure_effects
-    from attnctl.readings.traces.trace import Trace
+    from attnctl.readings.traces.trace import Trace, reads_itself
     from attnctl.source import TextSource
 
     if not isinstance(source, TextSource) or not isinstance(content.traces[0], Trace):
         raise UsageError("--effects needs a text and its model, short enough that the page shows its single tokens")
     watched = watched_text(source.model, source.text, query)
-    if not watched.predicts_words or watched.key_tokens is not None:
+    if not watched.predicts_words or not reads_itself(watched.tokens, watched.key_tokens, watched.info):
         raise UsageError(f"--effects follows a prediction, and {watched.info.name} makes none here")
     found = measure_effects(watched, EffectRequest(every_edge=True))
     return content._replace(effects=effects_document(found))

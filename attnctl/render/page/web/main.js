@@ -11,7 +11,7 @@ function radios(name, legend, entries) {
 
 function startControls() {
   const tokens = TRACES.map((trace) => keyTokens(trace));
-  const crossed = TRACES.some((trace) => trace.keyTokens);
+  const crossed = TRACES.some((trace) => trace.crossed);
   if (!crossed)
     byId("direction").append(
       radios("direction", "What a token ", [

@@ -51,7 +51,7 @@ function buildSentence({ head, title }, named) {
 
 /** What a token chosen in the sentence is: the query that looks, or the key that is looked at. */
 function pickToken(token, trace = view.head.trace) {
-  if (state.direction === "from" && trace.keyTokens === null) chooseIn(trace, { key: token });
+  if (state.direction === "from" && !trace.crossed) chooseIn(trace, { key: token });
   else chooseIn(trace, { query: token, key: strongestKey(token, trace) });
 }
 
@@ -62,22 +62,23 @@ function strongestKey(token, trace = view.head.trace) {
   if (i === undefined) return null;
   let best = -1;
   for (let j = 0; j < grid.nk; j++) {
-    if (grid.nk > 1 && grid.cols[j].tokens.includes(token) && !trace.keyTokens) continue;
+    if (grid.nk > 1 && grid.cols[j].tokens.includes(token) && !trace.crossed) continue;
     if (grid.hidden?.[i * grid.nk + j]) continue;
     if (best < 0 || grid.w[i * grid.nk + j] > grid.w[i * grid.nk + best]) best = j;
   }
   return best < 0 ? grid.cols[grid.colFor.get(token) ?? 0].tokens[0] : grid.cols[best].tokens[0];
 }
 
-const spotToken = () => (state.direction === "from" && !view.head.trace.keyTokens ? state.key : state.query);
+const spotToken = () => (state.direction === "from" && !view.head.trace.crossed ? state.key : state.query);
 
 /** The weight between the chosen token and each token of the sentence. */
 function shares({ grid, head }) {
   const found = new Map();
+  const n = head.trace.tokens.labels.length;
   if (state.direction === "to") {
     const i = chosenRow(grid);
-    if (i >= 0 && !head.trace.keyTokens)
-      grid.cols.forEach((col, j) => col.tokens.forEach((t) => found.set(t, grid.w[i * grid.nk + j])));
+    if (i >= 0 && !head.trace.crossed)
+      grid.cols.forEach((col, j) => col.tokens.forEach((t) => t < n && found.set(t, grid.w[i * grid.nk + j])));
   } else {
     const j = chosenCol(grid);
     if (j >= 0) grid.rows.forEach((row, i) => row.tokens.forEach((t) => found.set(t, grid.w[i * grid.nk + j])));
@@ -89,8 +90,9 @@ function shadeSentence(host, panel) {
   const words = host.querySelector(".words");
   const table = mapTable("heat");
   const found = shares(panel);
-  const axis = state.direction === "from" && !view.head.trace.keyTokens ? "key" : "query";
-  const chosen = tokenIn(panel.head.trace, spotToken(), axis);
+  const axis = state.direction === "from" && !view.head.trace.crossed ? "key" : "query";
+  const spot = tokenIn(panel.head.trace, spotToken(), axis);
+  const chosen = spot < panel.head.trace.tokens.labels.length ? spot : null; // a slot of keys is no token of the sentence
   const top = Math.max(...found.values(), 0) || 1;
   for (const button of words.querySelectorAll(".token")) {
     const token = Number(button.dataset.token);
@@ -213,7 +215,7 @@ function findingOf({ grid, head, title }, several) {
     .filter((other) => weight(other) >= 0.005);
   const own = (from ? grid.cols : grid.rows)[at];
   const name = el("b", {}, own.label);
-  const itself = (other) => !trace.keyTokens && other.tokens[0] === own.tokens[0];
+  const itself = (other) => !trace.crossed && other.tokens[0] === own.tokens[0];
   const parts = best.map((other) => [
     percent(weight(other)),
     el("b", {}, itself(others[other]) ? (trace.overview ? "themselves" : "itself") : named(others, other)),
