@@ -6,6 +6,8 @@ let layout = null; // of the last drawing on the screen
 
 const bigCell = (n) => (n <= 6 ? 84 : 60);
 const LABEL_ROOM = 132;
+const COLUMN_LABEL = 112; // the longest name of a column, along its slanted line
+const SLANT = 48; // degrees that a column's name is turned by
 const VEIL = 0.2; // how far the rows that are not chosen step back: their colours must still be read by the bar
 const LEAST_LABEL = 7.5; // the least height of a row that can carry its name
 const sizeFor = (cell) => (cell >= 14 ? 13 : cell >= 11 ? 10.5 : cell >= 9 ? 8.5 : 7.5);
@@ -45,7 +47,8 @@ function boxOf(panel, left, top, room, titled) {
   const nk = seen.c1 - seen.c0;
   const narrow = room < 420;
   const most = narrow ? 74 : LABEL_ROOM;
-  const sumRoom = 50;
+  const lastLabel = Math.min(COLUMN_LABEL, textWidth(grid.cols[seen.c1 - 1]?.label ?? "", 13, true));
+  const sumRoom = Math.max(50, lastLabel * Math.cos((SLANT * Math.PI) / 180) - 6); // the last label leans out over it
   const cellFor = (labels) =>
     Math.min(bigCell(Math.max(nq, nk)), (room - labels - sumRoom) / nk, Math.max(760 / nq, 2));
   const rowSize = cellFor(most) < LEAST_LABEL - 1 ? 10.5 : sizeFor(cellFor(most));
@@ -258,11 +261,11 @@ function drawKeyLabels(pen, box) {
     if (style === "flat") pen.text(label, place, y - 12, { align: "center", fill, bold: j === chosen });
     else {
       const size = sizeFor(cell);
-      pen.text(cut(label, 112, size), place + 2, y - 6, {
+      pen.text(cut(label, COLUMN_LABEL, size), place + 2, y - 6, {
         size,
         fill,
         bold: j === chosen,
-        turn: cell < 12 ? -74 : -48,
+        turn: cell < 12 ? -74 : -SLANT,
       });
     }
   }
