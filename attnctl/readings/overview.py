@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from attnctl.named_function import call_named
 from attnctl.readings.head_statistics import HeadStatistics
-from attnctl.readings.traces.trace import ModelInfo, reads_itself
+from attnctl.readings.traces.trace import ModelInfo, WithAxes
 from attnctl.text import counted, quoted_beginning
 from attnctl.tokens import Token
 
@@ -63,7 +63,7 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Overview:
+class Overview(WithAxes):
     """A long text through a model, and what was asked about its attention."""
 
     text: str
@@ -80,21 +80,6 @@ class Overview:
         kept = ", ".join(name for name, there in held.items() if there) or "nothing"
         tokens = counted(len(self.tokens), "token")
         return f"Overview of {quoted_beginning(self.text)} by {self.model.name}: {tokens}, {kept}"
-
-    @property
-    def key_axis(self) -> tuple[Token, ...]:
-        """The tokens of the key axis."""
-        return self.tokens if self.key_tokens is None else self.key_tokens
-
-    @property
-    def reads_itself(self) -> bool:
-        """Whether query i and key i are one token."""
-        return reads_itself(self.tokens, self.key_tokens, self.model)
-
-    @property
-    def cited(self) -> str:
-        """What the numbers come from, as the metadata of a picture say it."""
-        return self.model.citation
 
     def narrowed(self, wanted: Callable[[int, int], bool]) -> Overview:
         """What it holds of the layers and heads that are wanted."""

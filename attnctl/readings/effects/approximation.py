@@ -10,7 +10,6 @@ from attnctl.errors import UsageError
 from attnctl.readings.effects.ablation import EffectRequest, FirstOrder, Gauge, Tick, Watched, chosen_heads, with_heads
 from attnctl.readings.effects.effects import EdgeEffect, Effect, Effects, Outcome
 from attnctl.readings.effects.rank_correlation import spearman_rho
-from attnctl.readings.traces.trace import reads_itself
 
 if TYPE_CHECKING:
     from attnctl.text import Document
@@ -57,7 +56,7 @@ def _effect_of_values(values: Document) -> Effect:
 def _edge_effects(found: Effects, ask: EffectRequest, slopes: FirstOrder) -> tuple[EdgeEffect, ...]:
     """Each key of the watched query, in the layers and heads that were chosen."""
     sums: dict[str, Floats] = {}
-    square = reads_itself(found.tokens, found.key_tokens, found.model)
+    square = found.reads_itself
     for layer, numbers in slopes.edges.items():
         if ask.layers is not None and layer not in ask.layers:
             continue

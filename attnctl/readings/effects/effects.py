@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from attnctl.readings.traces.trace import ModelInfo
+from attnctl.readings.traces.trace import ModelInfo, WithAxes
 from attnctl.text import counted, quoted_beginning
 from attnctl.tokens import Token
 
@@ -91,7 +91,7 @@ class SpanEffect:
 
 
 @dataclass(frozen=True)
-class Effects:
+class Effects(WithAxes):
     """What the attention over one text does for one prediction."""
 
     text: str
@@ -115,11 +115,6 @@ class Effects:
         measured = (("head", self.heads), ("edge", self.edges), ("span", self.spans))
         held = ", ".join(counted(len(found), name) for name, found in measured if found) or "nothing measured"
         return f"Effects in {quoted_beginning(self.text)} by {self.model.name}: {held}"
-
-    @property
-    def key_axis(self) -> tuple[Token, ...]:
-        """The tokens that keys stand for."""
-        return self.tokens if self.key_tokens is None else self.key_tokens
 
     def strongest(self, top: int | None = None) -> tuple[HeadEffect, ...]:
         """The heads, those that do most first."""

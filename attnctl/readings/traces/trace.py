@@ -164,11 +164,36 @@ def reads_itself(tokens: tuple[Token, ...], key_tokens: tuple[Token, ...] | None
     return key_tokens is None or (bool(model.causal) and key_tokens[: len(tokens)] == tokens)
 
 
+class WithAxes:
+    """What holds a text's tokens as the queries, and these or others as the keys."""
+
+    __slots__ = ()
+
+    tokens: tuple[Token, ...]
+    key_tokens: tuple[Token, ...] | None  # where the keys are not just `tokens`: cross attention, slots
+    model: ModelInfo
+
+    @property
+    def key_axis(self) -> tuple[Token, ...]:
+        """The tokens of the key axis: the same tokens, but for cross attention and for slots behind them."""
+        return self.tokens if self.key_tokens is None else self.key_tokens
+
+    @property
+    def reads_itself(self) -> bool:
+        """Whether query i and key i are one token."""
+        return reads_itself(self.tokens, self.key_tokens, self.model)
+
+    @property
+    def cited(self) -> str:
+        """What the numbers come from, as the metadata of a picture say it."""
+        return self.model.citation
+
+
 NO_WEIGHTS = "are these scores?"  # the end of the note on numbers that are no attention weights
 
 
 @dataclass(frozen=True, eq=False)
-class Trace:
+class Trace(WithAxes):
     """All of one text through one model: tokens, embeddings, and each layer's queries to context."""
 
     text: str
@@ -194,16 +219,6 @@ class Trace:
         return "\n".join([repr(self), *layers, *more])
 
     @property
-    def key_axis(self) -> tuple[Token, ...]:
-        """The tokens of the key axis: the same tokens, but for cross attention and for slots behind them."""
-        return self.tokens if self.key_tokens is None else self.key_tokens
-
-    @property
-    def reads_itself(self) -> bool:
-        """Whether query i and key i are one token."""
-        return reads_itself(self.tokens, self.key_tokens, self.model)
-
-    @property
     def holds_weights(self) -> bool:
         """Whether the numbers are shares of attention; false of a file of numbers that no softmax gives."""
         return not any(note.endswith(NO_WEIGHTS) for note in self.notes)
@@ -211,7 +226,7 @@ class Trace:
     @property
     def cited(self) -> str:
         """What the numbers come from, as the metadata of a picture say it: the program, the model, and the text's own id."""
-        return self.model.citation + ("" if self.id is None else f"; text {self.id}")
+        return super().cited + ("" if self.id is None else f"; text {self.id}")
 
     def layer(self, index: int) -> LayerTrace:
         """The trace of layer `index`. Raises AttnctlError where it was not kept."""
