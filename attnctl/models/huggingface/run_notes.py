@@ -105,6 +105,8 @@ def text_notes(
         own = [token for token in tokens if not token.special]
         said = f" (“{_spelled_tokens(model, own)}”)" if own else ""
         notes.append(f"The decoder's tokens are the model's own{said}, the likeliest each time: --target gives others.")
+    rows = getattr(model.network.get_input_embeddings(), "num_embeddings", None)
+    notes += () if rows is None else model.pieces.size_notes(rows)
     if bare:
         notes.append(
             f"{type(model.network).__name__} computes its attention in code of its own: only the weights can be shown, "

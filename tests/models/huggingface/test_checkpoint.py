@@ -236,6 +236,16 @@ def test_a_folder_without_a_vocabulary_is_refused(shelf: Callable[..., Path], tm
             open_model(str(folder))
 
 
+def test_a_tokenizer_much_smaller_than_its_network_is_said(shelf: Callable[..., Path], tmp_path: Path) -> None:
+    zoo.build("llama", vocab_size=2000).save_pretrained(tmp_path)
+    shutil.copy(shelf("llama") / "tokenizer.json", tmp_path)
+    known = len(folders.VOCABULARY) - 2  # its tokenizer has no "Ġwill", "lic"
+    assert any(
+        f"has {known:,} tokens, its network rows for 2,000" in note for note in attend(TEXT, str(tmp_path)).notes
+    )
+    assert not any("rows for" in note for note in attend(TEXT, str(shelf("llama"))).notes)
+
+
 def test_pickled_weights_are_converted_as_it_is_said(shelf: Callable[..., Path], tmp_path: Path) -> None:
     from safetensors.torch import load_file
 

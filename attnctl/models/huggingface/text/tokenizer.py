@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from attnctl.text import Document
     from attnctl.tokens.guarded_tokenizer import GuardedTokenizer
 
+UNUSED_ROWS = 1000  # in an embedding table beyond the tokenizer's tokens, before the two are thought not to fit
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
@@ -63,6 +64,19 @@ class Pieces:
         if causal and self.bos is None and tokens[0].id != self.bos_id and not tokens[0].special:
             return (f"The tokenizer adds no {mark} at the start; a model trained with one may want it: --bos adds it.",)
         return ()
+
+    def size_notes(self, rows: int) -> tuple[str, ...]:
+        """What a reader must know where an embedding table of `rows` tokens holds many more than the tokenizer gives.
+
+        Tables are padded by a few hundred rows. The other case, an id without a row, is refused where a text has one.
+        """
+        known = self.tokenizer.get_vocab_size()
+        if rows - known <= max(UNUSED_ROWS, 0.1 * rows):
+            return ()
+        return (
+            f"The tokenizer of {self.name} has {known:,} tokens, its network rows for {rows:,}: if it is another model's, "
+            "every word is read as another one.",
+        )
 
     def _with_bos(self, tokens: tuple[Token, ...]) -> tuple[Token, ...]:
         if self.bos is None:
