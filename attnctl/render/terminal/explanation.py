@@ -199,10 +199,10 @@ class Explanation:
         array, mask = part.array, layer.mask if square and (weights or signed) and layer is not None else None
         if part.name == "index_scores" and layer is not None:
             mask = self._scored_keys(layer, part.array)
-        must = tuple(at for focus in self.focuses for at in (focus.key, focus.query)) if square else ()
+        must = [focus.key for focus in self.focuses] if square else []
         if part.name == "weights" and layer is not None and layer.sink_weights is not None and step.head is not None:
             taken = layer.sink_weights[layer.position_of(step.head)][:, None]  # (rows, 1)
-            array, columns, must = np.concatenate([array, taken], axis=1), [*columns, "sink"], (*must, len(columns))
+            array, columns, must = np.concatenate([array, taken], axis=1), [*columns, "sink"], [*must, len(columns)]
             mask = None if mask is None else np.concatenate([mask, np.ones_like(taken, dtype=bool)], axis=1)
         return NumberGrid(
             array,
@@ -214,7 +214,7 @@ class Explanation:
             change=signed,
             sums=weights,
             marks=tuple(marks),
-            must=must,
+            must=(*must, *(focus.query for focus in self.focuses)) if square else (),
             max_rows=10 if part.rows == "dimensions" else 24,
         )
 

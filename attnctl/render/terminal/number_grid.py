@@ -96,22 +96,21 @@ def padded_text(text: str, width: int, right: bool = True) -> str:
 
 
 def kept_lines(count: int, room: int, must: Sequence[int] = ()) -> list[int | None]:
-    """Which of `count` rows or columns are shown where there is room for `room` lines; None stands for an ellipsis."""
+    """Which of `count` rows or columns are shown where there is room for `room` lines; None stands for an ellipsis.
+
+    Where there is room for few, those that `must` be shown come before the last and the first, in their own order.
+    """
     if count <= room:
         return list(range(count))
-    room = max(room - 1, 1)  # one line goes to an ellipsis
-    wanted = {index for index in must if 0 <= index < count}
-    head = max(1, room - 1 - len(wanted))
-    chosen = sorted({*range(head), *wanted, count - 1})
-    while len(chosen) > room and head > 1:
-        head -= 1
-        chosen = sorted({*range(head), *wanted, count - 1})
+    wanted = [index for index in must if 0 <= index < count]
+    ordered = dict.fromkeys([*wanted, count - 1, *range(min(room, count))])
+    chosen = sorted(list(ordered)[: max(room - 1, 1)])  # one line goes to an ellipsis
     result: list[int | None] = []
     for index in chosen:
-        if (result and result[-1] is not None and index > result[-1] + 1) or (not result and index > 0):
+        if index > 0 and (not result or result[-1] != index - 1):
             result.append(None)
         result.append(index)
-    return result
+    return result if chosen[-1] == count - 1 else [*result, None]
 
 
 @dataclass(frozen=True)
@@ -170,13 +169,14 @@ class NumberGrid:
         for widths in own if sums else ():  # and so does the sum
             if sum(widths) + GAP * len(widths) <= width:
                 return wide, False, list(range(len(widths))), widths
-        columns = kept_lines(array.shape[1], max(1, room // (cell + GAP)), self.must)
-        if None in columns:  # the ellipsis is narrower than a number
-            columns = kept_lines(array.shape[1], max(1, (room - 1 - GAP) // (cell + GAP) + 1), self.must)
-        widths = [1 if at is None else max(wide, min(names[at], NAME)) for at in columns]
-        while sum(widths) + GAP * len(widths) > room and len(columns) > 1:
-            del columns[-2 if len(columns) > 2 else -1], widths[-2 if len(widths) > 2 else -1]
-        return cell, sums, columns, widths
+        total = max(len(self._number_cell(float(x))) for x in seen.sum(axis=1)) if sums else 0
+        room = width - (total + GAP + 1 if sums else 0)
+        for count in range(min(array.shape[1] - 1, room // (wide + GAP)) + 1, 0, -1):
+            columns = kept_lines(array.shape[1], count, self.must)
+            widths = [1 if at is None else max(wide, min(names[at], NAME)) for at in columns]  # an ellipsis is narrow
+            if sum(widths) + GAP * len(widths) <= room:
+                break
+        return total, sums, columns, widths
 
     def _number_cell(self, value: float) -> str:
         largest = float(np.abs(self.array).max())
