@@ -219,6 +219,8 @@ def _write_needles(found: Needles, form: str, output: str | None) -> None:
             return
         show_renderable(NeedleTable(found))
     else:
-        from attnctl.render.figure.needle import needle_grids
+        from attnctl.render.figure.needle import needle_drawing
 
-        put_bytes(figure_bytes(needle_grids(found), form), output)
+        drawing = needle_drawing(found)
+        o.say_notes(drawing.notes)
+        put_bytes(figure_bytes(drawing.figure, form), output)

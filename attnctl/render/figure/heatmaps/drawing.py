@@ -70,7 +70,7 @@ class Sheet:
             rows_named=bool(self.grids.row_names),
             longest_query=max(labels.text_width(name, 10) for name in self.queries) / 10,
             longest_key=max(labels.text_width(name, 10) for name in self.keys) / 10,
-            masked=self.grids.is_masked,
+            hidden=labels.text_width(self.grids.hidden, 10) / 10 if self.grids.is_masked else 0.0,
             bars=len(self.grids.scales) if self.look.colour_bar else 0,
             type=letters,
             size=size,

@@ -85,7 +85,7 @@ class LayoutRequest:
     rows_named: bool  # whether the rows of panels have names of their own, at their left
     longest_query: float  # inches, of the longest label at one point of size
     longest_key: float
-    masked: bool  # whether the hatching is explained beneath the colour bar
+    hidden: float  # of what a hatched cell is, said beneath the colour bar; 0: nothing is hatched
     bars: int  # of colours
     type: TypeSizes
     size: tuple[float, float] | None
@@ -156,7 +156,7 @@ def _margins(ask: LayoutRequest, queries: Axis, keys: Axis) -> tuple[float, floa
     left = EDGE + t.axis * LINE + queries.depth + 2 * ASIDE + (t.axis * LINE + ASIDE if ask.rows_named else 0)
     top = EDGE + ask.titles * t.title * LINE + ask.subtitles * t.subtitle * LINE + ASIDE + t.axis * LINE
     top += keys.depth + 2 * ASIDE + (0 if ask.single else t.axis * LINE)
-    bars = BAR_GAP + ask.bars * bar_pitch(t) if ask.bars else 0.0
+    bars = BAR_GAP + max(ask.bars * bar_pitch(t), BAR_WIDTH + ASIDE + ask.hidden * t.tick) if ask.bars else 0.0
     over = max(0.0, keys.depth - bars + (BAR_GAP if bars else 0)) if keys.angle == 45 else 0.0
     return left, top, bars + over + EDGE, EDGE + 0.04
 
@@ -199,7 +199,7 @@ def _placed_plan(ask: LayoutRequest, cell: tuple[float, float], queries: Axis, k
     _check_extent(width, height, ask.dpi)
     # pixels that cells fill evenly start on a whole pixel
     left, top = (round(left * ask.dpi) / ask.dpi, round(top * ask.dpi) / ask.dpi)
-    legend = 0.42 if ask.masked and ask.bars else 0.0
+    legend = 0.42 if ask.hidden and ask.bars else 0.0
     bar_height = min(max(inner[1] - legend, 0.9 if ask.size is None else 0.2), 5.0)
     return Plan(
         width=width,
