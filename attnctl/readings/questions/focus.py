@@ -16,7 +16,13 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from attnctl.readings.questions.roles import may_relate, of_pronoun, roles_of_heads
+from attnctl.readings.questions.roles import (
+    may_relate,
+    may_stand_for,
+    of_pronoun,
+    relation_of_pronoun,
+    roles_of_heads,
+)
 from attnctl.readings.traces.trace import LayerTrace, Trace
 
 STANDS_OUT = 0.15  # more of its attention than other rows give the key: less, and a head's relation is not seen here
@@ -114,15 +120,19 @@ def _of_relation(trace: Trace, query: int | None, about: str) -> Focus | None:
 
 
 def _of_pronoun(trace: Trace, query: int | None) -> Focus | None:
-    """What a pronoun's own head finds, where the model is known to have one, and the text a pronoun."""
+    """What a pronoun's own head finds, where the model is known to have one, and the text a pronoun.
+
+    None where the head looks most at the pronoun itself, or at a word that is neither noun nor pronoun: it found none.
+    """
     asked = of_pronoun(trace.model, trace.tokens, query)
     part = next((part for part in trace.layers if asked and part.layer == asked[0]), None)
     if asked is None or part is None or part.weights is None or asked[1] not in part.heads or part.rows is not None:
         return None
-    row = part.weights[part.position_of(asked[1]), asked[2]].copy()  # (n_k,)
-    row[asked[2]] = -1  # a word does not stand for itself
+    row = part.weights[part.position_of(asked[1]), asked[2]]  # (n_k,)
     key = int(np.argmax(row))
-    relation = next(name for name in roles_of_heads(trace.model)[asked[:2]] if name.startswith(("it →", "pronoun →")))
+    if not may_stand_for(trace.tokens, asked[2], key):
+        return None
+    relation = relation_of_pronoun(roles_of_heads(trace.model)[asked[:2]], trace.tokens[asked[2]].text)
     return Focus(*asked, key, float(row[key]), f"the head was measured to find {relation}")
 
 

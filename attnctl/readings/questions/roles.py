@@ -119,6 +119,13 @@ def may_relate(relation: str, words: Sequence[str], query: int, key: int) -> boo
     return bool(word_classes(words[query]) & {*ends[0]} and word_classes(words[key]) & {*ends[1]})
 
 
+def may_stand_for(tokens: Sequence[Token], pronoun: int, key: int) -> bool:
+    """Whether a pronoun may stand for what is at `key`: elsewhere, and a noun, a pronoun, or a word of no known class."""
+    word = tokens[key].text
+    classes = word_classes(word)
+    return pronoun != key and (bool(classes & {NOUN, PRONOUN}) or not classes and any(map(str.isalpha, word)))
+
+
 @cache
 def _list_of_words() -> str:
     return files("attnctl.training.english").joinpath("words.txt").read_text(encoding="utf-8")

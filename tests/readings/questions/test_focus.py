@@ -79,3 +79,25 @@ def test_a_relation_has_its_classes_and_its_order() -> None:
     assert may_relate("object → verb", words, 3, 2) and not may_relate("object → verb", words, 2, 3)
     assert may_relate("verb → subject", words, 2, 0) and not may_relate("verb → subject", words, 2, 1)
     assert not may_relate("induction", words, 3, 2)
+
+
+PRONOUN = "0.0 pronoun -> antecedent; 0.0 it -> its noun, by meaning"
+
+
+@pytest.mark.parametrize(
+    ("words", "row", "said"),
+    [
+        ("We should help them", [0.3, 0.0, 0.0, 0.7], ""),  # most stays with the pronoun: no antecedent was found
+        ("We should help them", [0.7, 0.0, 0.0, 0.3], "pronoun → antecedent"),
+        ("The cat sees it", [0.0, 0.9, 0.0, 0.1], "it → its noun, by meaning"),  # the relation that fits the word
+        ("say : she them", [0.1, 0.8, 0.0, 0.1], ""),  # a mark is nobody
+        ("what is it him", [0.9, 0.0, 0.0, 0.1], ""),  # nor is a word of another class
+        ("Zorp zorps zorped him", [0.0, 0.9, 0.0, 0.1], "pronoun → antecedent"),  # no class is known of an unknown word
+    ],
+)
+def test_a_pronoun_s_head_is_named_where_it_finds_one(words: str, row: list[float], said: str) -> None:
+    trace = trace_of(words, [[1.0, 0.0, 0.0, 0.0]] * 3 + [row], kind="demo", finds=PRONOUN)
+    found = focus(trace)
+    assert found is not None
+    assert found.reason == (f"the head was measured to find {said}" if said else found.reason)
+    assert bool(said) == ("measured" in found.reason)
