@@ -84,7 +84,7 @@ class SoftmaxTables:
             largest = self._softmax_number(w.exponent_shift)
             told = f"{largest}, the largest, is taken off each score before exp, so that none overflows: "
             told += "the shares stay the same."
-            yield from (Text(line, style=DIM) for line in wrap(told, max(width, 16)))
+            yield from (Text(line, style=DIM) for line in wrap(told, max(width - INDENT, 16)))
 
     def _table_lines(self, columns: Sequence[Column], shares: Sequence[float], width: int) -> Iterator[Text]:
         """Names, columns of (title, numbers, foot), a bar for each share, and the feet."""

@@ -63,7 +63,8 @@ class Labels:
         if len(drawn) <= longest:
             return drawn
         if self.missing and "U+" in drawn:
-            return drawn[:longest].rpartition(" ")[0] + "…" if " " in drawn[:longest] else drawn
+            mark = "†" * drawn.endswith("†")
+            return drawn[:longest].rpartition(" ")[0] + "…" + mark if " " in drawn[:longest] else drawn
         pieces = [drawn[token.start : token.end] for token in split_characters(drawn)]  # never half a character
         if len(pieces) <= longest:
             return drawn

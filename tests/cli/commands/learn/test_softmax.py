@@ -115,3 +115,9 @@ def test_what_is_taken_off_before_the_exponential_is_explained(run: Run) -> None
 @pytest.mark.parametrize("score", ["٣", "３", "1_000", "0x10", "1e", "²"])
 def test_scores_are_numbers_in_ascii_digits(score: str, refused: Callable[..., str]) -> None:
     assert "this is no number" in refused("softmax", "1", score, code=2)
+
+
+@pytest.mark.parametrize("columns", range(60, 90))
+def test_no_end_of_a_line_is_lost(columns: int, run: Callable[..., Result]) -> None:
+    told = " ".join(run("softmax", "1", "2", "--temperature", "0.01", columns=columns).out.split())
+    assert "is taken off each score before exp, so that none overflows: the shares stay the same." in told

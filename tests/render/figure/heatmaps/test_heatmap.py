@@ -293,6 +293,9 @@ def test_a_character_that_no_font_has_is_never_a_box(monkeypatch: pytest.MonkeyP
     drawing = draw(matrix(np.eye(3), ["日本", "é", "ok"]))
     texts = {text.get_text() for text in drawing.figure.texts}
     assert {"U+65E5 U+672C", "é", "ok"} <= texts
+    assert (
+        Labels(["日"]).axis_label("日" * 9 + "†").endswith("…†")
+    )  # cut, but still not among the words the model knows
     (note,) = drawing.notes
     assert "U+65E5" in note and "no installed font" in note
     assert image(drawing.figure, "png")  # matplotlib would warn of a missing glyph, and a warning is an error here
