@@ -69,7 +69,8 @@ class SwitchedOff:
         return apply_interventions(self.model.network, [self.intervention], self.model.kind)
 
     def _named_info(self, info: ModelInfo) -> ModelInfo:
-        return replace(info, name=f"{info.name} without {spoken_heads(self.intervention.heads)}")
+        off = spoken_heads(self.intervention.heads)
+        return replace(info, name=f"{info.name} without {off}", off=off)
 
 
 def switch_heads_off(model: Any, off: str) -> SwitchedOff:

@@ -140,8 +140,10 @@ def _output_step(trace: Trace, layer: LayerTrace) -> Step:
     n_heads, projected = trace.model.n_heads or len(layer.heads), "W_O" in layer.parameters
     joined = f"The contexts of {n_heads} heads stand side by side" if n_heads > 1 else "The context stands alone"
     parts = [Part("output", "output", layer.output, "tokens")]
+    off = trace.model.heads_off_in(layer.layer)
     if layer.context is not None and len(layer.heads) == n_heads > 1 and projected and layer.rows is None:
-        side_by_side = np.concatenate(list(layer.context), axis=-1)  # (n, heads · d_v)
+        contexts = [np.zeros_like(c) if at in off else c for at, c in enumerate(layer.context)]  # heads × (n, d_v)
+        side_by_side = np.concatenate(contexts, axis=-1)  # (n, heads · d_v)
         parts.insert(0, Part("concatenated", "side by side", side_by_side, "tokens"))
     bias = " + b_O" if "b_O" in layer.parameters else ""
     heads = "[head 0 … head " + str(n_heads - 1) + "]" if n_heads > 1 else "context"
@@ -149,10 +151,19 @@ def _output_step(trace: Trace, layer: LayerTrace) -> Step:
         "output",
         "output",
         f"output = {heads}{' W_O' if projected else ''}{bias}",
-        joined + (", and W_O mixes them into one row again." if projected else "."),
+        joined + (", and W_O mixes them into one row again." if projected else ".") + _said_off(off),
         tuple(parts),
         layer=layer.layer,
     )
+
+
+def _said_off(heads: Sequence[int]) -> str:
+    """What stands in place of the contexts of heads that are off; nothing where none is."""
+    if not heads:
+        return ""
+    if len(heads) == 1:
+        return f" Head {heads[0]} is off: 0 stands in its place."
+    return f" Heads {', '.join(map(str, heads[:-1]))} and {heads[-1]} are off: 0 stands in their place."
 
 
 def _residual_step(layer: LayerTrace) -> Step:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from attnctl.arrays import Bools, Ints
 from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.steps.step import Part, Step
 
@@ -179,22 +180,40 @@ def _limit_of_mask(trace: Trace, layer: LayerTrace) -> str | None:
     """What a layer's mask hides beside the future, in words: keys beyond a window or chunk, or others; None for none."""
     if trace.model.window is not None:
         return f"none at {trace.model.window} tokens' distance or more"
-    rows = np.arange(len(trace.tokens)) if layer.rows is None else np.asarray(layer.rows)  # (n_q,)
     n = len(trace.tokens)
     if layer.mask is None or layer.mask.shape[-1] < n or trace.key_axis[:n] != trace.tokens:  # of another text
         return None
-    mask, keys = layer.mask[:, :n], np.arange(n)
-    past = keys <= rows[:, None] if trace.model.causal else np.ones((len(rows), n), bool)  # (n_q, n)
-    if layer.index_scores is not None and layer.mask.shape[-1] == n or bool((mask == past).all()):
+    if layer.index_scores is not None and layer.mask.shape[-1] == n:
         return None  # what else is hidden, an indexer says
-    apart = np.abs(rows[:, None] - keys)  # (n_q, n)
-    furthest = int(apart[mask].max(initial=0))
-    if bool((mask == (past & (apart <= furthest))).all()):
-        return f"none at {furthest + 1} tokens' distance or more"
+    rows, past = _visible_past(trace, layer)  # (n_q,), (n_q, n)
+    mask, keys = layer.mask[:, :n], np.arange(n)
+    if bool((mask == past).all()):
+        return None
+    if (reach := reach_of_mask(trace, layer)) is not None:
+        return f"none at {reach + 1} tokens' distance or more"
     first = (rows - mask.argmax(axis=-1)).max()  # how far back the furthest key of a row lies
     if bool((mask == (past & (rows[:, None] // (first + 1) == keys // (first + 1)))).all()):
         return f"none of another chunk of {first + 1} tokens"
     return "and others as this model's own mask has it"
+
+
+def _visible_past(trace: Trace, layer: LayerTrace) -> tuple[Ints, Bools]:
+    """The positions of a layer's queries (n_q,), and what each may see if nothing but the future is hidden (n_q, n)."""
+    rows = np.arange(len(trace.tokens)) if layer.rows is None else np.asarray(layer.rows)  # (n_q,)
+    keys = np.arange(len(trace.tokens))  # (n,)
+    return rows, keys <= rows[:, None] if trace.model.causal else np.ones((len(rows), len(keys)), bool)  # (n_q, n)
+
+
+def reach_of_mask(trace: Trace, layer: LayerTrace) -> int | None:
+    """How many tokens away the farthest visible key is, where that distance alone hides the others; None elsewhere."""
+    n = len(trace.tokens)
+    if layer.mask is None or layer.mask.shape[-1] < n:
+        return None
+    mask, (rows, past) = layer.mask[:, :n], _visible_past(trace, layer)  # (n_q, n)
+    apart = np.abs(rows[:, None] - np.arange(n))  # (n_q, n)
+    farthest = int(apart[mask].max(initial=0))
+    within = past & (apart <= farthest)  # (n_q, n)
+    return farthest if bool((mask == within).all()) and bool((within != past).any()) else None
 
 
 def _weights_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
@@ -263,6 +282,8 @@ def _context_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     sentence = "Each token's new row: every value times its weight, added up."
     if layer.signed_weights is not None:
         sentence += " This is of one map; what leaves the pair is difference V, normalised."
+    if layer.heads[at] in trace.model.heads_off_in(layer.layer):
+        sentence += f" Head {layer.heads[at]} is off: its context goes nowhere."
     return Step(
         "context",
         "context",

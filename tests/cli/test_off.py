@@ -10,6 +10,7 @@ import pytest
 
 import attnctl
 from attnctl.errors import UsageError
+from attnctl.steps import walk_steps
 
 TEXT = "Alice will eat"
 
@@ -74,3 +75,16 @@ def test_what_cannot_be_off_is_one_line(refused: Callable[..., str], tmp_path: A
     assert "--off does not go with" in refused("heatmap", str(matrix), "--off", "0.0", code=2)
     with pytest.raises(UsageError, match="no layer 7"):
         attnctl.open_model("demo", off="7.0")
+
+
+def test_what_is_shown_of_a_head_that_is_off_adds_up(run: Callable[..., Any]) -> None:
+    """The contexts side by side, times W_O, are the output: a head that is off stands there as zeros."""
+    trace = attnctl.attend("Alice will eat pizza", off="1.2,1.4")
+    assert trace.model.off == "1.2, 1.4" and trace.model.card_name == "demo"
+    (step,) = (step for step in walk_steps(trace, None, ["output"]) if step.layer == 1)
+    side_by_side, output = (part.array for part in step.parts)
+    np.testing.assert_allclose(side_by_side @ trace.layers[1].parameters["W_O"], output, atol=1e-4)
+    assert step.sentence.endswith("Heads 2 and 4 are off: 0 stands in their place.")
+    shown = run("explain", "Alice will eat pizza", "--off", "1.2", "--layer", "1", "--head", "2", "--steps", "context")
+    assert "Head 2 is off: its context goes nowhere." in " ".join(shown.out.split())
+    assert "is off" not in run("explain", "Alice will eat pizza", "--off", "1.2", "--layer", "0").out

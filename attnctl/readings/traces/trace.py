@@ -57,6 +57,7 @@ class ModelInfo:
     positions: str | None = None  # learned, sinusoidal
     rope_theta: float | None = None
     rope_pairs: str | None = None  # half, interleaved
+    off: str | None = None  # heads whose context goes nowhere, layer.head: "1.2, 0.5"
     final_norm: bool | None = None  # a checkpoint normalises the residual stream before its head
     finds: str | None = (
         None  # what its heads were measured to find: "1.2 pronoun -> antecedent; …", layer.head before each
@@ -75,6 +76,16 @@ class ModelInfo:
         revision = f"revision {self.revision[:12]}" if self.revision else ""
         digest = f"sha256 {self.sha256[:12]}" if self.sha256 else ""
         return ", ".join(part for part in (self.source, self.quantised, revision, digest) if part)
+
+    @property
+    def card_name(self) -> str:
+        """The name by which `attnctl model` knows it, also where heads of it are off."""
+        return self.name.removesuffix(f" without {self.off}")
+
+    def heads_off_in(self, layer: int) -> tuple[int, ...]:
+        """The heads of a layer that are switched off."""
+        places = [place.strip().split(".") for place in (self.off or "").split(",")]
+        return tuple(int(place[1]) for place in places if len(place) == 2 and place[0] == str(layer))
 
     def size_line(self) -> str:
         """Name, layers and heads, as an opened model shows itself in Python."""
