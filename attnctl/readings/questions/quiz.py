@@ -16,8 +16,8 @@ from attnctl import attention
 from attnctl.errors import AttnctlError
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import LayerTrace, Trace
-from attnctl.steps.head_steps import is_default_scale
-from attnctl.text import visible_text
+from attnctl.steps.head_steps import is_default_scale, reach_of_mask
+from attnctl.text import counted, visible_text
 
 if TYPE_CHECKING:
     from attnctl.text import Document
@@ -51,13 +51,12 @@ def is_right(question: QuizQuestion, given: str) -> bool | None:
     if not question.choices:
         number = number_in(given)
         return None if number is None else abs(number - float(question.answer)) <= question.tolerance
-    # a text that is itself a choice comes before a letter: "a" may be a token
-    folded = [choice.casefold() for choice in question.choices]
-    if given.casefold() in folded:
-        return given.casefold() == question.answer.casefold()
-    if len(given) == 1 and 0 <= (at := ord(given.casefold()) - ord("a")) < len(folded):
-        return question.choices[at] == question.answer
-    return None
+    meant = [choice for choice in question.choices if choice.casefold() == given.casefold()]
+    if len(given) == 1 and 0 <= (at := ord(given.casefold()) - ord("a")) < len(question.choices):
+        meant.append(
+            question.choices[at]
+        )  # "a" may be the first choice, or a token: either is right where it is the answer
+    return question.answer in meant if meant else None
 
 
 def number_in(text: str) -> float | None:
@@ -241,7 +240,9 @@ def _ask_missing(row: QuizRow) -> QuizQuestion | None:
     if abs(row.weights.sum() - 1) > 1e-3:
         return None
     j = row.some_key()
-    rest = float(np.delete(np.round(row.weights, 2), j).sum())
+    rest = round(float(np.delete(np.round(row.weights, 2), j).sum()), 2)
+    if rest > 1:  # by the rounding of many weights: what is left would be less than nothing
+        return None
     return QuizQuestion(
         "sum",
         f"One weight in the row of “{row.query}” is missing{_row_name(row)}. What is its weight on “{row.names[j]}”?",
@@ -284,7 +285,7 @@ def _ask_unscaled(row: QuizRow) -> QuizQuestion | None:
         f"Without the scaling, would the largest weight in the row of “{row.query}” be larger, smaller or the same"
         f"{_row_name(row)}?",
         float(without.max()),
-        "Unscaled scores lie farther apart",
+        f"Unscaled scores lie {'farther apart' if abs(row.trace.model.scale) < 1 else 'closer together'}",
     )
 
 
@@ -313,15 +314,24 @@ def _ask_moved(row: QuizRow, kind: str, text: str, after: float, reason: str) ->
 
 
 def _ask_visible(row: QuizRow) -> QuizQuestion | None:
-    if row.layer.mask is None:
+    mask, n = row.layer.mask, len(row.trace.tokens)
+    if mask is None or mask.shape[1] != n or not row.trace.reads_itself:
         return None
-    count, n = len(row.keys), row.layer.mask.shape[1]
-    reason = "itself and those before it" if row.trace.model.causal else "those that the mask leaves"
+    causal, reach = bool(row.trace.model.causal), reach_of_mask(row.trace, row.layer)
+    rules = ["no token may look at the ones after it"] * causal
+    if reach is not None:
+        rules.append(f"none may look {counted(reach + 1, 'token')} away or farther")
+    elif not causal or not bool((mask == np.tri(n, dtype=bool)[list(row.layer.rows or range(n))]).all()):
+        return None  # nobody could count what another mask leaves
+    at = row.row if row.layer.rows is None else row.layer.rows[row.row]
+    others = "those" if reach is None else f"up to {reach}"
+    seen = f"itself and {others} {'before it' if causal else 'on either side'}"
     return QuizQuestion(
         "mask",
-        f"The text has {n} tokens. At how many of them may “{row.query}” look{_row_name(row)}?",
-        str(count),
-        f"At {count}: {reason}.",
+        f"Of {n} tokens, counted from 0, “{row.query}” is number {at}; {', and '.join(rules)}. At how many tokens may it "
+        f"look, itself among them{_row_name(row)}?",
+        str(len(row.keys)),
+        f"At {len(row.keys)}: {seen}.",
     )
 
 

@@ -72,7 +72,8 @@ def marked_answer(question: QuizQuestion, given: str, good: bool) -> Beside:
     """What became of an answer, and why."""
     if good:
         return Beside(Text("right", style=f"bold {ACCENT}"), Text(question.why))
-    answer = question.answer if question.choices else f"{float(question.answer):.2f}".removesuffix(".00")
+    whole = question.choices or question.tolerance == 0
+    answer = question.answer if whole else f"{float(question.answer):.2f}"
     return Beside(
         Text("wrong" if given else "passed", style="bold"), Text(f"It is {visible_text(answer)}. {question.why}")
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pexpect
@@ -136,3 +137,45 @@ def test_an_interrupt_ends_it_with_130() -> None:
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 130
+
+
+def asked_of(kind: str, **how: Any) -> list[QuizQuestion]:
+    trace = attend("Alice will eat pizza with Bob", model="random", heads=4, **how)
+    return [q for q in quiz_questions(trace, 150) if q.kind == kind]
+
+
+@pytest.mark.parametrize(
+    ("how", "rule", "why"),
+    [
+        ({"causal": True}, "no token may look at the ones after it.", "itself and those before it"),
+        ({"window": 2}, "; none may look 2 tokens away or farther.", "itself and up to 1 on either side"),
+        ({"causal": True, "window": 2}, "after it, and none may look 2 tokens", "itself and up to 1 before it"),
+    ],
+)
+def test_what_a_mask_leaves_can_be_counted_from_the_question(how: dict[str, Any], rule: str, why: str) -> None:
+    asked = asked_of("mask", **how)
+    assert asked and any(rule in q.text for q in asked) and all(why in q.why for q in asked)
+    for q in asked:
+        at = int(q.text.partition("is number ")[2].partition(";")[0])
+        seen = [j for j in range(6) if (j <= at or "causal" not in how) and abs(at - j) < how.get("window", 6)]
+        assert q.answer == str(len(seen))
+
+
+def test_a_missing_weight_is_never_below_zero() -> None:
+    """Twelve rounded weights may add up to more than 1."""
+    trace = attend("one two three four five six seven eight nine ten", model="random", heads=8)
+    asked = [q for q in quiz_questions(trace, 300) if q.kind == "sum"]
+    assert asked and all(float(q.answer) >= 0 for q in asked) and not any("= -0" in q.why for q in asked)
+
+
+def test_a_scale_above_one_lies_the_other_way() -> None:
+    assert all("farther apart" in q.why and q.answer == "larger" for q in asked_of("unscaled"))
+    asked = asked_of("unscaled", scale=3.0)
+    assert asked and all("closer together" in q.why and q.answer == "smaller" for q in asked)
+
+
+def test_a_letter_that_is_also_a_token_is_read_either_way() -> None:
+    """ "a" is what a reader types for the first choice, and a word of many sentences."""
+    for answer, given, good in (("The", "a", True), ("a", "a", True), ("a", "d", True), ("dog", "a", False)):
+        question = QuizQuestion("k", "?", answer, "", choices=("The", "dog", "saw", "a"))
+        assert is_right(question, given) is good
