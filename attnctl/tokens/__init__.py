@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, telling_errors
-from attnctl.text import visible_text
+from attnctl.text import isolated, visible_text
 from attnctl.tokens.word_spans import cluster_spans, word_spans
 
 if TYPE_CHECKING:
@@ -182,6 +182,9 @@ def open_tokenizer(name: str | None) -> Tokenize:
 GUESS = "what its heads find here is a guess"  # the end of every note on a text that a model cannot read well
 
 
+STRANGE_SHARE = 0.3  # of the tokens of a text that a model does not know, from which it cannot read the text well
+
+
 def unknown_words(tokens: Sequence[Token]) -> tuple[str, ...]:
     """What a user must know of words that a model does not: one sentence, or none."""
     words = list(dict.fromkeys(visible_text(token.text) for token in tokens if token.unknown))
@@ -189,6 +192,16 @@ def unknown_words(tokens: Sequence[Token]) -> tuple[str, ...]:
         return ()
     named = ", ".join(words[:6]) + (f" and {len(words) - 6} more" if len(words) > 6 else "")
     return (f"not among the words the model knows, read by their shape or as its unknown word (†): {named}",)
+
+
+def strange_words(name: str, tokens: Sequence[Token]) -> str | None:
+    """One sentence where the model of this name does not know STRANGE_SHARE of the tokens, and two at least; else None."""
+    strange = [visible_text(token.text) for token in tokens if token.unknown]
+    if len(strange) < max(2, STRANGE_SHARE * len(tokens)):
+        return None
+    short = [word if len(word) <= 16 else f"{word[:15]}…" for word in strange[:3]]
+    named = ", ".join(isolated(f"{word}†") for word in short) + (", …" if len(strange) > 3 else "")
+    return f"{name} does not know {len(strange)} of these {len(tokens)} tokens ({named}): {GUESS}"
 
 
 def named_tokens(names: Sequence[str]) -> list[Token]:

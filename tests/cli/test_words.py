@@ -122,3 +122,25 @@ def test_a_sentence_unlike_those_of_the_training_is_said_to_be_so(run: Run) -> N
     for command in ("heatmap", "heads", "quiz"):
         assert "simpler English" in run(command, "The city where I was born is very far from here").err
     assert "simpler English" not in run("explain", "The cat sat on the mat because it is warm").out
+
+
+FRENCH = "Le chat noir dort sur le canapé"
+
+
+@pytest.mark.parametrize("command", ["explain", "heatmap", "heads", "quiz"])
+def test_a_text_of_words_that_the_model_does_not_know_is_called_a_guess(command: str, run: Run) -> None:
+    """Of tokens, as it counts marks too; German, French or Japanese is no sentence that its heads were measured on."""
+    result = run(command, FRENCH)
+    told = "demo does not know 4 of these 7 tokens (noir†, dort†, sur†, …): what its heads find here is a guess"
+    if command == "explain":  # which ends on it
+        assert " ".join(result.out.split()).endswith(f"{told}.")
+    else:
+        assert f"attnctl: note: {told}\n" in result.err
+    assert "is a guess" not in run(command, "The cat sat on the canapé").err  # one word alone
+
+
+def test_names_of_heads_that_are_not_read_off_the_text_are_told_apart(run: Run) -> None:
+    told = " ".join(run("heads", FRENCH).out.split())
+    assert told.endswith("and nothing that was read off this text (attnctl model demo).")
+    assert "verb → subject and the like: what the model's evaluation measured the head to find" in told
+    assert "evaluation" not in run("heads", FRENCH, "--model", "random").out

@@ -21,7 +21,7 @@ from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.phrasing import Phrasing
 from attnctl.readings.traces.trace import ModelInfo, Prediction
-from attnctl.tokens import BLANKS, GUESS, Token, Tokenize, find_token, split_words
+from attnctl.tokens import BLANKS, GUESS, Token, Tokenize, find_token, split_words, strange_words
 
 if TYPE_CHECKING:
     from attnctl.models.option_types import OptionValues
@@ -160,7 +160,7 @@ class Stack:
 
     def begin_run(self, tokens: Sequence[Token], embeddings: Floats) -> Run:
         """What is known of a text (n tokens, embeddings (n, d_model)) before its first layer."""
-        doubt = self._too_long(len(tokens))
+        doubt = strange_words(self.info.name, tokens) or self._too_long(len(tokens))
         if doubt is None and self.phrasing is not None:
             doubt = self.phrasing.doubt(self.info.name, tokens)
         return Run(tuple(tokens), embeddings, notes=self.notes if doubt is None else (*self.notes, doubt))

@@ -30,10 +30,13 @@ def ranked_by(heads: Sequence[HeadStatistics], measure: str | None) -> list[Head
 
 
 class HeadTable:
-    """Statistics of heads as a rich renderable: one line a head, the statistics that any head has; `measure` stands out."""
+    """Statistics of heads as a rich renderable: one line a head, the statistics that any head has; `measure` stands out.
 
-    def __init__(self, heads: Sequence[HeadStatistics], measure: str | None = None) -> None:
-        self.heads, self.measure = heads, measure
+    `more` are sentences that end the legend, each after a space.
+    """
+
+    def __init__(self, heads: Sequence[HeadStatistics], measure: str | None = None, more: str = "") -> None:
+        self.heads, self.measure, self.more = heads, measure, more
         self.known = [one for one in STATISTICS.values() if any(head[one.name] is not None for head in heads)]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -57,7 +60,9 @@ class HeadTable:
                 yield line
         shown = [one for one in self.known if any(str(column.heading).strip() == one.heading for column in kept)]
         doubted = any(name.endswith("?") for head in self.heads for name in head.names)
-        for line in Text(legend_text(shown, self.measure) + DOUBT * doubted, DIM).wrap(console, options.max_width):
+        for line in Text(legend_text(shown, self.measure) + DOUBT * doubted + self.more, DIM).wrap(
+            console, options.max_width
+        ):
             line.rstrip()
             yield line
 

@@ -223,19 +223,29 @@ def test_a_long_name_hides_no_column() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "says"),
+    ("row", "kind", "finds", "says"),
     [
-        ([0.9, 0.1, 0, 0, 0, 0], "Most words look at the first token here: attention is parked there"),
-        ([0.4, 0.3, 0.3, 0, 0, 0], None),  # the strongest link of one row, but not where most words look
-        ([0, 0, 0.2, 0, 0, 0.8], "What it keeps for itself is parked there"),
-        ([0, 0, 0.3, 0.3, 0, 0.4], None),
+        ([0.9, 0.1, 0, 0, 0, 0], "matrix", None, "Most words look at the first token here: attention is parked there"),
+        ([0.9, 0.1, 0, 0, 0, 0], "random", None, None),  # no training, no place to park
+        (
+            [0.4, 0.3, 0.3, 0, 0, 0],
+            "matrix",
+            None,
+            None,
+        ),  # the strongest link of one row, but not where most words look
+        ([0, 0, 0.2, 0, 0, 0.8], "demo", "0.0 verb -> subject", "What it keeps for itself is parked there"),
+        ([0, 0, 0.2, 0, 0, 0.8], "checkpoint", None, "on the token itself is often parked there"),
+        ([0, 0, 0.2, 0, 0, 0.8], "dot", None, None),  # a row is its own best match where queries are keys
+        ([0, 0, 0.3, 0.3, 0, 0.4], "matrix", None, None),
     ],
 )
-def test_attention_is_called_parked_where_that_was_measured(row: list[float], says: str | None) -> None:
+def test_attention_is_called_parked_where_that_was_measured(
+    row: list[float], kind: str, finds: str | None, says: str | None
+) -> None:
     weights = np.tile(np.array(row, np.float32), (1, 6, 1))  # (1, 6, 6)
     layer = LayerTrace(0, (0,), (0,), weights=weights)
-    trace = Trace("a b c d e f", tuple(map(Token, "abcdef")), ModelInfo("x", "matrix", n_heads=1), (layer,))
+    trace = Trace("a b c d e f", tuple(map(Token, "abcdef")), ModelInfo("x", kind, n_heads=1, finds=finds), (layer,))
     found = focus(trace, query=5)
     assert found is not None
-    said = as_text(Explanation(trace, found, only=["summary"]), 120)
+    said = as_text(Explanation(trace, found, only=["summary"]), 160)
     assert (says in said) if says else ("parked" not in said)

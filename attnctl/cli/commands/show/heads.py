@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from attnctl.readings.census.census_table import CensusTable
     from attnctl.readings.head_statistics import HeadStatistics
     from attnctl.readings.overview import Overview
+    from attnctl.readings.traces.trace import ModelInfo
     from attnctl.render.figure.look import Look
 
 TOP_BY = "confidence"  # the statistic by which --top chooses heads without --by
@@ -142,7 +144,19 @@ def _write_table(found: Overview, order: str | None, top: int | None, form: str,
 
         put_bytes(overview_to_json(replace(found, head_statistics=tuple(ranked))) + b"\n", output)
     else:
-        show_renderable(HeadTable(ranked, order), soft_wrap=True)
+        show_renderable(HeadTable(ranked, order, _named_by_roles(found.model, ranked)), soft_wrap=True)
+
+
+def _named_by_roles(model: ModelInfo, heads: Sequence[HeadStatistics]) -> str:
+    """Where the names of heads come from that are not read off this text; empty where there are none."""
+    from attnctl.readings.questions.roles import roles_of_heads
+
+    known = roles_of_heads(model)
+    first = next((known[place][0] for one in heads if (place := (one.layer, one.head)) in known), None)
+    if first is None:
+        return ""
+    told = "what the model's evaluation measured the head to find, and nothing that was read off this text"
+    return f" {first} and the like: {told} (attnctl model {model.card_name})."
 
 
 def _heads_format(output: str | None, json: bool, csv: bool) -> str:
