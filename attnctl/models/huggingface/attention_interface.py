@@ -32,6 +32,7 @@ from attnctl.models.huggingface.attention_session import (
     WatchOptions,
     WatchSession,
     enter_readable,
+    uncompiled,
 )
 from attnctl.models.huggingface.attention_sites import Site
 
@@ -74,6 +75,7 @@ def watch_attention(
     session = WatchSession(architecture_name(model), names, visit, wants, options, shares)
     with ExitStack() as stack:
         enter_readable(model, stack)
+        stack.enter_context(uncompiled())
         _watch_forwards(model, session, stack)
         _watch_silence(model, session, stack)
         stack.enter_context(_session_listed(session))
@@ -82,7 +84,7 @@ def watch_attention(
 
 def architecture_name(model: Module) -> str:
     """The architecture's name, for messages: "GPT2LMHeadModel"."""
-    return type(model).__name__
+    return type(getattr(model, "_orig_mod", model)).__name__  # what torch.compile answers holds the model
 
 
 def check_inference(model: Module) -> None:

@@ -125,7 +125,32 @@ _lock = threading.RLock()
 def enter_readable(model: PreTrainedModel, stack: ExitStack) -> None:
     """Flash and flex attention hide keys by other means than masks: such a model runs on torch's fused kernel here."""
     if any(not _is_readable(name) for _, name in _attention_configurations(model)):
-        stack.enter_context(attention_set_to(model, "sdpa" if type(model)._supports_sdpa else "eager", _is_readable))
+        stack.enter_context(attention_set_to(model, "sdpa" if model._supports_sdpa else "eager", _is_readable))
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Within this, what torch.compile made runs as it is written: compiled code calls nobody who looks on.
+
+    Where two threads do so at once, the compiler is as it was once both have ended.
+    """
+    import torch
+
+    with _lock:
+        if not _uncompiled:
+            _compiler.enter_context(torch.compiler.set_stance("force_eager"))
+        _uncompiled.append(threading.get_ident())
+    try:
+        yield
+    finally:
+        with _lock:
+            _uncompiled.pop()
+            if not _uncompiled:
+                _compiler.close()
+
+
+_compiler = ExitStack()  # puts torch's compiler back
+_uncompiled: list[int] = []  # the threads that need code to run as it is written
 
 
 def attention_implementations(model: PreTrainedModel) -> list[str | None]:

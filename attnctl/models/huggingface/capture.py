@@ -20,7 +20,7 @@ from attnctl.models.huggingface.attention_interface import (
     model_follows_interface,
     watch_attention,
 )
-from attnctl.models.huggingface.attention_session import WatchSession, attention_implementations
+from attnctl.models.huggingface.attention_session import WatchSession, attention_implementations, uncompiled
 from attnctl.models.huggingface.attention_sites import Site, attention_modules, layer_count, unseen_sentence
 from attnctl.models.huggingface.weights_put_out import check_weights, key_counts, weights_of_layers
 from attnctl.selection import chosen_indices
@@ -224,7 +224,7 @@ class _Wanted:
             )
             raise AttnctlError(f"no {kind} of {name} went by: {why}")
         for index in self.layers or ():
-            if index >= 0 and index not in seen:
+            if index not in seen and (index >= 0 or index < -1 - max(seen)):
                 raise UsageError(f"no layer {index} in {name}: attention went by in layers {min(seen)} to {max(seen)}")
 
 
@@ -308,6 +308,7 @@ def _take_outputs(model: PreTrainedModel, wanted: _Wanted, traces: list[Captured
         traces.extend(weights_of_output(output, wanted, step, architecture_name(model), known))
 
     with ExitStack() as stack:
+        stack.enter_context(uncompiled())
         stack.callback(model.register_forward_pre_hook(ask_for_weights, with_kwargs=True).remove)
         stack.callback(model.register_forward_hook(take_output, with_kwargs=True).remove)
         yield

@@ -1,0 +1,95 @@
+"""Capture of a model that its owner runs in ways of their own: compiled, under autocast. Costs 3 seconds."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+
+import torch
+
+from attnctl.errors import UsageError
+from attnctl.models.huggingface.capture import Captures, capture
+from tests.models.huggingface import architectures as zoo
+from tests.models.huggingface.test_capture import eager
+
+
+@pytest.fixture(autouse=True)
+def quiet_compiler() -> Iterator[None]:
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        yield
+    torch.compiler.reset()
+
+
+def assert_as_eager(case: str, traces: Captures) -> None:
+    reference = eager(case, zoo.inputs(case))
+    assert [(t.kind, t.layer) for t in traces] == sorted(reference)
+    for t in traces:
+        assert torch.equal(t.weights, reference[t.kind, t.layer]), t.layer
+
+
+@pytest.mark.parametrize("how", ["wrapped", "in place", "its forward"])
+def test_a_compiled_model_is_seen_as_one_that_is_not(how: str) -> None:
+    model, given = zoo.build("llama"), zoo.inputs("llama")
+    runs: list[int] = []
+
+    def counting(graph: Any, _: Any) -> Any:
+        runs.append(1)
+        return graph.forward
+
+    if how == "wrapped":
+        model = torch.compile(model, backend=counting)
+    elif how == "in place":
+        model.compile(backend=counting)
+    else:
+        model.forward = torch.compile(model.forward, backend=counting)
+    model(**given)  # compiled before anybody looks on
+    compiled = len(runs)
+    with capture(model) as traces:
+        model(**given)
+    assert_as_eager("llama", traces)
+    assert traces[0].model == "LlamaForCausalLM"
+    model(**given)
+    assert compiled and len(runs) == compiled, "what was compiled before runs again, and nothing was compiled besides"
+    assert torch._dynamo.eval_frame._stance.stance == "default", "and the compiler is as it was"
+
+
+def test_a_compiled_model_outside_the_interface() -> None:
+    model, given = zoo.build("bloom, ALiBi", "eager"), zoo.inputs("bloom, alibi")
+    model.compile(backend="eager")
+    model(**given)
+    with capture(model) as traces:
+        model(**given)
+    assert_as_eager("bloom, ALiBi", traces)
+
+
+def test_overlapping_captures_leave_the_compiler_as_it_was() -> None:
+    model = zoo.build("llama")
+    first, second = capture(model), capture(model)
+    traces = [first.__enter__(), second.__enter__()]
+    model(**zoo.inputs("llama"))
+    assert [len(one) for one in traces] == [2, 2]
+    first.__exit__(None, None, None)
+    assert torch._dynamo.eval_frame._stance.stance == "force_eager"
+    second.__exit__(None, None, None)
+    assert torch._dynamo.eval_frame._stance.stance == "default"
+
+
+@pytest.mark.parametrize("case", ["llama", "gemma2, soft cap and window", "gpt2"])
+def test_under_autocast_weights_are_those_of_eager_under_autocast(case: str) -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        model = zoo.build(case)
+        with capture(model) as traces:
+            model(**zoo.inputs(case))
+        assert_as_eager(case, traces)
+
+
+def test_a_layer_before_the_first_is_refused() -> None:
+    model = zoo.build("llama")
+    with pytest.raises(UsageError, match="no layer -3 in LlamaForCausalLM"), capture(model, layers=[-3]):
+        model(**zoo.inputs("llama"))
