@@ -366,7 +366,7 @@ def run_call(call: Call) -> Attended:
     n_heads = call.queries.shape[-3]
     keys, values = share_heads(call.keys, n_heads), share_heads(call.values, n_heads)  # (..., heads, n_k, d)
     raw = scores(call.queries, keys)  # (..., heads, n_q, n_k)
-    scaled_scores = call.scaled_part(raw, call.bias)  # (..., heads, n_q, n_k)
+    scaled_scores = _no_narrower(call.scaled_part(raw, call.bias), call.queries)  # (..., heads, n_q, n_k)
     mask = visible_keys(call)  # (..., n_q, n_k)
     # a mask of a batch lacks the heads' axis
     across = mask if mask is None or mask.ndim <= 2 else array_namespace(mask).expand_dims(mask, axis=-3)
@@ -374,6 +374,13 @@ def run_call(call: Call) -> Attended:
     dropped = None if call.keep is None else drop_weights(weights, call.keep, call.dropout)  # (..., heads, n_q, n_k)
     ctx = context(weights if dropped is None else dropped, values)  # (..., heads, n_q, d_v)
     return Attended(raw, scaled_scores, mask, weights, dropped, ctx)
+
+
+def _no_narrower(scaled_scores: Array, queries: Array) -> Array:
+    """Scaled scores in the queries' type where that is wider: under torch's autocast products are narrower."""
+    xp = array_namespace(queries)
+    narrower = xp.finfo(scaled_scores.dtype).bits < xp.finfo(queries.dtype).bits
+    return xp.astype(scaled_scores, queries.dtype) if narrower else scaled_scores
 
 
 def visible_keys(call: Call) -> Array | None:

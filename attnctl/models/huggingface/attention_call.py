@@ -190,7 +190,8 @@ def context_disagreement(call: Call, context: Array, weights: Array | None) -> f
     rows = sorted({at * (n_q - 1) // max(1, min(n_q, CHECKED_ROWS) - 1) for at in range(min(n_q, CHECKED_ROWS))})
     with torch.no_grad():
         steps = attention.run_call(attention.select_call(call, rows=rows))
-    limit = ROUNDING.get(call.queries.dtype, 1e-4)
+    dtype = _dtype_of_sums(call.queries)
+    limit = ROUNDING.get(dtype, 1e-4)
     gaps = [0.0]
     if isinstance(weights, torch.Tensor) and weights.ndim == 4 and weights.shape[-2] == n_q:
         ours, theirs = steps.weights.float(), weights[:, :, rows].float()  # (batch, heads, rows, n_k)
@@ -200,13 +201,21 @@ def context_disagreement(call: Call, context: Array, weights: Array | None) -> f
             theirs = torch.where(ours.sum(-1, keepdim=True) > 1e-6, theirs, torch.zeros_like(theirs))
             ours, theirs = _shares_of_row(ours), _shares_of_row(theirs)
         gaps.append(float((ours - theirs).detach().abs().nan_to_num(0.0).max()))
-    if call.queries.dtype in (torch.float32, torch.float64):
+    if dtype in (torch.float32, torch.float64):
         ours, theirs = steps.context.transpose(1, 2), context[:, rows]  # (batch, rows, heads, d_v)
         if ours.shape != theirs.shape:
             return float("inf")
         largest = call.values.abs().max().clamp(min=1e-6)
         gaps.append(float((ours - theirs).detach().abs().nan_to_num(0.0).max() / largest.detach()))
     return max(gaps) if max(gaps) > limit else None
+
+
+def _dtype_of_sums(queries: Array) -> torch.dtype:
+    """The precision in which products of these arrays are summed: under autocast of float32 too, half."""
+    kind = queries.device.type
+    if queries.dtype == torch.float32 and torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind)
+    return queries.dtype  # type: ignore[no-any-return]
 
 
 def _shares_of_row(weights: Array) -> Array:
