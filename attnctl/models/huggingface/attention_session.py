@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -132,13 +133,12 @@ def enter_readable(model: PreTrainedModel, stack: ExitStack) -> None:
 def uncompiled() -> Iterator[None]:
     """Within this, what torch.compile made runs as it is written: compiled code calls nobody who looks on.
 
-    Where two threads do so at once, the compiler is as it was once both have ended.
+    Where two threads do so at once, the compiler is as it was once both have ended. Where nobody has imported it, nothing
+    was compiled.
     """
-    import torch
-
     with _lock:
-        if not _uncompiled:
-            _compiler.enter_context(torch.compiler.set_stance("force_eager"))
+        if not _uncompiled and (compiler := sys.modules.get("torch._dynamo")) is not None:
+            _compiler.enter_context(compiler.set_stance("force_eager"))
         _uncompiled.append(threading.get_ident())
     try:
         yield
