@@ -77,6 +77,8 @@ def checked_whole_number(value: object, what: str) -> int:
 
 def finite_floats(values: object) -> Floats:
     """As float32. Raises ValueError, TypeError where it is no array of finite numbers."""
+    if isinstance(values, np.ndarray) and values.dtype.kind == "c":
+        raise TypeError("complex numbers are no weights")
     with np.errstate(over="ignore"):  # what overflows is refused below
         array = np.asarray(values, dtype=np.float32)
     if array.ndim == 0 or not np.isfinite(array).all():

@@ -100,8 +100,9 @@ def word_groups(tokens: Sequence[Token], text: str) -> list[list[int]]:
     for i, token in enumerate(tokens):
         word = None
         if not token.special and token.start is not None and token.end is not None:
-            letters = [at for at in range(token.start, token.end) if not text[at : at + 1].isspace()]
-            word = word_at.get(letters[0]) if letters else None
+            covered = text[token.start : token.end]
+            first = next((at for at, letter in enumerate(covered, token.start) if not letter.isspace()), None)
+            word = None if first is None else word_at.get(first)
         if word is not None and word == last:
             found[-1].append(i)
         else:

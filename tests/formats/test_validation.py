@@ -17,7 +17,9 @@ import pytest
 
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.trace_json import trace_from_document, trace_from_json
+from attnctl.formats.trace_npz import trace_from_npz, trace_to_npz
 from attnctl.formats.validation import read_npy, read_npz
+from attnctl.readings.measures import word_groups
 from tests.conftest import attend, process
 
 Refused = Callable[..., str]
@@ -55,6 +57,10 @@ def put(into: Any, path: str, value: Any) -> None:
         ("embeddings", [[1.0]]),
         ("measure", "odd"),
         ("tokens.0.start", "x"),
+        ("tokens.0.start", -1),
+        ("tokens.0.start", 9),
+        ("tokens.0.start", None),
+        ("tokens.0.end", 2**63),
         ("tokens.0.text", None),
         ("predictions", [{"position": "x", "text": 1, "id": 0, "probability": 1}]),
         ("layers", [1]),
@@ -67,6 +73,23 @@ def test_a_trace_of_wrong_types_or_shapes_is_refused(path: str, value: Any) -> N
     with pytest.raises(AttnctlError) as error:
         trace_from_document(damaged, "x.json")
     assert "\n" not in str(error.value) and str(error.value).startswith("x.json")
+
+
+def test_a_token_that_stands_beyond_the_text_costs_no_more_than_the_text() -> None:
+    """Tokens of another text (a decoder's) may stand there; a span of a thousand million characters is not walked."""
+    damaged = document()
+    put(damaged, "tokens.0.end", 10**9)
+    trace = trace_from_document(damaged, "x.json")
+    assert len(word_groups(trace.tokens, trace.text)) == 3
+
+
+def test_an_archive_of_complex_numbers_is_refused() -> None:
+    arrays = dict(np.load(io.BytesIO(trace_to_npz(attend("Alice will eat")))))
+    arrays["layers.0.weights"] = arrays["layers.0.weights"] + 1j
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    with pytest.raises(AttnctlError, match="complex"):
+        trace_from_npz(file.getvalue(), "x.npz")
 
 
 @pytest.mark.parametrize("tail", ["", "[" * 5000, ": Infinity}", "9" * 5000])

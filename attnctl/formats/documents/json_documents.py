@@ -55,8 +55,18 @@ def model_document(info: ModelInfo) -> Document:
 
 
 def read_tokens(entries: Sequence[Mapping[str, object]]) -> tuple[Token, ...]:
-    """The tokens of a document. Raises TypeError where a field has another type."""
-    return tuple(read_fields(Token, entry) for entry in entries)
+    """The tokens of a document. Raises TypeError where a field has another type, ValueError where a span is none."""
+    return tuple(_checked_span(read_fields(Token, entry)) for entry in entries)
+
+
+def _checked_span(token: Token) -> Token:
+    """The token itself, if it stands nowhere, or from a character to one behind it. Raises ValueError where it does not."""
+    if token.start is None and token.end is None:
+        return token
+    start, end = checked_whole_number(token.start, "start"), checked_whole_number(token.end, "end")
+    if not 0 <= start <= end:
+        raise ValueError(f"token {token.text[:40]!r} stands from {start} to {end}")
+    return token
 
 
 def read_model(entry: Mapping[str, object]) -> ModelInfo:
