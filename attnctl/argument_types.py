@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from numbers import Real
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from attnctl.errors import UsageError
 
@@ -43,23 +44,64 @@ def require_type(function: str, name: str, value: object, *types: type) -> None:
     if isinstance(value, bool):
         fits = bool in types or object in types
     else:  # numbers of NumPy are numbers too
-        fits = isinstance(value, types) or (int in types and _is_whole_number(value))
+        fits = (
+            isinstance(value, types)
+            or (int in types and _is_whole_number(value))
+            or (float in types and isinstance(value, Real))
+        )
     if not fits:
         _refuse(
             function, name, value, " or ".join({"PathLike": "path"}.get(one.__name__, one.__name__) for one in types)
         )
 
 
-def check_selection(function: str, name: str, value: int | Sequence[int] | None) -> None:
-    """Raise TypeError, naming the argument, where layers or heads are not whole numbers; UsageError where there are none."""
-    if value is None or (_is_whole_number(value) and not isinstance(value, bool)):
-        return
+def plain_number(value: object) -> Any:
+    """A number of NumPy as one of Python; anything else as it is."""
+    if isinstance(value, bool | float | str) and type(value) in (bool, float, str):
+        return value
+    if _is_whole_number(value):
+        return operator.index(value)  # type: ignore[arg-type]
+    return float(value) if isinstance(value, Real) else value
+
+
+def check_tensors(function: str, name: str, values: Mapping[str, object]) -> None:
+    """Raise TypeError, naming the entry, where a mapping of what a model is called with holds anything but tensors."""
+    for key, value in values.items():
+        require_type(function, f"a name of {name}", key, str)
+        if not hasattr(value, "ndim"):
+            _refuse(function, f"{name}[{key!r}]", value, "a tensor")
+
+
+def checked_selection(function: str, name: str, value: object) -> tuple[int, ...] | None:
+    """Layers, heads or rows, one or several, as whole numbers of Python; None means all.
+
+    Raises TypeError, naming the argument, where they are not whole numbers; UsageError where there are none.
+    """
+    if value is None:
+        return None
+    if _is_whole_number(value) and not isinstance(value, bool):
+        return (operator.index(value),)  # type: ignore[arg-type]
     if isinstance(value, (str, bytes)) or not isinstance(value, (Sequence, range)):
         _refuse(function, name, value, "int or list")
     if not value:
         raise UsageError(f"{function}(): {name} is empty: None takes all of them")
     for one in value:
         require_type(function, name, one, int)
+    return tuple(operator.index(one) for one in value)
+
+
+def checked_pairs(function: str, name: str, value: object) -> tuple[tuple[int, int], ...]:
+    """Pairs of whole numbers as (query, key). Raises TypeError, naming the argument, where they are none."""
+    require_type(function, name, value, Sequence)
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        _refuse(function, name, value, "a list of (query, key)")
+    found = []
+    for pair in value:
+        fits = isinstance(pair, Sequence) and len(pair) == 2 and all(_is_whole_number(end) for end in pair)
+        if not fits:
+            _refuse(function, name, value, "a list of (query, key)")
+        found.append((operator.index(pair[0]), operator.index(pair[1])))
+    return tuple(found)
 
 
 def check_network(function: str, model: object) -> None:

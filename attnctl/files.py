@@ -16,6 +16,7 @@ from typing import IO, Any
 from attnctl import limits
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.interrupts import tidied_up
+from attnctl.text import visible_text
 
 # what stands where a file should, and is not read
 KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
@@ -110,10 +111,18 @@ def check_writable(path: str | Path) -> None:
         raise AttnctlError(f"cannot write {path}: permission denied")
 
 
+def is_possible_name(path: str | Path) -> bool:
+    """Whether a file can be called so: not with a NUL in its name, nor with half a character."""
+    try:
+        return b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+
+
 def _check_name(doing: str, path: str | Path) -> None:
     """Raise AttnctlError where no file can be called so."""
-    if "\0" in str(path):
-        raise AttnctlError(f"cannot {doing} {path}: no file has such a name")
+    if not is_possible_name(path):
+        raise AttnctlError(f"cannot {doing} {visible_text(str(path))}: no file has such a name")
 
 
 def check_regular(path: str | Path) -> int:

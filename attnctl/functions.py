@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from attnctl.argument_types import check_selection, check_type, require_type
+from attnctl.argument_types import check_type, checked_selection, require_type
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models import DEFAULT, attend, opened_model
 from attnctl.models.option_types import ModelOptions, with_model_options
@@ -295,6 +295,4 @@ def _source(function: str, text: str | Trace, model: ModelArgument, options: Mod
 
 
 def _selected(function: str, layer: Selection, head: Selection) -> tuple[Sequence[int] | None, Sequence[int] | None]:
-    check_selection(function, "layer", layer)
-    check_selection(function, "head", head)
-    return tuple([one] if isinstance(one, int) else one for one in (layer, head))  # type: ignore[return-value]
+    return checked_selection(function, "layer", layer), checked_selection(function, "head", head)

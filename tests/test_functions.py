@@ -58,6 +58,7 @@ def test_examples_of_docstrings_run(name: str) -> None:
         (lambda: attnctl.view(TEXT, "random"), "other is Trace, not str"),
         (lambda: attnctl.ablate(5), "text is str, not int"),
         (lambda: list(attnctl.batch([TEXT], "random", heads="2")), "batch\\(\\): heads is int"),
+        (lambda: attnctl.attend(TEXT, "random").layer([0]), "layer\\(\\): index is int, not list"),
         (lambda: attnctl.open_model(3), "open_model\\(\\): name is str"),
         (lambda: list(attnctl.batch(TEXT, "random")), "texts is a list of texts, not one str"),
     ],
@@ -72,6 +73,13 @@ def test_an_argument_of_another_type_is_named(call: Any, says: str) -> None:
     [
         lambda: attnctl.attend(""),
         lambda: attnctl.attend(TEXT, "no-such-model"),
+        lambda: attnctl.attend(TEXT, "\ud800"),
+        lambda: attnctl.attend(TEXT, "random", tokenizer="\ud800"),
+        lambda: attnctl.attend(TEXT, "random", tokenizer=Path("gone.json")),
+        lambda: attnctl.attend(TEXT, "random", embeddings="\ud800"),
+        lambda: attnctl.load("\ud800"),
+        lambda: attnctl.view(TEXT, model="random", output="\ud800"),
+        lambda: attnctl.compare("random", "demo", TEXT).largest_difference(layer=9),
         lambda: attnctl.attend(TEXT, head=99),
         lambda: attnctl.attend(TEXT, query="Bob"),
         lambda: attnctl.attend(TEXT, "random", heads=-1),
@@ -180,9 +188,19 @@ def test_a_treebank_is_evaluated() -> None:
         attnctl.evaluate("gone.conllu", "random")
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    zero, trace = np.int64(0), attnctl.attend(TEXT, "random", scale=np.float32(0.5), layers=np.int32(2))
+    assert trace.model.scale == 0.5
+    assert attnctl.attend(TEXT, "random", layer=zero, head=[zero]).to_json()
+    assert len(attnctl.heads(TEXT, "random", layer=zero, head=zero)) == 1
+    assert len(list(attnctl.batch([TEXT], "random", layer=zero))) == 1
+    trace.figure(layers=zero, vmin=np.float64(0), vmax=trace.layers[0].weights.max(), dpi=np.int64(100))
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
+        ({"drop": [None]}, "figure(): a key to drop is str, not NoneType"),
         ({"foo": 1}, "figure() got an unexpected keyword argument 'foo'"),
         ({"dpi": "x"}, "figure(): dpi is int or float, not str: 'x'"),
         ({"size": 3}, "figure(): size is tuple or list, not int: 3"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 
-from attnctl.argument_types import check_selection, check_type, require_type
+from attnctl.argument_types import check_type, checked_selection, require_type
 from attnctl.errors import AttnctlError
 from attnctl.models import DEFAULT, opened_model
 from attnctl.models.option_types import ModelOptions, with_model_options
@@ -48,14 +48,13 @@ def batch(
     require_type("batch", "texts", texts, Iterable)
     require_type("batch", "batch_size", batch_size, int)
     check_type("batch", "query", query, int, str)
-    check_selection("batch", "layer", layer)
-    check_selection("batch", "head", head)
+    layers, heads = checked_selection("batch", "layer", layer), checked_selection("batch", "head", head)
     opened = opened_model("batch", model, options)
     together = batch_size if opened.info.kind == "checkpoint" else 1
     name: dict[str, str] = {"name": model} if isinstance(model, str) else {}
     query = None if query is None else str(query)
     worker = Worker(
-        Work(name | options, (), _selection_text(layer), _selection_text(head), query, batch_size=together), opened
+        Work(name | options, (), _selection_text(layers), _selection_text(heads), query, batch_size=together), opened
     )
     items = (of_row(_row_of_text(text, number), number, f"text {number}") for number, text in enumerate(texts))
     for chunk in chunks_of_items(items, 4 * together if together > 1 else 1):
@@ -71,5 +70,5 @@ def _row_of_text(text: str | Mapping[str, object], number: int) -> dict[str, obj
     return {"text": text} if isinstance(text, str) else dict(text)
 
 
-def _selection_text(index: int | Sequence[int] | None) -> str | None:
-    return None if index is None else ",".join(map(str, [index] if isinstance(index, int) else index))
+def _selection_text(indices: Sequence[int] | None) -> str | None:
+    return None if indices is None else ",".join(map(str, indices))

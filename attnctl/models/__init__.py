@@ -13,18 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from attnctl import limits
-from attnctl.argument_types import check_selection, check_type, is_network, require_type
+from attnctl.argument_types import check_type, checked_selection, is_network, plain_number, require_type
 from attnctl.errors import UsageError
+from attnctl.files import is_possible_name
 from attnctl.limits import RANGES, check_range
 from attnctl.models.huggingface.files.hub import CHECKPOINT_OPTIONS, KNOWN, is_checkpoint
 from attnctl.models.option_types import (
     ModelOptions,
     check_options,
-    plain_number,
     with_model_options,
 )
 from attnctl.readings.traces.trace import Trace
 from attnctl.source import Model, record_trace
+from attnctl.text import visible_text
 from attnctl.tokens import checked_text, find_several
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def open_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Model:
     check_options("open_model", options)
     given: OptionValues = {key: plain_number(value) for key, value in options.items() if value is not None}
     predict, off = given.pop("predict", None), given.pop("off", None)
+    if not is_possible_name(name):
+        raise UsageError(f"no model {visible_text(name[:40])}: no file has such a name")
     if len(os.fsencode(name.rpartition("/")[2])) > limits.NAME_BYTES:
         raise UsageError(f"no model {name[:40]!r}…: no file has so long a name")
     if given.get("qkv") is not None:
@@ -133,11 +136,10 @@ def attend(
     """
     require_type("attend", "text", text, str)
     check_type("attend", "query", query, int, str)
-    check_selection("attend", "layer", layer)
-    check_selection("attend", "head", head)
+    layers, heads = checked_selection("attend", "layer", layer), checked_selection("attend", "head", head)
     opened = opened_model("attend", model, options)
     rows = None if query is None else find_several(opened.tokenize(checked_text(text)), str(query))
-    return record_trace(opened, text, layers=_index_list(layer), heads=_index_list(head), rows=rows)
+    return record_trace(opened, text, layers=layers, heads=heads, rows=rows)
 
 
 def opened_model(function: str, model: ModelArgument, options: ModelOptions) -> Model:
@@ -161,7 +163,3 @@ def opened_model(function: str, model: ModelArgument, options: ModelOptions) -> 
         wanted = "a name, a path, an opened model or a transformers model"
         raise TypeError(f"{function}(): model is {wanted}, not {type(model).__name__}: {repr(model)[:80]}")
     return opened  # type: ignore[no-any-return]
-
-
-def _index_list(index: int | Sequence[int] | None) -> Sequence[int] | None:
-    return [index] if isinstance(index, int) else index

@@ -121,8 +121,3 @@ def _factor_number(text: str) -> float:
         divisor = limits.decimal_number(below.removeprefix("√"))
         factor /= math.sqrt(divisor) if below.startswith("√") else divisor
     return factor
-
-
-def plain_number(value: object) -> Any:
-    """A whole number of NumPy as an int; anything else as it is."""
-    return value.__index__() if hasattr(value, "__index__") and not isinstance(value, bool) else value

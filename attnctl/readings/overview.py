@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnctl.argument_types import require_type
 from attnctl.named_function import call_named
 from attnctl.readings.head_statistics import HeadStatistics
 from attnctl.readings.traces.trace import ModelInfo, WithAxes
@@ -98,6 +100,7 @@ class Overview(WithAxes):
 
     def save(self, path: str | Path) -> None:
         """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""
+        require_type("save", "path", path, str, PathLike)
         call_named("attnctl.formats.storage:save_value", self, path)
 
 
@@ -124,6 +127,7 @@ class LongRow:
 
     def save(self, path: str | Path) -> None:
         """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""
+        require_type("save", "path", path, str, PathLike)
         call_named("attnctl.formats.storage:save_value", self, path)
 
 

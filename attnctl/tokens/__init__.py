@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, telling_errors
+from attnctl.files import is_possible_name
 from attnctl.text import isolated, visible_text
 from attnctl.tokens.word_spans import cluster_spans, word_spans
 
@@ -168,13 +169,15 @@ def from_encoding(text: str, encoding: Encoding) -> tuple[Token, ...]:
     return tuple(tokens)
 
 
-def open_tokenizer(name: str | None) -> Tokenize:
+def open_tokenizer(name: str | os.PathLike[str] | None) -> Tokenize:
     """`words` (the default), `chars`, or the path of a tokenizer.json. Raises UsageError for anything else."""
     if name is None or name == "words":
         return split_words
     if name == "chars":
         return split_characters
-    if len(os.fsencode(Path(name).name)) <= 255 and (name.endswith(".json") or Path(name).is_file()):
+    name = os.fspath(name)
+    can_be = is_possible_name(name) and len(os.fsencode(Path(name).name)) <= limits.NAME_BYTES
+    if can_be and (name.endswith(".json") or Path(name).is_file()):
         return from_file(name)
     raise UsageError(f"no tokenizer {name[:80]!r}: it is words, chars, or the path of a tokenizer.json")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
+from attnctl.argument_types import check_tensors, checked_selection, require_type
 from attnctl.attention import Array
 from attnctl.errors import UsageError
 from attnctl.models.huggingface.capture import capture
@@ -42,9 +43,15 @@ class AttentionLog(TrainerCallback):
         layers: Sequence[int] | None = None,
         report: Callable[[dict[str, float]], None] | None = None,
     ) -> None:
+        require_type("AttentionLog", "inputs", inputs, Mapping)
+        check_tensors("AttentionLog", "inputs", inputs)
+        require_type("AttentionLog", "every", every, int)
+        some = checked_selection("AttentionLog", "layers", layers)
+        if report is not None and not callable(report):
+            raise TypeError(f"AttentionLog(): report is a function, not {type(report).__name__}")
         if every < 1:
             raise UsageError(f"AttentionLog: every is 1 step or more, not {every}")
-        self.inputs, self.every, self.layers, self.report = dict(inputs), every, layers, report
+        self.inputs, self.every, self.layers, self.report = dict(inputs), every, some, report
         self.history: list[dict[str, float]] = []
         self._waiting: dict[str, float] = {}
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from attnctl import attention
-from attnctl.argument_types import check_network, check_selection, check_type, require_type
+from attnctl.argument_types import check_network, check_type, checked_selection, require_type
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import StopForward
@@ -133,14 +133,18 @@ def capture(
     An architecture outside transformers' attention interface must have been loaded with attn_implementation="eager"; of it
     only weights are kept. Raises UsageError for a layer or head that is not there, AttnctlError as `watch_attention`.
     """
-    _check_arguments(model, (("layers", layers), ("heads", heads), ("rows", rows)), attention, keep, stop)
+    _check_arguments(model, attention, keep, stop)
+    some_layers, some_heads = (
+        checked_selection("capture", "layers", layers),
+        checked_selection("capture", "heads", heads),
+    )
+    some_rows = checked_selection("capture", "rows", rows)
     if attention not in (None, "encoder", "decoder", "cross"):
         raise UsageError(f"no attention {attention!r}: it is encoder, decoder or cross")
     unknown = set(keep) - set(STEPS)
     if unknown:
         raise UsageError(f"no step {sorted(unknown)[0]!r} to keep: the steps are {', '.join(STEPS)}")
-    some = _checked_indices("layers", layers), _checked_indices("heads", heads), _checked_indices("rows", rows)
-    wanted = _Wanted(model, *some, attention, tuple(keep))
+    wanted = _Wanted(model, some_layers, some_heads, some_rows, attention, tuple(keep))
     traces = Captures()
     check_inference(model)
     if not model_follows_interface(model):
@@ -168,11 +172,9 @@ def capture(
                 warnings.warn(f"{session.architecture}: {told}", stacklevel=3)
 
 
-def _check_arguments(model: Any, selections: Sequence[tuple[str, Any]], attention: Any, keep: Any, stop: Any) -> None:
+def _check_arguments(model: object, attention: object, keep: object, stop: object) -> None:
     """Raise TypeError naming an argument of another type."""
     check_network("capture", model)
-    for name, value in selections:
-        check_selection("capture", name, value)
     check_type("capture", "attention", attention, str)
     require_type("capture", "stop", stop, bool)
     if (
@@ -181,13 +183,6 @@ def _check_arguments(model: Any, selections: Sequence[tuple[str, Any]], attentio
         or not all(isinstance(n, str) for n in keep)
     ):
         raise TypeError(f"capture(): keep is a list of steps, not {type(keep).__name__}: {repr(keep)[:80]}")
-
-
-def _checked_indices(name: str, given: int | Sequence[int] | None) -> Sequence[int] | None:
-    several = [given] if isinstance(given, int) else given
-    if several is not None and not several:
-        raise UsageError(f"no {name} asked for: None takes all of them")
-    return several
 
 
 @dataclass(frozen=True)

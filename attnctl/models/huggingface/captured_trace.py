@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from attnctl.argument_types import check_type, require_type
 from attnctl.errors import UsageError
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.tokens import Token, named_tokens
@@ -33,6 +34,9 @@ def trace_of_calls(
     batch, `step` the forwards, `kind` is needed where several kinds of attention were recorded. Raises UsageError where no
     such call was recorded, or the names do not fit.
     """
+    require_type("trace", "item", item, int)
+    require_type("trace", "step", step, int)
+    check_type("trace", "kind", kind, str)
     found = _calls_of_step(calls, step, kind)
     first = found[0]
     batch, _, n_q, n_k = first.weights.shape
@@ -79,8 +83,8 @@ def _tokens_for(name: str, names: Sequence[str] | None, count: int) -> tuple[Tok
     """Tokens of these names; numbered where there are none."""
     if names is None:
         return tuple(named_tokens([str(at) for at in range(count)]))
-    if isinstance(names, str) or not all(isinstance(one, str) for one in names):
-        raise TypeError(f"{name} is a list of str: a name for each token")
+    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(one, str) for one in names):
+        raise TypeError(f"trace(): {name} is a list of str, a name for each token, not {type(names).__name__}")
     if len(names) != count:
         raise UsageError(f"{name} has {len(names)} names for {count} positions")
     return tuple(named_tokens(names))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from attnctl.argument_types import check_type
 from attnctl.readings.traces.trace import ModelInfo, WithAxes
 from attnctl.text import counted, quoted_beginning
 from attnctl.tokens import Token
@@ -117,7 +118,8 @@ class Effects(WithAxes):
         return f"Effects in {quoted_beginning(self.text)} by {self.model.name}: {held}"
 
     def strongest(self, top: int | None = None) -> tuple[HeadEffect, ...]:
-        """The heads, those that do most first."""
+        """The heads, those that do most first; with `top` only so many."""
+        check_type("strongest", "top", top, int)
         return tuple(sorted(self.heads, key=lambda one: (-one.effect.absolute_size, one.layer, one.head)))[:top]
 
 

@@ -14,7 +14,7 @@ from attnctl.errors import AttnctlError
 from attnctl.named_function import call_named
 from attnctl.readings.traces.alignment import aligned_tokens
 from attnctl.readings.traces.trace import Trace
-from attnctl.text import counted, quoted_beginning, visible_text
+from attnctl.text import counted, number_list, quoted_beginning, visible_text
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
@@ -105,8 +105,11 @@ class Comparison:
         return (a ^ b) if (a ^ b).any() else None
 
     def largest_difference(self, layer: int | None = None, head: int | None = None) -> tuple[int, int, int, int]:
-        """(layer, head, query, key) where the two differ most, within what is chosen."""
-        best, where = -1.0, (0, 0, 0, 0)
+        """(layer, head, query, key) where the two differ most, within what is chosen.
+
+        Raises AttnctlError where the two have no such layer or head in common.
+        """
+        best, where = -1.0, None
         for at_layer, at_head in self.places:
             if layer not in (None, at_layer) or head not in (None, at_head):
                 continue
@@ -117,6 +120,9 @@ class Comparison:
             i, j = (int(index) for index in np.unravel_index(int(np.argmax(gap)), gap.shape))
             if gap[i, j] > best:
                 best, where = float(gap[i, j]), (at_layer, at_head, i, j)
+        if where is None:
+            layers, heads = (number_list(sorted(set(numbers))) for numbers in zip(*self.places, strict=True))
+            raise AttnctlError(f"no layer {layer}, head {head} in both: they have layers {layers}, heads {heads}")
         return where
 
     def axis_labels(self) -> tuple[list[str], list[str]]:

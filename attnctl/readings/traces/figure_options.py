@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
-from attnctl.argument_types import Function, check_selection, check_type, with_named_options
+from attnctl.argument_types import (
+    Function,
+    check_type,
+    checked_selection,
+    plain_number,
+    require_type,
+    with_named_options,
+)
 
 
 class FigureOptions(TypedDict, total=False):
@@ -41,18 +48,25 @@ def with_figure_options(function: Function) -> Function:
     return with_named_options(FigureOptions.__annotations__, function)
 
 
-def check_figure_options(options: Mapping[str, object]) -> None:
-    """Raise TypeError, naming the argument, for one that is no option of a figure, or of another type than it has."""
+def given_figure_options(options: Mapping[str, object]) -> dict[str, Any]:
+    """The options that are not None, layers and heads as indices.
+
+    Raises TypeError, naming the argument, for one that is no option of a figure, or of another type than it has.
+    """
+    given = {name: plain_number(value) for name, value in options.items() if value is not None}
     for name, value in options.items():
         if name not in FigureOptions.__annotations__:
             raise TypeError(f"figure() got an unexpected keyword argument {name!r}")
         if name in ("layers", "heads"):
-            check_selection("figure", name, value)  # type: ignore[arg-type]
+            given |= {} if value is None else {name: checked_selection("figure", name, value)}
         else:
             check_type("figure", name, value, *_TYPES[name])
+    for one in given.get("drop", ()):
+        require_type("figure", "a key to drop", one, str)
     size = options.get("size")
     if isinstance(size, tuple | list):
         if len(size) != 2:
             raise TypeError(f"figure(): size is (width, height) in inches, not {size!r}")
         for side in size:
             check_type("figure", "size", side, int, float)
+    return given

@@ -12,7 +12,7 @@ from attnctl import __version__
 from attnctl.argument_types import require_type
 from attnctl.errors import AttnctlError
 from attnctl.named_function import call_named
-from attnctl.readings.traces.figure_options import FigureOptions, check_figure_options, with_figure_options
+from attnctl.readings.traces.figure_options import FigureOptions, given_figure_options, with_figure_options
 from attnctl.readings.traces.trace_arrays import LAYER_TRACE_ARRAYS, TraceArray
 from attnctl.text import counted, number_list, quoted_beginning
 from attnctl.tokens import Token
@@ -151,6 +151,7 @@ class LayerTrace:
 
     def position_of(self, head: int) -> int:
         """Where `head` stands in this layer's arrays. Raises AttnctlError where it was not kept."""
+        require_type("position_of", "head", head, int)
         if head not in self.heads:
             raise AttnctlError(
                 f"head {head} of layer {self.layer} is not in this trace: it holds {number_list(self.heads)}"
@@ -241,6 +242,7 @@ class Trace(WithAxes):
 
     def layer(self, index: int) -> LayerTrace:
         """The trace of layer `index`. Raises AttnctlError where it was not kept."""
+        require_type("layer", "index", index, int)
         for layer in self.layers:
             if layer.layer == index:
                 return layer
@@ -264,8 +266,7 @@ class Trace(WithAxes):
         Options are those of `attnctl heatmap`; `layers` and `heads` choose (None: all there are), `size` is width and height
         in inches. Raises TypeError naming an option that is none or of another type, UsageError for one that cannot be.
         """
-        check_figure_options(options)
-        given = {name: value for name, value in options.items() if value is not None}
+        given = given_figure_options(options)
         figure: Figure = call_named("attnctl.render.figure.heatmaps.heatmap:figure_of_trace", self, **given)
         return figure
 

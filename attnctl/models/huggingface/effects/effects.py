@@ -6,7 +6,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attnctl.argument_types import check_network, check_selection, check_type, require_type
+from attnctl.argument_types import (
+    check_network,
+    check_tensors,
+    check_type,
+    checked_pairs,
+    checked_selection,
+    is_network,
+    require_type,
+)
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
@@ -58,18 +66,26 @@ def effects(
     require_type("effects", "inputs", inputs, str, Mapping)
     if not isinstance(inputs, str):
         check_network("effects", model)
-    elif not (isinstance(model, (str, os.PathLike)) or hasattr(model, "info") or hasattr(model, "forward")):
-        raise TypeError(f"effects(): model is a model or its name, not {type(model).__name__}")
-    for name, value in (("layers", layers), ("heads", heads)):
-        check_selection("effects", name, value)
-    for name, word in (("target", target), ("against", against)):
-        check_type("effects", name, word, int, str, Sequence)
+        check_tensors("effects", "inputs", inputs)
+    elif not (isinstance(model, (str, os.PathLike)) or hasattr(model, "info")):
+        said = "a transformers model reads what it is called with" if is_network(model) else "a model or its name"
+        raise TypeError(
+            f"effects(): with a text, model is one of attnctl or its name, not {type(model).__name__}: {said}"
+        )
+    some_layers, some_heads = (
+        checked_selection("effects", "layers", layers),
+        checked_selection("effects", "heads", heads),
+    )
+    word, other = _as_text("target", target), _as_text("against", against)
     require_type("effects", "query", query, int)
-    require_type("effects", "edges", edges, bool, Sequence)
+    pairs = () if isinstance(edges, bool) else checked_pairs("effects", "edges", edges)
+    require_type("effects", "approximate", approximate, bool)
     require_type("effects", "how", how, str)
     check_type("effects", "reference", reference, Mapping)
     check_type("effects", "attention", attention, str)
     check_type("effects", "batch_size", batch_size, int)
+    if tokenizer is not None and not callable(getattr(type(tokenizer), "decode", None)):
+        raise TypeError(f"effects(): tokenizer is a tokenizer, not {type(tokenizer).__name__}")
     base = Intervention(how=how, reference=reference)
     if isinstance(inputs, str):
         watched: Watched = _watched_model(model, inputs, query, base)
@@ -77,14 +93,14 @@ def effects(
         watched = watch_given_network(model, inputs, query, base, attention, tokenizer)
     info = watched.info
     ask = EffectRequest(
-        target=_as_text(target),
-        against=_as_text(against),
+        target=word,
+        against=other,
         how=how,
         sweep_heads=not edges,
-        layers=None if layers is None else chosen_indices(layers, info.n_layers or 1, "layer", info.name),
-        heads=None if heads is None else chosen_indices(heads, info.n_heads or 1, "head", info.name),
+        layers=None if some_layers is None else chosen_indices(some_layers, info.n_layers or 1, "layer", info.name),
+        heads=None if some_heads is None else chosen_indices(some_heads, info.n_heads or 1, "head", info.name),
         every_edge=edges is True,
-        edges=() if isinstance(edges, bool) else tuple(_edge_of_pair(watched, pair) for pair in edges),
+        edges=tuple(_edge_of_pair(watched, pair) for pair in pairs),
         approximate=approximate,
         batch_size=batch_size,
     )
@@ -95,7 +111,7 @@ def _watched_model(model: str | Model, text: str, query: int, base: Intervention
     from attnctl.models import open_model
     from attnctl.models.watching import watched_text
 
-    opened = open_model(model) if isinstance(model, str) else model
+    opened = open_model(os.fspath(model)) if isinstance(model, (str, os.PathLike)) else model
     return watched_text(opened, checked_text(text), None if query == -1 else str(query), base)
 
 
@@ -107,12 +123,16 @@ def _edge_of_pair(watched: Watched, pair: tuple[int, int]) -> tuple[int, int]:
     return query % n_q, key % n_k
 
 
-def _as_text(target: Target | None) -> str | None:
-    """The target as a text that `watched.word` reads; ids are written with a mark that no text begins with."""
+def _as_text(name: str, target: Target | None) -> str | None:
+    """The target as a text that `watched.word` reads; ids are written with a mark that no text begins with.
+
+    Raises TypeError, naming the argument, where it is neither a text nor ids; UsageError for a text with that mark.
+    """
     if target is None or isinstance(target, str):
+        if target is not None and target.startswith("\0"):
+            raise UsageError(f"effects(): {name} begins with a NUL: no vocabulary has such a word")
         return target
-    ids = (target,) if isinstance(target, int) else tuple(target)
-    return "\0" + ",".join(str(int(number)) for number in ids)
+    return "\0" + ",".join(map(str, checked_selection("effects", name, target) or ()))
 
 
 def watch_given_network(

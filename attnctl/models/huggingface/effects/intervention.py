@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from attnctl import attention
-from attnctl.argument_types import check_network, check_selection, check_type, require_type
+from attnctl.argument_types import check_network, check_type, checked_pairs, checked_selection, require_type
 from attnctl.attention import Array, Call
 from attnctl.errors import UsageError
 from attnctl.interventions import Cut, Intervention, checked_heads
@@ -53,24 +54,34 @@ def intervene(
     """
     check_network("intervene", model)
     check_type("intervene", "heads", heads, Mapping)
-    check_type("intervene", "edges", edges, Sequence)
+    pairs = () if edges is None else checked_pairs("intervene", "edges", edges)
     check_type("intervene", "reference", reference, Mapping)
     require_type("intervene", "how", how, str)
     check_type("intervene", "attention", attention, str)
-    for argument, value in (("layers", layers), ("edge_heads", edge_heads)):
-        check_selection("intervene", argument, value)
+    some_layers = checked_selection("intervene", "layers", layers)
+    some_heads = checked_selection("intervene", "edge_heads", edge_heads)
     n_layers = attending_layers(model, attention)
     name = architecture_name(model)
-    off = {
-        layer: (several,) if isinstance(several, int) else tuple(several) for layer, several in (heads or {}).items()
-    }
-    off = checked_heads(off, n_layers, heads_of(model, attention), name)
-    window = None if layers is None else frozenset(checked_heads(dict.fromkeys(layers, (0,)), n_layers, 1, name))
-    several = None if edge_heads is None else frozenset(edge_heads)
-    cuts = tuple(Cut((key,), (query,), window, several) for query, key in edges or ())
+    off = checked_heads(_heads_by_layer(heads or {}), n_layers, heads_of(model, attention), name)
+    window = None
+    if some_layers is not None:
+        window = frozenset(checked_heads(dict.fromkeys(some_layers, (0,)), n_layers, 1, name))
+    several = None if some_heads is None else frozenset(some_heads)
+    cuts = tuple(Cut((key,), (query,), window, several) for query, key in pairs)
     intervention = Intervention(off, cuts, how, reference)
     with apply_interventions(model, [intervention], attention):
         yield intervention
+
+
+def _heads_by_layer(heads: Mapping[int, int | Sequence[int]]) -> dict[int, tuple[int, ...]]:
+    """Layer → heads of the argument `heads`. Raises TypeError, naming the argument, for what are no whole numbers."""
+    found = {}
+    for layer, several in heads.items():
+        require_type("intervene", "a layer of heads", layer, int)
+        require_type("intervene", f"heads[{layer}]", several, int, Sequence)
+        none = isinstance(several, Sequence) and not several
+        found[operator.index(layer)] = () if none else checked_selection("intervene", f"heads[{layer}]", several) or ()
+    return found
 
 
 @contextmanager
@@ -135,7 +146,16 @@ class Applied:
         assert one.reference is not None
         if site.layer not in one.reference:
             raise UsageError(f"the reference says nothing of layer {site.layer}: give its heads' contexts")
+        if not hasattr(one.reference[site.layer], "shape"):
+            raise TypeError(f"intervene(): reference[{site.layer}] is an array, not {one.reference[site.layer]!r}")
         given = torch.as_tensor(one.reference[site.layer]).to(context)  # (heads, d_v) or (heads, n, d_v)
+        heads, d_v = context.shape[1], context.shape[3]
+        wanted = (heads, d_v) if one.how == "mean" else (heads, *given.shape[1:2], d_v)
+        if tuple(given.shape) != wanted:
+            said = f"({heads}, {'' if one.how == 'mean' else 'n, '}{d_v})"
+            raise UsageError(
+                f"the reference of layer {site.layer} has shape {tuple(given.shape)}: {one.how} needs {said}"
+            )
         if one.how == "mean":
             return given.reshape(1, given.shape[0], 1, -1).expand_as(context)  # (batch, heads, n_q, d_v)
         n = self.past + context.shape[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -155,3 +156,25 @@ def test_what_cannot_be_measured_is_refused() -> None:
     with pytest.raises(UsageError, match="makes none"):
         attnctl.effects(zoo.build("bert"), given, approximate=True)
     assert np.isfinite(attnctl.effects(model, given, query=3, target=5, edges=True).edges[0].effect.signed_size)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"target": ["x"]}, "target is int, not str: 'x'"),
+        ({"against": 1.5}, "against is int or list, not float"),
+        ({"edges": [1]}, "edges is a list of (query, key), not list"),
+        ({"tokenizer": 3}, "tokenizer is a tokenizer, not int"),
+        ({"approximate": "yes"}, "approximate is bool, not str"),
+        ({"inputs": {"input_ids": [1, 2]}}, "inputs['input_ids'] is a tensor, not list"),
+        ({"inputs": "a text"}, "with a text, model is one of attnctl or its name, not LlamaForCausalLM"),
+    ],
+)
+def test_arguments_of_another_type_are_named(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"effects(): {says}")):
+        attnctl.effects(zoo.build("llama"), **({"inputs": {"input_ids": torch.tensor([[1, 2, 3]])}} | given))
+
+
+def test_a_target_that_no_vocabulary_has() -> None:
+    with pytest.raises(UsageError, match="begins with a NUL"):
+        attnctl.effects("demo", "Alice will eat", target="\0")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
@@ -319,6 +321,37 @@ def test_bad_heads_layers_and_models_are_refused_in_one_line() -> None:
         pytest.raises(UsageError, match="5 tokens, this text 9"),
     ):
         model(**zoo.inputs("llama"))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"heads": {"a": [0]}}, "a layer of heads is int, not str"),
+        ({"heads": {0: None}}, "heads[0] is int or Sequence, not NoneType"),
+        ({"heads": {0: "x"}}, "heads[0] is int or list, not str"),
+        ({"edges": [(0, 1, 2)]}, "edges is a list of (query, key), not list"),
+        ({"edges": [("a", "b")]}, "edges is a list of (query, key), not list"),
+        ({"edges": [(0, 1)], "layers": "all"}, "layers is int or list, not str"),
+        ({"heads": {0: [0]}, "how": "mean", "reference": {0: None}}, "reference[0] is an array, not None"),
+    ],
+)
+def test_arguments_of_another_type_are_named(given: dict[str, Any], says: str) -> None:
+    model = zoo.build("llama")
+    with pytest.raises(TypeError, match=re.escape(f"intervene(): {says}")), intervene(model, **given):
+        model(**zoo.inputs("llama"))
+
+
+def test_numbers_of_numpy_and_references_of_another_shape() -> None:
+    model, zero = zoo.build("llama"), np.int64(0)
+    with intervene(model, heads={zero: zero}, edges=[(zero, zero)], layers=zero, edge_heads=[zero]) as one:
+        assert one.heads == {0: (0,)}
+        assert one.cuts[0].layers == {0}
+    for how, shape in (("mean", "(4, 8)"), ("resample", "(4, n, 8)")):
+        with (
+            pytest.raises(UsageError, match=re.escape(f"has shape (3,): {how} needs {shape}")),
+            intervene(model, heads={0: [0]}, how=how, reference={0: torch.zeros(3)}),
+        ):
+            model(**zoo.inputs("llama"))
 
 
 @pytest.mark.parametrize("case", ["llama", "gemma2, soft cap and window", "t5, bias"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,21 @@ def test_measures_count_neither_padding_nor_the_first_query() -> None:
     assert entropy.item() == pytest.approx((0 + np.log(2) + 1.5 * np.log(2)) / 3, abs=1e-6)
     left = torch.tensor([[[[1.0, 0, 0], [0, 1, 0], [0, 0.75, 0.25]]]])
     assert head_measures(left, torch.tensor([[0, 1, 1]]))[1].item() == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"inputs": None}, "inputs is Mapping, not NoneType"),
+        ({"inputs": {"input_ids": [[1, 2]]}}, "inputs['input_ids'] is a tensor, not list"),
+        ({"every": 1.5}, "every is int, not float"),
+        ({"layers": "all"}, "layers is int or list, not str"),
+        ({"report": 3}, "report is a function, not int"),
+    ],
+)
+def test_a_log_of_other_arguments_names_them(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"AttentionLog(): {says}")):
+        AttentionLog(**({"inputs": {"input_ids": torch.tensor([[1]])}} | given))
 
 
 def test_a_trainer_logs_every_head(tmp_path: Path) -> None:
