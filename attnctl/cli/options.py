@@ -13,7 +13,7 @@ import typer
 
 from attnctl import limits
 from attnctl.cli.option_values import with_options
-from attnctl.cli.output import print_complaint
+from attnctl.cli.output import say_unless_quiet
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -301,10 +301,8 @@ def _check_no_path(name: str) -> None:
 
 def say_notes(notes: Sequence[str]) -> None:
     """Notes for the user, on stderr, a line each."""
-    from attnctl.cli import session
-
-    for note in () if session.quiet else notes:
-        print_complaint(f"note: {note}")
+    for note in notes:
+        say_unless_quiet(f"note: {note}")
 
 
 def say_unknown(*texts: Sequence[Token], notes: Sequence[str] = (), every: bool = False) -> None:

@@ -23,9 +23,18 @@ __all__ = [
     "print_wrapped",
     "put_bytes",
     "put_json",
+    "say_unless_quiet",
     "show_renderable",
     "write_renderable",
 ]
+
+
+def say_unless_quiet(message: str) -> None:
+    """A line on standard error that is neither a result nor an error: nothing with --quiet."""
+    from attnctl.cli import session
+
+    if not session.quiet:
+        print_complaint(message)
 
 
 def print_lines(*texts: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnctl import limits
 from attnctl.cli import session
-from attnctl.cli.output import print_complaint, safe_console
+from attnctl.cli.output import safe_console, say_unless_quiet
 from attnctl.interrupts import tidied_up
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _say_cost(what: str, seconds: float, info: ModelInfo, need: float, fewer: st
     """Say what takes more than SAID seconds on the CPU."""
     if info.device == "cpu" and seconds > SAID:
         memory = f" and {limits.bytes_text(need)}" if need else ""
-        print_complaint(f"{what}: about {_duration(seconds)}{memory} on the CPU ({fewer})")
+        say_unless_quiet(f"{what}: about {_duration(seconds)}{memory} on the CPU ({fewer})")
 
 
 def _duration(seconds: float) -> str:

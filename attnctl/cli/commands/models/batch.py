@@ -14,7 +14,7 @@ import typer
 from attnctl.cli import options as o
 from attnctl.cli import session
 from attnctl.cli.option_values import with_values
-from attnctl.cli.output import print_complaint, put_bytes
+from attnctl.cli.output import print_complaint, put_bytes, say_unless_quiet
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
 from attnctl.formats.pictures import format_names
 
@@ -267,7 +267,7 @@ def _write_lines(do: Do, source: TextStream, strict: bool) -> int:
                 put_bytes(result.made["json"])
         sys.stdout.flush()
     if sys.stdout.isatty():
-        print_complaint(
+        say_unless_quiet(
             "note: these are traces as JSON, one a line, for a program to read: > runs.jsonl keeps them, and "
             "-o FOLDER --format png makes pictures"
         )
@@ -325,7 +325,7 @@ def _report_result(result: Result, strict: bool) -> int:
     for note in result.notes:
         if note not in _noted and len(_noted) < 100:
             _noted.add(note)
-            print_complaint(f"note: {note}")
+            say_unless_quiet(f"note: {note}")
     if result.error is None:
         return 0
     if strict:
@@ -340,4 +340,4 @@ def _batch_summary(folder: Folder) -> None:
     failed = f" ({folder.failed_before:,} of them failed)" if folder.failed_before else ""
     parts += [f"{folder.kept_before:,} there before{failed}"] if folder.kept_before else []
     parts += [damage] if (damage := folder.damage_sentence()) else []
-    print_complaint(f"{', '.join(parts)}: see {folder.path}/manifest.jsonl")
+    say_unless_quiet(f"{', '.join(parts)}: see {folder.path}/manifest.jsonl")

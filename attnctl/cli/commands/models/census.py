@@ -14,7 +14,7 @@ import typer
 from attnctl import limits
 from attnctl.cli import options as o
 from attnctl.cli import session
-from attnctl.cli.output import print_complaint, put_bytes, show_renderable
+from attnctl.cli.output import print_complaint, put_bytes, say_unless_quiet, show_renderable
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
 from attnctl.formats.pictures import format_names
 
@@ -173,7 +173,7 @@ def _run_treebank(
     else:
         folder.finish_run()
         if damage := folder.damage_sentence():
-            print_complaint(f"note: {folder.path}: {damage}")
+            say_unless_quiet(f"note: {folder.path}: {damage}")
     told.all_done()
 
 
@@ -204,7 +204,7 @@ class _Told:
         if (whole - read) / rate > LONG_SECONDS:
             go_on = "" if self.resumable else "; with -o FOLDER an interrupted run goes on where it was"
             before = f", {read - self.done:,} of them done before" if read > self.done else ""
-            print_complaint(
+            say_unless_quiet(
                 f"note: about {_rounded(whole):,} sentences{before}: about {_duration_text((whole - read) / rate)}, "
                 f"{rate:,.0f} a second{go_on}"
             )

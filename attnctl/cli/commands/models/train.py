@@ -15,7 +15,14 @@ import typer
 from attnctl import __version__, interrupts
 from attnctl.cli import options as o
 from attnctl.cli.option_values import with_options
-from attnctl.cli.output import print_complaint, print_lines, put_json, safe_console, show_renderable
+from attnctl.cli.output import (
+    print_complaint,
+    print_lines,
+    put_json,
+    safe_console,
+    say_unless_quiet,
+    show_renderable,
+)
 from attnctl.errors import INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
@@ -256,7 +263,7 @@ def _finish_run(training: Training, run: TrainingRun, eye: Watch) -> None:
 
             print_lines("")
             show_table(table)
-    print_complaint(f'trained {training.step} steps: attnctl explain "{eye.sentence}" --model {run.path}')
+    say_unless_quiet(f'trained {training.step} steps: attnctl explain "{eye.sentence}" --model {run.path}')
 
 
 def _explain_step(corpus: str | None, given: OptionValues, sentence: str | None, query: str | None, json: bool) -> None:

@@ -75,6 +75,18 @@ def test_a_folder_with_everything(run: Run, three: str, tmp_path: Path) -> None:
     assert (out / "0000002.png").is_file()
 
 
+def test_quiet_leaves_errors_alone(run: Run, tmp_path: Path) -> None:
+    """Notes of a picture whose letters no font has, and the last line's count, were said all the same."""
+    texts = write(tmp_path / "texts.txt", "Alice \ue000", "Bob")
+    loud = run("batch", texts, "-o", str(tmp_path / "loud"), "--format", "png")
+    assert loud.code == 0 and "no installed font" in loud.err and "2 done" in loud.err
+    quiet = run("batch", texts, "-o", str(tmp_path / "quiet"), "--format", "png", "--quiet")
+    assert quiet.code == 0 and quiet.err == ""
+    bad = write(tmp_path / "bad.txt", "Bob", b"\xff")
+    failed = run("batch", bad, "-o", str(tmp_path / "bad"), "--quiet")
+    assert failed.code == 3 and len(failed.err.splitlines()) == 1
+
+
 def test_pictures_are_the_same_in_every_run(run: Run, three: str, tmp_path: Path) -> None:
     for name in ("a", "b"):
         run("batch", three, "-o", tmp_path / name, "--format", "png,pdf,svg", "--jobs", "1")
