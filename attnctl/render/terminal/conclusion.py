@@ -49,7 +49,9 @@ def conclusion_of(trace: Trace, focus: Focus) -> str:
     if not finds or not may_stand_for(trace.tokens, focus.query, focus.key):
         return ""
     fitting = relation_of_pronoun(finds, trace.tokens[focus.query].text)
-    return f"This head was measured to find {fitting}: see attnctl model {trace.model.card_name}." if fitting else ""
+    if not fitting:
+        return ""
+    return f"This head was measured to find {fitting}; how often it is right: attnctl model {trace.model.card_name}."
 
 
 def roles_in_trace(trace: Trace) -> dict[tuple[int, int], tuple[str, ...]]:
