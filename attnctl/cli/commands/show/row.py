@@ -99,7 +99,7 @@ def _named_query(source: Source, at: int | None) -> tuple[int, tuple[str, ...]]:
     if at is not None:
         return at, ()
     n = len(source.tokens)
-    said = f"the text has {n:,} tokens: shown is where the last one looks (--query names another)"
+    said = f"there are {n:,} tokens: shown is where the last one looks (--query names another)"
     return n - 1 if source.held_rows is None else source.held_rows[-1], (said,)
 
 
