@@ -188,6 +188,10 @@ PICTURE_ONLY = ("size", "dpi", "font_size", "vmin", "vmax", "no_colorbar")  # wh
 
 
 with_model_options = with_options(MODEL_OPTIONS)
+
+# of a checkpoint that is asked a prompt: what its numbers are made of is its own
+PROMPTED = ("chat", "model", "off", "seed", "generate", "bos", "truncate", "dtype", "device")
+PROMPT_OPTIONS = {name: MODEL_OPTIONS[name] for name in PROMPTED}
 with_look_options = with_options(LOOK_OPTIONS)
 MAP_OPTIONS = ("cmap", "dpi", "title")  # those of a page of small maps
 with_map_options = with_options({name: LOOK_OPTIONS[name] for name in MAP_OPTIONS})

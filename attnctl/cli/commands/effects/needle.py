@@ -60,7 +60,10 @@ class NeedleOptions(NamedTuple):
         return Needle(text, question, expect)
 
 
-@with_options({name: option for name, option in o.MODEL_OPTIONS.items() if name != "predict"})
+OWN = ("chat", "generate", "truncate")  # the prompts are its own, and as long as it says
+
+
+@with_options({name: option for name, option in o.PROMPT_OPTIONS.items() if name not in OWN})
 @with_values(asked=NeedleOptions)
 def needle_command(
     *,

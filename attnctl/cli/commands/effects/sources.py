@@ -25,7 +25,7 @@ SAID_SECONDS = 5.0  # from which the cost is told beforehand
 TRIED = 3  # forwards after which it is told at the latest
 
 
-@with_options({name: option for name, option in o.MODEL_OPTIONS.items() if name != "predict"})
+@with_options(o.PROMPT_OPTIONS)
 def sources_command(
     text: o.Text = None,
     *,
