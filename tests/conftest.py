@@ -52,6 +52,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
         monkeypatch.delenv("FORCE_COLOR", raising=False)
         with monkeypatch.context() as patch:
             patch.setattr(sys, "argv", ["attnctl", *map(str, args)])
+            patch.setattr(sys.modules["__main__"], "__package__", None)  # of `python -m pytest`, which help would name
             patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
             patch.setattr(sys, "stdout", out)
             patch.setattr(sys, "stderr", err)
