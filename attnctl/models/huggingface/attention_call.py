@@ -104,6 +104,16 @@ def call_of(handed: HandedCall) -> Call:
     )
 
 
+def check_finite(call: Call, where: str) -> None:
+    """Raise AttnctlError where queries or keys hold NaN or infinity, as of a damaged checkpoint, or one run in float16."""
+    for what, array in (("queries", call.queries), ("keys", call.keys)):
+        if not bool(torch.isfinite(array).all()):
+            raise AttnctlError(
+                f"the {what} of {where} are no finite numbers: its weights up to there are not, or {array.dtype} is too "
+                "narrow for them (see --dtype)".replace("torch.", "")
+            )
+
+
 def _read_sinks(sinks: Array | None, query: Array) -> Array | None:
     """A learned sink for each head (heads,), or for each query of each head (batch, heads, n_q)."""
     batch, heads, n_q = query.shape[:-1]

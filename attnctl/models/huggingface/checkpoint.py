@@ -71,7 +71,7 @@ class Checkpoint:
         Where `visit` raises StopForward, the network is left, and predicts nothing.
         Raises AttnctlError where the architecture hands over what attnctl does not know.
         """
-        from attnctl.models.huggingface.attention_call import without_batch
+        from attnctl.models.huggingface.attention_call import check_finite, without_batch
         from attnctl.models.huggingface.attention_sites import may_repeat_layers
         from attnctl.models.huggingface.family_traits import FamilyTraits
 
@@ -91,6 +91,7 @@ class Checkpoint:
                     f"layer {site.layer} of {self.info.name} has {call.queries.shape[-2]} queries for {len(tokens)} "
                     "tokens: this architecture has queries of its own, which have no tokens to stand for"
                 )
+            check_finite(call, f"layer {site.layer} of {self.info.name}")
             known, call = traits.traits_of_call(site, call, slots), slots.widened_call(site.layer, call)
             ran.key_tokens = tokens_of_call_keys(call.keys.shape[-2], tokens, source, ran.key_tokens)
             layer = ComputedLayer.of_call(site.layer, without_batch(call), **known)

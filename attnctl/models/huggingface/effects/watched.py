@@ -11,6 +11,7 @@ from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
+from attnctl.models.huggingface.attention_call import check_finite
 from attnctl.models.huggingface.attention_interface import model_follows_interface
 from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.checkpoint import Checkpoint
@@ -122,6 +123,7 @@ class WatchedNetwork:
     def _keep_look(self, site: Site, call: Call) -> Array | None:
         """Keep where the watched query looks."""
         if site.layer not in self.seen:
+            check_finite(call, f"layer {site.layer} of {self.info.name}")
             row = attention.run_call(attention.select_call(call, None, [self.query])).weights  # (1, heads, 1, n_k)
             looks = as_numpy(row)[0, :, 0]  # (heads, n_k)
             looks = looks if self.slots is None else self.slots.widened_weights(site.layer, looks)

@@ -75,6 +75,11 @@ def _gguf_file(path: Path) -> Path:
 
 def _checked_folder(path: Path, weights: bool) -> Path:
     """`path` itself, if it holds a checkpoint that may be read."""
+    if weights and (path / "adapter_config.json").exists():
+        raise AttnctlError(
+            f"the folder {path} holds a PEFT adapter, which changes another model's weights: merge it into them once "
+            "(PeftModel.merge_and_unload, then save_pretrained), and give that folder"
+        )
     if not (path / "config.json").exists():
         ggufs = sorted(path.glob("*.gguf"))
         if len(ggufs) == 1:

@@ -93,6 +93,9 @@ def check_whole(network: PreTrainedModel, told: Document, name: str) -> None:
     lacking = sorted(key for key in told["missing_keys"] if "pooler" not in key)
     inner = [key for key in lacking if network.base_model is network or key.startswith(prefix)]
     if inner:
+        other = next((key for key in told["unexpected_keys"] if key.endswith(f".{inner[0]}")), None)
+        if other is not None:  # saved from within torch.compile's or DistributedDataParallel's wrapper
+            raise AttnctlError(f"{name} names its weights otherwise: {other} for {inner[0]}: rename them in its file")
         raise AttnctlError(f"{name} lacks {len(inner)} of its weights, {inner[0]} first: its file is not whole")
     network.attnctl_headless = bool(lacking)  # type: ignore[assignment]
 
@@ -113,6 +116,9 @@ def class_of(transformers: ModuleType, settings: Document, name: str) -> Any:
         found = MODEL_MAPPING_NAMES.get(str(settings.get("model_type", "")))
         names = [found if isinstance(found, str) else found[0]] if found else []
     model_class = getattr(transformers, names[0], None) if names else None
+    model_type = settings.get("model_type")
+    if settings.get("auto_map") and model_type not in transformers.CONFIG_MAPPING:  # a known name over code of its own
+        model_class, names = None, [str(model_type)[:80]] if model_type else names
     if not hasattr(model_class, "_can_set_attn_implementation"):  # none of its models
         what = names[0] if names else settings.get("model_type") or "an architecture that it does not name"
         own = ", and attnctl never runs code that comes with a checkpoint" if settings.get("auto_map") else ""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, telling_errors
 from attnctl.files import decode_text, read_bytes
+from attnctl.light_import import complete_torch
 from attnctl.models.huggingface.files.hub import import_extra
 from attnctl.tokens import Token, check_token_count, library_tokenizer
 
@@ -196,6 +197,7 @@ def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
                 f"{name} has no tokenizer that can be read",
             )
         else:  # older checkpoints: transformers knows how to build one from their vocabulary
+            complete_torch()  # a family's configuration, which this may import, wants all of it
             auto = import_extra("transformers").AutoTokenizer
             wrapped = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             tokenizer = wrapped.backend_tokenizer

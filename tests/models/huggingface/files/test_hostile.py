@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 from safetensors.numpy import load_file, save_file
 
 from attnctl.errors import AttnctlError
+from attnctl.functions import ablate, heads
 from attnctl.models import attend
 from tests.models.huggingface import folders
 
@@ -59,6 +62,58 @@ def test_of_a_head_that_is_lacking_or_no_number_nothing_is_predicted(folder: Pat
     lacking = attend("at ate", str(folder))
     assert whole.predictions and none.predictions == lacking.predictions == ()
     np.testing.assert_array_equal(lacking.layers[1].weights, whole.layers[1].weights)
+
+
+@pytest.mark.parametrize("wrapper", ["module.", "_orig_mod."])
+def test_weights_under_the_names_of_a_wrapper(folder: Path, wrapper: str) -> None:
+    def rename(tensors: dict[str, Any]) -> None:
+        for name in list(tensors):
+            tensors[f"{wrapper}{name}"] = tensors.pop(name)
+
+    reweigh(folder, rename)
+    with pytest.raises(AttnctlError, match=rf"otherwise: {wrapper}model.embed_tokens.weight for model.embed_tokens"):
+        attend("at", str(folder))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_layer_whose_numbers_are_none_is_shown_by_no_command(folder: Path, value: float) -> None:
+    reweigh(folder, lambda tensors: tensors["model.layers.1.self_attn.q_proj.weight"].fill(value))
+    commands: list[Callable[[], object]] = [
+        lambda: attend("at ate", str(folder)),
+        lambda: heads("at ate", str(folder)),
+        lambda: ablate("at ate", str(folder)),
+    ]
+    for command in commands:
+        with pytest.raises(AttnctlError, match="the queries of layer 1 of llama are no finite numbers"):
+            command()
+
+
+def test_an_adapter_is_no_model(folder: Path) -> None:
+    (folder / "adapter_config.json").write_text("{}")
+    with pytest.raises(AttnctlError, match="holds a PEFT adapter, .* merge it"):
+        attend("at", str(folder))
+    (folder / "config.json").unlink()
+    with pytest.raises(AttnctlError, match="holds a PEFT adapter, .* merge it"):
+        attend("at", str(folder))
+
+
+def test_code_of_its_own_under_a_known_class(folder: Path) -> None:
+    change(folder / "config.json", auto_map={"AutoModel": "own.Own"})
+    assert attend("at", str(folder)).layers, "transformers knows the architecture too"
+    change(folder / "config.json", model_type="llama-of-ours")
+    with pytest.raises(AttnctlError, match="llama is llama-of-ours, which transformers .* never runs code"):
+        attend("at", str(folder))
+
+
+def test_a_tokenizer_that_needs_what_is_not_installed(folder: Path) -> None:
+    """In a process of attnctl's own, where torch is imported in part."""
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer.model").write_bytes(b"no vocabulary")
+    done = subprocess.run(
+        [sys.executable, "-m", "attnctl", "explain", "at", "--model", str(folder)], capture_output=True, text=True
+    )
+    assert done.returncode == 1 and "has no tokenizer that can be read" in done.stderr
+    assert "partially initialized" not in done.stderr
 
 
 def test_a_tensor_of_another_shape(folder: Path) -> None:
