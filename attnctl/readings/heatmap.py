@@ -13,11 +13,10 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer.stored import rescaled_rows
 from attnctl.readings.overview import Overview, TextPart
 from attnctl.readings.spans import REST
-from attnctl.readings.traces.trace import NO_WEIGHTS, SINK_NOTE, LayerTrace, Trace
+from attnctl.readings.traces.trace import LEFT_OUT, NO_WEIGHTS, RESCALED, SINK_NOTE, LayerTrace, Trace
 from attnctl.text import visible_text
 from attnctl.tokens import AS_TEXT, Token, find_token, is_index
 
-RESCALED = "rows rescaled to sum to 1"
 SINK_TAKES_PART = "a learned sink takes a part of each row"
 AS_GIVEN = "given"  # in place of a measure: a matrix of numbers that are no attention weights
 
@@ -36,10 +35,16 @@ class HeatmapGrid:
     said: tuple[str, ...] = ()
     # of a part of a text, or where weights are pooled: each row's and column's first token
     starts: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    places: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # each row's and column's token, by its number
     measure: str | None = None  # what stands in place of the weights: value-norm, rollout, mean, max, mass
     cited: str = ""  # what the numbers come from, for the metadata of a picture
     names: tuple[str, ...] = ()  # of the panels, where they are no heads
     full: tuple[Bools, Bools] | None = None  # rows and columns as wide as the others, where some hold fewer tokens
+
+    @property
+    def numbers(self) -> tuple[Sequence[int], Sequence[int]]:
+        """The number in the text of each row's and each column's first token."""
+        return self.starts or self.places or (range(len(self.queries)), range(len(self.keys)))
 
     def panel_name(self, head: int) -> str:
         """What stands over a panel: its head, or the name it was given."""
@@ -111,6 +116,7 @@ def read_heatmap(
         weights=weights,
         masks=masks,
         said=said,
+        places=(tuple(rows or range(len(trace.tokens))), tuple(trace.key_numbers[j] for j in kept)),
         measure=trace.measure if trace.holds_weights else AS_GIVEN,
     )
 
@@ -153,6 +159,7 @@ def of_overview(overview: Overview, done: tuple[str, ...] = (), measure: str | N
         said=(*said, *done),
         measure=measure if measure is not None or (single and grid.pool != "mass") else grid.pool,
         full=_full_parts(grid.rows, grid.columns) if grid.pool == "mean" else None,
+        places=(_part_starts(grid.rows), _part_starts(grid.columns)) if plain else None,
         starts=None if plain or grid.pool == "mass" else (_part_starts(grid.rows), _part_starts(grid.columns)),
     )
 
@@ -212,7 +219,7 @@ def weights_notes(keys: Sequence[Token], out: Sequence[int], renormalise: bool) 
     if out:
         names = [f"“{visible_text(keys[j].text)}” ({j})" for j in out[:4]]
         more = f" and {len(out) - 4} more" if len(out) > 4 else ""
-        said.append(f"{'key' if len(out) == 1 else 'keys'} {', '.join(names)}{more} left out")
+        said.append(f"{'key' if len(out) == 1 else 'keys'} {', '.join(names)}{more} {LEFT_OUT}")
     if renormalise:
         said.append(RESCALED)
     return tuple(said)

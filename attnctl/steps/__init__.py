@@ -102,7 +102,8 @@ def _all_steps(trace: Trace, heads: Collection[int] | None) -> Iterator[Step]:
     if trace.predictions:
         yield _prediction_step(trace)
     if trace.holds_weights and any(layer.weights is not None for layer in trace.layers):
-        yield Step("summary", "where attention went", "", "The largest weights of each row, as shares of one.")
+        left = ", once keys are left out and rows rescaled" if trace.lacks_keys and trace.is_rescaled else ""
+        yield Step("summary", "where attention went", "", f"The largest weights of each row, as shares of one{left}.")
 
 
 def _tokens_step(trace: Trace) -> Step:

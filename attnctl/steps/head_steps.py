@@ -222,7 +222,9 @@ def _weights_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     t = trace.model.temperature
     inside = "scaled scores" if layer.mask is None else "masked scaled scores"
     formula = f"weights = softmax({inside}{'' if t is None else f' / {t:g}'})"
-    sentence = "Each score's exponential, divided by the sum over its row: all positive, each row a whole."
+    changed = _said_of_changed_rows(trace)
+    whole = "" if changed else ": all positive, each row a whole"
+    sentence = f"Each score's exponential, divided by the sum over its row{whole}."
     if layer.sink_weights is not None:
         formula = f"weights = softmax({inside}, sink)"
         sentence = (
@@ -240,10 +242,19 @@ def _weights_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         "weights",
         trace.measure or "weights",
         formula,
-        sentence,
+        sentence + changed,
         (part,),
         "How much of its attention each token pays to each." if trace.holds_weights else "",
     )
+
+
+def _said_of_changed_rows(trace: Trace) -> str:
+    """What was done to the rows afterwards: keys left out, rows rescaled; empty where nothing was."""
+    if trace.lacks_keys and trace.is_rescaled:
+        return " Then keys are left out, and each row is rescaled to sum to 1."
+    if trace.lacks_keys:
+        return " Then keys are left out: what they took is missing from its row."
+    return " Then each row is rescaled to sum to 1." if trace.is_rescaled else ""
 
 
 def _difference_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:

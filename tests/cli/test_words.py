@@ -144,3 +144,28 @@ def test_names_of_heads_that_are_not_read_off_the_text_are_told_apart(run: Run) 
     assert told.endswith("and nothing that was read off this text (attnctl model demo).")
     assert "verb → subject and the like: what the model's evaluation measured the head to find" in told
     assert "evaluation" not in run("heads", FRENCH, "--model", "random").out
+
+
+TWINS = "The king saw the queen and the prince"
+
+
+def test_keys_keep_their_numbers_where_others_are_left_out(run: Run) -> None:
+    """“the (5)” stood for the sixth token, and a table's columns were counted anew."""
+    told = run("explain", TWINS, "--drop", "king", "--query", "prince", "--layer", "1", "--head", "3").out
+    assert "the (3)" in told and "the (6)" in told and "the (2)" not in told and "the (5)" not in told
+    assert "saw pays 100 % of its attention to itself" in told
+    table = run("heatmap", TWINS, "--drop", "king", "--layer", "1", "--head", "3").out
+    assert table.split("\n")[0].split("\t")[4:7] == ["0:The", "2:saw", "3:the"]
+    rows = run("explain", TWINS, "--query", "3-4", "--json").out
+    table = run("heatmap", "-", "--layer", "1", "--head", "3", stdin=rows.encode()).out
+    assert [line.split("\t")[2:4] for line in table.splitlines()[1:]] == [["3", "the"], ["4", "queen"]]
+
+
+def test_rows_without_some_keys_are_not_called_whole(run: Run) -> None:
+    told = " ".join(run("explain", TWINS, "--drop", "king").out.split())
+    assert "Then keys are left out" in told and "each row a whole" not in told
+    assert "what they took is missing from its row" in told
+    again = " ".join(run("explain", TWINS, "--drop", "king", "--renormalise", "--query", "king").out.split())
+    assert "and each row is rescaled to sum to 1" in again and "of the rest of its attention to saw" in again
+    assert "is missing" not in again
+    assert "each row a whole" in " ".join(run("explain", TWINS).out.split())

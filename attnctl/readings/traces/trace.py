@@ -176,6 +176,20 @@ def reads_itself(tokens: tuple[Token, ...], key_tokens: tuple[Token, ...] | None
     return key_tokens is None or (bool(model.causal) and key_tokens[: len(tokens)] == tokens)
 
 
+def own_numbers(tokens: tuple[Token, ...], keys: tuple[Token, ...]) -> tuple[int, ...] | None:
+    """The places among `tokens` of keys that are some of them, in their order; None of keys that are another text's."""
+    found: list[int] = []
+    for key in keys:
+        try:
+            found.append(tokens.index(key, found[-1] + 1 if found else 0))
+        except ValueError:
+            return None
+    return tuple(found)
+
+
+LEFT_OUT, RESCALED = "left out", "rows rescaled to sum to 1"  # what was done to weights, as notes end on it
+
+
 class WithAxes:
     """What holds a text's tokens as the queries, and these or others as the keys."""
 
@@ -239,6 +253,22 @@ class Trace(WithAxes):
     def cited(self) -> str:
         """What the numbers come from, as the metadata of a picture say it: the program, the model, and the text's own id."""
         return super().cited + ("" if self.id is None else f"; text {self.id}")
+
+    @property
+    def lacks_keys(self) -> bool:
+        """Whether some of the keys were left out."""
+        return any(note.endswith(f" {LEFT_OUT}.") for note in self.notes)
+
+    @property
+    def key_numbers(self) -> tuple[int, ...]:
+        """The number of each key: the token's own in the text, also where keys were left out; of other keys their place."""
+        own = own_numbers(self.tokens, self.key_axis) if self.lacks_keys else None
+        return tuple(range(len(self.key_axis))) if own is None else own
+
+    @property
+    def is_rescaled(self) -> bool:
+        """Whether each row was made to sum to 1 again."""
+        return any(RESCALED in note.casefold() for note in self.notes)
 
     def layer(self, index: int) -> LayerTrace:
         """The trace of layer `index`. Raises AttnctlError where it was not kept."""

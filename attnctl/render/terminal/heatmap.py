@@ -23,6 +23,7 @@ from attnctl.render.terminal.number_grid import (
     token_label,
     viridis_colour,
 )
+from attnctl.tokens import Token
 
 Colour = tuple[int, int, int]
 SHADES = "·░▒▓█"  # from little to much, where there are no colours
@@ -62,7 +63,7 @@ class Blocks:
             yield Text(token_label(line), style=DIM)
         panels = list(self.reading.panels())
         if len(panels) > SIDE_BY_SIDE:
-            yield from self._name_lines(width, "tokens", [token.text for token in self.reading.queries])
+            yield from self._name_lines(width, "tokens", self.reading.queries, self.reading.numbers[0])
             yield from self._mosaic_lines(width)
         else:
             for layer, head, weights, mask in panels:
@@ -102,13 +103,16 @@ class Blocks:
     def _coloured_lines(self, weights: Floats, names: Sequence[str], left: int, width: int) -> Iterator[Text]:
         """Colours alone, with the indices of the tokens."""
         n_q, n_k = weights.shape
-        digits = len(str(n_q - 1)) + 1
+        numbers = self.reading.numbers
+        digits = len(str(max(numbers[0], default=0))) + 1
         if left + digits + 2 * n_k <= width and n_q <= 60:
             starts = self.reading.starts
-            rows = list(names) if starts else [f"{i:>{digits - 1}} {name}" for i, name in enumerate(names)]
-            step = 1 if n_k <= 10 else 5
+            named = zip(numbers[0], names, strict=True)
+            rows = list(names) if starts else [f"{number:>{digits - 1}} {name}" for number, name in named]
+            step = 1 if n_k <= 10 and max(numbers[1]) < 10 else 5
             if n_k > 2:
-                yield Text(" " * (left + digits) + "".join(f"{j:<{2 * step}}" for j in range(0, n_k, step)), style=DIM)
+                ruler = "".join(f"{number:<{2 * step}}" for number in numbers[1][::step])
+                yield Text(" " * (left + digits) + ruler, style=DIM)
             for i, name in enumerate(rows):
                 yield Text(padded_text(name, left + digits, right=False)).append_text(
                     self._square_cells(self._colour_shares(weights[i]))
@@ -116,7 +120,7 @@ class Blocks:
         else:
             yield from self._half_block_lines(weights, names, width)
         if self.reading.keys != self.reading.queries:
-            yield from self._name_lines(width, "keys", [token.text for token in self.reading.keys])
+            yield from self._name_lines(width, "keys", self.reading.keys, numbers[1])
 
     def _valued_lines(self, weights: Floats, names: Sequence[str], left: int, cell: int) -> Iterator[Text]:
         shares = self._colour_shares(weights)  # (n_q, n_k)
@@ -150,7 +154,8 @@ class Blocks:
 
     def _half_block_lines(self, weights: Floats, names: Sequence[str], width: int) -> Iterator[Text]:
         """Two rows a line, pooled where they are still too many."""
-        digits = len(str(len(names) - 1)) + 1
+        numbers = self.reading.numbers
+        digits = len(str(max(numbers[0], default=0))) + 1
         left = min(max(cell_len(name) for name in names), 14) + digits + 1
         factor = max(1, -(-weights.shape[1] // max(width - left, 8)))
         if factor > 1:
@@ -158,11 +163,15 @@ class Blocks:
         pooled = self._colour_shares(pool_cells(weights, factor))  # (rows, columns)
         step = 10 * factor
         starts = self.reading.starts
-        ruler = "".join(f"{starts[1][j] if starts else j:<10}" for j in range(0, weights.shape[1], step))
+        ruler = "".join(f"{number:<10}" for number in numbers[1][::step])
         yield Text(" " * left + ruler[: pooled.shape[1]], style=DIM)
         for i, line in zip(range(0, len(pooled), 2), self._half_lines(pooled), strict=True):
             at = i * factor
-            name = label_fit(names[at], left - 1) if starts else f"{at:>{digits - 1}} {label_fit(names[at], 14)}"
+            name = (
+                label_fit(names[at], left - 1)
+                if starts
+                else f"{numbers[0][at]:>{digits - 1}} {label_fit(names[at], 14)}"
+            )
             yield Text(padded_text(name, left, right=False)).append_text(line)
 
     def _half_lines(self, shares: Floats) -> Iterator[Text]:
@@ -216,11 +225,15 @@ class Blocks:
 
     # --- around them ---------------------------------------------------------------------------------------------
 
-    def _name_lines(self, width: int, what: str, texts: Sequence[str]) -> Iterator[Text]:
-        """`keys  0 Alice  1 will …`, on three lines at most."""
+    def _name_lines(self, width: int, what: str, tokens: Sequence[Token], numbers: Sequence[int]) -> Iterator[Text]:
+        """`keys  0 Alice  1 will …`, on three lines at most; the names of parts begin with their numbers."""
         line, lines = what, 0
-        for j, text in enumerate(texts):
-            name = f"  {j} {token_label(text, 20)}"
+        for number, token in zip(numbers, tokens, strict=True):
+            name = (
+                f"  {token_label(token.text, 20)}"
+                if self.reading.starts
+                else f"  {number} {token_label(token.text, 20)}"
+            )
             if cell_len(line + name) > width - 2:
                 lines += 1
                 if lines == 3:

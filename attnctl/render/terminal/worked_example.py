@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from attnctl.arrays import Floats
-from attnctl.readings.traces.trace import LayerTrace, Trace
+from attnctl.readings.traces.trace import LayerTrace, Trace, own_numbers
 from attnctl.render.terminal.number_grid import (
     ACCENT,
     DIM,
@@ -38,7 +38,8 @@ class Blackboard:
         self.query, self.at, self.row = query, layer.position_of(head), layer.row_of(query)
         self.name = token_label(trace.tokens[query], 16)
         twins = Counter(token.text for token in trace.key_axis)
-        self.names = [_indexed_label(token, at, 14, twins[token.text] > 1) for at, token in enumerate(trace.key_axis)]
+        numbered = zip(trace.key_axis, trace.key_numbers, strict=True)
+        self.names = [_indexed_label(token, at, 14, twins[token.text] > 1) for token, at in numbered]
         self.visible = list(range(len(self.names)))
         if layer.mask is not None:
             self.visible = [j for j in self.visible if layer.mask[self.row, j]]
@@ -263,9 +264,10 @@ class Blackboard:
         return [self._says_line("gathers", "weight × value, added up"), *lines]
 
 
-def _told_apart(tokens: Sequence[Token], at: int, width: int) -> str:
-    """A token's label in `width` cells, with its index where another token reads the same: "the (4)"."""
-    return _indexed_label(tokens[at], at, width, sum(token.text == tokens[at].text for token in tokens) > 1)
+def _told_apart(tokens: Sequence[Token], at: int, width: int, number: int | None = None) -> str:
+    """A token's label in `width` cells, with its index, or `number`, where another token reads the same: "the (4)"."""
+    twins = sum(token.text == tokens[at].text for token in tokens) > 1
+    return _indexed_label(tokens[at], at if number is None else number, width, twins)
 
 
 def _indexed_label(token: Token, at: int, width: int, twins: bool) -> str:
@@ -281,6 +283,8 @@ def summary_line(trace: Trace, layer: LayerTrace, head: int, query: int, width: 
     """
     assert layer.weights is not None
     verb, what, to = ("pays", " of its attention", "to") if trace.measure is None else ("comes", "", "from")
+    if trace.lacks_keys and trace.is_rescaled and what:
+        what = " of the rest of its attention"
     row = layer.weights[layer.position_of(head), layer.row_of(query)]  # (n_k,)
     longest = max(6, min(24, (width - len(f" {verb} 100 %{what} {to} ")) // 2))  # cells, so that the names fit
     name = _told_apart(trace.tokens, query, longest)
@@ -288,8 +292,10 @@ def summary_line(trace: Trace, layer: LayerTrace, head: int, query: int, width: 
         return f"{name} {'looks' if layer.mask is None else 'may look'} at nothing"
     order = [int(j) for j in np.argsort(-row, kind="stable")[:most]]
     shares: list[str] = []
+    numbers = trace.key_numbers
+    own = trace.reads_itself or trace.lacks_keys and own_numbers(trace.tokens, trace.key_axis) is not None
     for j in order:
-        whom = "itself" if trace.reads_itself and j == query else _told_apart(trace.key_axis, j, longest)
+        whom = "itself" if own and numbers[j] == query else _told_apart(trace.key_axis, j, longest, numbers[j])
         if row[j] >= 0.05 or not shares:
             shares.append(f"{row[j] * 100:.0f} %{'' if shares else what} {to} {whom}")
     kept = _kept_back(layer, head, query) if trace.measure is None else ""

@@ -96,3 +96,11 @@ def test_scores_are_not_named_weights(numbers: Any, named: str, tmp_path: Any) -
     console = Console(file=io.StringIO(), width=80, highlight=False)
     console.print(Blocks(grid))
     assert grid.unit_of_cells == named and f"\n{named} " in console.file.getvalue()
+
+
+@pytest.mark.parametrize("how", [{"drop": ["b"]}, {}])
+def test_columns_are_numbered_as_in_the_text(how: dict[str, Any]) -> None:
+    lines = drawn("a b c d e f g h i j k l m n", 60, **how).splitlines()
+    ruler = next(line for line in lines if line.split() and all(map(str.isdecimal, line.split()))).split()
+    assert ruler == (["0", "6", "11"] if how else ["0", "5", "10"])
+    assert not how or "keys  0 a  2 c  3 d" in "\n".join(lines)

@@ -231,7 +231,7 @@ def tab_separated(reading: HeatmapGrid) -> list[str]:
     def name_after(index: int, token: Token) -> str:
         return in_a_cell(token.text if reading.starts is None else token.text.removeprefix(f"{index} "))
 
-    rows, columns = reading.starts or (range(len(reading.queries)), range(len(reading.keys)))
+    rows, columns = reading.numbers
     named = (f"{at}:{name_after(at, token)}" for at, token in zip(columns, reading.keys, strict=True))
     lines = [tabbed_row(["layer", "head", "index", "query", *named])]
     for layer, head, weights, mask in reading.panels():

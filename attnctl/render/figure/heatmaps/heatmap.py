@@ -12,8 +12,8 @@ from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from attnctl.errors import UsageError
-from attnctl.readings.heatmap import RESCALED, HeatmapGrid, log_span, read_heatmap, weight_span
-from attnctl.readings.traces.trace import Trace
+from attnctl.readings.heatmap import HeatmapGrid, log_span, read_heatmap, weight_span
+from attnctl.readings.traces.trace import RESCALED, Trace
 from attnctl.render.figure.grids import Drawing, Grids, Panel, Scale, token_labels
 from attnctl.render.figure.heatmaps.drawing import Sheet
 from attnctl.render.figure.look import PLAIN, Look
