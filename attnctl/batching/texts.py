@@ -65,8 +65,8 @@ class TextStream:
 
     def _items_of_folder(self, folder: Path) -> Iterator[Item]:
         """Every file with a known suffix, in the order of names: a .txt is one text, of others each line or row."""
-        any_there = False
-        for where, folders, names in os.walk(folder):
+        any_there, closed = False, list[OSError]()
+        for where, folders, names in os.walk(folder, onerror=closed.append):
             folders[:] = sorted(
                 name for name in folders if not name.startswith(".") and not _is_batch(Path(where, name))
             )
@@ -82,6 +82,13 @@ class TextStream:
                     yield _item_of_file(path, folder)
                 else:
                     yield from self._items_of_file(str(path))
+        for error in closed:  # folders, of which this may be the only one
+            with said_plainly("read", error.filename):
+                if error.filename == str(folder):
+                    raise error
+            any_there = True
+            said = (error.strerror or str(error)).lower()
+            yield Item(0, error.filename, id=Path(error.filename).name, error=f"this folder cannot be read: {said}")
         if not any_there:
             raise AttnctlError(f"{folder} holds no texts: it may hold {', '.join(SUFFIXES)}, also .gz and .zst")
 
@@ -187,7 +194,7 @@ def _bounded_lines(text: io.TextIOWrapper) -> Iterator[str]:
 
 def _is_batch(folder: Path) -> bool:
     """Whether a folder was written by a batch: its own output is no input."""
-    return (folder / "manifest.jsonl").exists() and (folder / "run.json").exists()
+    return all(os.path.isfile(folder / name) for name in ("manifest.jsonl", "run.json"))  # noqa: PTH113, False in a closed one
 
 
 def form_of_path(path: str) -> str | None:

@@ -96,7 +96,9 @@ def _may_be_there() -> bool:
     if os.environ.get(f"{PREFIX}CONFIG"):
         return True
     home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    return os.name != "posix" or os.uname().sysname == "Darwin" or Path(home, "attnctl").is_dir()
+    # that of os: in a home that may not be looked into (another user's, as a service has it) there are no defaults
+    found = os.path.isdir(Path(home, "attnctl"))  # noqa: PTH112
+    return os.name != "posix" or os.uname().sysname == "Darwin" or found
 
 
 def _environment_value(value: str | float) -> str:

@@ -304,9 +304,13 @@ def _check_no_path(name: str) -> None:
 
 
 def say_notes(notes: Sequence[str]) -> None:
-    """Notes for the user, on stderr, a line each."""
+    """Notes for the user, on stderr, a line each; what this command has said already is not said again."""
+    from attnctl.cli import session
+
     for note in notes:
-        say_unless_quiet(f"note: {note}")
+        if note not in session.told:
+            say_unless_quiet(f"note: {note}")
+        session.told.add(note)
 
 
 def say_unknown(*texts: Sequence[Token], notes: Sequence[str] = (), every: bool = False) -> None:

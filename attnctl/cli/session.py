@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 typed: set[str] = set()  # names of the parameters that stand on the command line, not in the defaults of a user
 defaulted: dict[str, str] = {}  # those that the environment or the defaults file gave, and which of the two
 quiet = False  # neither notes nor progress
+told: set[str] = set()  # notes that this command has given: each is given once
 
 
 def begin_command(command: ClickCommand, ctx: Context) -> None:
     """Note which parameters of `command` were typed, and which came from a user's defaults."""
     sources = {name: ctx.get_parameter_source(name) for p in command.params if (name := p.name)}
+    told.clear()
     typed.clear()
     typed.update(name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE")
     defaulted.clear()
@@ -38,7 +40,7 @@ def default_origin(ctx: Context, name: str) -> str:
 
 def with_origin(message: str) -> str:
     """An error message about an option, with where its value comes from, where that is not the command line."""
-    named = re.match(r"--([a-z][a-z-]*)", message)
+    named = re.match(r"(?:--|no )([a-z][a-z-]*)", message)  # "--layer 'x': …", "no model 'x': …"
     origin = defaulted.get(named[1].replace("-", "_")) if named else None
     return f"{message} ({origin})" if origin else message
 

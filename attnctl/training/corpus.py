@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,14 +95,24 @@ def split_lines(lines: Iterable[str]) -> list[list[str]]:
     return [[known.setdefault(token.text, token.text) for token in split_words(line)] for line in lines]
 
 
+def _text_files(folder: str) -> Iterator[str]:
+    """Every .txt file of a folder and those in it. Raises AttnctlError where one may not be looked into."""
+
+    def refuse_folder(error: OSError) -> None:
+        with said_plainly("read", error.filename):
+            raise error
+
+    for where, _, names in os.walk(folder, onerror=refuse_folder):
+        yield from (str(Path(where, name)) for name in names if name.endswith(".txt"))
+
+
 def read_lines(source: str) -> list[str]:
     """The lines of a file, of standard input for "-", or of every .txt file of a folder.
 
     Raises AttnctlError where there is nothing to read, too much in all, or the text is not UTF-8.
     """
     if source != "-" and Path(source).is_dir():
-        with said_plainly("read", source):
-            files = sorted(str(path) for path in Path(source).rglob("*.txt"))
+        files = sorted(_text_files(source))
         if not files:
             raise AttnctlError(f"{source} holds no .txt file to train on")
     else:

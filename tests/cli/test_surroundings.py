@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from attnctl.cli import options
+from attnctl.errors import AttnctlError
 from tests.conftest import SAMPLES, process
 
 COMMANDS = (
@@ -26,7 +30,7 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: "-".join(command[:2])[:30])
-@pytest.mark.parametrize("columns", [1, 7, 1000])
+@pytest.mark.parametrize("columns", [1, 7, 1000, 10**12])
 def test_a_terminal_of_any_width_is_written_to(columns: int, command: list[str], run: Callable[..., Any]) -> None:
     """explain in one column was an error of ours."""
     done = run(*command, columns=columns)
@@ -46,6 +50,57 @@ def test_a_home_that_cannot_be_written_to_goes_unmentioned(tmp_path: Path) -> No
     nowhere = dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), str(tmp_path / "file"))
     done = process("heatmap", "Alice will eat", "-o", str(tmp_path / "x.png"), env=os.environ | nowhere)
     assert (done.returncode, done.stderr) == (0, b"") and (tmp_path / "x.png").exists()
+
+
+CLOSED = "/" + "x" * 300  # nothing in it can be looked at, by root either: as with permission denied, stat fails
+
+
+def test_a_home_that_may_not_be_looked_into_holds_no_defaults(
+    run: Callable[..., Any], refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A service with the home of somebody else could run no command at all."""
+    for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "HF_HOME"):
+        monkeypatch.setenv(name, CLOSED)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert run("explain", "a b").code == 0
+    assert "gpt2 (openai-community/gpt2) is not on this machine" in refused("explain", "a b", "--model", "gpt2")
+    (tmp_path / "x.gguf").write_bytes(b"GGUF")
+    if find_spec("transformers") is not None:
+        from attnctl.models.huggingface.files.gguf import dequantised_folder
+
+        with pytest.raises(AttnctlError, match="set XDG_CACHE_HOME to a folder of yours"):
+            dequantised_folder(tmp_path / "x.gguf")
+
+
+def test_a_folder_of_texts_that_may_not_be_looked_into_is_named(
+    run: Callable[..., Any], refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its texts were left out without a word."""
+    (tmp_path / "texts" / "closed").mkdir(parents=True)
+    (tmp_path / "texts" / "a.txt").write_text("Alice will eat")
+
+    def scandir(path: str) -> Any:
+        if Path(path).name == closed:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return really(path)
+
+    really, closed = os.scandir, "closed"
+    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.chdir(tmp_path)
+    done = run("batch", "texts", "-o", "out", "--model", "random")
+    assert done.code == 3 and "texts/closed): this folder cannot be read: permission denied" in done.err, done
+    if find_spec("torch") is not None:
+        train = ("train", "texts", "-o", "run", "--max-steps", "1")
+        assert refused(*train) == "cannot read texts/closed: permission denied"
+    closed = "texts"
+    assert refused("batch", "texts", "-o", "other") == "cannot read texts: permission denied"
+
+
+def test_a_default_that_is_none_is_said_to_be_one(refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("MODEL", "nope"), ("LAYER", "77"), ("DEVICE", "abacus")):
+        monkeypatch.setenv(f"ATTNCTL_{name}", value)
+        assert refused("explain", "a b", code=2).endswith(f" ($ATTNCTL_{name})")
+        monkeypatch.delenv(f"ATTNCTL_{name}")
 
 
 @pytest.mark.parametrize(
@@ -73,3 +128,14 @@ def test_what_is_read_is_not_written_over(
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert run("heatmap", "t.json", "--title", "new.png", "-o", "new.png").code == 0
     assert run("heatmap", "t.json", "--title", "new.png", "-o", "new.png").code == 0
+
+
+def test_a_note_is_said_once_a_command(run: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """The page of a run said of each of its steps that it does not know the same word."""
+    run("softmax", "1", "2")  # whose notes are forgotten with it
+    for _ in range(2):
+        options.say_notes(["Zebras are new to it"])
+    assert capsys.readouterr().err == "attnctl: note: Zebras are new to it\n"
+    run("softmax", "1", "2")
+    options.say_notes(["Zebras are new to it"])
+    assert capsys.readouterr().err

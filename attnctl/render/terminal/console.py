@@ -15,12 +15,13 @@ from attnctl.text import harmless_line, harmless_text
 
 SAVED_WIDTH = 100  # cells
 NARROWEST = 20  # cells of a terminal that lines are laid out for; one that is narrower breaks them
+WIDEST = 10_000  # cells that a line fills: no terminal has them, and $COLUMNS may be any number
 
 
 class SafeConsole(Console):
     """A rich Console without markup of its own, which writes no control character but those that rich makes itself.
 
-    It is NARROWEST cells wide at least: what is laid out for fewer says nothing.
+    It is NARROWEST cells wide at least, as what is laid out for fewer says nothing, and WIDEST at most.
     """
 
     def __init__(self, **how: Any) -> None:
@@ -30,7 +31,7 @@ class SafeConsole(Console):
     def size(self) -> ConsoleDimensions:
         """Cells across and down."""
         found = super().size
-        return ConsoleDimensions(max(NARROWEST, found.width), found.height)
+        return ConsoleDimensions(min(max(NARROWEST, found.width), WIDEST), found.height)
 
     @size.setter
     def size(self, new_size: tuple[int, int]) -> None:

@@ -30,8 +30,22 @@ BIG = 10**9  # parameters from which the cache holds half precision
 def dequantised_folder(path: Path) -> Path:
     """The folder that holds `path` dequantised, made now where it is not there yet.
 
-    Raises AttnctlError where the file is damaged, of an architecture unknown to transformers, or the disk too small.
+    Raises AttnctlError where the file is damaged, of an architecture unknown to transformers, the disk too small, or the
+    user's cache somebody else's or read-only.
     """
+    try:
+        return _kept_folder(path)
+    except OSError as error:
+        if not str(error.filename).startswith(str(cache_folder())):
+            raise
+        said = (error.strerror or str(error)).lower()
+        raise AttnctlError(
+            f"{path.name} is kept dequantised in {cache_folder()}, which cannot be used ({said}): set XDG_CACHE_HOME to "
+            "a folder of yours"
+        ) from error
+
+
+def _kept_folder(path: Path) -> Path:
     place = cache_folder() / f"{_file_fingerprint(path)}.place"  # where this path's folder is named
     known = _named_folder(place)
     target = cache_folder() / (known or f"{path.stem}-{_content_digest(path)}")

@@ -125,8 +125,13 @@ def _from_package(known: Known) -> Path | None:
 
 
 def _from_cache(hub_id: str, weights: bool) -> Path | None:
-    """The snapshot of a hub id in huggingface_hub's cache, without a look at the network."""
+    """The snapshot of a hub id in huggingface_hub's cache, without a look at the network.
+
+    None where the cache may not be looked into: it belongs to somebody else.
+    """
     root = hub_cache() / f"models--{hub_id.replace('/', '--')}" / "snapshots"
+    if not os.path.isdir(root):  # noqa: PTH112, which answers False where it may not look
+        return None
     main = root.parent / "refs" / "main"
     names = [main.read_text().strip()] if main.is_file() else []
     for snapshot in [root / name for name in names] + (sorted(root.iterdir()) if root.is_dir() else []):
