@@ -105,10 +105,19 @@ def _effect_numbers(line: Text, found: Effects, effect: Effect, largest: float, 
         line.append(padded_text(sentence_percent(effect.after.probability), 11))
     before, after = found.baseline.best, effect.after.best
     if before is not None and after is not None and after[0] != before[0]:
-        said = f"  says {token_label(visible_text(after[0].strip() or after[0]), 14)} ({sentence_percent(after[1])})"
-        if cell_len(line.plain) + cell_len(said) <= width:
-            line.append(said, style=DIM)
+        line.append(
+            _said_instead(visible_text(after[0].strip() or after[0]), after[1], width - cell_len(line.plain)), style=DIM
+        )
     return line
+
+
+def _said_instead(word: str, probability: float, room: int) -> str:
+    """What the model says instead, in `room` cells: without its probability, or with its word cut, where it must be."""
+    said = f"  says {token_label(word, 14)}"
+    whole = f"{said} ({sentence_percent(probability)})"
+    if cell_len(whole) <= room:
+        return whole
+    return said if cell_len(said) <= room else f"  says {token_label(word, room - 7)}" if room >= 11 else ""
 
 
 def _cut_name(found: Effects, one: EdgeEffect | SpanEffect) -> str:

@@ -210,3 +210,12 @@ def test_shares_are_read_easily(share: float | None, text: str) -> None:
     from attnctl.render.terminal.effects.effects import sentence_percent
 
     assert sentence_percent(share) == text
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_every_head_that_turns_the_answer_says_what_to(columns: int, run: Callable[..., Any]) -> None:
+    """In 80 columns some words had no room and were left out: their rows read as if nothing had turned."""
+    told = run("ablate", "The dog chased the [MASK] because it was hungry", "--top", "12", columns=columns).out
+    (turned,) = (line.split()[0] for line in told.splitlines() if line.endswith("turn the answer to another word."))
+    assert told.count("  says ") == int(turned) > 3
+    assert all(len(line) <= columns for line in told.splitlines())
