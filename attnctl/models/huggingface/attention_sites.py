@@ -130,7 +130,7 @@ def _layer_number(name: str, module: Module) -> int:
 def layer_count(model: PreTrainedModel, kind: str) -> int:
     """How many layers of a kind of attention a model has, as it counts them; those that do not attend count too."""
     if hasattr(model.config, "num_hidden_groups"):  # a few modules stand for all layers
-        return int(model.config.num_hidden_layers)
+        return int(model.config.num_hidden_layers) * int(getattr(model.config, "inner_group_num", 1))
     names = names_of_modules(model)
     layers = [
         layer

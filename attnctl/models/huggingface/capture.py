@@ -200,7 +200,7 @@ class _Wanted:
         return self.attention is None or kind == self.attention
 
     def wants_index(self, index: int, count: int) -> bool:
-        return self.layers is None or index in self.layers or index - count in self.layers
+        return self.layers is None or index in self.layers or (index < count and index - count in self.layers)
 
     def wants_site(self, site: Site) -> bool:
         return self.of_kind(site.kind) and self.wants_index(site.layer, self.layers_by_kind[site.kind])

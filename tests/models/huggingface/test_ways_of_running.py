@@ -14,6 +14,8 @@ import torch
 
 from attnctl.errors import UsageError
 from attnctl.models.huggingface.capture import Captures, capture
+from attnctl.models.huggingface.files.configured_sizes import of_configuration
+from attnctl.models.huggingface.files.network import network_info
 from tests.models.huggingface import architectures as zoo
 from tests.models.huggingface.test_capture import eager
 
@@ -93,3 +95,17 @@ def test_a_layer_before_the_first_is_refused() -> None:
     model = zoo.build("llama")
     with pytest.raises(UsageError, match="no layer -3 in LlamaForCausalLM"), capture(model, layers=[-3]):
         model(**zoo.inputs("llama"))
+
+
+def test_layers_that_attend_twice_are_layers_of_their_own() -> None:
+    """ALBERT's groups may hold several layers each, which transformers counts in what it puts out."""
+    case = "albert, one layer shared"
+    model, given = zoo.build(case, inner_group_num=2), zoo.inputs(case)
+    reference = eager(case, given, inner_group_num=2)
+    assert len(reference) == 4 == network_info(model, "albert", "self").n_layers
+    for asked, layer in ((1, 1), (-1, 3), (-4, 0)):
+        with capture(model, layers=[asked]) as traces:
+            model(**given)
+        assert [t.layer for t in traces] == [layer]
+        torch.testing.assert_close(traces[0].weights, reference["self", layer])
+    assert of_configuration(model.config.to_dict(), "albert", "").layers == 4

@@ -204,6 +204,8 @@ def _of_configuration(settings: Document, name: str, source: str) -> ModelSizes:
     layers, heads, d_model = (_stated_size(settings, what) for what in ("layers", "heads", "d_model"))
     if layers is None or heads is None or d_model is None:
         raise AttnctlError(f"the configuration of {name} does not say its layers, heads and d_model")
+    if distinct_layers(settings) is not None:  # of ALBERT each layer may attend several times
+        layers *= size_unless_0(settings, "inner_group_num") or 1
     inner = settings.get("attn_config")  # DBRX
     said = inner if isinstance(inner, dict) and "kv_n_heads" in inner else settings
     one = settings.get("multi_query") and not settings.get("new_decoder_architecture")  # Falcon 7B; not 40B

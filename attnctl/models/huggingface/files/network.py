@@ -15,7 +15,7 @@ from attnctl import limits
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.formats.safetensors_header import safetensors_header
 from attnctl.light_import import import_lightly
-from attnctl.models.huggingface.attention_sites import attention_modules, reads_text
+from attnctl.models.huggingface.attention_sites import attention_modules, layer_count, reads_text
 from attnctl.models.huggingface.files.hub import import_extra
 from attnctl.readings.traces.trace import ModelInfo
 
@@ -157,6 +157,8 @@ def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
     )
     if decoder and hasattr(config, "num_decoder_layers"):
         layers = config.num_decoder_layers
+    if kind == "self" and hasattr(config, "num_hidden_groups"):
+        layers = layer_count(network, kind)
     d_model = _first_setting(config, "hidden_size", "d_model")
     module = next(iter(_directed_modules(network)), None)
     causal = kind == "decoder" if kind != "self" else bool(module.is_causal) if module else network.can_generate()
