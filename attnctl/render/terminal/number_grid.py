@@ -159,7 +159,7 @@ class NumberGrid:
         cell = max(wide, min(max([*names, 1]), NAME))
         sums = self.sums and width >= 2 * (cell + GAP) + 1
         room = width - (cell + GAP + 1 if sums else 0)  # cells for the columns
-        own = [[max(wide, min(name, longest)) for name in names] for longest in (NAME, 6, 4)]
+        own = [[max(wide, min(name, longest)) for name in names] for longest in range(NAME, 3, -1)]
         for widths in (
             [cell] * len(names),
             *own,
