@@ -69,3 +69,13 @@ def test_check(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None
     assert bad.code == 1
     marks = {line[2:9]: line[0] for line in bad.out.splitlines()}
     assert marks["context"] == marks["row sum"] == marks["rows wi"] == "✗" and marks["labels "] == "✓"
+
+
+@pytest.mark.parametrize(
+    "how", [["--temperature", "2"], ["--dropout", "0.3"], ["--dropout", "0.2", "--temperature", "0.5"]]
+)
+def test_a_temperature_and_dropout_pass_the_check(how: list[str], run: Callable[..., Any]) -> None:
+    """Both were ✗: the kernel was asked for neither."""
+    found = run("explain", TEXT, "--model", "random", "--causal", "--check", *how)
+    assert found.code == 0 and "✗" not in found.out
+    assert ("the fused kernel drops other weights" in found.out) == ("--dropout" in how)

@@ -146,28 +146,29 @@ def _against_fused(trace: Trace, limit: float) -> Finding:
     import torch
     from torch.nn.functional import scaled_dot_product_attention
 
-    worst = 0.0
+    worst, temperature = 0.0, trace.model.temperature or 1.0
     for layer in trace.layers:
         if layer.queries is None or layer.keys is None or layer.values is None or layer.context is None:
             return Finding(what, None, "the source gives no queries, keys and values")
-        if trace.model.caps_scores or has_sinks(trace):  # no fused kernel knows them
-            return _against_product(trace, limit)
+        if trace.model.caps_scores or has_sinks(trace):
+            return _against_product(trace, limit, "no fused kernel knows soft caps and sinks")
+        if layer.dropped_weights is not None:
+            return _against_product(trace, limit, "the fused kernel drops other weights")
         bias = torch.zeros(layer.queries.shape[0], layer.queries.shape[1], layer.keys.shape[1])  # (heads, n_q, n_k)
         if layer.bias is not None:
-            bias += torch.tensor(np.asarray(layer.bias, dtype=np.float32))
+            bias += torch.tensor(np.asarray(layer.bias, dtype=np.float32)) / temperature
         if layer.mask is not None:
             bias.masked_fill_(~torch.tensor(layer.mask), -torch.inf)
         q, k, v = (torch.tensor(part, dtype=torch.float32)[None] for part in (layer.queries, layer.keys, layer.values))
         ours = layer.context
-        kernel = scaled_dot_product_attention(q, k, v, attn_mask=bias[None], scale=_scale_of_scores(trace, layer))[
-            0
-        ].numpy()
+        scale = _scale_of_scores(trace, layer) / temperature
+        kernel = scaled_dot_product_attention(q, k, v, attn_mask=bias[None], scale=scale)[0].numpy()
         worst = worse_error(worst, float(np.abs(ours - kernel).max(initial=0) / max(np.abs(ours).max(initial=0), 1e-9)))
     return Finding(what, worst <= 10 * limit, f"{worst:.1e}")
 
 
-def _against_product(trace: Trace, limit: float) -> Finding:
-    """The context of each layer against weights × values in double precision, where no fused kernel tells it."""
+def _against_product(trace: Trace, limit: float, why: str) -> Finding:
+    """The context of each layer against weights × values in double precision; `why` no fused kernel tells it."""
     worst = 0.0
     for layer in trace.layers:
         weights = layer.weights if layer.dropped_weights is None else layer.dropped_weights  # (heads, n_q, n_k)
@@ -177,7 +178,7 @@ def _against_product(trace: Trace, limit: float) -> Finding:
         largest = max(np.abs(product).max(initial=0), 1e-9)
         worst = worse_error(worst, float(np.abs(layer.context - product).max(initial=0) / largest))
     what = "context against weights × values in float64, max |Δ| / max |context|"
-    return Finding(what, worst <= 10 * limit, f"{worst:.1e}: no fused kernel knows soft caps and sinks")
+    return Finding(what, worst <= 10 * limit, f"{worst:.1e}: {why}")
 
 
 def _rescaled_rows(weights: Array) -> Array:
