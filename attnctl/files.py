@@ -11,12 +11,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.interrupts import tidied_up
 from attnctl.text import visible_text
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 # what stands where a file should, and is not read
 KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
@@ -26,6 +29,7 @@ KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISBLK, "a device"),
     (stat.S_ISSOCK, "a socket"),
 )
+LOCK = ".lock"  # the file of a folder that says who writes there
 OPEN_ALREADY = ("/dev/fd/", "/proc/self/fd/")
 
 
@@ -234,3 +238,20 @@ def need_pyarrow(what: str) -> None:
         import pyarrow  # noqa: F401
     except ImportError:
         raise AttnctlError(f"{what} needs pyarrow: pip install 'attnctl[batch]'") from None
+
+
+def lock_folder(folder: Path) -> BaseFileLock:
+    """The folder's lock, held until it is released or this process ends, however it ends.
+
+    Raises AttnctlError where another process holds it.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise AttnctlError(f"{folder} is being written by another run: wait for it, or give another folder") from None
+    except NotImplementedError as error:
+        raise AttnctlError(f"{folder} is on a file system without locks: give a folder on another") from error
+    return lock

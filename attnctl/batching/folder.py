@@ -15,15 +15,12 @@ from attnctl.batching.resume import FILES, LINES, Resumption
 from attnctl.batching.run_description import check_run
 from attnctl.batching.work import Result
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.files import said_plainly
+from attnctl.files import LOCK, lock_folder, said_plainly
 
 if TYPE_CHECKING:
-    from filelock import BaseFileLock
-
     from attnctl.text import Document
 
 GROUP = 192  # items that are done or not done together, where a format holds many in one file
-LOCK = ".lock"
 
 
 class Writer(Protocol):
@@ -92,7 +89,7 @@ class Folder:
         with said_plainly("write", self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             self._check_files()
-            self._lock = _lock_folder(self.path)
+            self._lock = lock_folder(self.path)
             try:
                 self._manifest = Manifest(self.path / MANIFEST)
                 self._files.append(self._manifest)
@@ -238,7 +235,7 @@ class Folder:
                 if "/" in name:
                     path.parent.mkdir(parents=True, exist_ok=True)
                 part.replace(path)
-            except OSError:
+            except BaseException:
                 part.unlink(missing_ok=True)
                 raise
 
@@ -265,20 +262,3 @@ class Folder:
             self._manifest.append_entries(entries)
             for file in self._lines.values():
                 file.keep_written()
-
-
-def _lock_folder(folder: Path) -> BaseFileLock:
-    """The folder's lock, held until it is released or this process ends, however it ends.
-
-    Raises AttnctlError where another process holds it.
-    """
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(folder / LOCK, timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise AttnctlError(f"{folder} is being written by another run: wait for it, or give another folder") from None
-    except NotImplementedError as error:
-        raise AttnctlError(f"{folder} is on a file system without locks: give a folder on another") from error
-    return lock

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 
 from attnctl import __version__, limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.files import read_bytes, said_plainly, write_whole
+from attnctl.files import LOCK, lock_folder, read_bytes, said_plainly, write_whole
 from attnctl.formats.validation import read_fields
 from attnctl.text import as_json
 from attnctl.training import corpus, network
@@ -129,8 +130,20 @@ class TrainingRun:
         if (self.path / "recipe.json").exists():
             raise AttnctlError(f"{self.path} holds a run already: go on with it (--resume), or name another folder")
         with said_plainly("write", self.path):
-            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            others = self.path.is_dir() and any(path.name != LOCK for path in self.path.iterdir())
+            if others or (self.path.exists() and not self.path.is_dir()):
                 raise AttnctlError(f"{self.path} is there already, and is no run: name another folder")
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """The folder is there, and nobody else trains in it. Raises AttnctlError where somebody does."""
+        with said_plainly("write", self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = lock_folder(self.path)
+        try:
+            yield
+        finally:
+            lock.release()
 
     def create(self, recipe: Recipe, lines: list[str] | None) -> None:
         """Make the folder and write down what the run depends on. Raises AttnctlError where something is there."""

@@ -111,17 +111,20 @@ def train_command(
         return
     if output is None:
         raise UsageError("name the folder of the run: -o RUN")
-    start = _resume_run if resume else _begin_run
-    training, run, eye = start(output, corpus, given, watch, query)
-    if training.step >= training.recipe.steps:
-        print_complaint(f"{output} has made all its {training.step} steps: --max-steps asks for more")
-        return
-    show = _in_lines if json or not sys.stdout.isatty() else _show_live
-    show(training, run, eye)
-    if training.step < training.recipe.steps:
-        print_complaint(f"step {training.step} is saved; to go on: attnctl train -o {output} --resume")
-        raise typer.Exit(INTERRUPTED)
-    _finish_run(training, run, eye)
+    from attnctl.training.run import TrainingRun
+
+    run, start = TrainingRun(output), _resume_run if resume else _begin_run
+    with contextlib.ExitStack() as held:
+        training, eye = start(run, corpus, given, watch, query, held)
+        if training.step >= training.recipe.steps:
+            print_complaint(f"{output} has made all its {training.step} steps: --max-steps asks for more")
+            return
+        show = _in_lines if json or not sys.stdout.isatty() else _show_live
+        show(training, run, eye)
+        if training.step < training.recipe.steps:
+            print_complaint(f"step {training.step} is saved; to go on: attnctl train -o {output} --resume")
+            raise typer.Exit(INTERRUPTED)
+        _finish_run(training, run, eye)
 
 
 def _recipe_of(corpus: str | None, given: OptionValues) -> tuple[Recipe, list[str] | None]:
@@ -144,37 +147,47 @@ def _corpus_name(corpus: str | None) -> str:
 
 
 def _begin_run(
-    output: str, corpus: str | None, given: OptionValues, sentence: str | None, query: str | None
-) -> tuple[Training, TrainingRun, Watch]:
-    from attnctl.training.run import TrainingRun, read_corpus
+    run: TrainingRun,
+    corpus: str | None,
+    given: OptionValues,
+    sentence: str | None,
+    query: str | None,
+    held: contextlib.ExitStack,
+) -> tuple[Training, Watch]:
+    from attnctl.training.run import read_corpus
     from attnctl.training.train import begin_training
 
     recipe, lines = _recipe_of(corpus, given)
-    run = TrainingRun(output)
     run.check_free()  # before the corpus, which may take a while
     training = begin_training(recipe, read_corpus(recipe, lines))
     eye = _watch_sentence(training, sentence, query)
+    held.enter_context(run.held())
     run.create(recipe, lines)
-    return training, run, eye
+    return training, eye
 
 
 def _resume_run(
-    output: str, corpus: str | None, given: OptionValues, sentence: str | None, query: str | None
-) -> tuple[Training, TrainingRun, Watch]:
-    from attnctl.training.run import TrainingRun, checked_recipe, read_corpus
+    run: TrainingRun,
+    corpus: str | None,
+    given: OptionValues,
+    sentence: str | None,
+    query: str | None,
+    held: contextlib.ExitStack,
+) -> tuple[Training, Watch]:
+    from attnctl.training.run import checked_recipe, read_corpus
     from attnctl.training.train import begin_training
 
     if corpus is not None or set(given) - {"steps", "device"}:
         raise UsageError("--resume goes on with the corpus and the recipe of its folder: only --max-steps may be more")
-    run = TrainingRun(output)
     recipe, lines = run.recipe()
+    held.enter_context(run.held())
     recipe = checked_recipe(replace(recipe, **given))
     training = begin_training(recipe, read_corpus(recipe, lines))
     eye = _watch_sentence(training, sentence, query)
     run.restore(training)
     if given and recipe.steps > training.step:
         run.write_recipe(recipe)
-    return training, run, eye
+    return training, eye
 
 
 def _watched_sentence(training: Training, sentence: str | None) -> str:
@@ -203,7 +216,10 @@ def _watch_sentence(training: Training, sentence: str | None, query: str | None)
 
 @contextlib.contextmanager
 def _ctrl_c() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C (or a request to end) came: the step in progress is finished first. A second one stops at once."""
+    """Whether Ctrl-C (or a request to end, or the terminal's end) came: the step in progress is finished first.
+
+    A second one stops at once.
+    """
     came = False
 
     def note_progress(number: int, _: object) -> None:
@@ -211,7 +227,10 @@ def _ctrl_c() -> Iterator[Callable[[], bool]]:
         came = True
         signal.signal(number, interrupts.take_interrupt if number == signal.SIGINT else signal.SIG_DFL)
 
-    before = {number: signal.signal(number, note_progress) for number in (signal.SIGINT, signal.SIGTERM)}
+    asked = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # else nohup has it ignored
+        asked.append(signal.SIGHUP)
+    before = {number: signal.signal(number, note_progress) for number in asked}
     try:
         yield lambda: came
     finally:
@@ -252,10 +271,10 @@ def _finish_run(training: Training, run: TrainingRun, eye: Watch) -> None:
 
     weights = run.path / "weights.safetensors"
     if training.recipe.corpus == GRAMMAR and training.step >= MEASURED_FROM:
-        from attnctl.models import open_model
+        from attnctl.models import open_named_model
         from attnctl.training.relations import measure_relations
 
-        model = open_model(str(weights))
+        model = open_named_model(str(weights))
         table = measure_relations(model, untrained_seed=training.recipe.seed)
         run.write_findings(training, table)
         if sys.stdout.isatty():

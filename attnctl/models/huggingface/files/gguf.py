@@ -36,7 +36,7 @@ def dequantised_folder(path: Path) -> Path:
     try:
         return _kept_folder(path)
     except OSError as error:
-        if not str(error.filename).startswith(str(cache_folder())):
+        if not str(error.filename).startswith(str(cache_folder().parent)):
             raise
         said = (error.strerror or str(error)).lower()
         raise AttnctlError(

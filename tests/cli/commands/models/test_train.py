@@ -139,9 +139,12 @@ def spawned(corpus: Path, out: Path) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_ctrl_c_saves_and_exits_130(run: Run, corpus: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGHUP], ids=["ctrl-c", "the terminal closed"])
+def test_ctrl_c_saves_and_exits_130(sent: signal.Signals, run: Run, corpus: Path, tmp_path: Path) -> None:
     process = spawned(corpus, tmp_path / "run")
-    process.send_signal(signal.SIGINT)
+    done = run("train", "-o", tmp_path / "run", "--resume", "--max-steps", "5")
+    assert done.code == 1 and "run is being written by another run: wait for it" in done.err, done
+    process.send_signal(sent)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130 and b"--resume" in err and b"Traceback" not in err
     step = int(err.split(b"step ")[1].split()[0])
