@@ -1,14 +1,21 @@
-"""The arguments of public functions, checked before any work: a TypeError names the function, the argument and its value."""
+"""The arguments of public functions, checked before any work: a TypeError names the function, the argument and its value.
+
+What is wrong with a value is found where the command line's options are checked, too, and said of `--rope-pairs`; to who
+called a function it is said of `rope_pairs`.
+"""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import operator
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
-from attnctl.errors import UsageError
+from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -19,7 +26,10 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def with_named_options(options: Mapping[str, object], function: Function) -> Function:
-    """Name each of `options` (name → annotation) in the signature of a function that takes `**options`: for help()."""
+    """The function, each of `options` (name → annotation) in its signature instead of `**options`: for help().
+
+    Its errors name arguments.
+    """
     own = inspect.signature(function)
     kept = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     more = [
@@ -30,7 +40,45 @@ def with_named_options(options: Mapping[str, object], function: Function) -> Fun
         if name not in own.parameters
     ]
     function.__signature__ = own.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
-    return function
+    return naming_arguments(function)
+
+
+# an option of the command line → the argument that does the same, where it is called otherwise
+SAID_OTHERWISE = {"model": "name", "rope": "rope_theta", "spans": "kind"}
+
+
+def naming_arguments(function: Function) -> Function:
+    """The function, its errors in the words of Python: `layers`, where the command line has `--layers`."""
+    names = frozenset(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def of_values(*arguments: object, **options: object) -> object:
+        with _options_as_arguments(names):
+            return function(*arguments, **options)
+
+    @functools.wraps(function)
+    def of_iterators(*arguments: object, **options: object) -> Iterator[object]:
+        with _options_as_arguments(names):
+            yield from cast(Iterator[object], function(*arguments, **options))
+
+    return cast(Function, of_iterators if inspect.isgeneratorfunction(function) else of_values)
+
+
+@contextmanager
+def _options_as_arguments(names: frozenset[str]) -> Iterator[None]:
+    try:
+        yield
+    except AttnctlError as error:
+        error.args = (
+            re.sub(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)", lambda found: _argument_of(found, names), str(error)),
+        )
+        raise
+
+
+def _argument_of(option: re.Match[str], names: frozenset[str]) -> str:
+    """The argument that an option is; the option as it stands where there is none."""
+    name = option[1].replace("-", "_")
+    return next((one for one in (name, f"{name}s", SAID_OTHERWISE.get(name)) if one in names), option[0])
 
 
 def check_type(function: str, name: str, value: object, *types: type) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import pickle
 import pydoc
 import re
 from importlib import import_module
@@ -186,6 +187,36 @@ def test_a_treebank_is_evaluated() -> None:
     assert table.model == "random" and table.sentences_read == 12 and len(table.relations) > 5
     with pytest.raises(AttnctlError, match="gone.conllu"):
         attnctl.evaluate("gone.conllu", "random")
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: attnctl.attend(TEXT, "random", rope_pairs="x"), "rope_pairs x: it is half or interleaved"),
+        (
+            lambda: attnctl.attend(TEXT, "random", rope_theta=1, d_k=3),
+            "rope_theta turns pairs of dimensions, but d_k is 3",
+        ),
+        (lambda: attnctl.attend(TEXT, "random", seed=-1), "seed -1: it is 0 to"),
+        (lambda: attnctl.attend("a " * 30_000), "choose with layer, head and query"),
+        (lambda: attnctl.attend(TEXT, "random", dtype="half"), "dtype does not go with model random"),
+        (lambda: attnctl.open_model("random", heads=5, kv_heads=2), "heads 5 cannot share kv_heads 2 evenly"),
+        (lambda: list(attnctl.batch([TEXT], "random", d_model=7, heads=3)), "give d_k as well"),
+        (lambda: attnctl.spans(TEXT, "headings"), "(see also kind paragraphs)"),
+        (lambda: attnctl.ablate(TEXT, how="half"), "how half: it is"),
+        (lambda: attnctl.attend(TEXT, "random").figure(vmin=3, vmax=1), "vmin 3 is not below vmax 1"),
+    ],
+)
+def test_what_is_wrong_with_a_value_is_said_of_the_argument(call: Any, says: str) -> None:
+    """The command line says it of its option: --rope-pairs."""
+    with pytest.raises(AttnctlError) as error:
+        call()
+    assert says in str(error.value) and "--" not in str(error.value)
+
+
+def test_functions_are_pickled_by_their_name() -> None:
+    assert pickle.loads(pickle.dumps(attnctl.attend)) is attnctl.attend
+    assert inspect.isgeneratorfunction(attnctl.batch)
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

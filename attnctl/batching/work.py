@@ -19,7 +19,7 @@ from attnctl.batching.items import Item
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import need_pyarrow
 from attnctl.formats.pictures import format_names, heatmap_bytes
-from attnctl.models import Model, open_model
+from attnctl.models import Model, open_named_model
 from attnctl.models.builtin.stack import Stack
 from attnctl.models.builtin.together import can_run_together, run_together
 from attnctl.models.option_types import model_arguments
@@ -255,10 +255,10 @@ class Worker:
 
     def _open_own_model(self, own: OptionValues) -> Model:
         if not own:
-            return open_model(**self.work.options)
+            return open_named_model(**self.work.options)
         model: Any = self.model_of_item(Item(0, ""))
         if model.info.kind != "checkpoint":
-            return open_model(**(self.work.options | model_arguments(own)))
+            return open_named_model(**(self.work.options | model_arguments(own)))
         if set(own) != {"target"}:
             raise UsageError(f"the options of one text do not change the checkpoint {model.info.name}: only target may")
         changed: Model = replace(model, target=own["target"])
@@ -342,7 +342,7 @@ def open_work_model(work: Work) -> Model:
         raise UsageError(
             "--words and --measure do not go with --format statistics: they are of the model's own weights"
         )
-    model = open_model(**work.options)
+    model = open_named_model(**work.options)
     for spec, count, what in ((work.layer, model.info.n_layers, "layer"), (work.head, model.info.n_heads, "head")):
         item_indices(spec, count, what, model.info.name)
     if "parquet" in work.formats:

@@ -237,11 +237,11 @@ def map_look_of(options: OptionValues, picture: bool) -> Look:
 def model_of(options: OptionValues) -> Any:
     """Open the model that MODEL_OPTIONS ask for. Raises UsageError for options that exclude each other."""
     from attnctl.cli import session
-    from attnctl.models import open_model
+    from attnctl.models import open_named_model
     from attnctl.models.option_types import model_arguments
 
     given = model_arguments(options)
-    return open_model(**given) if session.current is None else session.current.kept_model(given, open_model)
+    return open_named_model(**given) if session.current is None else session.current.kept_model(given, open_named_model)
 
 
 def text_of(text: str | None, file: str | None) -> str:

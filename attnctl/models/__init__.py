@@ -50,6 +50,11 @@ def open_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Model:
 
     Raises UsageError where there is no such model, or an option does not belong to it; TypeError for another type.
     """
+    return open_named_model(name, **options)
+
+
+def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Model:
+    """What `open_model` answers; what is wrong is said of the options of the command line."""
     require_type("open_model", "name", name, str)
     check_type("open_model", "tokenizer", options.get("tokenizer"), str, os.PathLike)
     check_options("open_model", options)
@@ -150,7 +155,7 @@ def opened_model(function: str, model: ModelArgument, options: ModelOptions) -> 
     check_options(function, options)
     if isinstance(model, (str, os.PathLike)):
         check_type(function, "tokenizer", options.get("tokenizer"), str, os.PathLike)
-        return open_model(os.fspath(model), **options)
+        return open_named_model(os.fspath(model), **options)
     given: OptionValues = {name: value for name, value in options.items() if value is not None}
     opened: Any = model
     if is_network(model):

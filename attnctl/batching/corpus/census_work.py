@@ -14,7 +14,7 @@ from attnctl.batching.items import Item
 from attnctl.batching.work import PADDED, Result, describe_bug
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention
-from attnctl.models import Model, open_model
+from attnctl.models import Model, open_named_model
 from attnctl.readings.census.census import Census, SentenceCounts
 from attnctl.readings.census.census_tally import SentenceRecord, packed_document, packed_record, record_of
 from attnctl.readings.census.parsed_sentence import BadSentenceError, ParsedSentence
@@ -52,7 +52,7 @@ class CensusWorker:
 
     def __init__(self, work: CensusWork, model: Model | None = None) -> None:
         self.work = work
-        self.model: Any = open_model(**work.options) if model is None else model
+        self.model: Any = open_named_model(**work.options) if model is None else model
         self.untrained = untrained_of(self.model, work.seed) if work.untrained else None
         self._together: bool | None = None if work.batch_size > 1 else False  # whether sentences may share a pass
 
@@ -206,7 +206,7 @@ def _count_alone(model: Any, sentence: AlignedSentence, census: Census) -> None:
 
 def open_census_model(work: CensusWork) -> Model:
     """Open the model. Raises what a mistake in the options would raise for every single sentence."""
-    model: Any = open_model(**work.options)
+    model: Any = open_named_model(**work.options)
     if getattr(model, "kind", "self") in ("cross", "decoder") or bool(getattr(model, "generate", False)):
         raise UsageError(
             f"{model.info.name} is asked for the attention of other words than the corpus has: see --attention"

@@ -14,7 +14,7 @@ from attnctl.batching.items import Item
 from attnctl.batching.work import Result, Work, describe_bug
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import said_plainly, write_whole
-from attnctl.models import Model, open_model
+from attnctl.models import Model, open_named_model
 from attnctl.text import as_json, cell_value
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class SourcesWorker:
 
     def __init__(self, work: Work, model: Model | None = None) -> None:
         self.work = work
-        self.model: Any = open_model(**work.options) if model is None else model
+        self.model: Any = open_named_model(**work.options) if model is None else model
 
     def chunk_results(self, items: Sequence[Item]) -> list[Result]:
         """One result an item, in their order. An error that a prompt brings with it stays with its item."""

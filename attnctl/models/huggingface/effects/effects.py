@@ -13,6 +13,7 @@ from attnctl.argument_types import (
     checked_pairs,
     checked_selection,
     is_network,
+    naming_arguments,
     require_type,
 )
 from attnctl.arrays import as_numpy
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 Target = str | int | Sequence[int]
 
 
+@naming_arguments
 def effects(
     model: Any,
     inputs: str | Mapping[str, Array],
@@ -108,10 +110,10 @@ def effects(
 
 
 def _watched_model(model: str | Model, text: str, query: int, base: Intervention) -> Watched:
-    from attnctl.models import open_model
+    from attnctl.models import open_named_model
     from attnctl.models.watching import watched_text
 
-    opened = open_model(os.fspath(model)) if isinstance(model, (str, os.PathLike)) else model
+    opened = open_named_model(os.fspath(model)) if isinstance(model, (str, os.PathLike)) else model
     return watched_text(opened, checked_text(text), None if query == -1 else str(query), base)
 
 
