@@ -8,10 +8,12 @@ import io
 import json
 import random
 import re
+from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
+from rich.cells import cell_len
 
 from attnctl import models
 from attnctl.cli.inputs.zoom import Zoom, grid_of
@@ -393,3 +395,28 @@ def test_the_size_of_whole_matrices_is_said_before_they_are_made(run, file, monk
     assert "whole matrices" not in run("heatmap", "--file", file, "--words", *MODEL).err
     monkeypatch.setattr(weights, "TOLD_BYTES", 1e7)
     assert "note: whole matrices, 800 × 800: they take 0.0 GB" in run("heatmap", "--file", file, "--words", *MODEL).err
+
+
+def test_what_stands_before_a_key_is_cut_where_that_can_be_seen(tmp_path: Any, run: Any) -> None:
+    """ "r that the room" began in the middle of a word without a sign; of a wide script twice the cells were taken."""
+    text = tmp_path / "text.txt"
+    text.write_text("The woman said that the room was taken\n吾輩は猫である名前はまだ無いどこで生れたか\n")
+    for columns in (50, 80):
+        told = run(
+            "explain",
+            "--file",
+            str(text),
+            "--spans",
+            "lines",
+            "--query",
+            "20",
+            "--head",
+            "1",
+            "--layer",
+            "0",
+            columns=columns,
+        )
+        lines = [line for line in told.out.splitlines() if "‹" in line]
+        assert lines and all(cell_len(line) <= columns for line in lines)
+        assert len({cell_len(line.partition("‹")[0]) for line in lines[1:]}) == 1
+    assert any("…" in line.partition("‹")[0] for line in lines)

@@ -105,6 +105,16 @@ def _one_line(text: str) -> str:
     return visible_text(words) if words else ""
 
 
+def _end_of_text(text: str, width: int) -> str:
+    """The end of a text in at most `width` cells, after an ellipsis where it is not all of it."""
+    if cell_len(text) <= width:
+        return text
+    start = len(text)
+    while start > 0 and cell_len(text[start - 1 :]) < width:
+        start -= 1
+    return f"…{text[start:]}"[:width]
+
+
 def _surroundings_line(line: Text, text: str, token: Token, width: int) -> Text:
     """The token in its surroundings, appended to the line and cut to the width."""
     line.no_wrap = True
@@ -121,8 +131,7 @@ def _surroundings_line(line: Text, text: str, token: Token, width: int) -> Text:
         after = " " * text[token.end : token.end + 1].isspace() + after
     name = f"‹{token_label(token, 24)}›"  # marked where there is no colour, too
     side = max(0, (room - cell_len(name)) // 2)
-    kept = before[-side:] if side else ""
-    line.append(kept.rjust(min(side, AROUND + 1)), style=DIM)
+    line.append(padded_text(_end_of_text(before, min(side, AROUND + 1)), min(side, AROUND + 1)), style=DIM)
     line.append(name, style=ACCENT)
     line.append(label_fit(after, max(0, room - cell_len(name) - min(side, AROUND + 1))), style=DIM)
     return line
