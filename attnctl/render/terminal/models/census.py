@@ -228,7 +228,7 @@ def _remark_lines(census: CensusTable, listed: Sequence[Relation], width: int) -
     own = [relation for relation in listed if relation.relation != ALL]
     if own:
         losing = sum(not relation.beats_rules for relation in own)
-        yield f"In {losing} of {len(own)} rows no head beats the best rule."
+        yield f"In {losing} of {len(own)} rows of relations no head's interval lies above every rule (✓)."
     without = sorted(set(range(census.head_grid[0])) - {row.layer for row in census.layers})
     if without and census.used:
         has = "Layer {} has" if len(without) == 1 else "Layers {} have"
