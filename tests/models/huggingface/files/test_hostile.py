@@ -116,6 +116,13 @@ def test_a_tokenizer_that_needs_what_is_not_installed(folder: Path) -> None:
     assert "partially initialized" not in done.stderr
 
 
+def test_a_tokenizer_without_spans(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "ByT5Tokenizer"}')
+    with pytest.raises(AttnctlError, match="the tokenizer of llama is of type ByT5Tokenizer, which tells no spans"):
+        attend("at", str(folder))
+
+
 def test_a_tensor_of_another_shape(folder: Path) -> None:
     reweigh(folder, lambda tensors: tensors.update({"model.norm.weight": np.ones(7, np.float32)}))
     with pytest.raises(AttnctlError, match=r"model.norm.weight is \(7,\) in its file and \(32,\) by its config.json"):
