@@ -25,13 +25,14 @@ from attnctl.render.terminal.number_grid import (
     token_label,
     wrapped_line,
 )
-from attnctl.render.terminal.worked_example import Blackboard, summary_line
+from attnctl.render.terminal.worked_example import Blackboard, summary_line, told_apart
 from attnctl.steps import walk_steps
 from attnctl.steps.step import Part, Step
 from attnctl.text import counted
 from attnctl.tokens import BLANKS, GUESS
 
 INDENT = 5
+LINKED = 60  # cells of each end of a link that is named in a sentence
 NARROWEST = 24  # cells of a line below which grids are cut at the edge
 
 
@@ -110,7 +111,8 @@ class Explanation:
         """By which rule the places were chosen that are looked at most closely; nothing where they were asked for."""
         for at, focus in enumerate(focus for focus in self.focuses if focus.reason):
             where = place_name(self.trace.model, focus.layer, focus.head)
-            link = f"{self.queries[focus.query]} → {self.keys[focus.key]}"
+            query = told_apart(self.trace.tokens, focus.query, LINKED)
+            link = f"{query} → {told_apart(self.trace.key_axis, focus.key, LINKED)}"
             shown = f"Shown: {where + ', ' if where else ''}{link}: {focus.reason} (--layer, --head, --query)."
             if self.only is not None and not at:
                 yield Text("")

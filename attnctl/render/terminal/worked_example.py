@@ -264,7 +264,7 @@ class Blackboard:
         return [self._says_line("gathers", "weight × value, added up"), *lines]
 
 
-def _told_apart(tokens: Sequence[Token], at: int, width: int, number: int | None = None) -> str:
+def told_apart(tokens: Sequence[Token], at: int, width: int, number: int | None = None) -> str:
     """A token's label in `width` cells, with its index, or `number`, where another token reads the same: "the (4)"."""
     twins = sum(token.text == tokens[at].text for token in tokens) > 1
     return _indexed_label(tokens[at], at if number is None else number, width, twins)
@@ -287,7 +287,7 @@ def summary_line(trace: Trace, layer: LayerTrace, head: int, query: int, width: 
         what = " of the rest of its attention"
     row = layer.weights[layer.position_of(head), layer.row_of(query)]  # (n_k,)
     longest = max(6, min(24, (width - len(f" {verb} 100 %{what} {to} ")) // 2))  # cells, so that the names fit
-    name = _told_apart(trace.tokens, query, longest)
+    name = told_apart(trace.tokens, query, longest)
     if not row.any():
         return f"{name} {'looks' if layer.mask is None else 'may look'} at nothing"
     order = [int(j) for j in np.argsort(-row, kind="stable")[:most]]
@@ -295,7 +295,7 @@ def summary_line(trace: Trace, layer: LayerTrace, head: int, query: int, width: 
     numbers = trace.key_numbers
     own = trace.reads_itself or trace.lacks_keys and own_numbers(trace.tokens, trace.key_axis) is not None
     for j in order:
-        whom = "itself" if own and numbers[j] == query else _told_apart(trace.key_axis, j, longest, numbers[j])
+        whom = "itself" if own and numbers[j] == query else told_apart(trace.key_axis, j, longest, numbers[j])
         if row[j] >= 0.05 or not shares:
             shares.append(f"{row[j] * 100:.0f} %{'' if shares else what} {to} {whom}")
     kept = _kept_back(layer, head, query) if trace.measure is None else ""

@@ -16,7 +16,7 @@ from rich.cells import cell_len
 
 import attnctl
 from attnctl.errors import UsageError
-from attnctl.readings.questions.focus import focus
+from attnctl.readings.questions.focus import Focus, focus
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.render.terminal.console import SafeConsole, as_text
 from attnctl.render.terminal.explanation import Explanation
@@ -206,6 +206,8 @@ def test_words_that_occur_twice_are_told_apart() -> None:
     text = printed(attend("the cat saw the dog"))
     summary = text[text.index("where attention went") :]
     assert "the (0) pays" in summary and "the (3) pays" in summary and "cat (" not in summary
+    shown = as_text(Explanation(attend("the cat saw the dog"), Focus(0, 0, 3, 1, 0.5, "it stands out")), 100)
+    assert "Shown: the (3) → cat: it stands out" in shown
 
 
 @pytest.mark.parametrize("width", [40, 56, 60, 80])

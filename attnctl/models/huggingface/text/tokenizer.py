@@ -200,11 +200,11 @@ def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
             complete_torch()  # a family's configuration, which this may import, wants all of it
             auto = import_extra("transformers").AutoTokenizer
             wrapped = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-            tokenizer = getattr(wrapped, "backend_tokenizer", None)
-            if tokenizer is None:
+            if not hasattr(wrapped, "backend_tokenizer"):
                 raise AttnctlError(
                     f"the tokenizer of {name} is of type {type(wrapped).__name__}, which tells no spans of the text"
                 )
+            tokenizer = wrapped.backend_tokenizer
             settings = settings | {key: str(token) for key, token in wrapped.special_tokens_map.items()}
             tokenizer.no_truncation()
             tokenizer.no_padding()

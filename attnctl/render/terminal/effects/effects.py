@@ -43,7 +43,8 @@ class EffectsTable:
                 yield Text("")
                 yield from self._cut_lines(title, rows, width)
             if len(rows) < len(every):
-                yield Text(f"      {len(every) - len(rows)} more do less: see --top, or --json", style=DIM)
+                left = len(every) - len(rows)
+                yield Text(f"      {left} more {'does' if left == 1 else 'do'} less: see --top, or --json", style=DIM)
         yield Text("")
         for sentence in effects_sentences(found):
             yield Text(sentence)
@@ -71,7 +72,8 @@ class EffectsTable:
             yield _effect_numbers(line, found, one.effect, largest, width)
         left = len(found.heads) - len(rows)
         if left > 0:
-            yield Text(f"      {left} more heads do less: see --top, or --json", style=DIM)
+            more = "head does" if left == 1 else "heads do"
+            yield Text(f"      {left} more {more} less: see --top, or --json", style=DIM)
 
     def _cut_lines(self, title: str, rows: Sequence[EdgeEffect | SpanEffect], width: int) -> Iterator[Text]:
         found = self.effects
