@@ -35,6 +35,13 @@ def _effect_unit(found: Effects) -> str:
     return "Δ logit difference" if found.against is not None else "Δ log-probability (nats)"
 
 
+def _short_unit(found: Effects) -> str:
+    """The unit for a colour bar no longer than two rows of heads; the line above the grid has it in full."""
+    if found.target is None:
+        return "cosine distance"
+    return "Δ logits" if found.against is not None else "Δ log p (nats)"
+
+
 def _effects_title(found: Effects) -> str:
     if found.target is None:
         return found.model.name
@@ -55,7 +62,7 @@ def _draw_heads(found: Effects, look: Look) -> Drawing:
         panels=(Panel(0, 0, "", np.where(there, values, 0), there),),
         rows=tuple(map(str, layers)),
         columns=tuple(map(str, numbers)),
-        scales=(Scale(CenteredNorm(halfrange=furthest), colour_map(CHANGE), _effect_unit(found)),),
+        scales=(Scale(CenteredNorm(halfrange=furthest), colour_map(CHANGE), _short_unit(found)),),
         title=_effects_title(found) if look.title is None else look.title,
         said=(f"{_effect_unit(found)} without each head, {how}",),
         axes=("layer", "head"),

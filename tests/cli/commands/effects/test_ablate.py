@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 import attnctl
 from attnctl.formats.schemas.json_schemas import SCHEMAS
 from attnctl.readings.effects.rank_correlation import kendall_tau
+from attnctl.render.figure.effects import effects_drawing
 
 TEXT = "Alice will eat"
 VALID = Draft202012Validator(SCHEMAS["effects"]())
@@ -219,3 +220,10 @@ def test_every_head_that_turns_the_answer_says_what_to(columns: int, run: Callab
     (turned,) = (line.split()[0] for line in told.splitlines() if line.endswith("turn the answer to another word."))
     assert told.count("  says ") == int(turned) > 3
     assert all(len(line) <= columns for line in told.splitlines())
+
+
+@pytest.mark.parametrize("how", [{}, {"target": "eat", "against": "see"}])
+def test_the_picture_of_a_small_model_names_its_colours_whole(how: dict[str, str]) -> None:
+    drawing = effects_drawing(attnctl.effects("demo", "The cat will ____ it", **how))
+    texts = [text.get_text() for text in drawing.figure.texts]
+    assert any(text in texts for text in ("Δ log p (nats)", "Δ logits")) and not any("…" in text for text in texts)
