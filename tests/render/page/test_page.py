@@ -310,6 +310,20 @@ def test_the_link_keeps_the_choice(tab: Tab) -> None:
 
 
 @in_browser
+def test_a_share_of_what_is_left_is_not_called_a_share_of_all(tab: Tab) -> None:
+    tab.open(trace_of(), start={"query": 3, "key": 1})
+    assert " of its attention to " in tab.text("#finding") and "the rest" not in tab.text("#finding")
+    tab.js("choose({ drop: 'first' })")
+    assert "the rest" not in tab.text(
+        "#finding"
+    )  # what the first key took is missing, and the others' shares are as before
+    tab.js("choose({ renorm: true })")
+    tab.wait("return document.querySelector('#finding').textContent.includes(' of the rest of its attention to ')")
+    tab.js("choose({ direction: 'from' })")
+    tab.wait("return document.querySelector('#finding').textContent.includes(' of the rest of the attention of ')")
+
+
+@in_browser
 def test_words_merge_and_special_tokens_go(tab: Tab) -> None:
     text = "unbelievable!"
     pieces = [

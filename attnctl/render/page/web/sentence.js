@@ -214,7 +214,8 @@ function findingOf({ grid, head, title }, several) {
     .slice(0, 3)
     .filter((other) => weight(other) >= 0.005);
   const own = (from ? grid.cols : grid.rows)[at];
-  const name = el("b", {}, own.label);
+  const name = el("b", {}, clearLabel(own.label));
+  const rest = state.renorm && state.drop !== "none" ? "the rest of " : ""; // shares of what is left of a row
   const itself = (other) => !trace.crossed && other.tokens[0] === own.tokens[0];
   const parts = best.map((other) => [
     percent(weight(other)),
@@ -225,7 +226,7 @@ function findingOf({ grid, head, title }, several) {
   const thin = from ? " gets almost no attention here." : " spreads its attention so thinly that no key gets 0.5 %.";
   if (!parts.length) return [...where, name, thin];
   if (trace.overview) {
-    const of = from ? " of the attention of " : " of their attention to ";
+    const of = from ? ` of ${rest}the attention of ` : ` of ${rest}their attention to `;
     const listing = listed(parts.map(([share, label]) => [share, of, label]));
     return [from ? "Keys " : "Queries ", name, from ? " get " : " pay ", ...listing, "."];
   }
@@ -234,8 +235,8 @@ function findingOf({ grid, head, title }, several) {
     return [...where, name, verb, ...listed(parts.map(([share, label]) => [share, to, label])), "."];
   }
   const said = from
-    ? [" gets ", ...listed(parts.map(([share, label]) => [share, " of the attention of ", label]))]
-    : [" pays ", ...listed(parts.map(([share, label], k) => [share, k ? " to " : " of its attention to ", label]))];
+    ? [" gets ", ...listed(parts.map(([share, label]) => [share, ` of ${rest}the attention of `, label]))]
+    : [" pays ", ...listed(parts.map(([share, label], k) => [share, k ? " to " : ` of ${rest}its attention to `, label]))];
   return [...where, name, ...said, "."];
 }
 
@@ -250,10 +251,13 @@ function largestIn(what, name, from, best, cell, others) {
   return [`The largest ${what} ${from ? "on" : "of"} `, name, ": ", ...listed(parts), "."];
 }
 
+/** A label in quotation marks where it is no word. */
+const clearLabel = (label) => (/[\p{L}\p{N}]/u.test(label) ? label : `“${label}”`);
+
 /** A token's label: in quotation marks where it is no word, with its place where others read the same. */
 function named(groups, at) {
   const { label, tokens } = groups[at];
-  const clear = /[\p{L}\p{N}]/u.test(label) ? label : `“${label}”`;
+  const clear = clearLabel(label);
   return groups.filter((group) => group.label === label).length > 1 ? `${clear} (${tokens[0]})` : clear;
 }
 
