@@ -136,15 +136,15 @@ class NumberGrid:
         left = max([cell_len(name) for name in names] + [1])
         lead = 2  # room for the pointer
         rows = kept_lines(len(array), self.max_rows, self.marks)
-        cell, sums, columns, widths = self._column_widths(array, rows, width - lead - left)
-        out = [self._header_line(columns, widths, lead + left, cell if sums else 0)] if any(self.columns) else []
+        total, sums, columns, widths = self._column_widths(array, rows, width - lead - left)
+        out = [self._header_line(columns, widths, lead + left, total if sums else 0)] if any(self.columns) else []
         for row in rows:
             if row is None:
                 out.append(Text(" " * lead + "⋮", style=DIM))
             else:
                 out.append(
                     self._row_line(
-                        array, row, columns, widths, padded_text(names[row], left, right=False), cell if sums else 0
+                        array, row, columns, widths, padded_text(names[row], left, right=False), total if sums else 0
                     )
                 )
         return out + self._omission_line(array, rows, columns, lead)
@@ -152,25 +152,24 @@ class NumberGrid:
     def _column_widths(
         self, array: Numbers, rows: Sequence[int | None], width: int
     ) -> tuple[int, bool, list[int | None], list[int]]:
-        """How wide a number is, whether sums fit, and which columns are shown (None: an ellipsis), how wide each."""
+        """How wide a sum is, whether sums fit, and which columns are shown (None: an ellipsis), how wide each."""
         seen = array[[row for row in rows if row is not None]]
         wide = 1 if array.dtype == np.bool_ else max(len(self._number_cell(float(x))) for x in (seen.min(), seen.max()))
         names = [cell_len(name) for name in self.columns]
         cell = max(wide, min(max([*names, 1]), NAME))
-        sums = self.sums and width >= 2 * (cell + GAP) + 1
-        room = width - (cell + GAP + 1 if sums else 0)  # cells for the columns
+        total = max(len(self._number_cell(float(x))) for x in seen.sum(axis=1)) if self.sums else 0
+        sums = self.sums and width >= cell + total + 2 * GAP + 1
+        room = width - (total + GAP + 1 if sums else 0)  # cells for the columns
         own = [[max(wide, min(name, longest)) for name in names] for longest in range(NAME, 3, -1)]
         for widths in (
             [cell] * len(names),
             *own,
         ):  # of one width, or as wide as its name: names give way before columns
             if sum(widths) + GAP * len(widths) <= room:
-                return max(wide, min(cell, max(widths))), sums, list(range(len(widths))), widths
+                return total, sums, list(range(len(widths))), widths
         for widths in own if sums else ():  # and so does the sum
             if sum(widths) + GAP * len(widths) <= width:
-                return wide, False, list(range(len(widths))), widths
-        total = max(len(self._number_cell(float(x))) for x in seen.sum(axis=1)) if sums else 0
-        room = width - (total + GAP + 1 if sums else 0)
+                return 0, False, list(range(len(widths))), widths
         for count in range(min(array.shape[1] - 1, room // (wide + GAP)) + 1, 0, -1):
             columns = kept_lines(array.shape[1], count, self.must)
             widths = [1 if at is None else max(wide, min(names[at], NAME)) for at in columns]  # an ellipsis is narrow
