@@ -29,7 +29,7 @@ from attnctl.readings.effects.answer_sources import (
     search_parts,
 )
 from attnctl.readings.spans import Span
-from attnctl.text import visible_text
+from attnctl.text import quoted_beginning, visible_text
 from attnctl.tokens import Token
 
 LEARNED_SINK = "(learned sink)"
@@ -174,12 +174,18 @@ class SourceSearch:
         return list(dict.fromkeys(at for several in zip(*ranked, strict=True) for at in several))
 
     def remove_parts(self, conversation: Conversation | None) -> Iterator[int]:
-        """Measure each part that was measured alone by rendering the prompt without it; yields how many were."""
+        """Measure each part that was measured alone by rendering the prompt without it; yields how many were.
+
+        A prompt that is one part has nothing left to answer: a note says so.
+        """
         for count, at in enumerate(sorted(self.found.alone), 1):
             text = prompt_without(self.model, self.prompt, self.parts[at], conversation)
             tokens = prompt_tokens(self.model, text)
-            again = AnsweredPrompt(self.model, ids_of(tokens), self.read.answer)
-            self.removed[at] = float((again.log_probabilities() - self.base).sum())
+            if tokens:
+                again = AnsweredPrompt(self.model, ids_of(tokens), self.read.answer)
+                self.removed[at] = float((again.log_probabilities() - self.base).sum())
+            else:
+                self.notes += (f"Without {quoted_beginning(self.parts[at].name)} nothing of the prompt is left.",)
             yield count
 
     def found_so_far(self) -> AnswerSources:

@@ -235,6 +235,16 @@ def test_removing_is_tokenising_again(model: Any) -> None:
         assert one.removed == pytest.approx(wanted, abs=1e-4)
 
 
+def test_removing_the_whole_prompt_leaves_nothing_to_answer(model: Any) -> None:
+    """An answer behind nothing has no logits for its first token: it was an IndexError."""
+    found = SourceSearch(model, Prompt("Paris is big.", ()), answer=" Rome")
+    assert len(found.parts) == 1
+    list(found.measure_all())
+    assert list(found.remove_parts(None)) == [1]
+    (part,) = found.found_so_far().parts
+    assert part.removed is None and any("nothing of the prompt is left" in note for note in found.found_so_far().notes)
+
+
 # --- the command -------------------------------------------------------------------------------------------------
 
 
