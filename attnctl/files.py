@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, in_one_line
-from attnctl.interrupts import tidied_up
+from attnctl.interrupts import removed_at_end, tidied_up
 from attnctl.text import visible_text
 
 if TYPE_CHECKING:
@@ -63,11 +63,12 @@ def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], object]) 
         target = Path(os.path.realpath(path))  # a link is written through, not replaced
         temporary = target.with_name(f".{target.name[:100]}.{os.urandom(4).hex()}.part")
         try:
-            with tidied_up(), temporary.open("xb") as file:
-                _fill_file(file, write)
-            if target.exists():
-                temporary.chmod(target.stat().st_mode & 0o7777)
-            temporary.replace(target)
+            with removed_at_end(temporary):
+                with tidied_up(), temporary.open("xb") as file:
+                    _fill_file(file, write)
+                if target.exists():
+                    temporary.chmod(target.stat().st_mode & 0o7777)
+                temporary.replace(target)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise

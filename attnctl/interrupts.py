@@ -11,14 +11,17 @@ import atexit
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 AGAIN_SECONDS = 0.02  # between two looks whether the import is over
 IMPORTING = "<frozen importlib"  # how the files of Python's own import are called
 CODE = 130
+ENDING = ("SIGTERM", "SIGHUP")  # signals that end a process which does not listen
 
 came = False  # whether Ctrl-C was pressed since the command began
 _to_tidy = 0  # how many are under way that put something in order when they are interrupted
@@ -33,6 +36,27 @@ def tidied_up() -> Iterator[None]:
         yield
     finally:
         _to_tidy -= 1
+
+
+@contextmanager
+def removed_at_end(path: Path) -> Iterator[None]:
+    """SIGTERM and SIGHUP, which end the process at once, take the file at `path` with them while this lasts."""
+
+    def end_process(number: int, _: FrameType | None) -> None:
+        path.unlink(missing_ok=True)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    ending = [number for name in ENDING if (number := getattr(signal, name, None)) is not None]
+    mine = threading.current_thread() is threading.main_thread()  # elsewhere no signal can be listened to
+    heard = [number for number in ending if mine and signal.getsignal(number) == signal.SIG_DFL]
+    for number in heard:
+        signal.signal(number, end_process)
+    try:
+        yield
+    finally:
+        for number in heard:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def leave_at_once() -> None:

@@ -112,3 +112,30 @@ except KeyboardInterrupt:
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=20) == (b"done\nout\n", b"")
     assert list(tmp_path.iterdir()) == []
+
+
+# ends itself while it writes a file, and says what listens afterwards
+WRITING = """
+import os, signal, sys
+from attnctl.files import write_whole
+def write(file):
+    file.write(b"half")
+    file.flush()
+    if sys.argv[1] != "0":
+        os.kill(os.getpid(), int(sys.argv[1]))
+write_whole("old.json", write)
+print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)
+"""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP, 0])
+def test_an_end_while_a_file_is_written_leaves_nothing_half_written(sent: int, tmp_path: Path) -> None:
+    """A time limit or a closed terminal left .old.json.1a2b3c4d.part in the folder for ever."""
+    (tmp_path / "old.json").write_text("whole")
+    command = [sys.executable, "-c", WRITING, str(int(sent))]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["old.json"], done.stderr
+    if sent:
+        assert (done.returncode, (tmp_path / "old.json").read_text()) == (-sent, "whole")
+    else:
+        assert (done.stdout, (tmp_path / "old.json").read_text()) == ("True\n", "half")
