@@ -52,7 +52,8 @@ def softmax_command(
 
     worked = SoftmaxSteps(np.asarray(numbers), names, factor, temperature)
     top = max(abs(x) for x in numbers if math.isfinite(x))
-    if not math.isfinite(top * factor / temperature * 8):
+    most = max(1.0, *map(abs, worked.scales_compared)) / min(1.0, temperature)
+    if not math.isfinite(top * most * 2 * len(numbers)):  # sums and differences of all of them, too
         raise UsageError(f"scores up to {top:g} × {factor:g} / {temperature:g} are too large to work with")
     if json:
         put_json(worked.softmax_document())

@@ -99,6 +99,9 @@ def test_it_fits_any_width() -> None:
         (["1", "--temperature", "0"], 2, "--temperature 0: a number above 0"),
         (["1", "--temperature", "nan"], 2, "a number above 0"),
         (["1e308", "2", "--scale", "10"], 2, "too large to work with"),
+        (["1e308", "2", "--scale", "1/8"], 2, "too large to work with"),
+        (["1e308", "1e308", "--scale", "1/64"], 2, "too large to work with"),
+        (["1e300", "2", "--temperature", "1e-10"], 2, "too large to work with"),
         (["1", "2", "--tokens", "a"], 2, "1 names for 2 scores"),
     ],
 )  # fmt: skip
