@@ -23,6 +23,7 @@ WORDS = (
     "Pieces are merged into words: weights to a split word are added up, those from it averaged (Clark et al. 2019, "
     "section 4.1)."
 )
+UNPLACED = "Tokens that are not of the text, as a decoder's, stay pieces."
 VALUE_NORM = (
     "Shown is the length of each weighted value, ‖weight × value‖, as a share of its row, instead of the weight (Kobayashi "
     "et al. 2020{w_o})."
@@ -85,7 +86,7 @@ def by_words(trace: Trace) -> Trace:
         layers=tuple(layers),
         embeddings=None,
         predictions=tuple(replace(p, position=place[p.position]) for p in trace.predictions),
-        notes=(*trace.notes, WORDS),
+        notes=(*trace.notes, WORDS, *(UNPLACED,) * any(_has_no_place(token) for token in trace.tokens)),
     )
 
 
@@ -109,6 +110,11 @@ def word_groups(tokens: Sequence[Token], text: str) -> list[list[int]]:
             found.append([i])
         last = word
     return found
+
+
+def _has_no_place(token: Token) -> bool:
+    """Whether a token is no special one, and not of the text: generated, or of a decoder's own text."""
+    return token.start is None and not token.special
 
 
 def _joined_word(pieces: Sequence[Token], text: str) -> Token:

@@ -282,9 +282,12 @@ class Checkpoint:
         return (Token(self.pieces.tokenizer.id_to_token(number) or str(number), number, special=True),)
 
     def _decoder_tokens(self, source: Sequence[Token]) -> tuple[Token, ...]:
-        """The decoder's tokens: its start, and the target, or what the model itself says of the text."""
+        """The decoder's tokens: its start, and the target, or what the model itself says of the text.
+
+        They have no place in the text, which is the source's.
+        """
         if self.target is not None:
-            tokens = self.pieces.tokenize_text(self.target)
+            tokens = tuple(replace(token, start=None, end=None) for token in self.pieces.tokenize_text(self.target))
             end = getattr(self.network.config, "eos_token_id", None)
             return (*self.decoder_start(), *(tokens[:-1] if tokens and tokens[-1].id == end else tokens))
         return (*self.decoder_start(), *generated_tokens(self, source, 1))

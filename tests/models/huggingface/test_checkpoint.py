@@ -23,7 +23,11 @@ from attnctl.models import attend, open_model
 from attnctl.models.huggingface import attention_interface
 from attnctl.models.huggingface.checks.check import check_attention
 from attnctl.models.huggingface.files import hub
-from attnctl.source import record_trace
+from attnctl.readings.measures import by_words
+from attnctl.readings.rows import RowReading
+from attnctl.render.terminal.console import as_text
+from attnctl.render.terminal.row import RowTable
+from attnctl.source import TextSource, record_trace
 from tests.models.huggingface import architectures as zoo
 from tests.models.huggingface import folders
 
@@ -516,3 +520,17 @@ def test_a_missing_extra_is_named_before_any_network(monkeypatch: pytest.MonkeyP
     for name in ("gpt2", "nobody/has-this"):
         with pytest.raises(AttnctlError, match=r"checkpoints need transformers: pip install 'attnctl\[hf\]'"):
             open_model(name)
+
+
+def test_a_target_has_no_place_in_the_source(shelf: Callable[..., Path]) -> None:
+    """Its tokens are named by themselves: not by what stands at their places in another text."""
+    for kind in ("cross", "decoder"):
+        trace = attend("Il était une fois un petit garçon", str(shelf("bart")), attention=kind, target="at ate")
+        own = [token for token in trace.tokens if not token.special]
+        assert "".join(token.text.strip() for token in own) == "atate" and all(token.start is None for token in own)
+        words = by_words(trace)
+        assert [token.text for token in words.tokens] == [token.text for token in trace.tokens]
+        assert any("stay pieces" in note for note in words.notes)
+    source = TextSource(open_model(str(shelf("bart")), attention="cross", target="at ate"), "Il était une fois")
+    shown = as_text(RowTable(source.read(RowReading(2)), top=1)).splitlines()
+    assert len(shown[1].split()) == 3, "and stands in no surroundings of the source's"
