@@ -19,7 +19,7 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 import torch
 
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.models import attend, open_model
+from attnctl.models import attend, open_model, open_named_model
 from attnctl.models.huggingface import attention_interface
 from attnctl.models.huggingface.checks.check import check_attention
 from attnctl.models.huggingface.files import hub
@@ -193,7 +193,7 @@ def test_half_precision(shelf: Callable[..., Path], dtype: str) -> None:
 def test_refusals(shelf: Callable[..., Path], tmp_path: Path) -> None:
     def says(pattern: str, name: Any, error: type[Exception] = AttnctlError, **options: Any) -> None:
         with pytest.raises(error, match=pattern) as caught:
-            open_model(str(name), **options)
+            open_named_model(str(name), **options)
         assert "\n" not in str(caught.value)
 
     good = shelf("llama")
