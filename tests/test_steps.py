@@ -10,7 +10,7 @@ from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.steps import narrow_trace, walk_steps
 from attnctl.tokens import Token
-from tests.conftest import attend
+from tests.conftest import SAMPLES, attend
 
 
 @st.composite
@@ -74,3 +74,13 @@ def test_matrices_are_a_step_where_they_are_asked_for() -> None:
         narrow_trace(trace, ["matrices"]).layers[0].parameters
         and not narrow_trace(trace, ["keys"]).layers[0].parameters
     )
+
+
+def test_a_scale_says_who_set_it() -> None:
+    for model, who in (
+        ("random", "the scale that was asked for"),
+        (str(SAMPLES / "journey.safetensors"), "the scale that its file or --scale sets"),
+    ):
+        trace = attend("Your journey starts", model=model, scale=0.3)
+        (step,) = walk_steps(trace, None, ["scaled"])
+        assert step.sentence == f"Multiplied by {who}."

@@ -136,7 +136,9 @@ def _scaled_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     else:
         shown = "scale" if scale is None else f"{scale:.6g}"
         formula = f"scaled scores = scores × {shown}"
-        who = "the model sets" if trace.model.kind == "checkpoint" else "was asked for"
+        who = {"checkpoint": "the model sets", "weights": "its file or --scale sets"}.get(
+            trace.model.kind, "was asked for"
+        )
         sentence = f"Multiplied by the scale that {who}."
     if cap is not None:
         formula += f", capped: {cap:g} tanh(· / {cap:g})"

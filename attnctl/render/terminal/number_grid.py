@@ -84,9 +84,7 @@ def token_label(token: Token | str, width: int | None = None) -> str:
     text = visible_text(token if isinstance(token, str) else token.text)
     if isinstance(token, Token) and token.unknown:
         text += "†"
-    if width is not None and cell_len(text) > width:
-        text = set_cell_size(text, width - 1).rstrip() + "…"
-    return isolated(text)
+    return isolated(text if width is None else label_fit(text, width))
 
 
 def padded_text(text: str, width: int, right: bool = True) -> str:
@@ -229,8 +227,11 @@ class NumberGrid:
 
 
 def label_fit(text: str, width: int) -> str:
-    """`text` in at most `width` cells, its end replaced by … where it is longer."""
-    return text if cell_len(text) <= width else set_cell_size(text, max(width - 1, 0)).rstrip() + "…"
+    """`text` in at most `width` cells, its end replaced by … where it is longer; † of a word that no model knows stays."""
+    if cell_len(text) <= width:
+        return text
+    mark = "†" * (text.endswith("†") and width > 3)
+    return set_cell_size(text, max(width - 1 - len(mark), 0)).rstrip() + "…" + mark
 
 
 def cropped_line(line: Text, width: int) -> Text:

@@ -20,7 +20,7 @@ from attnctl.readings.questions.focus import Focus, focus
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.render.terminal.console import SafeConsole, as_text
 from attnctl.render.terminal.explanation import Explanation
-from attnctl.render.terminal.number_grid import NumberGrid, kept_lines, number_text, share_bar, token_label
+from attnctl.render.terminal.number_grid import NumberGrid, kept_lines, label_fit, number_text, share_bar, token_label
 from attnctl.steps import NAMES, check_names, narrow_trace, walk_steps
 from attnctl.tokens import Token
 from tests.conftest import attend
@@ -215,6 +215,19 @@ def test_the_last_sentence_is_never_cut(width: int) -> None:
     trace = attend("Rindfleischetikettierung Donaudampfschifffahrt is a very long word", layers=2, heads=2)
     last = printed(trace, width).rstrip().split("\n\n")[-1]
     assert re.search(r" pays \d+ % of its attention to \S+.*\.$", " ".join(last.split()))
+
+
+def test_a_cut_label_keeps_its_mark() -> None:
+    assert [label_fit("whispered†", width) for width in (10, 8, 4, 3, 1)] == [
+        "whispered†",
+        "whispe…†",
+        "wh…†",
+        "wh…",
+        "…",
+    ]
+    assert (
+        token_label(Token("whispered", unknown=True), 6) == "whis…†" and token_label(Token("whispered"), 6) == "whisp…"
+    )
 
 
 def test_a_long_name_hides_no_column() -> None:
