@@ -173,7 +173,13 @@ class NumberGrid:
             widths = [1 if at is None else max(wide, min(names[at], NAME)) for at in columns]  # an ellipsis is narrow
             if sum(widths) + GAP * len(widths) <= room:
                 break
-        return total, sums, columns, widths
+        excess = max(0, sum(widths) + GAP * len(widths) - room)  # of the one column that is left: its name gives way
+        return (
+            total,
+            sums,
+            columns,
+            [1 if at is None else max(wide, w - excess) for at, w in zip(columns, widths, strict=True)],
+        )
 
     def _number_cell(self, value: float) -> str:
         largest = float(np.abs(self.array).max())

@@ -217,6 +217,15 @@ def test_the_last_sentence_is_never_cut(width: int) -> None:
     assert re.search(r" pays \d+ % of its attention to \S+.*\.$", " ".join(last.split()))
 
 
+@pytest.mark.parametrize("width", [34, 36, 38, 40, 44])
+def test_a_wide_label_does_not_push_the_sum_below(width: int) -> None:
+    """The one column that had room was as wide as its name, and "1.00" stood on a line of its own."""
+    grid = NumberGrid(
+        np.full((7, 7), 1 / 7), ["Donaudampfschiff†"] * 7, ["السلام†abc"] * 7, sums=True, heat=True, must=(5,)
+    )
+    assert all(cell_len(line.plain) <= width for line in grid.grid_lines(width))
+
+
 def test_a_cut_label_keeps_its_mark() -> None:
     assert [label_fit("whispered†", width) for width in (10, 8, 4, 3, 1)] == [
         "whispered†",
