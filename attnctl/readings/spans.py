@@ -29,8 +29,10 @@ def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[TextPart, .
     """The parts that `kind` names (one of KINDS, or a file), as stretches of tokens; tokens in none of them are the rest.
 
     A token belongs to the part that its last character stands in. Raises AttnctlError where spans overlap, are not in the
-    text, or cannot be read, UsageError where the text has no such parts.
+    text, or cannot be read, UsageError where the text has no such parts, or no token stands in it.
     """
+    if not stand_in_text(tokens):
+        raise UsageError("--spans are parts of the text, and none of these tokens stands in it: a decoder has its own")
     spans = sorted(spans_of(kind, text), key=lambda span: span[1:])
     for (one, _, end), (other, start, _) in pairwise(spans):
         if start < end:
@@ -53,6 +55,12 @@ def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[TextPart, .
             ranges[owner[start]].append((start, at))
             start = at
     return tuple(TextPart(names[at], tuple(ranges[at])) for at in names)
+
+
+def stand_in_text(tokens: Sequence[Token]) -> bool:
+    """Whether any of these tokens has a place in the text, or all are special."""
+    own = [token for token in tokens if not token.special]
+    return not own or any(token.start is not None for token in own)
 
 
 def span_owners(spans: Sequence[Span], tokens: Sequence[Token]) -> Iterator[int]:

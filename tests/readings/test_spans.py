@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnctl.readings.spans import spans_of
+from attnctl.errors import UsageError
+from attnctl.readings.spans import parts_of, spans_of
+from attnctl.tokens import Token
 
 
 @settings(deadline=None)
@@ -24,3 +27,10 @@ def test_a_line_of_spaces_is_read_once() -> None:
     begun = time.process_time()
     assert len(spans_of("lines", " " * 200_000 + "\n" + "a\n" * 50_000)) == 50_000
     assert time.process_time() - begun < 10
+
+
+def test_tokens_of_another_text_have_no_parts_of_this_one() -> None:
+    own = [Token("<s>", special=True), Token("Once"), Token("upon")]
+    with pytest.raises(UsageError, match="none of these tokens stands in it"):
+        parts_of("lines", "Il était\nune fois", own)
+    assert parts_of("lines", "Il", [Token("<s>", special=True)])[0].name == "(special)"

@@ -104,8 +104,10 @@ def _named_query(source: Source, at: int | None) -> tuple[int, tuple[str, ...]]:
 
 
 def _parts(source: Source, row: LongRow, spans: str | None) -> tuple[TextPart, ...]:
-    from attnctl.readings.spans import parts_of
+    from attnctl.readings.spans import parts_of, stand_in_text
 
+    if spans is None and not stand_in_text(row.keys):
+        return ()
     return parts_of(spans or _natural_parts(source.text), source.text, row.keys)
 
 
