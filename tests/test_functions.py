@@ -60,6 +60,7 @@ def test_examples_of_docstrings_run(name: str) -> None:
         (lambda: attnctl.ablate(5), "text is str, not int"),
         (lambda: list(attnctl.batch([TEXT], "random", heads="2")), "batch\\(\\): heads is int"),
         (lambda: attnctl.attend(TEXT, "random").layer([0]), "layer\\(\\): index is int, not list"),
+        (lambda: attnctl.compare("dot", "random", TEXT).largest_difference("0"), "layer is int, not str: '0'"),
         (lambda: attnctl.open_model(3), "open_model\\(\\): name is str"),
         (lambda: list(attnctl.batch(TEXT, "random")), "texts is a list of texts, not one str"),
     ],

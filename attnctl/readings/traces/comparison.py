@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from attnctl import __version__
+from attnctl.argument_types import check_type
 from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError
 from attnctl.named_function import call_named
@@ -109,6 +110,8 @@ class Comparison:
 
         Raises AttnctlError where the two have no such layer or head in common.
         """
+        check_type("largest_difference", "layer", layer, int)
+        check_type("largest_difference", "head", head, int)
         best, where = -1.0, None
         for at_layer, at_head in self.places:
             if layer not in (None, at_layer) or head not in (None, at_head):
