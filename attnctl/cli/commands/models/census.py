@@ -184,16 +184,20 @@ class _Told:
         self.treebank, self.resumable = treebank, resumable
         self.least = ALONE_SECONDS if alone else MEASURED_SECONDS  # of several processes the first results come late
         self.errors = self.done = 0
+        self.held: list[str] | None = (
+            None if resumable else []
+        )  # until one sentence is used: else the file is no corpus
         self.start = time.monotonic()
         self.said = False
 
     def chunk_done(self, chunk: list[Result]) -> None:
         """A chunk is done."""
         for result in chunk:
-            if result.error is not None:
+            if result.error is None:
+                self._tell_held()
+            else:
                 self.errors += 1
-                if self.errors <= NAMED:
-                    print_complaint(f"{result.item}: {result.error}")
+                self._tell_error(f"{result.item}: {result.error}")
         self.done += len(chunk)
         share, elapsed = self.treebank.share_read_so_far(), time.monotonic() - self.start
         if not share or not chunk or self.said or elapsed < self.least:
@@ -209,9 +213,23 @@ class _Told:
                 f"{rate:,.0f} a second{go_on}"
             )
 
+    def _tell_error(self, message: str) -> None:
+        """A sentence could not be used: said of the first few."""
+        if self.held is not None:
+            self.held += [message] if self.errors <= NAMED else []
+        elif self.errors <= NAMED:
+            print_complaint(message)
+
+    def _tell_held(self) -> None:
+        for message in self.held or ():
+            print_complaint(message)
+        self.held = None
+
     def all_done(self) -> None:
         """Everything is done."""
-        if self.errors > NAMED:
+        if self.held:  # not one sentence was used, which is said next
+            print_complaint(self.held[0])
+        elif self.errors > NAMED:
             print_complaint(f"… and {self.errors - NAMED:,} more sentences that could not be used")
 
 

@@ -309,3 +309,15 @@ def test_a_corpus_without_a_sentence_in_a_folder_is_one_line(run: Run, tmp_path:
             "attnctl: x.conllu: not one sentence could be used (no CoNLL-U 3)"
         )
     assert (tmp_path / "out" / "manifest.jsonl").read_bytes().count(b"\n") == 3
+
+
+def test_a_file_that_is_no_corpus_is_not_told_sentence_by_sentence(run: Run, tmp_path: Path) -> None:
+    """A story in its place: what is wrong with its first line, and that nothing could be used."""
+    file = tmp_path / "story.txt"
+    file.write_text("It was a morning.\n\n" * 24)
+    said = run("evaluate", file, "--model", "random").err.splitlines()
+    assert len(said) == 2 and "line 1 has 1 column instead of 10" in said[0], said
+    assert said[1] == "attnctl: story.txt: not one sentence could be used (no CoNLL-U 24)"
+    file.write_text("It was a morning.\n\n" * 24 + (SAMPLES / "sentences.conllu").read_text())
+    said = run("evaluate", file, "--model", "random").err.splitlines()
+    assert sum("column instead of 10" in line for line in said) == 20 and any("… and 4 more" in line for line in said)
