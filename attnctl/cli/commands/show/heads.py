@@ -119,7 +119,7 @@ def heads_command(
     if picture:
         _write_statistic_grid(found, asked.by or PICTURED, look, str(output), form)
     else:
-        _write_table(found, asked.by if asked.by or asked.top is None else TOP_BY, asked.top, form, output)
+        _write_table(found, asked, form, output)
 
 
 def _write_statistic_grid(found: Overview, by: str, look: Look, output: str, form: str) -> None:
@@ -132,11 +132,12 @@ def _write_statistic_grid(found: Overview, by: str, look: Look, output: str, for
     write_whole(output, figure_bytes(drawing.figure, form))
 
 
-def _write_table(found: Overview, order: str | None, top: int | None, form: str, output: str | None) -> None:
-    """The heads, those with most of `order` first, as a table, CSV or JSON."""
+def _write_table(found: Overview, asked: HeadRequest, form: str, output: str | None) -> None:
+    """The heads, those with most of what was asked for first, as a table, CSV or JSON."""
     from attnctl.render.terminal.head_statistics import HeadTable, heads_csv, ranked_by
 
-    ranked = ranked_by(found.head_statistics, order)[:top]
+    order = asked.by if asked.by or asked.top is None else TOP_BY
+    ranked = ranked_by(found.head_statistics, order)[: asked.top]
     if form == "csv":
         put_bytes(heads_csv(ranked).encode(), output)
     elif form == "json":
@@ -144,13 +145,18 @@ def _write_table(found: Overview, order: str | None, top: int | None, form: str,
 
         put_bytes(overview_to_json(replace(found, head_statistics=tuple(ranked))) + b"\n", output)
     else:
-        show_renderable(HeadTable(ranked, order, _named_by_roles(found.model, ranked)), soft_wrap=True)
+        show_renderable(
+            HeadTable(ranked, order, _named_elsewhere(found.model, ranked, asked.census is not None)), soft_wrap=True
+        )
 
 
-def _named_by_roles(model: ModelInfo, heads: Sequence[HeadStatistics]) -> str:
+def _named_elsewhere(model: ModelInfo, heads: Sequence[HeadStatistics], by_census: bool) -> str:
     """Where the names of heads come from that are not read off this text; empty where there are none."""
     from attnctl.readings.questions.roles import roles_of_heads
 
+    if by_census:
+        named = any(name.endswith("%") for one in heads for name in one.names)
+        return " With a share: what the census found, and how often it was right there; nothing of this text." * named
     known = roles_of_heads(model)
     first = next((known[place][0] for one in heads if (place := (one.layer, one.head)) in known), None)
     if first is None:

@@ -124,6 +124,9 @@ def test_every_number_as_csv_parquet_json_and_pictures(run: Run, grammar: Path, 
     assert pq.read_table(tmp_path / "c.parquet").num_rows == len(table)
     assert (tmp_path / "c.png").read_bytes()[:4] == b"\x89PNG" and b"nsubj" in (tmp_path / "c.html").read_bytes()
     lines = run("heads", "Alice will eat pizza", "--census", tmp_path / "c.json").out.splitlines()
+    told = " ".join(" ".join(lines).split())
+    assert told.endswith("what the census found, and how often it was right there; nothing of this text.")
+    assert "evaluation" not in told  # whose names are not in this table
     assert len(lines) > 12
 
 
