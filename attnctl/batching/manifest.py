@@ -51,11 +51,12 @@ class AppendedFile:
         self._kept: int | None = None  # where what is done ends; None before anybody knows
 
     def append_bytes(self, data: bytes) -> None:
-        """Write all of `data`. Raises AttnctlError where the disk is full; `end` is then what it was."""
+        """Write all of `data`. Raises AttnctlError where the disk is full, or the file was removed; `end` is as it was."""
         view = memoryview(data)
         with said_plainly("write", self.path):
             while view:
                 view = view[self.file.write(view) :]
+            self.path.stat()  # what is written to a file that was removed is lost without a word
         self.end += len(data)
 
     def cut_after(self, end: int) -> None:

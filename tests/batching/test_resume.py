@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from attnctl.batching.manifest import AppendedFile
+from attnctl.errors import AttnctlError
 from tests.conftest import process
 
 ATTNCTL = [sys.executable, "-m", "attnctl", "batch"]
@@ -174,3 +176,14 @@ def test_a_second_run_into_the_folder_stops(tmp_path: Path) -> None:
         f"attnctl: {tmp_path}/out is being written by another run: wait for it, or give another folder\n"
     )
     assert first.communicate(b"Bob sleeps\n")[1].startswith(b"attnctl: 2 done") and first.returncode == 0
+
+
+def test_a_file_removed_while_it_grows_is_said(tmp_path: Path) -> None:
+    """A batch whose folder was removed meanwhile said that all of it was done, and to see its manifest."""
+    path = tmp_path / "traces.jsonl"
+    file = AppendedFile(path)
+    file.append_bytes(b"1\n")
+    path.unlink()
+    with pytest.raises(AttnctlError, match=r"cannot write .*traces.jsonl: no such file or directory"):
+        file.append_bytes(b"2\n")
+    file.close_file()
