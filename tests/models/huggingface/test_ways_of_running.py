@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
+import numpy as np
 import torch
 
-from attnctl.errors import UsageError
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.models import attend
 from attnctl.models.huggingface.capture import Captures, capture
 from attnctl.models.huggingface.files.configured_sizes import of_configuration
 from attnctl.models.huggingface.files.network import network_info
 from tests.models.huggingface import architectures as zoo
+from tests.models.huggingface import folders
 from tests.models.huggingface.test_capture import eager
 
 
@@ -109,3 +113,28 @@ def test_layers_that_attend_twice_are_layers_of_their_own() -> None:
         assert [t.layer for t in traces] == [layer]
         torch.testing.assert_close(traces[0].weights, reference["self", layer])
     assert of_configuration(model.config.to_dict(), "albert", "").layers == 4
+
+
+class Adapted(torch.nn.Module):
+    """A model in a wrapper as PEFT's, whose learned prompts stand before a text."""
+
+    def __init__(self, model: Any, prompts: bool) -> None:
+        super().__init__()
+        self.base_model, self.config = model, model.config
+        self.active_peft_config = SimpleNamespace(is_prompt_learning=prompts)
+        self.get_input_embeddings, self.get_base_model = model.get_input_embeddings, lambda: model
+
+    def forward(self, **given: Any) -> Any:
+        return self.base_model(**given)
+
+
+def test_a_wrapped_model_reads_a_text() -> None:
+    model, reader = zoo.build("llama", vocab_size=len(folders.VOCABULARY)), folders.tokenizer()
+    plain = attend("at ate", model=model, tokenizer=reader)
+    for wrapped in (torch.compile(model, backend="eager"), Adapted(model, prompts=False).eval()):
+        trace = attend("at ate", model=wrapped, tokenizer=reader)
+        assert trace.model == plain.model
+        for layer, same in zip(trace.layers, plain.layers, strict=True):
+            np.testing.assert_array_equal(layer.weights, same.weights)
+    with pytest.raises(AttnctlError, match="Adapted puts learned prompts before the text"):
+        attend("at ate", model=Adapted(model, prompts=True).eval(), tokenizer=reader)

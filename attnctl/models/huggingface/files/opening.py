@@ -131,6 +131,7 @@ def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, n
     from attnctl.models.huggingface.attention_interface import architecture_name, check_inference
 
     check_inference(network)
+    network = _inner_model(network)
     called = name or getattr(network.config, "name_or_path", "") or architecture_name(network)
     called = called.rstrip("/").rpartition("/")[2]
     if tokenizer is None:
@@ -143,6 +144,22 @@ def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, n
     )
     kind = "encoder" if getattr(network.config, "is_encoder_decoder", False) else "self"
     return _with_direction(Checkpoint(network_info(network, called, kind), network, pieces, kind))
+
+
+def _inner_model(network: PreTrainedModel) -> PreTrainedModel:
+    """The model of transformers within torch.compile's wrapper, or PEFT's, whose adapters lie in the model's own modules.
+
+    Raises AttnctlError for PEFT's learned prompts, which stand before a text and are none of its tokens.
+    """
+    inner: Any = getattr(network, "_orig_mod", network)
+    if not hasattr(inner, "get_base_model"):
+        return inner  # type: ignore[no-any-return]
+    if getattr(getattr(inner, "active_peft_config", None), "is_prompt_learning", False):
+        raise AttnctlError(
+            f"{type(inner).__name__} puts learned prompts before the text, which have no tokens to stand for: record its "
+            "attention with attnctl.capture"
+        )
+    return inner.get_base_model()  # type: ignore[no-any-return]
 
 
 def _with_direction(model: Checkpoint) -> Checkpoint:
