@@ -12,6 +12,7 @@ from attnctl.readings.effects.ablation import EffectRequest, Gauge, Tick, Watche
 from attnctl.readings.effects.approximation import approximate_effects
 from attnctl.readings.effects.effects import EdgeEffect, Effect, Effects, SpanEffect
 from attnctl.readings.traces.trace import reads_itself
+from attnctl.text import number_list
 
 
 def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda done, of: None) -> Effects:
@@ -36,12 +37,20 @@ def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda do
     rest = effects[len(jobs) :]
     return replace(
         found,
+        notes=(*found.notes, *_cut_notes(ask, len(rest))),
         edges=tuple(EdgeEffect(query, key, effect) for (query, key, _), effect in zip(edges, rest, strict=False)),
         spans=tuple(
             SpanEffect(name, start, end, effect)
             for (name, start, end, _), effect in zip(spans, rest[len(edges) :], strict=True)
         ),
     )
+
+
+def _cut_notes(ask: EffectRequest, count: int) -> tuple[str, ...]:
+    """In which layers and heads edges are cut, where not in all."""
+    places = (("layer", ask.layers), ("head", ask.heads))
+    named = [f"{name}{'s' * (len(some) > 1)} {number_list(some)}" for name, some in places if some is not None]
+    return (f"Cut in {', '.join(named)} alone: elsewhere the key is seen.",) if named and count else ()
 
 
 def _edges_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[int, int | None, Intervention]]:

@@ -109,6 +109,16 @@ def test_top_means_edges_too(run: Callable[..., Any]) -> None:
     assert len(every) == 3 and "1 more does less" in run("ablate", TEXT, "--edges", "--top", "2").out
 
 
+def test_in_which_layers_edges_are_cut_is_said(run: Callable[..., Any]) -> None:
+    for options, said in (
+        (("--layer", "1"), "Cut in layer 1 alone: elsewhere the key is seen."),
+        (("--layer", "1", "--head", "0,2"), "Cut in layer 1, heads 0, 2 alone: elsewhere the key is seen."),
+    ):
+        assert said in run("ablate", TEXT, "--edges", "--json", *options).json["notes"]
+    for options in ((), ("--layer", "all")):
+        assert "alone" not in str(run("ablate", TEXT, "--edges", "--json", *options).json.get("notes"))
+
+
 def test_edges_of_the_watched_query_and_what_it_loses(run: Callable[..., Any]) -> None:
     edges = run("ablate", TEXT, "--edges", "--json").json["edges"]
     assert [edge["key"] for edge in edges] == [0, 1, 2]
