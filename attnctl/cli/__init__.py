@@ -183,11 +183,12 @@ def _root_command(
 
 
 def _ready_streams() -> None:
-    """Give closed streams a place that goes nowhere, and have what an old encoding lacks written as an escape."""
+    """Put what fails where output was closed, and nothing where the rest was; what an old encoding lacks is an escape."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123
+        if stream is None:  # a result that goes nowhere is an error, as of a full disk; a complaint has no other place
+            flags = os.O_WRONLY if name == "stderr" else os.O_RDONLY
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8"))
         elif mode == "w" and hasattr(stream, "reconfigure") and "utf" not in (stream.encoding or "").lower():
             stream.reconfigure(errors="backslashreplace")
 
