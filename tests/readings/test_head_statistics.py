@@ -124,7 +124,7 @@ def test_shares_of_very_large_scores(run: Callable[..., Any], tmp_path: Path) ->
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_weights_that_are_no_numbers(refused: Callable[..., str], tmp_path: Path, value: float) -> None:
     said = refused("heads", "the cat the cat sat", "--model", damaged(tmp_path, value))
-    assert said.startswith("the scores of layer 1 are no finite numbers: see the weights")
+    assert said.startswith("the queries of layer 1 of damaged are no finite numbers: its weights up to there are not")
 
 
 @pytest.mark.parametrize("n", [40, 600])  # built, and swept
