@@ -131,7 +131,8 @@ def capture(
     kernel. With `stop` the forward is left, and this context with it, once every call asked for was seen: nothing is
     computed that nobody reads. A model that shares its layers, or whose calls cannot be told beforehand, runs to its end.
     An architecture outside transformers' attention interface must have been loaded with attn_implementation="eager"; of it
-    only weights are kept. Raises UsageError for a layer or head that is not there, AttnctlError as `watch_attention`.
+    only weights are kept. Threads with a context each record their own forwards; one of a thread without any goes to all of
+    them. Raises UsageError for a layer or head that is not there, AttnctlError as `watch_attention`.
     """
     _check_arguments(model, attention, keep, stop)
     some_layers, some_heads = (
