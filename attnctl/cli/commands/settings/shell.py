@@ -111,9 +111,10 @@ def arguments_of(word: str, rest: str, here: session.Session) -> list[str]:
 
 
 def _change(here: session.Session, word: str, rest: str) -> None:
-    """Change, or without `rest` show, the session's text or model."""
+    """Change, or without `rest` show, the session's text or model. Raises AttnctlError for a model that is not there."""
     if word == "use":
         if rest:
+            o.model_of({"model": rest})  # one that cannot be opened is told now, and the model before stays
             here.options = {"model": rest}
         print_lines(here.model or "demo")
         return

@@ -64,6 +64,12 @@ def test_text_and_model_can_be_changed(run: Run, tmp_path: Path) -> None:
     assert said[-1] == "the cat's mat"
 
 
+def test_a_model_that_is_not_there_leaves_the_one_before(run: Run) -> None:
+    result = run("shell", TEXT, stdin=b"use random\nuse nope\nuse\n")
+    assert (result.code, result.out.splitlines()) == (3, ["random", "random"]), result
+    assert result.err.count("\n") == 1 and "no model 'nope'" in result.err
+
+
 def test_a_typed_model_is_asked_without_the_options_of_the_sessions_own(run: Run) -> None:
     lines = (
         "heatmap --model demo --layer 0 --head 0 --quiet\nheatmap --quiet\ncompare demo random --json --quiet\nmodel"
