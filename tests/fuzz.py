@@ -305,6 +305,8 @@ def _work(ours: int, theirs: int) -> None:
     """Play what comes in until no more does, each case in a folder of its own."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     before = dict(os.environ)
+    if "torch" in sys.modules:  # which waits for ever for the threads that its parent had made
+        sys.modules["torch"].set_num_threads(1)
     while (case := _receive(ours)) is not None:
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
