@@ -32,7 +32,7 @@ def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[TextPart, .
     text, or cannot be read, UsageError where the text has no such parts, or no token stands in it.
     """
     if not stand_in_text(tokens):
-        raise UsageError("--spans are parts of the text, and none of these tokens stands in it: a decoder has its own")
+        raise UsageError("--spans are parts of the text, and none of these tokens stands in it")
     spans = sorted(spans_of(kind, text), key=lambda span: span[1:])
     for (one, _, end), (other, start, _) in pairwise(spans):
         if start < end:

@@ -65,8 +65,8 @@ def _row_table(given: Chosen, at: int | None, wanted: LongChoice) -> RowTable:
 
     kept = getattr(given.source, "overview", None)
     if not isinstance(kept, Overview):
-        row = _long_row(given, at)
-        return RowTable(row, _parts(given.source, row, wanted.spans), wanted.top or TOP)
+        parts = _parts(given.source, wanted.spans)
+        return RowTable(_long_row(given, at), parts, wanted.top or TOP)
     if wanted.spans is not None:
         raise UsageError(
             f"--spans sums up a whole row, and {given.source.name} holds links: give the text and its model"
@@ -103,12 +103,12 @@ def _named_query(source: Source, at: int | None) -> tuple[int, tuple[str, ...]]:
     return n - 1 if source.held_rows is None else source.held_rows[-1], (said,)
 
 
-def _parts(source: Source, row: LongRow, spans: str | None) -> tuple[TextPart, ...]:
+def _parts(source: Source, spans: str | None) -> tuple[TextPart, ...]:
     from attnctl.readings.spans import parts_of, stand_in_text
 
-    if spans is None and not stand_in_text(row.keys):
+    if spans is None and not stand_in_text(source.key_tokens):
         return ()
-    return parts_of(spans or _natural_parts(source.text), source.text, row.keys)
+    return parts_of(spans or _natural_parts(source.text), source.text, source.key_tokens)
 
 
 def _long_row(given: Chosen, at: int | None) -> LongRow:
