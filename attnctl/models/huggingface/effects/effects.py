@@ -65,15 +65,7 @@ def effects(
     >>> attnctl.effects("demo", "Alice will eat").strongest(1)[0].head  # doctest: +SKIP
     3
     """
-    require_type("effects", "inputs", inputs, str, Mapping)
-    if not isinstance(inputs, str):
-        check_network("effects", model)
-        check_tensors("effects", "inputs", inputs)
-    elif not (isinstance(model, (str, os.PathLike)) or hasattr(model, "info")):
-        said = "a transformers model reads what it is called with" if is_network(model) else "a model or its name"
-        raise TypeError(
-            f"effects(): with a text, model is one of attnctl or its name, not {type(model).__name__}: {said}"
-        )
+    _check_model(model, inputs)
     some_layers, some_heads = (
         checked_selection("effects", "layers", layers),
         checked_selection("effects", "heads", heads),
@@ -107,6 +99,19 @@ def effects(
         batch_size=batch_size,
     )
     return measure_effects(watched, ask)
+
+
+def _check_model(model: object, inputs: str | Mapping[str, Array]) -> None:
+    """Raise TypeError unless the model is one for a text, or a network for the tensors that it is called with."""
+    require_type("effects", "inputs", inputs, str, Mapping)
+    if not isinstance(inputs, str):
+        check_network("effects", model)
+        check_tensors("effects", "inputs", inputs)
+    elif not (isinstance(model, (str, os.PathLike)) or hasattr(model, "info")):
+        said = "a transformers model reads what it is called with" if is_network(model) else "a model or its name"
+        raise TypeError(
+            f"effects(): with a text, model is one of attnctl or its name, not {type(model).__name__}: {said}"
+        )
 
 
 def _watched_model(model: str | Model, text: str, query: int, base: Intervention) -> Watched:
