@@ -196,12 +196,13 @@ def compare_traces(a: Trace, b: Trace, names: tuple[str, str] = ("A", "B")) -> C
 
 
 def _aligned_axes(a: Trace, b: Trace, names: tuple[str, str]) -> AlignedAxes | None:
-    """Which tokens are which, where the two texts are not of one length. Raises AttnctlError where they share none."""
-    if len(a.tokens) == len(b.tokens) and len(a.key_axis) == len(b.key_axis):
-        return None
+    """Which tokens are which; None where each is the one at its place. Raises AttnctlError where the texts share none."""
     queries = _token_pairs(a.tokens, b.tokens, a.text, b.text)
     cross = a.key_tokens is not None or b.key_tokens is not None
     keys = _token_pairs(a.key_axis, b.key_axis, "", "") if cross else queries
+    longest = max(len(a.tokens), len(b.tokens)), max(len(a.key_axis), len(b.key_axis))
+    if (queries, keys) == tuple(tuple((at, at) for at in range(count)) for count in longest):
+        return None
     if not queries or not keys:
         raise AttnctlError(f"{names[0]} and {names[1]} share no token: attnctl view shows the two side by side")
     return AlignedAxes(queries, keys)

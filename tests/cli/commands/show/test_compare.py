@@ -89,6 +89,15 @@ def test_bad_input(arguments: list[str], code: int, says: str, refused: Callable
     assert says in refused("compare", *arguments, code=code)
 
 
+def test_texts_of_one_length_meet_at_their_words(run: Run) -> None:
+    """By their places "Alice" would be held against "Then"."""
+    moved = json.loads(run("compare", "Alice will eat pizza", "Then Alice will eat", "--model", "demo", "--json").out)
+    assert moved["tokens"] == ["Alice", "will", "eat"]
+    assert moved["aligned"]["queries"] == moved["aligned"]["keys"] == [[0, 1], [1, 2], [2, 3]]
+    changed = json.loads(run("compare", "Alice will eat pizza", "Mary will eat rice", "--model", "demo", "--json").out)
+    assert changed["tokens"] == ["Alice/Mary", "will", "eat", "pizza/rice"] and "aligned" not in changed
+
+
 def test_a_comparison_is_documented_by_its_schema_name(run: Run) -> None:
     document = json.loads(run("compare", "random", "dot", TEXT, "--json").out)
     assert document["schema"] == "attnctl.comparison/1" and document["attnctl"] == attnctl.__version__
