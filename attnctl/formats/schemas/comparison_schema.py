@@ -43,7 +43,7 @@ def schema_of_comparison() -> Schema:
         "b": side,
         "aligned": {
             **object_schema({"queries": pairs, "keys": pairs}, ["queries", "keys"]),
-            "description": "Which tokens are compared, where the texts are not of one length.",
+            "description": "Which tokens are compared, where some are not with the one at their own place.",
         },
         "tokens": list_schema(TEXT, "What a row of a grid is: the token, or A's/B's where they differ."),
         "key_tokens": list_schema(TEXT, "What its columns are."),
