@@ -16,7 +16,11 @@ DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)  # what reading a damaged comp
 
 def open_stream(path: str) -> IO[bytes]:
     """A file, or of "-" a stream on standard input that leaves it open, read from its beginning."""
-    return open(0, "rb", closefd=False) if path == "-" and _real_stdin() else open_bytes(path)  # noqa: SIM115
+    if path != "-":
+        return open_regular(path)
+    if _real_stdin():
+        return open(0, "rb", closefd=False)  # noqa: SIM115
+    return io.BufferedReader(_SmallReads(sys.stdin.buffer.read, 8192))
 
 
 def _real_stdin() -> bool:
