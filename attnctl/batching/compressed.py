@@ -15,7 +15,7 @@ DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)  # what reading a damaged comp
 
 
 def open_stream(path: str) -> IO[bytes]:
-    """A file, or of "-" a stream on standard input that leaves it open, read from its beginning."""
+    """A regular file, or of "-" a stream on standard input that leaves it open. Raises AttnctlError for no regular file."""
     if path != "-":
         return open_regular(path)
     if _real_stdin():
@@ -28,11 +28,6 @@ def _real_stdin() -> bool:
         return sys.stdin.fileno() == 0
     except (OSError, AttributeError):
         return False
-
-
-def open_bytes(path: str) -> IO[bytes]:
-    """A regular file, or of "-" standard input itself. Raises AttnctlError for what is no regular file."""
-    return sys.stdin.buffer if path == "-" else open_regular(path)
 
 
 def first_bytes(file: IO[bytes]) -> bytes:

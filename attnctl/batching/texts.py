@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from attnctl import limits
-from attnctl.batching.compressed import DAMAGE, decompressed, first_bytes, open_bytes, open_stream
+from attnctl.batching.compressed import DAMAGE, decompressed, first_bytes, open_stream
 from attnctl.batching.items import Item
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.files import check_regular, need_pyarrow, said_plainly
+from attnctl.files import check_regular, need_pyarrow, open_regular, said_plainly
 from attnctl.text import as_json
 
 FORMS = ("text", "jsonl", "csv", "tsv", "parquet")
@@ -211,7 +211,7 @@ def _item_of_file(path: Path, folder: Path) -> Item:
     with said_plainly("read", path):
         if path.stat().st_size > LONGEST:
             return Item(0, where, id=name, error=f"the file is larger than {LONGEST >> 20} MB")
-        with open_bytes(where) as raw:
+        with open_regular(where) as raw:
             data = decompressed(raw, where).read(LONGEST + 1)
     if len(data) > LONGEST:
         return Item(0, where, id=name, error=f"the text is longer than {LONGEST >> 20} MB")
