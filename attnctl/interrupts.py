@@ -42,7 +42,7 @@ def tidied_up() -> Iterator[None]:
 def removed_at_end(path: Path) -> Iterator[None]:
     """SIGTERM and SIGHUP, which end the process at once, take the file at `path` with them while this lasts."""
 
-    def end_process(number: int, _: FrameType | None) -> None:
+    def remove_and_end(number: int, _: FrameType | None) -> None:
         path.unlink(missing_ok=True)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
@@ -51,7 +51,7 @@ def removed_at_end(path: Path) -> Iterator[None]:
     mine = threading.current_thread() is threading.main_thread()  # elsewhere no signal can be listened to
     heard = [number for number in ending if mine and signal.getsignal(number) == signal.SIG_DFL]
     for number in heard:
-        signal.signal(number, end_process)
+        signal.signal(number, remove_and_end)
     try:
         yield
     finally:

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -115,7 +115,7 @@ def train_command(
 
     run, start = TrainingRun(output), _resume_run if resume else _begin_run
     with contextlib.ExitStack() as held:
-        training, eye = start(run, corpus, given, watch, query, held)
+        training, eye = start(run, TrainingRequest(corpus, given, watch, query), held)
         if training.step >= training.recipe.steps:
             print_complaint(f"{output} has made all its {training.step} steps: --max-steps asks for more")
             return
@@ -146,46 +146,43 @@ def _corpus_name(corpus: str | None) -> str:
     return corpus if corpus == "-" else os.path.realpath(corpus)
 
 
-def _begin_run(
-    run: TrainingRun,
-    corpus: str | None,
-    given: OptionValues,
-    sentence: str | None,
-    query: str | None,
-    held: contextlib.ExitStack,
-) -> tuple[Training, Watch]:
+class TrainingRequest(NamedTuple):
+    """What a run was asked for: the corpus, the recipe's options that were given, and the sentence and query to watch."""
+
+    corpus: str | None
+    given: OptionValues
+    sentence: str | None
+    query: str | None
+
+
+def _begin_run(run: TrainingRun, asked: TrainingRequest, held: contextlib.ExitStack) -> tuple[Training, Watch]:
+    """A fresh training and what watches it; its folder is locked until `held` ends."""
     from attnctl.training.run import read_corpus
     from attnctl.training.train import begin_training
 
-    recipe, lines = _recipe_of(corpus, given)
+    recipe, lines = _recipe_of(asked.corpus, asked.given)
     run.check_free()  # before the corpus, which may take a while
     training = begin_training(recipe, read_corpus(recipe, lines))
-    eye = _watch_sentence(training, sentence, query)
+    eye = _watch_sentence(training, asked.sentence, asked.query)
     held.enter_context(run.held())
     run.create(recipe, lines)
     return training, eye
 
 
-def _resume_run(
-    run: TrainingRun,
-    corpus: str | None,
-    given: OptionValues,
-    sentence: str | None,
-    query: str | None,
-    held: contextlib.ExitStack,
-) -> tuple[Training, Watch]:
+def _resume_run(run: TrainingRun, asked: TrainingRequest, held: contextlib.ExitStack) -> tuple[Training, Watch]:
+    """The training that a folder holds and what watches it; the folder is locked until `held` ends."""
     from attnctl.training.run import checked_recipe, read_corpus
     from attnctl.training.train import begin_training
 
-    if corpus is not None or set(given) - {"steps", "device"}:
+    if asked.corpus is not None or set(asked.given) - {"steps", "device"}:
         raise UsageError("--resume goes on with the corpus and the recipe of its folder: only --max-steps may be more")
     recipe, lines = run.recipe()
     held.enter_context(run.held())
-    recipe = checked_recipe(replace(recipe, **given))
+    recipe = checked_recipe(replace(recipe, **asked.given))
     training = begin_training(recipe, read_corpus(recipe, lines))
-    eye = _watch_sentence(training, sentence, query)
+    eye = _watch_sentence(training, asked.sentence, asked.query)
     run.restore(training)
-    if given and recipe.steps > training.step:
+    if asked.given and recipe.steps > training.step:
         run.write_recipe(recipe)
     return training, eye
 
