@@ -53,9 +53,7 @@ def is_right(question: QuizQuestion, given: str) -> bool | None:
         return None if number is None else abs(number - float(question.answer)) <= question.tolerance
     meant = [choice for choice in question.choices if choice.casefold() == given.casefold()]
     if len(given) == 1 and 0 <= (at := ord(given.casefold()) - ord("a")) < len(question.choices):
-        meant.append(
-            question.choices[at]
-        )  # "a" may be the first choice, or a token: either is right where it is the answer
+        meant.append(question.choices[at])  # "a" may name the first choice, or be a token: both are taken
     return question.answer in meant if meant else None
 
 

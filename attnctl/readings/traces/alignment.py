@@ -45,9 +45,8 @@ def _equal_pairs(ours: Sequence[Name], theirs: Sequence[Name]) -> list[tuple[int
     if len(ours) * len(theirs) > MOST_CELLS:
         blocks = SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks()
         return [(a + step, b + step) for a, b, size in blocks for step in range(size)]
-    rest = [
-        list(range(len(theirs), -1, -1))
-    ]  # from each place of ours, the last first: changes to the end, by place of theirs
+    # the changes that are left from each place of ours, the last first: one row a place, one entry a place of theirs
+    rest = [list(range(len(theirs), -1, -1))]
     for name in reversed(ours):
         below, row = rest[-1], [rest[-1][-1] + 1]
         for j in range(len(theirs) - 1, -1, -1):
