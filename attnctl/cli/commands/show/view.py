@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from attnctl.cli import options as o
+from attnctl.cli import session
 from attnctl.cli.commands.show.page import (
     Choice,
     PageContent,
@@ -30,6 +31,9 @@ from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
     from attnctl.models.option_types import OptionValues
+
+
+BESIDE_SOURCES = {"sources", "source", "file", "output", "no_open", "quiet", *o.PROMPTED}  # that --sources honours
 
 
 class ViewSources(NamedTuple):
@@ -110,14 +114,7 @@ def view_command(
     weights = weight_choice(options)
     choice = Choice(layer, head, weights.measure)
     if sources:
-        if (
-            seen.other is not None
-            or effects
-            or weights.measure is not None
-            or seen.run is not None
-            or query is not None
-        ):
-            raise UsageError("--sources is of one prompt and its checkpoint, and nothing beside it")
+        _refuse_beside_sources(seen)
         from attnctl.cli.commands.effects.sources import answer_page
 
         target = target or temporary_page("sources")
@@ -129,6 +126,14 @@ def view_command(
         target = target or temporary_page(content.traces[0].text)
         write_page(content, target, query=query, look=look)
     _shown(target, no_open)
+
+
+def _refuse_beside_sources(seen: ViewSources) -> None:
+    """Raise UsageError naming what was typed beside --sources and would be passed over."""
+    if seen.other is not None:
+        raise UsageError("--sources is of one prompt: give one text")
+    if beside := sorted(session.typed - BESIDE_SOURCES):
+        raise UsageError(f"--{beside[0].replace('_', '-')} does not go with --sources, which shows a prompt's parts")
 
 
 def _shown(target: str, no_open: bool) -> None:

@@ -193,3 +193,14 @@ def test_too_much_for_a_page_is_said_before(
     target = tmp_path / "page.html"
     said = refused("view", TEXT, "--model", "random", "--no-open", "-o", str(target), code=1)
     assert "16 weights are too many" in said and not target.exists()
+
+
+@pytest.mark.parametrize(
+    "beside",
+    ["--layer 99", "--head 42", "--drop first", "--words", "--renormalise", "--measure rollout", "--log"]
+    + ["--query a", "--tokens a", "--run x", "--effects", "--causal", "--scale 2", "other", "other third"],
+)
+def test_what_sources_does_not_honour_is_refused(refused: Refused, tmp_path: Path, beside: str) -> None:
+    said = refused("view", TEXT, "--sources", *beside.split(), "-o", str(tmp_path / "page.html"), code=2)
+    assert (beside.split()[0] in said or beside.startswith("other")) and "--sources" in said
+    assert not any(tmp_path.iterdir())
