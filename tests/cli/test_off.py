@@ -38,8 +38,11 @@ def test_every_command_that_runs_a_model_takes_it(run: Callable[..., Any], comma
     assert result.out
 
 
-def test_compare_of_without_and_with(run: Callable[..., Any], off: str) -> None:
-    result = run("compare", "demo-causal", "demo-causal", TEXT, "--off", off)
+@pytest.mark.parametrize("in_a_file", [False, True])
+def test_compare_of_without_and_with(run: Callable[..., Any], off: str, tmp_path: Any, in_a_file: bool) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    words = ("--file", tmp_path / "text.txt") if in_a_file else (TEXT,)
+    result = run("compare", "demo-causal", "demo-causal", *words, "--off", off)
     assert result.code == 0
     assert f"B  demo-causal without {off}" in result.out
     first, second = result.err.splitlines()[:2]

@@ -109,7 +109,7 @@ def _pair_of_traces(
         every = list(range(source.counts[0])) if choice.measure == "rollout" else None
         traces.append(chosen_trace(choice, Chosen(source, every, None), instead=WHOLE))
     o.say_unknown(*(source.tokens for source in sources), notes=[note for trace in traces for note in trace.notes])
-    if options.get("off") is not None and text is not None:
+    if options.get("off") is not None and not (text is None and file is None):
         b = sources[1].info.name
         o.say_notes(_model_predictions(traces, (a, b)))
     return paired(traces[0], traces[1], (a, b))
@@ -132,15 +132,17 @@ def _side_source(source: str, options: dict[str, object]) -> Source:
 
 def _heads_to_show(pair: Comparison, layer: str | None, head: str | None) -> list[tuple[int, int]]:
     """The layers and heads to show: those named, or the one where most has changed."""
-    layers = o.select_indices(layer, 1 + max(at for at, _ in pair.places), "layer", pair.names[0])
-    heads = o.select_indices(head, 1 + max(at for _, at in pair.places), "head", pair.names[0])
+    of_both = "what {} and {} share".format(*pair.names)
+    layers = o.select_indices(layer, 1 + max(at for at, _ in pair.places), "layer", of_both)
+    heads = o.select_indices(head, 1 + max(at for _, at in pair.places), "head", of_both)
     chosen = [
         (at, number)
         for at, number in pair.places
         if (layers is None or at in layers) and (heads is None or number in heads)
     ]
     if not chosen:
-        raise UsageError("no such layer and head in both")
+        held = ", ".join(f"{at}.{number}" for at, number in pair.places[:8])
+        raise UsageError(f"no such layer and head in {of_both}: it has {held}{', …' * (len(pair.places) > 8)}")
     if layer is None and head is None:
         return [pair.largest_difference()[:2]]
     if layer is None or head is None:  # one of the two is named: the other is chosen, unless it says all

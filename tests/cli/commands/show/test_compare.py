@@ -152,3 +152,17 @@ def test_numbers_that_are_no_weights_are_called_so_once(run: Run, tmp_path: Path
     np.save(scores, np.full((3, 3), 2.0))
     for command in (["compare", scores, scores], ["view", scores, "-o", "-"], ["heatmap", scores], ["quiz", scores]):
         assert run(*command, stdin=b"").err.count("are these scores?") == 1, command
+
+
+def test_what_both_have_is_named_where_a_head_is_not_in_both(
+    run: Run, refused: Callable[..., str], tmp_path: Path
+) -> None:
+    """Of a trace with six heads it said "it has head 0 only"."""
+    six, one, last = (str(tmp_path / f"{name}.json") for name in ("six", "one", "last"))
+    run("explain", TEXT, "-o", six)
+    run("explain", TEXT, "--model", "random", "--heads", "1", "-o", one)
+    run("explain", TEXT, "--layer", "1", "--head", "5", "-o", last)
+    assert f"no head 5 in what {six} and {one} share: it has head 0 only" in refused(
+        "compare", six, one, "--head", "5", code=2
+    )
+    assert f"what {last} and {six} share: it has 1.5" in refused("compare", last, six, "--layer", "0", code=2)
