@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
     from attnctl.text import Document
 PREFIX = "ATTNCTL_"
-NEVER = ("help", "output", "file", "quiet")  # what names the one thing a call is about is no default
+# what names the one thing that a call is about, or asks for another act than the command's own, is no default
+NEVER = (
+    "help", "output", "file", "quiet", "setting", "unset", "show", "path", "site", "man", "open_", "write_corpus",
+)  # fmt: skip
 
 
 def config_path() -> Path:

@@ -39,6 +39,8 @@ def config_command(
         raise UsageError(
             f"{context.args[0]!r}: a default is set by attnctl config --set NAME=VALUE, such as --set model=smollm2"
         )
+    if (bool(setting or unset), path, show).count(True) > 1:
+        raise UsageError("--path, --show, and --set or --unset are three things: ask for one")
     if path:
         print_lines(str(defaults.config_path()))
         return
