@@ -48,7 +48,7 @@ def with_origin(message: str) -> str:
 def set_quiet(_ctx: Context, _param: Parameter, wanted: bool) -> None:
     """The callback of --quiet."""
     global quiet
-    quiet = bool(wanted)
+    quiet = bool(wanted) or (current is not None and current.quiet)
 
 
 MOST_MODELS = 2  # opened at once: a comparison has two
@@ -63,10 +63,13 @@ OTHER_TEXTS = ("file", "chat")  # options that give a text in another way
 
 
 class Session:
-    """A text and options for every command, and the models that were opened, by their arguments."""
+    """A text or a conversation, and options for every command; and the models that were opened, by their arguments."""
 
-    def __init__(self, text: str | None = None, options: OptionValues | None = None) -> None:
-        self.text, self.options = text, dict(options or {})
+    def __init__(
+        self, text: str | None = None, options: OptionValues | None = None, *, chat: str | None = None
+    ) -> None:
+        self.text, self.chat, self.options = text, chat, dict(options or {})
+        self.quiet = quiet  # every command is, as the session was begun
         self._models: dict[tuple[tuple[str, str], ...], Model] = {}
 
     @property
@@ -90,6 +93,8 @@ class Session:
         place = "text" if of_two else TEXT_PARAMETERS.get(command)
         if place is not None and not any(parameters.get(name) for name in (place, *OTHER_TEXTS)):
             parameters[place] = self.text
+            if "chat" in parameters:
+                parameters["chat"] = self.chat
         if of_two or "model" in typed:  # options of the session's model are not those of another
             return
         for name, value in self.options.items():

@@ -35,14 +35,21 @@ def shell_command(text: o.Text = None, *, file: o.File = None, **options: object
     Model, text and what was computed of them are kept, so that a second question is answered at once. `text`, `file` and
     `use` change text and model, Ctrl-C goes back to the prompt, Ctrl-D leaves. Lines from a pipe are run one by one.
     """
-    if "-" in (text, file):
+    chat: Any = options.pop("chat", None)
+    if "-" in (text, file, chat):
         raise UsageError("standard input is where the commands come from: give the text in quotes or as --file FILE")
     from attnctl.layer.run_memory import RunMemory
     from attnctl.models.huggingface.files import network
     from attnctl.source import TextSource
 
     read = o.text_of(text, file) if text is not None or file is not None else None
-    session.current = session.Session(read, _given(options))
+    if chat is not None:
+        from attnctl.cli.inputs.prompts import conversation_in
+
+        if read is not None:
+            raise UsageError("give the text, --file, or --chat: one of them")
+        conversation_in(chat)  # one that cannot be read is told now
+    session.current = session.Session(read, _given(options), chat=chat)
     TextSource.memory, network.loaded_networks = RunMemory(), {}
     failed = False
     try:
@@ -119,11 +126,18 @@ def _change(here: session.Session, word: str, rest: str) -> None:
         print_lines(here.model or "demo")
         return
     if word == "file" and rest:
-        here.text = o.text_of(None, rest)
+        here.text, here.chat = o.text_of(None, rest), None
     elif word == "text" and rest:
         here.text = rest[1:-1] if len(rest) > 1 and rest[0] == rest[-1] and rest[0] in "\"'" else rest
-    shown = "there is no text yet: text …, or file PATH" if here.text is None else here.text
-    print_lines(_cut_text(shown, 200))
+        here.chat = None
+    print_lines(_shown_text(here, "there is no text yet: text …, or file PATH", 200))
+
+
+def _shown_text(here: session.Session, nothing: str, most: int) -> str:
+    """The session's text, cut to `most` characters, or the name of its conversation; `nothing` where it has neither."""
+    if here.chat is not None:
+        return f"the conversation in {here.chat}"
+    return nothing if here.text is None else _cut_text(here.text, most)
 
 
 def _cut_text(text: str, most: int) -> str:
@@ -162,8 +176,7 @@ def _piped_lines() -> Iterator[str]:
 
 
 def _about(here: session.Session) -> str:
-    text = "no text yet (text … gives one)" if here.text is None else _cut_text(here.text, 60)
-    return f"attnctl shell: {here.model or 'demo'}, {text}"
+    return f"attnctl shell: {here.model or 'demo'}, {_shown_text(here, 'no text yet (text … gives one)', 60)}"
 
 
 def _prompt(here: session.Session) -> Any:

@@ -129,3 +129,24 @@ def test_a_tools_json_is_read_as_it_is(run: Run, folder: Path, tmp_path: Path) -
     assert made.code == 0, made.err
     (part,) = [part for part in made.json["parts"] if part["name"] == "2 tool"]
     assert json.loads(made.json["prompt"][part["start"] : part["end"]]) == found
+
+
+def test_a_shell_about_a_conversation(run: Run, folder: Path, tmp_path: Path) -> None:
+    """Every text, typed or set by `text`, was refused beside the conversation; `use` forgot it."""
+    chat, text = tmp_path / "chat.json", tmp_path / "other.txt"
+    chat.write_text(json.dumps([USER]))
+    text.write_text("Rome is old.")
+    grid = "heatmap --layer 0 --head 0 --quiet"
+    lines = f"text\n{grid}\n{grid} Paris\nuse {folder}\n{grid}\nfile {text}\n{grid}\ntext Hello there\n{grid}\n"
+    made = run("shell", "--chat", chat, "--model", folder, stdin=lines.encode())
+    assert (made.code, made.err) == (0, ""), made
+    alone = [
+        run(*grid.split(), *of, "--model", folder).out
+        for of in (("--chat", chat), ("Paris",), ("--file", text), ("Hello there",))
+    ]
+    told = f"the conversation in {chat}\n"
+    conversation, paris, rome, hello = alone
+    assert made.out == (f"{told}{conversation}{paris}{folder}\n{conversation}Rome is old.\n{rome}Hello there\n{hello}")
+    both = run("shell", "Paris", "--chat", chat, stdin=b"heads\n")
+    assert (both.code, both.out) == (2, "") and both.err == "attnctl: give the text, --file, or --chat: one of them\n"
+    assert run("shell", "--chat", tmp_path / "none.json", stdin=b"heads\n").code == 1

@@ -173,3 +173,10 @@ def test_lines_of_a_pipe_that_are_no_text_are_told_one_by_one(run: Run, monkeypa
     assert run("shell", stdin=b"x" * 300).err.endswith(
         "a line of standard input is larger than the 0 kB that are read of such input\n"
     )
+
+
+def test_a_quiet_shell_is_quiet_for_every_line(run: Run) -> None:
+    lines = b"heatmap --head 0 --layer 0\nheatmap Bob likes zzqq --quiet\nheatmap Bob likes zzqq\n"
+    result = run("shell", "Alice likes zzqqy", "--quiet", stdin=lines)
+    assert result.code == 0 and result.err == "" and result.out.count("layer\thead") == 3
+    assert "zzqq" in run("heatmap", "Bob likes zzqq").err  # which outlives it nowhere
