@@ -142,14 +142,18 @@ def read_array(path: str, names: tuple[str, ...] = (), data: bytes | None = None
 def is_table(data: bytes) -> bool:
     """Whether the lines of a file or pipe are the rows of a matrix of numbers, at least two by two."""
     lines = [line for line in data.splitlines() if line.strip()]
-    mark = next((mark for mark in (b"\t", b";", b",") if lines and mark in lines[-1]), None)
-    if mark is None or len(lines) < 2:
+    if len(lines) < 2:
         return False
-    cells = lines[-1].split(mark)[1:]  # the first may be a label
+    rows = (lines[-1].split(mark)[1:] for mark in (b"\t", b";", b","))  # the first cell may be a label
+    return any(cells and all(_is_float(cell) for cell in cells) for cells in rows)
+
+
+def _is_float(cell: bytes) -> bool:
     try:
-        return bool([float(cell) for cell in cells])
+        float(cell)
     except ValueError:
         return False
+    return True
 
 
 def labels_of(tokens: npt.NDArray[Any] | None, path: str) -> tuple[str, ...]:
@@ -166,11 +170,12 @@ def read_csv(text: str, path: str) -> tuple[Floats, tuple[str, ...]]:
 
     A first line and a first column without numbers are taken for labels: those of the rows are returned.
     """
-    delimiter = next((mark for mark in ("\t", ";") if mark in text), ",")
+    delimiters = [mark for mark in "\t;," if mark in text] or [","]
     try:
-        split = list(csv.reader(text.splitlines(), delimiter=delimiter))
+        tables = [list(csv.reader(text.splitlines(), delimiter=mark)) for mark in delimiters]
     except csv.Error as error:
         raise AttnctlError(f"{path} is not a sound table: {error}") from error
+    split = max(tables, key=_count_numbers)  # a token may be one of the other marks
     lines = [line for line in split if any(cell.strip() for cell in line)]
     if lines and all(_has_comma(cell) for cell in lines[0]):
         raise AttnctlError(f"{path} has decimal commas ({lines[0][0].strip()}): write them as points")
@@ -192,6 +197,12 @@ def read_csv(text: str, path: str) -> tuple[Floats, tuple[str, ...]]:
     if not rows or not rows[0]:
         raise AttnctlError(f"{path} holds no numbers")
     return finite_numbers(np.asarray(rows), path), labels
+
+
+def _count_numbers(table: Sequence[Sequence[str]]) -> int:
+    """How many numbers the last line that is not empty has, those with a decimal comma too."""
+    last = next((line for line in reversed(table) if any(cell.strip() for cell in line)), ())
+    return sum(_is_number(cell) or _has_comma(cell) for cell in last)
 
 
 def _has_comma(cell: str) -> bool:

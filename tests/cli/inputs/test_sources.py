@@ -307,3 +307,13 @@ def test_rows_given_outright_need_no_words(run: Run, tmp_path: Path) -> None:
         np.savez(file, Q=rng.normal(size=(3, 4)), K=rng.normal(size=(3, 4)), V=rng.normal(size=(3, 4)))
     bare, named = (run("explain", *text, "--qkv", path, "--json").json for text in ((), ("a b c",)))
     assert [token["text"] for token in bare["tokens"]] == ["0", "1", "2"] and bare["layers"] == named["layers"]
+
+
+@pytest.mark.parametrize(
+    "table", [";,1,0\na,0.5,0.5\n", "a,1,0\n;,0.5,0.5\n", '";",1,0\n"\t",0.5,0.5\n', ";\t1\t0\na,b\t0.5\t0.5\n"]
+)
+def test_a_token_of_a_matrix_may_be_a_mark_between_cells(run: Run, tmp_path: Path, table: str) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(table)
+    for source, stdin in ((str(path), b""), ("-", table.encode())):
+        np.testing.assert_array_equal(grids(run("heatmap", source, stdin=stdin).out), [[1, 0], [0.5, 0.5]])
