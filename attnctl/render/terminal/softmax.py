@@ -150,14 +150,23 @@ class SoftmaxTables:
                 Text("Shares below 0 or above 1 are no shares. exp makes every score positive first.", style=DIM)
             )
             return
-        shifted = np.where(w.visible, w.scores + 10, 0.0)  # (n,)
+        if change := self._change_by_shift():
+            yield _prose_line(Text(f"{change} here.", style=DIM))
+            yield _prose_line(Text("The softmax stays the same: what counts is by how much a score leads.", style=DIM))
+
+    def _change_by_shift(self) -> str:
+        """How plain division changes where every score is larger, or smaller; empty where no such change can be seen."""
+        w = self.worked
+        assert w.divided_by_sum is not None
         best = int(np.argmax(w.divided_by_sum))
-        if len(shifted) == 1:
-            return
-        before, after = float(w.divided_by_sum[best]), float(shifted[best] / shifted.sum())
-        change = f"{self._softmax_number(before)} into {self._softmax_number(after)}"
-        yield _prose_line(Text(f"Adding 10 to every score turns {change} here.", style=DIM))
-        yield _prose_line(Text("The softmax stays the same: what counts is by how much a score leads.", style=DIM))
+        before, least = self._softmax_number(float(w.divided_by_sum[best])), float(w.scores[w.visible].min())
+        for shift in (10.0, 1 - least):  # by which the least score is 1
+            shifted = np.where(w.visible, w.scores + shift, 0.0)  # (n,)
+            total = float(shifted.sum())
+            if total > 0 and (after := self._softmax_number(float(shifted[best]) / total)) != before:
+                done = f"Adding {shift:g} to" if shift > 0 else f"Taking {-shift:g} off"
+                return f"{done} every score turns {before} into {after}"
+        return ""
 
 
 def _section_title(name: str, formula: str) -> Text:
