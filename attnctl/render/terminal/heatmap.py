@@ -26,7 +26,7 @@ from attnctl.render.terminal.number_grid import (
 from attnctl.tokens import Token
 
 Colour = tuple[int, int, int]
-SHADES = "·░▒▓█"  # from little to much, where there are no colours
+SHADES = "▁░▒▓█"  # from little to much, where there are no colours
 SIDE_BY_SIDE = 4  # more panels than these are drawn small, beside each other
 
 

@@ -39,7 +39,7 @@ def test_values_where_they_fit() -> None:
         "eat    0.13   0.48   0.39     ·   \n"
         "pizza  0.10   0.51   0.24   0.14  \n"
         "\n"
-        "weight 0 ····░░▒▒▒▒▓▓████ 1   · or blank: masked\n"
+        "weight 0 ▁▁▁▁░░▒▒▒▒▓▓████ 1   · or blank: masked\n"
     )
 
 
@@ -104,3 +104,10 @@ def test_columns_are_numbered_as_in_the_text(how: dict[str, Any]) -> None:
     ruler = next(line for line in lines if line.split() and all(map(str.isdecimal, line.split()))).split()
     assert ruler == (["0", "6", "11"] if how else ["0", "5", "10"])
     assert not how or "keys  0 a  2 c  3 d" in "\n".join(lines)
+
+
+def test_the_lightest_weight_does_not_look_masked() -> None:
+    from attnctl.render.terminal.heatmap import SHADES
+    from attnctl.render.terminal.number_grid import MASKED
+
+    assert MASKED not in SHADES and " " not in SHADES
