@@ -13,6 +13,7 @@ from attnctl import limits
 from attnctl.cli import session
 from attnctl.cli.output import safe_console, say_unless_quiet
 from attnctl.interrupts import tidied_up
+from attnctl.text import counted
 
 if TYPE_CHECKING:
     from attnctl.readings.traces.trace import ModelInfo
@@ -87,7 +88,7 @@ def check_cost(source: Source, heads: int, size: int = SIZE, sweeps: int = 1) ->
     need = 4.0 * n * (8 * every * d_k + 12 * d_model + 2 * threads * size)
     limits.check_memory(need, f"a text of {n:,} tokens", "shorten it, or cut it into parts")
     seconds = _sweep_seconds(info, n, sweeps * heads) + _network_seconds(info, n)
-    _say_cost(f"{heads} heads over {n:,} tokens", seconds, info, need, LESS_HEADS)
+    _say_cost(f"{counted(heads, 'head')} over {n:,} tokens", seconds, info, need, LESS_HEADS)
 
 
 def check_sweep_cost(info: ModelInfo, n: int, passes: int, *, cuts: bool, fewer: str = LESS_HEADS) -> None:
@@ -127,7 +128,7 @@ def _duration(seconds: float) -> str:
 
 def heads_over_tokens(n: int, heads: int) -> str:
     """What a bar says of so many heads over a text of n tokens."""
-    return f"{n:,} tokens, {heads} head{'s' * (heads != 1)}"
+    return f"{n:,} tokens, {counted(heads, 'head')}"
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -169,3 +170,19 @@ def test_rows_without_some_keys_are_not_called_whole(run: Run) -> None:
     assert "and each row is rescaled to sum to 1" in again and "of the rest of its attention to saw" in again
     assert "is missing" not in again
     assert "each row a whole" in " ".join(run("explain", TWINS).out.split())
+
+
+def test_one_head_is_no_heads(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("a cat sat on a mat\na dog sat on a log\n")
+    assert (
+        run("train", str(tmp_path / "text.txt"), "-o", str(tmp_path / "run"), "--heads", "1", "--max-steps", "2").code
+        == 0
+    )
+    model = str(tmp_path / "run")
+    told = [
+        run("model", model).out,
+        run("ablate", "a cat sat", "-m", model).out,
+        run("heads", "a cat sat", "-m", model, "--heads", "2").err,
+        run("ablate", "Alice will eat", "--layer", "1", "--head", "0").out,
+    ]
+    assert all(text and not re.search(r"\b1 (heads|layers|tokens)\b", text) for text in told), told

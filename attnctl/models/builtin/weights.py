@@ -23,6 +23,7 @@ from attnctl.models.builtin.stack import PROJECTIONS, Settings, Stack, chosen_se
 from attnctl.models.builtin.vocabulary import vocabulary_tokenizer
 from attnctl.models.builtin.weight_file import LAYER_TENSORS, WeightFile, looked_up, read_weights
 from attnctl.readings.questions.roles import roles_sentence
+from attnctl.text import counted
 from attnctl.tokens import Token, open_tokenizer
 
 if TYPE_CHECKING:
@@ -255,7 +256,7 @@ def _check_head_count(file: WeightFile, name: str, heads: int | None) -> None:
     """Raise UsageError where a number of heads is asked for, and the file has another."""
     own = next((w.shape[0] for key, w in file.tensors.items() if key.endswith("W_Q") and w.ndim == 3), None)
     if heads is not None and own is not None and heads != own:
-        raise UsageError(f"--heads {heads}: {name} has {own} heads: did you mean --head {heads}?")
+        raise UsageError(f"--heads {heads}: {name} has {counted(own, 'head')}: did you mean --head {heads}?")
 
 
 def _by_head(path: str, name: str, w: Floats, heads: int | None) -> Floats:

@@ -12,7 +12,7 @@ from rich.text import Text
 from attnctl.arrays import Floats
 from attnctl.readings.overview import LongRow, TextPart
 from attnctl.render.terminal.number_grid import ACCENT, DIM, label_fit, padded_text, share_bar, token_label
-from attnctl.text import visible_text
+from attnctl.text import counted, visible_text
 from attnctl.tokens import Token
 
 AROUND = 40  # characters of the text on each side of a key
@@ -32,7 +32,7 @@ class RowTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The query in its text, then head by head."""
         row, width = self.row, options.max_width
-        yield Text(f"{row.model.name}, {len(row.tokens):,} tokens", style="bold")
+        yield Text(f"{row.model.name}, {counted(len(row.tokens), 'token')}", style="bold")
         query = row.tokens[row.query]
         yield _surroundings_line(Text(f"query {row.query}  "), row.text, query, width)
         if len(row.weights) > IN_FULL:

@@ -13,7 +13,7 @@ from attnctl.attention import Array, default_scale
 from attnctl.models import Model
 from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.source import record_trace
-from attnctl.text import number_list
+from attnctl.text import counted, number_list
 
 if TYPE_CHECKING:
     from attnctl.models.huggingface.checks.module_outputs import ModuleOutputs
@@ -109,7 +109,9 @@ def _own_weights_finding(what: str, trace: Trace, own: Mapping[int, Floats], lim
             missing.append(layer.layer)
             continue
         if max(layer.heads) >= len(own[layer.layer]):
-            return Finding(what, False, f"layer {layer.layer}: {len(layer.heads)} heads for {len(own[layer.layer])}")
+            return Finding(
+                what, False, f"layer {layer.layer}: {counted(len(layer.heads), 'head')} for {len(own[layer.layer])}"
+            )
         ours, theirs = layer.weights, own[layer.layer][list(layer.heads)]  # (heads, n_q, n_k)
         if ours.shape != theirs.shape:
             return Finding(what, False, f"layer {layer.layer}: {ours.shape} for {theirs.shape}")

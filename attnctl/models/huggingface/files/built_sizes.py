@@ -65,7 +65,7 @@ class BuiltLayers:
         sizes = f", d_k {self.d_k}" + (f", d_v {self.d_v}" if self.d_v != self.d_k else "")
         window = f", a window of {self.window:,}" if self.window is not None else ""
         each = f"{self.parameter_count():,} parameters" + (" each" if len(self.layers) > 1 else "")
-        return f"{kind}{number_list(self.layers)}: {self.heads} heads{shared}{sizes}{window}; {each}"
+        return f"{kind}{number_list(self.layers)}: {self.heads} head{'s' * (self.heads != 1)}{shared}{sizes}{window}; {each}"
 
     def cache_bytes(self, n: int) -> int:
         """Bytes that the layers keep of n tokens, 16 bits a number."""

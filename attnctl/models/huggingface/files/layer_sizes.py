@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from attnctl import limits
+from attnctl.text import counted
 
 if TYPE_CHECKING:
     from attnctl.text import Document
@@ -47,7 +48,7 @@ class LayerGroup:
 
     def cache_sentence(self) -> str:
         """The group for the table: "20 × 2 heads × (256 + 256)"."""
-        return f"{self.layers} layers × {self.kv_heads} heads × ({self.d_k} + {self.d_k})"
+        return f"{counted(self.layers, 'layer')} × {counted(self.kv_heads, 'head')} × ({self.d_k} + {self.d_k})"
 
 
 def layer_groups(settings: Document, heads: int, kv_heads: int, d_k: int) -> tuple[LayerGroup, ...]:

@@ -159,11 +159,12 @@ def effects_sentences(found: Effects) -> Iterator[str]:
         yield _without_what(found, found.strongest(1)[0])
         turned = [one for one in found.heads if _turns_prediction(found, one.effect)]
         if turned:
-            yield f"{len(turned)} of {len(found.heads)} heads alone turn the answer to another word."
+            heads = counted(len(found.heads), "head")
+            yield f"{len(turned)} of {heads} alone turn{'s' * (len(turned) == 1)} the answer to another word."
     if found.kendall_tau is not None:
         yield (
-            f"Looking and mattering agree by Kendall's τ {found.kendall_tau:+.2f} over {len(found.heads)} heads (largest "
-            "weight from the watched token against size of the effect; 1 is the same order, 0 none)."
+            f"Looking and mattering agree by Kendall's τ {found.kendall_tau:+.2f} over {counted(len(found.heads), 'head')} "
+            "(largest weight from the watched token against size of the effect; 1 is the same order, 0 none)."
         )
     if (parts := found.contributions) is not None:
         what = "logit difference" if found.against is not None else "logit"
@@ -175,7 +176,7 @@ def effects_sentences(found: Effects) -> Iterator[str]:
         rank, count = found.approximation
         yield (
             "Approximate: gradient × activation, one forward and backward for everything. Rank correlation with exact "
-            f"ablation of the {count} heads it puts first: {rank:+.2f}."
+            f"ablation of the {counted(count, 'head')} it puts first: {rank:+.2f}."
         )
     if found.heads:
         yield f"Ablated: {TOLD[found.how]} (--how {found.how}: {WHY[found.how]})."

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.render.terminal.models.model_sizes import beside_name
 from attnctl.render.terminal.tables import Column, fitting_columns, table_lines
+from attnctl.text import counted
 
 if TYPE_CHECKING:
     from attnctl.text import Document
@@ -57,7 +58,7 @@ def _card_lines(
     questions = QUESTIONS if recipe.get("corpus") == "grammar" and layers > 1 else ""
     prose = min(width, WIDEST)
     told = [
-        ("layers", f"{layers}, of {heads} heads, d_model {d_model}, d_k {d_k}; no MLP, no layer norm"),
+        ("layers", f"{layers}, of {counted(heads, 'head')}, d_model {d_model}, d_k {d_k}; no MLP, no layer norm"),
         ("vocabulary", f"{shapes['embedding'][0]:,} words" if "embedding" in shapes else ""),
         ("parameters", f"{parameters:,} ({size / 1000:,.0f} kB)"),
         ("objective", HOW.get(metadata.get("objective", ""), "") + questions),

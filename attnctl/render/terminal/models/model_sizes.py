@@ -7,6 +7,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from attnctl.render.terminal.tables import Column, fitting_columns, table_lines
+from attnctl.text import counted
 
 if TYPE_CHECKING:
     from attnctl.models.huggingface.files.layer_sizes import LayerGroup
@@ -38,7 +39,7 @@ def size_lines(sizes: ModelSizes, tokens: int, wide: int = 80) -> list[str]:
     What explains is wrapped to `wide` columns, 80 at most; the table of parameters is as wide as its numbers.
     """
     wide = min(wide, 80)
-    shared = f", sharing {sizes.kv_heads} key/value heads" if sizes.kv_heads != sizes.heads else ""
+    shared = f", sharing {counted(sizes.kv_heads, 'key/value head')}" if sizes.kv_heads != sizes.heads else ""
     encoding, decoding = sizes.layers - 2 * sizes.cached_layers, sizes.cached_layers
     twice = f": {encoding} that read, {decoding} that write, attending twice" if 0 < decoding < sizes.layers else ""
     if sizes.built:
@@ -97,7 +98,8 @@ def _parameter_lines(sizes: ModelSizes, wide: int) -> list[str]:
     told = [f"  {line.plain}" for line in table_lines(fitting_columns(columns, wide - 2))]
     if sizes.groups:
         kinds = "; ".join(
-            f"{group.layers} of {group.heads} heads, {group.kv_heads} of keys, d_k {group.d_k:,}{_own_parts(group)}"
+            f"{group.layers} of {counted(group.heads, 'head')}, {group.kv_heads} of keys, d_k {group.d_k:,}"
+            f"{_own_parts(group)}"
             for group in sizes.groups
         )
         told.extend(
@@ -172,7 +174,7 @@ def _memory_lines(sizes: ModelSizes, tokens: int, wide: int) -> list[str]:
         f"  {'one n × n':14}{bytes_said(sizes.bytes_of_grid(tokens)):>9}",
         *beside_name(
             f"{'all of them':14}{bytes_said(sizes.bytes_of_grids(tokens)):>9}   ",
-            f"{sizes.layers} layers × {sizes.heads} heads",
+            f"{counted(sizes.layers, 'layer')} × {counted(sizes.heads, 'head')}",
             wide,
         ),
         *beside_name(f"{'n × n × d × d':14}{bytes_said(sizes.bytes_unfactored(tokens)):>9}   ", spared, wide),
@@ -184,11 +186,12 @@ def _memory_lines(sizes: ModelSizes, tokens: int, wide: int) -> list[str]:
             *told,
             *beside_name("", f"KV cache: {sizes.architecture} keeps one of its own kind, not counted here", wide),
         ]
-    kept = f"{sizes.cached_layers} layers × {sizes.kv_heads} heads × ({sizes.d_k} + {sizes.d_v})"
+    cached = counted(sizes.cached_layers, "layer")
+    kept = f"{cached} × {counted(sizes.kv_heads, 'head')} × ({sizes.d_k} + {sizes.d_v})"
     if sizes.groups:
         kept = ", ".join(group.cache_sentence() for group in sizes.groups if group.own_keys)
     if sizes.latent is not None:
-        kept = f"{sizes.cached_layers} layers × {sizes.latent} numbers, keys and values compressed"
+        kept = f"{cached} × {sizes.latent} numbers, keys and values compressed"
     if sizes.built:
         kept = "; ".join(
             group.kept_sentence() for group in sizes.built if group.kind in ("self", "decoder") and group.kept
