@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import doctest
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,6 +32,24 @@ def test_section(section: Section, tmp_path: Path) -> None:
             assert agrees(example.output, ran.out), f"{example.source}\n{ran.out}"
     if skipped:
         pytest.skip("; ".join(skipped))
+
+
+def test_python_examples_are_typed(tmp_path: Path) -> None:
+    """Those of attnctl alone: of torch and transformers not every function is."""
+    pytest.importorskip("mypy")
+    parse, files = doctest.DocTestParser().get_examples, []
+    for section in ALL:
+        source = "".join(
+            part.source for example in section.examples if example.kind == "pycon" for part in parse(example.source)
+        )
+        if source and "transformers" not in source:
+            files.append(tmp_path / f"example_{len(files)}.py")
+            files[-1].write_text(f"# {section.name}\n{source}")
+    assert len(files) >= 3
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", *files], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
 
 
 def test_there_are_examples() -> None:

@@ -90,8 +90,7 @@ def _largest_of_row(part: LayerTrace, head: int, query: int) -> Focus | None:
     rows = () if part.weights is None or head not in part.heads else part.rows or range(part.weights.shape[1])
     if query not in rows:
         return None
-    assert part.weights is not None
-    row = part.weights[part.position_of(head), rows.index(query)]  # (n_k,)
+    row = part.head_weights(head)[rows.index(query)]  # (n_k,)
     key = int(np.argmax(row))
     return Focus(part.layer, head, query, key, float(row[key]))
 

@@ -54,12 +54,7 @@ class Comparison:
 
     def whole_weights(self, layer: int, head: int) -> tuple[Floats, Floats]:
         """Both sides' weights at one place, every token of either text: (n_q, n_k) of A, (n_q, n_k) of B."""
-        sides = []
-        for trace in (self.a, self.b):
-            part = trace.layer(layer)
-            assert part.weights is not None
-            sides.append(part.weights[part.position_of(head)])
-        return sides[0], sides[1]
+        return self.a.layer(layer).head_weights(head), self.b.layer(layer).head_weights(head)
 
     def both_weights(self, layer: int, head: int) -> tuple[Floats, Floats]:
         """Both sides' weights at one place, of the tokens that both have: (n_q, n_k) each."""

@@ -158,6 +158,13 @@ class LayerTrace:
             )
         return self.heads.index(head)
 
+    def head_weights(self, head: int) -> Floats:
+        """The weights of one head: (rows, n_k). Raises AttnctlError where they were not kept."""
+        if self.weights is None:
+            raise AttnctlError(f"layer {self.layer} of this trace holds no weights")
+        weights: Floats = self.weights[self.position_of(head)]
+        return weights
+
     def row_of(self, query: int) -> int:
         """Where query token `query` stands in the arrays' rows. Raises AttnctlError where it was not kept."""
         if self.rows is None:

@@ -67,6 +67,5 @@ def _keys_seen(layer: LayerTrace, focus: Focus) -> int:
 
 def _most_on_first(layer: LayerTrace, head: int) -> bool:
     """Whether most words from the fourth on give the first token more than PARKED of their attention."""
-    assert layer.weights is not None
-    rows = layer.weights[layer.position_of(head)][3:]  # (n - 3, n_k)
+    rows = layer.head_weights(head)[3:]  # (n - 3, n_k)
     return len(rows) > 0 and float((rows[:, 0] > PARKED).mean()) > 0.5

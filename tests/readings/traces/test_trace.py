@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +159,14 @@ def test_a_trace_prints_in_a_few_lines() -> None:
     assert len(printed) == 6 and all(len(line) < 300 for line in printed)
     assert printed[0].startswith("Trace of 'Alice will eat") and "36 tokens" in printed[0]
     assert "layer 0, heads 0, 1: queries (2, 36, 8)" in printed[1] and printed[5] == "  … 3 more layers"
+
+
+def test_the_weights_of_one_head() -> None:
+    trace = attend("Alice will eat", model="random", heads=4, head=[1, 3])
+    (layer,) = trace.layers
+    assert layer.weights is not None
+    np.testing.assert_array_equal(layer.head_weights(3), layer.weights[1])
+    with pytest.raises(AttnctlError, match="it holds 1, 3"):
+        layer.head_weights(0)
+    with pytest.raises(AttnctlError, match="holds no weights"):
+        replace(layer, weights=None).head_weights(1)
