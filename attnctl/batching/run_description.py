@@ -46,7 +46,7 @@ def check_run(folder: Path, said: Document, *, is_new: bool) -> None:
         raise AttnctlError(f"{run} has schema {before.get('schema')!r}; this attnctl writes {SCHEMA!r}")
     if theirs != said:
         names = sorted(name for name in {*theirs, *said} if theirs.get(name) != said.get(name))
-        raise UsageError(f"{folder} holds a batch that differs in its {', '.join(names)}: give a new folder")
+        raise UsageError(f"{folder} holds a batch that differs in {', '.join(names)}: give a new folder")
     if before.get("weights", weights) != weights:  # older runs do not say
         raise UsageError(f"{folder} holds a batch with other files of the model: give a new folder")
 

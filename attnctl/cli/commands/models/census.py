@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 FILES = (".json", ".csv", ".parquet", ".html", *(f".{name}" for name in format_names()))
 NAMED = 20  # sentences whose errors are printed; the rest is counted
+BESIDE_STORED = {"corpus", "output", "json", "subtypes", "least", "quiet", *o.MAP_OPTIONS}  # what a stored one honours
 ALONE_SECONDS = 2  # from where on the rate of one process is worth telling
 MEASURED_SECONDS = 15  # and that of several
 LONG_SECONDS = 60  # from where on a run says how long it will take
@@ -75,25 +76,38 @@ def run_census(corpus: CorpusRun, options: OptionValues, outputs: tuple[str, ...
     """Count a corpus and show or write the census. Raises AttnctlError where not one sentence could be used."""
     files, folder = _output_files(outputs)
     corpus.by.check_engine()
-    _refuse_without_table(json or bool(files))
+    _refuse_without_table(json)
     found = _counted_corpus(corpus, options, folder)
     if not found.used:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in found.skipped.items())
         raise AttnctlError(f"{found.corpus}: not one sentence could be used ({reasons or 'it holds none'})")
     _write_files(found, files, folder, look)
-    if json:
-        put_bytes(_as_bytes(found, ".json", look))
-    elif not files:
-        _show_census(found, corpus.asked.subtypes, corpus.asked.least)
+    _show_census(found, corpus.asked, json, look)
     _skipped_summary(found)
     raise typer.Exit(PARTIAL if found.skipped else DONE)
+
+
+def show_stored_census(path: str, asked: CensusRequest, outputs: tuple[str, ...], json: bool, look: Look) -> None:
+    """Show or write the census in a file that was written before. Raises UsageError for what would count it anew."""
+    from attnctl.formats.documents.census_json import read_census
+
+    if beside := sorted(session.typed - BESIDE_STORED):
+        raise UsageError(f"--{beside[0].replace('_', '-')} does not go with {path}: it was counted already")
+    files, folder = _output_files(outputs)
+    if folder is not None:
+        raise UsageError(f"-o {folder}: {path} was counted already, and goes into files that end in {', '.join(FILES)}")
+    _refuse_without_table(json)
+    found = read_census(path)
+    _write_files(found, files, None, look)
+    _show_census(found, asked, json, look)
+    _skipped_summary(found)
 
 
 def _refuse_without_table(written: bool) -> None:
     """Raise UsageError for options that say which lines the table has, where it is not shown."""
     for option in ("subtypes", "least"):
         if written and option in session.typed:
-            raise UsageError(f"--{option} is for the table in the terminal: JSON, CSV and pages hold every line")
+            raise UsageError(f"--{option} is for the table in the terminal: JSON holds every line")
 
 
 def _output_files(outputs: tuple[str, ...]) -> tuple[list[str], str | None]:
@@ -282,10 +296,14 @@ def _as_bytes(found: CensusTable, suffix: str, look: Look) -> bytes:
     return figure_bytes(census_figure(found, look), suffix[1:])
 
 
-def _show_census(found: CensusTable, subtypes: bool, least: int) -> None:
+def _show_census(found: CensusTable, asked: CensusRequest, json: bool, look: Look) -> None:
+    """The table, or JSON, on standard output."""
+    if json:
+        put_bytes(_as_bytes(found, ".json", look))
+        return
     from attnctl.render.terminal.models.census import CensusReport
 
-    show_renderable(CensusReport(found, subtypes, least), soft_wrap=True)
+    show_renderable(CensusReport(found, asked.subtypes, asked.least), soft_wrap=True)
 
 
 def _skipped_summary(found: CensusTable) -> None:

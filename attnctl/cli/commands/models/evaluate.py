@@ -10,7 +10,7 @@ import typer
 
 from attnctl import __version__
 from attnctl.cli import options as o
-from attnctl.cli.commands.models.census import CensusRequest, CorpusRun, run_census
+from attnctl.cli.commands.models.census import CensusRequest, CorpusRun, run_census, show_stored_census
 from attnctl.cli.option_values import with_values
 from attnctl.cli.output import put_bytes, put_json, safe_console
 from attnctl.errors import UsageError
@@ -27,7 +27,7 @@ def evaluate_command(
     corpus: Annotated[
         list[str] | None,
         typer.Argument(
-            help='Parsed sentences as CoNLL-U (.gz, .zst), or "-"; without them, the built-in grammar.',
+            help='Parsed sentences as CoNLL-U (.gz, .zst), or "-"; or a census (.json). Default: the built-in grammar.',
             metavar="FILE…",
             show_default=False,
         ),
@@ -57,13 +57,16 @@ def evaluate_command(
     """Measure which word each head finds: in parsed sentences of any language, or of the built-in grammar.
 
     For every relation and direction the best head, chosen on one half of the sentences and scored on the other, beside
-    rules that need no attention. Sentences that cannot be used are counted and named, and the exit code is 3.
+    rules that need no attention. Sentences that cannot be used are counted and named, and the exit code is 3. A census that
+    -o wrote as .json is shown, or written in another format, without counting anew.
     """
     corpus, options = _model_named_first(corpus or [], options)
     outputs = tuple(output or ())
     look = o.map_look_of(options, bool(corpus) and write_corpus is None and any(map(picture_format, outputs)))
     if write_corpus is not None:
         _write_corpus(write_corpus, sentences, corpus, options)
+    elif len(corpus) == 1 and corpus[0].lower().endswith(".json"):
+        show_stored_census(corpus[0], asked, outputs, json, look)
     elif corpus:
         run_census(CorpusRun(tuple(corpus), asked, by), options, outputs, json, look)
     else:

@@ -193,8 +193,8 @@ def test_a_file_that_went_missing_is_made_again(run: Run, three: str, tmp_path: 
         (("{three}", "-o", "{dir}/traces.jsonl"), 2, "a batch writes a folder"),
         (("{three}", "-o", "{dir}"), 2, "is not empty and holds no batch"),
         (("{three}", "-o", "{three}"), 2, "is the file that is read"),
-        (("{three}", "-o", "{dir}/done", "--causal"), 2, "holds a batch that differs in its model"),
-        (("{three}", "-o", "{dir}/done", "--format", "npz"), 2, "holds a batch that differs in its formats"),
+        (("{three}", "-o", "{dir}/done", "--causal"), 2, "holds a batch that differs in model"),
+        (("{three}", "-o", "{dir}/done", "--format", "npz"), 2, "holds a batch that differs in formats"),
         (("-", "--input", "parquet"), 2, "Parquet cannot be read from a pipe"),
     ],
 )

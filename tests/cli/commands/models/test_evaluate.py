@@ -112,7 +112,7 @@ def test_every_number_as_csv_parquet_json_and_pictures(run: Run, grammar: Path, 
 
     names = ("c.csv", "c.parquet", "c.json", "c.png", "c.svg", "c.html")
     result = run("evaluate", grammar, *(part for name in names for part in ("-o", tmp_path / name)))
-    assert (result.code, result.out, result.err) == (0, "", "")
+    assert (result.code, result.out, result.err) == (0, run("evaluate", grammar).out, "")
     document = json.loads((tmp_path / "c.json").read_text())
     table = list(csv.DictReader(io.StringIO((tmp_path / "c.csv").read_text())))
     heads = len(document["heads"])
@@ -128,6 +128,23 @@ def test_every_number_as_csv_parquet_json_and_pictures(run: Run, grammar: Path, 
     assert told.endswith("what the census found, and how often it was right there; nothing of this text.")
     assert "evaluation" not in told  # whose names are not in this table
     assert len(lines) > 12
+
+
+def test_a_stored_census_is_what_counting_gives(run: Run, refused: Any, grammar: Path, tmp_path: Path) -> None:
+    names = ("c.json", "c.csv", "c.png", "c.html")
+    for source, folder in ((grammar, tmp_path / "counted"), (tmp_path / "counted" / "c.json", tmp_path / "read")):
+        folder.mkdir()
+        assert run("evaluate", source, *(part for name in names for part in ("-o", folder / name))).code == 0
+    for name in names:
+        assert (tmp_path / "read" / name).read_bytes() == (tmp_path / "counted" / name).read_bytes(), name
+    stored = str(tmp_path / "read" / "c.json")
+    for options in ((), ("--json",), ("--subtypes", "--least", "5")):
+        assert run("evaluate", stored, *options) == run("evaluate", grammar, *options)
+    for option in ("--model dot", "--untrained", "--jobs 2", "--sentences 50", "--causal"):
+        assert f"{option.split()[0]} does not go with" in refused("evaluate", stored, *option.split(), code=2)
+    assert "was counted already" in refused("evaluate", stored, "-o", str(tmp_path / "folder"), code=2)
+    (tmp_path / "other.json").write_text('{"schema": "attnctl.trace/1"}')
+    assert "attnctl.census/1" in refused("evaluate", str(tmp_path / "other.json"))
 
 
 def test_heads_refuses_a_census_of_another_model(run: Run, refused: Any, grammar: Path, tmp_path: Path) -> None:
@@ -158,7 +175,7 @@ def test_an_interrupted_folder_goes_on_and_ends_the_same(run: Run, grammar: Path
         file.unlink()
     assert run(*args, "-o", tmp_path / "a").out == whole
     other = run("evaluate", grammar, "--untrained", "-o", tmp_path / "a")
-    assert other.code == 2 and "another untrained" in other.err
+    assert other.code == 2 and "differs in untrained" in other.err
 
 
 def test_sentences_share_a_pass_with_the_same_wherever_a_run_goes_on() -> None:
