@@ -1,6 +1,7 @@
-"""Matrix products of many rows by oneDNN's kernels, each weight laid out for them once: float32 on a CPU.
+"""Matrix products of many rows by oneDNN's kernels, each weight laid out for them once in a mode: float32 on a CPU.
 
-torch's own `linear` takes MKL there, which on processors of other makers runs at a third of the speed.
+torch's own `linear` takes MKL there, which on processors of other makers runs at a third of the speed. A layout is a copy,
+so a mode lasts no longer than the reading of one text or batch: the network may be changed in place after that.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from attnctl.attention import Array
 
-LEAST_ROWS = 8  # below which laying out does not pay
+LEAST_ROWS = 32  # below which laying out does not pay in one pass
 LARGEST = 1 << 26  # numbers in a weight: an unembedding of one row a text is not worth a copy
 SPARE = 2.0  # times the network's own size that must be free for the copies
 
@@ -64,7 +64,7 @@ def _fits_kernel(x: Array, weight: Array, bias: Array | None = None) -> bool:
 
 
 def packing_mode(network: PreTrainedModel) -> PackedLinear | None:
-    """The mode for a network, or None where this torch has no such kernels, or memory is short."""
+    """A new mode for a network, or None where this torch has no such kernels, or memory is short."""
     there: Any = torch.backends.mkldnn
     if not there.is_available() or network.device.type != "cpu" or network.dtype != torch.float32:
         return None
@@ -78,16 +78,6 @@ def packing_mode(network: PreTrainedModel) -> PackedLinear | None:
     except (AttributeError, RuntimeError, TypeError):
         return None
     return PackedLinear() if same else None
-
-
-_modes: WeakKeyDictionary[PreTrainedModel, PackedLinear | None] = WeakKeyDictionary()
-
-
-def kept_packing(network: PreTrainedModel) -> PackedLinear | None:
-    """The network's mode, kept as long as the network, so that its weights are laid out once."""
-    if network not in _modes:
-        _modes[network] = packing_mode(network)
-    return _modes[network]
 
 
 @contextmanager

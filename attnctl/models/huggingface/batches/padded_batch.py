@@ -87,7 +87,7 @@ def _last_weights(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> Arra
 def _run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit]) -> list[Run]:
     """One pass; each text's visitor sees each layer's call cut to that text."""
     from attnctl.models.huggingface.attention_interface import watch_attention
-    from attnctl.models.huggingface.batches.packed_linear import kept_packing, packed_products
+    from attnctl.models.huggingface.batches.packed_linear import packed_products, packing_mode
     from attnctl.models.huggingface.family_traits import FamilyTraits
     from attnctl.models.huggingface.files.network import running_network
 
@@ -122,7 +122,7 @@ def _run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: S
     with running_network(model.network, sum(map(len, texts)), model.info.name):
         with (
             suppress(StopForward),
-            packed_products(kept_packing(model.network)),
+            packed_products(packing_mode(model.network)),
             watch_attention(model.network, see_padded, lambda site: site.kind == model.kind) as session,
         ):
             output = model.network(**inputs)

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
-from attnctl.models.huggingface.batches.packed_linear import kept_packing, packed_products
+from attnctl.models.huggingface.batches.packed_linear import packed_products, packing_mode
 from attnctl.models.huggingface.batches.padded_batch import CLOSE, ROUGH, padded_inputs
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.tokens import Token
@@ -58,7 +58,7 @@ def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take
 
     with (
         running_network(model.network, sum(map(len, whole)), model.info.name),
-        packed_products(kept_packing(model.network)),
+        packed_products(packing_mode(model.network)),
         suppress(_LastLayerSeenError),
         watch_attention(model.network, see_layer, of_model_kind, WatchOptions(trusted=trusted)),
     ):

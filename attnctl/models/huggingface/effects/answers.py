@@ -22,7 +22,7 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Cut, Intervention
 from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.attention_sites import Site
-from attnctl.models.huggingface.batches.packed_linear import kept_packing, packed_products
+from attnctl.models.huggingface.batches.packed_linear import PackedLinear, packed_products, packing_mode
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.effects.intervention import apply_interventions, seen_keys
 from attnctl.models.huggingface.files.network import running_network
@@ -63,10 +63,12 @@ class AnsweredPrompt:
     forwards: int = 0
     _leaves_out: bool | None = None  # hidden tokens may be left out of the forward; None: not tried yet
     _looks: Looks | None = None
+    _kernels: PackedLinear | None = field(init=False)
 
     def __post_init__(self) -> None:
         if self.model.kind != "self" or not self.model.info.causal:
             raise UsageError(f"{self.model.info.name} does not continue texts, so it answers no prompt")
+        self._kernels = packing_mode(self.model.network)
         self.read_prompt()
 
     @property
@@ -115,7 +117,7 @@ class AnsweredPrompt:
         edges = [*range(0, max(0, len(ids) - max(1, wanted)), CHUNK), max(0, len(ids) - max(1, wanted)), len(ids)]
         with (
             running_network(network, len(ids), self.model.info.name),
-            packed_products(kept_packing(network)),
+            packed_products(self._kernels),
             apply_interventions(network, [self.base]),
         ):
             for a, b in zip(edges, edges[1:], strict=False):
@@ -220,7 +222,7 @@ class AnsweredPrompt:
         network = self.model.network
         with (
             running_network(network, len(self.answer), self.model.info.name),
-            packed_products(kept_packing(network)),
+            packed_products(self._kernels),
             apply_interventions(network, [self.base]),
         ):
             network(**self.answer_inputs())

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
 
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import torch
 
+import attnctl
+from attnctl.arrays import as_numpy
+from attnctl.models import open_model
 from attnctl.models.huggingface.batches.packed_linear import PackedLinear, packed_products, packing_mode
+from attnctl.models.huggingface.batches.sentence_batch import weights_of_several
 from tests.models.huggingface import architectures as zoo
+from tests.models.huggingface import folders
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -36,3 +46,34 @@ def test_with_gradients_or_halves_torch_does_it_alone() -> None:
     assert layer.weight.grad is not None
     assert not mode._packed
     assert packing_mode(zoo.build("llama", dtype=torch.bfloat16)) is None
+
+
+TEXT = "Alice eats pizza with Bob " * 2
+
+
+def batch_weights(model: Any) -> np.ndarray:
+    return [trace.layers[-1].weights for trace in attnctl.batch([TEXT] * 4, model)][0]
+
+
+def census_weights(model: Any) -> np.ndarray:
+    kept: list[np.ndarray] = []
+    weights_of_several(model, [model.tokenize(TEXT)] * 4, lambda _, weights: kept.append(as_numpy(weights)[0]))
+    return kept[-1]
+
+
+def part_measures(model: Any) -> np.ndarray:
+    found = attnctl.sources("Alice eats pizza with Bob\n" * 2, model, answer="pizza", spans="lines")
+    return np.array([found.log_probability, *(part.matters for part in found.parts)], dtype=float)
+
+
+@pytest.mark.parametrize("measure", [batch_weights, census_weights, part_measures])
+def test_a_network_changed_in_place_is_read_as_it_is_now(tmp_path: Path, measure: Callable[[Any], np.ndarray]) -> None:
+    """Not with the weights of the first run; `.data` changes a tensor without raising its version."""
+    model: Any = open_model(str(folders.write(tmp_path / "model", "llama")))
+    before = measure(model)
+    for parameter in model.network.parameters():
+        parameter.data.mul_(1.5)
+    changed = measure(model)
+    assert np.abs(changed - before).max() > 0.01
+    model.network.save_pretrained(tmp_path / "model")
+    np.testing.assert_allclose(changed, measure(open_model(str(tmp_path / "model"))), atol=1e-5)
