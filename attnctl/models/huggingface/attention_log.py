@@ -74,18 +74,19 @@ class AttentionLog(TrainerCallback):
         self._waiting = {}
 
     def measure(self, model: PreTrainedModel, step: int) -> None:
-        """Measure every head now. The model is put into evaluation mode for it, and back."""
+        """Measure every head now. The model is put into evaluation mode for it, and each module back as it was."""
         import torch
 
         network = getattr(model, "module", model)  # as it was before it was spread over devices
         inputs = {name: value.to(network.device) for name, value in self.inputs.items()}
-        was_training = network.training
+        trained = [module for module in network.modules() if module.training]  # others may be frozen in evaluation mode
         network.eval()
         try:
             with torch.no_grad(), capture(network, layers=self.layers) as calls:
                 network(**inputs)
         finally:
-            network.train(was_training)
+            for module in trained:
+                module.training = True
         found: dict[str, float] = {}
         for call in calls:
             entropy, sink = head_measures(call.weights, inputs.get("attention_mask"))

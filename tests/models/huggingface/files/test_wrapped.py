@@ -96,3 +96,11 @@ def test_a_trainer_logs_every_head(tmp_path: Path) -> None:
     assert all(row["entropy"] >= 0 and 0 <= row["sink"] <= 1 and row["layer"] == 0 for row in log.history)
     assert network.training
     assert trainer.state.log_history[0][f"attention/0.{heads - 1}/sink"] == told[1][f"attention/0.{heads - 1}/sink"]
+
+
+def test_a_measurement_leaves_frozen_modules_in_evaluation_mode() -> None:
+    network = zoo.build("llama", **SIZES).train()
+    network.model.layers[0].eval()
+    before = {name: module.training for name, module in network.named_modules()}
+    AttentionLog({"input_ids": torch.tensor([tokenizer().encode(TEXT).ids])}).measure(network, 1)
+    assert {name: module.training for name, module in network.named_modules()} == before
