@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,9 +32,9 @@ from attnctl.text import as_json
 from attnctl.tokens import checked_text, find_several
 
 if TYPE_CHECKING:
+    from attnctl.models.huggingface.batches.padded_batch import SharedPasses
     from attnctl.models.option_types import OptionValues
 
-PADDED = 4096  # tokens, padding and all, in one pass
 PICTURES = format_names()
 NONE = "[]"  # no options of its own
 OPENED = 8  # models kept open, where items have options of their own
@@ -93,8 +92,7 @@ class Worker:
 
     def __init__(self, work: Work, model: Model | None = None) -> None:
         self.work = work
-        self._can: bool | None = None  # whether texts may share a pass through this model
-        self._sound: bool | None = None  # whether padding leaves this model's weights as they are
+        self._passes: SharedPasses | None = None  # of a checkpoint
         self._models: dict[str, Model] = {} if model is None else {NONE: model}
 
     def chunk_results(self, items: Sequence[Item]) -> list[Result]:
@@ -197,29 +195,27 @@ class Worker:
             return False
         if can_run_together(self.model_of_item(item), n):
             return True
-        if self.work.batch_size == 1:
-            return False
-        if self._can is None:
-            from attnctl.models.huggingface.batches.padded_batch import can_batch
+        if self._passes is None and self.work.batch_size > 1:
+            from attnctl.models.huggingface.batches.padded_batch import SharedPasses
 
-            self._can = can_batch(self.model_of_item(item))
-        return self._can
+            self._passes = SharedPasses(self.model_of_item(item), self.work.batch_size)
+        return self._passes is not None and self._passes.most > 1
 
     def _record_together(self, ready: list[tuple[Item, Pass[Trace]]]) -> Iterator[Done]:
         """Texts of about one length at a time, in one pass; where that fails, each alone."""
         ready.sort(key=lambda pair: (len(pair[1].tokens), pair[0].number))
         while ready:
-            n = len(ready[0][1].tokens)
-            model = self.model_of_item(ready[0][0])
-            same = isinstance(model, Stack)  # which takes texts of one length
-            most = sum(len(pair[1].tokens) == n for pair in ready) if same else self.work.batch_size
-            most = max(1, min(most, PADDED // n))
-            some, ready = ready[:most], ready[most:]
             start = time.perf_counter()
-            traces: list[Trace] | None = None
-            with suppress(AttnctlError):  # of one of them: which, it says when it is alone
-                traces = self._shared_pass(model, [recording for _, recording in some])
-            if traces is None:
+            texts = [recording.tokens for _, recording in ready]
+            if self._passes is not None:
+                size = self._passes.next_size(texts)
+            else:  # a built-in model, which takes texts of one length
+                n = len(texts[0])
+                size = max(1, min(sum(len(tokens) == n for tokens in texts), limits.PASS_TOKENS // n))
+            some, ready = ready[:size], ready[size:]
+            try:
+                traces = self._shared_pass(self.model_of_item(some[0][0]), [recording for _, recording in some])
+            except AttnctlError:  # of one of them: which, it says when it is alone
                 for item, _ in some:
                     start = time.perf_counter()
                     recorded = self._record_or_say(item)
@@ -230,18 +226,15 @@ class Worker:
             for (item, _), trace in zip(some, traces, strict=True):
                 yield item, trace, each
 
-    def _shared_pass(self, model: Any, recordings: Sequence[Pass[Trace]]) -> list[Trace] | None:
-        """The traces of several texts in one pass; None where sharing changes them. Raises AttnctlError of one of them."""
+    def _shared_pass(self, model: Any, recordings: Sequence[Pass[Trace]]) -> list[Trace]:
+        """The traces of several texts in one pass. Raises AttnctlError of one of them."""
         with np.errstate(all="ignore"):  # what overflows is refused by name
             if isinstance(model, Stack):
                 runs = run_together(model, [one.tokens for one in recordings], [one.visit for one in recordings])
                 return [one.value(ran) for one, ran in zip(recordings, runs, strict=True)]
-        from attnctl.models.huggingface.batches.padded_batch import minds_padding, record_several
+        from attnctl.models.huggingface.batches.padded_batch import record_several
 
-        padded = [one for one in recordings if 1 < len(one.tokens) < len(recordings[-1].tokens)]
-        if self._sound is None and padded:  # a single token has a weight of 1 in any company
-            self._sound = not minds_padding(model, padded[-1], recordings[-1])
-        return None if self._sound is False else record_several(model, recordings)
+        return record_several(model, recordings)
 
     def model_of_item(self, item: Item) -> Model:
         """The model of the batch, or as the item's own options have it."""

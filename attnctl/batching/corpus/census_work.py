@@ -11,7 +11,7 @@ import numpy as np
 
 from attnctl.batching.corpus.treebank import document_of, sentence_of
 from attnctl.batching.items import Item
-from attnctl.batching.work import PADDED, Result, describe_bug
+from attnctl.batching.work import Result, describe_bug
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention
 from attnctl.models import Model, open_named_model
@@ -23,6 +23,7 @@ from attnctl.readings.census.words import AlignedSentence, align_words
 from attnctl.tokens import Token, checked_text
 
 if TYPE_CHECKING:
+    from attnctl.models.huggingface.batches.padded_batch import SharedPasses
     from attnctl.models.option_types import OptionValues
 
 FORM = "census"  # under which a result carries a sentence's counts
@@ -54,7 +55,7 @@ class CensusWorker:
         self.work = work
         self.model: Any = open_named_model(**work.options) if model is None else model
         self.untrained = untrained_of(self.model, work.seed) if work.untrained else None
-        self._together: bool | None = None if work.batch_size > 1 else False  # whether sentences may share a pass
+        self._passes: SharedPasses | None = None
 
     def chunk_results(self, items: Sequence[Item]) -> list[Result]:
         """One result an item, in their order. An error that a sentence brings with it stays with its item."""
@@ -72,9 +73,8 @@ class CensusWorker:
                 done[item.number] = Result(item, error=describe_bug(error))
         ready.sort(key=lambda pair: (len(pair[1].tokens), pair[0].number))
         while ready:
-            most = max(1, min(self.work.batch_size, PADDED // len(ready[0][1].tokens)))
-            some = ready[: most if self._may_share_batch(ready) else 1]
-            ready = ready[len(some) :]
+            size = self._pass_size(ready)
+            some, ready = ready[:size], ready[size:]
             for result in self._counted_together(some):
                 done[result.item.number] = result
         return [done[item.number] for item in items]
@@ -137,17 +137,15 @@ class CensusWorker:
             )
         return tokens
 
-    def _may_share_batch(self, ready: Sequence[Ready]) -> bool:
-        """Whether sentences may share a pass; the first time, whether padding leaves the weights as they are."""
-        if self._together is None:
-            from attnctl.models.huggingface.batches.padded_batch import can_batch
+    def _pass_size(self, ready: Sequence[Ready]) -> int:
+        """How many of the sentences, the shortest first, are counted next."""
+        if self.work.batch_size == 1:
+            return 1
+        if self._passes is None:
+            from attnctl.models.huggingface.batches.padded_batch import SharedPasses
 
-            self._together = can_batch(self.model)
-            if self._together and len(ready[0][1].tokens) < len(ready[-1][1].tokens):
-                from attnctl.models.huggingface.batches.sentence_batch import padding_changes_weights
-
-                self._together = not padding_changes_weights(self.model, ready[0][1].tokens, ready[-1][1].tokens)
-        return self._together
+            self._passes = SharedPasses(self.model, self.work.batch_size)
+        return self._passes.next_size([sentence.tokens for _, sentence in ready])
 
     def _counted_together(self, some: Sequence[Ready]) -> list[Result]:
         """Some sentences in one pass; where that fails, each alone."""

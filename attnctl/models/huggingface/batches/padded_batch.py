@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from attnctl import limits
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
+from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.huggingface.attention_sites import attention_modules
@@ -71,9 +74,44 @@ def record_several(model: Checkpoint, recordings: Sequence[Pass[Trace]]) -> list
         return [recording.value(ran) for recording, ran in zip(recordings, runs, strict=True)]
 
 
-def minds_padding(model: Checkpoint, short: Pass[Trace], long: Pass[Trace]) -> bool:
-    """Whether a text's weights change when it is padded to another's length, as no architecture should let them."""
-    alone, beside = _last_weights(model, [short.tokens]), _last_weights(model, [short.tokens, long.tokens])
+class SharedPasses:
+    """How many texts share each pass through a model: at most `most`, and limits.PASS_TOKENS tokens, padding and all.
+
+    Padding is tried wherever a pass is longer than those tried before: where it changes weights, as no architecture
+    should let it, only texts of one length go together.
+    """
+
+    def __init__(self, model: Model, most: int) -> None:
+        self.model, self.most = model, most if most > 1 and can_batch(model) else 1
+        self._sound_to, self._changed_from = 0, math.inf  # lengths of passes, in tokens
+
+    def next_size(self, texts: Sequence[Sequence[Token]]) -> int:
+        """How many of the texts, the shortest first, go through the model next."""
+        sizes = [len(tokens) for tokens in texts[: self.most]]
+        fitting = sum(count * size <= limits.PASS_TOKENS for count, size in enumerate(sizes, 1)) or 1
+        return fitting if self._keeps_weights(texts[:fitting]) else sizes.count(sizes[0])
+
+    def _keeps_weights(self, texts: Sequence[Sequence[Token]]) -> bool:
+        """Whether padding to the last text's length leaves the weights of the others as they are."""
+        long = texts[-1]
+        padded = [
+            tokens for tokens in texts if 1 < len(tokens) < len(long)
+        ]  # one token has a weight of 1 in any company
+        if padded and self._sound_to < len(long) < self._changed_from:
+            try:
+                changed = padding_changes_weights(cast(Checkpoint, self.model), padded[0], long)
+            except AttnctlError:  # of one of them: which, it says when it is alone
+                return False
+            if changed:
+                self._changed_from = len(long)
+            else:
+                self._sound_to = len(long)
+        return not padded or len(long) <= self._sound_to
+
+
+def padding_changes_weights(model: Checkpoint, short: Sequence[Token], long: Sequence[Token]) -> bool:
+    """Whether a text's weights change when it is padded to another's length."""
+    alone, beside = _last_weights(model, [tuple(short)]), _last_weights(model, [tuple(short), tuple(long)])
     return bool(np.abs(alone - beside).max() > CLOSE.get(model.info.dtype, ROUGH))
 
 

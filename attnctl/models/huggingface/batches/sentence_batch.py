@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from attnctl import attention
-from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 from attnctl.models.huggingface.batches.packed_linear import packed_products, packing_mode
-from attnctl.models.huggingface.batches.padded_batch import CLOSE, ROUGH, padded_inputs
+from attnctl.models.huggingface.batches.padded_batch import padded_inputs
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.tokens import Token
 
@@ -64,16 +63,3 @@ def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take
     ):
         model.network(**inputs)
     checked[padded] = max(n, checked.get(padded, 0))
-
-
-def padding_changes_weights(model: Checkpoint, short: Sequence[Token], long: Sequence[Token]) -> bool:
-    """Whether a text's weights change when it is padded to another's length, as no architecture should let them."""
-    kept: list[Array] = []
-
-    def keep_layer_weights(layer: int, weights: Array) -> None:
-        kept[:] = [as_numpy(weights)[0, :, : len(short), : len(short)]]  # (heads, n, n)
-
-    weights_of_several(model, [short], keep_layer_weights)
-    alone = kept[0]
-    weights_of_several(model, [short, long], keep_layer_weights)
-    return bool(abs(alone - kept[0]).max() > CLOSE.get(model.info.dtype, ROUGH))

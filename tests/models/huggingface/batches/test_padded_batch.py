@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import attnctl
+from attnctl.batching.corpus import census_run
 from attnctl.batching.items import Item
 from attnctl.batching.work import Work, Worker
 from attnctl.errors import AttnctlError
@@ -121,17 +122,42 @@ def test_keys_that_are_picked_are_not_picked_beside_padding(kind: str) -> None:
         assert_same(got, record_trace(model, text))
 
 
-def test_a_single_token_does_not_decide_whether_padding_matters(
+def test_padding_is_tried_where_a_pass_is_longer_than_those_before(
     shelf: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its weight is 1 in any company."""
-    compared: list[int] = []
-    own = padded_batch.minds_padding
+    """In later chunks too, and behind one whose texts are of one length; a single token has a weight of 1 in any company."""
+    tried: list[tuple[int, int]] = []
 
-    def noted(model: Any, short: Any, long: Any) -> bool:
-        compared.append(len(short.tokens))
-        return own(model, short, long)
+    def changes_long(_: Any, short: Any, long: Any) -> bool:
+        tried.append((len(short), len(long)))
+        return len(long) > 6
 
-    monkeypatch.setattr(padded_batch, "minds_padding", noted)
-    list(attnctl.batch(["a", "Alice eats", "Alice eats pizza with Bob"], shelf("llama"), batch_size=4))
-    assert compared and min(compared) > 1
+    monkeypatch.setattr(padded_batch, "padding_changes_weights", changes_long)
+    passes = padded_batch.SharedPasses(open_model(shelf("llama")), 4)
+    sizes = [[3, 3, 3], [1, 4], [2, 5, 5], [3, 4], [4, 4, 6], [2, 2, 7], [2, 2, 5], [2, 9]]
+    texts = [[["token"] * n for n in chunk] for chunk in sizes]
+    assert [passes.next_size(chunk) for chunk in texts] == [3, 2, 3, 2, 3, 2, 3, 1]
+    assert tried == [(2, 5), (4, 6), (2, 7)]
+
+
+@pytest.mark.parametrize(("size", "most"), [(600, 6), (5000, 1)])
+def test_tokens_of_a_pass_are_counted_with_their_padding(shelf: Callable[[str], str], size: int, most: int) -> None:
+    passes = padded_batch.SharedPasses(open_model(shelf("llama")), 32)
+    assert passes.next_size([["token"] * size] * 10) == most
+    assert passes.next_size([["token"]] * 3 + [["token"] * 4000]) == 3
+    assert passes.next_size([["token"]] * 3 + [["token"] * 1024]) == 4
+
+
+def test_a_census_tries_padding_behind_sentences_of_one_length(
+    shelf: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(census_run, "FIRST_TOGETHER", 2)
+    tried: list[int] = []
+    monkeypatch.setattr(
+        padded_batch, "padding_changes_weights", lambda _, short, long: tried.append(len(long)) or len(long) > 0
+    )
+    sentence = "1\tBob\tBob\tNOUN\t_\t_\t0\troot\t_\t_\n"
+    longer = sentence + "2\teats\teat\tVERB\t_\t_\t1\tdep\t_\t_\n"
+    (tmp_path / "some.conllu").write_text("\n".join([sentence, sentence, sentence, longer, ""]))
+    attnctl.evaluate(tmp_path / "some.conllu", open_model(shelf("llama")))
+    assert len(tried) == 1
