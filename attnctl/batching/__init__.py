@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 
@@ -51,11 +52,10 @@ def batch(
     layers, heads = checked_selection("batch", "layer", layer), checked_selection("batch", "head", head)
     opened = opened_model("batch", model, options)
     together = batch_size if opened.info.kind == "checkpoint" else 1
-    name: dict[str, str] = {"name": model} if isinstance(model, str) else {}
+    name = {"name": os.fspath(model)} if isinstance(model, (str, os.PathLike)) else {}
     query = None if query is None else str(query)
-    worker = Worker(
-        Work(name | options, (), _selection_text(layers), _selection_text(heads), query, batch_size=together), opened
-    )
+    chosen = _selection_text(layers), _selection_text(heads), query
+    worker = Worker(Work(name | options, (), *chosen, batch_size=together, is_named=bool(name)), opened)
     items = (of_row(_row_of_text(text, number), number, f"text {number}") for number, text in enumerate(texts))
     for chunk in chunks_of_items(items, 4 * together if together > 1 else 1):
         for item, trace, _ in sorted(worker.traces_of_items(chunk), key=lambda done: done[0].number):

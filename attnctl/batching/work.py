@@ -60,6 +60,7 @@ class Work:
     words: bool = False  # pieces of a tokenizer merged into words
     measure: str | None = None  # what stands in place of the weights: value-norm, rollout
     prompts: OptionValues = field(default_factory=dict)  # of sources: spans, most, budget, remove
+    is_named: bool = True  # `options` name the model; else it was opened by others, and they are none
 
     @property
     def wants_predictions(self) -> bool:
@@ -250,12 +251,15 @@ class Worker:
         if not own:
             return open_named_model(**self.work.options)
         model: Any = self.model_of_item(Item(0, ""))
-        if model.info.kind != "checkpoint":
-            return open_named_model(**(self.work.options | model_arguments(own)))
-        if set(own) != {"target"}:
-            raise UsageError(f"the options of one text do not change the checkpoint {model.info.name}: only target may")
-        changed: Model = replace(model, target=own["target"])
-        return changed
+        if model.info.kind == "checkpoint":
+            if set(own) != {"target"}:
+                raise UsageError(
+                    f"the options of one text do not change the checkpoint {model.info.name}: only target may"
+                )
+            return model.with_target(own["target"])  # type: ignore[no-any-return]
+        if not self.work.is_named:
+            raise UsageError(f"the options of one text do not change {model.info.name}, which is opened: give its name")
+        return open_named_model(**(self.work.options | model_arguments(own)))
 
     def _result_of_trace(self, item: Item, trace: Trace) -> Result:
         """Everything asked for of one trace."""

@@ -30,6 +30,10 @@ class SwitchedOff:
             raise AttributeError(name)
         return getattr(self.model, name)
 
+    def with_target(self, target: str) -> SwitchedOff:
+        """As of a checkpoint, the heads off."""
+        return SwitchedOff(self.model.with_target(target), self.intervention)
+
     def tokenize(self, text: str) -> tuple[Token, ...]:
         """The tokens of a text; what is generated is generated with the heads off."""
         if self.info.kind != "checkpoint":

@@ -12,7 +12,7 @@ import numpy as np
 
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
-from attnctl.errors import AttnctlError
+from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.layer.stored import StoredLayer
@@ -55,6 +55,16 @@ class Checkpoint:
 
     def __repr__(self) -> str:
         return f"Checkpoint {self.info.size_line()}, {self.kind} attention"
+
+    def with_target(self, target: str) -> Checkpoint:
+        """The same with another text of its decoder. Raises UsageError where that is not read, or generated."""
+        if self.kind not in ("decoder", "cross"):
+            raise UsageError(
+                f"a target is for decoder and cross attention, and {self.info.name} shows {self.kind} attention"
+            )
+        if self.generate:
+            raise UsageError("a target does not go with --generate, which makes it")
+        return replace(self, target=target)
 
     def tokenize(self, text: str) -> tuple[Token, ...]:
         """The tokens that ask: of the text, generated ones at their end, or of the target for decoder and cross."""

@@ -18,6 +18,7 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import torch
 
+import attnctl
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models import attend, open_model, open_named_model
 from attnctl.models.huggingface import attention_interface
@@ -534,3 +535,19 @@ def test_a_target_has_no_place_in_the_source(shelf: Callable[..., Path]) -> None
     source = TextSource(open_model(str(shelf("bart")), attention="cross", target="at ate"), "Il était une fois")
     shown = as_text(RowTable(source.read(RowReading(2)), top=1)).splitlines()
     assert len(shown[1].split()) == 3, "and stands in no surroundings of the source's"
+
+
+@pytest.mark.parametrize("off", [None, "0.1"])
+def test_a_text_of_a_batch_has_a_target_of_its_own(shelf: Callable[..., Path], off: str | None) -> None:
+    folder, own = str(shelf("t5, bias")), {"text": "the cat", "options": {"target": "at the"}}
+    found = next(attnctl.batch([own], folder, attention="cross", target="cat", off=off))
+    alone = attend("the cat", folder, attention="cross", target="at the", off=off)
+    assert found.model == alone.model and found.tokens == alone.tokens
+    np.testing.assert_array_equal(found.layers[0].weights, alone.layers[0].weights)
+    for case, options, says in (
+        ("llama", {}, "a target is for decoder and cross attention, and .* shows self attention"),
+        ("t5, bias", {}, "shows encoder attention"),
+        ("t5, bias", {"generate": 2}, "a target does not go with generate"),
+    ):
+        with pytest.raises(AttnctlError, match=says):
+            next(attnctl.batch([own], str(shelf(case)), off=off, **options))

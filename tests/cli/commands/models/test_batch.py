@@ -226,6 +226,20 @@ def test_python_has_a_generator() -> None:
         next(traces)
 
 
+def test_options_of_a_text_change_the_model_that_was_given(tmp_path: Path) -> None:
+    """A path is a name like any other; a model that is opened already is not another one for a text."""
+    weights = tmp_path / "own.safetensors"
+    weights.write_bytes((Path(attnctl.__file__).parent / "models/builtin/demo-causal.safetensors").read_bytes())
+    own = {"text": "Alice eats", "options": {"temperature": 2.0}}
+    by_path, alone = next(attnctl.batch([own], model=weights)), attnctl.attend("Alice eats", weights, temperature=2.0)
+    assert trace_to_json(by_path) == trace_to_json(alone) and by_path.model.name == alone.model.name
+    opened = attnctl.open_model("random")
+    with pytest.raises(AttnctlError, match="text 0: the options of one text do not change random, which is opened"):
+        next(attnctl.batch([own], model=opened))
+    chosen = next(attnctl.batch([{"text": "Alice eats", "options": {"head": 0}}], model=opened))
+    assert chosen.model.name == "random"
+
+
 def test_a_bar_on_a_terminal(three: str, tmp_path: Path) -> None:
     pexpect = pytest.importorskip("pexpect")
     file = write(tmp_path / "a.txt", *["Alice will eat pizza"] * 3000)
