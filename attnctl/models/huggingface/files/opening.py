@@ -65,7 +65,8 @@ def open_checkpoint(
     kind = _kind_of_model(settings, asked, name)
     pieces = open_pieces(folder, short_name(name), bos=bos, truncate=truncate)
     network = load_network(folder, settings, dtype, device, short_name(name))
-    if network_info(network, short_name(name), kind).n_layers == 0:
+    n_layers = network_info(network, short_name(name), kind).n_layers
+    if n_layers is not None and n_layers < 1:
         raise AttnctlError(f"{short_name(name)} has no layers, by its config.json")
     if network.main_input_name != "input_ids":
         raise AttnctlError(f"{short_name(name)} reads {network.main_input_name.replace('_', ' ')}, not text")

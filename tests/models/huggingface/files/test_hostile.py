@@ -134,6 +134,7 @@ def test_a_tensor_of_another_shape(folder: Path) -> None:
     [
         ({"num_hidden_layers": 10**6}, "num_hidden_layers 1000000, its files hold"),
         ({"num_hidden_layers": 0}, "has no layers, by its config.json"),
+        ({"num_hidden_layers": -1}, "has no layers, by its config.json"),
         ({"architectures": "LlamaForCausalLM"}, "which is no list of names"),
         ({"architectures": ["logging"]}, "is logging, which transformers .* does not know"),
         ({"architectures": ["AutoModel"]}, "is AutoModel, which transformers .* does not know"),
