@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from attnctl.layer import LayerAttention, Run
 from attnctl.source import Model, TextSource
-from attnctl.tokens import Token
+from attnctl.tokens import Token, named_tokens
 
 
 class ProbeReading:
@@ -36,22 +37,15 @@ class ProbeReading:
 
 
 def probe_heads(
-    model: Model,
-    length: int = 100,
-    *,
-    layers: Sequence[int] | None = None,
-    heads: Sequence[int] | None = None,
-    seed: int = 0,
+    model: Model, length: int = 100, *, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
 ) -> dict[tuple[int, int], tuple[float, float]]:
     """Induction and duplicate-token scores of a model's heads: (layer, head) → (both)."""
-    tokens = random_tokens_twice(model, length, seed)
-    source = TextSource(model, " ".join(token.text for token in tokens), tokens)
-    return source.read(ProbeReading(length), layers, heads)
+    return probe_text(model, length).read(ProbeReading(length), layers, heads)
 
 
-def random_tokens_twice(model: Model, length: int, seed: int) -> tuple[Token, ...]:
-    """Random tokens of the model's vocabulary, said twice, after what the model begins every text with."""
-    rng = np.random.default_rng(seed)
+def probe_text(model: Model, length: int = 100) -> TextSource:
+    """`length` random tokens of the model's vocabulary, said twice, after what the model begins every text with."""
+    rng = np.random.default_rng(0)
     pieces: Any = getattr(model, "pieces", None)
     if pieces is not None:
         added = set(pieces.tokenizer.get_added_tokens_decoder())
@@ -65,4 +59,7 @@ def random_tokens_twice(model: Model, length: int, seed: int) -> tuple[Token, ..
         names, first = {known.get(word, at): word for at, word in enumerate(words)}, []
         ids = list(names)
     drawn = rng.choice(ids, length, replace=len(ids) < length).tolist()
-    return (*first, *(Token(names[at], at) for at in 2 * drawn))
+    said = [*first, *(Token(names[at], at) for at in 2 * drawn)]
+    placed = zip(said, named_tokens([token.text for token in said]), strict=True)
+    tokens = tuple(replace(token, start=at.start, end=at.end) for token, at in placed)
+    return TextSource(model, " ".join(token.text for token in tokens), tokens)

@@ -213,7 +213,7 @@ def attention_rollout(trace: Trace) -> Trace:
             seen = np.ones_like(seen)
         mask = None if seen.all() else seen
         layers.append(LayerTrace(layer.layer, (0,), (0,), weights=reached[None].astype(np.float32), mask=mask))
-    model = replace(trace.model, n_heads=1, n_kv_heads=1, causal=None)
+    model = replace(trace.model, n_heads=1, n_kv_heads=1, causal=None, finds=None)  # `finds` is of single heads
     return replace(
         trace, model=model, layers=tuple(layers), predictions=(), measure="rollout", notes=(*trace.notes, ROLLOUT)
     )

@@ -38,7 +38,7 @@ def doubt_of(trace: Trace) -> str | None:
 
 def conclusion_of(trace: Trace, focus: Focus) -> str:
     """What a reader may conclude of the strongest link, in a sentence; empty where it speaks for itself."""
-    finds = roles_in_trace(trace).get((focus.layer, focus.head), ())
+    finds = roles_of_heads(trace.model).get((focus.layer, focus.head), ())
     trained = trace.model.kind not in UNTRAINED
     if trace.reads_itself and focus.key == focus.query and focus.weight > PARKED:
         if _keys_seen(trace.layer(focus.layer), focus) == 1:
@@ -52,11 +52,6 @@ def conclusion_of(trace: Trace, focus: Focus) -> str:
     if not fitting:
         return ""
     return f"This head was measured to find {fitting}; how often it is right: attnctl model {trace.model.card_name}."
-
-
-def roles_in_trace(trace: Trace) -> dict[tuple[int, int], tuple[str, ...]]:
-    """(layer, head) → the relations that the head was measured to find; none where all heads are shown together."""
-    return {} if trace.measure == "rollout" else roles_of_heads(trace.model)
 
 
 def _keys_seen(layer: LayerTrace, focus: Focus) -> int:

@@ -12,8 +12,9 @@ from rich.text import Text
 
 from attnctl.arrays import Bools, Floats
 from attnctl.readings.questions.focus import Focus
+from attnctl.readings.questions.roles import roles_of_heads
 from attnctl.readings.traces.trace import LayerTrace, Trace
-from attnctl.render.terminal.conclusion import conclusion_of, doubt_of, focus_sentence, place_name, roles_in_trace
+from attnctl.render.terminal.conclusion import conclusion_of, doubt_of, focus_sentence, place_name
 from attnctl.render.terminal.number_grid import (
     ACCENT,
     DIM,
@@ -136,7 +137,7 @@ class Explanation:
         model = self.trace.model
         line = place_name(self.trace.model, layer, head)
         left = {"head": (model.n_heads or 1) - len(self.heads.get(layer, ())), "layer": self.more_layers}
-        finds = ", ".join(roles_in_trace(self.trace).get((layer, head), ()))
+        finds = ", ".join(roles_of_heads(self.trace.model).get((layer, head), ()))
         line += f": {finds}" if finds else ""
         others = [f"{n} more {what}{'s' * (n != 1)}: --{what} all" for what, n in left.items() if n > 0]
         while others and cell_len(line) + 8 + len(", ".join(others)) > width:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from attnctl.readings.overview import Overview
     from attnctl.readings.traces.trace import ModelInfo
     from attnctl.render.figure.look import Look
+    from attnctl.source import Source
 
 TOP_BY = "confidence"  # the statistic by which --top chooses heads without --by
 PICTURED = "entropy"  # the statistic that is drawn without --by
@@ -52,7 +53,9 @@ class HeadRequest(NamedTuple):
     ] = None
     probe: Annotated[
         bool,
-        typer.Option("--probe", help="Induction and duplicates by the usual probe: random tokens, said twice."),
+        typer.Option(
+            "--probe", help="Induction and duplicates by the usual probe, random tokens said twice: needs no text."
+        ),
     ] = False
     census: Annotated[
         str | None,
@@ -112,9 +115,18 @@ def heads_command(
     if look.log:
         raise UsageError("--log does not go with heads: shares have a scale from 0 to 1 (see --vmin and --vmax)")
     choice = weight_choice(options)
-    given = chosen_of(open_source(source, file, tokens, options), layer, head)
+    opened: Source
+    named = (source, file, tokens, options.get("chat"), options.get("qkv"))
+    if asked.probe and all(one is None for one in named):
+        from attnctl.models.probe import probe_text
+
+        opened = probe_text(o.model_of(options))
+        o.say_notes(["there is no text: every statistic is of the probe's, random tokens said twice"])
+    else:
+        opened = open_source(source, file, tokens, options)
+    given = chosen_of(opened, layer, head)
     check_attention_weights(given.source, "heads")
-    found = _statistics_of(given, choice, asked.probe)
+    found = _statistics_of(given, choice, asked)
     found = _by_role(found) if known is None else replace(found, head_statistics=_named_by(known, found))
     if picture:
         _write_statistic_grid(found, asked.by or PICTURED, look, str(output), form)
@@ -171,8 +183,8 @@ def _heads_format(output: str | None, json: bool, csv: bool) -> str:
     return output_format("heads", output, ("csv", "json", *format_names()), "json" if json else "csv" if csv else "")
 
 
-def _statistics_of(given: Chosen, choice: WeightChoice, probe: bool) -> Overview:
-    """The statistics of the heads chosen; with `probe`, induction and duplicates as it finds them."""
+def _statistics_of(given: Chosen, choice: WeightChoice, asked: HeadRequest) -> Overview:
+    """The statistics of the heads chosen; with --probe, induction and duplicates as it finds them."""
     from attnctl.models.probe import probe_heads as probed
     from attnctl.readings.grid import OverviewReading
     from attnctl.readings.head_statistics import HeadStatisticsReading
@@ -180,15 +192,19 @@ def _statistics_of(given: Chosen, choice: WeightChoice, probe: bool) -> Overview
     if choice.drop and not choice.renormalise:
         raise UsageError("--drop goes with --renormalise here: statistics are of rows that share all their attention")
     model: Any = getattr(given.source, "model", None)
-    if probe and model is None:
+    if asked.probe and model is None:
         raise UsageError(f"--probe runs a model: {given.source.name} holds numbers that have been computed already")
     source, layers, chosen = measured_source(choice, given)
+    if asked.probe and source.measure is not None:
+        raise UsageError(f"--probe measures the weights of single heads: it does not go with {source.measure}")
+    if asked.census is not None and source.measure == "rollout":
+        raise UsageError("--census names single heads, and rollout is of all heads together")
     source = renormalised_source(choice, source, dropped_keys(choice, source)[0])
     check_cost(given.source, given.head_count)
     statistics = HeadStatisticsReading(source.tokens, source.key_tokens)
     with cost_progress(heads_over_tokens(len(source.tokens), given.head_count)) as tick:
         found = source.read(OverviewReading(statistics=statistics), layers, chosen, tick)
-    if probe:
+    if asked.probe:
         scores = probed(model, layers=layers, heads=chosen)
         found = replace(
             found,

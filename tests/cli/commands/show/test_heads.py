@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from tests.conftest import Result
+from attnctl.models import open_model
+from attnctl.models.probe import probe_heads
+from tests.conftest import SAMPLES, Result
 
 Run = Callable[..., Result]
 
@@ -25,3 +28,29 @@ def test_top_keeps_the_first_of_an_order_that_is_said(by: str | None, heading: s
 def test_without_top_the_heads_are_in_the_order_of_the_model(run: Run) -> None:
     shown = run("heads", "Alice will eat pizza").out
     assert "Sorted" not in shown and "sink: 0.3 or more" in shown.replace("\n", " ")
+
+
+def test_rollout_is_named_after_no_single_head(run: Run, refused: Callable[..., str], tmp_path: Path) -> None:
+    named = run("heads", "Alice will eat pizza", "--json").json["heads"]
+    assert any("verb → subject" in one["names"] for one in named)
+    rolled = run("heads", "Alice will eat pizza", "--measure", "rollout", "--json").json
+    assert "finds" not in rolled["model"] and not any("→" in name for one in rolled["heads"] for name in one["names"])
+    assert "→" not in run("heads", "Alice will eat pizza", "--measure", "rollout").out
+    for measure in ("rollout", "value-norm"):
+        said = refused("heads", "Alice will eat pizza", "--measure", measure, "--probe", code=2)
+        assert f"--probe measures the weights of single heads: it does not go with {measure}" in said
+    run("explain", "Alice will eat pizza", "--measure", "rollout", "--json", "-o", tmp_path / "rolled.json")
+    assert "→" not in run("heads", tmp_path / "rolled.json", "--csv").out
+    run("evaluate", SAMPLES / "sentences.conllu", "-o", tmp_path / "census.json")
+    said = refused("heads", "Alice", "--measure", "rollout", "--census", tmp_path / "census.json", code=2)
+    assert "--census names single heads" in said
+
+
+def test_the_probe_needs_no_text(run: Run) -> None:
+    alone = run("heads", "--probe", "--model", "demo-causal", "--json")
+    scores = probe_heads(open_model("demo-causal"))
+    found = {(one["layer"], one["head"]): (one["induction"], one["duplicate"]) for one in alone.json["heads"]}
+    assert found.keys() == scores.keys() and all(found[at] == pytest.approx(scores[at], abs=1e-6) for at in scores)
+    tokens = [token["text"] for token in alone.json["tokens"]]
+    assert len(tokens) == 200 and tokens[:100] == tokens[100:] and "random tokens said twice" in alone.err
+    assert run("heads", "--json").code == 2
