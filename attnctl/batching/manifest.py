@@ -1,21 +1,19 @@
-"""The manifest of a batch: a line of JSON an item, in the order of the input, that says what became of it.
-
-Results come in the order of the input, so a manifest is always that of a prefix: what follows its last whole line has not
-been done. Files are written before their line.
-"""
+"""The manifest of a batch: a line of JSON an item, appended when all its files are written, that says what became of it."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Literal, TypedDict, TypeGuard
+from typing import Literal, NamedTuple, TypedDict, TypeGuard
 
-from attnctl.files import said_plainly, write_whole
-from attnctl.text import as_json
+from attnctl.files import said_plainly
 
 MANIFEST = "manifest.jsonl"
+PIECE_BYTES = 1 << 20  # of a file that are read at a time
 
 
 class FileEntry(TypedDict, total=False):
@@ -40,6 +38,15 @@ class Entry(TypedDict, total=False):
     seconds: float
     tokens: int
     files: list[FileEntry]
+    group: int  # of the last line of a group: how many lines it has
+
+
+class Group(NamedTuple):
+    """Entries that were done together, and the bytes of the manifest that hold them."""
+
+    entries: list[Entry]
+    start: int
+    end: int
 
 
 class AppendedFile:
@@ -64,12 +71,6 @@ class AppendedFile:
         self.file.truncate(end)
         self.end = self._kept = end
 
-    def overwrite_part(self, offset: int, data: bytes) -> None:
-        """Write `data` over the bytes from `offset` on, which stand in what is done. Raises AttnctlError where it cannot."""
-        with said_plainly("write", self.path), self.path.open("r+b") as file:
-            file.seek(offset)
-            file.write(data)
-
     def keep_written(self) -> None:
         """All that was written is done."""
         self._kept = self.end
@@ -82,56 +83,55 @@ class AppendedFile:
         self.file.close()
 
 
-class Manifest(AppendedFile):
-    """manifest.jsonl, read up to its first line that is not whole."""
-
-    def read_entries(self) -> Iterator[tuple[Entry, int]]:
-        """Each entry and where its line ends."""
-        self.file.seek(0)
-        end = 0
-        with open(self.file.fileno(), "rb", closefd=False) as lines:
-            for line in lines:
-                end += len(line)
-                entry = read_entry(line)
-                if entry is None:
-                    return
-                yield entry, end
-
-    def files_between(self, start: int = 0, end: int | None = None) -> Iterator[str]:
-        """The names of the files in the lines from `start` to `end`, but for those that grow."""
-        for entry, after in self.read_entries():
-            if end is not None and after > end:
+def read_groups(path: Path, end: int, *, single: bool) -> Iterator[Group]:
+    """The groups in the first `end` bytes of a manifest, lines that are none passed over; `single`: each line is one."""
+    group: list[tuple[Entry, int]] = []
+    at = 0
+    with path.open("rb") as lines:
+        for line in lines:
+            start, at = at, at + len(line)
+            if at > end:
                 return
-            if after > start:
-                yield from (file["file"] for file in entry.get("files", ()) if "offset" not in file)
-
-    def append_entries(self, entries: Sequence[Entry]) -> None:
-        """Append a line an entry; they are done."""
-        self.append_bytes(b"".join(as_json(entry) + b"\n" for entry in entries))
-        self.keep_written()
-
-    def correct_entries(self, files: Mapping[int, list[FileEntry]]) -> None:
-        """Put other files into the entries of these numbers: the manifest is written anew, whole or not at all."""
-
-        def write_lines(out: IO[bytes]) -> None:
-            for entry, _ in self.read_entries():
-                known = files.get(entry["number"])
-                out.write(as_json(entry if known is None else {**entry, "files": known}) + b"\n")
-
-        self.file.flush()
-        write_whole(self.path, write_lines)
-        self.file.close()
-        self.file, self._kept = self.path.open("a+b", buffering=0), None
-
-    def has_no_entry(self) -> bool:
-        """Whether nothing stands in it."""
-        return not self.file.seek(0, 2)
+            if (entry := read_entry(line)) is None:
+                group = []
+                continue
+            group.append((entry, start))
+            count = 1 if single else entry.get("group", 0)
+            if count and len(group) >= count:  # more are left of a run that was killed as it wrote them
+                yield Group([entry for entry, _ in group[-count:]], group[-count][1], at)
+            if count:
+                group = []
 
 
 def file_entry(name: str, data: bytes, offset: int | None = None) -> FileEntry:
     """The entry of a file, or of the part of a file that begins at `offset`."""
     size: FileEntry = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     return {"file": name, **size} if offset is None else {"file": name, "offset": offset, **size}
+
+
+def is_as_written(folder: Path, file: FileEntry) -> bool:
+    """Whether a file of the folder, or the part of it that is an item's, is to the byte what was written."""
+    try:
+        opened = os.open(folder / file["file"], os.O_RDONLY | os.O_NONBLOCK)  # a pipe is not waited for
+    except OSError:
+        return False
+    try:
+        found, offset = os.fstat(opened), file.get("offset", 0)
+        fits = found.st_size >= offset + file["bytes"] if "offset" in file else found.st_size == file["bytes"]
+        return stat.S_ISREG(found.st_mode) and fits and _digest(opened, offset, file["bytes"]) == file.get("sha256")
+    except OSError:
+        return False
+    finally:
+        os.close(opened)
+
+
+def _digest(opened: int, offset: int, size: int) -> str:
+    """SHA-256 of `size` bytes of an open file, from `offset` on."""
+    found = hashlib.sha256()
+    while size and (piece := os.pread(opened, min(size, PIECE_BYTES), offset)):
+        found.update(piece)
+        size, offset = size - len(piece), offset + len(piece)
+    return found.hexdigest()
 
 
 def read_entry(line: bytes) -> Entry | None:
@@ -146,17 +146,27 @@ def read_entry(line: bytes) -> Entry | None:
 
 
 def _is_entry(entry: object) -> TypeGuard[Entry]:
-    if not isinstance(entry, dict) or not {"number", "input"} <= entry.keys():
-        return False
-    files = entry.get("files", [])
-    return isinstance(files, list) and all(map(_is_file_entry, files)) and entry.get("status") in ("done", "failed")
-
-
-def _is_file_entry(file: object) -> bool:
-    """Whether an entry's file is said as `file_entry` says it."""
     return (
+        isinstance(entry, dict)
+        and _is_count(entry.get("number"))
+        and _is_count(entry.get("group", 0))
+        and isinstance(entry.get("input"), str)
+        and entry.get("status") in ("done", "failed")
+    )
+
+
+def has_files(entry: Entry) -> bool:
+    """Whether an entry's files are said as `file_entry` says them."""
+    files: object = entry.get("files", [])
+    return isinstance(files, list) and all(
         isinstance(file, dict)
         and isinstance(file.get("file"), str)
         and "\0" not in file["file"]
-        and all(type(size) is int and size >= 0 for size in (file.get("bytes"), file.get("offset", 0)))
+        and _is_count(file.get("bytes"))
+        and _is_count(file.get("offset", 0))
+        for file in files
     )
+
+
+def _is_count(number: object) -> bool:
+    return type(number) is int and number >= 0

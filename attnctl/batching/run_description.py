@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ from attnctl.text import as_json
 if TYPE_CHECKING:
     from attnctl.text import Document
 
+RUN = "run.json"
 SCHEMA = "attnctl.batch/1"
 WEIGHTS = (".safetensors", ".npz", ".gguf")
 
@@ -26,7 +29,7 @@ def check_run(folder: Path, said: Document, *, is_new: bool) -> None:
 
     from attnctl import __version__
 
-    run = folder / "run.json"
+    run = folder / RUN
     said = orjson.loads(as_json(said))
     weights = fingerprint_model(said["model"].get("name"))
     if not run.exists():
@@ -40,15 +43,26 @@ def check_run(folder: Path, said: Document, *, is_new: bool) -> None:
     except orjson.JSONDecodeError:
         before = None
     theirs = before.get("said") if isinstance(before, dict) else None
-    if not isinstance(before, dict) or not isinstance(theirs, dict):
+    if not isinstance(before, dict) or not isinstance(theirs, dict) or not isinstance(theirs.get("input", []), list):
         raise AttnctlError(f"{run} is damaged: give a new folder")
+    theirs = said | theirs  # older runs do not say all
     if before.get("schema") != SCHEMA:
         raise AttnctlError(f"{run} has schema {before.get('schema')!r}; this attnctl writes {SCHEMA!r}")
+    if theirs["input"] != said["input"]:
+        paths = (os.path.normpath(folder / str(path)) if path != "-" else "standard input" for path in theirs["input"])
+        raise UsageError(f"{folder} holds results of {', '.join(paths)}: give a new folder, or --replace")
     if theirs != said:
-        names = sorted(name for name in {*theirs, *said} if theirs.get(name) != said.get(name))
-        raise UsageError(f"{folder} holds a batch that differs in {', '.join(names)}: give a new folder")
-    if before.get("weights", weights) != weights:  # older runs do not say
-        raise UsageError(f"{folder} holds a batch with other files of the model: give a new folder")
+        names = sorted(name for name in theirs if theirs[name] != said.get(name))
+        raise UsageError(f"{folder} holds a batch that differs in {', '.join(names)}: give a new folder, or --replace")
+    if before.get("weights", weights) != weights:
+        raise UsageError(f"{folder} holds a batch with other files of the model: give a new folder, or --replace")
+
+
+def input_paths(paths: Iterable[str], folder: str | Path) -> list[str]:
+    """The files of an input as they are seen from the folder of its results; "-" for standard input."""
+    return [
+        path if path == "-" else os.path.relpath(os.path.realpath(path), os.path.realpath(folder)) for path in paths
+    ]
 
 
 def fingerprint_model(name: str | None) -> str | None:

@@ -36,7 +36,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "attention", "target", "generate", "bos", "truncate", "dtype",
     ),
     WORK: (
-        "jobs", "batch_size", "engine", "address", "gpus_per_worker", "strict", "budget", "switch_off",
+        "jobs", "batch_size", "engine", "address", "gpus_per_worker", "strict", "replace_results", "budget", "switch_off",
     ),
     OUTPUT: (
         "json", "csv", "output", "formats", "parameters", "no_open", "setting", "unset", "show", "path",

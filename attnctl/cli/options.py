@@ -27,6 +27,9 @@ Text = Annotated[
     str | None, typer.Argument(help='The text, or "-" to read it from standard input.', show_default=False)
 ]
 File = Annotated[str | None, typer.Option("--file", "-f", help="Read the text from this file.", show_default=False)]
+Replace = Annotated[
+    bool, typer.Option("--replace", help="Remove the results that the folder of -o holds, and begin anew.")
+]
 LayerChoice = Annotated[
     str | None, typer.Option("--layer", help="Layers: 3, 0-5, 1,4,7, -1 or all [default: all].", show_default=False)
 ]

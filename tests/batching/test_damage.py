@@ -114,7 +114,7 @@ def test_a_file_of_its_size_that_is_another_is_noticed(run: Run, file: Path, out
         (out / name).write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         result = run("batch", file, "-o", out, *ARGS)
         assert result.code == 0
-        assert f"0 done, 4 there before, {name} damaged or gone, and made again" in result.err, result.err
+        assert f"1 done, 3 there before, {name} damaged or gone, and made again" in result.err, result.err
         assert contents(out) == contents(out.parent / "fresh") and check_whole(out) == 4
     assert "damaged" not in run("batch", file, "-o", out, *ARGS).err
 
@@ -126,7 +126,7 @@ def test_a_digest_that_is_another_is_mended_in_the_manifest(run: Run, file: Path
             part["sha256"] = "0" * 64
     write(out, entries)
     result = run("batch", file, "-o", out, *ARGS)
-    assert "0 done, 4 there before, 0000001-two.npz and 2 more damaged or gone" in result.err
+    assert "2 done, 2 there before, 0000001-two.npz and 2 more damaged or gone" in result.err
     assert contents(out) == contents(out.parent / "fresh") and check_whole(out) == 4
     assert "damaged" not in run("batch", file, "-o", out, *ARGS).err
 
@@ -198,7 +198,7 @@ def test_other_weights_at_the_same_path_are_refused(
     stat = mine.stat()
     os.utime(mine, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1_000_000_000))
     line = refused("batch", *args, code=2)
-    assert line == f"{tmp_path}/out holds a batch with other files of the model: give a new folder"
+    assert line == f"{tmp_path}/out holds a batch with other files of the model: give a new folder, or --replace"
     document = json.loads((tmp_path / "out" / "run.json").read_text())
     del document["weights"]  # as an older run
     (tmp_path / "out" / "run.json").write_text(json.dumps(document))

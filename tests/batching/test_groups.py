@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import random
+import shutil
 import statistics
 import subprocess
 from collections.abc import Callable
@@ -156,15 +157,30 @@ def test_groups_survive_being_killed(tmp_path: Path) -> None:
     assert len(manifest(tmp_path / "rough")) == 250
 
 
-def test_texts_that_come_later_join_the_last_group(run: Run, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
+def test_texts_that_come_later_are_a_group_of_their_own(run: Run, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
     file = sentences(tmp_path / "in.txt", 30)
     args = (file, "--format", "json,parquet,contact-sheet,statistics", "--head", "0", "--jobs", "1")
     run("batch", *args, "-o", tmp_path / "out")
-    file.write_text(file.read_text(encoding="utf-8") + "One more.\n", encoding="utf-8")
-    run("batch", *args, "-o", tmp_path / "out")
+    before = contents(tmp_path / "out")
+    file.write_text("One more.\n" + file.read_text(encoding="utf-8"), encoding="utf-8")
+    assert "1 done, 30 there before" in run("batch", *args, "-o", tmp_path / "out").err
+    after = contents(tmp_path / "out")
+    parts = [name for name in before if "/" in name]
+    assert parts and all(after[name] == before[name] for name in parts) and after["manifest"][:30] == before["manifest"]
     run("batch", *args, "-o", tmp_path / "fresh")
-    assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
+    tables = [parquet.read_table(tmp_path / name / "traces.parquet") for name in ("out", "fresh")]
+    assert sorted(tables[0]["text"].to_pylist()) == sorted(tables[1]["text"].to_pylist())
+    rows = [(tmp_path / name / "statistics.csv").read_text().splitlines() for name in ("out", "fresh")]
+    assert all(mine.rpartition(",")[2] == theirs.rpartition(",")[2] for mine, theirs in zip(*rows, strict=True))  # n
+    shutil.copytree(tmp_path / "out", tmp_path / "damaged")
+    (tmp_path / "damaged" / "traces.parquet" / "0000000.parquet").write_bytes(b"")
+    said = run("batch", *args, "-o", tmp_path / "damaged").err
+    assert "29 done, 1 failed, 1 there before, traces.parquet/0000000.parquet damaged or gone" in said
+    damaged = contents(tmp_path / "damaged")
+    for entry in (*damaged["manifest"], *after["manifest"]):
+        del entry["where"]  # a line further down now
+    assert damaged == after
 
 
 def test_a_missing_page_is_made_again(run: Run, tmp_path: Path) -> None:

@@ -187,3 +187,82 @@ def test_a_file_removed_while_it_grows_is_said(tmp_path: Path) -> None:
     with pytest.raises(AttnctlError, match=r"cannot write .*traces.jsonl: no such file or directory"):
         file.append_bytes(b"2\n")
     file.close_file()
+
+
+def run_texts(run: Any, folder: Path, *lines: str, name: str = "a.txt", more: Sequence[str] = ()) -> Any:
+    (folder / name).write_text("".join(f"{line}\n" for line in lines))
+    return run("batch", folder / name, "-o", folder / "out", "--jobs", "1", "--format", "json,npz", *more)
+
+
+def texts_there(folder: Path) -> list[str]:
+    return [json.loads(line)["text"] for line in (folder / "out" / "traces.jsonl").read_text().splitlines()]
+
+
+def test_another_input_is_refused_and_deletes_nothing(run: Any, refused: Any, tmp_path: Path) -> None:
+    run_texts(run, tmp_path, "one", "two", "three")
+    before = contents(tmp_path / "out")
+    (tmp_path / "b.txt").write_text("four\n")
+    args = ("batch", tmp_path / "b.txt", "-o", tmp_path / "out", "--format", "json,npz", "--jobs", "1")
+    said = f"{tmp_path}/out holds results of {tmp_path}/a.txt: give a new folder, or --replace"
+    assert refused(*args, code=2) == said
+    assert contents(tmp_path / "out") == before
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    assert run(*args, "--replace").err.startswith("attnctl: 1 done: see")
+    assert texts_there(tmp_path) == ["four"] and (tmp_path / "out" / "notes.txt").exists()
+    assert len(list((tmp_path / "out").glob("*.npz"))) == 1 and check_whole(tmp_path / "out") == 1
+    assert run("batch", tmp_path / "b.txt", "-o", tmp_path / "out", "--format", "npz", "--replace").code == 0
+    assert not (tmp_path / "out" / "traces.jsonl").exists()
+
+
+def test_lines_of_the_input_come_go_and_change_places(run: Any, tmp_path: Path) -> None:
+    run_texts(run, tmp_path, "one", "two", "two", "three")
+    before = contents(tmp_path / "out")
+    for lines, said in (
+        (("three", "two"), "0 done, 2 there before, 2 there of texts that are not in it now"),
+        (("three", "one", "two", "two"), "0 done, 4 there before"),
+        ((), "0 done, 4 there of texts that are not in it now"),
+    ):
+        assert run_texts(run, tmp_path, *lines).err.startswith(f"attnctl: {said}: see")
+        assert contents(tmp_path / "out") == before
+    result = run_texts(run, tmp_path, "four", "one", "two", "five", "two", "two")
+    assert result.err.startswith("attnctl: 3 done, 3 there before, 1 there of texts that are not in it now: see")
+    assert texts_there(tmp_path) == ["one", "two", "two", "three", "four", "five", "two"]
+    assert [entry["number"] for entry in manifest(tmp_path / "out")] == list(range(7))
+    after = contents(tmp_path / "out")
+    assert {name: after[name] for name in before if name.endswith(".npz")}.items() <= before.items()
+    assert check_whole(tmp_path / "out") == 7
+    (tmp_path / "out" / "0000001-two.npz").unlink()
+    (tmp_path / "out" / "0000003-three.npz").unlink()  # of a text that is not in the input
+    result = run_texts(run, tmp_path, "four", "one", "two", "five", "two", "two")
+    assert result.err.startswith(
+        "attnctl: 1 done, 5 there before, 1 there of texts that are not in it now, 0000001-two.npz"
+    )
+    assert texts_there(tmp_path)[:4] == ["one", "two", "two", "three"]
+    assert (tmp_path / "out" / "0000001-two.npz").read_bytes() == before["0000001-two.npz"]
+
+
+def test_a_column_with_other_texts_is_refused(run: Any, refused: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\none,two\n")
+    args = ("batch", tmp_path / "a.csv", "-o", tmp_path / "out", "--jobs", "1")
+    assert run(*args, "--column", "x").code == 0
+    assert refused(*args, "--column", "y", code=2).endswith(
+        "out holds a batch that differs in column: give a new folder, or --replace"
+    )
+
+
+def test_the_folder_may_be_moved_with_its_input(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    run_texts(run, tmp_path / "here", "one")
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert "0 done, 1 there before" in run_texts(run, tmp_path / "there", "one").err
+
+
+def test_a_manifest_with_a_damaged_line_loses_that_line(run: Any, tmp_path: Path) -> None:
+    run_texts(run, tmp_path, "one", "two", "three")
+    before = contents(tmp_path / "out")
+    lines = (tmp_path / "out" / "manifest.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "out" / "manifest.jsonl").write_bytes(lines[0] + b"x" * 9 + b"\n" + lines[2] + b'{"number":')
+    assert run_texts(run, tmp_path, "one", "two", "three").err.startswith("attnctl: 1 done, 2 there before")
+    assert sorted(texts_there(tmp_path)) == ["one", "three", "two"] and check_whole(tmp_path / "out") == 3
+    after = contents(tmp_path / "out")
+    assert all(after[name] == data for name, data in before.items() if name.endswith(("one.npz", "three.npz")))

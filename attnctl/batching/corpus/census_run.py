@@ -20,6 +20,7 @@ from attnctl.batching.engines import chunks_of_items, run_here, run_in_processes
 from attnctl.batching.folder import Folder
 from attnctl.batching.groups import damaged_part
 from attnctl.batching.items import Item
+from attnctl.batching.run_description import input_paths
 from attnctl.batching.work import Result
 from attnctl.files import said_plainly
 from attnctl.models import Model
@@ -106,13 +107,16 @@ def on_ray(work: CensusWork, items: Iterable[Item], **cluster: Any) -> Iterator[
     return run(work, _census_chunks(items), worker=CensusWorker, **cluster)
 
 
-def census_folder(path: str, work: CensusWork, corpus: Sequence[str], tallies: Tallies) -> Folder:
+def census_folder(
+    path: str, work: CensusWork, corpus: Sequence[str], tallies: Tallies, *, start_anew: bool = False
+) -> Folder:
     """The folder of a census: the same work on the same corpus goes on in it, anything else is refused."""
     said: Document = {
         "formats": [FORM],
         "model": work.options,
-        "corpus": list(corpus),
+        "input": input_paths(corpus, path),
         "relations": work.relations,
     }
     said |= {"untrained": work.untrained, "seed": work.seed, "max_tokens": work.max_tokens}
-    return Folder(path, said | {"batch_size": work.batch_size}, (FORM,), [tallies], TOGETHER)
+    said |= {"batch_size": work.batch_size}
+    return Folder(path, said, (FORM,), [tallies], TOGETHER, start_anew=start_anew)

@@ -20,6 +20,10 @@ def schema_of_batch() -> Schema:
     """The schema of what a batch was asked for, `attnctl.batch/1`."""
     options: Schema = {"type": "object", "additionalProperties": True}
     said = {
+        "input": {**list_schema(TEXT), "description": "The files of texts, as seen from the folder."},
+        "input_form": _TEXT_OR_NULL,
+        "column": _TEXT_OR_NULL,
+        "id_column": _TEXT_OR_NULL,
         "formats": list_schema(TEXT),
         "model": {**options, "description": "Its name and options, as the command line had them."},
         "look": {**options, "description": "How pictures look."},
@@ -55,17 +59,18 @@ def schema_of_manifest() -> Schema:
         "sha256": {**_SHA256, "description": "Of these bytes."},
     }
     properties: dict[str, Schema] = {
-        "number": {**INDEX, "description": "Of the item in the input, from 0."},
+        "number": {**INDEX, "description": "Of the item in the folder, from 0, in the order of being done."},
         "id": {"type": ["string", "integer"], "description": "Its own name, where it has one."},
         "status": {"enum": ["done", "failed"]},
         "where": {**TEXT, "description": "Where in the input it stands."},
         "error": {**TEXT, "description": "Why it failed."},
-        "input": {**TEXT, "description": "Fingerprint of the item: one that has changed is done again."},
+        "input": {**TEXT, "description": "Fingerprint of the item, by which it is known wherever it stands."},
         "time": {**TEXT, "description": "When it was done, UTC."},
         "seconds": {"type": "number", "minimum": 0},
         "tokens": INDEX,
         "files": list_schema(object_schema(file, ["file", "bytes", "sha256"])),
+        "group": {**INDEX, "description": "Of the last line of a group that was done as one: how many lines it has."},
     }
     required = ["number", "status", "where", "input", "time", "seconds"]
-    about = "What became of each text of a batch, in the order of the input: a line of manifest.jsonl."
+    about = "What became of each text of a batch, in the order of being done: a line of manifest.jsonl."
     return plain_document_schema("manifest", about, object_schema(properties, required))

@@ -159,6 +159,7 @@ def batch_command(
     by: Engine,
     prompted: PromptOptions,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first text that cannot be done.")] = False,
+    replace_results: o.Replace = False,
     drop: o.Drop = None,
     renormalise: o.Renormalise = False,
     **options: Any,
@@ -182,7 +183,13 @@ def batch_command(
     )
     to_stdout = output is None or output == "-"
     do = by.runner(work, model, to_stdout)
-    failed = _write_lines(do, texts, strict) if to_stdout else _fill_folder(work, do, texts, str(output), strict)
+    if to_stdout and replace_results:
+        raise UsageError("--replace is for a folder: name it with -o")
+    failed = (
+        _write_lines(do, texts, strict)
+        if to_stdout
+        else _fill_folder(work, do, texts, str(output), strict, replace_results)
+    )
     raise typer.Exit(PARTIAL if failed else DONE)
 
 
@@ -274,15 +281,18 @@ def _write_lines(do: Do, source: TextStream, strict: bool) -> int:
     return failed
 
 
-def _fill_folder(work: Work, do: Do, source: TextStream, output: str, strict: bool) -> int:
+def _fill_folder(work: Work, do: Do, source: TextStream, output: str, strict: bool, start_anew: bool) -> int:
     """A folder of files and their manifest. → how many failed, now or before."""
     from attnctl.batching.corpus.prompt_sources import PromptSources
     from attnctl.batching.engines import SHARED
     from attnctl.batching.folder import Folder
     from attnctl.batching.groups import Contacts, EffectMeans, Statistics, Tables
+    from attnctl.batching.run_description import input_paths
     from attnctl.cli.progress import items_progress
 
-    said: Document = {"formats": sorted(work.formats), "model": work.options, "look": work.look}
+    said: Document = {"input": input_paths([source.path], output), "input_form": source.form}
+    said |= {"column": source.column, "id_column": source.id_column}
+    said |= {"formats": sorted(work.formats), "model": work.options, "look": work.look}
     said |= {"layer": work.layer, "head": work.head, "query": work.query, "parameters": work.parameters}
     said |= {"max_tokens": work.max_tokens, "batch_size": work.batch_size}
     said |= {"words": work.words, "measure": work.measure} | ({"prompts": work.prompts} if work.prompts else {})
@@ -295,7 +305,8 @@ def _fill_folder(work: Work, do: Do, source: TextStream, output: str, strict: bo
     writers: list[Any] = [made[form]() for form in work.formats if form in made]
     together = SHARED if work.batch_size > 1 else 1
     flowing = source.path == "-" and together == 1  # texts that share a pass are the same in every run
-    with Folder(output, said, work.formats, writers, together) as folder, items_progress(source.share_read) as tick:
+    opened = Folder(output, said, work.formats, writers, together, start_anew=start_anew)
+    with opened as folder, items_progress(source.share_read) as tick:
         for chunk in do(folder.items_to_do(source), flowing=flowing):
             for at, result in enumerate(chunk):
                 try:
@@ -339,5 +350,6 @@ def _batch_summary(folder: Folder) -> None:
     parts = [f"{folder.done:,} done"] + ([f"{folder.failed:,} failed"] if folder.failed else [])
     failed = f" ({folder.failed_before:,} of them failed)" if folder.failed_before else ""
     parts += [f"{folder.kept_before:,} there before{failed}"] if folder.kept_before else []
+    parts += [f"{folder.gone:,} there of texts that are not in it now"] if folder.gone else []
     parts += [damage] if (damage := folder.damage_sentence()) else []
     say_unless_quiet(f"{', '.join(parts)}: see {folder.path}/manifest.jsonl")

@@ -61,6 +61,7 @@ class CensusRequest:
         int, typer.Option("--batch-size", help="How many share one pass: sentences of about one length (checkpoints).")
     ] = 32
     jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes, each with a model of its own.")] = 1
+    replace_results: o.Replace = False
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,8 @@ class CorpusRun:
 def run_census(corpus: CorpusRun, options: OptionValues, outputs: tuple[str, ...], json: bool, look: Look) -> None:
     """Count a corpus and show or write the census. Raises AttnctlError where not one sentence could be used."""
     files, folder = _output_files(outputs)
+    if corpus.asked.replace_results and folder is None:
+        raise UsageError("--replace is for a folder: name it with -o")
     corpus.by.check_engine()
     _refuse_without_table(json)
     found = _counted_corpus(corpus, options, folder)
@@ -154,7 +157,7 @@ def _counted_corpus(corpus: CorpusRun, options: dict[str, object], folder: str |
     if folder is None:
         _run_treebank(run_sentences, treebank, tallies, None, alone)
     else:
-        with census_folder(folder, work, corpus.files, tallies) as opened:
+        with census_folder(folder, work, corpus.files, tallies, start_anew=asked.replace_results) as opened:
             _run_treebank(run_sentences, treebank, tallies, opened, alone)
     found = table_of_tally(
         tallies.whole, model.info.name, treebank.corpus_name, causal=bool(model.info.causal), untrained=asked.untrained
@@ -188,6 +191,11 @@ def _run_treebank(
         folder.finish_run()
         if damage := folder.damage_sentence():
             say_unless_quiet(f"note: {folder.path}: {damage}")
+        if folder.gone:
+            say_unless_quiet(
+                f"note: {folder.path}: {folder.gone:,} of the sentences counted there are not in the corpus now "
+                "(--replace counts anew)"
+            )
     told.all_done()
 
 

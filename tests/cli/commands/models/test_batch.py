@@ -155,14 +155,15 @@ def test_strict_stops_at_the_first_bad_item(run: Run, tmp_path: Path) -> None:
     assert result.code == 0 and "2 done, 1 there before" in result.err
 
 
-def test_a_mended_line_is_done_again_and_what_follows_it(run: Run, tmp_path: Path) -> None:
+def test_a_mended_line_is_done_and_nothing_else(run: Run, tmp_path: Path) -> None:
     file, args = tmp_path / "a.txt", ("--format", "json,npz", "--jobs", "1")
     write(file, "one", "", "three", "four")
     run("batch", file, "-o", tmp_path / "out", *args)
     write(file, "one", "two", "three")
-    assert run("batch", file, "-o", tmp_path / "out", *args).code == 0
-    run("batch", file, "-o", tmp_path / "fresh", *args)
-    assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
+    again = run("batch", file, "-o", tmp_path / "out", *args)
+    assert again.code == 0 and "1 done, 2 there before, 2 there of texts that are not in it now" in again.err
+    assert [entry["status"] for entry in manifest(tmp_path / "out")] == ["done", "failed", "done", "done", "done"]
+    assert check_whole(tmp_path / "out") == 5
 
 
 def test_a_file_that_went_missing_is_made_again(run: Run, three: str, tmp_path: Path) -> None:
@@ -193,8 +194,8 @@ def test_a_file_that_went_missing_is_made_again(run: Run, three: str, tmp_path: 
         (("{three}", "-o", "{dir}/traces.jsonl"), 2, "a batch writes a folder"),
         (("{three}", "-o", "{dir}"), 2, "is not empty and holds no batch"),
         (("{three}", "-o", "{three}"), 2, "is the file that is read"),
-        (("{three}", "-o", "{dir}/done", "--causal"), 2, "holds a batch that differs in model"),
-        (("{three}", "-o", "{dir}/done", "--format", "npz"), 2, "holds a batch that differs in formats"),
+        (("{three}", "-o", "{dir}/done", "--causal"), 2, "holds a batch that differs in model: give"),
+        (("{three}", "-o", "{dir}/done", "--format", "npz"), 2, "holds a batch that differs in formats: give"),
         (("-", "--input", "parquet"), 2, "Parquet cannot be read from a pipe"),
     ],
 )

@@ -176,6 +176,14 @@ def test_an_interrupted_folder_goes_on_and_ends_the_same(run: Run, grammar: Path
     assert run(*args, "-o", tmp_path / "a").out == whole
     other = run("evaluate", grammar, "--untrained", "-o", tmp_path / "a")
     assert other.code == 2 and "differs in untrained" in other.err
+    (tmp_path / "b.conllu").write_text(grammar.read_text().partition("\n\n")[2], encoding="utf-8")
+    said = f"holds results of {grammar}: give a new folder, or --replace"
+    other = run("evaluate", tmp_path / "b.conllu", "-o", tmp_path / "a")
+    assert other.code == 2 and said in other.err
+    assert run(*args, "-o", tmp_path / "a").out == whole  # and is as it was
+    assert run("evaluate", tmp_path / "b.conllu", "--json", "-o", tmp_path / "a", "--replace").code == 0
+    found = json.loads((tmp_path / "a" / "census.json").read_text())
+    assert found["sentences"]["read"] == json.loads(whole)["sentences"]["read"] - 1
 
 
 def test_sentences_share_a_pass_with_the_same_wherever_a_run_goes_on() -> None:
