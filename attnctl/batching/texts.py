@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +30,8 @@ SUFFIXES = {
     ".pq": "parquet",
 }
 LONGEST = limits.LINE_BYTES
+BOM = b"\xef\xbb\xbf"
+JSON_BEGINS = re.compile(rb"\s*(\{|\[\s*([\[{\"]|$))")  # of a pipe: "[Music]" is text
 
 
 @dataclass
@@ -104,7 +107,7 @@ class TextStream:
             try:
                 file = decompressed(raw, name)
                 if form is None:
-                    form = "jsonl" if first_bytes(file).lstrip().startswith(b"{") else "text"
+                    form = "jsonl" if JSON_BEGINS.match(first_bytes(file)) else "text"
                 yield from (
                     self._items_of_table(file, name, form)
                     if form in ("csv", "tsv")
@@ -118,6 +121,17 @@ class TextStream:
             raise AttnctlError(f"{name} is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8 makes it so")
         number = 0
         while line := file.readline(LONGEST):
+            if form == "jsonl" and not number and _is_cut_off(line):  # a list, or an object, over many lines
+                whole = line + file.read(limits.CORPUS_BYTES)
+                if file.read(1):
+                    raise AttnctlError(
+                        f"{name} is one JSON value of too many bytes: give an object a line (jq -c '.[]')"
+                    )
+                if not _is_cut_off(whole):
+                    yield from _of_line(0, name, whole, form, self)
+                    return
+                file = io.BytesIO(whole)  # lines after all, of which the first is damaged
+                line = file.readline(LONGEST)
             where = f"{name}, line {number + 1}"
             if len(line) == LONGEST and not line.endswith(b"\n"):
                 skipped = LONGEST
@@ -127,7 +141,7 @@ class TextStream:
                         raise AttnctlError(f"{where} has no end in {limits.bytes_text(skipped)}: it is no text")
                 yield Item(number, where, error=f"the line is longer than {LONGEST >> 20} MB")
             else:
-                yield _of_line(number, where, line.removeprefix(b"\xef\xbb\xbf") if not number else line, form, self)
+                yield from _of_line(number, where, line, form, self)
             number += 1
 
     def _items_of_table(self, file: IO[bytes], name: str, form: str) -> Iterator[Item]:
@@ -215,16 +229,31 @@ def _item_of_file(path: Path, folder: Path) -> Item:
             data = decompressed(raw, where).read(LONGEST + 1)
     if len(data) > LONGEST:
         return Item(0, where, id=name, error=f"the text is longer than {LONGEST >> 20} MB")
-    return replace(_of_line(0, where, data, "text", None), id=name)
+    return replace(next(_of_line(0, where, data, "text", None)), id=name)
 
 
-def _of_line(number: int, where: str, line: bytes, form: str, source: TextStream | None) -> Item:
+def _of_line(number: int, where: str, line: bytes, form: str, source: TextStream | None) -> Iterator[Item]:
+    """The item of a line; of a list in JSON that is no conversation, one for each entry."""
+    line = line if number else line.removeprefix(BOM)
     try:
         text = line.decode().rstrip("\r\n")
     except UnicodeDecodeError as error:
         why = f"it is not UTF-8: byte 0x{line[error.start]:02x} at offset {error.start}"
-        return Item(number, where, line.decode(errors="backslashreplace"), error=why)
-    return _of_text(number, where, text, None) if form == "text" else _of_json(number, where, text, source)
+        yield Item(number, where, line.decode(errors="backslashreplace"), error=why)
+        return
+    yield from [_of_text(number, where, text, None)] if form == "text" else _of_json(number, where, text, source)
+
+
+def _is_cut_off(text: bytes) -> bool:
+    """Whether a list or an object in JSON begins that is not whole."""
+    import orjson
+
+    text = text.removeprefix(BOM).strip()
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text.startswith(b"[") or text == b"{"
+    return False
 
 
 def _of_text(number: int, where: str, text: str, name: str | int | None) -> Item:
@@ -236,21 +265,31 @@ def _of_text(number: int, where: str, text: str, name: str | int | None) -> Item
     return Item(number, where, text, name)
 
 
-def _of_json(number: int, where: str, line: str, source: TextStream | None) -> Item:
+def _of_json(number: int, where: str, line: str, source: TextStream | None) -> Iterator[Item]:
     import orjson
 
     if not line.strip():
-        return Item(number, where, error="the line is empty")
+        yield Item(number, where, error="the line is empty")
+        return
     try:
         document = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        return Item(number, where, line[:1000], error=f"the line is not JSON: {error}")
+        yield Item(number, where, line[:1000], error=f"the line is not JSON: {error}")
+        return
+    if isinstance(document, list) and not any(isinstance(entry, dict) and "role" in entry for entry in document):
+        for at, entry in enumerate(document):
+            yield _of_document(number, f"{where}, entry {at}", entry, source)
+    else:
+        yield _of_document(number, where, document, source)
+
+
+def _of_document(number: int, where: str, document: Any, source: TextStream | None) -> Item:
     if isinstance(document, str):
         return _of_text(number, where, document, None)
     if isinstance(document, list) or (isinstance(document, dict) and "messages" in document):
         return _of_messages(document if isinstance(document, dict) else {"messages": document}, number, where)
     if not isinstance(document, dict):
-        return Item(number, where, line[:1000], error='the line is no JSON object with a "text"')
+        return Item(number, where, str(document)[:1000], error='it is no JSON object with a "text"')
     if "schema" in document:
         text = document.get("text")
         name = _id_of(document.get("id"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import tracemalloc
 from collections.abc import Callable
@@ -110,7 +111,7 @@ def test_what_is_wrong_with_one_line_is_kept_to_it(tmp_path: Path) -> None:
         b"",
         b'{"words": 1}',
         b"\xff",
-        b"[1]",
+        b"1",
         b'{"text": "x", "tokens": [1]}',
         b'"last"',
     ]
@@ -170,3 +171,40 @@ def test_a_text_whose_json_would_fill_the_memory_is_an_error_of_its_own(
     long = ("batch", "long.txt", "-o", "long", "-m", "random", "--max-tokens", "9000", "--jobs", "1")
     Path("long.txt").write_text("a " * 4000)
     assert "every step of 4,000 tokens needs" in run(*long).err
+
+
+ENTRIES: list[Any] = ["one", {"text": "two", "id": 7}, {"messages": [{"role": "user", "content": "three"}]}, 4]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_list_in_json_is_its_entries(tmp_path: Path, indent: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also over many lines, as editors and `json.dump(…, indent=2)` write it; from a file and from a pipe."""
+    data = b"\xef\xbb\xbf" + json.dumps(ENTRIES, indent=indent).encode() + b"\n"
+    path = put(tmp_path / "a.json", data)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data[3:])))
+    for name in (str(path), "-"):
+        items = list(TextStream(name))
+        assert [(item.number, item.text, item.id) for item in items[:3]] == [
+            (0, "one", None),
+            (1, "two", 7),
+            (2, "three", None),
+        ]
+        assert items[2].messages and items[3].error == 'it is no JSON object with a "text"'
+        assert items[3].where.endswith(", entry 3")
+
+
+def test_json_over_many_lines_is_one_value(tmp_path: Path) -> None:
+    one = {"text": "one", "id": "a"}
+    (item,) = TextStream(str(put(tmp_path / "a.json", json.dumps(one, indent=1))))
+    assert (item.text, item.id) == ("one", "a")
+    conversation = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "yes"}]
+    (item,) = TextStream(str(put(tmp_path / "b.json", json.dumps(conversation, indent=1))))
+    assert item.messages and item.text == "yes"
+    assert list(TextStream(str(put(tmp_path / "c.json", "[]")))) == []
+    damaged = list(TextStream(str(put(tmp_path / "d.jsonl", '[{"role"\n"two"\n"three"\n'))))
+    assert [item.error is None for item in damaged] == [False, True, True]
+
+
+def test_a_pipe_of_plain_text_may_begin_with_a_bracket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"[Music]\nhello\n")))
+    assert [item.text for item in TextStream("-")] == ["[Music]", "hello"]
