@@ -285,11 +285,64 @@ def test_no_network_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_what_is_in_the_cache_is_read_without_a_look_at_the_network(
     shelf: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    snapshot = tmp_path / "models--owner--tiny" / "snapshots" / "abc"
+    snapshot = tmp_path / "models--owner--tiny" / "snapshots" / COMMIT
     shutil.copytree(shelf("llama"), snapshot)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(hub, "_download_checkpoint", lambda *_: pytest.fail("looked at the network"))
     assert attend("at", "owner/tiny").model.name == "tiny"
+
+
+COMMIT = "0123456789" * 4
+
+
+def test_of_several_revisions_in_the_cache_main_is_read_and_no_other(
+    shelf: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, main = tmp_path / "models--owner--tiny", "f" * 40
+    shutil.copytree(shelf("llama"), cache / "snapshots" / COMMIT)
+    shutil.copytree(shelf("gpt2"), cache / "snapshots" / main)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(AttnctlError, match="owner/tiny is not whole on this machine"):  # neither is known to be main
+        open_model("owner/tiny")
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text(main)
+    assert hub.find_checkpoint("owner/tiny").name == main
+    (cache / "snapshots" / main / "model.safetensors").unlink()  # as `attnctl model owner/tiny` leaves it
+    assert hub.find_checkpoint("owner/tiny", weights=False).name == main
+    with pytest.raises(AttnctlError, match="owner/tiny is not whole on this machine, and HF_HUB_OFFLINE forbids"):
+        open_model("owner/tiny")
+
+
+@pytest.mark.parametrize("lost", ["model-00002-of-00002.safetensors", "model.safetensors.index.json", "tokenizer.json"])
+def test_an_interrupted_download_is_not_taken_for_a_whole_one(
+    lost: str, shelf: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    snapshot = tmp_path / "models--owner--tiny" / "snapshots" / COMMIT
+    shutil.copytree(shelf("llama"), snapshot)
+    tensors = load_file(snapshot / "model.safetensors")
+    (snapshot / "model.safetensors").unlink()
+    parts = {f"model-0000{at + 1}-of-00002.safetensors": list(tensors)[at::2] for at in range(2)}
+    for file, names in parts.items():
+        save_file({name: tensors[name] for name in names}, snapshot / file, {"format": "pt"})
+    index = {"metadata": {}, "weight_map": {name: file for file, names in parts.items() for name in names}}
+    (snapshot / "model.safetensors.index.json").write_text(json.dumps(index))
+    _list_repository(tmp_path / "models--owner--tiny", sorted(path.name for path in snapshot.iterdir()))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert attend("at", "owner/tiny").model.name == "tiny"
+    (snapshot / lost).unlink()
+    with pytest.raises(AttnctlError, match="owner/tiny is not whole on this machine"):
+        open_model("owner/tiny")
+
+
+def _list_repository(cache: Path, files: list[str]) -> None:
+    """Keep the list of a repository's files in the hub's cache, as a download does."""
+    from huggingface_hub._tree_cache import TreeCacheEntry, write_tree_cache
+
+    write_tree_cache(str(cache), COMMIT, {file: TreeCacheEntry(1, "b", None, None, None) for file in files})
 
 
 def test_a_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

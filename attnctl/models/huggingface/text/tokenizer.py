@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, telling_errors
 from attnctl.files import decode_text, read_bytes
 from attnctl.light_import import complete_torch
-from attnctl.models.huggingface.files.hub import import_extra
+from attnctl.models.huggingface.files.hub import import_extra, read_json
 from attnctl.tokens import Token, check_token_count, library_tokenizer
 
 if TYPE_CHECKING:
@@ -223,14 +222,3 @@ def _check_vocabulary(tokenizer: Tokenizer | GuardedTokenizer, name: str) -> Non
             f"{name} has no vocabulary that its tokenizer reads: put the tokenizer's files into its folder "
             "(tokenizer.json: tokenizer.save_pretrained writes it)"
         )
-
-
-def read_json(path: Path) -> dict[str, object]:
-    """A JSON object in a checkpoint's folder. Raises AttnctlError where it is missing or damaged."""
-    try:
-        loaded = json.loads(decode_text(read_bytes(path, limits.SETTINGS_BYTES), str(path)))
-    except (ValueError, RecursionError) as error:
-        raise AttnctlError(f"{path} is not JSON: {error}") from error
-    if not isinstance(loaded, dict):
-        raise AttnctlError(f"{path} holds no settings: it is not a JSON object")
-    return loaded
