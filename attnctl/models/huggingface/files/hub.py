@@ -167,13 +167,13 @@ def _is_whole(snapshot: Path, hub_id: str) -> bool:
 
 
 def stored_files(folder: Path) -> list[Path]:
-    """The safetensors files that hold a folder's weights: those that its index names, there or not, where it has one.
+    """The safetensors files that hold a folder's weights: model.safetensors, else those of its index, there or not.
 
     Raises AttnctlError where the index is damaged, or names anything else.
     """
-    index = folder / INDEX
-    if (folder / "model.safetensors").is_file() or not index.is_file():
-        return sorted(folder.glob("*.safetensors"))
+    single, index = folder / "model.safetensors", folder / INDEX
+    if single.is_file() or not index.is_file():
+        return [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
     files = read_json(index).get("weight_map")
     if not isinstance(files, dict) or not files:
         raise AttnctlError(f"{index} names no tensors")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from attnctl.errors import AttnctlError, in_one_line
 from attnctl.formats.safetensors_header import safetensors_header
 from attnctl.light_import import import_lightly
 from attnctl.models.huggingface.attention_sites import attention_modules, layer_count, reads_text
-from attnctl.models.huggingface.files.hub import import_extra
+from attnctl.models.huggingface.files.hub import import_extra, stored_files
 from attnctl.readings.traces.trace import ModelInfo
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) 
 
     from attnctl.arrays import torch_device
 
-    check_stored(folder, settings, name)
+    stored = _stored_shapes(folder, name)
+    check_layer_count(settings, len(stored), name)
     place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch_device(device)
     kept: Any = dtype if dtype == "auto" else getattr(torch, dtype)
     if dtype == "auto" and place == "cpu":
@@ -60,6 +62,7 @@ def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) 
 
     def build_network() -> tuple[PreTrainedModel, Document]:
         model_class = class_of(transformers, settings, name)
+        check_sizes(model_class, folder, stored, name)
         kernel = _attention_kernel(model_class)
         return model_class.from_pretrained(  # type: ignore[no-any-return]
             folder,
@@ -87,8 +90,7 @@ def check_whole(network: PreTrainedModel, told: Document, name: str) -> None:
     A pooler is never run. Of a head that is lacking, nothing is predicted.
     """
     for key, theirs, ours in sorted(told["mismatched_keys"]):
-        shapes = f"{tuple(theirs)} in its file and {tuple(ours)} by its config.json"
-        raise AttnctlError(f"cannot read {name}: {key} is {shapes}")
+        raise _sizes_differ(name, key, theirs, ours)
     prefix = network.base_model_prefix + "."
     lacking = sorted(key for key in told["missing_keys"] if "pooler" not in key)
     inner = [key for key in lacking if network.base_model is network or key.startswith(prefix)]
@@ -263,10 +265,21 @@ def quiet_library() -> Iterator[None]:
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers", "num_decoder_layers")
 
 
-def check_stored(folder: Path, settings: dict[str, object], name: str) -> None:
-    """Raise AttnctlError where the settings ask for more layers than there are tensors, or files are named elsewhere."""
+def _stored_shapes(folder: Path, name: str) -> dict[str, tuple[int, ...]]:
+    """Name → shape of every tensor of a folder's weights, by their headers. Raises AttnctlError for one that is damaged."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    try:
+        for path in stored_files(folder):
+            header = safetensors_header(path)
+            shapes |= {key: tuple(one["shape"]) for key, one in header.items() if key != "__metadata__"}
+    except AttnctlError as error:
+        raise AttnctlError(f"cannot read {name}: {error}") from error
+    return shapes
+
+
+def check_layer_count(settings: dict[str, object], count: int, name: str) -> None:
+    """Raise AttnctlError where the settings ask for more layers than there are tensors: each would be built."""
     text = settings.get("text_config")
-    count = len(_tensor_names(folder, name))
     for said in (settings, text if isinstance(text, dict) else {}):
         for field in LAYERS:
             layers = said.get(field)
@@ -276,33 +289,39 @@ def check_stored(folder: Path, settings: dict[str, object], name: str) -> None:
                 )
 
 
-def _tensor_names(folder: Path, name: str) -> set[str]:
-    """The names of all tensors in a folder's safetensors files."""
-    index = folder / "model.safetensors.index.json"
-    if not (folder / "model.safetensors").is_file() and index.is_file():
-        from attnctl.models.huggingface.text.tokenizer import read_json
+def check_sizes(model_class: Any, folder: Path, stored: dict[str, tuple[int, ...]], name: str) -> None:
+    """Raise AttnctlError where a network by its config.json has other, or far more, numbers than its file holds.
 
-        files = read_json(index).get("weight_map")
-        if not isinstance(files, dict) or not files:
-            raise AttnctlError(f"{index} names no tensors")
-        for file in files.values():
-            if not isinstance(file, str) or Path(file).name != file or not file.endswith(".safetensors"):
-                raise AttnctlError(
-                    f"{index} names {str(file)[:80]!r}: attnctl reads safetensors files of the same folder"
-                )
-        return set(files)
-    found: set[str] = set()
-    for path in sorted(folder.glob("*.safetensors")):
-        found |= _names_in_header(path, name)
-    return found
+    It is laid out without memory: transformers would fill what does not fit the file with random numbers first.
+    """
+    import torch
 
-
-def _names_in_header(path: Path, name: str) -> set[str]:
-    """The names in one file's header, which is JSON after its length in eight bytes."""
     try:
-        return set(safetensors_header(path)) - {"__metadata__"}
-    except AttnctlError as error:
-        raise AttnctlError(f"cannot read {name}: {error}") from error
+        config = model_class.config_class.from_pretrained(folder, local_files_only=True)
+        with torch.device("meta"):
+            network = model_class._from_config(config)
+    except Exception:  # what fails here fails as it is loaded, which says why
+        return
+    if getattr(config, "quantization_config", None):  # packed: of other shapes
+        return
+    own, lacking = network.base_model_prefix, 0
+    for key, part in sorted({**dict(network.named_parameters()), **dict(network.named_buffers())}.items()):
+        shape = next((stored[one] for one in (key, key.removeprefix(f"{own}."), f"{own}.{key}") if one in stored), None)
+        if shape is None:
+            lacking += part.numel()
+        elif math.prod(shape) != part.numel():  # one that lies the other way may be turned as it is read
+            raise _sizes_differ(name, key, shape, part.shape)
+    held = sum(map(math.prod, stored.values()))
+    if lacking > held + limits.NUMBERS_LACKING:
+        raise AttnctlError(
+            f"{name}: config.json asks for {lacking:,} numbers that its files, with {held:,}, do not hold"
+        )
+
+
+def _sizes_differ(name: str, key: str, stored: Sequence[int], configured: Sequence[int]) -> AttnctlError:
+    return AttnctlError(
+        f"cannot read {name}: {key} is {tuple(stored)} in its file and {tuple(configured)} by its config.json"
+    )
 
 
 _EMBEDDED = re.compile(r"emb|per_layer|proj", re.IGNORECASE)  # norms of embeddings, and of what goes into layers

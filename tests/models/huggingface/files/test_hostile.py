@@ -150,6 +150,32 @@ def test_settings_that_cannot_be(folder: Path, settings: dict[str, Any], said: s
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"vocab_size": 1 << 23}, r"lm_head.weight is \(274, 32\) in its file and \(8388608, 32\) by its config.json"),
+        ({"intermediate_size": 1 << 23}, r"down_proj.weight is \(32, 48\) in its file and \(32, 8388608\) by its"),
+        ({"hidden_size": 1 << 23}, r"\(274, 8388608\) by its config.json"),
+    ],
+)
+def test_sizes_are_held_against_the_file_before_memory_is_taken(
+    folder: Path, settings: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(folder / "config.json", **settings)
+    monkeypatch.setattr("transformers.LlamaForCausalLM.from_pretrained", lambda *_, **__: pytest.fail("was loaded"))
+    with pytest.raises(AttnctlError, match=said):
+        attend("at", str(folder))
+
+
+def test_numbers_that_no_tensor_has_the_name_of_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = folders.write(tmp_path / "mixtral", "mixtral")
+    assert attend("at", str(folder)).layers  # its experts lie one by one in its file
+    change(folder / "config.json", num_local_experts=1 << 23)
+    monkeypatch.setattr("transformers.MixtralForCausalLM.from_pretrained", lambda *_, **__: pytest.fail("was loaded"))
+    with pytest.raises(AttnctlError, match=r"mixtral: config.json asks for 77,\S+ numbers that its files, with 60,960"):
+        attend("at", str(folder))
+
+
 def test_settings_of_another_type_do_no_harm(folder: Path) -> None:
     change(folder / "tokenizer_config.json", bos_token=5)
     assert attend("at", str(folder)).layers
