@@ -86,8 +86,8 @@ def apply_defaults(command: ClickCommand, ctx: Context) -> None:
 
 
 def yield_to_typed(command: ClickCommand, ctx: Context) -> None:
-    """Forget the defaults that belong to another model, where --model was typed; --device belongs to the machine."""
-    if "model" not in session.typed:
+    """Forget the defaults that belong to another model, where --model or --qkv was typed; --device is the machine's."""
+    if not session.typed & {"model", "qkv"}:
         return
     for parameter in command.params:
         if parameter.name in MODEL_OPTIONS and parameter.name not in {*session.typed, "device"}:

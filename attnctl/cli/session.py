@@ -95,7 +95,7 @@ class Session:
             parameters[place] = self.text
             if "chat" in parameters:
                 parameters["chat"] = self.chat
-        if of_two or "model" in typed:  # options of the session's model are not those of another
+        if of_two or typed & {"model", "qkv"}:  # options of the session's model are not those of another
             return
         for name, value in self.options.items():
             if name in parameters and name not in typed:

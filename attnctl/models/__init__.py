@@ -65,6 +65,8 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
     if len(os.fsencode(name.rpartition("/")[2])) > limits.NAME_BYTES:
         raise UsageError(f"no model {name[:40]!r}…: no file has so long a name")
     if given.get("qkv") is not None:
+        if name != DEFAULT:
+            raise UsageError(f"--model {name} does not go with --qkv: Q, K and V are given outright")
         module, attribute = "attnctl.models.builtin.matrix", "open_qkv"
     elif name in REGISTRY:
         module, _, attribute = REGISTRY[name].partition(":")

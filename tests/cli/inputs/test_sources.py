@@ -301,12 +301,21 @@ def test_a_folder_and_lines_of_texts_are_pointed_to_batch(
     assert run("explain", "either/or").code == 0
 
 
-def test_rows_given_outright_need_no_words(run: Run, tmp_path: Path) -> None:
+def test_rows_given_outright_need_no_words(
+    run: Run, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, rng = tmp_path / "rows.csv", np.random.default_rng(0)  # an archive, whatever it is called
     with path.open("wb") as file:
         np.savez(file, Q=rng.normal(size=(3, 4)), K=rng.normal(size=(3, 4)), V=rng.normal(size=(3, 4)))
     bare, named = (run("explain", *text, "--qkv", path, "--json").json for text in ((), ("a b c",)))
     assert [token["text"] for token in bare["tokens"]] == ["0", "1", "2"] and bare["layers"] == named["layers"]
+    said = refused("explain", "a b c", "--qkv", path, "--model", "nothing", code=2)
+    assert said == "--model nothing does not go with --qkv: Q, K and V are given outright"
+    monkeypatch.setenv("ATTNCTL_MODEL", "random")
+    monkeypatch.setenv("ATTNCTL_LAYERS", "2")
+    assert run("explain", "--qkv", path, "--json").json["model"] == bare["model"]
+    line = f"explain --qkv {path} --json\n".encode()
+    assert run("shell", "a b c", "--model", "random", stdin=line).json["layers"] == bare["layers"]
 
 
 @pytest.mark.parametrize(

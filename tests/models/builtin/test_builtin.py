@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.models import open_model
 from attnctl.models.builtin.matrix import trace_of_matrix
 from attnctl.models.builtin.stack import uniform_numbers
 from tests.conftest import SAMPLES, attend
@@ -230,12 +231,15 @@ def test_embeddings_from_every_kind_of_file(tmp_path: Path) -> None:
 def test_q_k_v_given_outright_start_at_the_scores(tmp_path: Path) -> None:
     q, k, v = rng(4, 3), rng(4, 3, seed=1), rng(4, 2, seed=2)
     np.savez(tmp_path / "m.npz", Q=q, K=k, V=v)
-    trace = attend(TEXT, qkv=str(tmp_path / "m.npz"), causal=True)
+    trace = attend(TEXT, "demo", qkv=str(tmp_path / "m.npz"), causal=True)
     assert trace.embeddings is None and trace.model.kind == "matrix"
     np.testing.assert_allclose(trace.layers[0].scores[0], q @ k.T, atol=1e-6)  # type: ignore[index]
+    for name in ("nothing", "minilm", "random"):
+        with pytest.raises(UsageError, match=f"name {name} does not go with qkv: Q, K and V are given outright"):
+            open_model(name, qkv=str(tmp_path / "m.npz"))
     np.savez(tmp_path / "bad.npz", Q=q, K=rng(4, 5), V=v)
     with pytest.raises(AttnctlError, match=r"Q \(4, 3\) and K \(4, 5\) do not fit"):
-        attend(TEXT, qkv=str(tmp_path / "bad.npz"))
+        attend(TEXT, "demo", qkv=str(tmp_path / "bad.npz"))
 
 
 def test_bare_matrices(tmp_path: Path) -> None:
