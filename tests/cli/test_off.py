@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import attnctl
 from attnctl.errors import UsageError
 from attnctl.steps import walk_steps
+from tests.conftest import SAMPLES
 
 TEXT = "Alice will eat"
 
@@ -91,3 +93,12 @@ def test_what_is_shown_of_a_head_that_is_off_adds_up(run: Callable[..., Any]) ->
     shown = run("explain", "Alice will eat pizza", "--off", "1.2", "--layer", "1", "--head", "2", "--steps", "context")
     assert "Head 2 is off: its context goes nowhere." in " ".join(shown.out.split())
     assert "is off" not in run("explain", "Alice will eat pizza", "--off", "1.2", "--layer", "0").out
+
+
+def test_the_untrained_network_beside_it_has_the_same_heads_off(run: Callable[..., Any]) -> None:
+    off = ("--off", "0.1,0.2,0.3,0.4,0.5,1.0")
+    found = [run("evaluate", "--sentences", "60", "--json", *more).out.splitlines() for more in ((), off)]
+    whole, without = ([json.loads(line)["untrained"] for line in lines] for lines in found)
+    assert None not in without and whole != without
+    corpus = str(SAMPLES / "sentences.conllu")
+    assert run("evaluate", corpus, "--untrained", "--json", *off).json["uuas"]["untrained"]

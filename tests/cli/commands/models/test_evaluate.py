@@ -284,6 +284,8 @@ def test_a_checkpoint_counts_the_same_alone_and_in_company(run: Run, tmp_path: P
     untrained = {key: row.get("untrained") for key, row in rows(again.json).items()}
     assert untrained["all", "dependent"] and again.json["uuas"]["untrained"]
     assert run(*args, "--untrained").out == again.out  # its parameters are seeded
+    off = run(*args, "--untrained", "--off", "0.1").json
+    assert off["model"].endswith("without 0.1") and off["uuas"]["untrained"]
 
 
 @pytest.mark.filterwarnings("ignore")  # Ray's own
