@@ -118,6 +118,10 @@ class StoredLayer(LayerAttention):
                 raise AttnctlError(f"query {query} is not in this trace: it holds {number_list(self.held)}")
         return [self.held.index(query) for query in queries]
 
+    def _grid_places(self, rows: Array) -> Array:
+        """Where the queries of small grids (grids, r) stand in the rows → (grids, r). Raises as `_row_places`."""
+        return rows if self.held is None else np.reshape(self._row_places(rows.ravel().tolist()), rows.shape)
+
     def _all_rows(self, what: str) -> None:
         if self.held is not None:
             raise AttnctlError(f"{what} need every query, and layer {self.layer} of this trace holds some alone")
@@ -132,6 +136,7 @@ class StoredLayer(LayerAttention):
 
     def weights_at(self, rows: Array, columns: Array) -> Floats:
         """Exact weights of small grids: queries (grids, r), keys (grids, c) → (heads, grids, r, c)."""
+        rows = self._grid_places(rows)
         if isinstance(self.stored, np.ndarray):
             return self.stored[:, rows[:, :, None], columns[:, None, :]]
         found = np.zeros((len(self.heads), *rows.shape, columns.shape[1]), np.float32)
@@ -182,7 +187,7 @@ class StoredLayer(LayerAttention):
         """The mask of small grids: queries (grids, r), keys (grids, c) → (grids, r, c)."""
         if self.mask is None:
             return np.ones((*rows.shape, columns.shape[1]), bool)
-        return self.mask[rows[:, :, None], columns[:, None, :]]  # type: ignore[no-any-return]
+        return self.mask[self._grid_places(rows)[:, :, None], columns[:, None, :]]  # type: ignore[no-any-return]
 
     def visible_parts(self, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Bools | None:
         """Whether any query of a row part may see any key of a column part → (rows, columns); None where all may."""
@@ -193,11 +198,13 @@ class StoredLayer(LayerAttention):
         queries, keys = single_tokens(rows), single_tokens(columns)
         if queries is not None and keys is not None:
             return self.mask[self._row_places(queries)][:, keys]
+        self._all_rows("parts of the mask")
         ends = np.array([(part[0][0], part[-1][1] - 1) for part in rows])
         return visible_mask(self.mask, ends, columns)  # type: ignore[no-any-return]
 
     def visible_counts(self) -> Array:
         """How many keys each query may see → (n_q,)."""
+        self._all_rows("counts of keys")
         return np.full(self.n_q, self.n_k) if self.mask is None else self.mask.sum(-1)
 
     def without_keys(self, keys: Sequence[int]) -> StoredLayer:

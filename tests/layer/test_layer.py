@@ -85,6 +85,23 @@ def test_other_weights_over_the_same_keys_are_alike(kind: str, n: int) -> None:
     assert isinstance(elsewhere.reweighted(factors).stored, Reweighted)  # type: ignore[attr-defined]
 
 
+def test_some_rows_are_found_by_their_queries() -> None:
+    _, *whole = layers("causal")
+    queries, keys, held = np.array([[400], [7]]), np.array([[300, 3], [5, 2]]), (5, 7, 400)
+    for layer in whole:
+        assert isinstance(layer, StoredLayer) and layer.mask is not None
+        some = layer.rows(held)
+        stored = some if isinstance(layer.stored, np.ndarray) else Rows(some)
+        part = replace(layer, stored=stored, mask=layer.mask[list(held)], held=held)
+        np.testing.assert_array_equal(part.weights_at(queries, keys), layer.weights_at(queries, keys))
+        np.testing.assert_array_equal(part.visible_at(queries, keys), layer.visible_at(queries, keys))
+        for ask in (part.weights_at, part.visible_at):
+            with pytest.raises(AttnctlError, match="query 6 is not in this trace: it holds 5, 7, 400"):
+                ask(np.array([[6]]), np.array([[0]]))
+        with pytest.raises(AttnctlError, match="counts of keys need every query"):
+            part.visible_counts()
+
+
 def test_what_is_not_there_is_named() -> None:
     stored = StoredLayer.of_weights(2, np.eye(3, dtype=np.float32)[None], held=(1, 4, 5))
     assert stored.rows([4]).shape == (1, 1, 3)
