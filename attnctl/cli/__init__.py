@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typer._click.core import Context
     from typer._click.formatting import HelpFormatter
 
-COMMANDS = tuple(name for commands in help_text.COMMANDS.values() for name in commands)
+COMMANDS = help_text.ALL_COMMANDS
 
 # folder of attnctl.cli.commands → its commands: each is a module with a function NAME_command, imported when called for
 FOLDERS = {
@@ -222,12 +222,15 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         said = getattr(error, "format_message", None)
         if said is None:  # a bug of ours: the traceback says where
             raise
-        print_complaint(_usage_message(str(said()), getattr(error, "ctx", None)))
+        print_complaint(_usage_message(str(said()), error))
         code = USAGE
     return code if isinstance(code, int) else DONE
 
 
-def _usage_message(said: str, context: Context | None) -> str:
-    """Typer's complaint as one line, with where to read more."""
-    message = " ".join(said.split()).rstrip(".")
-    return f"{message[:1].lower()}{message[1:]} (see {context.command_path if context else 'attnctl'} --help)"
+def _usage_message(said: str, error: Exception) -> str:
+    """Typer's complaint as one line, with where the value comes from, or where to read more."""
+    message, context = " ".join(said.split()).rstrip("."), getattr(error, "ctx", None)
+    name = getattr(getattr(error, "param", None), "name", None)
+    origin = session.default_origin(context, name) if context and name else ""
+    more = origin or f"see {context.command_path if context else 'attnctl'} --help"
+    return f"{message[:1].lower()}{message[1:]} ({more})"

@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from attnctl import limits
 from attnctl.cli import defaults, help_text, session, suggestions
+from attnctl.cli.options import say_notes
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -84,7 +85,9 @@ class Command(TyperCommand):
             self._join_words(ctx, rest)
         session.begin_command(self, ctx)
         defaults.yield_to_typed(self, ctx)
-        if session.current is not None:
+        if session.current is None:
+            say_notes(defaults.unknown_variables())
+        else:
             session.current.fill_in(self.name or "", ctx.params)
         _check_outputs(ctx.params)
         return ctx.args

@@ -8,14 +8,16 @@ for one command alone.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from typer.core import TyperOption
 
 from attnctl import limits
-from attnctl.cli import session
+from attnctl.cli import help_text, session
 from attnctl.cli.options import MODEL_OPTIONS
+from attnctl.cli.suggestions import suggest_choice
 from attnctl.errors import AttnctlError
 
 if TYPE_CHECKING:
@@ -76,6 +78,8 @@ def apply_defaults(command: ClickCommand, ctx: Context) -> None:
     if not _may_be_there():
         return
     said = read_defaults()
+    if command.name != "config":  # which shows what the file holds, and takes out what is wrong
+        _check_names(said, command.name or "", options)
     own = said.get(command.name or "", {})
     table = {k: v for k, v in said.items() if not isinstance(v, dict)} | (own if isinstance(own, dict) else {})
     given = {name.replace("-", "_"): value for name, value in table.items()}
@@ -83,6 +87,39 @@ def apply_defaults(command: ClickCommand, ctx: Context) -> None:
         if name in options and not isinstance(value, (str, int, float, bool)):
             raise AttnctlError(f"{config_path()}: {name} is one value: a text, a number, true or false")
     ctx.default_map = {name: _environment_value(value) for name, value in given.items() if name in options}
+
+
+def _check_names(said: Document, command: str, options: Collection[str]) -> None:
+    """Raise AttnctlError for a name in the defaults file that is of no option, or of one that has no default.
+
+    `options` are those of the `command` that runs: its own table holds no others.
+    """
+    for name, value in said.items():
+        table = value if isinstance(value, dict) else None
+        if table and name not in help_text.ALL_COMMANDS:
+            near = suggest_choice(name, help_text.ALL_COMMANDS)
+            raise AttnctlError(f"{config_path()}: [{name}]: no command is called so{near}")
+        for place in [name] if table is None else [f"{name}.{key}" for key in table]:
+            lacking = name == command and place.rpartition(".")[2].replace("-", "_") not in options
+            if wrong := why_no_default(place) or f"{command} has no such option" * lacking:
+                raise AttnctlError(f"{config_path()}: {place}: {wrong} (attnctl config --unset {place})")
+
+
+def why_no_default(name: str) -> str:
+    """Why no option takes a default of that NAME or COMMAND.NAME; empty where one does."""
+    key = name.rpartition(".")[2].replace("-", "_")
+    known = {option for options in help_text.GROUPS.values() for option in options}
+    if key in known - {option.rstrip("_") for option in NEVER}:
+        return ""
+    if key in known:
+        return "it has no default, and is given where it is meant"
+    return f"no option is called so{suggest_choice(key, known)}"
+
+
+def unknown_variables() -> list[str]:
+    """A sentence on each variable of the environment that is named as a default is, and is none."""
+    names = [name for name in sorted(os.environ) if name.startswith(PREFIX) and name != f"{PREFIX}CONFIG"]
+    return [f"${name}: {wrong}" for name in names if (wrong := why_no_default(name.removeprefix(PREFIX).lower()))]
 
 
 def yield_to_typed(command: ClickCommand, ctx: Context) -> None:

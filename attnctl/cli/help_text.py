@@ -79,6 +79,8 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
 }
 
+ALL_COMMANDS = tuple(name for commands in COMMANDS.values() for name in commands)
+
 # what an option's value is called in --help, by its name in Python; others are named by their type
 METAVARS = {
     "chat": "FILE", "layer": "LAYERS", "head": "HEADS", "query": "TOKEN", "steps": "STEPS", "by": "STATISTIC",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 typed: set[str] = set()  # names of the parameters that stand on the command line, not in the defaults of a user
-defaulted: dict[str, str] = {}  # those that the environment or the defaults file gave, and which of the two
+defaulted: dict[str, tuple[str, object]] = {}  # those that the environment or the defaults file gave: which, and what
 quiet = False  # neither notes nor progress
 told: set[str] = set()  # notes that this command has given: each is given once
 
@@ -27,7 +27,8 @@ def begin_command(command: ClickCommand, ctx: Context) -> None:
     typed.clear()
     typed.update(name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE")
     defaulted.clear()
-    defaulted.update((name, origin) for name in sources if (origin := default_origin(ctx, name)))
+    origins = {name: origin for name in sources if (origin := default_origin(ctx, name))}
+    defaulted.update((name, (origin, ctx.params.get(name))) for name, origin in origins.items())
 
 
 def default_origin(ctx: Context, name: str) -> str:
@@ -40,9 +41,17 @@ def default_origin(ctx: Context, name: str) -> str:
 
 def with_origin(message: str) -> str:
     """An error message about an option, with where its value comes from, where that is not the command line."""
-    named = re.match(r"(?:--|no )([a-z][a-z-]*)", message)  # "--layer 'x': …", "no model 'x': …"
-    origin = defaulted.get(named[1].replace("-", "_")) if named else None
-    return f"{message} ({origin})" if origin else message
+    named = re.findall(r"(?:--|^no )([a-z][a-z-]*)", message)  # "--layer 'x': …", "no model 'x': …"
+    origins = [defaulted[name][0] for flag in named if (name := flag.replace("-", "_")) in defaulted]
+    origins += [origin for origin, value in defaulted.values() if _is_named(value, message)]
+    return f"{message} ({origins[0]})" if origins else message
+
+
+def _is_named(value: object, message: str) -> bool:
+    """Whether a message names a value that is a text, or one of several: "no token 'x' …", "cannot read x: …"."""
+    several = value if isinstance(value, list | tuple) else (value,)
+    words = [word for word in several if isinstance(word, str) and not word.isdecimal() and len(word) > 1]
+    return any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", message) for word in words)
 
 
 def set_quiet(_ctx: Context, _param: Parameter, wanted: bool) -> None:

@@ -65,8 +65,10 @@ def _change_settings(setting: list[str], unset: list[str]) -> None:
         _check_value(item, *place, value)
         text = with_setting(text, *place, _typed_value(value))
     for item in unset:
-        changed = with_setting(text, *_place_of_setting(item), None)
+        command, _, key = item.rpartition(".")
+        changed = with_setting(text, command, key.strip().lstrip("-").replace("-", "_"), None)
         if changed == text:
+            _place_of_setting(item)
             raise UsageError(f"--unset {item}: there is no such default (attnctl config --show)")
         text = changed
     try:
@@ -150,4 +152,5 @@ def _show_settings() -> None:
         return
     width = max(len(f"{name} = {value}") for name, value, _ in rows)
     for name, value, source in rows:
-        print_lines(f"{f'{name} = {value}':{width}}  {source}")
+        wrong = defaults.why_no_default(name)
+        print_lines(f"{f'{name} = {value}':{width}}  {source}{f' ({wrong})' * bool(wrong)}")

@@ -151,3 +151,55 @@ def test_what_does_something_has_no_default(
     for command in ("config", "docs", "evaluate"):
         assert run(command, *(["--sentences", "20"] if command == "evaluate" else [])).code == 0
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("own", "place", "why"),
+    [
+        ('modle = "dot"', "modle", "no option is called so: did you mean model?"),
+        ("output = 'x'", "output", "it has no default, and is given where it is meant"),
+        ("[heatmap]\ndpj = 3", "heatmap.dpj", "no option is called so: did you mean dpi?"),
+        ("[explain]\nfoo-bar = 3", "explain.foo-bar", "no option is called so"),
+        ("[heatmap]\nby = 'sink'", "heatmap.by", "heatmap has no such option"),
+        ("[heatmp]\ndpi = 3", "heatmp.dpi", "[heatmp]: no command is called so: did you mean heatmap?"),
+    ],
+)
+def test_a_name_that_is_no_option_is_told_and_can_be_taken_out(
+    own: str, place: str, why: str, run: Run, refused: Refused, config_file: Path
+) -> None:
+    """`modle = "dot"` was passed over: every command ran demo."""
+    config_file.write_text(f"{own}\n")
+    assert why in refused("heatmap", "a b")
+    assert run("config").code == 0
+    assert run("config", "--unset", place).code == 0
+    assert run("heatmap", "a b", "--layer", "0").code == 0
+
+
+def test_a_variable_that_is_no_option_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATTNCTL_MODLE", "dot")
+    monkeypatch.setenv("ATTNCTL_OUTPUT", "x.png")
+    told = run("heatmap", "a b", "--layer", "0")
+    assert told.code == 0 and told.err.splitlines() == [
+        "attnctl: note: $ATTNCTL_MODLE: no option is called so: did you mean model?",
+        "attnctl: note: $ATTNCTL_OUTPUT: it has no default, and is given where it is meant",
+    ]
+    assert run("heatmap", "a b", "--layer", "0", "--quiet").err == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [("QUERY", "explain"), ("STEPS", "explain"), ("DROP", "explain"), ("CAUSAL", "explain"), ("CHAT", "explain")]
+    + [
+        ("EMBEDDINGS", "heatmap"),
+        ("CMAP", "heatmap"),
+        ("WORDS", "heatmap"),
+        ("CENSUS", "heads"),
+        ("AGAINST", "ablate"),
+    ],
+)
+def test_whatever_is_wrong_in_the_environment_is_named(
+    name: str, command: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"ATTNCTL_{name}", "@@")
+    told = run(command, "Alice will")
+    assert told.code in (1, 2) and told.err.count("\n") == 1 and told.err.endswith(f"($ATTNCTL_{name})\n"), told.err
