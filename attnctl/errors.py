@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from attnctl.text import visible_text
 
@@ -33,8 +33,15 @@ def in_one_line(error: BaseException, most: int = 200) -> str:
 
 
 def print_complaint(message: str) -> None:
-    """One line on stderr. Whatever a user's file or text put into it cannot steer the terminal."""
-    print(f"attnctl: {visible_text(_shortened(message))}", file=sys.stderr)
+    """One line on stderr, on a terminal cut between words. Whatever a user's text put into it cannot steer the terminal."""
+    line = f"attnctl: {visible_text(_shortened(message))}"
+    if sys.stderr.isatty():
+        from textwrap import fill
+
+        with suppress(OSError):
+            columns = max(20, os.get_terminal_size(sys.stderr.fileno()).columns)
+            line = fill(line, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    print(line, file=sys.stderr)
 
 
 def _shortened(message: str) -> str:

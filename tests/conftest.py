@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 
 import attnctl
@@ -87,3 +88,16 @@ def attend(text: str, model: str = "random", **how: Any) -> attnctl.Trace:
 def process(*args: str, **more: Any) -> subprocess.CompletedProcess[bytes]:
     """`attnctl ARGS…` as a process of its own."""
     return subprocess.run([sys.executable, "-m", "attnctl", *args], capture_output=True, timeout=120, **more)
+
+
+def spawned(*args: str, rows: int = 24, columns: int = 80, **environment: str) -> pexpect.spawn:
+    """`attnctl ARGS…` as a process at a terminal of its own."""
+    here = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "LESS", "PAGER")}
+    return pexpect.spawn(
+        sys.executable,
+        ["-m", "attnctl", *map(str, args)],
+        dimensions=(rows, columns),
+        env=here | {"TERM": "xterm-256color"} | environment,
+        encoding="utf-8",
+        timeout=60,
+    )

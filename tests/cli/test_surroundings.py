@@ -9,11 +9,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 
 from attnctl.cli import options
 from attnctl.errors import AttnctlError
-from tests.conftest import SAMPLES, process
+from tests.conftest import SAMPLES, process, spawned
 
 COMMANDS = (
     ["explain", "Alice will eat pizza"],
@@ -139,3 +140,14 @@ def test_a_note_is_said_once_a_command(run: Callable[..., Any], capsys: pytest.C
     run("softmax", "1", "2")
     options.say_notes(["Zebras are new to it"])
     assert capsys.readouterr().err
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_what_is_said_on_a_terminal_is_cut_between_words(columns: int) -> None:
+    child = spawned("explain", "a b", "--steps", "nope", columns=columns)
+    child.expect(pexpect.EOF)
+    lines = child.before.splitlines()
+    assert len(lines) > 2 and max(map(len, lines)) <= columns and all(line.startswith("  ") for line in lines[1:])
+    assert " ".join(child.before.split()) == " ".join(
+        process("explain", "a b", "--steps", "nope").stderr.decode().split()
+    )
