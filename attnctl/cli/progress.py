@@ -117,13 +117,17 @@ def _say_cost(what: str, seconds: float, info: ModelInfo, need: float, fewer: st
     """Say what takes more than SAID seconds on the CPU."""
     if info.device == "cpu" and seconds > SAID:
         memory = f" and {limits.bytes_text(need)}" if need else ""
-        say_unless_quiet(f"{what}: about {_duration(seconds)}{memory} on the CPU ({fewer})")
+        say_unless_quiet(f"{what}: about {duration_text(seconds)}{memory} on the CPU ({fewer})")
 
 
-def _duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
+    """A duration as people say it: 40 s, 12 min, 2 h 5 min."""
     if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:,.0f} h"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min" if minutes < 600 else f"{seconds / 3600:,.0f} h"
 
 
 def heads_over_tokens(n: int, heads: int) -> str:

@@ -15,6 +15,7 @@ from attnctl import limits
 from attnctl.cli import options as o
 from attnctl.cli import session
 from attnctl.cli.output import print_complaint, put_bytes, say_unless_quiet, show_renderable
+from attnctl.cli.progress import duration_text, items_progress
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
 from attnctl.formats.pictures import format_names
 
@@ -173,8 +174,6 @@ def _run_treebank(
     alone: bool,
 ) -> None:
     """All sentences, or those that the folder lacks; `alone`: by this process."""
-    from attnctl.cli.progress import items_progress
-
     told = _Told(treebank, folder is not None, alone)
     with items_progress(treebank.share_read_so_far) as tick:
         for chunk in do(treebank if folder is None else folder.items_to_do(treebank)):
@@ -231,7 +230,7 @@ class _Told:
             go_on = "" if self.resumable else "; with -o FOLDER an interrupted run goes on where it was"
             before = f", {read - self.done:,} of them done before" if read > self.done else ""
             say_unless_quiet(
-                f"note: about {_rounded(whole):,} sentences{before}: about {_duration_text((whole - read) / rate)}, "
+                f"note: about {_rounded(whole):,} sentences{before}: about {duration_text((whole - read) / rate)}, "
                 f"{rate:,.0f} a second{go_on}"
             )
 
@@ -258,11 +257,6 @@ class _Told:
 def _rounded(count: int) -> int:
     """A count that was estimated, to two digits."""
     return round(count, -max(0, len(str(count)) - 2))
-
-
-def _duration_text(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _renamed_relations(path: str | None) -> dict[str, str] | None:

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -23,6 +24,7 @@ from attnctl.cli.output import (
     say_unless_quiet,
     show_renderable,
 )
+from attnctl.cli.progress import SAID, duration_text
 from attnctl.errors import INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from attnctl.training.train import Training
     from attnctl.training.watch import Watch
 
+MEASURED_SECONDS = 3.0  # of steps, after which the time that all of them take is known
 MEASURED_FROM = 1000  # a run of fewer steps has learned nothing worth measuring
 WATCHED = "Alice will eat pizza"
 
@@ -162,6 +165,7 @@ def _begin_run(run: TrainingRun, asked: TrainingRequest, held: contextlib.ExitSt
 
     recipe, lines = _recipe_of(asked.corpus, asked.given)
     run.check_free()  # before the corpus, which may take a while
+    _say_corpus(recipe)
     training = begin_training(recipe, read_corpus(recipe, lines))
     eye = _watch_sentence(training, asked.sentence, asked.query)
     held.enter_context(run.held())
@@ -179,12 +183,39 @@ def _resume_run(run: TrainingRun, asked: TrainingRequest, held: contextlib.ExitS
     recipe, lines = run.recipe()
     held.enter_context(run.held())
     recipe = checked_recipe(replace(recipe, **asked.given))
+    _say_corpus(recipe)
     training = begin_training(recipe, read_corpus(recipe, lines))
     eye = _watch_sentence(training, asked.sentence, asked.query)
     run.restore(training)
     if asked.given and recipe.steps > training.step:
         run.write_recipe(recipe)
     return training, eye
+
+
+def _say_corpus(recipe: Recipe) -> None:
+    """Say on stderr that the sentences of the grammar are made first, which takes a while."""
+    from attnctl.training.run import GRAMMAR
+
+    if recipe.corpus == GRAMMAR:
+        o.say_notes([f"making the {recipe.sentences:,} sentences of the built-in grammar comes first"])
+
+
+def _telling_time(training: Training, stop: Callable[[], bool]) -> Callable[[], bool]:
+    """`stop`, which is asked before each step, and says on stderr how long the steps take, once that is known and long."""
+    first, start, told = training.step, monotonic(), False
+
+    def stop_or_tell() -> bool:
+        nonlocal told
+        elapsed = monotonic() - start
+        if not told and elapsed > MEASURED_SECONDS and training.step > first:
+            told = True
+            left = training.recipe.steps - training.step
+            if (seconds := elapsed / (training.step - first) * left) > SAID:
+                goes_on = "Ctrl-C saves and --resume goes on; --max-steps takes fewer"
+                o.say_notes([f"{left:,} steps to go: about {duration_text(seconds)} ({goes_on})"])
+        return stop()
+
+    return stop_or_tell
 
 
 def _watched_sentence(training: Training, sentence: str | None) -> str:
@@ -238,7 +269,7 @@ def _ctrl_c() -> Iterator[Callable[[], bool]]:
 def _in_lines(training: Training, run: TrainingRun, eye: Watch) -> None:
     from attnctl.training.train import train_network as steps_of
 
-    with _ctrl_c() as stop, contextlib.closing(steps_of(training, run, eye, stop)) as reports:
+    with _ctrl_c() as stop, contextlib.closing(steps_of(training, run, eye, _telling_time(training, stop))) as reports:
         for report in reports:
             put_json(report)
             sys.stdout.flush()
@@ -255,7 +286,7 @@ def _show_live(training: Training, run: TrainingRun, eye: Watch) -> None:
     with (
         _ctrl_c() as stop,
         Live(console=page, auto_refresh=False) as view,
-        contextlib.closing(steps_of(training, run, eye, stop)) as reports,
+        contextlib.closing(steps_of(training, run, eye, _telling_time(training, stop))) as reports,
     ):
         for report in reports:
             seen.append(report)

@@ -306,7 +306,7 @@ def test_a_long_run_says_how_long_it_will_take(run: Run, tmp_path: Path, monkeyp
     monkeypatch.setattr("attnctl.cli.commands.models.census.LONG_SECONDS", 0)
     monkeypatch.setattr("attnctl.cli.commands.models.census.ALONE_SECONDS", 0)
     said = re.search(
-        r"about ([\d,]+) sentences: about \d+ min, [\d,]+ a second; with -o FOLDER", run("evaluate", path).err
+        r"about ([\d,]+) sentences: about \d+ s, [\d,]+ a second; with -o FOLDER", run("evaluate", path).err
     )
     count = path.read_text().count("# text")
     assert said and 0.8 * count <= int(said[1].replace(",", "")) <= 1.2 * count

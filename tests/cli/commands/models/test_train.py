@@ -224,3 +224,23 @@ def test_the_card_of_a_bundled_model(name: str, run: Run) -> None:
     measured = {row["relation"]: row for row in map(json.loads, run("evaluate", name, "--json").out.splitlines())}
     for relation, figures in told["figures"].items():
         assert measured[relation]["held_out"] == pytest.approx(figures["held_out"], abs=0.02)
+
+
+def test_what_takes_long_is_told_beforehand(
+    run: Run, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was shown for twenty seconds: the sentences were made, and the first 320 steps."""
+    for name in ("MEASURED_SECONDS", "SAID"):
+        monkeypatch.setattr(f"attnctl.cli.commands.models.train.{name}", 0.0)
+    told = run("train", corpus, "-o", tmp_path / "own", "--max-steps", "4", *SMALL).err.splitlines()
+    assert len(told) == 2 and told[0].startswith("attnctl: note: 3 steps to go: about 0 s (Ctrl-C saves"), told
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("attnctl.training.run.read_corpus", interrupted)
+    told = run("train", "-o", tmp_path / "grammar").err.splitlines()
+    assert told == [
+        "attnctl: note: making the 120,000 sentences of the built-in grammar comes first",
+        "attnctl: interrupted",
+    ]
