@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 from attnctl import __version__, interrupts
 from attnctl.cli import help_text, session, suggestions
 from attnctl.cli.command import Command
-from attnctl.cli.output import print_complaint, print_lines
+from attnctl.cli.output import paged_output, print_complaint, print_lines
 from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError, UsageError, in_one_line
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ FOLDERS = {
     "learn": ("softmax", "quiz"),
     "settings": ("shell", "config", "docs", "schema", "help"),
 }
+AS_IT_GOES = ("batch", "quiz", "shell", "train")  # commands that ask, or write as they go on
 MODULES = {name: f"attnctl.cli.commands.{folder}.{name}" for folder, names in FOLDERS.items() for name in names}
 
 
@@ -201,8 +202,10 @@ def run_command_line() -> None:
 
 def run_command(arguments: Sequence[str] | None = None) -> int:
     """Run one command, by these arguments or those of the process, every error told in one line: its exit code."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        code = app(None if arguments is None else list(arguments), standalone_mode=False)
+        with paged_output() if _is_read_at_once(given) else contextlib.nullcontext():
+            code = app(given, standalone_mode=False)
         sys.stdout.flush()
         if code == INTERRUPTED and interrupts.came:  # as Typer made its arguments ready, and said nothing
             _say_interrupted()
@@ -225,6 +228,14 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         print_complaint(_usage_message(str(said()), error))
         code = USAGE
     return code if isinstance(code, int) else DONE
+
+
+def _is_read_at_once(arguments: Sequence[str]) -> bool:
+    """Whether all that a command writes is a page for a terminal: it neither asks, nor writes as it goes on."""
+    if session.current is not None or not sys.stdout.isatty() or "--no-pager" in arguments:
+        return False
+    command = next((word for word in arguments if not word.startswith("-")), "")
+    return command not in AS_IT_GOES or not {"-h", "--help"}.isdisjoint(arguments)
 
 
 def _usage_message(said: str, error: Exception) -> str:

@@ -31,6 +31,12 @@ TEXTS = ("text", "source")
 INPUTS = ("source", "other", "a", "b", "file", "chat", "corpus", "model", "tokenizer", "embeddings", "qkv", "spans",
           "effects", "sources", "census", "relations", "haystack", "reference")  # fmt: skip
 
+# the options of every command
+EVERYWHERE = (
+    ("--quiet", session.set_quiet, "Neither notes nor progress: results and errors alone."),
+    ("--no-pager", session.set_no_pager, "On a terminal: long output as it is, not through $PAGER or less."),
+)
+
 NUMERIC = ("int", "int range", "float", "float range")  # what Typer calls the types of numbers
 
 
@@ -46,17 +52,18 @@ class Command(TyperCommand):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.params.append(
-            TyperOption(
-                param_decls=["--quiet"],
-                type=bool,
-                is_flag=True,
-                default=False,
-                expose_value=False,
-                callback=session.set_quiet,
-                help="Neither notes nor progress: results and errors alone.",
+        for flag, callback, said in EVERYWHERE:
+            self.params.append(
+                TyperOption(
+                    param_decls=[flag],
+                    type=bool,
+                    is_flag=True,
+                    default=False,
+                    expose_value=False,
+                    callback=callback,
+                    help=said,
+                )
             )
-        )
         _read_in_range(self)
         for option in self.params:
             if isinstance(option, TyperOption) and not option.is_flag:

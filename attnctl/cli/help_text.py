@@ -40,7 +40,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     OUTPUT: (
         "json", "csv", "output", "formats", "parameters", "no_open", "setting", "unset", "show", "path",
-        "quiet", "write_corpus", "site", "man", "open", "help",
+        "quiet", "no_pager", "write_corpus", "site", "man", "open", "help",
     ),
 }  # fmt: skip
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 typed: set[str] = set()  # names of the parameters that stand on the command line, not in the defaults of a user
 defaulted: dict[str, tuple[str, object]] = {}  # those that the environment or the defaults file gave: which, and what
 quiet = False  # neither notes nor progress
+no_pager = False  # long output goes to the terminal as it is
 told: set[str] = set()  # notes that this command has given: each is given once
 
 
@@ -58,6 +59,12 @@ def set_quiet(_ctx: Context, _param: Parameter, wanted: bool) -> None:
     """The callback of --quiet."""
     global quiet
     quiet = bool(wanted) or (current is not None and current.quiet)
+
+
+def set_no_pager(_ctx: Context, _param: Parameter, wanted: bool) -> None:
+    """The callback of --no-pager."""
+    global no_pager
+    no_pager = bool(wanted)
 
 
 MOST_MODELS = 2  # opened at once: a comparison has two

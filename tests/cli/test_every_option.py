@@ -121,7 +121,14 @@ def test_every_option_is_honoured_or_refused(
     command = command_named(shown.command)
     numbers = {parameter.name for parameter in numeric_parameters(command)}
     for parameter in command.params:
-        if parameter.param_type_name != "option" or parameter.name in ("help", "quiet", "no_open", "output", "file"):
+        if parameter.param_type_name != "option" or parameter.name in (
+            "help",
+            "quiet",
+            "no_pager",
+            "no_open",
+            "output",
+            "file",
+        ):
             continue
         value = [] if parameter.is_flag else [VALUES.get(parameter.name, "1" if parameter.name in numbers else "x")]
         for option in [next(name for name in parameter.opts if name.startswith("--")), *parameter.secondary_opts]:

@@ -95,7 +95,7 @@ def test_every_option_is_honoured_or_refused(case: str, run: Run, place: Path, m
     assert plain[0] in (0, NOT_ANSWERED.get(case))
     dropped = set()
     for parameter in command.params:
-        if parameter.param_type_name != "option" or parameter.name in ("help", "quiet", "output", "file"):
+        if parameter.param_type_name != "option" or parameter.name in ("help", "quiet", "no_pager", "output", "file"):
             continue
         name = parameter.name or ""
         value = [] if parameter.is_flag else [MORE.get(name, VALUES.get(name, "1" if name in numbers else "x"))]

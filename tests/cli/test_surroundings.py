@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -151,3 +153,72 @@ def test_what_is_said_on_a_terminal_is_cut_between_words(columns: int) -> None:
     assert " ".join(child.before.split()) == " ".join(
         process("explain", "a b", "--steps", "nope").stderr.decode().split()
     )
+
+
+LONG = ("explain", "Alice will eat pizza")
+CODES = r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r"
+
+
+def ended(child: pexpect.spawn) -> str:
+    """All that is still to come, without what steers a terminal; the exit code is 0."""
+    child.expect(pexpect.EOF)
+    child.close()
+    assert (child.exitstatus, child.signalstatus) == (0, None)
+    return re.sub(CODES, "", child.before)
+
+
+@pytest.mark.skipif(shutil.which("less") is None, reason="less is not installed")
+@pytest.mark.parametrize("environment", [{}, {"PAGER": "less"}, {"LESS": "-i"}, {"NO_COLOR": "1"}], ids=str)
+def test_what_is_longer_than_the_screen_is_paged(environment: dict[str, str]) -> None:
+    child = spawned(*LONG, **environment)
+    child.expect("d_model 64")
+    child.expect(":\x1b\\[K")  # where less waits, at the end of the first screen
+    first = child.before
+    assert first.count("\n") < 24 and "ESC[" not in first and "\x1b[1m" in first
+    assert "NO_COLOR" not in environment or not re.search(r"\x1b\[[0-9;]*[34]\d", first)
+    child.send(" ")
+    child.expect(":\x1b\\[K")
+    child.sendintr()  # which is for the pager
+    child.send("q")
+    assert "Traceback" not in ended(child)
+
+
+@pytest.mark.parametrize("without", [("--no-pager",), {"PAGER": "cat"}, {"PAGER": ""}, {"ATTNCTL_NO_PAGER": "1"},
+                                     {"TERM": "dumb"}, {"PAGER": "no-such-pager"}], ids=str)  # fmt: skip
+def test_without_a_pager_long_output_is_written_as_it_is(without: tuple[str, ...] | dict[str, str]) -> None:
+    options, environment = (without, {}) if isinstance(without, tuple) else ((), without)
+    shown = ended(spawned(*LONG, *options, **environment))
+    assert (
+        shown.splitlines()[-40:]
+        == process(*LONG, env=os.environ | {"COLUMNS": "80"}).stdout.decode().splitlines()[-40:]
+    )
+
+
+def test_a_pager_gets_it_all_and_may_leave_early(tmp_path: Path) -> None:
+    seen = tmp_path / "seen.txt"
+    assert ended(spawned(*LONG, PAGER=f"cat > {seen}", NO_COLOR="1")) == ""
+    assert re.sub(CODES, "", seen.read_text()) == process(*LONG, env=os.environ | {"COLUMNS": "80"}).stdout.decode()
+    assert ended(spawned(*LONG, PAGER="head -n 2")).count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    "command", [("softmax", "1", "2"), ("explain", "a", "--steps", "nope"), ("--version",)], ids=str
+)
+def test_what_fits_is_not_paged(command: tuple[str, ...], tmp_path: Path) -> None:
+    child = spawned(*command, rows=60, PAGER=f"cat > {tmp_path / 'seen'}")
+    child.expect(pexpect.EOF)
+    assert child.before.strip() and not (tmp_path / "seen").exists()
+
+
+@pytest.mark.parametrize(
+    "command", [("explain", "--help"), ("--help",), ("docs", "lesson"), ("docs", "explain")], ids=str
+)
+def test_help_and_documentation_are_paged(command: tuple[str, ...]) -> None:
+    assert ended(spawned(*command, PAGER="wc -l")).strip().isdecimal()
+
+
+def test_nothing_changes_in_a_file(tmp_path: Path) -> None:
+    shown = process(*LONG, "-o", str(tmp_path / "x.txt"), env=os.environ | {"PAGER": "head -n 1"})
+    piped = process(*LONG, env=os.environ | {"PAGER": "head -n 1", "COLUMNS": "80"})
+    assert shown.returncode == piped.returncode == 0 and piped.stdout.count(b"\n") > 300
+    assert (tmp_path / "x.txt").read_text().count("\n") > 300

@@ -78,7 +78,7 @@ DOCUMENTS = {
 SLOW = ("sources", "needle", "train", "evaluate", "model")
 WITH_CHECKPOINT = {"generate", "bos", "dtype", "off", "predict", "seed", "truncate"}
 # options with which there is nothing to see here: they choose where to write, or take long and change no document
-LEFT_OUT = {"help", "json", "output", "file", "quiet", "no_open", "engine", "address", "jobs", "site", "man", "csv", "resume", "probe", "write_corpus"}  # fmt: skip
+LEFT_OUT = {"help", "json", "output", "file", "quiet", "no_pager", "no_open", "engine", "address", "jobs", "site", "man", "csv", "resume", "probe", "write_corpus"}  # fmt: skip
 OWN_VALUES = {
     "haystack": "long.txt", "reference": "in.txt", "edge": "0:1", "off": "1.0", "against": "soup", "how": "mean",
     "relations": "labels.csv", "watch": "Alice will eat pizza", "objective": "next-word", "drop": "first",

@@ -33,7 +33,16 @@ if TYPE_CHECKING:
 
 FILES = (".json", ".csv", ".parquet", ".html", *(f".{name}" for name in format_names()))
 NAMED = 20  # sentences whose errors are printed; the rest is counted
-BESIDE_STORED = {"corpus", "output", "json", "subtypes", "least", "quiet", *o.MAP_OPTIONS}  # what a stored one honours
+BESIDE_STORED = {
+    "corpus",
+    "output",
+    "json",
+    "subtypes",
+    "least",
+    "quiet",
+    "no_pager",
+    *o.MAP_OPTIONS,
+}  # what a stored one honours
 ALONE_SECONDS = 2  # from where on the rate of one process is worth telling
 MEASURED_SECONDS = 15  # and that of several
 LONG_SECONDS = 60  # from where on a run says how long it will take

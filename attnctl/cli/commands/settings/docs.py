@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -105,7 +104,7 @@ def list_topics() -> None:
 
 
 def show_page(markdown: str) -> None:
-    """A page in the terminal, through the user's pager where it is longer than the screen; plain Markdown in a pipe."""
+    """A page in the terminal; plain Markdown in a pipe."""
     from attnctl.render.terminal.markdown_page import THEME, WIDEST, markdown_page, plain_source
 
     if not sys.stdout.isatty():
@@ -114,11 +113,4 @@ def show_page(markdown: str) -> None:
     from attnctl.cli.output import safe_console
 
     terminal = safe_console(theme=THEME)
-    page, width = markdown_page(markdown), min(terminal.width, WIDEST)
-    tall = len(terminal.render_lines(page, terminal.options.update_width(width)))
-    if tall < terminal.height or not sys.stdin.isatty():
-        terminal.print(page, width=width)
-        return
-    os.environ.setdefault("LESS", "-FR")  # colours as they are; what fits stays on the screen
-    with terminal.pager(styles=True):
-        terminal.print(page, width=width)
+    terminal.print(markdown_page(markdown), width=min(terminal.width, WIDEST))

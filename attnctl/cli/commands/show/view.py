@@ -33,7 +33,16 @@ if TYPE_CHECKING:
     from attnctl.models.option_types import OptionValues
 
 
-BESIDE_SOURCES = {"sources", "source", "file", "output", "no_open", "quiet", *o.PROMPTED}  # that --sources honours
+BESIDE_SOURCES = {
+    "sources",
+    "source",
+    "file",
+    "output",
+    "no_open",
+    "quiet",
+    "no_pager",
+    *o.PROMPTED,
+}  # that --sources honours
 
 
 class ViewSources(NamedTuple):
