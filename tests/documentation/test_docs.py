@@ -16,7 +16,7 @@ from attnctl.cli import COMMANDS, command_named
 from attnctl.cli.documentation.command_reference import command_help, command_page
 from attnctl.cli.documentation.man_pages import literal, write_man_pages
 from attnctl.cli.documentation.python_reference import code, docstring, python_page
-from attnctl.cli.documentation.site import build_site
+from attnctl.cli.documentation.site import MARK, build_site
 from attnctl.cli.documentation.topics import FOLDER, WRITTEN, all_topics
 from attnctl.render.terminal.console import SafeConsole
 from attnctl.render.terminal.markdown_page import THEME, markdown_page, plain_source
@@ -133,6 +133,9 @@ def test_the_site(run: Run, tmp_path: Path) -> None:
         fetched += re.findall(r'<link[^>]*\brel="(?:stylesheet|icon|preconnect)"[^>]*\bhref="([^"]+)"', page)
         assert not [address for address in fetched if "//" in address], name
     assert (tmp_path / "site" / "pictures" / "heatmap.png").is_file()
+    (tmp_path / "site" / "old.html").touch()
+    assert run("docs", "--site", str(tmp_path / "site")).code == 0  # its own site is replaced
+    assert not (tmp_path / "site" / "old.html").exists()
 
 
 def test_a_warning_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
@@ -151,11 +154,13 @@ def test_where_mkdocs_is_not_installed(refused: Refused, tmp_path: Path, monkeyp
     assert 'pip install "attnctl[docs]"' in refused("docs", "lesson", "--open", code=2)
 
 
-def test_other_files_are_not_written_over(refused: Refused, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["mine.txt", "index.html"])
+def test_other_files_are_not_written_over(refused: Refused, tmp_path: Path, name: str) -> None:
     pytest.importorskip("material")
-    (tmp_path / "mine.txt").write_text("x")
+    (tmp_path / name).write_text("x")
     assert "holds other files" in refused("docs", "--site", str(tmp_path), code=2)
-    assert (tmp_path / "mine.txt").read_text() == "x"
+    assert "holds other files" in refused("docs", "--site", str(tmp_path / name), code=2)
+    assert (tmp_path / name).read_text() == "x"
 
 
 def test_open(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,6 +209,7 @@ def test_a_site_is_built_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     pytest.importorskip("material")
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "index.html").write_text("old")
+    (tmp_path / "site" / MARK).touch()
     monkeypatch.setattr("attnctl.cli.documentation.site.run_mkdocs", lambda configuration: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         build_site(tmp_path / "site")

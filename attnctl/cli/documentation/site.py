@@ -18,6 +18,7 @@ from attnctl.interrupts import tidied_up
 CONFIGURATION = "mkdocs.yml"
 COPIED = ("pictures", "web")  # folders beside the pages
 SAID_LINES = 3  # of what MkDocs says where it fails
+MARK = ".attnctl-site"  # the file that tells a folder with a site of ours, which may be replaced
 
 
 def index_page() -> str:
@@ -61,14 +62,15 @@ def build_site(target: Path) -> Path:
     """
     if find_spec("material") is None or find_spec("mkdocs") is None:
         raise UsageError('the site is built by MkDocs: pip install "attnctl[docs]" (attnctl docs TOPIC needs nothing)')
-    if target.exists() and not (target / "index.html").is_file() and any(target.iterdir()):
+    if target.exists() and not (target / MARK).is_file() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} holds other files: name a new folder for the site")
     with tidied_up(), tempfile.TemporaryDirectory() as temporary:
         built = Path(temporary) / "site"
         run_mkdocs(stage(Path(temporary), built))
         shutil.rmtree(target, ignore_errors=True)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(built, target)
+        target.mkdir(parents=True, exist_ok=True)
+        (target / MARK).touch()
+        shutil.copytree(built, target, dirs_exist_ok=True)
     return target / "index.html"
 
 
