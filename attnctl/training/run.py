@@ -197,7 +197,7 @@ class TrainingRun:
         for name, parameter in training.parameters.items():
             state = training.optimizer.state.get(parameter, {})
             tensors |= {f"{kind}/{name}": value.cpu().contiguous() for kind, value in state.items()}
-        write_whole(self.state, save(tensors, {"step": str(training.step)}))
+        write_whole(self.state, save(tensors, {"step": str(training.step), "losses": json.dumps(training.losses)}))
 
     def restore(self, training: Training) -> None:
         """Bring a fresh training to where this run was last saved; reports made after that are forgotten."""
@@ -216,7 +216,9 @@ class TrainingRun:
                             training.optimizer.state[parameter][kind] = (
                                 value if kind == "step" else value.to(parameter.device)
                             )
-                    training.step = int(file.metadata()["step"])
+                    told = file.metadata()
+                    training.step = int(told["step"])
+                    training.losses = [float(loss) for loss in json.loads(told.get("losses", "[]"))]
             except (SafetensorError, RuntimeError, KeyError, IndexError, TypeError, ValueError) as error:
                 raise AttnctlError(f"{self.state} does not fit its recipe: {in_one_line(error)}") from error
         kept = [line for line in self.reports() if line["step"] <= training.step]

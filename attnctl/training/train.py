@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -42,6 +42,7 @@ class Training:
     optimizer: torch.optim.AdamW
     batches: Batches
     step: int = 0
+    losses: list[float] = field(default_factory=list)  # of the steps since the last report
 
     @property
     def causal(self) -> bool:
@@ -185,7 +186,6 @@ def train_network(
     """
     recipe = training.recipe
     started = reported = saved = time.monotonic()
-    losses: list[float] = []
     words = 0.0
     length = float((training.corpus.ids >= 0).sum(1).mean())
     if training.step == 0:
@@ -193,19 +193,22 @@ def train_network(
     try:
         while training.step < recipe.steps and not stop():
             with few_threads(recipe.d_model):
-                losses.append(training_step(training))
+                training.losses.append(training_step(training))
             words += recipe.batch_size * length
             now = time.monotonic()
-            if training.step in recipe.checkpoints:
+            report = None
+            if training.step % recipe.report_every == 0 or training.step == recipe.steps:
+                speed = words / max(now - reported, 1e-9)
+                report = run.report(_training_report(training, speed, now - started, watch))
+                training.losses, words, reported = [], 0.0, now
+            if training.step in recipe.checkpoints:  # after the report: one that is newer than the state is made again
                 run.checkpoint(training)
                 saved = now
             elif now - saved > SAVE_EVERY_SECONDS:
                 run.save_state(training)
                 saved = now
-            if training.step % recipe.report_every == 0 or training.step == recipe.steps:
-                speed = words / max(now - reported, 1e-9)
-                yield run.report(_training_report(training, losses, speed, now - started, watch))
-                losses, words, reported = [], 0.0, now
+            if report is not None:
+                yield report
     except GeneratorExit:  # whoever read the reports has gone
         run.checkpoint(training)
         raise
@@ -213,10 +216,8 @@ def train_network(
         run.checkpoint(training)
 
 
-def _training_report(
-    training: Training, losses: list[float], speed: float, seconds: float, watch: Watch | None
-) -> Document:
-    known = [loss for loss in losses if math.isfinite(loss)]
+def _training_report(training: Training, speed: float, seconds: float, watch: Watch | None) -> Document:
+    known = [loss for loss in training.losses if math.isfinite(loss)]
     report = {
         "schema": "attnctl.report/1",
         "step": training.step,

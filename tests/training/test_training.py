@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,38 @@ def test_a_kill_costs_only_the_steps_since_the_last_save(tmp_path: Path) -> None
         file.write('{"step": 11, "loss": 1.0}\n{"step": 12, "lo')
     training, run = resumed(tmp_path / "run")
     assert training.step == 10 and run.reports()[-1]["step"] == 10
+
+
+@pytest.mark.parametrize("killed", ["between two reports", "as a state is saved", "as a report is written"])
+def test_reports_are_those_of_a_run_that_was_not_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: str
+) -> None:
+    """The losses before a state that was saved between two reports were in none; a report due just after one was lost."""
+    recipe = replace(RECIPE, steps=300)  # a report every three steps, a state at 50, 60, 75, …
+    _, whole = run_of(tmp_path / "whole", recipe)
+    method, at = {"as a report is written": ("report", 60), "as a state is saved": ("save_state", 60)}.get(
+        killed, ("report", 51)
+    )
+    own = getattr(TrainingRun, method)
+
+    def dies(run: TrainingRun, told: Any) -> Any:
+        if (told["step"] if method == "report" else told.step) == at:
+            raise KeyboardInterrupt
+        return own(run, told)
+
+    monkeypatch.setattr(TrainingRun, method, dies)
+    with pytest.raises(KeyboardInterrupt):
+        run_of(tmp_path / "part", recipe)
+    monkeypatch.undo()
+    training, run = resumed(tmp_path / "part")
+    assert training.step < 61
+    for _ in train_network(training, run):
+        pass
+    assert losses_of(run) == losses_of(whole)
+
+
+def losses_of(run: TrainingRun) -> list[tuple[int, float]]:
+    return [(report["step"], report["loss"]) for report in run.reports()]
 
 
 def test_a_damaged_report_takes_no_other_away(tmp_path: Path) -> None:
