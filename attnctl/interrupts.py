@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -40,9 +41,11 @@ def tidied_up() -> Iterator[None]:
 
 @contextmanager
 def removed_at_end(path: Path) -> Iterator[None]:
-    """SIGTERM and SIGHUP, which end the process at once, take the file at `path` with them while this lasts."""
+    """SIGTERM and SIGHUP, which end the process at once, take the file or folder at `path` with them while this lasts."""
 
     def remove_and_end(number: int, _: FrameType | None) -> None:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
         path.unlink(missing_ok=True)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

@@ -139,3 +139,41 @@ def test_an_end_while_a_file_is_written_leaves_nothing_half_written(sent: int, t
         assert (done.returncode, (tmp_path / "old.json").read_text()) == (-sent, "whole")
     else:
         assert (done.stdout, (tmp_path / "old.json").read_text()) == ("True\n", "half")
+
+
+# ends itself as a file that is whole is about to get its name
+RENAMING = """
+import os, pathlib, signal, sys
+from attnctl.cli import run_command_line
+own = pathlib.Path.replace
+def replace(self, target):
+    if str(target).endswith(".npz"):
+        os.kill(os.getpid(), signal.SIGTERM)
+    return own(self, target)
+pathlib.Path.replace = replace
+sys.argv = ["attnctl", "batch", "in.txt", "-o", "out", "--format", "npz", "--jobs", "1"]
+run_command_line()
+"""
+
+
+def test_an_end_while_a_batch_writes_a_file_leaves_no_part_of_it(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("Alice eats\n")
+    done = subprocess.run([sys.executable, "-c", RENAMING], cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == -signal.SIGTERM, done.stderr
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [".lock", "manifest.jsonl", "run.json"]
+
+
+FOLDER_REMOVED = """
+import os, pathlib, signal
+from attnctl.interrupts import removed_at_end
+folder = pathlib.Path("half")
+folder.mkdir()
+with removed_at_end(folder):
+    (folder / "weights").write_text("half")
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_an_end_takes_a_folder_that_is_half_written_with_it(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FOLDER_REMOVED], cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == -signal.SIGTERM and list(tmp_path.iterdir()) == []

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnctl.errors import AttnctlError, in_one_line, print_complaint
-from attnctl.interrupts import tidied_up
+from attnctl.interrupts import removed_at_end, tidied_up
 from attnctl.light_import import complete_torch
 from attnctl.models.huggingface.files.hub import import_extra
 from attnctl.models.huggingface.files.network import check_whole
@@ -53,7 +53,7 @@ def _kept_folder(path: Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(target, ignore_errors=True)  # what is left of one that somebody took apart
         temporary = Path(tempfile.mkdtemp(prefix=".", dir=target.parent))
-        with tidied_up():
+        with tidied_up(), removed_at_end(temporary):
             try:
                 _convert_file(path, temporary)
                 if not target.exists():  # another process may have been faster
