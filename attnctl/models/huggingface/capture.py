@@ -78,13 +78,19 @@ STEPS = ("queries", "keys", "values", "scores", "scaled_scores", "mask", "contex
 
 
 class Captures(list[Captured]):
-    """What a capture recorded: a list of its calls, and `trace()` of them."""
+    """What a capture recorded: a list of its calls, and `trace()` of them.
+
+    `unseen` says, once the context is left, which of the attention asked for cannot be shown; empty where all was.
+    """
+
+    unseen = ""
 
     def __repr__(self) -> str:
         if not self:
             return "Captures: nothing yet"
         layers = number_list(sorted({call.layer for call in self}))
-        return f"Captures of {self[0].model or 'a model'}: {len(self)} calls, layers {layers}"
+        more = f"; {self.unseen}" if self.unseen else ""
+        return f"Captures of {self[0].model or 'a model'}: {len(self)} calls, layers {layers}{more}"
 
     def trace(
         self,
@@ -104,7 +110,7 @@ class Captures(list[Captured]):
         """
         from attnctl.models.huggingface.captured_trace import trace_of_calls
 
-        return trace_of_calls(self, tokens, key_tokens=key_tokens, item=item, step=step, kind=kind)
+        return trace_of_calls(self, tokens, key_tokens=key_tokens, item=item, step=step, kind=kind, unseen=self.unseen)
 
 
 @contextmanager
@@ -132,7 +138,8 @@ def capture(
     computed that nobody reads. A model that shares its layers, or whose calls cannot be told beforehand, runs to its end.
     An architecture outside transformers' attention interface must have been loaded with attn_implementation="eager"; of it
     only weights are kept. Threads with a context each record their own forwards; one of a thread without any goes to all of
-    them. Raises UsageError for a layer or head that is not there, AttnctlError as `watch_attention`.
+    them. What cannot be shown of the attention asked for is warned of, and said in `traces.unseen` and in a trace's notes.
+    Raises UsageError for a layer or head that is not there, AttnctlError as `watch_attention`.
     """
     _check_arguments(model, attention, keep, stop)
     some_layers, some_heads = (
@@ -151,6 +158,8 @@ def capture(
     if not model_follows_interface(model):
         with _take_outputs(model, wanted, traces):
             yield traces
+        if traces.unseen:
+            warnings.warn(f"{architecture_name(model)}: {traces.unseen}", stacklevel=3)
         return
 
     def see_call(site: Site, call: Call) -> Array | None:
@@ -169,8 +178,9 @@ def capture(
             silent = {site: name for site, name in session.silent.items() if wanted.of_kind(site.kind)}
             met = {site.layer for site in session.seen if wanted.of_kind(site.kind)}
             wanted.check_seen(met, session.architecture, list(silent.values()))
-            if told := unseen_sentence({site: name for site, name in silent.items() if wanted.wants_site(site)}):
-                warnings.warn(f"{session.architecture}: {told}", stacklevel=3)
+            traces.unseen = unseen_sentence({site: name for site, name in silent.items() if wanted.wants_site(site)})
+            if traces.unseen:
+                warnings.warn(f"{session.architecture}: {traces.unseen}", stacklevel=3)
 
 
 def _check_arguments(model: object, attention: object, keep: object, stop: object) -> None:
@@ -281,7 +291,7 @@ _OUTPUTS = (
 
 
 @contextmanager
-def _take_outputs(model: PreTrainedModel, wanted: _Wanted, traces: list[Captured]) -> Iterator[None]:
+def _take_outputs(model: PreTrainedModel, wanted: _Wanted, traces: Captures) -> Iterator[None]:
     """Take the weights that `model` itself puts out under eager, forward by forward."""
     if not attention_modules(model):
         raise AttnctlError(f"{architecture_name(model)} has no attention: no part of it is named so")
@@ -308,6 +318,9 @@ def _take_outputs(model: PreTrainedModel, wanted: _Wanted, traces: list[Captured
         stack.callback(model.register_forward_pre_hook(ask_for_weights, with_kwargs=True).remove)
         stack.callback(model.register_forward_hook(take_output, with_kwargs=True).remove)
         yield
+    there = {kind for kind, count in wanted.layers_by_kind.items() if count and wanted.of_kind(kind)}
+    if known and (lost := sorted(there - known.keys())):
+        traces.unseen = f"its {' and '.join(lost)} attention is not shown: no forward put out its weights"
 
 
 def weights_of_output(

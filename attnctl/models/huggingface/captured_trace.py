@@ -27,17 +27,18 @@ def trace_of_calls(
     item: int = 0,
     step: int = 0,
     kind: str | None = None,
+    unseen: str = "",
 ) -> Trace:
     """The calls of one forward as a Trace of one text of its batch; tokens without names are numbered.
 
     `tokens` names every position (of cross attention the queries, `key_tokens` the keys), `item` counts the texts of the
-    batch, `step` the forwards, `kind` is needed where several kinds of attention were recorded. Raises UsageError where no
-    such call was recorded, or the names do not fit.
+    batch, `step` the forwards, `kind` is needed where several kinds of attention were recorded, `unseen` says what could
+    not be. Raises UsageError where no such call was recorded, or the names do not fit.
     """
     require_type("trace", "item", item, int)
     require_type("trace", "step", step, int)
     check_type("trace", "kind", kind, str)
-    found = _calls_of_step(calls, step, kind)
+    found = _calls_of_step(calls, step, kind, unseen)
     first = found[0]
     batch, _, n_q, n_k = first.weights.shape
     if not -batch <= item < batch:
@@ -54,10 +55,11 @@ def trace_of_calls(
         first.model or "model", "checkpoint", n_heads=first.n_heads, n_layers=max(c.layer for c in found) + 1
     )
     text = " ".join(token.text for token in named)
-    return Trace(text=text, tokens=named, key_tokens=columns, model=info, layers=layers, notes=(NOTE,))
+    notes = (NOTE, f"{unseen[0].upper()}{unseen[1:]}.") if unseen else (NOTE,)
+    return Trace(text=text, tokens=named, key_tokens=columns, model=info, layers=layers, notes=notes)
 
 
-def _calls_of_step(calls: Sequence[Captured], step: int, kind: str | None) -> list[Captured]:
+def _calls_of_step(calls: Sequence[Captured], step: int, kind: str | None, unseen: str) -> list[Captured]:
     """One call a layer, of one forward and kind."""
     kinds = sorted({call.kind for call in calls})
     if not calls:
@@ -65,7 +67,7 @@ def _calls_of_step(calls: Sequence[Captured], step: int, kind: str | None) -> li
     if kind is None and len(kinds) > 1:
         raise UsageError(f"several kinds of attention were captured: kind is one of {', '.join(kinds)}")
     if kind is not None and kind not in kinds:
-        raise UsageError(f"no {kind} attention was captured: there is {', '.join(kinds)}")
+        raise UsageError(f"no {kind} attention was captured: {unseen or 'there is ' + ', '.join(kinds)}")
     of_step = [call for call in calls if call.step == step and call.kind == (kind or kinds[0])]
     if not of_step:
         raise UsageError(f"no forward {step} was captured: there are {max(call.step for call in calls) + 1}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from types import SimpleNamespace
 from typing import Any
@@ -338,3 +339,40 @@ def test_weights_put_out_as_pairs_are_refused() -> None:
     assert key_counts(pairs) == set()
     with pytest.raises(AttnctlError, match="numbers of 2 streams at once, in a tuple"):
         check_weights(pairs[0], "layer 0 of XLNetLMHeadModel")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("LongT5", zoo.T5 | {"local_radius": 3}),
+        ("BigBirdPegasus", zoo.BART | {"block_size": 2, "num_random_blocks": 1}),
+        ("PegasusX", zoo.BART | {"block_size": 4, "num_global_tokens": 2}),
+    ],
+)
+def test_an_encoder_that_cannot_be_shown_is_named(name: str, settings: dict[str, Any]) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = getattr(transformers, f"{name}Config")(**settings)
+    model = getattr(transformers, f"{name}ForConditionalGeneration")(config).eval()
+    said = rf"encoder layers 0, 1 \({name}\w+\) attend in code of their own, and what they attend to is not shown"
+    with pytest.warns(UserWarning, match=said), capture(model) as traces, torch.no_grad():
+        model(input_ids=torch.arange(40)[None], decoder_input_ids=torch.arange(5)[None])
+    assert {call.kind for call in traces} == {"cross", "decoder"}
+    assert re.fullmatch(said, traces.unseen) and re.search(said, repr(traces))
+    assert re.search(said[1:], traces.trace(kind="cross").notes[-1])
+    with pytest.raises(UsageError, match=rf"no encoder attention was captured: {said}"):
+        traces.trace(kind="encoder")
+    with warnings.catch_warnings(), capture(model, attention="cross") as traces, torch.no_grad():
+        warnings.simplefilter("error")
+        model(input_ids=torch.arange(40)[None], decoder_input_ids=torch.arange(5)[None])
+    assert traces.unseen == ""
+
+
+def test_weights_that_no_forward_puts_out_are_named() -> None:
+    """In generation an encoder runs apart, and LED, outside the interface, tells no weights of it."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LEDConfig(**zoo.BART, attention_window=4, attn_implementation="eager")
+    model = transformers.LEDForConditionalGeneration(config).eval()
+    said = "its encoder attention is not shown: no forward put out its weights"
+    with pytest.warns(UserWarning, match=said), capture(model) as traces, torch.no_grad():
+        model.generate(input_ids=torch.arange(5, 21)[None], max_new_tokens=2)
+    assert {call.kind for call in traces} == {"cross", "decoder"} and traces.unseen == said
