@@ -186,6 +186,7 @@ def changed_context(call: Call) -> Array:
 # --- held against the model itself ---------------------------------------------------------------------------------
 
 CHECKED_ROWS = 8  # of each call, as attnctl computes them, are held against what the model's own function answers
+NOTHING = 1e-30  # a row's sum below which its shares have lost their digits
 # how far apart the two may lie: weights, and context as a share of its largest number
 ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-4, torch.bfloat16: 4e-2, torch.float16: 5e-3}
 
@@ -207,10 +208,11 @@ def context_disagreement(call: Call, context: Array, weights: Array | None) -> f
         ours, theirs = steps.weights.float(), weights[:, :, rows].float()  # (batch, heads, rows, n_k)
         if ours.shape != theirs.shape:
             return float("inf")
+        apart = (ours - theirs).detach().abs().nan_to_num(0.0).amax(-1)  # (batch, heads, rows)
         if call.sinks is not None:  # some put out the tokens' shares without the sink's
-            theirs = torch.where(ours.sum(-1, keepdim=True) > 1e-6, theirs, torch.zeros_like(theirs))
-            ours, theirs = _shares_of_row(ours), _shares_of_row(theirs)
-        gaps.append(float((ours - theirs).detach().abs().nan_to_num(0.0).max()))
+            shares = (_shares_of_row(ours) - _shares_of_row(theirs)).detach().abs().amax(-1)  # (batch, heads, rows)
+            apart = torch.where(ours.sum(-1) > NOTHING, apart.minimum(shares), 0.0)
+        gaps.append(float(apart.max()))
     if dtype in (torch.float32, torch.float64):
         ours, theirs = steps.context.transpose(1, 2), context[:, rows]  # (batch, rows, heads, d_v)
         if ours.shape != theirs.shape:
@@ -230,7 +232,7 @@ def _dtype_of_sums(queries: Array) -> torch.dtype:
 
 def _shares_of_row(weights: Array) -> Array:
     """Rows (..., n_k) as shares of what their keys have together."""
-    return weights / weights.sum(-1, keepdim=True).clamp(min=1e-12)  # (..., n_k)
+    return weights / weights.sum(-1, keepdim=True).clamp(min=NOTHING)  # (..., n_k)
 
 
 def joined_calls(

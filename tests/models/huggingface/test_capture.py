@@ -18,7 +18,7 @@ from attnctl import attention
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.storage import load
 from attnctl.models.huggingface import capture as capturing
-from attnctl.models.huggingface.attention_call import check_keywords
+from attnctl.models.huggingface.attention_call import check_keywords, context_disagreement
 from attnctl.models.huggingface.capture import capture
 from tests.models.huggingface import architectures as zoo
 
@@ -111,6 +111,27 @@ def test_caps_windows_sinks_and_biases_bite() -> None:
     biased = all_of("t5, bias")[0]
     assert float((biased.scaled_scores - biased.scores).abs().max()) > 0.1
     assert float(all_of("granite, own scale")[0].scaled_scores.abs().max()) > 1
+
+
+@pytest.mark.parametrize("sink", [10.0, 20.0, 60.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_sink_that_takes_nearly_all_of_a_row(sink: float, dtype: torch.dtype) -> None:
+    model = zoo.build("gpt_oss, sinks").to(dtype)
+    for name, part in model.named_parameters():
+        if name.endswith("sinks"):
+            part.data.fill_(sink)
+    with capture(model) as traces:
+        model(**zoo.inputs("gpt_oss, sinks"))
+    assert 0 < float(traces[0].weights.sum(-1).max()) < 0.01
+    rows = torch.randn(3, 1, 2, 4, 8)
+    call = attention.Call(*rows, sinks=torch.full((2,), sink))
+    steps = attention.run_call(call)
+    context = steps.context.transpose(1, 2)  # (1, n_q, heads, d_v)
+    shares = steps.weights / steps.weights.sum(-1, keepdim=True)
+    assert context_disagreement(call, context, steps.weights) is context_disagreement(call, context, shares) is None
+    assert context_disagreement(call, context, steps.weights.flip(-1) + 0.01) and context_disagreement(
+        call, context + 1, None
+    )
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
