@@ -40,7 +40,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     OUTPUT: (
         "json", "csv", "output", "formats", "parameters", "no_open", "setting", "unset", "show", "path",
-        "quiet", "no_pager", "write_corpus", "site", "man", "open", "help",
+        "quiet", "no_pager", "write_corpus", "site", "man", "samples", "open", "help",
     ),
 }  # fmt: skip
 
@@ -91,7 +91,7 @@ METAVARS = {
     "dtype": "TYPE", "output": "FILE", "formats": "FORMATS", "input_form": "FORMAT",
     "setting": "NAME=VALUE", "unset": "NAME", "column": "NAME", "id_column": "NAME",
     "engine": "local|ray", "census": "FILE", "relations": "FILE", "write_corpus": "FILE", "address": "ADDRESS",
-    "objective": "OBJECTIVE", "site": "FOLDER", "man": "FOLDER",
+    "objective": "OBJECTIVE", "site": "FOLDER", "man": "FOLDER", "samples": "FOLDER",
 }  # fmt: skip
 TYPES = {"int": "N", "int range": "N", "float": "X", "float range": "X"}
 

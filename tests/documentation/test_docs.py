@@ -21,7 +21,7 @@ from attnctl.cli.documentation.topics import FOLDER, WRITTEN, all_topics
 from attnctl.render.terminal.console import SafeConsole
 from attnctl.render.terminal.markdown_page import THEME, markdown_page, plain_source
 from tests.conftest import Result
-from tests.documentation.examples import ROOT
+from tests.documentation.examples import PAGES, ROOT, sections_of
 
 Run = Callable[..., Result]
 Refused = Callable[..., str]
@@ -44,11 +44,20 @@ def test_the_topics(run: Run, columns: int) -> None:
 def test_a_page_in_a_pipe_and_in_a_terminal(run: Run, topic: str) -> None:
     piped = run("docs", topic)
     assert piped.code == 0 and piped.out.startswith("# ") and "<!--" not in piped.out and "\x1b" not in piped.out
+    code = {
+        line.strip()
+        for block in re.findall(r"^```\w*\n(.*?)^```", piped.out, re.S | re.M)
+        for line in block.splitlines()
+    }
+    indented = {line.strip() for line in re.findall(r"^    .*", piped.out, re.M)}
     for width in (80, 40):
         screen = io.StringIO()
-        SafeConsole(file=screen, width=width, theme=THEME, force_terminal=True).print(markdown_page(piped.out))
-        lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
-        assert max(map(len, lines)) <= width
+        SafeConsole(file=screen, width=width, theme=THEME, force_terminal=True).print(
+            markdown_page(piped.out), crop=False
+        )
+        lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()]
+        assert code <= set(lines)  # whole: it is copied
+        assert max(len(line) for line in lines if line not in code | indented) <= width
 
 
 @pytest.mark.parametrize(
@@ -253,3 +262,30 @@ def test_the_page_of_the_architecture_names_the_files_that_explain_passes_throug
     named = re.findall(r"`([\w/]+[^/`])`", table)
     assert len(named) == len(seen)
     assert {path.rpartition("/")[2] for path in seen} == {name.rpartition("/")[2] for name in named}
+
+
+def test_the_samples_of_the_pages(run: Run, refused: Refused, tmp_path: Path) -> None:
+    target = tmp_path / "new" / "samples"
+    written = run("docs", "--samples", target)
+    names = {path.name for path in (ROOT / "samples").iterdir()}
+    assert written.code == 0 and {Path(path).name for path in written.out.splitlines()} == names
+    assert all((target / name).read_bytes() == (ROOT / "samples" / name).read_bytes() for name in names)
+    assert run("docs", "--samples", target).code == 0  # once more: they are the same
+    (target / "mat.txt").write_text("mine")
+    assert "mat.txt is another file" in refused("docs", "--samples", target, code=2)
+    assert (target / "mat.txt").read_text() == "mine"
+    assert "leave 'lesson' out" in refused("docs", "lesson", "--samples", target, code=2)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("attnctl/")])
+def test_a_page_that_uses_samples_says_where_they_are_from(page: str) -> None:
+    before, used, _ = (ROOT / page).read_text(encoding="utf-8").partition(" samples/")
+    assert not used or "$ attnctl docs --samples samples\n" in before
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_command_is_no_wider_than_a_terminal_shows(page: str) -> None:
+    for section in sections_of(page):
+        for example in section.examples:
+            lines = [f"$ {example.source}" if example.kind == "console" else example.source]
+            assert max(map(len, "\n".join(lines).splitlines())) <= 76, example.source

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown
 from rich.style import Style
@@ -27,17 +28,15 @@ class PlainHeading(Heading):
 
 
 class PlainCode(CodeBlock):
-    """A block of code in the colours of the terminal, on its own background."""
+    """A block of code in the colours of the terminal, on its own background, its lines whole: they are copied."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The code, two cells in."""
-        from rich.padding import Padding
-
+        """The code, two cells in where all its lines have room for that."""
         code = str(self.text).rstrip()
-        theme = "ansi_dark"
-        yield Padding(
-            Syntax(code, self.lexer_name, theme=theme, background_color="default", word_wrap=True), (0, 0, 0, 2)
-        )
+        indent = "  " * all(cell_len(line) + 2 <= options.max_width for line in code.splitlines())
+        shown = Syntax("", self.lexer_name, theme="ansi_dark", background_color="default").highlight(code)
+        for line in shown.split():
+            yield Text(indent, no_wrap=True, overflow="ignore").append_text(line)
 
 
 class PageMarkdown(Markdown):

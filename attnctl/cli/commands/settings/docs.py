@@ -27,6 +27,10 @@ def docs_command(
     man: Annotated[
         str | None, typer.Option("--man", help="Write man pages into this folder.", show_default=False)
     ] = None,
+    samples: Annotated[
+        str | None,
+        typer.Option("--samples", help="Write the samples of the pages into this folder.", show_default=False),
+    ] = None,
 ) -> None:
     """Show the documentation: a lesson, how-to guides, and the reference of commands, Python and file formats.
 
@@ -35,11 +39,15 @@ def docs_command(
     from attnctl.cli.documentation.topics import find_topic
 
     chosen = None if topic is None else find_topic(topic)
-    if sum((open_, site is not None, man is not None)) > 1:
-        raise UsageError("--open, --site and --man are three things: ask for one")
-    if man is not None or site is not None:
-        if chosen is not None:
-            raise UsageError(f"--{'man' if site is None else 'site'} writes every page: leave {topic!r} out")
+    written = {"site": site, "man": man, "samples": samples}
+    asked = [name for name, folder in written.items() if folder is not None]
+    if open_ + len(asked) > 1:
+        raise UsageError("--open, --site, --man and --samples are four things: ask for one")
+    if asked and chosen is not None:
+        raise UsageError(f"--{asked[0]} writes everything: leave {topic!r} out")
+    if samples is not None:
+        print_lines(*write_samples(Path(samples)))
+    elif asked:
         write_all(site, man)
     elif open_:
         open_in_browser(None if chosen is None else chosen.name)
@@ -59,6 +67,27 @@ def write_all(site: str | None, man: str | None) -> None:
     from attnctl.cli.documentation.site import build_site
 
     print_lines(str(build_site(Path(site or ""))))
+
+
+def write_samples(target: Path) -> list[str]:
+    """Write the samples that come with the package into a folder, which is made; answers their paths.
+
+    Raises UsageError where the folder holds another file of such a name, AttnctlError where it cannot be written.
+    """
+    import attnctl
+    from attnctl.files import said_plainly, write_whole
+
+    package = Path(attnctl.__file__).parent
+    places = (package / "samples", package.parent / "samples")  # installed; a checkout, whose wheel takes them along
+    samples = {path.name: path.read_bytes() for place in places if place.is_dir() for path in sorted(place.iterdir())}
+    with said_plainly("make the folder", target):
+        target.mkdir(parents=True, exist_ok=True)
+    for name, data in samples.items():
+        if (target / name).exists() and (target / name).read_bytes() != data:
+            raise UsageError(f"{target / name} is another file: name a new folder")
+    for name, data in samples.items():
+        write_whole(target / name, data)
+    return [str(target / name) for name in samples]
 
 
 def open_in_browser(topic: str | None) -> None:
@@ -113,4 +142,4 @@ def show_page(markdown: str) -> None:
     from attnctl.cli.output import safe_console
 
     terminal = safe_console(theme=THEME)
-    terminal.print(markdown_page(markdown), width=min(terminal.width, WIDEST))
+    terminal.print(markdown_page(markdown), width=min(terminal.width, WIDEST), crop=False)
