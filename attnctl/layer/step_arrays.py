@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from attnctl import attention
-from attnctl.arrays import as_numpy
+from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Attended, Call
 from attnctl.layer import PER_ROW
 
@@ -26,12 +26,18 @@ def step_arrays(call: Call, steps: Attended) -> dict[str, Array]:
     }
     known = {name: as_numpy(array) for name, array in arrays.items() if array is not None}
     if call.sinks is not None:
-        known["sink_weights"] = np.clip(1 - known["weights"].sum(-1, dtype=np.float64), 0, 1).astype(np.float32)
+        known["sink_weights"] = share_of_sink(known["weights"])
     if call.bias is not None:
         known["bias"] = np.broadcast_to(as_numpy(call.bias), known["scores"].shape)
     if "mask" in known:
         known["mask"] = np.broadcast_to(known["mask"], known["scores"].shape[-2:])
     return known
+
+
+def share_of_sink(weights: Floats) -> Floats:
+    """What a learned sink takes of each row of weights (heads, n_q, n_k) → (heads, n_q)."""
+    taken: Floats = np.clip(1 - weights.sum(-1, dtype=np.float64), 0, 1).astype(np.float32)  # (heads, n_q)
+    return taken
 
 
 def arrays_of_heads(arrays: dict[str, Array], heads: list[int], rows: list[int] | None) -> dict[str, Array]:

@@ -61,6 +61,7 @@ class Captured:
     rows: tuple[int, ...] | None = None  # which of the forward's queries were kept; None: all
     n_heads: int = 0  # of the layer
     n_queries: int = 0  # of the forward
+    has_sink: bool = False  # a learned sink takes a part of each row
 
     def __repr__(self) -> str:
         kept = ", ".join(name for name in STEPS if getattr(self, name) is not None)
@@ -268,6 +269,7 @@ def _keep_call(wanted: _Wanted, session: WatchSession, traces: list[Captured], s
             rows=None if rows is None else tuple(rows),
             n_heads=n_heads,
             n_queries=call.queries.shape[-2],
+            has_sink=call.sinks is not None,
             **kept,
         )
     )

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from attnctl.argument_types import check_type, require_type
 from attnctl.errors import UsageError
-from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
+from attnctl.layer.step_arrays import share_of_sink
+from attnctl.readings.traces.trace import SINK_NOTE, LayerTrace, ModelInfo, Trace
 from attnctl.tokens import Token, named_tokens
 
 if TYPE_CHECKING:
@@ -43,6 +46,12 @@ def trace_of_calls(
     batch, _, n_q, n_k = first.weights.shape
     if not -batch <= item < batch:
         raise UsageError(f"no text {item} in this batch: it has {batch}")
+    for call in found:
+        if call.weights.shape[-2:] != (n_q, n_k):
+            raise UsageError(
+                f"layer {call.layer} has {call.weights.shape[-2]} queries and {call.weights.shape[-1]} keys, layer "
+                f"{first.layer} {n_q} and {n_k}, and a trace has the same tokens in all layers: give one call"
+            )
     cross = first.kind == "cross"
     here = first.rows if first.rows is not None else tuple(range(n_q))
     start = 0 if cross else max(n_k - first.n_queries, 0)  # tokens read in earlier forwards
@@ -52,10 +61,15 @@ def trace_of_calls(
     whole = rows == tuple(range(len(named)))
     layers = tuple(_layer_of_call(call, item, None if whole else rows) for call in found)
     info = ModelInfo(
-        first.model or "model", "checkpoint", n_heads=first.n_heads, n_layers=max(c.layer for c in found) + 1
+        first.model or "model",
+        "checkpoint",
+        n_heads=max(call.n_heads for call in found),
+        n_layers=max(call.layer for call in found) + 1,
+        dtype=str(first.weights.dtype).removeprefix("torch."),
     )
     text = " ".join(token.text for token in named)
-    notes = (NOTE, f"{unseen[0].upper()}{unseen[1:]}.") if unseen else (NOTE,)
+    notes = (NOTE, *(SINK_NOTE,) * any(call.has_sink for call in found))
+    notes += (f"{unseen[0].upper()}{unseen[1:]}.",) if unseen else ()
     return Trace(text=text, tokens=named, key_tokens=columns, model=info, layers=layers, notes=notes)
 
 
@@ -97,18 +111,19 @@ def _layer_of_call(call: Captured, item: int, rows: tuple[int, ...] | None) -> L
     arrays: dict[str, Array] = {
         name: _as_floats(there[item]) for name in KEPT if (there := getattr(call, name)) is not None
     }
-    mask = _mask_of_item(call.mask, item)
-    return LayerTrace(
-        call.layer, call.heads, call.heads, weights=_as_floats(call.weights[item]), rows=rows, mask=mask, **arrays
-    )
+    mask = _mask_of_item(call.mask, item, call.weights.shape[-2:])
+    weights = _as_floats(call.weights[item])  # (heads, n_q, n_k)
+    if call.has_sink:
+        arrays["sink_weights"] = share_of_sink(weights)
+    return LayerTrace(call.layer, call.heads, call.heads, weights=weights, rows=rows, mask=mask, **arrays)
 
 
-def _mask_of_item(mask: Array, item: int) -> Bools | None:
-    """The mask of one text: (n_q, n_k); None where every query sees every key."""
+def _mask_of_item(mask: Array, item: int, shape: tuple[int, ...]) -> Bools | None:
+    """The mask of one text: (n_q, n_k), which `shape` is; None where every query sees every key."""
     if mask is None:
         return None
-    seen: Bools = (mask if mask.ndim == 2 else mask[item]).cpu().numpy().astype(bool)  # (n_q, n_k)
-    return None if seen.all() else seen
+    seen: Bools = (mask if mask.ndim == 2 else mask[item]).cpu().numpy().astype(bool)  # (1 or n_q, n_k)
+    return None if seen.all() else np.broadcast_to(seen, shape)
 
 
 def _as_floats(array: Array) -> Floats:

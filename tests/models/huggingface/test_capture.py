@@ -20,6 +20,7 @@ from attnctl.formats.storage import load
 from attnctl.models.huggingface import capture as capturing
 from attnctl.models.huggingface.attention_call import check_keywords, context_disagreement
 from attnctl.models.huggingface.capture import capture
+from attnctl.readings.traces.trace import SINK_NOTE
 from tests.models.huggingface import architectures as zoo
 
 KINDS = {
@@ -350,6 +351,40 @@ def test_generation_and_two_texts_become_traces() -> None:
         traces.trace()
     crossed = traces.trace(kind="cross")
     assert crossed.layers[0].weights.shape[1:] == (len(crossed.tokens), len(crossed.key_tokens))
+
+
+def test_what_a_learned_sink_takes_is_in_the_trace(tmp_path: Any) -> None:
+    """The rows summed to less than 1, and nothing in the trace said why."""
+    model = zoo.build("gpt_oss, sinks")
+    with capture(model) as traces:
+        model(**zoo.inputs("gpt_oss, sinks"))
+    trace = traces.trace()
+    sinks = trace.layers[0].sink_weights
+    assert sinks is not None and sinks.max() > 0.1 and SINK_NOTE in trace.notes
+    trace.save(tmp_path / "run.json")
+    assert load(tmp_path / "run.json").notes == trace.notes
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_capture_in_half_precision_is_believed(dtype: torch.dtype, tmp_path: Any) -> None:
+    model = zoo.build("llama").to(dtype)
+    with capture(model) as traces:
+        model(**zoo.inputs("llama"))
+    trace = traces.trace()
+    assert f"torch.{trace.model.dtype}" == str(dtype)
+    trace.save(tmp_path / "run.json")
+    assert load(tmp_path / "run.json").notes == trace.notes
+
+
+def test_layers_of_other_keys_are_no_trace() -> None:
+    """A sliding window's cache is cut: the trace was written, and could not be read."""
+    traces = capturing.Captures(
+        capturing.Captured("", "self", layer, (0,), 0, torch.ones(1, 1, 1, keys) / keys, n_queries=1)
+        for layer, keys in ((0, 3), (1, 5))
+    )
+    with pytest.raises(UsageError, match=r"layer 1 has 1 queries and 5 keys, layer 0 1 and 3.*give one call"):
+        traces.trace()
+    assert traces[1].trace().layers[0].weights.shape == (1, 1, 5)
 
 
 def test_weights_put_out_as_pairs_are_refused() -> None:
