@@ -249,16 +249,20 @@ def chosen_settings(given: OptionValues, own: OptionValues | None = None) -> Set
 
 
 def stack_info(name: str, kind: str, layers: Sequence[dict[str, Floats]], settings: Settings, **more: Any) -> ModelInfo:
-    """The ModelInfo of a stack: its sizes read off the first layer's parameters, the rest from its settings."""
-    first = layers[0]
+    """The ModelInfo of a stack: its sizes read off its parameters, the rest from its settings.
+
+    A size that differs from layer to layer is not given; of heads, the most.
+    """
     sizes: Document = {"positions": settings.positions} | more
-    if "W_Q" in first:
+    if "W_Q" in layers[0]:
+        shared = ({layer[name].shape[axis] for layer in layers} for name, axis in (("W_K", 0), ("W_K", 2), ("W_V", 2)))
+        kv_heads, d_k, d_v = (found.pop() if len(found) == 1 else None for found in shared)
         sizes |= {
-            "n_heads": first["W_Q"].shape[0],
-            "n_kv_heads": first["W_K"].shape[0],
-            "d_model": first["W_Q"].shape[1],
-            "d_k": first["W_K"].shape[2],
-            "d_v": first["W_V"].shape[2],
+            "n_heads": max(layer["W_Q"].shape[0] for layer in layers),
+            "n_kv_heads": kv_heads,
+            "d_model": layers[0]["W_Q"].shape[1],
+            "d_k": d_k,
+            "d_v": d_v,
         }
     if settings.dropout and sizes.get("seed") is None:
         sizes["seed"] = settings.seed or 0  # by which weights are dropped
@@ -267,7 +271,7 @@ def stack_info(name: str, kind: str, layers: Sequence[dict[str, Floats]], settin
         kind=kind,
         n_layers=len(layers),
         causal=settings.causal,
-        scale=attention.default_scale(sizes["d_k"]) if settings.scale is None else settings.scale,
+        scale=attention.default_scale(sizes["d_k"]) if settings.scale is None and sizes["d_k"] else settings.scale,
         window=settings.window,
         temperature=settings.temperature if settings.temperature != 1.0 else None,
         dropout=settings.dropout or None,
