@@ -24,7 +24,7 @@ from attnctl.models.builtin.together import can_run_together, run_together
 from attnctl.models.option_types import model_arguments
 from attnctl.readings.measures import attention_rollout, by_words, check_measure, value_norm, value_norm_note
 from attnctl.readings.traces.record import TraceReading
-from attnctl.readings.traces.trace import Trace
+from attnctl.readings.traces.trace import Trace, is_doubt
 from attnctl.source import Pass, TextSource, check_room, room_of_trace
 from attnctl.source.layerwise import LayerwiseSource
 from attnctl.source.stored import TraceSource
@@ -264,7 +264,7 @@ class Worker:
     def _result_of_trace(self, item: Item, trace: Trace) -> Result:
         """Everything asked for of one trace."""
         made: dict[str, bytes] = {}
-        notes: list[str] = []
+        notes = [f"{item}: {note}" for note in trace.notes if is_doubt(note)]
         try:
             for form in self.work.formats:
                 made[form] = self._bytes_of_format(form, item, trace, notes)

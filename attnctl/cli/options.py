@@ -319,14 +319,14 @@ def say_notes(notes: Sequence[str]) -> None:
 def say_unknown(*texts: Sequence[Token], notes: Sequence[str] = (), every: bool = False) -> None:
     """What a user must know of words that a model does not, a line for each text that has such.
 
-    Of the `notes` of what was read, `every` one is said too, or those that call a text too strange to be read well and a
-    matrix no attention weights.
+    Of the `notes` of what was read, `every` one is said too, or those that call a text too strange to be read well, a matrix
+    no attention weights, and numbers doubtful.
     """
-    from attnctl.readings.traces.trace import NO_WEIGHTS
+    from attnctl.readings.traces.trace import is_doubt
     from attnctl.tokens import GUESS, unknown_words
 
     said = [note for tokens in dict.fromkeys(map(tuple, texts)) for note in unknown_words(tokens)]
-    say_notes([*said, *(note for note in dict.fromkeys(notes) if every or note.endswith((GUESS, NO_WEIGHTS)))])
+    say_notes([*said, *(note for note in dict.fromkeys(notes) if every or note.endswith(GUESS) or is_doubt(note))])
 
 
 def select_indices(spec: str | None, count: int, what: str, of: str) -> list[int] | None:

@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from attnctl.errors import AttnctlError
-from attnctl.formats.documents.trace_json import layer_fields, trace_from_json, trace_to_json
-from attnctl.formats.validation import check_trace, finite_floats, read_npz
+from attnctl.files import parse_json
+from attnctl.formats.documents.trace_json import layer_fields, read_document, trace_to_json
+from attnctl.formats.validation import finite_floats, read_npz
+from attnctl.readings.traces.consistency import checked_trace
 from attnctl.readings.traces.trace import LayerTrace, Trace
 
 CREATED = (
@@ -58,17 +60,18 @@ def trace_from_npz(data: bytes, source: str = "this file") -> Trace:
     arrays = read_npz(data, source)
     if "trace" not in arrays:
         raise AttnctlError(f"{source} is not a trace: it has no entry 'trace'")
-    bare = trace_from_json(str(arrays.pop("trace")), source)
+    bare = read_document(parse_json(str(arrays.pop("trace")), source), source)
     layers = []
-    for layer in bare.layers:
-        prefix = f"layers.{layer.layer}."
-        own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-        try:
-            layers.append(replace(layer, **layer_fields(own)))
-        except (ValueError, TypeError) as error:
-            raise AttnctlError(f"{source}: layer {layer.layer}: {error}") from error
     try:
-        embeddings = finite_floats(arrays["embeddings"]) if "embeddings" in arrays else None
+        embeddings = (
+            finite_floats(arrays.pop("embeddings"), "embeddings") if "embeddings" in arrays else bare.embeddings
+        )
+        for layer in bare.layers:
+            prefix = f"layers.{layer.layer}."
+            own = {name.removeprefix(prefix): arrays.pop(name) for name in list(arrays) if name.startswith(prefix)}
+            layers.append(replace(layer, **layer_fields(own, layer.layer)))
     except (ValueError, TypeError) as error:
-        raise AttnctlError(f"{source}: embeddings: {error}") from error
-    return check_trace(replace(bare, embeddings=embeddings, layers=tuple(layers)), source)
+        raise AttnctlError(f"{source} is a damaged trace: {error}") from error
+    if beyond := next((name for name in arrays if name.startswith("layers.")), None):
+        raise AttnctlError(f"{source} holds {beyond[:60]}, an array of a layer that its trace does not have")
+    return checked_trace(replace(bare, embeddings=embeddings, layers=tuple(layers)), source)

@@ -9,21 +9,18 @@ import zipfile
 import zlib
 from collections.abc import Hashable, Mapping
 from functools import cache
+from itertools import chain, compress
 from types import NoneType, UnionType
-from typing import IO, TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import IO, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 
 from attnctl import limits
-from attnctl.arrays import Floats
+from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError, in_one_line
 
-if TYPE_CHECKING:
-    from attnctl.readings.traces.trace import LayerTrace, Trace
-
 Kind = TypeVar("Kind")
-MEASURES = (None, "weights", "value-norm", "rollout")
 
 # what NumPy and zipfile are known to raise on a file that is damaged or made to harm
 DAMAGE = (
@@ -75,54 +72,51 @@ def checked_whole_number(value: object, what: str) -> int:
     return value
 
 
-def finite_floats(values: object) -> Floats:
-    """As float32. Raises ValueError, TypeError where it is no array of finite numbers."""
-    if isinstance(values, np.ndarray) and values.dtype.kind == "c":
-        raise TypeError("complex numbers are no weights")
+def checked_number(value: object, what: str) -> float:
+    """A number of a file, as it stands. Raises TypeError where it is of another type."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise TypeError(f"{what} is {str(value)[:40]!r}, not a number")
+    return float(value)
+
+
+def finite_floats(values: object, what: str = "a list") -> Floats:
+    """As float32. Raises ValueError, TypeError naming `what` where it is no array of finite numbers."""
+    array = _checked_array(values, what, "fiu")
     with np.errstate(over="ignore"):  # what overflows is refused below
-        array = np.asarray(values, dtype=np.float32)
-    if array.ndim == 0 or not np.isfinite(array).all():
-        raise ValueError("a number is missing, or not finite (NaN or infinity)")
+        floats = array.astype(np.float32, copy=False)
+    if not np.isfinite(floats).all():
+        raise ValueError(f"{what}: a number is missing, or not finite (NaN or infinity)")
+    if isinstance(values, list) and floats.size:  # NumPy reads true as 1
+        rows = values if floats.ndim > 1 else [values]
+        for _ in range(floats.ndim - 2):
+            rows = list(chain.from_iterable(rows))
+        suspect = ((floats == 0) | (floats == 1)).any(axis=-1).ravel()  # (rows,)
+        if any(bool in set(map(type, row)) for row in compress(rows, suspect)):
+            raise TypeError(f"{what}: true or false stands where a number is wanted")
+    return floats
+
+
+def true_or_false(values: object, what: str) -> Bools:
+    """As booleans. Raises ValueError, TypeError naming `what` where it is no array of them."""
+    return _checked_array(values, what, "b").astype(np.bool_, copy=False)
+
+
+KINDS = {"fiu": "numbers", "b": "true and false"}
+
+
+def _checked_array(values: object, what: str, kinds: str) -> npt.NDArray[Any]:
+    """As an array of one of the `kinds` of NumPy's types. Raises ValueError for lists of unequal lengths, else TypeError."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{what}: its rows are of different lengths") from error
+    if array.ndim == 0:
+        raise TypeError(f"{what} is {str(values)[:40]!r}, not a list of {KINDS[kinds]}")
+    if array.size and array.dtype.kind not in kinds:
+        held = {"c": "complex numbers", "b": "true and false", "U": "texts", **dict.fromkeys("fiu", "numbers")}
+        found = held.get(array.dtype.kind, "nulls or other things")
+        raise TypeError(f"{what}: {found} stand where {KINDS[kinds]} are wanted")
     return array
-
-
-def check_trace(trace: Trace, source: str) -> Trace:
-    """The trace itself, if all its arrays fit its tokens and each other. Raises AttnctlError naming what does not."""
-    n = len(trace.tokens)
-    if trace.measure not in MEASURES:
-        raise AttnctlError(f"{source}: no measure {str(trace.measure)[:40]!r}")
-    if trace.embeddings is not None and (trace.embeddings.ndim != 2 or len(trace.embeddings) != n):
-        raise AttnctlError(f"{source}: embeddings have shape {trace.embeddings.shape}, for {n} tokens")
-    if len({layer.layer for layer in trace.layers}) < len(trace.layers):
-        raise AttnctlError(f"{source}: a layer stands there twice")
-    check_head_count(sum(len(layer.heads) for layer in trace.layers), source)
-    for layer in trace.layers:
-        for what, numbers in (("head", layer.heads), ("row", layer.rows or ())):
-            if len(set(numbers)) < len(numbers) or min(numbers, default=0) < 0:
-                raise AttnctlError(f"{source}: layer {layer.layer} has a {what} twice, or below 0")
-        if layer.layer < 0:
-            raise AttnctlError(f"{source}: there is no layer {layer.layer}")
-        if layer.rows is not None and max(layer.rows, default=0) >= n:
-            raise AttnctlError(f"{source}: layer {layer.layer} has rows beyond its {n} tokens")
-        _check_shapes(layer, n, len(trace.key_axis), source)
-    return trace
-
-
-def check_head_count(count: int, source: str) -> None:
-    """Raise AttnctlError where there are more heads than are read."""
-    if count > limits.HEADS_IN_ALL:
-        raise AttnctlError(f"{source} holds {count:,} heads in all: {limits.HEADS_IN_ALL:,} are read at most")
-
-
-def _check_shapes(layer: LayerTrace, n: int, n_k: int, source: str) -> None:
-    sizes = {"rows": n if layer.rows is None else len(layer.rows), "keys": n_k, "tokens": n}
-    for array, there in layer.arrays_kept():
-        heads = [len(layer.heads)] if array.level == "head" else []
-        shape = [*heads, *(sizes.get(axis) for axis in array.axes)]  # None: a vector is as long as it is
-        fits = there.ndim == len(shape) and all(a in (None, b) for a, b in zip(shape, there.shape, strict=True))
-        if not fits:
-            said = "(" + ", ".join("…" if size is None else str(size) for size in shape) + ")"
-            raise AttnctlError(f"{source}: {array.name} of layer {layer.layer} has shape {there.shape}, not {said}")
 
 
 def read_npz(data: bytes, source: str) -> dict[str, npt.NDArray[Any]]:

@@ -10,10 +10,12 @@ import numpy as np
 import tokenizers
 
 from attnctl.errors import AttnctlError
+from attnctl.formats.documents.trace_json import trace_from_json
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.checks.check import check_attention
 from attnctl.models.huggingface.files.network import network_info
 from attnctl.models.huggingface.text.tokenizer import Pieces
+from attnctl.readings.traces.consistency import findings_of_trace
 from attnctl.source import record_trace
 from tests.sweep.families import Family, build
 from tests.sweep.modes import N, ids
@@ -84,7 +86,10 @@ def recorded_and_checked(family: Family, network: Any, kind: str) -> str | None:
     false = [finding for finding in check_attention(model, TEXT) if finding.holds is False]
     if false:
         return f"--check finds {kind} {false[0].what}: {false[0].found}"
-    return None
+    if (again := trace_from_json(trace.to_json())).notes != trace.notes:
+        return f"{kind}: read again, {again.notes[-1]}"
+    false = [finding for finding in findings_of_trace(again) if finding.holds is False]
+    return f"--check of the {kind} file finds {false[0].what}: {false[0].found}" if false else None
 
 
 def kinds_of(network: Any) -> tuple[str, ...]:

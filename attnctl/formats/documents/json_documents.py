@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
@@ -55,7 +56,13 @@ def model_document(info: ModelInfo) -> Document:
 
 
 def read_tokens(entries: Sequence[Mapping[str, object]]) -> tuple[Token, ...]:
-    """The tokens of a document. Raises TypeError where a field has another type, ValueError where a span is none."""
+    """The tokens of a document.
+
+    Raises TypeError where a field has another type, ValueError where a span is none, or an index is not the token's place.
+    """
+    for place, entry in enumerate(entries):
+        if "index" in entry and checked_whole_number(entry["index"], "a token's index") != place:
+            raise ValueError(f"token {place} has index {entry['index']}")
     return tuple(_checked_span(read_fields(Token, entry)) for entry in entries)
 
 
@@ -69,12 +76,25 @@ def _checked_span(token: Token) -> Token:
     return token
 
 
+def checked_text(value: object, what: str) -> str:
+    """A text of a file, as it stands. Raises TypeError where it is of another type."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is {str(value)[:40]!r}, not a text")
+    return value
+
+
 def read_model(entry: Mapping[str, object]) -> ModelInfo:
     """The model of a document. Raises TypeError and ValueError where a field has another type, or counts nothing."""
     info = read_fields(ModelInfo, entry)
     for name in ("d_model", "d_k", "d_v", "n_heads", "n_kv_heads", "n_layers", "window"):
         if (count := getattr(info, name)) is not None and checked_whole_number(count, name) < 1:
             raise ValueError(f"{name} is {count}")
+    if (info.temperature is not None and info.temperature <= 0) or not 0 <= (info.dropout or 0) < 1:
+        raise ValueError(f"temperature is {info.temperature}, and dropout {info.dropout}")
+    if info.soft_cap is not None and info.soft_cap <= 0:
+        raise ValueError(f"soft_cap is {info.soft_cap}")
+    if info.off is not None and not re.fullmatch(r"\d{1,6}\.\d{1,6}(, *\d{1,6}\.\d{1,6})*", info.off):
+        raise ValueError(f"off is {info.off[:40]!r}, not layer.head of heads: 1.2, 0.5")
     return info
 
 
@@ -97,4 +117,10 @@ def check_schema(document: object, schema: str, source: str, what: str) -> Docum
 
 def damage_of(error: Exception) -> str:
     """What an error of DAMAGED says is wrong with a document."""
-    return f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
+    if isinstance(error, KeyError):
+        return f"{error.args[0]!r} is missing"
+    if isinstance(error, (TypeError, AttributeError)) and re.search(
+        r"\bobject\b|\bindices\b", str(error)
+    ):  # Python's own
+        return "a part of it is of another type than it should be"
+    return str(error)

@@ -15,15 +15,17 @@ from attnctl.files import parse_json
 from attnctl.formats.documents.json_documents import (
     DAMAGED,
     check_schema,
+    checked_text,
     damage_of,
     document_opening,
     read_model,
     read_tokens,
     write_json,
 )
-from attnctl.formats.validation import check_trace, checked_whole_number, finite_floats, read_fields
+from attnctl.formats.validation import checked_whole_number, finite_floats, read_fields, true_or_false
+from attnctl.readings.traces.consistency import checked_trace
 from attnctl.readings.traces.trace import LayerTrace, Prediction, Trace
-from attnctl.readings.traces.trace_arrays import LAYER_TRACE_ARRAYS, TraceArray
+from attnctl.readings.traces.trace_arrays import FIELD_ARRAYS, LAYER_TRACE_ARRAYS, TraceArray
 from attnctl.text import Document, as_json
 
 SCHEMA = "attnctl.trace/1"
@@ -137,24 +139,28 @@ def trace_from_json(data: bytes | str, source: str = "this trace") -> Trace:
 
 
 def trace_from_document(document: object, source: str = "this trace") -> Trace:
-    """A trace from its parsed JSON document; errors as `trace_from_json`."""
+    """A trace from its parsed JSON document, held against itself; errors as `trace_from_json`."""
+    return checked_trace(read_document(document, source), source)
+
+
+def read_document(document: object, source: str) -> Trace:
+    """The fields of a trace's parsed JSON document, as they stand. Raises AttnctlError where one is of another type."""
     entries = check_schema(document, SCHEMA, source, "a trace")
     try:
-        trace = Trace(
-            text=str(entries["text"]),
+        return Trace(
+            text=checked_text(entries["text"], "text"),
             tokens=read_tokens(entries["tokens"]),
             model=read_model(entries["model"]),
             layers=tuple(_read_layer(layer) for layer in entries["layers"]),
-            embeddings=finite_floats(entries["embeddings"]) if "embeddings" in entries else None,
+            embeddings=finite_floats(entries["embeddings"], "embeddings") if "embeddings" in entries else None,
             key_tokens=read_tokens(entries["key_tokens"]) if "key_tokens" in entries else None,
             predictions=tuple(read_fields(Prediction, given) for given in entries.get("predictions", ())),
             measure=entries.get("measure"),
-            notes=tuple(str(note) for note in entries.get("notes", ())),
+            notes=tuple(checked_text(note, "a note") for note in entries.get("notes", ())),
             id=_read_id(entries.get("id")),
         )
     except DAMAGED as error:
         raise AttnctlError(f"{source} is a damaged trace: {damage_of(error)}") from error
-    return check_trace(trace, source)
 
 
 def _read_id(given: object) -> str | int | None:
@@ -164,31 +170,33 @@ def _read_id(given: object) -> str | int | None:
 
 
 def _read_layer(entry: Document) -> LayerTrace:
-    heads = entry["heads"]
+    number, heads = checked_whole_number(entry["layer"], "layer"), entry["heads"]
     found = {}
     for array in LAYER_TRACE_ARRAYS:
         if array.level == "layer" and array.name in entry:
             found[array.name] = entry[array.name]
-        elif array.level == "head" and heads and array.name in heads[0]:
-            found[array.name] = [head[array.name] for head in heads]
+        elif array.level == "head" and (given := [head[array.name] for head in heads if array.name in head]):
+            if len(given) < len(heads):
+                raise ValueError(f"{array.name} of layer {number} stand in {len(given)} of its {len(heads)} heads")
+            found[array.name] = given
     return LayerTrace(
-        layer=checked_whole_number(entry["layer"], "layer"),
+        layer=number,
         heads=tuple(checked_whole_number(head["head"], "head") for head in heads),
         kv_heads=tuple(checked_whole_number(head.get("kv_head", head["head"]), "kv_head") for head in heads),
         rows=tuple(checked_whole_number(row, "a row") for row in entry["rows"]) if "rows" in entry else None,
-        **layer_fields(found),
+        **layer_fields(found, number),
     )
 
 
-def layer_fields(found: Mapping[str, object]) -> Document:
-    """The array fields of a LayerTrace, `parameters` one of them, of what a file holds by name.
+def layer_fields(found: Mapping[str, object], layer: int) -> Document:
+    """The array fields of a LayerTrace, `parameters` one of them, of what a file holds by name of a layer.
 
     Raises ValueError, TypeError where one is no array of finite numbers.
     """
-    read = {array: _read_array(array, found[array.name]) for array in LAYER_TRACE_ARRAYS if array.name in found}
-    fields: Document = {array.name: there for array, there in read.items() if not array.parameter}
-    return fields | {"parameters": {array.name: there for array, there in read.items() if array.parameter}}
-
-
-def _read_array(array: TraceArray, given: object) -> Floats | Bools:
-    return np.asarray(given, dtype=np.bool_) if array.boolean else finite_floats(given)
+    read: dict[str, Floats | Bools] = {}
+    for array in LAYER_TRACE_ARRAYS:
+        if array.name in found:
+            as_array = true_or_false if array.boolean else finite_floats
+            read[array.name] = as_array(found[array.name], f"{array.name} of layer {layer}")
+    fields: Document = {array.name: read[array.name] for array in FIELD_ARRAYS if array.name in read}
+    return fields | {"parameters": {name: there for name, there in read.items() if name not in fields}}

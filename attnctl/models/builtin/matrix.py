@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,12 @@ from attnctl.arrays import Floats, device_for_length, place_array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import read_bytes
 from attnctl.formats.arrays import finite_numbers, map_weights, read_array
-from attnctl.formats.validation import check_head_count, read_npz
+from attnctl.formats.validation import read_npz
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Settings, chosen_settings, stack_info
-from attnctl.readings.traces.trace import NO_WEIGHTS, LayerTrace, ModelInfo, Trace
+from attnctl.readings.traces.consistency import CELLS, check_head_count, weights_notes
+from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.tokens import Token, Tokenize, named_tokens, open_tokenizer
 
 if TYPE_CHECKING:
@@ -118,26 +119,31 @@ def trace_of_matrix(path: str, labels: Sequence[str] | None = None, data: bytes 
             f"{path} has shape {array.shape}: weights are (n, n), (heads, n, n) or (layers, heads, n, n)"
         )
     array = array.reshape((1,) * (4 - array.ndim) + array.shape)  # (layers, heads, n_q, n_k)
-    return _trace_of_grids(path, list(array), list(labels) if labels is not None else list(own), _range_note(array))
+    trace = _trace_of_grids(path, list(array), list(labels) if labels is not None else list(own))
+    return replace(trace, notes=tuple(weights_notes(trace)))
 
 
 def trace_of_mapped_matrix(path: str, labels: Sequence[str] | None = None) -> Trace:
     """As `trace_of_matrix`, of a large .npy file: its weights are read a block of rows at a time, when they are needed."""
-    return _trace_of_grids(path, map_weights(path), [] if labels is None else list(labels))
+    trace = _trace_of_grids(path, map_weights(path), [] if labels is None else list(labels))
+    return replace(trace, notes=tuple(weights_notes(_some_rows(trace))))
 
 
-def _range_note(array: Floats) -> tuple[str, ...]:
-    """What a reader must know of numbers that no softmax gives; nothing where all are from 0 to 1."""
-    low, high = float(array.min()) + 0.0, float(array.max()) + 0.0  # never -0
-    if low < 0 or high > 1 + 1e-3:
-        return (f"The numbers go from {low:.3g} to {high:.3g}, and attention weights from 0 to 1: {NO_WEIGHTS}",)
-    most = float(array.sum(axis=-1, dtype=np.float64).max())
-    if most > 1 + 1e-2:  # a row of half precision is off by less; one with a sink or a dropped key sums to less than 1
-        return (f"The rows sum to up to {most:.3g}, and attention weights to 1: {NO_WEIGHTS}",)
-    return ()
+def _some_rows(trace: Trace) -> Trace:
+    """Of mapped weights, rows of each head at even distances: enough to tell whether they are weights at all."""
+    first: Any = trace.layers[0].weights
+    heads, n_q, n_k = first.shape
+    count = min(n_q, max(2, CELLS // (len(trace.layers) * heads * n_k)))
+    rows = tuple(int(row) for row in np.linspace(0, n_q - 1, count).round())
+    layers = []
+    for layer in trace.layers:
+        grid: Any = layer.weights
+        weights = np.stack([np.concatenate([grid[head, row : row + 1] for row in rows]) for head in range(heads)])
+        layers.append(replace(layer, weights=weights, rows=rows))  # (heads, rows, n_k)
+    return replace(trace, layers=tuple(layers))
 
 
-def _trace_of_grids(path: str, grids: Sequence[Array], names: list[str], notes: tuple[str, ...] = ()) -> Trace:
+def _trace_of_grids(path: str, grids: Sequence[Array], names: list[str]) -> Trace:
     """Weights (heads, n_q, n_k), one a layer, as a Trace; `names` are those of the tokens, empty where there are none."""
     n_heads, n_q, n_k = grids[0].shape
     check_head_count(n_heads * len(grids), path)
@@ -157,5 +163,4 @@ def _trace_of_grids(path: str, grids: Sequence[Array], names: list[str], notes: 
             n_layers=len(grids),
         ),
         layers=tuple(LayerTrace(layer, heads, heads, weights=grid) for layer, grid in enumerate(grids)),
-        notes=notes,
     )

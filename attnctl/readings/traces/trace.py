@@ -223,6 +223,12 @@ class WithAxes:
 
 
 NO_WEIGHTS = "are these scores?"  # the end of the note on numbers that are no attention weights
+DOUBTFUL = "Doubtful numbers: "  # the beginning of a note on what does not follow from the other numbers of a file
+
+
+def is_doubt(note: str) -> bool:
+    """Whether a note says that numbers are not as attention has them."""
+    return note.startswith(DOUBTFUL) or note.endswith(NO_WEIGHTS)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from rich.text import Text
 from attnctl.render.terminal.console import SafeConsole
 
 if TYPE_CHECKING:
-    from attnctl.models.huggingface.checks.check import Finding
+    from attnctl.readings.traces.consistency import Finding
 
 GAP = 2  # cells between columns
 LEAST_WRAPPED = 14  # cells of a column whose text may go on below

@@ -131,7 +131,6 @@ def test_an_overview_gives_what_it_holds(run: Run, refused: Refused, tmp_path: P
         ("explain", ("--check", "--words"), "--words does not go with --check"),
         ("explain", ("--check", "--steps", "scores"), "--steps does not go with --check"),
         ("explain", ("--check", "--top", "3"), "--top does not go with --check"),
-        ("explain", ("run.json", "--check"), "--check runs a model"),
         ("explain", ("--json", "--story"), "--story does not go with --json"),
         ("explain", ("--json", "--precision", "3"), "--precision does not go with --json"),
         ("explain", ("--steps", "scores", "--top", "3"), "--top does not go with --steps"),

@@ -17,6 +17,7 @@ from attnctl.cli.inputs.weights import (
     measured_source,
     renormalised_source,
     weight_choice,
+    whole_trace,
 )
 from attnctl.cli.option_values import with_values
 from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, write_renderable
@@ -185,12 +186,16 @@ def _explain_format(output: str | None, json: bool) -> str:
 def _print_check(given: Chosen) -> int:
     """Print what was checked and found; the exit code is 1 where anything is off."""
     from attnctl.models.huggingface.checks.check import check_attention
+    from attnctl.readings.traces.consistency import findings_of_trace
     from attnctl.render.terminal.tables import finding_lines
 
-    model: Any = getattr(given.source, "model", None)
-    if model is None:
-        raise UsageError(f"--check runs a model: {given.source.name} holds numbers that have been computed already")
-    findings = check_attention(model, given.source.text, given.layers, given.heads)
+    source: Any = given.source
+    if hasattr(source, "overview"):
+        raise UsageError(f"--check: {source.name} holds an overview, of which nothing can be recomputed: give the text")
+    if hasattr(source, "trace"):
+        findings = findings_of_trace(whole_trace(*given))
+    else:
+        findings = check_attention(source.model, source.text, given.layers, given.heads)
     page = safe_console()
     print_lines(*finding_lines(findings, page.width if page.is_terminal else None))
     return FAILED if any(finding.holds is False for finding in findings) else DONE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from attnctl.arrays import Floats
 from attnctl.attention import Array, default_scale
 from attnctl.models import Model
+from attnctl.readings.traces.consistency import ROUNDING, Finding, row_sums
 from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.source import record_trace
 from attnctl.text import counted, number_list
@@ -18,18 +18,8 @@ from attnctl.text import counted, number_list
 if TYPE_CHECKING:
     from attnctl.models.huggingface.checks.module_outputs import ModuleOutputs
 
-# how far two roads may lie apart: rounding, in units of what the number type resolves
-ROUNDING = {"float64": 1e-6, "float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}
+# what each number type resolves
 RESOLVES = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was checked: a sentence, whether it holds (None: it could not be checked), and the number found."""
-
-    what: str
-    holds: bool | None
-    found: str
 
 
 def check_attention(
@@ -212,17 +202,12 @@ def worse_error(one: float, other: float) -> float:
 
 
 def _row_sums(trace: Trace, limit: float) -> Finding:
-    what = "row sums, max |Σ - 1|"
     worst = 0.0
     for layer in trace.layers:
-        if layer.weights is None:
-            continue
-        sums = layer.weights.astype(np.float64).sum(axis=-1)  # (heads, n_q)
-        if has_sinks(trace):
-            return Finding(what, bool((sums <= 1 + 10 * limit).all()), "below 1: a learned sink takes the rest")
-        seen = np.ones(sums.shape[1], dtype=bool) if layer.mask is None else layer.mask.any(axis=-1)
-        worst = worse_error(worst, float(np.abs(sums[:, seen] - 1).max(initial=0)))
-    return Finding(what, worst <= 10 * limit, f"{worst:.1e}")
+        if layer.weights is not None:
+            worst = worse_error(worst, float(np.abs(row_sums(trace, layer) - 1).max(initial=0)))
+    said = "below 1: a learned sink takes the rest" if has_sinks(trace) else f"{worst:.1e}"
+    return Finding("row sums, max |Σ - 1|", worst <= 10 * limit, said)
 
 
 def _nan_finding(trace: Trace) -> Finding:

@@ -1,0 +1,378 @@
+"""A trace held against itself: sizes and numbers that cannot be, and what of its arrays does not follow from the rest.
+
+Every array that follows from others is recomputed by `attention.py`: when a trace is read (rows at even distances of a large
+one), and all of it by `explain --check`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from attnctl import attention, limits
+from attnctl.arrays import Bools, Floats
+from attnctl.errors import AttnctlError
+from attnctl.readings.traces.trace import DOUBTFUL, NO_WEIGHTS, SINK_NOTE, LayerTrace, Trace, own_numbers
+
+MEASURES = (None, "weights", "value-norm", "rollout")
+
+# how far two roads may lie apart: rounding, by the type that the model computes in
+ROUNDING = {"float64": 1e-6, "float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}
+NOTED = 1e-3  # how far apart a reader is told of it: numbers that were rounded to three decimals pass
+SUMS = 1e-2  # how far from 1 the sum of a row of weights is told of: one of half precision is off by less
+HIDDEN = 1e-6  # the most weight that may lie on a key that a query does not see
+CELLS = 1 << 18  # scores of a trace that are recomputed when it is read: of more, rows at even distances
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was checked: a sentence, whether it holds (None: it could not be checked), and the number found."""
+
+    what: str
+    holds: bool | None
+    found: str
+
+
+# what follows from what, in the order of the mathematics: as a line of --check, and as the sentence that doubts it
+RULES = {
+    "input": ("input against what the layer before puts out", "the input is not what the layer before puts out"),
+    "queries": ("queries against X W_Q", "the queries are not X W_Q"),
+    "keys": ("keys against X W_K", "the keys are not X W_K"),
+    "values": ("values against X W_V", "the values are not X W_V"),
+    "rope": ("queries and keys against those before RoPE", "the queries and keys are not those before RoPE, turned"),
+    "scores": ("scores against Q Kᵀ", "the scores are not Q Kᵀ"),
+    "scaled_scores": ("scaled scores against scores × scale", "the scaled scores are not scores × scale"),
+    "weights": (
+        "weights against the softmax of scaled scores",
+        "the weights are not the softmax of their scaled scores",
+    ),
+    "hidden": ("weights on what the mask hides", "keys that the mask hides have weight"),
+    "future": ("weights on later tokens", "tokens look ahead, though the model is causal"),
+    "sums": ("row sums, max |Σ - 1|", "the rows do not sum to 1"),  # told of as `weights_notes` has it
+    "difference": ("difference against the weights of a pair", "the difference is not weights - λ × those of its pair"),
+    "dropped_weights": ("weights after dropout", "the weights after dropout are neither 0 nor weights × 1/(1 - p)"),
+    "context": ("context against weights × values", "the context is not weights × values"),
+    "output": ("output against the contexts, W_O", "the output is not the contexts side by side, times W_O"),
+    "residual": ("residual stream against input + output", "the residual stream is not input + output"),
+}
+ZERO, ONE = np.zeros((), np.float32), np.ones((), np.float32)
+ALWAYS = ("scores", "scaled_scores", "weights", "context")  # told of by --check also where they cannot be recomputed
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How far a layer's array lies from what RULES has, at most: max |Δ|, relative to the largest number there."""
+
+    rule: str
+    size: float
+    layer: int
+    head: int | None  # None of what belongs to all heads together
+
+    def __str__(self) -> str:
+        head = "" if self.head is None else f", head {self.head}"
+        return f"{self.size:.2g} (layer {self.layer}{head})"
+
+    def holds(self, limit: float) -> bool:
+        """Whether it is no more than rounding may be: `limit`, but of what must be 0."""
+        return self.size <= (HIDDEN if self.rule in ("hidden", "future") else limit)
+
+
+def checked_trace(trace: Trace, source: str) -> Trace:
+    """The trace, with a note on each thing that does not follow from the rest.
+
+    Raises AttnctlError, naming `source`, where sizes or numbers of it cannot be.
+    """
+    check_sizes(trace, source)
+    notes = dict.fromkeys((*trace.notes, *doubts(trace)))
+    return replace(trace, notes=tuple(notes)) if len(notes) > len(trace.notes) else trace
+
+
+# --- what cannot be ----------------------------------------------------------------------------------------------
+
+
+def check_sizes(trace: Trace, source: str) -> None:
+    """Raise AttnctlError where arrays, numbers of layers, heads and rows, and the model's sizes contradict each other."""
+    n, info = len(trace.tokens), trace.model
+    if not n:
+        raise AttnctlError(f"{source} holds no tokens")
+    if trace.measure not in MEASURES:
+        raise AttnctlError(f"{source}: no measure {str(trace.measure)[:40]!r}")
+    if trace.embeddings is not None and (trace.embeddings.ndim != 2 or len(trace.embeddings) != n):
+        raise AttnctlError(f"{source}: embeddings have shape {trace.embeddings.shape}, for {n} tokens")
+    if len({layer.layer for layer in trace.layers}) < len(trace.layers):
+        raise AttnctlError(f"{source}: a layer stands there twice")
+    check_head_count(sum(len(layer.heads) for layer in trace.layers), source)
+    for prediction in trace.predictions:
+        if not 0 <= prediction.position < n:
+            raise AttnctlError(f"{source}: a prediction at token {prediction.position}, of {n}")
+        if not 0 <= prediction.probability <= 1 + NOTED:
+            raise AttnctlError(f"{source}: a prediction has probability {prediction.probability:g}")
+    for layer in trace.layers:
+        where = f"{source}: layer {layer.layer}"
+        _check_number(layer.layer, info.n_layers, source, "layer")
+        for what, numbers, count in (("head", layer.heads, info.n_heads), ("row", layer.rows or (), n)):
+            if len(set(numbers)) < len(numbers):
+                raise AttnctlError(f"{where} has a {what} twice")
+            for number in numbers:
+                _check_number(number, count, where, what)
+        for head, shared in zip(layer.heads, layer.kv_heads, strict=True):
+            _check_number(shared, min(head + 1, info.n_kv_heads or head + 1), f"{where}, head {head}", "kv_head")
+        _check_shapes(trace, layer, source)
+        _check_shared(layer, where)
+
+
+def check_head_count(count: int, source: str) -> None:
+    """Raise AttnctlError where there are more heads than are read."""
+    if count > limits.HEADS_IN_ALL:
+        raise AttnctlError(f"{source} holds {count:,} heads in all: {limits.HEADS_IN_ALL:,} are read at most")
+
+
+def _check_number(number: int, count: int | None, where: str, what: str) -> None:
+    if number < 0 or (count is not None and number >= count):
+        most = (
+            "" if count is None else f": its {what}s are 0 to {count - 1}" if count > 1 else f": its only {what} is 0"
+        )
+        raise AttnctlError(f"{where} has {what} {number}{most}")
+
+
+def _check_shapes(trace: Trace, layer: LayerTrace, source: str) -> None:
+    """Raise AttnctlError for an array whose axes are not as long as those of the others, the tokens, or the model say."""
+    info, n = trace.model, len(trace.tokens)
+    sizes = {"rows": n if layer.rows is None else len(layer.rows), "keys": len(trace.key_axis), "tokens": n, "1": 1}
+    sizes |= {name: size for name in ("d_k", "d_v") if (size := getattr(info, name)) is not None}
+    if info.n_heads and info.d_v:
+        sizes["heads · d_v"] = info.n_heads * info.d_v
+    if trace.embeddings is not None and layer.layer == 0:
+        sizes["d_model"] = trace.embeddings.shape[1]
+    for array, there in layer.arrays_kept():
+        heads = [len(layer.heads)] if array.level == "head" else []
+        shape = [*heads, *(sizes.get(axis) for axis in array.axes)]  # None: a vector is as long as it is
+        if there.ndim != len(shape) or any(a not in (None, b) for a, b in zip(shape, there.shape, strict=True)):
+            said = "(" + ", ".join("…" if size is None else str(size) for size in shape) + ")"
+            raise AttnctlError(f"{source}: {array.name} of layer {layer.layer} has shape {there.shape}, not {said}")
+        sizes |= dict(zip(array.axes, there.shape[-len(array.axes) :], strict=True))
+    if "d_k" in sizes and 2 * sizes.get("d_k / 2", 0) > sizes["d_k"]:
+        raise AttnctlError(
+            f"{source}: rope_angles of layer {layer.layer} turn {2 * sizes['d_k / 2']} dimensions, of {sizes['d_k']}"
+        )
+
+
+def _check_shared(layer: LayerTrace, where: str) -> None:
+    """Raise AttnctlError where two heads that read the same keys and values have different ones."""
+    for at, shared in enumerate(layer.kv_heads):
+        first = layer.kv_heads.index(shared)
+        for name, array in (("keys", layer.keys), ("values", layer.values)):
+            if first != at and array is not None and not np.array_equal(array[first], array[at]):
+                raise AttnctlError(
+                    f"{where}, heads {layer.heads[first]} and {layer.heads[at]} read kv_head {shared}, and have "
+                    f"different {name}"
+                )
+
+
+# --- what does not follow ----------------------------------------------------------------------------------------
+
+
+def doubts(trace: Trace) -> list[str]:
+    """A sentence for each thing in a trace that attention does not give: of its weights' range and sums, and by RULES."""
+    limit = max(NOTED, ROUNDING.get(trace.model.dtype, 0.0))
+    wrong = [gap for gap in worst_gaps(trace, CELLS) if not gap.holds(limit)]
+    return weights_notes(trace) + [f"{DOUBTFUL}{RULES[gap.rule][1]}, by up to {gap}." for gap in wrong]
+
+
+def weights_notes(trace: Trace) -> list[str]:
+    """What a reader must know of weights that are not from 0 to 1, or of rows that do not sum to 1."""
+    known = [layer for layer in trace.layers if layer.weights is not None and layer.weights.size]
+    if not known:
+        return []
+    sums = [row_sums(trace, layer) for layer in known]  # layers × (heads, rows)
+    least, most = min(float(one.min()) for one in sums), max(float(one.max()) for one in sums)
+    low = min(float(layer.weights.min()) for layer in known if layer.weights is not None) + 0.0  # never -0
+    high = max(float(layer.weights.max()) for layer in known if layer.weights is not None) + 0.0
+    bare = trace.model.kind == "matrix" and all(layer.scaled_scores is None for layer in known)
+    limit = max(SUMS, 2 * ROUNDING.get(trace.model.dtype, 0.0))
+    what, others = ("numbers", "attention weights") if bare else ("weights", "those of attention")
+    if low < 0 or high > 1 + NOTED:
+        said = f"{what} go from {low:.3g} to {high:.3g}, and {others} from 0 to 1"
+    elif most > 1 + limit:
+        said = f"rows sum to up to {most:.3g}, and attention weights to 1"
+    elif least < 1 - limit:  # such rows may be weights: a sink, or keys left out, took the rest
+        up_to = f" to {most:.3g}" if most - least > limit else ""
+        bare, said = False, f"rows sum to {least:.3g}{up_to}, and attention weights to 1"
+    else:
+        return []
+    return [f"The {said}: {NO_WEIGHTS}" if bare else f"{DOUBTFUL}the {said}."]
+
+
+def row_sums(trace: Trace, layer: LayerTrace) -> Floats:
+    """The sum of each row of weights and what its sink takes → (heads, rows); 1 where it is known why it is less."""
+    assert layer.weights is not None
+    sums: Floats = layer.weights.sum(axis=-1)  # (heads, rows)
+    if layer.sink_weights is not None:
+        return sums + layer.sink_weights
+    if SINK_NOTE in trace.notes or (trace.lacks_keys and not trace.is_rescaled):
+        return np.maximum(sums, 1)
+    right = np.zeros(sums.shape, dtype=bool)  # (heads, rows)
+    if trace.is_rescaled or trace.measure is not None:  # where nothing is left to share
+        right |= sums == 0
+    if layer.mask is not None:
+        right |= ~layer.mask.any(axis=-1)
+    return np.where(right, np.maximum(sums, 1), sums)
+
+
+def findings_of_trace(trace: Trace) -> tuple[Finding, ...]:
+    """Each of RULES that the arrays of a trace allow to be recomputed, and whether it holds of all of them."""
+    limit = 10 * ROUNDING.get(trace.model.dtype, ROUNDING["float32"])
+    worst = {gap.rule: gap for gap in worst_gaps(trace)}
+    sums = [
+        _gap("sums", layer, row_sums(trace, layer), ONE, 1.0) for layer in trace.layers if layer.weights is not None
+    ]
+    if sums:
+        worst["sums"] = max(sums, key=lambda gap: gap.size)
+    found = []
+    for rule, (what, _) in RULES.items():
+        if rule in worst:
+            holds = worst[rule].holds(limit)
+            found.append(Finding(what, holds, f"{worst[rule].size:.1e}" if holds else str(worst[rule])))
+        elif rule in ALWAYS:
+            found.append(Finding(what, None, "the file does not hold what they follow from"))
+    return tuple(found)
+
+
+def worst_gaps(trace: Trace, cells: int | None = None) -> list[Gap]:
+    """Of each of RULES that can be recomputed the largest gap, in their order.
+
+    Of a trace of more than `cells` scores (None: any number) rows at even distances are recomputed.
+    """
+    every = sum(len(layer.heads) * len(layer.rows or trace.tokens) for layer in trace.layers) * len(trace.key_axis)
+    step = 1 if cells is None else max(1, -(-every // cells))
+    worst: dict[str, Gap] = {}
+    before: LayerTrace | None = None
+    with np.errstate(all="ignore"):  # what overflows is far off
+        for layer in trace.layers:
+            for gaps in (_gaps_of_rows(trace, layer, before, step), _gaps_of_scores(trace, layer, step)):
+                for gap in gaps:
+                    if gap.rule not in worst or gap.size > worst[gap.rule].size:
+                        worst[gap.rule] = gap
+            before = layer
+    return [worst[rule] for rule in RULES if rule in worst]
+
+
+def _gap(rule: str, layer: LayerTrace, stored: Floats, follows: Floats, largest: float | None = None) -> Gap:
+    """How far stored numbers, (heads, …) or (n, d) of all heads together, lie from those that follow.
+
+    `largest` is what |Δ| is relative to; None: the largest number of both.
+    """
+    apart = np.abs(stored - follows)
+    if not apart.size:
+        return Gap(rule, 0.0, layer.layer, None)
+    if largest is None:
+        largest = max(float(np.abs(stored).max()), float(np.abs(follows).max()))
+    by_head = apart.reshape(len(apart), -1).max(axis=-1)  # (heads,)
+    head = layer.heads[int(by_head.argmax())] if rule not in ("input", "output", "residual") else None
+    return Gap(rule, float(np.nan_to_num(by_head.max(), nan=np.inf)) / (largest or 1.0), layer.layer, head)
+
+
+def _gaps_of_rows(trace: Trace, layer: LayerTrace, before: LayerTrace | None, step: int) -> Iterator[Gap]:
+    """What a layer reads, its queries, keys and values of that, and what it puts out: rows of vectors."""
+    model, given, n = trace.model, layer.parameters, len(trace.tokens)
+    x = layer.input if layer.layer else trace.embeddings  # (n, d_model)
+    at = np.arange(0, n, step)  # (some,), tokens
+    places = at if layer.rows is None else np.arange(0, len(layer.rows), step)  # (some,), of the rows kept
+    rows = at if layer.rows is None else np.asarray(layer.rows)[places]  # (some,), the tokens that these are
+    if before is not None and before.layer == layer.layer - 1 and layer.input is not None:
+        handed = before.output if before.residual is None else before.residual  # (n, d_model)
+        if handed is not None and handed.shape == layer.input.shape:
+            yield _gap("input", layer, layer.input[at], handed[at])
+    turned = layer.queries_before_rope is not None, layer.keys_before_rope is not None
+    for name, symbol, made, tokens, kept in (
+        ("queries", "Q", layer.queries_before_rope if turned[0] else layer.queries, rows, places),
+        ("keys", "K", layer.keys_before_rope if turned[1] else layer.keys, at, at),
+        ("values", "V", layer.values, at, at),
+    ):
+        if made is not None and x is not None and f"W_{symbol}" in given and trace.key_tokens is None:
+            projected = attention.project_heads(x[tokens], given[f"W_{symbol}"], given.get(f"b_{symbol}"))
+            yield _gap(name, layer, made[:, kept], projected)
+    if layer.rope_angles is not None and trace.key_tokens is None:
+        for made, plain, tokens, kept in (
+            (layer.queries, layer.queries_before_rope, rows, places),
+            (layer.keys, layer.keys_before_rope, at, at),
+        ):
+            if made is not None and plain is not None:
+                angles = layer.rope_angles[tokens]  # (some, d_k / 2)
+                follows = attention.rotate_positions(plain[:, kept], angles, model.rope_pairs or "half")
+                yield _gap("rope", layer, made[:, kept], follows)
+    if layer.output is None:
+        return
+    whole = layer.rows is None and layer.heads == tuple(range(model.n_heads or 0))
+    if layer.context is not None and whole and layer.gate is None and layer.signed_weights is None:
+        off = model.heads_off_in(layer.layer)
+        contexts = np.stack([part * (head not in off) for head, part in enumerate(layer.context[:, at])])
+        side_by_side = attention.concatenate_heads(contexts)  # (some, heads · d_v)
+        if "W_O" in given or side_by_side.shape[1] == layer.output.shape[1]:
+            follows = attention.project_output(side_by_side, given.get("W_O"), given.get("b_O"))
+            yield _gap("output", layer, layer.output[at], follows)
+    if layer.residual is not None and x is not None and x.shape == layer.output.shape:
+        yield _gap("residual", layer, layer.residual[at], x[at] + layer.output[at])
+
+
+def _gaps_of_scores(trace: Trace, layer: LayerTrace, step: int) -> Iterator[Gap]:
+    """Scores, weights and context of some rows of queries, over all keys."""
+    model = trace.model
+    some = slice(None, None, step)  # of the rows kept
+    scores, scaled, weights, bias, sinks, signed, dropped = (
+        None if array is None else array[:, some]
+        for array in (
+            *(layer.scores, layer.scaled_scores, layer.weights, layer.bias, layer.sink_weights),
+            *(layer.signed_weights, layer.dropped_weights),
+        )
+    )  # (heads, some, n_k), sinks (heads, some)
+    mask = None if layer.mask is None else layer.mask[some]  # (some, n_k)
+    if scores is not None and layer.queries is not None and layer.keys is not None:
+        yield _gap("scores", layer, scores, attention.scores(layer.queries[:, some], layer.keys))
+    if scaled is not None and scores is not None and model.scale is not None:
+        follows = attention.scale_scores(scores, model.scale, model.soft_cap, bias)
+        yield _gap("scaled_scores", layer, scaled, follows)
+    if weights is None:
+        return
+    if scaled is not None and trace.measure is None:
+        shares = attention.softmax(scaled, mask, temperature=model.temperature or 1.0)  # (heads, some, n_k)
+        if sinks is not None:
+            shares = shares * (1 - sinks[..., None])
+        elif SINK_NOTE in trace.notes:
+            shares = shares * weights.sum(axis=-1, keepdims=True)
+        yield _gap("weights", layer, weights, shares, 1.0)
+    if mask is not None:
+        yield _gap("hidden", layer, np.where(mask, ZERO, weights), ZERO, 1.0)
+    if (later := _later_keys(trace, layer)) is not None:
+        yield _gap("future", layer, np.where(later[some], weights, ZERO), ZERO, 1.0)
+    if signed is not None and layer.differential_lambda is not None and model.n_heads:
+        half = model.n_heads // 2
+        for at, head in enumerate(layer.heads):
+            pair = head % half, head % half + half
+            if set(pair) <= set(layer.heads):
+                one, other = (weights[layer.position_of(each)] for each in pair)  # (some, n_k)
+                difference = _gap(
+                    "difference", layer, signed[at : at + 1], one - layer.differential_lambda * other, 1.0
+                )
+                yield replace(difference, head=head)
+    if dropped is not None:
+        kept = attention.drop_weights(weights, dropped != 0, model.dropout or 0.0)
+        yield _gap("dropped_weights", layer, dropped, kept, 1.0)
+    if layer.context is not None and layer.values is not None:
+        follows = attention.context(weights if dropped is None else dropped, layer.values)  # (heads, some, d_v)
+        yield _gap("context", layer, layer.context[:, some], follows, float(np.abs(layer.values).max(initial=0)))
+
+
+def _later_keys(trace: Trace, layer: LayerTrace) -> Bools | None:
+    """Where a key stands after its query → (rows, n_k); None of a model that may look there, or keys without places."""
+    if not trace.model.causal or not trace.reads_itself or trace.measure == "rollout":
+        return None
+    numbers = own_numbers(trace.tokens, trace.key_axis) if trace.lacks_keys else range(len(trace.tokens))
+    if numbers is None:
+        return None
+    places = np.full(len(trace.key_axis), -1)  # of slots behind the text's own keys: before all
+    places[: len(numbers)] = numbers
+    rows = np.arange(len(trace.tokens)) if layer.rows is None else np.asarray(layer.rows)  # (rows,)
+    return places > rows[:, None]

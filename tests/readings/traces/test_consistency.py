@@ -1,0 +1,250 @@
+"""A trace from a file is held against itself: what cannot be is refused, what attention does not give is noted and found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnctl
+from attnctl.errors import AttnctlError
+from attnctl.formats.documents.trace_json import trace_from_document
+from attnctl.formats.trace_npz import trace_from_npz, trace_to_npz
+from attnctl.models.builtin.matrix import trace_of_mapped_matrix, trace_of_matrix
+from attnctl.readings.measures import attention_rollout, by_words, without_left_out
+from attnctl.readings.traces.consistency import CELLS, findings_of_trace
+from attnctl.readings.traces.trace import DOUBTFUL, is_doubt
+from attnctl.steps import NAMES, narrow_trace
+from tests.conftest import attend
+from tests.formats.test_validation import put
+
+Run = Callable[..., Any]
+TEXT = "After the storm, the unbelievable farmers repaired the fences."
+
+
+def document(**how: Any) -> Any:
+    options = {"heads": 4, "kv_heads": 2, "layers": 2, "causal": True, "d_model": 32, "output_projection": True}
+    return json.loads(attend("Alice will eat a pizza", **(options | how)).to_json())
+
+
+def scaled(document: Any, name: str, factor: float) -> None:
+    """Multiply an array of the last layer's second head."""
+    head = document["layers"][-1]["heads"][1]
+    head[name] = (np.asarray(head[name]) * factor).tolist()
+
+
+def only_weights(document: Any) -> None:
+    for layer in document["layers"]:
+        layer.pop("mask")
+        layer["heads"] = [{name: head[name] for name in ("head", "kv_head", "weights")} for head in layer["heads"]]
+
+
+def doubts_of(trace: attnctl.Trace) -> str:
+    return "\n".join(note for note in trace.notes if note.startswith(DOUBTFUL))
+
+
+WEIGHTS = "layers.1.heads.1.weights"
+DOUBTS: dict[str, tuple[Callable[[Any], None], list[str]]] = {
+    "weights × 5": (lambda d: scaled(d, "weights", 5), ["weights go from 0 to 5", "softmax", "not weights × values"]),
+    "negative": (lambda d: put(d, f"{WEIGHTS}.2", [-0.2, 0.7, 0.5, 0, 0]), ["weights go from -0.2 to 1"]),
+    "rows of 0.5": (lambda d: scaled(d, "weights", 0.5), ["rows sum to 0.5 to 1"]),
+    "look ahead": (lambda d: put(d, f"{WEIGHTS}.1", [0.2, 0.3, 0.5, 0, 0]), ["mask hides", "look ahead"]),
+    "look ahead, weights alone": (
+        lambda d: (only_weights(d), put(d, f"{WEIGHTS}.1", [0.2, 0.3, 0.5, 0, 0]))[0],
+        ["look ahead, though the model is causal, by up to 0.5 (layer 1, head 1)"],
+    ),
+    "another softmax": (
+        lambda d: put(d, f"{WEIGHTS}.2", [0.9, 0.05, 0.05, 0, 0]),
+        ["not the softmax of their scaled scores", "context"],
+    ),
+    "scores": (lambda d: scaled(d, "scores", 1.5), ["scores are not Q Kᵀ", "scaled scores are not scores × scale"]),
+    "context": (lambda d: scaled(d, "context", 1.5), ["context is not weights × values", "output is not the contexts"]),
+    "queries": (lambda d: scaled(d, "queries", 1.5), ["queries are not X W_Q", "scores are not Q Kᵀ"]),
+    "input": (lambda d: put(d, "layers.1.input.0", [1.0] * 32), ["input is not what the layer before puts out"]),
+    "residual": (lambda d: put(d, "layers.1.residual.0", [1.0] * 32), ["residual stream is not input + output"]),
+}
+
+
+@pytest.mark.parametrize("name", DOUBTS)
+def test_what_attention_does_not_give_is_noted_and_found(name: str) -> None:
+    harm, says = DOUBTS[name]
+    damaged = document()
+    harm(damaged)
+    trace = trace_from_document(damaged, "x.json")
+    said = doubts_of(trace)
+    assert all(part in said for part in says), said
+    assert doubts_of(trace_from_npz(trace_to_npz(replace(trace, notes=())))) == said
+    again = trace_from_document(json.loads(trace.to_json()))
+    assert again.notes == trace.notes  # and not said twice
+    assert any(finding.holds is False for finding in findings_of_trace(trace))
+
+
+@pytest.mark.parametrize(
+    ("how", "path", "value", "says"),
+    [
+        ({}, "model.d_k", 9, r"queries of layer 0 has shape \(4, 5, 8\), not \(4, 5, 9\)"),
+        ({}, "model.n_heads", 2, "layer 0 has head 2: its heads are 0 to 1"),
+        ({}, "model.n_heads", 40, "W_O of layer 0"),
+        ({}, "model.n_layers", 1, "layer 1: its only layer is 0"),
+        ({}, "layers.1.layer", 7, "layer 7: its layers are 0 to 1"),
+        ({}, "layers.1.heads.1.head", 9, "head 9"),
+        ({}, "layers.1.heads.1.kv_head", 3, "kv_head 3"),
+        ({}, "layers.1.heads.2.kv_head", 0, "heads 0 and 2 read kv_head 0, and have different keys"),
+        ({}, "tokens.1.index", 3, "token 1 has index 3"),
+        ({}, "tokens.1.index", "1", "a token's index is '1'"),
+        ({}, f"{WEIGHTS}.0.0", "0.5", "weights of layer 1: texts stand where numbers are wanted"),
+        ({}, f"{WEIGHTS}.0.0", True, "weights of layer 1: true or false stands where a number"),
+        ({}, "layers.1.mask", [[1, 0, 0, 0, 0]] * 5, "mask of layer 1: numbers stand where true and false"),
+        ({}, f"{WEIGHTS}.0", [1.0], "weights of layer 1: its rows are of different lengths$"),
+        ({}, "layers.1.heads.1.weights", 5, "weights of layer 1: its rows are of different lengths$"),
+        ({}, "layers.1.heads.1", {"head": 1, "kv_head": 0}, "queries of layer 1 stand in 3 of its 4 heads"),
+        ({"rope_theta": 1e4}, "layers.0.rope_angles", [[1.0] * 9] * 5, "turn 18 dimensions, of 8"),
+        ({"dropout": 0.5}, "model.dropout", 1, "dropout 1"),
+        ({}, "model.temperature", 0, "temperature is 0"),
+        ({}, "model.off", "0.x", "off is '0.x'"),
+        ({}, "text", 5, "text is '5', not a text"),
+        ({}, "notes", 5, "a part of it is of another type"),
+        ({}, "tokens", [], "holds no tokens"),
+        ({}, "predictions", [{"position": 9, "text": "a", "id": 1, "probability": 0.5}], "a prediction at token 9, of 5"),
+        ({}, "predictions", [{"position": 0, "text": "a", "id": 1, "probability": 7}], "has probability 7"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_cannot_be_is_refused_in_our_words(how: dict[str, Any], path: str, value: Any, says: str) -> None:
+    damaged = document(**how)
+    put(damaged, path, value)
+    with pytest.raises(AttnctlError, match=says) as error:
+        trace_from_document(damaged, "x.json")
+    assert str(error.value).startswith("x.json") and "\n" not in str(error.value)
+
+
+def test_an_archive_of_another_type_or_with_a_layer_too_many_is_refused(tmp_path: Path) -> None:
+    attend("Alice will eat").save(tmp_path / "run.npz")
+    arrays = dict(np.load(tmp_path / "run.npz"))
+    weights = arrays["layers.0.weights"]
+    for changed, says in (
+        ({"layers.0.weights": weights.astype(str)}, "texts stand where numbers"),
+        ({"layers.0.weights": weights > 0}, "true and false stand where numbers"),
+        ({"layers.7.weights": weights}, "layers.7.weights, an array of a layer that its trace does not have"),
+    ):
+        np.savez(tmp_path / "bad.npz", **(arrays | changed))
+        with pytest.raises(AttnctlError, match=says):
+            attnctl.load(tmp_path / "bad.npz")
+
+
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"model": "demo-causal"},
+    {"model": "demo", "off": "1.2, 0.0"},
+    {"model": "dot", "heads": 2, "layers": 2},
+    {"model": "dot", "rope_theta": 1e4},
+    {"model": "random", "heads": 4, "kv_heads": 2, "layers": 3, "causal": True, "rope_theta": 1e4, "dropout": 0.1},
+    {"model": "random", "positions": "sinusoidal", "temperature": 2.0, "window": 2, "scale": 1.0},
+    {"model": "random", "heads": 4, "kv_heads": 1, "layers": 2, "rope_theta": 100.0, "rope_pairs": "interleaved"},
+    {"model": "random", "heads": 4, "layers": 3, "causal": True, "temperature": 0.05, "scale": 9.0},
+    {"model": "random", "heads": 2, "layers": 3, "layer": 2, "head": 1, "query": "storm"},
+]
+
+
+@pytest.mark.parametrize("how", KINDS, ids=str)
+def test_what_attnctl_writes_is_believed(how: dict[str, Any]) -> None:
+    whole = attnctl.attend(TEXT, **({"model": "demo"} | how))
+    changed = [narrow_trace(whole, [name]) for name in NAMES]
+    changed += [by_words(whole), without_left_out(whole, [0, 3], False), without_left_out(whole, [0, 3], True)]
+    changed += [attention_rollout(whole)] if "head" not in how else []
+    changed += [by_words(without_left_out(whole, [0], False))]
+    for trace in (whole, *changed):
+        read = trace_from_document(json.loads(trace.to_json()))
+        assert read.notes == trace.notes
+        assert trace_from_npz(trace_to_npz(trace)).notes == trace.notes
+        assert [one for one in findings_of_trace(read) if one.holds is False] == []
+
+
+def test_layers_of_different_sizes_are_believed(tmp_path: Path) -> None:
+    """Only the sizes of the first were known: the scale, 1/√d_k, and the heads were said wrongly of the others."""
+    random = np.random.default_rng(0)
+    sizes = {"0.W_Q": (2, 16, 4), "0.W_K": (2, 16, 4), "0.W_V": (2, 16, 6), "0.W_O": (12, 16)}
+    sizes |= {"1.W_Q": (4, 16, 8), "1.W_K": (2, 16, 8), "1.W_V": (2, 16, 4), "1.W_O": (16, 16)}
+    np.savez(tmp_path / "odd.npz", **{f"layers.{name}": random.normal(size=size) for name, size in sizes.items()})
+    trace = attnctl.attend("Alice will eat", str(tmp_path / "odd.npz"))
+    assert (trace.model.n_heads, trace.model.n_kv_heads, trace.model.d_k, trace.model.scale) == (4, 2, None, None)
+    assert trace_from_document(json.loads(trace.to_json())).notes == trace.notes
+
+
+def test_of_a_large_trace_some_rows_are_recomputed_when_it_is_read_and_all_by_check() -> None:
+    trace = attend("Alice will eat " * 100, "random", heads=4)
+    layer = trace.layers[0]
+    assert layer.weights is not None and layer.context is not None and layer.weights.size > CELLS
+    layer.context[1, 1] += 1
+    read = trace_from_npz(trace_to_npz(trace))
+    assert read.notes == trace.notes  # the second row is none of those at even distances
+    assert [one.what for one in findings_of_trace(read) if one.holds is False] == [
+        "context against weights × values",
+        "output against the contexts, W_O",
+    ]
+    layer.weights[1, 1] *= 3  # the range and the sums are of all rows
+    assert "the rows sum to up to 3" in doubts_of(trace_from_npz(trace_to_npz(trace)))
+
+
+def test_every_command_says_it_once(run: Run, tmp_path: Path) -> None:
+    damaged = document()
+    scaled(damaged, "weights", 5)
+    path, other = str(tmp_path / "bad.json"), str(tmp_path / "good.json")
+    Path(path).write_text(json.dumps(damaged))
+    Path(other).write_text(json.dumps(document()))
+    says = "Doubtful numbers: the weights go from 0 to 5"
+    for arguments in (
+        *(["explain", path], ["explain", path, "--steps", "weights"], ["explain", path, "--top", "2"]),
+        *(["heatmap", path], ["heatmap", path, "-o", str(tmp_path / "a.png")], ["heads", path], ["heads", path, "--csv"]),
+        *(["view", path, "-o", str(tmp_path / "a.html")], ["compare", path, other], ["quiz", path, "--json"]),
+        ["heatmap", path, "-o", str(tmp_path / "b.html")],
+    ):  # fmt: skip
+        done = run(*arguments)
+        assert done.code == 0 and (done.err + done.out).count(says) == 1, (arguments, done)
+    Path(tmp_path / "two.jsonl").write_text(f"{json.dumps(damaged)}\n{json.dumps(document())}\n")
+    done = run("batch", str(tmp_path / "two.jsonl"), "-o", str(tmp_path / "out"), "--format", "png")
+    assert done.err.count(says) == 1
+
+
+def test_check_recomputes_a_file(run: Run, refused: Callable[..., str], tmp_path: Path) -> None:
+    path = str(tmp_path / "run.json")
+    Path(path).write_text(json.dumps(document()))
+    done = run("explain", path, "--check")
+    marks = {line[2:].split("  ")[0]: line[0] for line in done.out.splitlines()}
+    assert done.code == 0 and set(marks.values()) == {"✓"}
+    assert {"scores against Q Kᵀ", "weights against the softmax of scaled scores", "row sums, max |Σ - 1|"} <= set(
+        marks
+    )
+    damaged = document()
+    scaled(damaged, "context", 1.001)
+    Path(path).write_text(json.dumps(damaged))
+    assert not any(is_doubt(note) for note in attnctl.load(path).notes)  # less than three decimals
+    done = run("explain", path, "--check")
+    assert done.code == 1 and "✗ context against weights × values" in done.out and "layer 1, head 1" in done.out
+    assert run("explain", path, "--check", "--head", "0").code == 0
+    long = str(tmp_path / "long.json")
+    run("explain", "word " * 600, "--model", "random", "--json", "--top", "3", "-o", long)
+    assert "of which nothing can be recomputed" in refused("explain", long, "--check", code=2)
+
+
+@pytest.mark.parametrize(
+    ("factor", "says"),
+    [(3.0, "are these scores?"), (1e5, "are these scores?"), (0.0, "the rows sum to 0, and"), (0.5, "sum to 0.5, and")],
+)
+def test_a_bare_matrix_of_other_sums(factor: float, says: str, run: Run, tmp_path: Path) -> None:
+    weights = np.random.default_rng(0).dirichlet(np.ones(4), 4) * factor
+    np.savetxt(tmp_path / "m.csv", weights, delimiter=",")
+    np.save(tmp_path / "m.npy", weights)
+    for name in ("m.csv", "m.npy"):
+        done = run("explain", str(tmp_path / name), columns=200)
+        assert done.code == 0 and (done.out + done.err).count(says) == 1
+        assert (told := run("heatmap", str(tmp_path / name))).err.count(says) == 1, told
+    path = str(tmp_path / "m.npy")
+    assert trace_of_mapped_matrix(path).notes == trace_of_matrix(path).notes
+    found = {finding.what: finding.holds for finding in findings_of_trace(trace_of_matrix(path))}
+    assert found["row sums, max |Σ - 1|"] is False and found["context against weights × values"] is None
