@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 from attnctl.errors import AttnctlError
+from attnctl.formats.documents.needles_json import _cell_of_document
+from attnctl.formats.documents.overview_json import overview_from_document
 from attnctl.formats.documents.trace_json import trace_from_document, trace_from_json
 from attnctl.formats.trace_npz import trace_from_npz, trace_to_npz
 from attnctl.formats.validation import read_npy, read_npz
@@ -168,3 +170,24 @@ def test_every_question_can_be_written_as_json() -> None:
     for seed in range(6):
         done = process("quiz", "Alice will eat pizza", "--json", "--seed", str(seed))
         assert done.returncode == 0 and json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("value", ["0.5", True, None])
+def test_a_text_or_true_is_no_number_in_any_document(value: Any) -> None:
+    """They were read as 0.5 and 1."""
+    overview = {
+        "schema": "attnctl.overview/1",
+        "text": "a b",
+        "tokens": [{"index": at, "text": name, "special": False} for at, name in enumerate("ab")],
+        "model": {"name": "m", "kind": "demo"},
+    }
+    for head in (
+        {"links": [[[0, value]], [[1, 0.5]]]},
+        {"entropy": value or "", "first": value},
+        {"query": 0, "weights": [value, 0.5]},
+    ):
+        with pytest.raises(AttnctlError, match="^x is a damaged overview: .*number"):
+            overview_from_document(overview | {"heads": [{"layer": 0, "head": 0} | head]}, "x")
+    cell = {"length": 9, "depth": value, "tokens": 9, "answer": "a", "answered": True, "found": 1, "scores": {}}
+    with pytest.raises(TypeError, match="depth is .* not a number"):
+        _cell_of_document(cell)

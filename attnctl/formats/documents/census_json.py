@@ -18,7 +18,7 @@ from attnctl.formats.documents.json_documents import (
     read_model,
     write_json,
 )
-from attnctl.formats.validation import checked_whole_number
+from attnctl.formats.validation import checked_number, checked_whole_number
 from attnctl.readings.census.census_table import Best, CensusTable, HeadRow, LayerRow, Relation, Rule, Trees
 from attnctl.text import Document
 
@@ -140,7 +140,10 @@ def _read_census(document: Document) -> CensusTable:
         _trees_of(document["uuas"], document["layers"]),
         tuple(_head_of(head) for head in document["heads"]),
         tuple(
-            LayerRow(checked_whole_number(layer["layer"], "layer"), *(float(layer[name]) for name in LAYER_NUMBERS))
+            LayerRow(
+                checked_whole_number(layer["layer"], "layer"),
+                *(checked_number(layer[name], name) for name in LAYER_NUMBERS),
+            )
             for layer in document["layers"]
         ),
         bool(document["compared_with_untrained"]),
@@ -151,7 +154,7 @@ def _read_census(document: Document) -> CensusTable:
 
 def _relation_of(said: Document) -> Relation:
     rules = tuple(
-        Rule(name, float(rule["accuracy"]), rule.get("offset"), rule.get("tag"), rule.get("side"))
+        Rule(name, checked_number(rule["accuracy"], "accuracy"), rule.get("offset"), rule.get("tag"), rule.get("side"))
         for name, rule in said["rules"].items()
     )
     return Relation(
@@ -177,21 +180,23 @@ def _read_counts(rows: list[list[int]]) -> Array:
 def _best_of(said: Document | None) -> Best | None:
     if said is None:
         return None
-    low, high = (float(end) for end in said["interval"])
+    low, high = (checked_number(end, "interval") for end in said["interval"])
     layer, head, chosen_on, scored_on = (
         checked_whole_number(said[name], name) for name in ("layer", "head", "chosen_on", "scored_on")
     )
-    return Best(layer, head, chosen_on, scored_on, float(said["accuracy"]), (low, high))
+    return Best(layer, head, chosen_on, scored_on, checked_number(said["accuracy"], "accuracy"), (low, high))
 
 
 def _trees_of(said: Document, layers: list[Document]) -> Trees:
     best, correct = said.get("best_layer"), _read_counts(said["correct"])
-    found = {checked_whole_number(layer["layer"], "layer"): float(layer["uuas"]) for layer in layers}
+    found = {checked_whole_number(layer["layer"], "layer"): checked_number(layer["uuas"], "uuas") for layer in layers}
     return Trees(
         checked_whole_number(said["edges"], "edges"),
-        float(said["right_branching"]),
+        checked_number(said["right_branching"], "right_branching"),
         _best_of(said.get("best_head")),
-        None if best is None else (checked_whole_number(best["layer"], "layer"), float(best["accuracy"])),
+        None
+        if best is None
+        else (checked_whole_number(best["layer"], "layer"), checked_number(best["accuracy"], "accuracy")),
         correct,
         tuple(found.get(layer, 0.0) for layer in range(len(correct))),
         _best_of(said.get("untrained")),
@@ -203,12 +208,13 @@ def _head_of(said: Document) -> HeadRow:
     return HeadRow(
         checked_whole_number(said["layer"], "layer"),
         checked_whole_number(said["head"], "head"),
-        **{name: float(said[name]) for name in HEAD_NUMBERS},
-        uuas=None if "uuas" not in said else float(said["uuas"]),
+        **{name: checked_number(said[name], name) for name in HEAD_NUMBERS},
+        uuas=None if "uuas" not in said else checked_number(said["uuas"], "uuas"),
         positional=None
         if positional is None
-        else (checked_whole_number(positional["offset"], "offset"), float(positional["share"])),
+        else (checked_whole_number(positional["offset"], "offset"), checked_number(positional["share"], "share")),
         syntactic=tuple(
-            (str(one["relation"]), str(one["direction"]), float(one["accuracy"])) for one in said["syntactic"]
+            (str(one["relation"]), str(one["direction"]), checked_number(one["accuracy"], "accuracy"))
+            for one in said["syntactic"]
         ),
     )

@@ -8,7 +8,7 @@ from attnctl import __version__
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json
 from attnctl.formats.documents.json_documents import DAMAGED, check_schema, damage_of, model_document
-from attnctl.formats.validation import checked_whole_number
+from attnctl.formats.validation import checked_number, checked_whole_number, finite_floats
 from attnctl.readings.effects.needle import HeadsOff, NeedleCell, NeedleRun, Needles
 from attnctl.text import Document
 
@@ -71,13 +71,15 @@ def _is_same(found: object, wanted: object) -> bool:
 
 
 def _cell_of_document(document: Document) -> NeedleCell:
-    scores = {int(layer): np.asarray(row, np.float32) for layer, row in document["scores"].items()}
+    scores = {int(layer): finite_floats(row, "scores") for layer, row in document["scores"].items()}
     counts = (
         checked_whole_number(document["length"], "length"),
-        float(document["depth"]),
+        checked_number(document["depth"], "depth"),
         checked_whole_number(document["tokens"], "tokens"),
     )
-    return NeedleCell(*counts, str(document["answer"]), bool(document["answered"]), float(document["found"]), scores)
+    return NeedleCell(
+        *counts, str(document["answer"]), bool(document["answered"]), checked_number(document["found"], "found"), scores
+    )
 
 
 def needles_document(found: Needles) -> Document:

@@ -12,13 +12,14 @@ from attnctl.errors import AttnctlError
 from attnctl.formats.documents.json_documents import (
     DAMAGED,
     check_schema,
+    checked_text,
     damage_of,
     document_opening,
     read_model,
     read_tokens,
     write_json,
 )
-from attnctl.formats.validation import checked_whole_number, finite_floats
+from attnctl.formats.validation import checked_number, checked_whole_number, finite_floats, true_or_false
 from attnctl.readings.head_statistics import HeadStatistics
 from attnctl.readings.overview import Links, LongRow, Overview, PooledGrid, TextPart
 from attnctl.readings.statistic_table import STATISTICS
@@ -112,14 +113,14 @@ def _read_overview(entries: Document) -> Overview:
     heads = _read_heads(entries["heads"])
     n_k = len(tokens if key_tokens is None else key_tokens)
     return Overview(
-        text=str(entries["text"]),
+        text=checked_text(entries["text"], "text"),
         tokens=tokens,
         model=read_model(entries["model"]),
         key_tokens=key_tokens,
         grid=_read_grid(entries, heads, len(tokens), n_k) if "rows" in entries else None,
         head_statistics=tuple(_read_statistics(*at, head) for at, head in heads.items() if "entropy" in head),
         links={at: _read_links(head["links"], len(tokens), n_k) for at, head in heads.items() if "links" in head},
-        notes=tuple(str(note) for note in entries.get("notes", ())),
+        notes=tuple(checked_text(note, "a note") for note in entries.get("notes", ())),
     )
 
 
@@ -136,17 +137,19 @@ def _read_heads(entries: Sequence[Document]) -> dict[tuple[int, int], Document]:
 def _read_statistics(layer: int, head: int, entry: Document) -> HeadStatistics:
     values: dict[str, float | None] = {name: entry.get(name) for name in STATISTICS}
     for name, value in values.items():
-        if value is not None and (not isinstance(value, (int, float)) or isinstance(value, bool)):
-            raise TypeError(f"{name} is {str(value)[:40]!r}, not a number")
+        if value is not None:
+            checked_number(value, name)
     return HeadStatistics(layer, head, values, tuple(str(name) for name in entry.get("names", ())))
 
 
 def _read_grid(entries: Document, heads: dict[tuple[int, int], Document], n_q: int, n_k: int) -> PooledGrid:
     rows, columns = (_read_parts(entries[name], n) for name, n in (("rows", n_q), ("columns", n_k)))
     shape = len(rows), len(columns)
-    weights = {at: _of_shape(finite_floats(head["grid"]), shape) for at, head in heads.items() if "grid" in head}
+    weights = {
+        at: _of_shape(finite_floats(head["grid"], "a grid"), shape) for at, head in heads.items() if "grid" in head
+    }
     masks = {
-        checked_whole_number(layer["layer"], "layer"): _of_shape(np.asarray(layer["mask"], np.bool_), shape)
+        checked_whole_number(layer["layer"], "layer"): _of_shape(true_or_false(layer["mask"], "a mask"), shape)
         for layer in entries.get("layers", ())
     }
     if entries["pool"] not in ("mean", "max", "mass"):
@@ -185,7 +188,8 @@ def _read_links(rows: Sequence[Sequence[tuple[int, float]]], n_q: int, n_k: int)
     weights = np.zeros((n_q, count))  # (n_q, count), as float32 once they are known to be finite
     for at, row in enumerate(rows):
         for place, (key, weight) in enumerate(row):
-            keys[at, place], weights[at, place] = checked_whole_number(key, "a link's key"), float(weight)
+            keys[at, place] = checked_whole_number(key, "a link's key")
+            weights[at, place] = checked_number(weight, "a link's weight")
     if keys.size and not 0 <= keys.min() <= keys.max() < n_k:
         raise ValueError(f"a link goes to key {keys.max()}, of {n_k}")
     return Links(keys, finite_floats(weights))
@@ -198,13 +202,13 @@ def _read_row(entries: Document) -> LongRow:
     queries = {checked_whole_number(head["query"], "query") for head in heads.values()}
     if len(queries) > 1 or not queries <= set(range(len(tokens))):
         raise ValueError(f"the rows of queries {sorted(queries)} do not stand in one document of {len(tokens)} tokens")
-    weights = {at: _of_shape(finite_floats(head["weights"]), (len(keys),)) for at, head in heads.items()}
+    weights = {at: _of_shape(finite_floats(head["weights"], "the weights"), (len(keys),)) for at, head in heads.items()}
     return LongRow(
-        text=str(entries["text"]),
+        text=checked_text(entries["text"], "text"),
         tokens=tokens,
         keys=keys,
         model=read_model(entries["model"]),
         query=queries.pop(),
         weights=weights,
-        notes=tuple(str(note) for note in entries.get("notes", ())),
+        notes=tuple(checked_text(note, "a note") for note in entries.get("notes", ())),
     )
