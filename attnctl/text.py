@@ -44,6 +44,13 @@ def _code_escape(code: int) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+def plain_letters(word: str) -> str:
+    """A word without its accents: Jose for José."""
+    if word.isascii():
+        return word
+    return "".join(letter for letter in unicodedata.normalize("NFKD", word) if not unicodedata.combining(letter))
+
+
 def quoted_beginning(text: str) -> str:
     """A text in quotes, of a long one its first 59 characters, on one line: as values show themselves in Python."""
     return repr(text if len(text) <= 60 else f"{text[:59]}…")

@@ -97,14 +97,12 @@ def _sentence_loss(
     device = p["embedding"].device
     ids = torch.tensor(watch.ids, device=device)  # (n,)
     n = len(ids)
+    rows = network.sentence_rows(p, watch.ids, [token.text for token in watch.tokens])[None]  # (1, n, d_model)
     if training.causal:
-        seen, targets, at = ids[None, :-1], ids[1:], torch.arange(n - 1, device=device)
+        rows, targets, at = rows[:, :-1], ids[1:], torch.arange(n - 1, device=device)
     else:
-        masked = torch.where(
-            torch.eye(n, dtype=torch.bool, device=device), 1, ids[None, :]
-        )  # (n, n), row i hides word i
-        seen, targets, at = masked, ids, torch.arange(n, device=device)
-    rows = torch.nn.functional.embedding(seen, p["embedding"])  # (batch, n, d_model)
+        hidden = torch.eye(n, dtype=torch.bool, device=device)[..., None]  # (n, n, 1), row i hides word i
+        rows, targets, at = torch.where(hidden, p["embedding"][1], rows), ids, torch.arange(n, device=device)
     theta, window = training.recipe.rope_theta, training.recipe.first_window
     logits = network.forward(p, rows, causal=training.causal, theta=theta, window=window)[0]  # (batch, n, vocabulary)
     chosen = logits[0] if training.causal else logits[at, at]  # (words, vocabulary)

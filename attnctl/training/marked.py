@@ -21,7 +21,11 @@ RELATIONS = {
 @cache
 def marked_sentences() -> tuple[Sentence, ...]:
     """The sentences of `marked.txt` with their links. Raises ValueError for a line that names a word it does not have."""
-    text = files("attnctl.training").joinpath("marked.txt").read_text(encoding="utf-8")
+    return read_marked(files("attnctl.training").joinpath("marked.txt").read_text(encoding="utf-8"))
+
+
+def read_marked(text: str) -> tuple[Sentence, ...]:
+    """The sentences of a text like `marked.txt` with their links. Raises ValueError as `marked_sentences` does."""
     return tuple(_marked_sentence(line) for line in text.splitlines() if line and not line.startswith("#"))
 
 

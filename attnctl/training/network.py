@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ import numpy as np
 from attnctl import attention
 from attnctl.attention import Array, Attended
 from attnctl.models.builtin import stack
+from attnctl.models.builtin.vocabulary import SHAPES, letter_pieces
 from attnctl.training.corpus import UNKNOWN
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Sizes:
     rope: bool = False  # positions turn queries and keys; else each has a row of its own that is learned
     tied: bool = False  # words are predicted with the embedding itself
     d_k: int | None = None  # of a head; None: d_model / heads
+    pieces: int | None = None  # rows for pieces of unknown words; None: unknown words of a shape are read alike
 
 
 def initial(sizes: Sizes, seed: int) -> dict[str, Floats]:
@@ -48,6 +50,8 @@ def initial(sizes: Sizes, seed: int) -> dict[str, Floats]:
         return (random.standard_normal(shape) * spread).astype(np.float32)
 
     parameters = {"embedding": normal(sizes.vocabulary, d, spread=0.3)}  # (vocabulary, d_model)
+    if sizes.pieces:
+        parameters["pieces"] = normal(sizes.pieces, d, spread=0.3)  # (pieces, d_model)
     if not sizes.rope:
         parameters["positions"] = normal(sizes.length, d, spread=0.1)  # (length, d_model)
     if not sizes.tied:
@@ -70,6 +74,18 @@ def layers_of(p: Parameters) -> list[dict[str, Array]]:
         start = f"layers.{len(found)}."
         found.append({name.removeprefix(start): array for name, array in p.items() if name.startswith(start)})
     return found
+
+
+def sentence_rows(p: Parameters, ids: Sequence[int], words: Sequence[str]) -> Array:
+    """What the network reads of a sentence: embeddings, and of unknown words what their letters add (n, d_model)."""
+    table = p["embedding"]
+    rows = []
+    for at, word in zip(ids, words, strict=True):
+        rows.append(table[at])  # (d_model,)
+        if "pieces" in p and (at == 0 or 2 <= at < 2 + len(SHAPES)):  # the unknown word, or one read by its shape
+            own = letter_pieces(word, len(p["pieces"]))
+            rows[-1] = rows[-1] + p["pieces"][own].sum(0) / math.sqrt(len(own))
+    return attention.array_namespace(table).stack(rows)  # (n, d_model)
 
 
 def residual(

@@ -43,7 +43,7 @@ CLOSING_MARKS = (")", "]", "}", "”", "’", '"')
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentences to predict words of."""
+    """Sentences to predict words of. An id past the vocabulary is that of a word, by its letters instead of its own row."""
 
     ids: Tensor  # (batch, n), what the network sees
     targets: Tensor  # (batch, n), the true words
@@ -56,7 +56,8 @@ class Batch:
 class Batches:
     """Batches of a corpus; the one of a step depends on the seed and the step alone, so that a run can be resumed."""
 
-    def __init__(self, corpus: Corpus, objective: str, size: int, seed: int) -> None:
+    def __init__(self, corpus: Corpus, objective: str, size: int, seed: int, *, by_letters: bool = False) -> None:
+        self.by_letters = by_letters  # how unknown words are shown: by their shape alone, or by their letters too
         self.ids = torch.from_numpy(corpus.ids)  # (sentences, length)
         self.lengths = (self.ids >= 0).sum(1)  # (sentences,)
         self.by_length = self.lengths.argsort(stable=True)  # (sentences,)
@@ -78,8 +79,10 @@ class Batches:
         random = torch.Generator().manual_seed((self.seed << 32) + step)
         rows = self._sentence_rows(random)  # (batch,)
         n = int(self.lengths[rows].max())
-        ids = self.ids[rows, :n]  # (batch, n)
-        return self.corrupted(ids, random) if self.answers is None else self._asked(ids, self.answers[rows, :n], random)
+        ids = self.ids[rows, :n].long()  # (batch, n)
+        if self.answers is None:
+            return self.corrupted(ids, random)
+        return self._asked(ids, self.answers[rows, :n].long(), random)
 
     def _sentence_rows(self, random: torch.Generator) -> Tensor:
         """Which sentences: of about the same length, so many that there are always about as many words → (batch,)."""
@@ -150,7 +153,8 @@ class Batches:
     def _with_unknowns(self, ids: Tensor, random: torch.Generator) -> Tensor:
         some = torch.rand((len(ids), 1), generator=random) < UNKNOWN_SENTENCES  # (batch, 1)
         strange = torch.rand(ids.shape, generator=random) < UNKNOWN_WORDS * self.open[ids]  # (batch, n)
-        return torch.where(some & strange, self.shapes[ids], ids)  # (batch, n)
+        unknown = ids + len(self.shapes) if self.by_letters else self.shapes[ids]  # (batch, n)
+        return torch.where(some & strange, unknown, ids)  # (batch, n)
 
 
 def _next_words(seen: Tensor, true: Tensor, real: Tensor) -> Batch:

@@ -24,7 +24,7 @@ from attnctl.training import network, rules
 from attnctl.training.english import draft, grammar
 from attnctl.training.english.draft import Link, Sentence
 from attnctl.training.english.language import openness, vocabulary
-from attnctl.training.english.tables import words_of
+from attnctl.training.english.tables import pairs_of, words_of
 from attnctl.training.marked import marked_sentences
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ GOALS = {
 }  # fmt: skip
 
 # names and nouns that the grammar never makes: what a trained model has not seen
-UNSEEN_NAMES = words_of("unseen names")
+UNSEEN_NAMES = {sex: names.split() for sex, names in pairs_of("unseen names").items()}  # f, m
 UNSEEN_NOUNS = words_of("unseen nouns")
 
 
@@ -161,11 +161,18 @@ def _plural_nouns() -> frozenset[str]:
     return frozenset(noun.plural for some in lexicon().nouns.values() for noun in some if noun.plural)
 
 
+def sex_of_name(word: str) -> str | None:
+    """F or m of a given name that is mostly one's; None of any other word."""
+    from attnctl.training.english.lexicon import lexicon
+
+    return next((sex for sex in "fm" if word in lexicon().names[sex]), None)
+
+
 def with_unseen_words(sentence: Sentence, draw: random.Random) -> Sentence:
     """The sentence with names and nouns that training never meets.
 
     Where a pronoun has to find its noun by gender or by meaning, that noun or the other keeps its word: of two strangers
-    nobody could tell which is "she", or which is hungry. What is repeated stays the same word.
+    nobody could tell which is "she", or which is hungry. What is repeated stays the same word, a man's name a man's.
     """
     spared: set[str] = set()
     known = frozenset(vocabulary())
@@ -174,19 +181,19 @@ def with_unseen_words(sentence: Sentence, draw: random.Random) -> Sentence:
         if link.relation in (draft.PRONOUN, draft.MEANING):
             both = [at for at in range(link.query) if openness().get(words[at]) == 1 and words[at] not in spared]
             spared.add(words[draw.choice(both)] if both else words[link.key])
-    names = [name for name in UNSEEN_NAMES if name not in known]
+    names = {sex: [name for name in some if name not in known] for sex, some in UNSEEN_NAMES.items()}
     nouns = [noun for noun in UNSEEN_NOUNS if noun not in known]
-    draw.shuffle(names)
-    draw.shuffle(nouns)
+    for some in (*names.values(), nouns):
+        draw.shuffle(some)
     new: dict[str, str] = {}
     for word in words:
         if (
             word not in spared
             and word not in new
             and openness().get(word) == 1
-            and (names if word[0].isupper() else nouns)
+            and (own := names[sex_of_name(word) or draw.choice("fm")] if word[0].isupper() else nouns)
         ):
-            new[word] = names.pop() if word[0].isupper() else nouns.pop() + "s" * (word in _plural_nouns())
+            new[word] = own.pop() if word[0].isupper() else own.pop() + "s" * (word in _plural_nouns())
     return Sentence([new.get(word, word) for word in words], sentence.links, sentence.facts)
 
 
@@ -208,13 +215,15 @@ def before_training(model: Model, seed: int) -> Model | None:
         rope=model.positions is None,
         tied=model.tied,
         d_k=info.d_k,
+        pieces=model.pieces,
     )
     parameters = network.initial(sizes, seed)
-    table = parameters["embedding"]
     return replace(
         model,
         layers=tuple(network.layers_of(parameters)),
-        embed=lambda tokens: table[[token.id or 0 for token in tokens]],
+        embed=lambda tokens: network.sentence_rows(
+            parameters, [token.id or 0 for token in tokens], [token.text for token in tokens]
+        ),
         positions=parameters.get("positions"),
         unembedding=None,
     )

@@ -26,7 +26,7 @@ def noun_forms() -> frozenset[str]:
     """Nouns, names and pronouns: what a verb's subject, or what a pronoun stands for, can be."""
     lex = lexicon()
     found = {form for some in lex.nouns.values() for noun in some for form in (noun.singular, noun.plural) if form}
-    found |= {*lex.names["f"], *lex.names["m"], *lex.surnames, *lex.places, *lex.proper}
+    found |= set(lex.capitalized)
     return frozenset(found - verbs_only() - function_words() | PRONOUNS)
 
 

@@ -35,7 +35,7 @@ GRAMMAR = "grammar"
 # of a vocabulary of more words than this, the tables are kept in half precision, and the matrices, which every trace
 # repeats, to so many decimals
 HALVED, DECIMALS = 4096, 3
-TABLES = ("embedding", "unembedding")
+TABLES = ("embedding", "pieces", "unembedding")
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Recipe:
     sentences: int = 120_000  # of the grammar
     candidates: int | None = None  # words drawn beside the true ones to tell them from; None: all words
     first_window: int | None = None  # the first layer sees fewer words than this to either side; None: all
+    pieces: int | None = None  # rows for the letters of unknown words; None: those of a shape are read alike
     min_length: int = 32  # learned positions, even where every sentence of the corpus is shorter
 
     @cached_property
@@ -83,12 +84,15 @@ _SAME = Recipe(
     rope_theta=3000.0,
     batch_size=112,
     lr=5e-3,
-    sentences=120_000,
-    candidates=1024,
+    sentences=360_000,
+    candidates=512,
+    tied=True,
+    bias=True,
+    pieces=1024,
 )
 DEFAULTS = {
-    "masked-word": replace(_SAME, bias=True, tied=True, first_window=4, steps=32_000),
-    "next-word": replace(_SAME, objective="next-word", steps=24_000),
+    "masked-word": replace(_SAME, first_window=4, steps=26_000),
+    "next-word": replace(_SAME, objective="next-word", steps=18_000),
 }
 # what the user's own text is trained with: a small network, in a few minutes
 OWN_TEXT = {
@@ -109,7 +113,16 @@ def sizes_of(recipe: Recipe, of: corpus.Corpus) -> network.Sizes:
     length = max(of.length, recipe.min_length)
     rope, tied = recipe.rope_theta is not None, recipe.tied
     return network.Sizes(
-        len(of.vocabulary), length, recipe.d_model, recipe.heads, recipe.layers, recipe.bias, rope, tied, recipe.d_k
+        len(of.vocabulary),
+        length,
+        recipe.d_model,
+        recipe.heads,
+        recipe.layers,
+        recipe.bias,
+        rope,
+        tied,
+        recipe.d_k,
+        recipe.pieces,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from attnctl.arrays import torch_device
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.models.builtin.vocabulary import letter_pieces
 from attnctl.training import network
 from attnctl.training.corpus import Corpus
 from attnctl.training.english.draft import QUESTIONS
@@ -41,6 +42,7 @@ class Training:
     parameters: dict[str, Tensor]
     optimizer: torch.optim.AdamW
     batches: Batches
+    pieces: Tensor | None = None  # (vocabulary, most pieces) of each word's letters, -1 after the last of them
     step: int = 0
     losses: list[float] = field(default_factory=list)  # of the steps since the last report
 
@@ -65,9 +67,16 @@ def begin_training(recipe: Recipe, corpus: Corpus) -> Training:
         for name, array in initial_arrays(recipe, corpus).items()
     }
     optimizer = torch.optim.AdamW(parameters.values(), lr=recipe.lr, betas=BETAS, weight_decay=WEIGHT_DECAY)
-    return Training(
-        recipe, corpus, parameters, optimizer, Batches(corpus, recipe.objective, recipe.batch_size, recipe.seed)
-    )
+    by_letters = recipe.pieces is not None
+    batches = Batches(corpus, recipe.objective, recipe.batch_size, recipe.seed, by_letters=by_letters)
+    pieces = None if recipe.pieces is None else _pieces_of_words(corpus.vocabulary, recipe.pieces).to(device)
+    return Training(recipe, corpus, parameters, optimizer, batches, pieces)
+
+
+def _pieces_of_words(words: Sequence[str], count: int) -> Tensor:
+    """The numbers of each word's pieces, -1 after the last of them: (words, most pieces)."""
+    pieces = [torch.tensor(letter_pieces(word, count)) for word in words]
+    return torch.nn.utils.rnn.pad_sequence(pieces, batch_first=True, padding_value=-1)
 
 
 def _by_word(name: str, array: Floats) -> Floats:
@@ -93,7 +102,7 @@ class Predicted(NamedTuple):
 def loss_of(training: Training, batch: Batch) -> Tensor:
     """Mean cross-entropy of the words that count, and added to it, where questions are asked, their weighted mean → ()."""
     recipe, p = training.recipe, training.parameters
-    rows = torch.nn.functional.embedding(batch.ids, p["embedding"])  # (batch, n, d_model)
+    rows = rows_of_words(training, batch.ids)  # (batch, n, d_model)
     padding = None if training.causal else batch.real  # it stands after the words: a causal network never sees it
     x, steps = network.residual(
         p, rows, causal=training.causal, real=padding, theta=recipe.rope_theta, window=recipe.first_window
@@ -111,6 +120,22 @@ def loss_of(training: Training, batch: Batch) -> Tensor:
     weights = torch.tensor([group.weight for group in groups[1:]], device=means.device)  # (questions,)
     mean: Tensor = means[0] + means[1:] @ weights / weights.sum()
     return mean
+
+
+def rows_of_words(training: Training, ids: Tensor) -> Tensor:
+    """What the network reads, or predicts, for these ids (…): embeddings, or rows made of letters → (…, d_model)."""
+    table = training.parameters["embedding"]
+    if training.pieces is None:
+        return torch.nn.functional.embedding(ids, table)
+    strange = ids >= len(table)  # (…)
+    words = torch.where(strange, ids - len(table), 0)  # (…)
+    shape = training.batches.shapes.to(ids.device)[words]  # (…)
+    rows = torch.nn.functional.embedding(torch.where(strange, shape, ids), table)  # (…, d_model)
+    pieces = training.pieces[words[strange]]  # (unknown, most pieces)
+    real = (pieces >= 0).float()  # (unknown, most pieces)
+    shares = real / real.sum(1, keepdim=True).sqrt()  # (unknown, most pieces)
+    own = torch.nn.functional.embedding(pieces.clamp(min=0), training.parameters["pieces"])  # (unknown, most, d_model)
+    return rows.index_put((strange,), (shares[:, None] @ own)[:, 0], accumulate=True)
 
 
 def _answers_to_questions(training: Training, batch: Batch, rows: Tensor, weights: Tensor) -> list[Predicted]:
@@ -133,14 +158,17 @@ def _answers_to_questions(training: Training, batch: Batch, rows: Tensor, weight
 
 
 def _cross_entropy(training: Training, x: Tensor, targets: Tensor) -> Tensor:
-    """Cross-entropy of each row of x (rows, d_model): among all words, or the recipe's candidates → (rows,)."""
+    """Cross-entropy of each row of x (rows, d_model): among all words, or the recipe's candidates → (rows,).
+
+    A target that was shown by its letters is among them by its letters.
+    """
     p = training.parameters
     table = p["embedding"] if "unembedding" not in p else p["unembedding"].T  # (vocabulary, d_model)
     if training.recipe.candidates is not None:
         random = torch.Generator().manual_seed((training.recipe.seed << 32) + training.step)
         drawn = torch.randint(len(table), (training.recipe.candidates,), generator=random)  # (candidates,)
         some = torch.unique(torch.cat([targets.cpu(), drawn])).to(table.device)  # (words,), sorted
-        targets, table = torch.searchsorted(some, targets), torch.nn.functional.embedding(some, table)
+        targets, table = torch.searchsorted(some, targets), rows_of_words(training, some)
     return torch.nn.functional.cross_entropy(x @ table.T, targets, reduction="none")
 
 

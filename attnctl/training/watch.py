@@ -52,7 +52,7 @@ class Watch:
             raise AttnctlError(
                 f"--watch: the sentence has {len(self.ids)} words, the network {len(parameters['positions'])} positions"
             )
-        rows = parameters["embedding"][self.ids]  # (n, d_model)
+        rows = network.sentence_rows(parameters, self.ids, [token.text for token in self.tokens])  # (n, d_model)
         _, layers = network.residual(parameters, rows, causal=self.causal, theta=self.theta, window=self.window)
         return np.stack([steps.weights for steps in layers])  # (layers, heads, n, n)
 

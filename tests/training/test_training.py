@@ -18,8 +18,8 @@ from attnctl.training.corpus import encode_sentences, split_lines
 from attnctl.training.english.grammar import sentences
 from attnctl.training.english.language import corpus_of
 from attnctl.training.objectives import FIRST_WORD, MASK_ID, UNKNOWN_ID, Batches
-from attnctl.training.run import Recipe, TrainingRun, read_corpus, weights_file
-from attnctl.training.train import Training, begin_training, learning_rate, train_network
+from attnctl.training.run import DEFAULTS, Recipe, TrainingRun, read_corpus, weights_file
+from attnctl.training.train import Training, begin_training, learning_rate, rows_of_words, train_network
 from attnctl.training.watch import Watch
 
 LINES = ["the cat sat on the mat", "the dog ran home", "a bird sang", "the cat ran on the mat today"]
@@ -219,6 +219,26 @@ def test_what_a_head_brings_is_read_from_the_words_themselves() -> None:
     found = network.output_of_words(parameters, rows, weights, 1)
     last = network.layers_of(parameters)[-1]
     torch.testing.assert_close(found[0], rows[0].roll(1, 0) @ last["W_V"][1] @ last["W_O"][4:])
+
+
+def test_an_unknown_word_is_learned_by_its_letters(tmp_path: Path) -> None:
+    """Its row is that of its shape and what its letters add: in training, and in the model that is opened."""
+    recipe = replace(DEFAULTS["masked-word"], sentences=300, steps=3, batch_size=16, pieces=32)
+    training, run = begin_training(recipe, read_corpus(recipe, None)), TrainingRun(tmp_path / "run")
+    before = training.parameters["pieces"].detach().clone()
+    run.create(recipe, None)
+    for _ in train_network(training, run):
+        pass
+    assert not torch.equal(before, training.parameters["pieces"])
+    words, at = training.corpus.vocabulary, training.corpus.vocabulary.index("umbrella")
+    p, ids = training.parameter_arrays(), [at, int(training.corpus.shapes[at])]
+    rows = rows_of_words(training, torch.tensor([at, len(words) + at])).detach().numpy()  # (2, d_model)
+    np.testing.assert_allclose(rows, network.sentence_rows(p, ids, ["umbrella"] * 2), atol=1e-6)
+    assert (training.batches.at(2).ids >= len(words)).any()
+    model: Any = open_model(str(tmp_path / "run"))
+    tokens = model.tokenize("umbrella Zorblax")
+    own = network.sentence_rows(p, [token.id or 0 for token in tokens], [token.text for token in tokens])
+    np.testing.assert_allclose(model.embed(tokens), own, atol=5e-3)  # kept in half precision
 
 
 def test_the_learning_rate_rises_and_falls() -> None:

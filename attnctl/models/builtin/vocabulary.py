@@ -1,17 +1,20 @@
-"""Words looked up in a vocabulary: as they are written, without the `'s` that hangs on them, or by their shape.
+"""Words looked up in a vocabulary: as they are written, without the `'s` that hangs on them, or by their shape and letters.
 
 A vocabulary that has entries like `[Name]` or `[-ing]` reads an unknown word as the one whose shape it has, so that what no
-training has seen is still a name, a plural, or something that is being done.
+training has seen is still a name, a plural, or something that is being done. Where the model has rows for pieces of words,
+those of an unknown word's letters are added, so that two unknown words are two.
 """
 
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from attnctl.errors import AttnctlError
+from attnctl.text import plain_letters
 from attnctl.tokens import BLANKS, Token, Tokenize
 
 NAME, NUMBER, WORD = "[Name]", "[0]", "[word]"
@@ -51,10 +54,25 @@ def shape_of(word: str, *, first: bool = False) -> str | None:
     return next((shape for shape, pattern in _PATTERNS if pattern.fullmatch(lower)), WORD)
 
 
+def letter_pieces(word: str, count: int) -> list[int]:
+    """The numbers below `count` of a word's pieces: the whole of it, its last letter, and every three letters, edges marked.
+
+    The numbers are CRC-32, so the same everywhere; capitals and accents are not told from plain letters.
+    """
+    marked = f"<{plain_letters(word.lower())}>"
+    pieces = {marked, marked[-2:], *(marked[at : at + 3] for at in range(len(marked) - 2))}
+    return sorted(zlib.crc32(piece.encode()) % count for piece in pieces)
+
+
 def word_spellings(word: str) -> tuple[str, ...]:
-    """The ways in which a vocabulary may write a word: as it stands, in small letters, with a capital, in capitals."""
+    """The ways in which a vocabulary may write a word: as it stands, in small letters, with a capital, in capitals.
+
+    Of a word with accents, without them too.
+    """
     plain = word.replace("’", "'") if len(word) > 1 else word
-    return (plain, plain.lower(), plain.capitalize(), plain.upper())
+    found = (plain, plain.lower(), plain.capitalize(), plain.upper())
+    bare = plain_letters(plain)
+    return found if bare == plain else (*found, bare, bare.lower(), bare.capitalize(), bare.upper())
 
 
 def part_clitic(word: str, known: Container[str]) -> tuple[str, str] | None:

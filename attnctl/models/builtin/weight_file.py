@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 LAYER_TENSORS = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O")
-MODEL_TENSORS = ("embedding", "positions", "unembedding")
-TABLES = ("embedding", "unembedding")  # one row, or column, a word: of thousands, a text needs a few
+MODEL_TENSORS = ("embedding", "pieces", "positions", "unembedding")
+TABLES = ("embedding", "pieces", "unembedding")  # one row, or column, a word: of thousands, a text needs a few
 
 
 @dataclass(frozen=True)

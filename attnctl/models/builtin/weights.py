@@ -20,7 +20,7 @@ from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.formats.arrays import given_rows
 from attnctl.models.builtin.phrasing import Phrasing
 from attnctl.models.builtin.stack import PROJECTIONS, Settings, Stack, chosen_settings, stack_info
-from attnctl.models.builtin.vocabulary import vocabulary_tokenizer
+from attnctl.models.builtin.vocabulary import SHAPES, letter_pieces, vocabulary_tokenizer
 from attnctl.models.builtin.weight_file import LAYER_TENSORS, WeightFile, looked_up, read_weights
 from attnctl.readings.questions.roles import roles_sentence
 from attnctl.text import counted
@@ -81,6 +81,7 @@ def open_weights(
         positions=file.tensors.get("positions"),
         unembedding=unembedding if predicts else None,
         tied=predicts and "unembedding" not in file.tensors,
+        pieces=len(file.tensors["pieces"]) if "pieces" in file.tensors else None,
         vocabulary=vocabulary,
         longest=file.metadata_number("longest"),
         phrasing=Phrasing.of_metadata(file.metadata, len(vocabulary)),
@@ -311,14 +312,36 @@ def _embedding_of(
     if vocabulary and len(vocabulary) != len(table):
         raise AttnctlError(f"{file.path}: {len(vocabulary)} tokens in the metadata, but {len(table)} rows of embedding")
 
+    pieces = file.tensors.get("pieces")
+    if pieces is not None and (pieces.ndim != 2 or pieces.shape[1] != d_model or not len(pieces)):
+        raise AttnctlError(f"{file.path}: pieces {pieces.shape} do not fit embedding {table.shape}")
+    by_letters = frozenset() if pieces is None else ids_by_letters(vocabulary, file.metadata.get("unknown", ""))
+
     def embed_tokens(tokens: Sequence[Token]) -> Floats:
         ids = [token.id or 0 for token in tokens]
         worst = max(ids, default=0)
         if worst >= len(table):
             raise AttnctlError(f"token id {worst} has no row in {file.path}: its embedding has {len(table)}")
-        return looked_up(table, ids, f"{file.path}: embedding")  # (n, d_model)
+        rows = looked_up(table, ids, f"{file.path}: embedding")  # (n, d_model)
+        for at, token in enumerate(tokens):
+            if pieces is not None and ids[at] in by_letters:
+                rows[at] += row_of_letters(pieces, token.text, f"{file.path}: pieces")
+        return rows
 
     return embed_tokens, vocabulary, ()
+
+
+def ids_by_letters(vocabulary: Sequence[str], unknown: str) -> frozenset[int]:
+    """The ids of an unknown word and of the shapes: those to whose rows a word's letters are added."""
+    by_letters = {unknown, *SHAPES}
+    return frozenset(at for at, word in enumerate(vocabulary) if word in by_letters)
+
+
+def row_of_letters(pieces: Array, word: str, what: str = "pieces") -> Floats:
+    """What the letters of a word add to the row of its shape: the sum of its n pieces' rows, over √n → (d_model,)."""
+    own = letter_pieces(word, len(pieces))
+    row: Floats = looked_up(pieces, own, what).sum(axis=0) / np.float32(np.sqrt(len(own)))
+    return row
 
 
 def _head_findings(file: WeightFile) -> str | None:

@@ -26,6 +26,7 @@ from attnctl.readings.questions.roles import (
 from attnctl.readings.traces.trace import LayerTrace, Trace
 
 STANDS_OUT = 0.15  # more of its attention than other rows give the key: less, and a head's relation is not seen here
+SURE = 0.5  # of its attention: a head that gives a key less is not sure of it
 DEMOTED = 2.0  # more than any two links differ by: what is demoted comes after all that is not
 
 MEASURED = "the head was measured to find {relation}, and here it does most clearly"
@@ -104,7 +105,10 @@ def _of_measured_heads(trace: Trace, query: int | None) -> Focus | None:
 
 
 def _of_relation(trace: Trace, query: int | None, about: str) -> Focus | None:
-    """The link that stands out most among those of heads measured to find a relation with `about` in its name."""
+    """The link that stands out most among those of heads measured to find a relation with `about` in its name.
+
+    One of which its head is sure comes before any other.
+    """
     words = [token.text for token in trace.tokens]
     best: tuple[_Link, str] | None = None
     for (layer, head), relations in roles_of_heads(trace.model).items():
@@ -113,9 +117,13 @@ def _of_relation(trace: Trace, query: int | None, about: str) -> Focus | None:
                 continue
 
             for link in _links(trace, layer, (head,), query, partial(may_relate, relation, words)):
-                if link.rank >= STANDS_OUT and (best is None or link.rank > best[0].rank):
+                if link.rank >= STANDS_OUT and (best is None or _surer(link) > _surer(best[0])):
                     best = link, relation
     return None if best is None else best[0].focus(MEASURED.format(relation=best[1]))
+
+
+def _surer(link: _Link) -> tuple[bool, float]:
+    return link.weight > SURE, link.rank
 
 
 def _of_pronoun(trace: Trace, query: int | None) -> Focus | None:

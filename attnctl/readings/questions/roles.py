@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from attnctl.readings.traces.trace import ModelInfo
+from attnctl.text import plain_letters
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
@@ -111,12 +112,58 @@ def word_classes(word: str) -> frozenset[str]:
     return frozenset(found) or frozenset([NOUN] if word[:1].isupper() else ())
 
 
+@cache
+def usual_gender(name: str) -> str | None:
+    """The gender of most who have this name: f, m, x for either; None where the list of names does not hold it."""
+    text = _list_of_words()
+    at = text.find(f"\nname {plain_letters(name)} ")
+    return None if at < 0 else text[text.find("\n", at + 1) - 1]
+
+
+def other_name(tokens: Sequence[Token], pronoun: int, key: int) -> str | None:
+    """Of the names before a pronoun he, him, she or her, one that it may stand for as well as for the name at `key`.
+
+    None where there is none, or no name at `key`: then the usual genders of the names tell which is meant.
+    """
+    gender = _GENDERS.get(tokens[pronoun].text.lower())
+    names = {at: tokens[at].text for at in {*range(pronoun), key} if _is_name(tokens, at)}
+    if gender is None or key not in names:
+        return None
+    fitting = [name for name in dict.fromkeys(names.values()) if usual_gender(name) in (gender, "x", None)]
+    others = [name for name in fitting if name != names[key]]
+    return others[0] if others and (names[key] in fitting or len(others) > 1) else None
+
+
+_GENDERS = {"he": "m", "him": "m", "she": "f", "her": "f"}
+
+
+def _is_name(tokens: Sequence[Token], at: int) -> bool:
+    """Whether a token is a name of the list, or a word with a capital that no list of words holds."""
+    word = tokens[at].text
+    if usual_gender(word) is not None:
+        return word[:1].isupper()
+    return word[:1].isupper() and not _lines_with(_list_of_words(), word.lower()) and word_classes(word) == {NOUN}
+
+
 def may_relate(relation: str, words: Sequence[str], query: int, key: int) -> bool:
-    """Whether a relation of this name can hold from one word to another, by their classes and order; no for other kinds."""
+    """Whether a relation of this name can hold from one word to another, by their classes and order; no for other kinds.
+
+    What stands in a phrase behind a preposition is no verb's subject.
+    """
     ends = next((ends for start, ends in _ENDS.items() if relation.startswith(start)), None)
     if ends is None or (1 if key > query else -1) not in ends[2]:
         return False
+    if relation.startswith("verb →") and _behind_preposition(words, key):
+        return False
     return bool(word_classes(words[query]) & {*ends[0]} and word_classes(words[key]) & {*ends[1]})
+
+
+def _behind_preposition(words: Sequence[str], noun: int) -> bool:
+    """Whether a preposition stands before the noun with nothing but determiners and adjectives between."""
+    before = noun - 1
+    while before >= 0 and word_classes(words[before]) & {DETERMINER, ADJECTIVE}:
+        before -= 1
+    return before >= 0 and PREPOSITION in word_classes(words[before])
 
 
 def may_stand_for(tokens: Sequence[Token], pronoun: int, key: int) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from attnctl.readings.questions.focus import Focus
-from attnctl.readings.questions.roles import may_stand_for, relation_of_pronoun, roles_of_heads
+from attnctl.readings.questions.roles import may_stand_for, other_name, relation_of_pronoun, roles_of_heads
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.render.terminal.worked_example import summary_line
+from attnctl.text import visible_text
 from attnctl.tokens import GUESS
 
 PARKED = 0.5  # weight on itself, or of most words on the first token, above which that is called a place to park
@@ -51,6 +52,10 @@ def conclusion_of(trace: Trace, focus: Focus) -> str:
     fitting = relation_of_pronoun(finds, trace.tokens[focus.query].text)
     if not fitting:
         return ""
+    other = other_name(trace.tokens, focus.query, focus.key)
+    if other is not None:
+        pronoun, found = (visible_text(trace.tokens[at].text) for at in (focus.query, focus.key))
+        return f"By their usual genders {pronoun} may be {found} or {visible_text(other)}: which of them is a guess."
     return f"This head was measured to find {fitting}; how often it is right: attnctl model {trace.model.card_name}."
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from attnctl.training.english import classes, phrases, verbs
 from attnctl.training.english.draft import (
     ADJECTIVE,
+    DETERMINER,
     HELPER,
     INFINITIVE,
     MODIFIER,
@@ -32,7 +33,7 @@ from attnctl.training.english.phrases import (
     subject,
     with_clause,
 )
-from attnctl.training.english.tables import words_of
+from attnctl.training.english.tables import lines_of, words_of
 from attnctl.training.english.verbs import be, finite, helped, third, verb_for, verb_group
 
 
@@ -48,6 +49,8 @@ def transitive(
         place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), at)
     elif after and d.chance(0.12):
         with_clause(d, s, what)
+    elif after and d.chance(0.2):
+        time_phrase(d, s, at)
     return [who, what]
 
 
@@ -78,7 +81,32 @@ def intransitive(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = 
         return [who, where] if where.group != "place" else [who]
     if d.chance(0.4):
         s.link(HELPER, s.add_word(d.early(lexicon().adverbs)), at)
+    elif d.chance(0.4):
+        time_phrase(d, s, at)
     return [who]
+
+
+TIMES = lines_of("times")
+
+
+def time_phrase(d: Draw, s: Sentence, verb: int) -> None:
+    """When the verb at `verb` is done: on mondays, before the storm, every day."""
+    preposition, *rest = d.one(TIMES).split()
+    if preposition == "-":
+        s.add_loose(*rest)
+        return
+    at = s.add_word(preposition)
+    s.link(PREPOSITION, at, verb)
+    if rest == ["-"]:
+        phrases.within(s, at, noun_phrase(d, s, d.early(lexicon().nouns[d.one(["event", "meal", "time"])])))
+        return
+    head = s.add_word(*rest)
+    s.link(WITHIN, head, at)
+    if rest[0] in phrases.DETERMINERS:
+        s.link(DETERMINER, head - 1, head)
+
+
+COPULAS = lines_of("copulas")
 
 
 def copular(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any") -> list[Agent]:
@@ -90,13 +118,8 @@ def copular(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any"
     elif d.chance(0.08):
         at = helped(s, ["had" if d.chance(0.3) else "has" if third(who) else "have"], "been")
     elif d.chance(0.15):
-        at = s.add_word(
-            d.one(["looked", "seemed", "felt", "became", "remained"])
-            if d.chance(0.5)
-            else "looks"
-            if third(who)
-            else "look"
-        )
+        base, third_form, past = d.one(COPULAS).split()
+        at = s.add_word(past if d.chance(0.5) else third_form if third(who) else base)
     else:
         form = be(who, d.chance(0.45))
         short = s.words[-1] in verbs.CLITIC_OF and form in verbs.CLITICS_OF_BE and d.chance(0.3)
@@ -183,7 +206,7 @@ def giving(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any")
         group = d.one(["text", "tool", "clothes", "toy", "food", "container"])
         what = noun_phrase(d, s, d.early(lexicon().nouns[group]))
         s.link(OBJECT_VERB, what.head, at)
-        place_phrase(d, s, d.one(["on", "on", "in", "into", "under", "behind"]), at)
+        place_phrase(d, s, d.one(["on", "on", "in", "into", "under", "behind", "above", "beside"]), at)
         return [who, what]
     verb = by[
         d.one(
@@ -193,9 +216,13 @@ def giving(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any")
     at = verb_group(d, s, verb, who, tense)
     objects = classes.objects_of(verb)
     if d.chance(0.5):
-        whom = name(d, s) if d.chance(0.5) else noun_phrase(d, s, d.early(lexicon().nouns["person"]))
+        kind = d.random()
+        if kind < 0.35:
+            whom = phrases.speaker(d, s, LET)
+        else:
+            whom = name(d, s) if kind < 0.65 else noun_phrase(d, s, d.early(lexicon().nouns["person"]))
         s.link(OBJECT_VERB, whom.head, at)
-        whom = with_clause(d, s, whom) if d.chance(0.25) else whom
+        whom = with_clause(d, s, whom) if kind > 0.8 else whom
         what = noun_phrase(d, s, d.early(objects))
     else:
         what = noun_phrase(d, s, d.early(objects))
@@ -208,6 +235,7 @@ def giving(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any")
     return [who, whom]
 
 
+LET = ("me", "him", "her", "them", "us")
 SAYING = words_of("saying")
 
 
@@ -272,9 +300,6 @@ def question(d: Draw, s: Sentence) -> list[Agent]:
     if "t" in verb.frames and kind > 0.5:
         thing_done_to(d, s, verb, who, at)
     return [who]
-
-
-LET = ("me", "him", "her", "them", "us")
 
 
 def order(d: Draw, s: Sentence) -> list[Agent]:

@@ -37,10 +37,10 @@ QUESTIONS = (
     Question(2, 1.0, (PRONOUN,)),
     Question(2, 1.0, (MEANING,)),
     Question(2, 1.0, (REFERENCE,)),
-    Question(3, 1.0, (ADJECTIVE, DETERMINER, MODIFIER)),
+    Question(3, 1.5, (ADJECTIVE, DETERMINER, MODIFIER)),
     Question(4, 1.0, (PREPOSITION, WITHIN)),
     Question(4, 3.0, (CLOSING,)),
-    Question(5, 6.0, (INDUCTION,)),
+    Question(5, 8.0, (INDUCTION,)),
 )
 
 

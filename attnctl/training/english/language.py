@@ -49,7 +49,7 @@ def vocabulary() -> tuple[str, ...]:
         words |= {form for noun in nouns for form in (noun.singular, noun.plural) if form}
     words |= {form for verb in lex.verbs for form in verb.forms}
     words |= {form for row in lex.adjectives for form in row} | set(lex.adverbs) | set(lex.other)
-    words |= {*lex.names["f"], *lex.names["m"], *lex.surnames, *lex.places, *lex.proper}
+    words |= set(lex.capitalized)
     words |= (
         {word for said in classes.QUALITIES.values() for word in said.split()} | set(classes.BIG) | set(classes.SMALL)
     )
@@ -85,7 +85,7 @@ def asked_shares() -> dict[str, float]:
     """How often each word is to be predicted: those that depend on others more often than those that come by chance."""
     lex = lexicon()
     share = dict.fromkeys(vocabulary(), 0.15)
-    share |= dict.fromkeys((*lex.names["f"], *lex.names["m"], *lex.surnames, *lex.places, *lex.proper), 0.05)
+    share |= dict.fromkeys(lex.capitalized, 0.05)
     share |= {
         form: 0.25 for nouns in lex.nouns.values() for noun in nouns for form in (noun.singular, noun.plural) if form
     }
@@ -111,7 +111,7 @@ def word_kinds() -> dict[str, str]:
         "adjective": [form for row in lex.adjectives for form in row] + " ".join(classes.QUALITIES.values()).split(),
         "adverb": lex.adverbs,
         "other": lex.other,
-        "name": [*lex.names["f"], *lex.names["m"], *lex.surnames, *lex.places, *lex.proper],
+        "name": lex.capitalized,
     }
     for name, words in named.items():
         for word in words:
@@ -128,7 +128,7 @@ def corpus_of(sentences: Iterable[Sentence]) -> Corpus:
     """The grammar's sentences as a Corpus."""
     some = list(sentences)
     corpus = table_of([s.words for s in some], vocabulary(), openness())
-    answers = np.full((*corpus.ids.shape, len(draft.QUESTIONS)), -1)  # (sentences, length, questions)
+    answers = np.full((*corpus.ids.shape, len(draft.QUESTIONS)), -1, np.int8)  # (sentences, length, questions)
     for row, s in enumerate(some):
         answers[row, : len(s.words)] = _answers(s)
     chosen = np.array([asked_shares().get(word, 0.0) for word in corpus.vocabulary], dtype=np.float32)  # (vocabulary,)

@@ -54,7 +54,7 @@ class Lexicon:
     """All words by class."""
 
     nouns: dict[str, tuple[Noun, ...]]  # by class
-    names: dict[str, tuple[str, ...]]  # "f", "m"
+    names: dict[str, tuple[str, ...]]  # "f", "m", "x" for either, the commonest first
     surnames: tuple[str, ...]
     places: tuple[str, ...]  # proper names of places
     proper: tuple[str, ...]  # other proper names
@@ -62,6 +62,12 @@ class Lexicon:
     adjectives: tuple[tuple[str, ...], ...]  # the word, and where it has them comparative and superlative
     adverbs: tuple[str, ...]
     other: tuple[str, ...]
+
+    @property
+    def capitalized(self) -> tuple[str, ...]:
+        """All proper names: of people, families, places and others."""
+        given = (name for some in self.names.values() for name in some)
+        return (*given, *self.surnames, *self.places, *self.proper)
 
     @property
     def by_verb(self) -> dict[str, Verb]:
@@ -83,8 +89,8 @@ def lexicon() -> Lexicon:
         group = "person" if gender != "n" else group
         nouns.setdefault(group, []).append(Noun(singular, None if plural == "-" else plural, group, gender))
     places = [word for word, group in rows["proper"] if group in ("place", "land", "water")]
-    names = {sex: tuple(name for name, own in rows["name"] if own == sex) for sex in "fm"}
-    taken = {name for both in names.values() for name in both} | set(places)
+    names = {sex: tuple(name for name, own in rows["name"] if own == sex) for sex in "fmx"}
+    taken = {name for some in names.values() for name in some} | set(places)
     return Lexicon(
         nouns={group: tuple(words) for group, words in nouns.items()},
         names=names,

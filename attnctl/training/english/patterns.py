@@ -6,7 +6,7 @@ from attnctl.training.english import clauses
 from attnctl.training.english.draft import CLOSING, INDUCTION, INFINITIVE, SUBJECT_VERB, Draw, Sentence
 from attnctl.training.english.language import function_words
 from attnctl.training.english.lexicon import lexicon
-from attnctl.training.english.phrases import name, noun_phrase, subject
+from attnctl.training.english.phrases import given_name, name, noun_phrase, subject
 from attnctl.training.english.tables import words_of
 from attnctl.training.english.verbs import finite
 
@@ -111,7 +111,10 @@ def repeated(d: Draw, s: Sentence) -> None:
                 lex.surnames,
             ]
         )
-        pairs = [(t, d.one(lex.surnames)) for t in dict.fromkeys(d.one(titles) for _ in range(3))]
+        drawn = [d.one(titles) for _ in range(3)]
+        # Mr Smith met Mr Jones and Mr: the last of them answers
+        drawn = [drawn[0]] * 2 if d.chance(0.25) else list(dict.fromkeys(drawn))
+        pairs = [(title, d.one(lex.surnames)) for title in drawn]
         order = sorted(pairs, key=lambda _: d.random())[: 2 + int(d.random() * 2)]  # again once: one place answers
         seen: dict[str, int] = {}
         for first, second in sorted(pairs) + order:
@@ -151,7 +154,7 @@ def _anything(d: Draw) -> list[str]:
     lex = lexicon()
     kind = d.random()
     if kind < 0.3:
-        return [d.one(lex.names[d.one("fm")])]
+        return [given_name(d, d.one("fm"))]
     if kind < 0.6:
         return [d.early(lex.nouns[d.one(sorted(lex.nouns))]).singular]
     if kind < 0.75:

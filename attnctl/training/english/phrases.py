@@ -48,17 +48,23 @@ def noun_phrase(d: Draw, s: Sentence, noun: Noun, *, plural: bool | None = None,
     many = many or noun.plural == noun.singular and noun.singular.endswith("s")  # trousers
     word = noun.plural if many and noun.plural else noun.singular
     described: list[str] = []
+    compound = -1  # which of these is a noun
     if d.chance(adjectives):
         described = [d.one(classes.qualities(noun.group)) for _ in range(2 if d.chance(0.2) else 1)]
     if d.chance(0.04):
         described.insert(0, d.one(DEGREES[:2] + DEGREES[3:4])) if described else None
+    elif d.chance(0.04):  # a burning house, a stolen car
+        described.append(d.early(lexicon().verbs).forms[d.one((3, 4))])
+    elif d.chance(0.04):  # a kitchen table
+        described.append(d.early(lexicon().nouns[d.one(sorted(lexicon().nouns))]).singular)
+        compound = len(described) - 1
     first = described[0] if described else word
     det: int | None = None
     own: list[int] = []
     if isinstance(determiner, Agent):
         own = [possessive(s, determiner)]
     elif determiner is None and d.chance(0.06):  # Tom's dog
-        at = s.add_word(d.early(lexicon().names[d.one("fm")]), "'s")
+        at = s.add_word(given_name(d, d.one("fm")), "'s")
         own = [at - 1, at]
     else:
         kinds = PLURAL if many else MASS if noun.plural is None else SINGULAR
@@ -72,8 +78,11 @@ def noun_phrase(d: Draw, s: Sentence, noun: Noun, *, plural: bool | None = None,
         s.link(DETERMINER if s.words[det] in DETERMINERS else MODIFIER, det, head)
     for at in own:
         s.link(MODIFIER, at, head)
-    for at in places:
-        s.link(*((MODIFIER, at, at + 1) if s.words[at] in DEGREES else (ADJECTIVE, at, head)))
+    for number, at in enumerate(places):
+        if number == compound:
+            s.link(MODIFIER, at, head)
+        else:
+            s.link(*((MODIFIER, at, at + 1) if s.words[at] in DEGREES else (ADJECTIVE, at, head)))
     gender = noun.gender if noun.gender != "n" or noun.group != "person" else "x"
     return Agent(head, word, noun.group, gender, many, habit=noun.habit)
 
@@ -84,6 +93,12 @@ def possessive(s: Sentence, owner: Agent) -> int:
     if owner.person == 3 and owner.gender != "x":
         s.link(REFERENCE, at, owner.head if owner.origin is None else owner.origin)
     return at
+
+
+def given_name(d: Draw, sex: str) -> str:
+    """A given name: one of the commonest, or any."""
+    names = lexicon().names[sex]
+    return d.early(names, 3.5) if d.chance(0.4) else d.one(names)
 
 
 def name(d: Draw, s: Sentence) -> Agent:
@@ -100,7 +115,8 @@ def name(d: Draw, s: Sentence) -> Agent:
         head = s.add_word(title, word)
         s.link(MODIFIER, head - 1, head)
         return Agent(head, word, "person", sex if title != "dr" else "x", habit=number_of(word, "habit", HABITS))
-    word = d.early(lex.names[sex], 3.5)
+    sex = "x" if d.chance(0.06) else sex
+    word = given_name(d, sex)
     head = s.add_word(word)
     if kind > 0.95:
         s.add_loose(d.one(lex.surnames))
@@ -160,13 +176,14 @@ def place_phrase(d: Draw, s: Sentence, preposition: str, belongs: int, plural: b
     lex = lexicon()
     if preposition in ("with", "for", "to", "from", "of", "about", "by", "near") and d.chance(0.25):
         word = (
-            d.early(lex.names[d.one("fm")])
-            if preposition in ("with", "for", "by") or d.chance(0.5)
-            else d.one(lex.places)
+            given_name(d, d.one("fm")) if preposition in ("with", "for", "by") or d.chance(0.5) else d.one(lex.places)
         )
         return within(s, at, Agent(s.add_word(word), word, "place"))
     groups = PLACE_GROUPS.get(preposition, "building place land furniture water road plant").split()
-    return within(s, at, noun_phrase(d, s, d.early(lex.nouns[d.one(groups)]), adjectives=0.12, plural=plural))
+    where = within(s, at, noun_phrase(d, s, d.early(lex.nouns[d.one(groups)]), adjectives=0.12, plural=plural))
+    if d.chance(0.08):  # in a hospital near the river
+        place_phrase(d, s, d.one(classes.noun_prepositions(where.word)), where.head)
+    return where
 
 
 def within(s: Sentence, preposition: int, agent: Agent) -> Agent:

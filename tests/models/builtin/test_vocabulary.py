@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
-from attnctl.models.builtin.vocabulary import SHAPES, in_parts, part_clitic, shape_of, word_spellings
+from attnctl.models import open_model
+from attnctl.models.builtin.vocabulary import SHAPES, in_parts, letter_pieces, part_clitic, shape_of, word_spellings
 from attnctl.tokens import split_words
 
 
@@ -40,6 +44,15 @@ def test_spellings() -> None:
     assert (
         word_spellings("It")[:2] == ("It", "it") and "don't" in word_spellings("Don’t") and "UK" in word_spellings("uk")
     )
+    assert "Jose" in word_spellings("José") and "jose" in word_spellings("José")
+
+
+def test_unknown_words_are_told_apart_by_their_letters() -> None:
+    assert letter_pieces("Zorblax", 1024) == letter_pieces("zórblax", 1024) != letter_pieces("Quimbly", 1024)
+    model: Any = open_model("demo")
+    rows = model.embed(model.tokenize("Zorblax met Quimbly and Zorblax ."))  # (6, d_model)
+    assert (rows[0] == rows[4]).all() and not np.allclose(rows[0], rows[2])
+    assert all(token.id == model.tokenize("Zorblax")[0].id for token in model.tokenize("Zorblax Quimbly"))
 
 
 def test_a_clitic_is_a_word_of_its_own_where_the_vocabulary_has_it() -> None:

@@ -81,6 +81,23 @@ def test_a_relation_has_its_classes_and_its_order() -> None:
     assert not may_relate("induction", words, 3, 2)
 
 
+def test_what_stands_behind_a_preposition_is_no_subject() -> None:
+    """The headline is a link that can be, of which its head is sure: another than a verb's to a noun in a phrase."""
+    words = "After the big storm , farmers repaired fences"
+    split = words.split()
+    assert not may_relate("verb → subject", split, 6, 3) and may_relate("verb → subject", split, 6, 5)
+    rows = [[0.125] * 8 for _ in split]
+    subject, verb = [list(row) for row in rows], [list(row) for row in rows]
+    subject[6] = [0, 0, 0, 0.8, 0, 0.2, 0, 0]
+    verb[7] = [0.1, 0.1, 0, 0, 0, 0.1, 0.7, 0]
+    found = focus(trace_of(words, subject, verb, finds="0.0 verb -> subject; 0.1 object -> verb"))
+    assert found is not None and (found.head, found.query, found.key) == (1, 7, 6)
+    verb[7] = [0.1, 0.1, 0.1, 0.1, 0, 0.1, 0.45, 0.05]
+    subject[6] = [0, 0, 0, 0.3, 0.1, 0.6, 0, 0]
+    found = focus(trace_of(words, subject, verb, finds="0.1 object -> verb; 0.0 verb -> subject"))
+    assert found is not None and (found.head, found.query, found.key) == (0, 6, 5)
+
+
 PRONOUN = "0.0 pronoun -> antecedent; 0.0 it -> its noun, by meaning"
 
 

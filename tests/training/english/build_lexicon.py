@@ -2,21 +2,24 @@
 
     python tests/training/english/build_lexicon.py WORDNET_DICT NAMES_FOLDER > attnctl/training/english/words.txt
 
-It needs `wordfreq` and `lemminflect`, the files of WordNet (`data.noun`, `index.noun`, …) and the lists of first and last
-names of the United States census of 1990 (`dist.female.first`, …). What it writes is sorted, one entry a line.
+It needs `wordfreq`, `lemminflect` and `faker` (its lists of given names), the files of WordNet (`data.noun`, `index.noun`, …)
+and the list of last names of the United States census of 1990 (`dist.all.last`). What it writes is one entry a line, the
+commonest of each kind first.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
+import unicodedata
 from collections import defaultdict
 from pathlib import Path
 
 import lemminflect
 import wordfreq
 
-NOUNS, VERBS, ADJECTIVES, ADVERBS, NAMES, SURNAMES = 2900, 1050, 950, 330, 330, 160
+NOUNS, PROPER, VERBS, ADJECTIVES, ADVERBS, NAMES, SURNAMES = 8240, 430, 1890, 2000, 600, 4050, 160
 
 LEXNAMES = dict(enumerate((
     "adj.all adj.pert adv.all noun.Tops noun.act noun.animal noun.artifact noun.attribute noun.body noun.cognition "
@@ -81,9 +84,11 @@ OWN = {
     "animal": "cat dog mouse horse cow pig sheep goat duck hen rabbit fox wolf bear lion tiger elephant monkey bird "
     "snake frog bee spider squirrel deer puppy kitten turtle donkey camel giraffe lizard parrot pigeon owl eagle",
     "man": "man boy father son brother uncle king husband grandfather nephew prince waiter actor gentleman dad guy "
-    "boyfriend grandson policeman monk priest lord sir salesman fisherman",
+    "boyfriend grandson policeman monk priest lord sir salesman fisherman "
+    "grandpa granddad grandad stepfather stepson godfather lad bloke butler groom landlord hero wizard monk postman policeman",
     "woman": "woman girl mother daughter sister aunt queen wife grandmother niece princess waitress actress lady mom "
-    "girlfriend granddaughter nun mum bride",
+    "girlfriend granddaughter nun mum bride "
+    "grandma granny grandmom stepmother stepdaughter godmother lass heroine witch landlady widow bridesmaid ballerina duchess",
     "person": "teacher doctor nurse student child baby friend neighbor neighbour driver lawyer judge soldier farmer "
     "baker cook chef pilot captain artist author writer singer dancer painter engineer scientist professor president "
     "minister officer manager boss worker customer guest visitor stranger thief tourist kid parent player coach guard "
@@ -114,15 +119,44 @@ TITLES_AND_MONTHS = set(
 )
 
 
+# words of every day that are rarer in print than they are at home
+EVERYDAY = (
+    "saucepan napkin mop raincoat pajamas hairbrush stapler eraser blackboard seesaw sandbox skateboard receptionist postman "
+    "hairdresser zucchini grapefruit omelette brownie hedgehog wasp dragonfly granddad stepmother embroider mop dust sneeze yawn "
+    "giggle snore tickle text type grumpy cheerful cloudy foggy snowy granny nanny babysitter toddler schoolboy schoolgirl "
+    "classmate playmate roommate landlady shopkeeper greengrocer florist gardener lifeguard beekeeper shepherd chimney doorbell "
+    "doorstep driveway lawnmower wheelbarrow bookshelf bookcase armchair footstool nightstand bathtub washbasin faucet dishwasher "
+    "toaster teapot teacup teaspoon tablecloth lunchbox corkscrew spatula ladle sieve colander thermos flask jug pitcher mug "
+    "saucer platter tray pantry larder attic cellar balcony porch patio fence hedge shed greenhouse mailbox letterbox parcel "
+    "postcard envelope notepad crayon paintbrush sharpener schoolbag satchel rucksack handbag zipper button sleeve mitten earmuffs "
+    "sunglasses swimsuit bathrobe nightgown slipper sneaker trainer moccasin raisin walnut hazelnut almond pistachio apricot "
+    "blueberry raspberry blackberry gooseberry radish celery leek lentil chickpea cauliflower broccoli asparagus artichoke parsley "
+    "basil thyme rosemary cinnamon ginger vanilla syrup marmalade porridge cornflakes noodle dumpling meatball lasagna risotto "
+    "stew casserole gravy custard pudding lollipop popsicle marshmallow gingerbread bagel pretzel baguette sourdough hamster "
+    "gerbil guinea canary budgie goldfish tadpole ladybug caterpillar beetle grasshopper cricket moth worm snail slug sparrow robin "
+    "blackbird magpie seagull peacock flamingo penguin walrus otter beaver badger raccoon skunk mole lamb calf foal piglet chick "
+    "gosling lullaby trombone flute clarinet cello accordion tambourine marble jigsaw kite seesaw trampoline hopscotch checkers "
+    "dominoes backgammon badminton sled snowman snowball icicle puddle drizzle hailstorm breeze sunrise sunset rainbow picnic "
+    "campfire sleepover bedtime birthday wedding honeymoon anniversary whisk knead peel mash sprinkle simmer rinse scrub wipe sweep "
+    "vacuum iron knit crochet mend darn unpack unzip unlock unwrap babysit tiptoe wander stroll limp crawl gallop trot paddle row "
+    "dive splash float whistle hum mumble whisper yell scold nag tease cheer applaud pout frown shiver blush wink nod shrug cuddle "
+    "pat hug lick nibble chew gulp sip munch slurp squeak growl purr meow bark chirp quack moo neigh hoot sleepy drowsy "
+    "chatty bossy picky fussy moody naughty clumsy messy tidy dusty greasy crumbly crispy chewy mushy fuzzy furry fluffy "
+    "slimy scratchy squeaky wobbly shabby ragged chubby skinny freckled bearded barefoot homesick seasick thirsty starving "
+    "soaked drenched chilly frosty breezy stormy muggy sunburned politely rudely clumsily noisily lazily greedily happily "
+    "sadly angrily nervously proudly shyly bravely gently softly loudly patiently secretly upstairs downstairs indoors outdoors"
+).split()
 RUDE = set(
-    "fuck fucks fucking fucked fuckin shit ass bitch bullshit dick cock pussy whore slut bastard damn crap fuckin wtf lmao".split()
+    "fuck fucks fucking fucked fuckin shit ass bitch bullshit dick cock pussy whore slut bastard damn crap fuckin wtf lmao "
+    "faggot fag negro nigger nigga retard retarded gypsy oriental erotic porn cunt tit tits rape rapist slave sex sexual".split()
 )
 
 
 HEADER = """\
 # The words of the grammar, their forms and classes: made by tests/training/english/build_lexicon.py.
 # Which words: by the frequency list of wordfreq (Robyn Speer and others), CC BY-SA 4.0; this list of words is under that licence.
-# Forms: LemmInflect (Brad Jascob), MIT. First and last names: United States census of 1990, public domain.
+# Forms: LemmInflect (Brad Jascob), MIT. Given names: Faker (Daniele Faraglia and others), MIT, those of other scripts in Latin
+# letters, and some more by hand. Last names: United States census of 1990, public domain.
 # Classes: WordNet 3.1, Copyright 2011 by Princeton University, all rights reserved. THIS SOFTWARE AND DATABASE IS PROVIDED
 # \"AS IS\" AND PRINCETON UNIVERSITY MAKES NO REPRESENTATIONS OR WARRANTIES, EXPRESS OR IMPLIED.
 """
@@ -214,23 +248,139 @@ def share(wordnet: WordNet, lemma: str, pos: str) -> float:
 
 def inflect(lemma: str, tag: str) -> str:
     forms = [form for form in lemminflect.getInflection(lemma, tag=tag) if tag != "NNS" or form != lemma]
+    forms = [form for form in forms if re.fullmatch("[a-z]+", form)]
     return max(forms, key=lambda form: wordfreq.zipf_frequency(form, "en")) if forms else ""
 
 
-def names(folder: Path, file: str, count: int, taken: set[str]) -> list[str]:
-    found = []
-    for row in (folder / file).read_text().splitlines():
-        name = row.split()[0].capitalize()
-        if name.lower() not in taken:
-            found.append(name)
-        if len(found) == count:
-            break
+def last_names(folder: Path, count: int, taken: set[str]) -> list[str]:
+    rows = (folder / "dist.all.last").read_text().splitlines()
+    names = [row.split()[0].capitalize() for row in rows[: 3 * count]]
+    return [name for name in names if name not in taken and name.lower() not in taken][:count]
+
+
+# languages → locales of Faker, and how many of their names are taken at most
+LOCALES = {
+    "English": ("en_US en_GB en_IE en_NZ en", 1520), "Spanish": ("es_ES es_MX es_AR es_CL es_CO", 620),
+    "Portuguese": ("pt_BR pt_PT", 240), "French": ("fr_FR fr_CA fr_CH fr_BE", 340), "Italian": ("it_IT", 250),
+    "German": ("de_DE de_CH", 320), "Dutch": ("nl_NL", 160), "Scandinavian": ("sv_SE da_DK no_NO is_IS", 290),
+    "Finnish": ("fi_FI", 100), "Hungarian": ("hu_HU", 100), "Romanian": ("ro_RO", 110), "Polish": ("pl_PL", 130),
+    "Czech, Slovak": ("cs_CZ sk_SK", 160), "South Slavic": ("hr_HR sl_SI bg_BG", 220), "Russian": ("ru_RU uk_UA", 290),
+    "Turkish": ("tr_TR az_AZ", 290), "Arabic": ("fr_DZ ha_NG", 180), "Indian": ("en_IN", 670),
+    "West African": ("yo_NG ig_NG tw_GH en_NG", 620), "Swahili": ("sw en_KE", 240), "Zulu": ("zu_ZA", 90),
+    "Indonesian": ("id_ID", 240), "Japanese": ("ja_JP", 90), "Korean": ("ko_KR", 160), "Chinese": ("zh_TW", 180),
+}  # fmt: skip
+# common names that those lists lack in Latin letters
+MORE_NAMES = {
+    "f": "Fatima Aisha Layla Leila Noor Nour Zainab Mariam Maryam Khadija Salma Samira Yasmin Yasmine Huda Amira Rania Dina "
+    "Hanan Nadia Rana Lina Farah Jamila Latifa Safiya Sumaya Zahra Hala Maha Reem Rima Soraya Asma Hiba Iman Nawal Malak Aya "
+    "Yuki Yumi Sakura Akiko Keiko Haruka Naomi Emi Hana Aoi Yui Rin Mika Miyuki Kaori Tomoko Yoko Michiko Sachiko Ayumi Mei "
+    "Noriko Chiyo Kiko Natsuki Misaki Mio Reiko Etsuko Li-Na Xiu Ying Fang Xiaomei Meiling Ling Hui Jing Xia Yue Hong "
+    "Lihua Xiaoling Yun Qian Jia Lili Mingxia Shu Zhen Min-ji Ji-woo Seo-yeon Ji-yeon Soo-jin Eun-ji Hye-jin Ha-eun "
+    "Su-bin Yuna Minji Jiwoo Sooyoung Eunji Hyejin Jiyeon Soojin Mina Yeon Sora Linh Thuy Huong Ngoc Mai Trang Hoa Phuong Lan "
+    "Ama Abena Akua Yaa Afia Efua Esi Adwoa Akosua Ngozi Chioma Adaeze Amara Ifeoma Nneka Chiamaka Folake Yetunde Funmilayo "
+    "Bolanle Titilayo Temitope Aminata Fatou Awa Mariama Kadiatou Oumou Ndeye Adama Hauwa Halima Zuwaira Binta Ife Ebele "
+    "Olga Svetlana Natasha Katya Tatiana Irina Ludmila Galina Oksana Anastasia Yelena Yulia Nadezhda Vera Larisa Zofia Milena "
+    "Jelena Dragana Ivana Snezana Priya Ananya Deepa Lakshmi Kavita Sunita Anjali Pooja Neha Meera Divya Aditi Shreya Lata Usha "
+    "Sofia Lucia Carmen Elena Isabel Pilar Consuelo Guadalupe Ximena Valentina Camila Daniela Gabriela Mariana Paula Ines "
+    "Zoe Mia Ava Chloe Lily Emily Olivia Sophie Isabella Hannah Nina Lena Lucy Mei Ingrid Zara Eva Emma Nora Clara Julia Sara "
+    "Ella Daisy Jane Kate Anna Alice Mary Susan Rose Grace Ruby Amber Pearl Iris Ivy Violet Holly Dawn "
+    "Sue Penny Ruth Jean",
+    "m": "Ahmed Mohamed Mohammed Muhammad Omar Ali Hassan Hussein Khalid Tariq Yusuf Youssef Ibrahim Ismail Karim Rashid Samir "
+    "Mustafa Mahmoud Bilal Jamal Faisal Abdullah Hamza Nasser Salim Walid Ziad Anwar Amir Imran Hakim Kamal Majid Nabil Rami "
+    "Sami Waleed Zaid Fadi Adel Hiroshi Takeshi Kenji Haruto Satoshi Kenta Daiki Yuto Ren Sota Riku Takashi Makoto Shinji "
+    "Akira Kazuo Ichiro Jiro Taro Hideo Koji Yoshi Naoki Ryo Daisuke Hiroto Kenichi Masao Shota Tadashi Toshiro Hiro Wei Jun "
+    "Jian Feng Chen Bo Ming Qiang Tao Peng Jie Yong Guang Liang Xiaoming Zhiwei Haoran Guowei Jianguo "
+    "Weiming Cheng Chao Yichen Min-jun Seo-jun Ji-hoon Hyun-woo Dong-hyun Sung-min Jae-hyun Joon Minjun Jihoon Hyunwoo Donghyun "
+    "Sungmin Jaehyun Seojun Young-ho Sang-woo Minho Jinwoo Hyun Seung Minh Tuan Duc Khanh Quang Dung Thanh Hai Long Kwame "
+    "Kofi Kojo Kwaku Kwabena Kwasi Yaw Kwesi Ekow Chidi Emeka Obinna Chukwudi Ikenna Uche Nnamdi Chinedu Okechukwu Tunde Segun "
+    "Femi Oluwaseun Babatunde Olumide Kayode Ayodele Wale Adewale Sekou Mamadou Ousmane Moussa Cheikh Amadou Ibrahima Boubacar "
+    "Modou Lamine Abdou Musa Sani Garba Aliyu Ivan Dmitri Dmitry Boris Vladimir Sergei Sergey Alexei Nikolai Mikhail Yuri Igor "
+    "Oleg Viktor Pavel Andrei Anton Maxim Konstantin Stanislav Bogdan Miroslav Zoran Goran Dragan Milan Slobodan Nikola Wojciech "
+    "Raj Arjun Sanjay Vijay Rahul Amit Ravi Suresh Ramesh Anil Sunil Rohan Vikram Krishna Ashok Deepak Manoj Rajesh Aditya Kiran "
+    "Diego Carlos Javier Miguel Juan Pedro Luis Pablo Alejandro Rodrigo Fernando Santiago Mateo Andres Jorge Ramon Enrique "
+    "Liam Noah Ethan Mason Lucas Oliver Jake Max Hans Hiro Tobias Rafael Quentin Felix Leo Tom Tim Ben Bob Bill Jim Sam Jack "
+    "Peter Paul John Mark David Oscar Henry Adam Carl Harry Frank Grant Dean Rob Nick Chuck Gene Ray Drew",
+}
+# read as a word where they begin a sentence
+NO_NAMES = set("said long dung semen guy art ate firs fed wale fella spas per else fares acts rebel imam long".split())
+_CYRILLIC = dict(zip("абвгдежзийклмнопрстуфхцчшщъыьэюяіїєґ", (
+    "a b v g d e zh z i y k l m n o p r s t u f kh ts ch sh shch a y - e yu ya i yi ye g".split()), strict=True))  # fmt: skip
+_HANGUL = (
+    "g kk n d tt r m b pp s ss - j jj ch k t p h".split(),
+    "a ae ya yae eo e yeo ye o wa wae oe yo u wo we wi yu eu ui i".split(),
+    "- k k k n n n t l k m l l l p l m p p t t ng t t k t p t".split(),
+)
+
+
+def in_latin_letters(name: str) -> str:
+    """A name as it is written in Latin letters without accents; empty where it cannot be."""
+    letters = []
+    for letter in name.strip().replace("’", "'").lower():
+        syllable = ord(letter) - 0xAC00
+        if 0 <= syllable < 11172:
+            parts = (syllable // 588, syllable % 588 // 28, syllable % 28)
+            letters.append("".join(some[at] for some, at in zip(_HANGUL, parts, strict=True)).replace("-", ""))
+        else:
+            letters.append(_CYRILLIC.get(letter, letter).replace("-", "") if letter != "-" else "-")
+    plain = unicodedata.normalize("NFKD", "".join(letters)).translate(
+        {ord("ı"): "i", ord("ł"): "l", ord("ø"): "o", ord("ə"): "a"}
+    )
+    plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
+    plain = plain.replace("ß", "ss").replace("æ", "ae").replace("đ", "d")
+    return plain.capitalize() if re.fullmatch(r"[a-z]{2,}(-[a-z]+)?", plain) else ""
+
+
+def names_of_locale(locale: str) -> dict[str, set[str]]:
+    """The given names of a locale of Faker, each with the genders under which it stands."""
+    provider = importlib.import_module(f"faker.providers.person.{locale}").Provider
+    found: dict[str, set[str]] = defaultdict(set)
+    for gender, sex in (("female", "f"), ("male", "m")):
+        own = getattr(provider, f"first_romanized_names_{gender}", None) or getattr(provider, f"first_names_{gender}")
+        for name in own:
+            if plain := in_latin_letters(name):
+                found[plain].add(sex)
     return found
+
+
+def given_names(taken: set[str]) -> list[tuple[str, str]]:
+    """Given names with their usual gender (f, m, or x for both), the commonest first; `taken` are words, not names."""
+    by_hand = {name: sex for sex, words in MORE_NAMES.items() for name in words.split()}
+    genders: dict[str, list[str]] = defaultdict(list)  # one entry a locale
+    own: dict[str, list[str]] = {language: [] for language in LOCALES}
+    for language, (locales, _) in LOCALES.items():
+        for locale in locales.split():
+            for name, sexes in names_of_locale(locale).items():
+                genders[name].append("x" if len(sexes) > 1 else min(sexes))
+                own[language].append(name)
+
+    def commonness(name: str) -> float:
+        return len(genders[name]) + 2 * (name in by_hand) + min(3.5, wordfreq.zipf_frequency(name, "en"))
+
+    def usual_gender(name: str) -> str:
+        counts = [genders[name].count(sex) for sex in "fm"]
+        return (
+            "x"
+            if max(counts) < 3 * (min(counts) + genders[name].count("x")) or not any(counts)
+            else "fm"[counts[1] > counts[0]]
+        )
+
+    chosen = dict(by_hand)
+    for language, (_, most) in LOCALES.items():
+        some = {name for name in own[language] if name not in by_hand}
+        some -= {name for name in some if name.lower() in taken and len(genders[name]) < 6}
+        some -= {name for name in some if name.lower() in FUNCTION | TITLES_AND_MONTHS | NO_NAMES}
+        some -= {name for name in some if "-" in name and language not in ("Chinese", "Korean")}
+        some -= {name for name in some if wordfreq.zipf_frequency(name, "en") > 3.7 and len(genders[name]) < 5}
+        some_ranked = sorted(some, key=lambda name: (-commonness(name), name))
+        chosen |= {name: usual_gender(name) for name in some_ranked[:most]}
+    ranked = sorted(chosen, key=lambda name: (-commonness(name), name))[:NAMES]
+    return [(name, chosen[name]) for name in ranked]
 
 
 def main(dictionary: str, people: str) -> None:
     wordnet = WordNet(Path(dictionary))
-    frequent = [w for w in wordfreq.top_n_list("en", 30000) if re.fullmatch(r"[a-z]+", w) and len(w) > 1]
+    frequent = [w for w in wordfreq.top_n_list("en", 60000) if re.fullmatch(r"[a-z]+", w) and len(w) > 1]
+    frequent = list(dict.fromkeys([*frequent[:5000], *EVERYDAY, *frequent[5000:]]))
     rank = {word: at for at, word in enumerate(frequent)}
     lemmas: dict[str, list[str]] = {pos: [] for pos in wordnet.index}
     tag_of = {"noun": "NOUN", "verb": "VERB", "adj": "ADJ", "adv": "ADV"}
@@ -242,7 +392,7 @@ def main(dictionary: str, people: str) -> None:
         for pos, tag in tag_of.items():
             for lemma in lemminflect.getAllLemmas(word, upos=tag).get(tag, ()) or (word,):
                 known = lemma in wordnet.index[pos] and lemma not in lemmas[pos] and lemma not in FUNCTION
-                if word in RUDE or (pos == "noun" and word.endswith("ing") and wordnet.tags[pos][lemma] < 5):
+                if {word, lemma} & RUDE or (pos == "noun" and word.endswith("ing") and wordnet.tags[pos][lemma] < 5):
                     continue
                 least = 0.25 if pos == "noun" else 0.2
                 chosen = at < len(own) and pos == "noun"
@@ -250,6 +400,7 @@ def main(dictionary: str, people: str) -> None:
                 if known and fits and len(lemmas[pos]) < wanted[pos] and len(lemma) > 1:
                     lemmas[pos].append(lemma)
     out: list[str] = []
+    proper: list[str] = []
     for noun in lemmas["noun"]:
         plural = inflect(noun, "NNS") or noun
         mass = (
@@ -300,9 +451,10 @@ def main(dictionary: str, people: str) -> None:
         ):
             mass = True
         if noun not in OWN_CLASS and (cased := wordnet.cased(noun)) != noun:
-            out.append(f"proper {cased} {wordnet.noun_class(noun)}")
+            proper.append(f"proper {cased} {wordnet.noun_class(noun)}")
             continue
         out.append(f"noun {noun} {'-' if mass else plural} {wordnet.noun_class(noun)}")
+    out += proper[:PROPER]
     for verb in lemmas["verb"]:
         forms = [inflect(verb, tag) for tag in ("VBZ", "VBD", "VBG", "VBN")]
         if not all(forms):
@@ -320,45 +472,14 @@ def main(dictionary: str, people: str) -> None:
         known = [form for form in degrees if rank.get(form, 10**6) < 12000]
         out.append(" ".join(["adjective", word, *(known if len(known) == 2 else [])]))
     out += [f"adverb {word}" for word in lemmas["adv"]]
-    taken = (FUNCTION | TITLES_AND_MONTHS | set(rank)) - {
-        w for w in frequent if max((share(wordnet, w, p) for p in wordnet.tags), default=0) == 0 or all(wordnet.tags[p][w] < 4 for p in wordnet.tags)
-    }  # fmt: skip
-    taken -= {
-        "mark",
-        "bill",
-        "jack",
-        "frank",
-        "grace",
-        "rose",
-        "bob",
-        "john",
-        "tom",
-        "alice",
-        "mary",
-        "tim",
-        "sue",
-        "ben",
-        "jean",
-        "dean",
-        "grant",
-        "ruth",
-    }
-    women, men = (names(Path(people), f"dist.{sex}.first", 700, taken) for sex in ("female", "male"))
-    both = {n for n in women if n in men}
-    place = {n: (women.index(n), men.index(n)) for n in both}
-    women = [n for n in women if n not in both or place[n][0] < 0.3 * place[n][1]][:NAMES]
-    men = [n for n in men if n not in both or place[n][1] < 0.3 * place[n][0]][:NAMES]
-    more = {
-        "f": "Zoe Mia Ava Chloe Lily Emily Olivia Sophie Isabella Hannah Nina Lena Lucy Fatima Aisha Yuki Priya Mei Ingrid Zara Noor Leila Sofia Elena Eva Emma Nora Clara Julia Sara Ella Daisy Jane Kate Anna Alice Mary Susan",
-        "m": "Liam Noah Ethan Mason Lucas Oliver Jake Max Ali Omar Ahmed Mohamed Hans Ivan Hiro Raj Dmitri Yusuf Tobias Rafael Quentin Felix Leo Tom Tim Ben Bob Bill Jim Sam Jack Peter Paul John Mark David Oscar Henry Adam Carl Harry",
-    }
-    women += [n for n in more["f"].split() if n not in women and n not in men]
-    men += [n for n in more["m"].split() if n not in men and n not in women]
-    out += [f"name {n} f" for n in sorted(set(women))] + [f"name {n} m" for n in sorted(set(men))]
-    last = [n for n in names(Path(people), "dist.all.last", 400, TITLES_AND_MONTHS) if n not in women and n not in men][
-        :SURNAMES
-    ]
-    out += [f"surname {n}" for n in sorted(last)]
+    taken = {lemma for some in lemmas.values() for lemma in some if rank.get(lemma, 0) < 9000} - set(EVERYDAY)
+    taken -= {lemma for lemma in lemmas["noun"] if wordnet.cased(lemma) != lemma}
+    tables = Path("attnctl/training/english/tables.txt").read_text(encoding="utf-8")
+    unseen = set(re.search(r"\[unseen names\]\n(.*?)\n\[unseen nouns\]", tables, re.S)[1].split())  # type: ignore[index]
+    people_known = given_names(taken | {name.lower() for name in unseen})
+    out += [f"name {name} {sex}" for name, sex in people_known]
+    last = last_names(Path(people), SURNAMES, TITLES_AND_MONTHS | {name for name, _ in people_known})
+    out += [f"surname {n}" for n in last]
     covered = set(FUNCTION) | TITLES_AND_MONTHS
     for row in out:
         covered |= {w.lower() for w in row.split()[1:6]}

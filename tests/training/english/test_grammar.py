@@ -117,7 +117,7 @@ def test_verbs_agree_with_their_subjects() -> None:
             if plural != singular:
                 assert (s.words[link.query] in ("are", "were")) == plural, s.text
                 found += 1
-    assert found > 200
+    assert found > 150
 
 
 def test_only_the_last_word_tells_what_it_is() -> None:
@@ -145,7 +145,7 @@ def test_pronouns_are_balanced() -> None:
 
 
 def test_unseen_words_are_unseen() -> None:
-    strange = set(UNSEEN_NAMES) | set(UNSEEN_NOUNS)
+    strange = {*UNSEEN_NAMES["f"], *UNSEEN_NAMES["m"], *UNSEEN_NOUNS}
     assert len(strange - set(vocabulary())) > 35
     for s in SENTENCES[:300]:
         new = with_unseen_words(s, random.Random(0))

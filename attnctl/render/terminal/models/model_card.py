@@ -27,8 +27,8 @@ QUESTIONS = (
 )
 LIMITS = (
     "Words: chosen by the frequency list of wordfreq (Robyn Speer; CC BY-SA 4.0), their forms by LemmInflect (MIT), their "
-    "classes by WordNet 3.1 (Princeton University; the WordNet licence), names by the United States census of 1990 (public "
-    "domain).",
+    "classes by WordNet 3.1 (Princeton University; the WordNet licence), given names by Faker (Daniele Faraglia and others; "
+    "MIT), family names by the United States census of 1990 (public domain).",
     "A teaching model of everyday English sentences of up to 40 words. It has read no text but its grammar's: it knows how "
     "words stand together, not facts about the world. Who does, likes or owns what was drawn by chance.",
 )
