@@ -215,7 +215,7 @@ def before_training(model: Model, seed: int) -> Model | None:
         rope=model.positions is None,
         tied=model.tied,
         d_k=info.d_k,
-        pieces=model.pieces,
+        pieces=model.letter_rows,
     )
     parameters = network.initial(sizes, seed)
     return replace(

@@ -14,27 +14,27 @@ from attnctl.readings.traces.comparison import compare_traces
 from tests.conftest import Result, attend
 
 Run = Callable[..., Result]
-UNKNOWN = "not among the words the model knows, read by their shape or as its unknown word (†): Zebras"
+UNKNOWN = "not among the words the model knows, read by their shape or as its unknown word (†): Wugs"
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["heatmap", "Zebras will eat"],
-        ["heatmap", "Zebras will eat", "--rows", "0-1"],
-        ["heads", "Zebras will eat"],
-        ["view", "Zebras will eat", "-o", "-"],
-        ["compare", "Zebras will eat", "Alice will eat"],
-        ["compare", "demo", "demo-causal", "Zebras will eat"],
-        ["quiz", "Zebras will eat"],
-        ["explain", "Zebras will eat", "--steps", "weights"],
+        ["heatmap", "Wugs will eat"],
+        ["heatmap", "Wugs will eat", "--rows", "0-1"],
+        ["heads", "Wugs will eat"],
+        ["view", "Wugs will eat", "-o", "-"],
+        ["compare", "Wugs will eat", "Alice will eat"],
+        ["compare", "demo", "demo-causal", "Wugs will eat"],
+        ["quiz", "Wugs will eat"],
+        ["explain", "Wugs will eat", "--steps", "weights"],
     ],
     ids=" ".join,
 )
 def test_unknown_words_are_mentioned(arguments: list[str], run: Run) -> None:
     result = run(*arguments)
     assert result.code == 0 and UNKNOWN in result.err, result.err
-    assert not run(*(part.replace("Zebras", "Alice") for part in arguments)).err.count("unknown word")
+    assert not run(*(part.replace("Wugs", "Alice") for part in arguments)).err.count("unknown word")
 
 
 def test_explain_reads_a_trace_that_is_there(tmp_path: Path, run: Run, refused: Callable[..., str]) -> None:

@@ -130,7 +130,7 @@ class Stack:
     positions: Floats | None = None  # (max_length, d_model)
     unembedding: Floats | None = None  # (d_model, vocabulary)
     tied: bool = False  # the unembedding is the embedding's own table
-    pieces: int | None = None  # how many rows the letters of unknown words have
+    letter_rows: int | None = None  # how many rows of pieces the letters of unknown words have
     vocabulary: Sequence[str] = ()
     predict: str | None = None  # the token after which, or at which, words are predicted; "all" for every one
     longest: int | None = None  # tokens of the longest sentence that it was trained on

@@ -81,7 +81,7 @@ def open_weights(
         positions=file.tensors.get("positions"),
         unembedding=unembedding if predicts else None,
         tied=predicts and "unembedding" not in file.tensors,
-        pieces=len(file.tensors["pieces"]) if "pieces" in file.tensors else None,
+        letter_rows=len(file.tensors["pieces"]) if "pieces" in file.tensors else None,
         vocabulary=vocabulary,
         longest=file.metadata_number("longest"),
         phrasing=Phrasing.of_metadata(file.metadata, len(vocabulary)),
