@@ -151,7 +151,7 @@ def _answers_to_questions(training: Training, batch: Batch, rows: Tensor, weight
         found = network.output_of_words(training.parameters, rows, weights, head)  # (batch, n, d_model)
         answers, own = batch.answers[..., number], batch.idle[..., number]  # (batch, n)
         asked = answers >= 0  # (batch, n)
-        groups.append(Predicted(question.weight, found[asked & ~own], answers[asked & ~own]))
+        groups.append(Predicted(question.weights[training.causal], found[asked & ~own], answers[asked & ~own]))
         idle.append((found[asked & own], answers[asked & own]))
     own_words, targets = zip(*idle, strict=True)
     return [*groups, Predicted(1.0, torch.cat(own_words), torch.cat(targets))]

@@ -25,22 +25,22 @@ class Question(NamedTuple):
     """What a word can be asked in training; a word of the same sentence answers it."""
 
     head: int  # the head of the last layer from which the answer is predicted
-    weight: float  # how much the question counts in the loss, however rarely it is asked
+    weights: tuple[float, float]  # how much it counts in the loss of masked words, of next words, however rarely asked
     relations: tuple[str, ...]  # the links that answer it, from the word asked to the word that answers
 
 
 # hard relations are asked apart from easy ones, so that they are not lost in the mean
 QUESTIONS = (
-    Question(0, 1.0, (VERB_SUBJECT, INFINITIVE)),
-    Question(0, 1.5, (PAST_OTHERS,)),
-    Question(1, 1.0, (OBJECT_VERB, SUBJECT_VERB, HELPER)),
-    Question(2, 1.0, (PRONOUN,)),
-    Question(2, 1.0, (MEANING,)),
-    Question(2, 1.0, (REFERENCE,)),
-    Question(3, 1.5, (ADJECTIVE, DETERMINER, MODIFIER)),
-    Question(4, 1.0, (PREPOSITION, WITHIN)),
-    Question(4, 3.0, (CLOSING,)),
-    Question(5, 8.0, (INDUCTION,)),
+    Question(0, (1.0, 1.0), (VERB_SUBJECT, INFINITIVE)),
+    Question(0, (1.5, 1.5), (PAST_OTHERS,)),
+    Question(1, (1.0, 1.0), (OBJECT_VERB, SUBJECT_VERB, HELPER)),
+    Question(2, (1.0, 1.0), (PRONOUN,)),
+    Question(2, (1.0, 1.0), (MEANING,)),
+    Question(2, (1.0, 1.0), (REFERENCE,)),
+    Question(3, (1.0, 1.5), (ADJECTIVE, DETERMINER, MODIFIER)),
+    Question(4, (1.0, 1.0), (PREPOSITION, WITHIN)),
+    Question(4, (4.0, 3.0), (CLOSING,)),
+    Question(5, (8.5, 8.0), (INDUCTION,)),
 )
 
 
