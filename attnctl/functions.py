@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
+from attnctl import limits
 from attnctl.argument_types import check_type, checked_selection, require_type
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models import DEFAULT, attend, opened_model
@@ -201,7 +202,6 @@ def sources(
     from dataclasses import replace
     from itertools import chain
 
-    from attnctl.limits import check_range
     from attnctl.models.huggingface.text.chat import Prompt
     from attnctl.models.huggingface.text.permuted_prompt import PermutedSearch
     from attnctl.models.huggingface.text.prompts import ANSWER, SourceSearch
@@ -214,7 +214,7 @@ def sources(
     check_type("sources", "permute", permute, int)
     most, seed = options.pop("generate", None), 0
     if permute is not None:
-        check_range("permute", permute)
+        limits.PERMUTE.check_value("permute", permute)
         seed = options.pop("seed", None) or 0
     opened: Any = opened_model("sources", model, options)
     if opened.info.kind != "checkpoint":

@@ -1,7 +1,6 @@
-"""How large anything from outside may be, with its unit and the reason; and one table of what each numeric option may be.
+"""How large anything from outside may be, with its unit and the reason; and what each number that is asked for may be.
 
-Sizes are held against these limits before anything is unpacked, built or begun. A new numeric option needs a line in
-`RANGES`: a test walks through every command and finds the ones that have none.
+Sizes are held against these limits before anything is unpacked, built or begun.
 """
 
 from __future__ import annotations
@@ -109,11 +108,11 @@ def bytes_text(count: float) -> str:
     return f"{count / 1e3:.0f} kB"
 
 
-# --- numeric options ---------------------------------------------------------------------------------------------
+# --- numbers that are asked for ----------------------------------------------------------------------------------------
 
 
 class Range(NamedTuple):
-    """What a numeric option may be: from `least` to `most`, both allowed unless `above` excludes `least`."""
+    """What a number may be: from `least` to `most`, both allowed unless `above` excludes `least`."""
 
     least: float
     most: float
@@ -129,6 +128,11 @@ class Range(NamedTuple):
             return False
         return finite and self.least <= value <= self.most and not (self.above and value == self.least)
 
+    def check_value(self, option: str, value: object) -> None:
+        """Raise UsageError where the value of this option is not within."""
+        if isinstance(value, bool) or not isinstance(value, int | float) or not self.holds_value(value):
+            raise UsageError(f"--{option.replace('_', '-')} {value_text(value)}: {self.range_text()}")
+
     def range_text(self) -> str:
         """The range for an error message: "a number above 0, at most 1e+30"."""
         least, most = (f"{end:,}" if isinstance(end, int) else f"{end:g}" for end in (self.least, self.most))
@@ -142,66 +146,40 @@ class Range(NamedTuple):
 EXACT = 2**53  # up to here a whole number is the same in JSON readers of every language
 FLOAT32 = 1e30  # numbers beside which sums and products in float32 stay finite
 
-_SIZE = Range(1, 10**6, "numbers", "matrices of a million columns fill the memory")
-_HEADS = Range(1, 10_000, "heads", "ten times what the largest models have")
-_LAYERS = Range(1, 10_000, "layers", "ten times what the largest models have")
-_STEPS = Range(1, 10**9, "steps", "a step takes a millisecond: more than a week")
-_PRECISION = Range(0, 9, "decimals", "float32 has no more")
-
-# option → its range; "command.option" where a command has another
-RANGES: dict[str, Range] = {
-    "d_model": _SIZE,
-    "d_k": _SIZE,
-    "heads": _HEADS,
-    "kv_heads": _HEADS,
-    "layers": _LAYERS,
-    "seed": Range(0, EXACT, "", "it is written into JSON, and must read back as it was"),
-    "window": Range(1, EXACT, "tokens", "a window of none hides everything"),
-    "scale": Range(-FLOAT32, FLOAT32, "", "scores are float32"),
-    "temperature": Range(0, FLOAT32, "", "scores are divided by it", above=True),
-    "rope_theta": Range(0, FLOAT32, "", "angles are divided by its powers", above=True),
-    "dropout": Range(0, math.nextafter(1.0, 0.0), "", "the weights that are kept grow by 1 / (1 - dropout)"),
-    "generate": Range(1, 100_000, "tokens", "each is a pass through the model"),
-    "precision": _PRECISION,
-    "top": Range(1, 10**9, "", "more than there are shows all of them"),
-    "switch_off": Range(0, 10_000, "heads", "more than the largest models have"),
-    "permute": Range(2, 1000, "orders", "one says nothing of places, and each takes a whole search"),
-    "budget": Range(2, 10**6, "forwards", "one measures nothing beside it"),
-    "count": Range(1, 100, "questions", "nobody answers more"),
-    "font_size": Range(3, 40, "points", "below nothing can be read, above nothing else fits"),
-    "vmin": Range(-1e6, 1e6, "weight", "the end of a colour scale"),
-    "vmax": Range(-1e6, 1e6, "weight", "the end of a colour scale"),
-    "dpi": Range(30, 1200, "dots per inch", "below nothing can be read, above no printer follows"),
-    "max_tokens": Range(1, 10**9, "tokens", "no checkpoint reads more"),
-    "ablate.batch_size": Range(1, 10_000, "interventions", "they share the memory of one pass"),
-    "batch.batch_size": Range(1, 10_000, "texts", "they share the memory of one pass"),
-    "jobs": Range(1, 1024, "processes", "each has a model of its own"),
-    "gpus_per_worker": Range(0, 1024, "GPUs", "no machine has more"),
-    "evaluate.batch_size": Range(1, 10_000, "sentences", "they share the memory of one pass"),
-    "evaluate.least": Range(1, 10**9, "cases", "no corpus has more"),
-    "evaluate.sentences": Range(20, 10**6, "sentences", "a million take an hour"),
-    "softmax.d_k": Range(1, 10**9, "", "scores are divided by its root"),
-    "model.length": Range(1, 10**12, "tokens", "a million million"),
-    "train.layers": Range(1, 1000, "layers", "the network is kept at every step of the run"),
-    "train.max_steps": _STEPS,
-    "train.steps": _STEPS,  # as a recipe calls it
-    "train.batch_size": Range(1, 10**6, "sentences", "they share the memory of one step"),
-    "train.sentences": Range(1, 10**7, "sentences", "they are all made before the first step"),
-    "train.min_length": Range(1, 100_000, "positions", "each is a row of the network"),
-    "train.lr": Range(0, FLOAT32, "", "weights are float32", above=True),
-}
-
-
-def range_of(option: str, command: str = "") -> Range:
-    """The range of an option of a command. Raises KeyError where the table has none."""
-    return RANGES.get(f"{command}.{option}") or RANGES[option]
-
-
-def check_range(option: str, value: object, command: str = "") -> None:
-    """Raise UsageError where a value of this option is not within its range."""
-    allowed = range_of(option, command)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not allowed.holds_value(value):
-        raise UsageError(f"--{option.replace('_', '-')} {value_text(value)}: {allowed.range_text()}")
+SIZE = Range(1, 10**6, "numbers", "matrices of a million columns fill the memory")
+HEADS = Range(1, 10_000, "heads", "ten times what the largest models have")
+LAYERS = Range(1, 10_000, "layers", "ten times what the largest models have")
+SEED = Range(0, EXACT, "", "it is written into JSON, and must read back as it was")
+WINDOW = Range(1, EXACT, "tokens", "a window of none hides everything")
+SCALE = Range(-FLOAT32, FLOAT32, "", "scores are float32")
+TEMPERATURE = Range(0, FLOAT32, "", "scores are divided by it", above=True)
+ROPE_THETA = Range(0, FLOAT32, "", "angles are divided by its powers", above=True)
+DROPOUT = Range(0, math.nextafter(1.0, 0.0), "", "the weights that are kept grow by 1 / (1 - dropout)")
+GENERATE = Range(1, 100_000, "tokens", "each is a pass through the model")
+PRECISION = Range(0, 9, "decimals", "float32 has no more")
+TOP = Range(1, 10**9, "", "more than there are shows all of them")
+SWITCHED_OFF = Range(0, 10_000, "heads", "more than the largest models have")
+PERMUTE = Range(2, 1000, "orders", "one says nothing of places, and each takes a whole search")
+BUDGET = Range(2, 10**6, "forwards", "one measures nothing beside it")
+QUESTIONS = Range(1, 100, "questions", "nobody answers more")
+FONT_SIZE = Range(3, 40, "points", "below nothing can be read, above nothing else fits")
+COLOUR_END = Range(-1e6, 1e6, "weight", "the end of a colour scale")
+DPI = Range(30, 1200, "dots per inch", "below nothing can be read, above no printer follows")
+MAX_TOKENS = Range(1, 10**9, "tokens", "no checkpoint reads more")
+BATCH_SIZE = Range(1, 10_000, "texts", "they share the memory of one pass")
+JOBS = Range(1, 1024, "processes", "each has a model of its own")
+GPUS = Range(0, 1024, "GPUs", "no machine has more")
+CASES = Range(1, 10**9, "cases", "no corpus has more")
+GRAMMAR_SENTENCES = Range(20, 10**6, "sentences", "a million take an hour")
+SCALED_BY = Range(1, 10**9, "", "scores are divided by its root")
+LENGTH = Range(1, 10**12, "tokens", "a million million")
+# of a training
+TRAINED_LAYERS = Range(1, 1000, "layers", "the network is kept at every step of the run")
+STEPS = Range(1, 10**9, "steps", "a step takes a millisecond: more than a week")
+STEP_SENTENCES = Range(1, 10**6, "sentences", "they share the memory of one step")
+MADE_SENTENCES = Range(1, 10**7, "sentences", "they are all made before the first step")
+POSITIONS = Range(1, 100_000, "positions", "each is a row of the network")
+LEARNING_RATE = Range(0, FLOAT32, "", "weights are float32", above=True)
 
 
 def value_text(value: object) -> str:

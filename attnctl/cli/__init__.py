@@ -7,15 +7,15 @@ import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import typer
 from typer.core import TyperGroup
 
 from attnctl import __version__, interrupts
-from attnctl.cli import help_text, session, suggestions
-from attnctl.cli.command import Command
+from attnctl.cli import session, suggestions
+from attnctl.cli.command import Command, help_width
+from attnctl.cli.command_table import COMMANDS, commands_by_heading
 from attnctl.cli.output import paged_output, print_complaint, print_lines
 from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError, UsageError, in_one_line
 
@@ -24,28 +24,7 @@ if TYPE_CHECKING:
     from typer._click.core import Context
     from typer._click.formatting import HelpFormatter
 
-COMMANDS = help_text.ALL_COMMANDS
-
-# folder of attnctl.cli.commands → its commands: each is a module with a function NAME_command, imported when called for
-FOLDERS = {
-    "show": ("explain", "heatmap", "heads", "compare", "view"),
-    "effects": ("ablate", "sources", "needle"),
-    "models": ("batch", "model", "train", "evaluate"),
-    "learn": ("softmax", "quiz"),
-    "settings": ("shell", "config", "docs", "schema", "help"),
-}
 AS_IT_GOES = ("batch", "quiz", "shell", "train")  # commands that ask, or write as they go on
-MODULES = {name: f"attnctl.cli.commands.{folder}.{name}" for folder, names in FOLDERS.items() for name in names}
-
-
-def command_named(name: str) -> ClickCommand:
-    """The command `name`, its module imported now."""
-    module = import_module(MODULES[name])
-    alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    alone.command(name, cls=Command, context_settings=getattr(module, "CONTEXT", None))(
-        getattr(module, f"{name}_command")
-    )
-    return typer.main.get_command(alone)
 
 
 class Commands(TyperGroup):
@@ -57,7 +36,7 @@ class Commands(TyperGroup):
 
     def get_command(self, ctx: Context, cmd_name: str) -> ClickCommand | None:
         """The command of that name, its module imported now; None where there is none."""
-        return command_named(cmd_name) if cmd_name in COMMANDS else None
+        return Command(cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, ClickCommand | None, list[str]]:
         """The command that the arguments begin with. Raises UsageError naming the nearest one where there is none such."""
@@ -67,14 +46,14 @@ class Commands(TyperGroup):
 
     def get_help(self, ctx: Context) -> str:
         """The help, as wide as the terminal."""
-        ctx.terminal_width = help_text.help_width()
+        ctx.terminal_width = help_width()
         return super().get_help(ctx)
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
         """The commands by what they are for, a line each; none of their modules is imported."""
-        for heading, commands in help_text.COMMANDS.items():
+        for heading, commands in commands_by_heading().items():
             with formatter.section(heading):
-                formatter.write_dl([(f"{name:10}", said) for name, said in commands.items()])
+                formatter.write_dl([(f"{name:10}", entry.about) for name, entry in commands.items()])
 
     def invoke(self, ctx: Context) -> object:
         """Run the chosen command, and see its output out, before Typer takes an interest in what went wrong."""

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from typer.core import TyperOption
 
 from attnctl import limits
-from attnctl.cli import help_text, session
-from attnctl.cli.options import MODEL_OPTIONS
+from attnctl.cli import session
+from attnctl.cli.command_table import COMMANDS
+from attnctl.cli.options import MODEL_OPTIONS, OPTIONS
 from attnctl.cli.suggestions import suggest_choice
 from attnctl.errors import AttnctlError
 
@@ -96,8 +97,8 @@ def _check_names(said: Document, command: str, options: Collection[str]) -> None
     """
     for name, value in said.items():
         table = value if isinstance(value, dict) else None
-        if table and name not in help_text.ALL_COMMANDS:
-            near = suggest_choice(name, help_text.ALL_COMMANDS)
+        if table and name not in COMMANDS:
+            near = suggest_choice(name, COMMANDS)
             raise AttnctlError(f"{config_path()}: [{name}]: no command is called so{near}")
         for place in [name] if table is None else [f"{name}.{key}" for key in table]:
             lacking = name == command and place.rpartition(".")[2].replace("-", "_") not in options
@@ -108,8 +109,8 @@ def _check_names(said: Document, command: str, options: Collection[str]) -> None
 def why_no_default(name: str) -> str:
     """Why no option takes a default of that NAME or COMMAND.NAME; empty where one does."""
     key = name.rpartition(".")[2].replace("-", "_")
-    known = {option for options in help_text.GROUPS.values() for option in options}
-    if key in known - {option.rstrip("_") for option in NEVER}:
+    known = {option for option, one in OPTIONS.items() if one.flags}
+    if key in known and key not in NEVER:
         return ""
     if key in known:
         return "it has no default, and is given where it is meant"

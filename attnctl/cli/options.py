@@ -1,352 +1,515 @@
-"""The options that several commands share: declared once, meaning the same everywhere."""
+"""Every option, once: its flags, type, help, group, range, values, and what people type who mean it.
+
+Help, completion, suggestions, ranges, defaults of a user's own, the command reference and the tests read this table. In
+`command_table` a command names the options that it takes, and of one that differs says only what differs.
+"""
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from attnctl import limits
-from attnctl.cli.option_values import with_options
-from attnctl.cli.output import say_unless_quiet
-from attnctl.errors import UsageError
+from attnctl.formats.pictures import format_names
+from attnctl.limits import Range
 
-if TYPE_CHECKING:
-    from attnctl.models.option_types import OptionValues
-    from attnctl.render.figure.look import Look
-    from attnctl.tokens import Token
+Made = TypeVar("Made")
 
-LONG = 512  # tokens, beyond which a text has an overview instead of every weight
-
-Text = Annotated[
-    str | None, typer.Argument(help='The text, or "-" to read it from standard input.', show_default=False)
-]
-File = Annotated[str | None, typer.Option("--file", "-f", help="Read the text from this file.", show_default=False)]
-Replace = Annotated[
-    bool, typer.Option("--replace", help="Remove the results that the folder of -o holds, and begin anew.")
-]
-LayerChoice = Annotated[
-    str | None, typer.Option("--layer", help="Layers: 3, 0-5, 1,4,7, -1 or all [default: all].", show_default=False)
-]
-HeadChoice = Annotated[
-    str | None, typer.Option("--head", help="Heads: 3, 0-5, 1,4,7, -1 or all [default: all].", show_default=False)
-]
-# where one layer and head is shown at a time, that of the focus (readings.questions.focus)
-ShownLayer = Annotated[
-    str | None,
-    typer.Option("--layer", help="Layers: 3, 0-5, 1,4,7, -1 or all [default: the most telling].", show_default=False),
-]
-ShownHead = Annotated[
-    str | None,
-    typer.Option("--head", help="Heads: 3, 0-5, 1,4,7, -1 or all [default: the most telling].", show_default=False),
-]
-Query = Annotated[
-    str | None,
-    typer.Option(
-        "--query", "-q", help="Query token: its index, or its text (text:7 is the token “7”).", show_default=False
-    ),
-]
-Queries = Annotated[
-    str | None,
-    typer.Option(
-        "--query",
-        "-q",
-        help="Query token: its index, or its text (text:7 is the token “7”); several: eat,pizza or 2-4.",
-        show_default=False,
-    ),
-]
-Drop = Annotated[
-    list[str] | None,
-    typer.Option("--drop", help="Leave out a key: first, special, a token or its index.", show_default=False),
-]
-Renormalise = Annotated[bool, typer.Option("--renormalise", help="Make each row sum to 1 again.")]
-Words = Annotated[bool, typer.Option("--words", help="Merge the pieces of a tokenizer into words.")]
-Measure = Annotated[
-    str | None,
-    typer.Option("--measure", help="Instead of the weights: value-norm, or rollout.", show_default=False),
-]
-Spans = Annotated[
-    str | None,
-    typer.Option(
-        "--spans",
-        help="Parts of the text: paragraphs, lines, headings, documents, or a file of name,start,end.",
-        show_default=False,
-    ),
-]
-Output = Annotated[str | None, typer.Option("-o", "--output", help="Where to write.", show_default=False)]
+TOKENS = "the words of the text"  # among the values of an option
 
 
 @dataclass(frozen=True)
-class EngineOptions:
-    """Who does the work on many texts: processes of this machine, or the workers of a Ray cluster."""
+class Option:
+    """One option; an argument where it has no flags."""
 
-    engine: Annotated[str, typer.Option("--engine", help="local, or ray: the workers of a Ray cluster.")] = "local"
-    address: Annotated[
-        str | None,
-        typer.Option(
-            "--address", help="The Ray cluster: auto, or HOST:PORT; one of this machine without it.", show_default=False
+    flags: str  # "--query -q", "--log/--no-log"
+    help: str
+    kind: type = str  # str, int, float or bool
+    metavar: str = ""  # what its value is called in --help; by its type where empty
+    default: object = None  # None: as the model or the command has it, which the help says
+    several: bool = False  # may be given several times
+    values: tuple[str, ...] = ()  # what it can take; "module:attribute" names a table of them
+    joined: bool = False  # values may stand in a list, with commas between them
+    range: Range | None = None  # of a number
+    reads: bool = False  # names a file that is read
+    meant_by: str = ""  # flags that people type for it; "--png=FILE.png" is answered with "-o FILE.png"
+    required: bool = False  # of an argument
+    group: str = ""  # its heading in --help: where it stands in the table
+
+    @property
+    def every_flag(self) -> list[str]:
+        """Each flag that gives it: --log and --no-log."""
+        return self.flags.replace("/", " ").split()
+
+
+LOOK, SHOW, MODEL, MADE = "What to look at", "How to show it", "Model and text", "Models made on the spot (random, dot)"
+MATHEMATICS, CHECKPOINT, OUTPUT = "Mathematics", "Checkpoints alone", "Output"
+INPUT, WORK = "What goes in", "How the work is done"
+ARGUMENTS = "Arguments"
+
+BATCH_FORMATS = ("json", "npz", "parquet", *format_names(), "contact-sheet", "statistics", "effects", "sources")
+_MODELS = ("attnctl.models:REGISTRY", "attnctl.models.huggingface.files.hub:KNOWN")
+# the colour maps of matplotlib that grids of weights are drawn in most; a test holds that it has them
+_MAPS = ("viridis", "cividis", "magma", "inferno", "plasma", "Greys", "Blues", "Greens", "Oranges", "Purples", "Reds",
+         "YlGnBu", "gray", "bone", "hot", "cubehelix")  # fmt: skip
+
+_TABLE: dict[str, dict[str, Option]] = {
+    ARGUMENTS: {
+        "source": Option(
+            "",
+            'The text, a trace or overview (.json, .npz), bare weights (.npy, .npz, .csv), or "-" for standard input.',
+            metavar="[TEXT|FILE|-]",
+            reads=True,
         ),
-    ] = None
-    gpus_per_worker: Annotated[
-        float, typer.Option("--gpus-per-worker", help="GPUs that each of Ray's workers takes.")
-    ] = 0.0
-
-    def check_engine(self) -> None:
-        """Raise UsageError for no engine's name, and for options of the other one."""
-        if self.engine not in ("local", "ray"):
-            raise UsageError(f"--engine {self.engine}: it is local or ray")
-        if self.engine == "local" and (self.address is not None or self.gpus_per_worker):
-            raise UsageError("--address and --gpus-per-worker are for --engine ray")
-
-
-def _shared_option(kind: Any, *names: str, **more: Any) -> Any:
-    return Annotated[kind | None, typer.Option(*names, show_default=False, rich_help_panel=None, **more)]
-
-
-# every option that says which numbers a text is run through; None means: as the model has it
-MODEL_OPTIONS: dict[str, object] = {
-    "chat": _shared_option(str, "--chat", help="Instead of a text a conversation: JSON, a list of role and content."),
-    "model": _shared_option(
-        str,
-        "--model",
-        "-m",
-        help="demo, demo-causal, random, dot, a weights file, or a checkpoint: folder, .gguf, Hugging Face id.",
-    ),
-    "tokenizer": _shared_option(str, "--tokenizer", help="words, chars, or a tokenizer.json."),
-    "embeddings": _shared_option(str, "--embeddings", help="Embeddings, one row a token (.npy, .npz, .csv)."),
-    "qkv": _shared_option(
-        str,
-        "--qkv",
-        help="Q, K and V given outright (.npz, .safetensors), for a text or none.",
-    ),
-    "d_model": _shared_option(int, "--d-model", help="Length of an embedding (random, dot)."),
-    "d_k": _shared_option(int, "--d-k", help="Length of a query and a key (random)."),
-    "heads": _shared_option(int, "--heads", help="Number of query heads in a layer."),
-    "kv_heads": _shared_option(int, "--kv-heads", help="Number of key/value heads, shared by groups of query heads."),
-    "layers": _shared_option(int, "--layers", help="Number of layers (random, dot)."),
-    "output_projection": _shared_option(
-        bool, "--output-projection/--no-output-projection", help="With or without W_O (random)."
-    ),
-    "predict": _shared_option(
-        str, "--predict", help="The words expected after a token (masked models: at it), or all."
-    ),
-    "off": _shared_option(str, "--off", help="Heads that are off, layer.head: 23.3,0.5 (see attnctl ablate)."),
-    "seed": _shared_option(int, "--seed", help="Seed of everything random; 0 unless told otherwise."),
-    "causal": _shared_option(bool, "--causal/--no-causal", help="Hide the future from every query."),
-    "window": _shared_option(int, "--window", help="Sliding window: hide keys this many tokens away, and more."),
-    "scale": _shared_option(
-        str, "--scale", help="Factor on the scores: auto (1/√d_k), none, or a number: 0.125 or 1/8."
-    ),
-    "no_scale": Annotated[bool, typer.Option("--no-scale", help="The same as --scale none.")],
-    "temperature": _shared_option(float, "--temperature", help="Divide by this before the softmax."),
-    "positions": _shared_option(str, "--positions", help="Add positions to the embeddings: sinusoidal."),
-    "rope": Annotated[bool, typer.Option("--rope", help="Rotary positions on queries and keys.")],
-    "rope_theta": _shared_option(float, "--rope-theta", help="Base of the rotary angles; 10000 unless told otherwise."),
-    "rope_pairs": _shared_option(
-        str, "--rope-pairs", help="Dimensions that turn together: half (as Llama) or interleaved."
-    ),
-    "dropout": _shared_option(float, "--dropout", help="Drop each weight with this probability (seeded)."),
-    "attention": _shared_option(str, "--attention", help="Of an encoder-decoder: encoder, decoder or cross."),
-    "target": _shared_option(
-        str, "--target", help="What the model is to write: the decoder's text (encoder-decoders)."
-    ),
-    "generate": _shared_option(int, "--generate", help="Let a checkpoint add so many tokens, greedily."),
-    "bos": _shared_option(bool, "--bos/--no-bos", help="With or without the token that begins a text (checkpoints)."),
-    "truncate": _shared_option(bool, "--truncate", help="Cut a text that is longer than the checkpoint reads."),
-    "dtype": _shared_option(str, "--dtype", help="auto, float32, bfloat16 or float16 (checkpoints)."),
-    "device": _shared_option(str, "--device", help="Where to compute: auto, cpu, cuda, cuda:1 or mps."),
+        "text": Option("", 'The text, or "-" to read it from standard input.'),
+        "a": Option(
+            "", "A model (with TEXT), a trace, or a text.", metavar="A", required=True, values=_MODELS, reads=True
+        ),
+        "b": Option(
+            "", "What to compare it with, of the same kind.", metavar="B", required=True, values=_MODELS, reads=True
+        ),
+        "other": Option("", "A second one, to be seen beside the first.", metavar="[TEXT|FILE]", reads=True),
+        "name": Option(
+            "",
+            "A known name, a checkpoint's folder or .gguf file, owner/name; demo, a weights file or a run.",
+            values=("attnctl.models.huggingface.files.configured_sizes:known_configurations",),
+        ),
+        "corpus": Option(
+            "",
+            'Text, one sentence a line: a file, a folder of .txt files, or "-". Default: the grammar of the demo.',
+            reads=True,
+        ),
+        "scores": Option("", 'Scores, such as 8.1 1.2 3.0; -inf is a masked one. "-" reads them.', several=True),
+        "topic": Option("", "The page to show; without it, the topics."),
+        "what": Option("", "", default="trace", values=("attnctl.formats.schemas.json_schemas:SCHEMAS",)),
+        "command": Option(
+            "", "The command to tell about.", metavar="[COMMAND]", values=("attnctl.cli.command_table:COMMANDS",)
+        ),
+    },
+    LOOK: {
+        "layer": Option(
+            "--layer",
+            "Layers: 3, 0-5, 1,4,7, -1 or all [default: all].",
+            metavar="LAYERS",
+            values=("all",),
+            meant_by="--layers -l --all-layers=all",
+        ),
+        "head": Option(
+            "--head",
+            "Heads: 3, 0-5, 1,4,7, -1 or all [default: all].",
+            metavar="HEADS",
+            values=("all",),
+            meant_by="--heads --all-heads=all",
+        ),
+        "query": Option(
+            "--query -q",
+            "Query token: its index, or its text (text:7 is the token “7”).",
+            metavar="TOKEN",
+            values=(TOKENS,),
+            joined=True,
+            meant_by="--token --row --word",
+        ),
+        "steps": Option(
+            "--steps",
+            "Only these steps: scores,weights,… (matrices shows W_Q, W_K, W_V)",
+            metavar="STEPS",
+            values=("attnctl.steps:NAMES", "contributions"),
+            joined=True,
+            meant_by="--step",
+        ),
+        "max_steps": Option(
+            "--max-steps",
+            "Gradient steps in all: as the bundled models for the grammar; 8000 for your text.",
+            int,
+            range=limits.STEPS,
+            meant_by="--step --steps --epochs",
+        ),
+        "top": Option(
+            "--top", "Only so many, the strongest.", int, range=limits.TOP, meant_by="--topk --top-k --limit -n"
+        ),
+        "by": Option(
+            "--by",
+            "Most of this first: entropy, first, previous, induction, …",
+            metavar="STATISTIC",
+            values=("attnctl.readings.statistic_table:STATISTICS",),
+            meant_by="--sort",
+        ),
+        "spans": Option(
+            "--spans",
+            "Parts of the text: paragraphs, lines, headings, documents, or a file of name,start,end.",
+            metavar="KIND|FILE",
+            values=("attnctl.readings.spans:KINDS",),
+            reads=True,
+        ),
+        "rows": Option(
+            "--rows", "Only these queries: 3000-3099, the last one too.", metavar="TOKENS", meant_by="--row"
+        ),
+        "columns": Option(
+            "--columns", "Only these keys: 0-199, the last one too.", metavar="TOKENS", meant_by="--column"
+        ),
+        "pool": Option(
+            "--pool", "A cell of a long text: mean (the default) or max.", metavar="mean|max", values=("mean", "max")
+        ),
+        "drop": Option(
+            "--drop",
+            "Leave out a key: first, special, a token or its index.",
+            metavar="KEY",
+            several=True,
+            values=("first", "special", TOKENS),
+            joined=True,
+        ),
+        "renormalise": Option(
+            "--renormalise", "Make each row sum to 1 again.", bool, meant_by="--normalize --normalise --renormalize"
+        ),
+        "words": Option("--words", "Merge the pieces of a tokenizer into words.", bool),
+        "measure": Option(
+            "--measure",
+            "Instead of the weights: value-norm, or rollout.",
+            metavar="MEASURE",
+            values=("attnctl.readings.measures:MEASURES",),
+        ),
+        "probe": Option(
+            "--probe", "Induction and duplicates by the usual probe, random tokens said twice: needs no text.", bool
+        ),
+        "check": Option("--check", "Recompute the weights by other means: do they hold?", bool),
+        "story": Option("--story", "Add the classroom reading of each step.", bool),
+        "watch": Option("--watch", "A sentence whose attention is shown as it changes.", values=(TOKENS,)),
+        "count": Option("--questions -n", "How many questions.", int, default=5, range=limits.QUESTIONS),
+        "sentences": Option(
+            "--sentences",
+            "Of the built-in grammar: sentences in each of its sets.",
+            int,
+            default=1000,
+            range=limits.GRAMMAR_SENTENCES,
+        ),
+        "explain": Option("--explain", "Print one gradient step of a fresh network, number by number.", bool),
+        "against": Option("--against", "Measure logits above this word."),
+        "how": Option(
+            "--how", "zero, mean, or resample (from --reference).", default="zero", values=("zero", "mean", "resample")
+        ),
+        "reference": Option("--reference", "A file of texts, one a line, for mean or resample.", reads=True),
+        "edges": Option("--edges", "Cut each key from the watched token instead.", bool),
+        "edge": Option("--edge", 'Cut this edge, "gave→Mary" or "11>2"; several: also all at once.', several=True),
+        "last_only": Option("--last-only", "Cut --spans from the watched token alone.", bool),
+        "off": Option("--off", "Heads that are off, layer.head: 23.3,0.5 (see attnctl ablate)."),
+        "pooled": Option("--pooled", "Without predictions: compare the mean state.", bool),
+        "approximate": Option(
+            "--approximate", "Gradient × activation: everything from one forward and backward.", bool
+        ),
+        "effects": Option("--effects", "Shade the tokens by what they do for the prediction, too.", bool),
+        "sources": Option("--sources", "Of a prompt: the parts that the model's answer to it came from.", bool),
+        "census": Option(
+            "--census", "Name heads after what they find in a corpus: evaluate's JSON.", metavar="FILE", reads=True
+        ),
+        "relations": Option(
+            "--relations", "CSV of label,name: relations called otherwise, or left out.", metavar="FILE", reads=True
+        ),
+        "subtypes": Option("--subtypes", "A line for each subtype, as nsubj:pass.", bool),
+        "least": Option(
+            "--least", "Scored cases that a line of the table has at least.", int, default=20, range=limits.CASES
+        ),
+        "untrained": Option("--untrained", "Beside it the same model with parameters drawn anew.", bool),
+        "remove": Option("--remove", "Render the prompt without each part, too.", bool),
+        "permute": Option(
+            "--permute", "Measure it with the documents in so many orders, too.", int, range=limits.PERMUTE
+        ),
+    },
+    INPUT: {
+        "input_form": Option(
+            "--input",
+            "text, jsonl, csv, tsv or parquet; by the suffix.",
+            metavar="FORMAT",
+            values=("attnctl.batching.texts:FORMS",),
+        ),
+        "column": Option("--column", "The column that holds the texts.", metavar="NAME"),
+        "id_column": Option("--id-column", "The column that holds their ids.", metavar="NAME"),
+        "max_tokens": Option("--max-tokens", "Tokens of the longest text that is read.", int, range=limits.MAX_TOKENS),
+        "objective": Option(
+            "--objective",
+            "masked-word (for the grammar the default), next-word (for your text).",
+            metavar="OBJECTIVE",
+            values=("next-word", "masked-word"),
+        ),
+        "resume": Option("--resume", "Go on with the run in the folder of -o.", bool),
+        "lr": Option(
+            "--lr", "Learning rate at its highest: 0.005 unless told otherwise.", float, range=limits.LEARNING_RATE
+        ),
+        "needle": Option("--needle", "The fact that is planted."),
+        "question": Option("--question", "What is asked about it."),
+        "expect": Option("--expect", "What an answer must hold, letter case aside."),
+        "haystack": Option("--haystack", "A file of filler; without it, made sentences.", reads=True),
+        "lengths": Option("--lengths", "Tokens of the prompts, with commas.", default="512,1024,2048"),
+        "depths": Option("--depths", "Where the needle stands, in % of the prompt.", default="0,25,50,75,100"),
+    },
+    SHOW: {
+        "precision": Option(
+            "--precision", "Decimals [default: 2].", int, range=limits.PRECISION, meant_by="--decimals --digits"
+        ),
+        "cmap": Option(
+            "--cmap",
+            "Colour map, by its name in matplotlib [default: viridis].",
+            metavar="MAP",
+            values=_MAPS,
+            meant_by="--colormap --colors --colours",
+        ),
+        "size": Option("--size", "WIDTHxHEIGHT in inches: 6x4.", metavar="WxH", meant_by="--width --figsize"),
+        "dpi": Option("--dpi", "Dots per inch, 30 to 1200 [default: 200; in a batch 100].", int, range=limits.DPI),
+        "title": Option("--title", "Title; '' for none."),
+        "values": Option(
+            "--values/--no-values --numbers/--no-numbers",
+            "Numbers in the cells; where they can be read unless told otherwise.",
+            bool,
+            meant_by="--annotate",
+        ),
+        "log": Option(
+            "--log/--no-log",
+            "Colours on a logarithmic scale; of a long text also where a few cells hold most, unless told otherwise.",
+            bool,
+        ),
+        "font_size": Option(
+            "--font-size", "Points of the labels; other letters in proportion.", float, range=limits.FONT_SIZE
+        ),
+        "vmin": Option("--vmin", "The weight with the first colour [default: 0].", float, range=limits.COLOUR_END),
+        "vmax": Option(
+            "--vmax", "The weight with the last colour [default: the largest].", float, range=limits.COLOUR_END
+        ),
+        "no_colorbar": Option("--no-colorbar", "Without the colour bar.", bool),
+    },
+    MODEL: {
+        "file": Option(
+            "--file -f", "Read the text from this file.", metavar="FILE", reads=True, meant_by="--text --input --prompt"
+        ),
+        "tokens": Option("--tokens", "Names of the tokens: of bare weights, a JSON list or words.", metavar="TOKENS"),
+        "length": Option(
+            "--length",
+            "Tokens of the text [default: the context].",
+            int,
+            range=limits.LENGTH,
+            meant_by="--tokens --context",
+        ),
+        "model": Option(
+            "--model -m",
+            "demo, demo-causal, random, dot, a weights file, or a checkpoint: folder, .gguf, Hugging Face id.",
+            metavar="MODEL",
+            values=_MODELS,
+            reads=True,
+            meant_by="--checkpoint --weights",
+        ),
+        "run": Option("--run", "Folder of a training run.", metavar="FOLDER"),
+        "tokenizer": Option(
+            "--tokenizer",
+            "words, chars, or a tokenizer.json.",
+            metavar="words|chars|FILE",
+            values=("words", "chars"),
+            reads=True,
+        ),
+        "embeddings": Option(
+            "--embeddings", "Embeddings, one row a token (.npy, .npz, .csv).", metavar="FILE", reads=True
+        ),
+        "qkv": Option(
+            "--qkv", "Q, K and V given outright (.npz, .safetensors), for a text or none.", metavar="FILE", reads=True
+        ),
+        "predict": Option(
+            "--predict",
+            "The words expected after a token (masked models: at it), or all.",
+            metavar="TOKEN|all",
+            values=(TOKENS,),
+        ),
+        "seed": Option(
+            "--seed",
+            "Seed of everything random; 0 unless told otherwise.",
+            int,
+            range=limits.SEED,
+            meant_by="--random-seed -s",
+        ),
+        "device": Option(
+            "--device",
+            "Where to compute: auto, cpu, cuda, cuda:1 or mps.",
+            metavar="DEVICE",
+            values=("auto", "cpu", "cuda", "mps"),
+            meant_by="--gpu --cuda --cpu",
+        ),
+        "chat": Option(
+            "--chat", "Instead of a text a conversation: JSON, a list of role and content.", metavar="FILE", reads=True
+        ),
+        "answer": Option("--answer", "The answer to explain; without it the model's own."),
+    },
+    MATHEMATICS: {
+        "causal": Option("--causal/--no-causal", "Hide the future from every query.", bool, meant_by="--mask"),
+        "window": Option(
+            "--window", "Sliding window: hide keys this many tokens away, and more.", int, range=limits.WINDOW
+        ),
+        "scale": Option(
+            "--scale",
+            "Factor on the scores: auto (1/√d_k), none, or a number: 0.125 or 1/8.",
+            metavar="auto|none|X",
+            values=("auto", "none"),
+        ),
+        "no_scale": Option("--no-scale", "The same as --scale none.", bool),
+        "temperature": Option(
+            "--temperature", "Divide by this before the softmax.", float, range=limits.TEMPERATURE, meant_by="--temp"
+        ),
+        "positions": Option(
+            "--positions", "Add positions to the embeddings: sinusoidal.", metavar="KIND", values=("sinusoidal",)
+        ),
+        "rope": Option("--rope", "Rotary positions on queries and keys.", bool),
+        "rope_theta": Option(
+            "--rope-theta", "Base of the rotary angles; 10000 unless told otherwise.", float, range=limits.ROPE_THETA
+        ),
+        "rope_pairs": Option(
+            "--rope-pairs",
+            "Dimensions that turn together: half (as Llama) or interleaved.",
+            metavar="half|interleaved",
+            values=("half", "interleaved"),
+        ),
+        "dropout": Option("--dropout", "Drop each weight with this probability (seeded).", float, range=limits.DROPOUT),
+    },
+    MADE: {
+        "d_model": Option(
+            "--d-model", "Length of an embedding (random, dot).", int, range=limits.SIZE, meant_by="--dim"
+        ),
+        "d_k": Option("--d-k", "Length of a query and a key (random).", int, range=limits.SIZE),
+        "heads": Option(
+            "--heads", "Number of query heads in a layer.", int, range=limits.HEADS, meant_by="--n-heads --num-heads"
+        ),
+        "kv_heads": Option(
+            "--kv-heads", "Number of key/value heads, shared by groups of query heads.", int, range=limits.HEADS
+        ),
+        "layers": Option(
+            "--layers", "Number of layers (random, dot).", int, range=limits.LAYERS, meant_by="--n-layers --num-layers"
+        ),
+        "output_projection": Option(
+            "--output-projection/--no-output-projection", "With or without W_O (random).", bool
+        ),
+    },
+    CHECKPOINT: {
+        "attention": Option(
+            "--attention",
+            "Of an encoder-decoder: encoder, decoder or cross.",
+            metavar="KIND",
+            values=("encoder", "decoder", "cross"),
+        ),
+        "target": Option("--target", "What the model is to write: the decoder's text (encoder-decoders)."),
+        "generate": Option(
+            "--generate",
+            "Let a checkpoint add so many tokens, greedily.",
+            int,
+            range=limits.GENERATE,
+            meant_by="--max-tokens",
+        ),
+        "bos": Option("--bos/--no-bos", "With or without the token that begins a text (checkpoints).", bool),
+        "truncate": Option("--truncate", "Cut a text that is longer than the checkpoint reads.", bool),
+        "dtype": Option(
+            "--dtype",
+            "auto, float32, bfloat16 or float16 (checkpoints).",
+            metavar="TYPE",
+            values=("auto", "float32", "bfloat16", "float16"),
+        ),
+    },
+    WORK: {
+        "jobs": Option("--jobs -j", "Processes, each with a model of its own.", int, range=limits.JOBS),
+        "batch_size": Option("--batch-size", "How many share one pass.", int, range=limits.BATCH_SIZE),
+        "engine": Option(
+            "--engine",
+            "local, or ray: the workers of a Ray cluster.",
+            default="local",
+            metavar="local|ray",
+            values=("local", "ray"),
+        ),
+        "address": Option(
+            "--address", "The Ray cluster: auto, or HOST:PORT; one of this machine without it.", metavar="ADDRESS"
+        ),
+        "gpus_per_worker": Option(
+            "--gpus-per-worker", "GPUs that each of Ray's workers takes.", float, default=0.0, range=limits.GPUS
+        ),
+        "replace_results": Option("--replace", "Remove the results that the folder of -o holds, and begin anew.", bool),
+        "strict": Option("--strict", "Stop at the first text that cannot be done.", bool),
+        "budget": Option(
+            "--budget",
+            "Forwards for a prompt: more parts than these are left out in groups.",
+            int,
+            default=20,
+            range=limits.BUDGET,
+        ),
+        "switch_off": Option(
+            "--switch-off",
+            "So many of the best heads are switched off to see; 0 for none.",
+            int,
+            default=10,
+            range=limits.SWITCHED_OFF,
+        ),
+    },
+    OUTPUT: {
+        "json": Option("--json", "Write JSON: one line.", bool, meant_by="--csv"),
+        "csv": Option("--csv", "Write CSV, one line a head.", bool),
+        "output": Option(
+            "-o --output",
+            "Where to write.",
+            metavar="FILE",
+            meant_by="--csv=FILE.csv --png=FILE.png --svg=FILE.svg --pdf=FILE.pdf --html=FILE.html --save --out --format",
+        ),
+        "formats": Option(
+            "--format",
+            f"One or more of {', '.join(BATCH_FORMATS)}: json,png.",
+            default="json",
+            metavar="FORMATS",
+            values=BATCH_FORMATS,
+            joined=True,
+        ),
+        "parameters": Option("--parameters", "Repeat the model's weight matrices in every trace.", bool),
+        "no_open": Option("--no-open", "Write the page, do not open it.", bool),
+        "setting": Option(
+            "--set", "NAME=VALUE, or COMMAND.NAME=VALUE for one command.", metavar="NAME=VALUE", several=True
+        ),
+        "unset": Option("--unset", "Forget a default: NAME, or COMMAND.NAME.", metavar="NAME", several=True),
+        "show": Option("--show", "Show every default and where it comes from.", bool),
+        "path": Option("--path", "Print the path of the file.", bool),
+        "write_corpus": Option("--write-corpus", "Write the built-in grammar's sentences as CoNLL-U.", metavar="FILE"),
+        "site": Option("--site", "Build all pages into this folder, as HTML.", metavar="FOLDER"),
+        "man": Option("--man", "Write man pages into this folder.", metavar="FOLDER"),
+        "samples": Option("--samples", "Write the samples of the pages into this folder.", metavar="FOLDER"),
+        "open_": Option("--open", "Open the page in a browser.", bool),
+        "no_pager": Option("--no-pager", "On a terminal: long output as it is, not through $PAGER or less.", bool),
+        "quiet": Option("--quiet", "Neither notes nor progress: results and errors alone.", bool, meant_by="--silent"),
+    },
 }
 
+GROUPS = tuple(_TABLE)
+OPTIONS = {name: replace(one, group=group) for group, several in _TABLE.items() for name, one in several.items()}
 
-# how a picture looks: the fields of render.figure.look.Look; None means: as it comes
-LOOK_OPTIONS: dict[str, object] = {
-    "cmap": _shared_option(str, "--cmap", help="Colour map, by its name in matplotlib [default: viridis]."),
-    "size": _shared_option(str, "--size", help="WIDTHxHEIGHT in inches: 6x4."),
-    "dpi": _shared_option(int, "--dpi", help="Dots per inch, 30 to 1200 [default: 200; in a batch 100]."),
-    "title": _shared_option(str, "--title", help="Title; '' for none."),
-    "values": _shared_option(
-        bool,
-        "--values/--no-values",
-        "--numbers/--no-numbers",
-        help="Numbers in the cells; where they can be read unless told otherwise.",
-    ),
-    "log": _shared_option(
-        bool,
-        "--log/--no-log",
-        help="Colours on a logarithmic scale; of a long text also where a few cells hold most, unless told otherwise.",
-    ),
-    "font_size": _shared_option(float, "--font-size", help="Points of the labels; other letters in proportion."),
-    "vmin": _shared_option(float, "--vmin", help="The weight with the first colour [default: 0]."),
-    "vmax": _shared_option(float, "--vmax", help="The weight with the last colour [default: the largest]."),
-    "no_colorbar": Annotated[bool, typer.Option("--no-colorbar", help="Without the colour bar.")],
-}
-# what is shown in place of the weights: the fields of cli.weights.WeightChoice
-WEIGHT_OPTIONS: dict[str, object] = {"drop": Drop, "renormalise": Renormalise, "words": Words, "measure": Measure}
-PICTURE_ONLY = ("size", "dpi", "font_size", "vmin", "vmax", "no_colorbar")  # which a terminal has not
+# --- options that travel together: names, for `takes` -----------------------------------------------------------------
 
-
-with_model_options = with_options(MODEL_OPTIONS)
-
+# which numbers a text is run through
+MODEL_OPTIONS = (
+    "chat", "model", "tokenizer", "embeddings", "qkv", "d_model", "d_k", "heads", "kv_heads", "layers",
+    "output_projection", "predict", "off", "seed", "causal", "window", "scale", "no_scale", "temperature", "positions",
+    "rope", "rope_theta", "rope_pairs", "dropout", "attention", "target", "generate", "bos", "truncate", "dtype", "device",
+)  # fmt: skip
 # of a checkpoint that is asked a prompt: what its numbers are made of is its own
-PROMPTED = ("chat", "model", "off", "seed", "generate", "bos", "truncate", "dtype", "device")
-PROMPT_OPTIONS = {name: MODEL_OPTIONS[name] for name in PROMPTED}
-with_look_options = with_options(LOOK_OPTIONS)
+PROMPT_OPTIONS = ("chat", "model", "off", "seed", "generate", "bos", "truncate", "dtype", "device")
+# how a picture looks: the fields of render.figure.look.Look
+LOOK_OPTIONS = ("cmap", "size", "dpi", "title", "values", "log", "font_size", "vmin", "vmax", "no_colorbar")
+PICTURE_ONLY = ("size", "dpi", "font_size", "vmin", "vmax", "no_colorbar")  # which a terminal has not
 MAP_OPTIONS = ("cmap", "dpi", "title")  # those of a page of small maps
-with_map_options = with_options({name: LOOK_OPTIONS[name] for name in MAP_OPTIONS})
-with_weight_options = with_options(WEIGHT_OPTIONS)
+WEIGHT_OPTIONS = ("drop", "renormalise", "words", "measure")  # what is shown in place of the weights
+ENGINE_OPTIONS = ("engine", "address", "gpus_per_worker")
+
+MOST_TELLING = {  # where one layer and head is shown at a time
+    name: OPTIONS[name].help.replace("[default: all]", "[default: the most telling]") for name in ("layer", "head")
+}
 
 
-def look_of(
-    options: OptionValues, dpi: int = 200, picture: bool = True, picture_only: Collection[str] = PICTURE_ONLY
-) -> Look:
-    """Take LOOK_OPTIONS out of `options`. Raises UsageError for one that cannot be, or means nothing without a picture."""
-    from attnctl.cli import session
-    from attnctl.render.figure.look import Look
+def takes(*names: str, **differing: str | Mapping[str, Any]) -> dict[str, Option]:
+    """These options, by their names in the table, with spaces between them, in the order of a command's --help.
 
-    chosen = {name: options.pop(name, None) for name in LOOK_OPTIONS}
-    # a default of the user's own just does not apply
-    typed = [name for name in picture_only if chosen[name] is not None and name in session.typed]
-    lost = [f"--{name.replace('_', '-')}" for name in typed if chosen[name] is not False or name == "values"]
-    if lost and not picture:
-        raise UsageError(f"{lost[0]} is for a picture: name its file with -o")
-    bar = not chosen.pop("no_colorbar")
-    if chosen["size"] is not None:
-        chosen["size"] = size_in_inches(chosen["size"])
-    given = {name: value for name, value in chosen.items() if value is not None}
-    return Look(**{"dpi": dpi, "colour_bar": bar} | given)
-
-
-def map_look_of(options: OptionValues, picture: bool) -> Look:
-    """Take MAP_OPTIONS out of `options`. Raises UsageError for one that cannot be, or means nothing without a picture."""
-    from attnctl.cli import session
-    from attnctl.render.figure.look import Look
-
-    given = {name: value for name in MAP_OPTIONS if (value := options.pop(name, None)) is not None}
-    lost = [name for name in given if name in session.typed]
-    if lost and not picture:
-        raise UsageError(f"--{lost[0]} is for a picture: name its file with -o")
-    if "cmap" in given and picture:  # refused before long work
-        from attnctl.render.figure.heatmaps.heatmap import colour_map
-
-        colour_map(given["cmap"])
-    return Look(**given)
-
-
-def model_of(options: OptionValues) -> Any:
-    """Open the model that MODEL_OPTIONS ask for. Raises UsageError for options that exclude each other."""
-    from attnctl.cli import session
-    from attnctl.models import open_named_model
-    from attnctl.models.option_types import model_arguments
-
-    given = model_arguments(options)
-    return open_named_model(**given) if session.current is None else session.current.kept_model(given, open_named_model)
-
-
-def text_of(text: str | None, file: str | None) -> str:
-    """The text of an argument, of --file, or of standard input for "-". Raises AttnctlError where there is none."""
-    from attnctl.errors import AttnctlError
-    from attnctl.files import decode_text, read_bytes
-
-    if file is not None:
-        if text is not None:
-            raise UsageError("give the text, or --file, not both")
-        return decode_text(read_bytes(file, limits.TEXT_BYTES), "standard input" if file == "-" else file)
-    if text is None:
-        raise UsageError('there is no text: give it in quotes, as --file FILE, or "-" for standard input')
-    if text == "-":
-        return decode_text(read_bytes("-", limits.TEXT_BYTES), "standard input")
-    check_no_file(text)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise AttnctlError("the text is not UTF-8") from None
-    return text
-
-
-# endings by which a word without spaces is the name of a file, not a text
-_FILE_NAME = re.compile(
-    r"[^\s]+\.(txt|md|html?|json|jsonl|csv|tsv|npz|npy|png|svg|pdf|gif|safetensors|gguf|conllu|parquet|gz|zst|py|toml)",
-    re.I,
-)
-
-
-def check_no_file(text: str) -> None:
-    """Raise where a text reads as the name of a file: AttnctlError where there is none, UsageError where there is one."""
-    from attnctl.errors import AttnctlError
-
-    name = text.strip()
-    if not _FILE_NAME.fullmatch(name):
-        if name and not re.search(r"\s|\0", name) and len(name) < limits.NAME_BYTES:
-            _check_no_path(name)
-        return
-    if os.path.lexists(text.strip()):
-        from attnctl.files import check_regular
-
-        check_regular(text.strip())
-        raise UsageError(f"{text.strip()} is a file: a text in it is read with --file {text.strip()}")
-    raise AttnctlError(f"no file {text.strip()[:200]}: no such file is here, and for a text it has no words")
-
-
-def _check_no_path(name: str) -> None:
-    """Raise UsageError where a word is a folder's name, and AttnctlError where it begins as a path and nothing is there."""
-    from attnctl.errors import AttnctlError
-
-    if Path(name).is_dir():
-        raise UsageError(
-            f"{name} is a folder: attnctl batch {name} reads its texts; as a text: printf {name} | attnctl … -"
-        )
-    if re.match(r"\.{0,2}/\w|~/", name):
-        if os.path.lexists(Path(name).expanduser()):
-            raise UsageError(f"{name} is a file: a text in it is read with --file {name}")
-        raise AttnctlError(f"no file {name}: nothing is there; as a text: printf {name} | attnctl … -")
-
-
-def say_notes(notes: Sequence[str]) -> None:
-    """Notes for the user, on stderr, a line each; what this command has said already is not said again."""
-    from attnctl.cli import session
-
-    for note in notes:
-        if note not in session.told:
-            say_unless_quiet(f"note: {note}")
-        session.told.add(note)
-
-
-def say_unknown(*texts: Sequence[Token], notes: Sequence[str] = (), every: bool = False) -> None:
-    """What a user must know of words that a model does not, a line for each text that has such.
-
-    Of the `notes` of what was read, `every` one is said too, or those that call a text too strange to be read well, a matrix
-    no attention weights, and numbers doubtful.
+    `differing` says of an option what is otherwise here: its help, or several fields of `Option`.
     """
-    from attnctl.readings.traces.trace import is_doubt
-    from attnctl.tokens import GUESS, unknown_words
-
-    said = [note for tokens in dict.fromkeys(map(tuple, texts)) for note in unknown_words(tokens)]
-    say_notes([*said, *(note for note in dict.fromkeys(notes) if every or note.endswith(GUESS) or is_doubt(note))])
+    changes = {name: {"help": change} if isinstance(change, str) else change for name, change in differing.items()}
+    every = dict.fromkeys((*" ".join(names).split(), "quiet", "no_pager"))
+    return {name: replace(OPTIONS[name], **changes.get(name, {})) for name in every}
 
 
-def select_indices(spec: str | None, count: int, what: str, of: str) -> list[int] | None:
-    """Indices that `3`, `0-5`, `1,4,7`, `-1` or `all` select from `count`; None for None and for all.
-
-    Raises UsageError where it is no selection or one is not there.
-    """
-    if spec is None or spec == "all":
-        return None
-    from attnctl.selection import parse_selection
-
-    return parse_selection(spec, count, what, of)
-
-
-def size_in_inches(size: str) -> tuple[float, float]:
-    """--size as (width, height)."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*[x×,]\s*(\d+(?:\.\d+)?)", size.strip().lower())
-    if not match:
-        raise UsageError(f"--size {size!r}: it is WIDTHxHEIGHT in inches, like 6x4")
-    width, height = float(match[1]), float(match[2])
-    if not (1 <= width <= 60 and 1 <= height <= 60):
-        raise UsageError(f"--size {size}: each side is 1 to 60 inches")
-    return width, height
+def taken(kind: Callable[..., Made], options: dict[str, Any]) -> Made:
+    """A NamedTuple made of the options with the names of its fields, which are taken out of `options`."""
+    return kind(**{name: options.pop(name) for name in kind._fields})  # type: ignore[attr-defined]

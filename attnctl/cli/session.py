@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from attnctl.source import Model
 
 
+left_over: list[str] = []  # words of the command line that belong to no option
 typed: set[str] = set()  # names of the parameters that stand on the command line, not in the defaults of a user
 defaulted: dict[str, tuple[str, object]] = {}  # those that the environment or the defaults file gave: which, and what
 quiet = False  # neither notes nor progress
@@ -25,6 +26,7 @@ def begin_command(command: ClickCommand, ctx: Context) -> None:
     """Note which parameters of `command` were typed, and which came from a user's defaults."""
     sources = {name: ctx.get_parameter_source(name) for p in command.params if (name := p.name)}
     told.clear()
+    left_over[:] = ctx.args
     typed.clear()
     typed.update(name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE")
     defaulted.clear()

@@ -49,10 +49,10 @@ def format_names(*kinds: str) -> tuple[str, ...]:
     return tuple(form.name for form in PICTURE_FORMATS.values() if form.kind in (kinds or ("figure",)))
 
 
-def suffixes_listed(*kinds: str) -> str:
+def suffixes_listed(*kinds: str, last: str = " or ") -> str:
     """For a sentence: .png, .svg or .pdf."""
-    *most, last = (f".{name}" for name in format_names(*kinds))
-    return f"{', '.join(most)} or {last}" if most else last
+    *most, end = (f".{name}" for name in format_names(*kinds))
+    return f"{', '.join(most)}{last}{end}" if most else end
 
 
 def picture_format(path: str | Path, *kinds: str) -> str | None:

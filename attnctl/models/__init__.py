@@ -16,9 +16,9 @@ from attnctl import limits
 from attnctl.argument_types import check_type, checked_selection, is_network, plain_number, require_type
 from attnctl.errors import UsageError
 from attnctl.files import is_possible_name
-from attnctl.limits import RANGES, check_range
 from attnctl.models.huggingface.files.hub import CHECKPOINT_OPTIONS, KNOWN, is_checkpoint
 from attnctl.models.option_types import (
+    RANGES,
     ModelOptions,
     check_options,
     with_model_options,
@@ -87,7 +87,7 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
             "checkpoint's folder, .gguf file or Hugging Face id (owner/name)"
         )
     for option in given.keys() & RANGES.keys():
-        check_range(option, given[option])
+        RANGES[option].check_value(option, given[option])
     opener = getattr(import_module(module), attribute)
     checkpoint = attribute == "open_checkpoint"
     foreign = given.keys() - CHECKPOINT_OPTIONS - {"name"} if checkpoint else CHECKPOINT_OPTIONS - {"device"}

@@ -57,6 +57,22 @@ class ModelOptions(TypedDict, total=False):
     device: str | None
 
 
+# of those that are numbers
+RANGES = {
+    "d_model": limits.SIZE,
+    "d_k": limits.SIZE,
+    "heads": limits.HEADS,
+    "kv_heads": limits.HEADS,
+    "layers": limits.LAYERS,
+    "seed": limits.SEED,
+    "window": limits.WINDOW,
+    "scale": limits.SCALE,
+    "temperature": limits.TEMPERATURE,
+    "rope_theta": limits.ROPE_THETA,
+    "dropout": limits.DROPOUT,
+    "generate": limits.GENERATE,
+}
+
 _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("d_model", "d_k", "heads", "kv_heads", "layers", "seed", "window", "generate"), (int,)),
     **dict.fromkeys(("output_projection", "causal", "bos", "truncate"), (bool,)),
@@ -93,6 +109,7 @@ def model_arguments(options: OptionValues) -> OptionValues:
     if given.get("model") is not None:
         given["name"] = given["model"]
     given.pop("model", None)
+    given["truncate"] = given.get("truncate") or None
     return {name: value for name, value in (given | {"scale": scale}).items() if value is not None}
 
 

@@ -298,22 +298,34 @@ def _header_in_order(data: bytes) -> bytes:
     return len(header).to_bytes(8, "little") + header + data[end:]
 
 
+RANGES = {
+    "layers": limits.TRAINED_LAYERS,
+    "heads": limits.HEADS,
+    "d_model": limits.SIZE,
+    "steps": limits.STEPS,
+    "batch_size": limits.STEP_SENTENCES,
+    "lr": limits.LEARNING_RATE,
+    "seed": limits.SEED,
+    "sentences": limits.MADE_SENTENCES,
+    "min_length": limits.POSITIONS,
+    "first_window": limits.WINDOW,
+    "d_k": limits.SIZE,
+    "rope_theta": limits.ROPE_THETA,
+}
+
+
 def checked_recipe(recipe: Recipe) -> Recipe:
     """The recipe, if it can be followed. Raises UsageError naming the option that cannot."""
     from attnctl.training.objectives import OBJECTIVES
 
     if recipe.objective not in OBJECTIVES:
         raise UsageError(f"--objective {recipe.objective!r}: it is {' or '.join(OBJECTIVES)}")
-    for name in ("layers", "heads", "d_model", "steps", "batch_size", "lr", "seed", "sentences", "min_length"):
-        limits.check_range(name, getattr(recipe, name), "train")
-    if recipe.first_window is not None:
-        limits.check_range("window", recipe.first_window, "train")
-    if recipe.d_k is not None:
-        limits.check_range("d_k", recipe.d_k, "train")
-    if recipe.rope_theta is not None:
-        limits.check_range("rope_theta", recipe.rope_theta, "train")
-        if (recipe.d_k or recipe.d_model // recipe.heads) % 2:
-            raise UsageError(f"--heads {recipe.heads}: RoPE turns pairs of dimensions, so d_model / heads must be even")
+    for name, allowed in RANGES.items():
+        value = getattr(recipe, name)
+        if value is not None or name not in ("first_window", "d_k", "rope_theta"):
+            allowed.check_value(name.removeprefix("first_"), value)
+    if recipe.rope_theta is not None and (recipe.d_k or recipe.d_model // recipe.heads) % 2:
+        raise UsageError(f"--heads {recipe.heads}: RoPE turns pairs of dimensions, so d_model / heads must be even")
     numbers = 4 * recipe.layers * recipe.d_model * max(recipe.d_model, recipe.heads * (recipe.d_k or 0))
     limits.check_memory(
         16 * numbers, f"a network of {numbers:,} weights", "ask for less with --d-model or --layers"

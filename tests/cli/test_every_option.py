@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from attnctl.cli import command_named
-from attnctl.cli.command import numeric_parameters
+from attnctl.cli.command import Command
 
 Run = Callable[..., Any]
 
@@ -118,8 +117,8 @@ def test_every_option_is_honoured_or_refused(
     code, *plain = written()
     assert code == 0
     dropped = []
-    command = command_named(shown.command)
-    numbers = {parameter.name for parameter in numeric_parameters(command)}
+    command = Command(shown.command)
+    numbers = {name for name, option in command.options.items() if option.range}
     for parameter in command.params:
         if parameter.param_type_name != "option" or parameter.name in (
             "help",

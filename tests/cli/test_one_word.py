@@ -6,7 +6,8 @@ import re
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
-from attnctl.cli import COMMANDS, command_named
+from attnctl.cli.command import Command
+from attnctl.cli.command_table import COMMANDS
 
 # (command, option) → why it takes another kind of value than elsewhere
 DEPARTURES = {
@@ -41,7 +42,7 @@ def option_kinds() -> dict[str, dict[str, OptionKind]]:
     """Option → command → what it is there."""
     kinds: dict[str, dict[str, OptionKind]] = defaultdict(dict)
     for command in COMMANDS:
-        for option in command_named(command).params:
+        for option in Command(command).params:
             for flag in option.opts if option.param_type_name == "option" else ():
                 kinds[flag][command] = OptionKind(
                     option.name, option.type.name, option.metavar, option.multiple, meaning_of(option.help or "")
@@ -66,7 +67,7 @@ def test_an_option_means_something() -> None:
 def test_a_default_that_differs_is_told_in_the_help() -> None:
     told: dict[str, set[str]] = defaultdict(set)
     for command in COMMANDS:
-        for option in command_named(command).params:
+        for option in Command(command).params:
             if option.param_type_name == "option" and (said := re.search(r"\[default: ([^\]]+)\]", option.help or "")):
                 told[max(option.opts, key=len)].add(said[1])
             elif option.param_type_name == "option" and option.show_default and not option.is_flag and option.default:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from attnctl.cli import command_named
-from attnctl.cli.command import numeric_parameters
+from attnctl.cli.command import Command
 from tests.cli.test_every_option import MODEL, RESTATED, VALUES
 
 Run = Callable[..., Any]
@@ -75,8 +74,8 @@ def test_every_option_is_honoured_or_refused(case: str, run: Run, place: Path, m
         if not Path("FOLDER").exists():
             folders.write(Path("FOLDER"), "llama", max_position_embeddings=256)
     given = CASES[case]
-    command = command_named(given[0])
-    numbers = {parameter.name for parameter in numeric_parameters(command)}
+    command = Command(given[0])
+    numbers = {name for name, option in command.options.items() if option.range}
 
     def written(*more: str) -> tuple[int, str]:
         kept = list(given)

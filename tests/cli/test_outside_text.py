@@ -17,7 +17,8 @@ import pytest
 import typer.main
 from safetensors.numpy import load_file, save_file
 
-from attnctl.cli import COMMANDS, app
+from attnctl.cli import app
+from attnctl.cli.command_table import COMMANDS
 from attnctl.models.builtin.weights import path_of
 from attnctl.text import as_json, harmless_text
 from tests.conftest import Result
@@ -83,7 +84,7 @@ def test_no_argument_of_any_command_steers(
     name: str, parameter: Any, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("attnctl.cli.commands.show.view.opened_in_browser", lambda target: True)
+    monkeypatch.setattr("attnctl.cli.commands.view.opened_in_browser", lambda target: True)
     Path("in.txt").write_text("Alice will eat\nBob will eat\n")
     for text in (HOSTILE, "\udcff\u2066", "", "x" * 5000):
         arguments = list(ARGUMENTS[name])

@@ -14,7 +14,7 @@ from typing import Any
 import pexpect
 import pytest
 
-from attnctl.cli import options
+from attnctl.cli import arguments
 from attnctl.errors import AttnctlError
 from tests.conftest import SAMPLES, process, spawned
 
@@ -137,10 +137,10 @@ def test_a_note_is_said_once_a_command(run: Callable[..., Any], capsys: pytest.C
     """The page of a run said of each of its steps that it does not know the same word."""
     run("softmax", "1", "2")  # whose notes are forgotten with it
     for _ in range(2):
-        options.say_notes(["Zebras are new to it"])
+        arguments.say_notes(["Zebras are new to it"])
     assert capsys.readouterr().err == "attnctl: note: Zebras are new to it\n"
     run("softmax", "1", "2")
-    options.say_notes(["Zebras are new to it"])
+    arguments.say_notes(["Zebras are new to it"])
     assert capsys.readouterr().err
 
 

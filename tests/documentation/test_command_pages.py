@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from attnctl.cli import COMMANDS, help_text
+from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.documentation.command_reference import command_page
 from tests.conftest import SAMPLES, Result
 
@@ -52,7 +52,7 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_example_of_a_command(
     command: str, room: Path, run: Callable[..., Result], request: pytest.FixtureRequest
 ) -> None:
-    example = help_text.EXAMPLES[command]
+    example = COMMANDS[command].example
     assert example in command_page(command)
     words = shlex.split(example)
     assert words[:2] == ["attnctl", command]

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from attnctl.cli import COMMANDS, command_named
+from attnctl.cli.command import Command
+from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.documentation.command_reference import command_help, command_page
 from attnctl.cli.documentation.man_pages import literal, write_man_pages
 from attnctl.cli.documentation.python_reference import code, docstring, python_page
@@ -81,7 +82,7 @@ def test_the_reference_of_a_command_has_all_of_its_help(run: Run, name: str) -> 
         for flags, said in records:
             assert flags in page and flags in shown
             assert said.split("[")[0].split()[0] in shown
-    for parameter in command_named(name).params:
+    for parameter in Command(name).params:
         assert all(opt in page for opt in parameter.opts if opt.startswith("-"))
 
 
@@ -176,9 +177,7 @@ def test_open(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     seen: list[str] = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("attnctl.cli.documentation.site.build_site", lambda target: target / "index.html")
-    monkeypatch.setattr(
-        "attnctl.cli.commands.show.view.opened_in_browser", lambda page: bool(seen.append(page)) or True
-    )
+    monkeypatch.setattr("attnctl.cli.commands.view.opened_in_browser", lambda page: bool(seen.append(page)) or True)
     assert run("docs", "lesson", "--open").code == 0 and seen[0].endswith("lesson.html")
     assert seen[0].startswith(str(tmp_path))
 

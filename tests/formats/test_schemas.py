@@ -11,8 +11,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from attnctl.cli import COMMANDS, command_named
-from attnctl.cli.command import numeric_parameters
+from attnctl.cli.command import Command
+from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.options import MODEL_OPTIONS
 from attnctl.formats.schemas.json_schemas import SCHEMAS
 from attnctl.models.huggingface.files.configured_sizes import known_configurations
@@ -164,8 +164,8 @@ def test_every_document_is_what_its_schema_says(
 
 def options_of(command: str) -> Iterator[list[str]]:
     """Every option of a command, with a value that it could have."""
-    known = command_named(command)
-    numbers = {parameter.name for parameter in numeric_parameters(known)}
+    known = Command(command)
+    numbers = {name for name, option in known.options.items() if option.range}
     for parameter in known.params:
         name = str(parameter.name)
         if parameter.param_type_name != "option" or name in LEFT_OUT:
@@ -179,7 +179,7 @@ def options_of(command: str) -> Iterator[list[str]]:
 
 def test_every_command_that_can_write_json_is_here() -> None:
     for name in COMMANDS:
-        takes = {parameter.name for parameter in command_named(name).params}
+        takes = {parameter.name for parameter in Command(name).params}
         if "json" in takes or name in ("heatmap", "batch"):
             assert name in WRITING, name
 

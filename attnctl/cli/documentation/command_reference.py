@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from typing import NamedTuple
 
-from attnctl.cli import command_named, help_text
-
-ARGUMENTS = "Arguments"
+from attnctl.cli.command import Command
+from attnctl.cli.command_table import COMMANDS, commands_by_heading
 
 
 class CommandHelp(NamedTuple):
@@ -23,21 +21,14 @@ class CommandHelp(NamedTuple):
 
 def command_help(name: str) -> CommandHelp:
     """The help of the command `name`, as its --help has it."""
-    command = command_named(name)
+    command = Command(name)
     context = command.make_context(name, [], resilient_parsing=True)
     context.info_name = f"attnctl {name}"
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for parameter in command.get_params(context):
-        if (record := parameter.get_help_record(context)) is not None:
-            heading = (
-                ARGUMENTS if parameter.param_type_name == "argument" else help_text.option_group(parameter.name or "")
-            )
-            groups.setdefault(heading, []).append((record[0], one_line(record[1])))
-    ordered = {heading: groups[heading] for heading in (ARGUMENTS, *help_text.GROUPS) if heading in groups}
-    ordered |= help_text.told_below(name)
-    paragraphs = [one_line(part) for part in inspect.cleandoc(command.help or "").split("\n\n")]
+    rows = command.help_rows(context)
+    groups = {heading: [(flags, one_line(said)) for flags, said in several] for heading, several in rows.items()}
+    paragraphs = [one_line(part) for part in (command.help or "").split("\n\n")]
     usage = " ".join((f"attnctl {name}", *command.collect_usage_pieces(context)))
-    return CommandHelp(name, usage, paragraphs, help_text.EXAMPLES[name], ordered)
+    return CommandHelp(name, usage, paragraphs, COMMANDS[name].example, groups)
 
 
 def one_line(text: str) -> str:
@@ -68,8 +59,8 @@ def commands_page() -> str:
         "An option means the same in every command that has it. Results go to standard output; progress, notes and errors "
         "to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 some items of a batch failed, 130 interrupted.",
     ]
-    for heading, commands in help_text.COMMANDS.items():
-        rows = "\n".join(f"- [`attnctl {name}`](attnctl-{name}.md): {said}" for name, said in commands.items())
+    for heading, commands in commands_by_heading().items():
+        rows = "\n".join(f"- [`attnctl {name}`](attnctl-{name}.md): {entry.about}" for name, entry in commands.items())
         parts += [f"## {heading}", rows]
     return "\n\n".join(parts) + "\n"
 

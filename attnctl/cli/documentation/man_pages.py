@@ -6,7 +6,7 @@ from pathlib import Path
 from textwrap import wrap
 
 from attnctl import __version__
-from attnctl.cli import help_text
+from attnctl.cli.command_table import COMMANDS, commands_by_heading
 from attnctl.cli.documentation.command_reference import command_help, root_options
 from attnctl.cli.documentation.topics import WRITTEN
 from attnctl.errors import AttnctlError
@@ -62,7 +62,7 @@ def terms(records: list[tuple[str, str]]) -> list[str]:
 def command_man(name: str) -> str:
     """The man page of one command, as roff."""
     told = command_help(name)
-    about = next(commands[name] for commands in help_text.COMMANDS.values() if name in commands)
+    about = COMMANDS[name].about
     page = head(f"attnctl-{name}", about)
     page += [
         ".SH SYNOPSIS",
@@ -93,10 +93,10 @@ def program_man() -> str:
         ]
     )
     page.append(".SH COMMANDS")
-    for heading, commands in help_text.COMMANDS.items():
+    for heading, commands in commands_by_heading().items():
         page += [
             f".SS {roff_argument(heading)}",
-            *terms([(f"attnctl {name}", said) for name, said in commands.items()]),
+            *terms([(f"attnctl {name}", entry.about) for name, entry in commands.items()]),
         ]
     page += [".SH OPTIONS", *terms(root_options()), ".SH EXIT STATUS", *terms(list(EXIT_CODES.items()))]
     page += [".SH ENVIRONMENT", *terms([("ATTNCTL_OPTION", "The default of --option, for every command that has it.")])]
@@ -117,7 +117,7 @@ def write_man_pages(folder: str) -> list[str]:
     with said_plainly("make the folder", folder):
         target.mkdir(parents=True, exist_ok=True)
     pages = {"attnctl.1": program_man()}
-    pages |= {f"attnctl-{name}.1": command_man(name) for part in help_text.COMMANDS.values() for name in part}
+    pages |= {f"attnctl-{name}.1": command_man(name) for name in COMMANDS}
     for name, page in pages.items():
         write_whole(target / name, page.encode())
     return [str(target / name) for name in pages]

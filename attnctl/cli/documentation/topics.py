@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from attnctl.cli import help_text
+from attnctl.cli.command_table import COMMANDS as COMMAND_LIST
 from attnctl.errors import UsageError
 
 FOLDER = Path(__file__).parents[2] / "docs"
@@ -68,9 +68,10 @@ def all_topics() -> dict[str, Topic]:
     ]
     topics += [Topic(name, REFERENCE, about, partial(make_page, made)) for name, (about, made) in MADE.items()]
     topics += [
-        Topic(f"{COMMAND_PREFIX}{name}", COMMANDS, about, partial(make_page, "command_reference:command_page", name))
-        for commands in help_text.COMMANDS.values()
-        for name, about in commands.items()
+        Topic(
+            f"{COMMAND_PREFIX}{name}", COMMANDS, entry.about, partial(make_page, "command_reference:command_page", name)
+        )
+        for name, entry in COMMAND_LIST.items()
     ]
     return {topic.name: topic for topic in topics}
 

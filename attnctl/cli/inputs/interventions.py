@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
-import typer
-
-from attnctl.cli import options as o
+from attnctl.cli import arguments
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,57 +22,24 @@ if TYPE_CHECKING:
 _ARROW = re.compile(r"\s*(?:→|->|>)\s*")
 
 
-@dataclass(frozen=True)
-class AblationChoice:
+class AblationChoice(NamedTuple):
     """What `attnctl ablate` takes away, of which layers and heads, and which prediction it watches."""
 
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target",
-            "-t",
-            help='What the model is to write: the word watched (" Mary") [default: the likeliest].',
-            show_default=False,
-        ),
-    ] = None
-    against: Annotated[
-        str | None, typer.Option("--against", help="Measure logits above this word.", show_default=False)
-    ] = None
-    query: Annotated[
-        str | None,
-        typer.Option(
-            "--query",
-            "-q",
-            help="Query token: the word watched is predicted from it [default: the last, or the mask].",
-            show_default=False,
-        ),
-    ] = None
-    layer: o.LayerChoice = None
-    head: o.HeadChoice = None
-    how: Annotated[str, typer.Option("--how", help="zero, mean, or resample (from --reference).")] = "zero"
-    reference: Annotated[
-        str | None, typer.Option("--reference", help="A file of texts, one a line, for mean or resample.")
-    ] = None
-    edges: Annotated[bool, typer.Option("--edges", help="Cut each key from the watched token instead.")] = False
-    edge: Annotated[
-        list[str] | None,
-        typer.Option("--edge", help='Cut this edge, "gave→Mary" or "11>2"; several: also all at once.'),
-    ] = None
-    spans: o.Spans = None
-    last_only: Annotated[bool, typer.Option("--last-only", help="Cut --spans from the watched token alone.")] = False
-    off: Annotated[
-        str | None,
-        typer.Option(
-            "--off", help="Heads that are off, layer.head: throughout, while others are measured.", show_default=False
-        ),
-    ] = None
-    pooled: Annotated[bool, typer.Option("--pooled", help="Without predictions: compare the mean state.")] = False
-    approximate: Annotated[
-        bool, typer.Option("--approximate", help="Gradient × activation: everything from one forward and backward.")
-    ] = False
-    batch_size: Annotated[
-        int | None, typer.Option("--batch-size", help="How many share one pass: interventions.", show_default=False)
-    ] = None
+    target: str | None = None
+    against: str | None = None
+    query: str | None = None
+    layer: str | None = None
+    head: str | None = None
+    how: str = "zero"
+    reference: str | None = None
+    edges: bool = False
+    edge: list[str] | None = None
+    spans: str | None = None
+    last_only: bool = False
+    off: str | None = None
+    pooled: bool = False
+    approximate: bool = False
+    batch_size: int | None = None
 
 
 def measured_effects(text: str, options: OptionValues, choice: AblationChoice, opened: Model | None = None) -> Effects:
@@ -88,7 +53,7 @@ def measured_effects(text: str, options: OptionValues, choice: AblationChoice, o
     from attnctl.tokens import checked_text
 
     _check_choice(choice)
-    model = o.model_of(options) if opened is None else opened
+    model = arguments.model_of(options) if opened is None else opened
     if options.get("attention") is None:
         model = by_cross_attention(model)
     text = checked_text(text)
@@ -116,8 +81,8 @@ def _effect_request(choice: AblationChoice, info: ModelInfo) -> EffectRequest:
         against=choice.against,
         how=choice.how,
         sweep_heads=not (choice.edges or choice.edge or choice.spans),
-        layers=o.select_indices(choice.layer, info.n_layers or 1, "layer", info.name),
-        heads=o.select_indices(choice.head, info.n_heads or 1, "head", info.name),
+        layers=arguments.select_indices(choice.layer, info.n_layers or 1, "layer", info.name),
+        heads=arguments.select_indices(choice.head, info.n_heads or 1, "head", info.name),
         every_edge=choice.edges,
         only_answer=choice.last_only,
         pooled=choice.pooled,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attnctl import limits
-from attnctl.cli import options as o
+from attnctl.cli import arguments
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def text_or_conversation(text: str | None, file: str | None, options: OptionValu
     """The text of an argument or a file; or that of --chat, taken out of the options, with the checkpoint that reads it."""
     chat = options.pop("chat", None)
     if chat is None:
-        return o.text_of(text, file), None
+        return arguments.text_of(text, file), None
     from attnctl.models.huggingface.text.prompts import begun_once
 
     model, prompt, _ = prompt_of(text, file, chat, options)
@@ -44,8 +44,8 @@ def prompt_of(
     conversation = None if chat is None else conversation_in(chat)
     if conversation is not None and (text is not None or file is not None):
         raise UsageError("give the text, --file, or --chat: one of them")
-    said = None if conversation is not None else o.text_of(text, file)
-    model = o.model_of(options)
+    said = None if conversation is not None else arguments.text_of(text, file)
+    model = arguments.model_of(options)
     if model.info.kind != "checkpoint":
         raise UsageError(
             f"{model.info.name} answers no prompts: name a checkpoint with --model (smollm2, a folder, a .gguf)"

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl import limits
-from attnctl.cli import options as o
-from attnctl.cli import session
+from attnctl.cli import arguments, session
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
@@ -58,17 +57,17 @@ def open_source(
         if tokens is not None:
             raise UsageError("--tokens names the tokens of bare weights; a text is split by --tokenizer")
         if source is None and file is None and options.get("qkv") is not None:
-            rows = o.model_of(options)
+            rows = arguments.model_of(options)
             return TextSource(rows, rows.indices_text)
-        text = o.text_of(source, file)
-        return TextSource(o.model_of(options), text)
+        text = arguments.text_of(source, file)
+        return TextSource(arguments.model_of(options), text)
     where, data = given
     if _kind_of_input(where, data, tokens) == "text":
         from attnctl.files import check_size, decode_text
 
         check_size(len(data), limits.TEXT_BYTES, where)
         text = decode_text(data, where)
-        return TextSource(o.model_of(options), text)
+        return TextSource(arguments.model_of(options), text)
     _refuse_model_options(options, where)
     from attnctl.source.stored import OverviewSource, TraceSource
 
@@ -93,7 +92,7 @@ def _conversation_source(source: str | None, file: str | None, tokens: str | Non
 
 def is_long(source: Source) -> bool:
     """Whether a text has cells instead of every weight."""
-    return max(len(source.tokens), len(source.key_tokens)) > o.LONG
+    return max(len(source.tokens), len(source.key_tokens)) > arguments.LONG
 
 
 def is_large_matrix(source: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from attnctl.cli import options as o
+from attnctl.cli import arguments
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ _REST: OptionValues = {"renormalise": False, "words": False, "measure": None}
 def chosen_of(source: Source, layer: str | None, head: str | None) -> Chosen:
     """The source with the layers and heads that --layer and --head select. Raises UsageError for one not there."""
     n_layers, n_heads = source.counts
-    layers = o.select_indices(layer, n_layers, "layer", source.name)
-    return Chosen(source, layers, o.select_indices(head, n_heads, "head", source.name))
+    layers = arguments.select_indices(layer, n_layers, "layer", source.name)
+    return Chosen(source, layers, arguments.select_indices(head, n_heads, "head", source.name))
 
 
 def check_attention_weights(source: Source, command: str) -> None:
@@ -135,7 +135,9 @@ def whole_trace(
     check_room(source.info, n, layers, heads, rows, instead)
     room = room_of_trace(source.info, n, layers, heads, rows)
     if room > TOLD_BYTES:
-        o.say_notes([f"whole matrices, {n if rows is None else len(rows):,} × {n:,}: they take {room / 1e9:.1f} GB"])
+        arguments.say_notes(
+            [f"whole matrices, {n if rows is None else len(rows):,} × {n:,}: they take {room / 1e9:.1f} GB"]
+        )
     return source.read(TraceReading(rows, predictions), layers, heads)
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import typer
-
-from attnctl.cli import options as o
 from attnctl.cli.inputs.sources import is_long
 from attnctl.errors import UsageError
 
@@ -25,16 +22,10 @@ MANY = 4  # heads, beyond which each is drawn small
 class Zoom(NamedTuple):
     """Which part of a text is looked at, and how."""
 
-    rows: Annotated[
-        str | None, typer.Option("--rows", help="Only these queries: 3000-3099, the last one too.", show_default=False)
-    ] = None
-    columns: Annotated[
-        str | None, typer.Option("--columns", help="Only these keys: 0-199, the last one too.", show_default=False)
-    ] = None
-    pool: Annotated[
-        str | None, typer.Option("--pool", help="A cell of a long text: mean (the default) or max.", show_default=False)
-    ] = None
-    spans: o.Spans = None
+    rows: str | None = None
+    columns: str | None = None
+    pool: str | None = None
+    spans: str | None = None
 
 
 def grid_of(

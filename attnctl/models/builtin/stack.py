@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnctl import attention, limits
+from attnctl import attention
 from attnctl.arrays import Floats, as_numpy, device_for_length, place_array
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.phrasing import Phrasing
+from attnctl.models.option_types import RANGES
 from attnctl.readings.traces.trace import ModelInfo, Prediction
 from attnctl.tokens import BLANKS, GUESS, Token, Tokenize, find_token, split_words, strange_words
 
@@ -84,7 +85,8 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("dropout", "temperature", "scale", "window", "first_window", "rope_theta"):
             if (value := getattr(self, name)) is not None:
-                limits.check_range(name.removeprefix("first_"), value)
+                option = name.removeprefix("first_")
+                RANGES[option].check_value(option, value)
         if self.positions not in (None, "sinusoidal"):
             raise UsageError(f"--positions {self.positions}: the only kind to add is sinusoidal")
         if self.rope_pairs not in ("half", "interleaved"):

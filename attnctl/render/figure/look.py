@@ -27,9 +27,9 @@ class Look:
     colour_bar: bool = True
 
     def __post_init__(self) -> None:
-        limits.check_range("dpi", self.dpi)
+        limits.DPI.check_value("dpi", self.dpi)
         if self.font_size is not None:
-            limits.check_range("font_size", self.font_size)
+            limits.FONT_SIZE.check_value("font_size", self.font_size)
         if self.vmin is not None and self.vmax is not None and self.vmin >= self.vmax:
             raise UsageError(f"--vmin {self.vmin:g} is not below --vmax {self.vmax:g}")
         if self.log and self.vmin is not None and self.vmin <= 0:

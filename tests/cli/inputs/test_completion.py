@@ -9,15 +9,14 @@ import sys
 import matplotlib
 import pytest
 
-from attnctl.cli import command_named
-from attnctl.cli.inputs.completion import MAPS, completions, shell_completions, values_of
+from attnctl.cli.inputs.completion import completions, shell_completions, values_of
 from attnctl.cli.session import Session
 from attnctl.models import open_model
 
 
 def test_values_are_what_the_commands_take() -> None:
     assert {"demo", "random", "smollm2"} <= set(values_of("model"))
-    assert set(MAPS) <= set(matplotlib.colormaps)
+    assert set(values_of("cmap")) <= set(matplotlib.colormaps)
     assert values_of("nothing") == [] and completions("steps", "queries,ke") == ["queries,keys"]
     assert completions("query", "P", "Alice will eat pizza") == ["pizza"]
     for name in ("demo", "random", "dot"):
@@ -40,7 +39,7 @@ def test_values_are_what_the_commands_take() -> None:
     ],
 )
 def test_at_the_prompt(line: str, wanted: set[str]) -> None:
-    assert set(shell_completions(line, Session("Alice will eat pizza"), ("text", "use"), command_named)) == wanted
+    assert set(shell_completions(line, Session("Alice will eat pizza"), ("text", "use"))) == wanted
 
 
 def test_in_a_users_own_shell() -> None:

@@ -665,7 +665,7 @@ def test_codes_are_as_exact_as_they_say(levels: int) -> None:
 
 @in_browser
 def test_a_long_text_is_an_overview_with_exact_blocks(tab: Tab) -> None:
-    from attnctl.cli.commands.show.page import survey_text
+    from attnctl.cli.commands.page import survey_text
     from attnctl.cli.inputs.weights import chosen_of
 
     model = open_model("random", causal=True, heads=2, d_model=16)

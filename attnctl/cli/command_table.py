@@ -1,0 +1,357 @@
+"""The commands: what each is for, its help, and the options that it takes; nothing of them is imported here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from attnctl.cli.options import (
+    ENGINE_OPTIONS,
+    LOOK_OPTIONS,
+    MAP_OPTIONS,
+    MODEL_OPTIONS,
+    MOST_TELLING,
+    PROMPT_OPTIONS,
+    WEIGHT_OPTIONS,
+    Option,
+    takes,
+)
+from attnctl.formats.pictures import suffixes_listed
+
+
+class Entry(NamedTuple):
+    """One command. Its function is NAME_command of attnctl.cli.commands.NAME, imported when it is called."""
+
+    heading: str  # under which `attnctl --help` has it
+    about: str  # what it does, in one line
+    example: str
+    description: str  # the text of its --help
+    options: dict[str, Option]  # in the order of its --help
+    parsing: Mapping[str, bool] = {}  # settings of Typer's parser
+
+
+LOOK, TEXTS, MODELS, LEARN, SETTINGS = "Look", "Many texts", "Models", "Learn", "Settings"
+
+COMMANDS = {
+    "explain": Entry(
+        LOOK,
+        "every step of self-attention on a text, number by number",
+        'attnctl explain "Alice will eat pizza" --query eat --steps weights,context',
+        """Show every step of self-attention on a text: tokens, queries and keys, scores, softmax, context.""",
+        takes(
+            "source file tokens layer head query top spans steps precision story check json output",
+            *WEIGHT_OPTIONS,
+            *MODEL_OPTIONS,
+            **MOST_TELLING,
+            query="Query token: its index, or its text (text:7 is the token “7”); several: eat,pizza or 2-4.",
+            top="Only so many, the strongest: links of each query.",
+            json="Write JSON: the trace, one line.",
+            output="Where to write: .json, .npz, .txt or .svg.",
+        ),
+    ),
+    "heatmap": Entry(
+        LOOK,
+        "the weights as a picture, or as a grid in the terminal",
+        'attnctl heatmap "Alice will eat pizza" --head 3 -o grid.png',
+        """Draw the attention weights: queries down, keys across, one head or every layer × head.
+
+Without -o the grid is drawn in the terminal; in a pipe it is written as numbers, tab-separated; a
+token that a spreadsheet would take for a formula has an apostrophe before it. A text of more than 512
+tokens is pooled to a grid of cells; --rows and --columns look closer.""",
+        takes(
+            "source file tokens layer head output run rows columns pool spans",
+            *WEIGHT_OPTIONS,
+            *LOOK_OPTIONS,
+            *MODEL_OPTIONS,
+            output=f"Where to write: {suffixes_listed()}; .html, a page; or .json: cells.",
+            run="Folder of a training run: one head at every step, .gif or a strip.",
+        ),
+    ),
+    "heads": Entry(
+        LOOK,
+        "what each head does over a text, and what kind it is",
+        'attnctl heads "Alice will eat pizza" --by previous',
+        """Tell what each head does over a text: entropy, where its attention goes, how far, and what kind of head that makes
+it.
+
+Masses are shares of a query's attention, averaged over the queries. A head "looks like" a previous-token, induction,
+duplicate-token, sink or broad head where it passes the usual threshold.""",
+        takes(
+            "source file tokens layer head by top probe census json csv output",
+            *WEIGHT_OPTIONS,
+            *LOOK_OPTIONS,
+            *MODEL_OPTIONS,
+            top="Only so many, the strongest: heads with most of --by, or of confidence.",
+            output=f"Where to write: .csv, .json, or a picture: {suffixes_listed()}.",
+        ),
+    ),
+    "ablate": Entry(
+        LOOK,
+        "what each head, edge or part of a text does for a prediction",
+        'attnctl ablate "Alice will eat" --target pizza',
+        """Tell what matters: every head ablated in turn, or edges of attention cut, and what that does to a prediction.
+
+A head looks (its largest weight from the watched token), writes (its direct contribution to the logit), and does (how
+the prediction changes without it; after minus before, in nats and logits).""",
+        takes(
+            "text file",
+            "target against query layer head how reference edges edge spans last_only off pooled approximate batch_size",
+            "top json output",
+            *(name for name in MODEL_OPTIONS if name not in ("predict", "generate", "layers", "heads")),
+            target={
+                "help": 'What the model is to write: the word watched (" Mary") [default: the likeliest].',
+                "flags": "--target -t",
+            },
+            query="Query token: the word watched is predicted from it [default: the last, or the mask].",
+            off="Heads that are off, layer.head: throughout, while others are measured.",
+            batch_size="How many share one pass: interventions.",
+            top="Only so many, the strongest: heads, edges or parts; without it a table has 10 heads.",
+            output=f"Where to write: .json, .txt, {suffixes_listed()}.",
+        ),
+    ),
+    "compare": Entry(
+        LOOK,
+        "two models, traces or texts, and their difference",
+        'attnctl compare demo random "Alice will eat pizza"',
+        """Show two models, two traces, or two texts side by side, with the difference of their weights.
+
+With TEXT (or --file), A and B are models: names, weight files, steps of a run, checkpoints. Without, each is a trace
+(.json, .npz, or - for a pipe) or a text for --model. The head where the two differ most is shown, unless --layer and
+--head say otherwise.""",
+        takes(
+            "a b text file layer head precision json output",
+            *WEIGHT_OPTIONS,
+            *LOOK_OPTIONS,
+            *MODEL_OPTIONS,
+            text={"help": "The text that both models read.", "metavar": "[TEXT]"},
+            json="Write JSON: the comparison, one line.",
+        ),
+    ),
+    "sources": Entry(
+        LOOK,
+        "which part of a prompt an answer came from",
+        "attnctl sources --chat messages.json --model smollm2",
+        """Tell which part of a prompt an answer came from: what is looked at, what writes the answer, and what matters.
+
+looks: the part's share of the answer's attention, over all heads and layers. writes: what the heads that read it add to
+the answer's log-probability directly, in nats. matters: how that changes where nothing behind the part can see it.""",
+        takes(
+            "text file spans answer budget remove permute top json output",
+            *PROMPT_OPTIONS,
+            top="Only so many, the strongest: parts.",
+            output=f"Where to write: .json, .html, {suffixes_listed()}.",
+        ),
+    ),
+    "needle": Entry(
+        LOOK,
+        "whether a planted fact is found, and by which heads",
+        "attnctl needle --model smollm2 --lengths 512,1024",
+        """Plant a fact in filler, ask for it, and see where the answer looked: which needles are found, and by which heads.
+
+A head's retrieval score is the share of the answer's tokens for which it looks at that very token inside the needle
+(Wu et al. 2024). The check: are needles still answered without the best heads, and without as many others?""",
+        takes(
+            "needle question expect haystack lengths depths switch_off json output model off seed bos dtype device",
+            json="Write JSON: a line a needle, then a line about the heads.",
+            output=f"Where to write: .jsonl, gone on with if there, or {suffixes_listed()}.",
+        ),
+    ),
+    "view": Entry(
+        LOOK,
+        "one HTML page to explore attention in a browser",
+        'attnctl view "Alice will eat pizza"',
+        """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install.
+
+With two texts or traces, or two models and a text, both are there side by side, with their difference. A long text is
+pooled to an overview, with its strongest links and exact blocks around them; an overview's file is shown as it is.""",
+        takes(
+            "source other text file tokens run layer head query output no_open log effects sources",
+            *WEIGHT_OPTIONS,
+            *MODEL_OPTIONS,
+            text={"help": "A text for both: the two before it are models then.", "metavar": "[TEXT]"},
+            run="Folder of a training run: the text at every step of it.",
+            **MOST_TELLING,
+            output='Where to write: .html, or "-".',
+            log="Colours on a logarithmic scale: the page begins so.",
+        ),
+    ),
+    "shell": Entry(
+        "Many questions",
+        "many questions about one text, its model loaded once",
+        "attnctl shell --model smollm2 --file prompt.txt",
+        """Ask one question after the other about a text: the commands and options of attnctl, without attnctl and the text.
+
+Model, text and what was computed of them are kept, so that a second question is answered at once. `text`, `file` and
+`use` change text and model, Ctrl-C goes back to the prompt, Ctrl-D leaves. Lines from a pipe are run one by one.""",
+        takes("text file", *MODEL_OPTIONS),
+    ),
+    "batch": Entry(
+        TEXTS,
+        "every text of a file: a trace a line, a folder of pictures",
+        "attnctl batch sentences.txt -o out/ --format json,png",
+        """Run every text of a file through a model: a trace a line, a picture each.
+
+Run again, it does what is missing. FOLDER/manifest.jsonl says what became of each text; where some failed, the exit code
+is 3. A line of JSON has "text", or "messages" (a conversation), and where wanted "id", "tokens", "answer", "options".""",
+        takes(
+            "source output formats input_form column id_column layer head query words measure parameters max_tokens",
+            *ENGINE_OPTIONS,
+            "jobs batch_size spans budget remove strict replace_results drop renormalise",
+            *LOOK_OPTIONS,
+            *MODEL_OPTIONS,
+            source={
+                "help": 'Texts: a file (.txt a line each, .jsonl, .csv, .tsv, .parquet; .gz, .zst), a folder, or "-".',
+                "metavar": "FILE|FOLDER|-",
+            },
+            output="Where to write: a folder [default: JSON lines to stdout].",
+            max_tokens={
+                "help": "Tokens of the longest text that is read: one with more is an error of its own.",
+                "default": 2048,
+            },
+            jobs="Processes, each with a model of its own [default: a core each; 1 for stdout and checkpoints].",
+            batch_size={"help": "How many share one pass: texts of about one length (checkpoints).", "default": 32},
+            budget="Forwards for a prompt (sources): more parts than these are left out in groups.",
+            remove="Render the prompt without each part, too (sources).",
+        ),
+    ),
+    "model": Entry(
+        MODELS,
+        "how large a model's attention is; a trained one's card",
+        "attnctl model gpt2",
+        """Say how large a model's attention is: heads, parameters, the n × n, the cache. No weights are read.
+
+Of a model that attnctl trained, print its card: data, objective, and what its heads have learned. Without a name, list
+the configurations that are known offline.""",
+        takes("name length json"),
+    ),
+    "train": Entry(
+        MODELS,
+        "train a small attention model and watch it learn",
+        "attnctl train mytext.txt -o run",
+        """Train a small attention model to predict words: the next word, or masked ones.
+
+A terminal shows it live; a pipe gets one line of JSON a report. The folder holds weights.safetensors (for --model), the
+weights of earlier steps, and metrics.jsonl. Ctrl-C saves; --resume goes on.""",
+        takes(
+            "corpus output watch query resume explain json objective layers heads d_model max_steps batch_size",
+            "lr seed device",
+            output="Where to write: a folder, made for the run.",
+            json="Write JSON: a line a report, on a terminal too.",
+            layers="Number of layers: 2 for the grammar, 1 for your text, unless told otherwise.",
+            heads="Number of query heads in a layer: 6 for the grammar, 4 for your text, unless told otherwise.",
+            d_model="Length of an embedding: 64, for the next words of your text 32.",
+            batch_size="How many share one pass: sentences of a step; 112 for the grammar, 128 for your text.",
+            device="Where to compute: auto (the CPU for a network this small), cpu, cuda, cuda:1 or mps.",
+        ),
+    ),
+    "evaluate": Entry(
+        MODELS,
+        "which words each head finds, beside simple rules",
+        "attnctl evaluate corpus.conllu --model minilm",
+        """Measure which word each head finds: in parsed sentences of any language, or of the built-in grammar.
+
+For every relation and direction the best head, chosen on one half of the sentences and scored on the other, beside
+rules that need no attention. Sentences that cannot be used are counted and named, and the exit code is 3. A census that
+-o wrote as .json is shown, or written in another format, without counting anew.""",
+        takes(
+            "corpus relations untrained subtypes least max_tokens batch_size jobs replace_results",
+            *ENGINE_OPTIONS,
+            "sentences write_corpus json output",
+            *MAP_OPTIONS,
+            *MODEL_OPTIONS,
+            corpus={
+                "help": 'Parsed sentences as CoNLL-U (.gz, .zst), or "-"; or a census (.json). Default: the built-in grammar.',
+                "several": True,
+                "metavar": "FILE…",
+            },
+            max_tokens={
+                "help": "Tokens of the longest text that is read: a sentence with more is left out.",
+                "default": 512,
+            },
+            batch_size={"help": "How many share one pass: sentences of about one length (checkpoints).", "default": 32},
+            jobs={"default": 1},
+            json="Write JSON: instead of the table.",
+            output={
+                "help": f"Where to write: .json, .csv, .parquet, {suffixes_listed(last=', ')}, .html, "
+                "or a folder to go on from; repeatable.",
+                "several": True,
+            },
+        ),
+    ),
+    "softmax": Entry(
+        LEARN,
+        "the softmax of a few scores, worked out",
+        "attnctl softmax 8.1 1.2 3.0 6.5 --d-k 64",
+        """Work out the softmax of a few scores: the arithmetic, the weights as bars, other scales, plain division.""",
+        takes(
+            "scores scale d_k temperature tokens precision json",
+            scale="Factor on the scores: auto (1/√d_k, with --d-k), none, or a number: 0.125 or 1/8.",
+            d_k="Length of a query and a key: scores are divided by its root.",
+            temperature={"default": 1.0},
+            tokens="Names of the tokens: of each score, a JSON list or words.",
+            precision={"help": "Decimals.", "default": 2},
+        ),
+        {"ignore_unknown_options": True},  # a score may be negative: "-1.2" is no option
+    ),
+    "quiz": Entry(
+        LEARN,
+        "questions about the attention of a sentence",
+        'attnctl quiz "Alice will eat pizza"',
+        """Ask questions about the attention of a sentence, mark the answers, give a score.
+
+Answers are read from standard input, one a line: a letter, a token, or a number. An empty line passes.""",
+        takes(
+            "text file layer head query count json",
+            *MODEL_OPTIONS,
+            json="Write JSON: questions and answers; nothing is asked.",
+        ),
+    ),
+    "config": Entry(
+        SETTINGS,
+        "defaults of your own",
+        "attnctl config --set model=smollm2",
+        """Show or set defaults: options that every command takes as given unless the command line says otherwise.
+
+They stand in a TOML file, or in the environment: ATTNCTL_MODEL=gpt2 is --model gpt2. The command line wins over the
+environment, the environment over the file.""",
+        takes("setting unset show path"),
+        {"allow_extra_args": True},  # words that belong to no option are told how a default is set
+    ),
+    "docs": Entry(
+        SETTINGS,
+        "the documentation: lesson, guides, reference",
+        "attnctl docs lesson",
+        """Show the documentation: a lesson, how-to guides, and the reference of commands, Python and file formats.
+
+In a pipe a page is plain Markdown. The site needs MkDocs (pip install "attnctl[docs]"); it is read without a network.""",
+        takes("topic open_ site man samples"),
+    ),
+    "schema": Entry(
+        SETTINGS,
+        "the JSON Schema of what attnctl writes",
+        "attnctl schema trace",
+        """Print the JSON Schema (draft 2020-12) of what attnctl writes.""",
+        takes(
+            "what",
+            what="trace, overview (of a long text), effects (of ablate), comparison, census (of a corpus), "
+            "sources (of an answer), needle, needles (all of a run), batch (its run.json), manifest (a line of it), "
+            "sizes (of a model), card (of a trained one), relation (of the built-in grammar), report (of training), "
+            "lesson (one step of it), softmax or quiz.",
+        ),
+    ),
+    "help": Entry(
+        SETTINGS,
+        "this page, or the options of one command",
+        "attnctl help explain",
+        """Print the commands, or the options of one of them: the same as attnctl COMMAND --help.""",
+        takes("command"),
+    ),
+}
+
+
+def commands_by_heading() -> dict[str, dict[str, Entry]]:
+    """The commands under their headings, in order."""
+    found: dict[str, dict[str, Entry]] = {}
+    for name, entry in COMMANDS.items():
+        found.setdefault(entry.heading, {})[name] = entry
+    return found

@@ -1,0 +1,146 @@
+"""`attnctl compare`: two models on one text, two traces, or two texts, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from attnctl.cli import arguments
+from attnctl.cli import options as o
+from attnctl.cli.inputs.sources import is_file, open_source, refuse_models, refuse_texts
+from attnctl.cli.inputs.weights import Chosen, WeightChoice, chosen_trace, weight_choice
+from attnctl.cli.output import output_format, put_bytes, put_json, write_renderable
+from attnctl.errors import UsageError
+from attnctl.formats.pictures import figure_bytes, format_names
+
+if TYPE_CHECKING:
+    from attnctl.readings.traces.comparison import Comparison
+    from attnctl.readings.traces.trace import Trace
+    from attnctl.render.figure.look import Look
+    from attnctl.source import Source
+
+WHOLE = "compare needs them all: take a shorter text, or attnctl heatmap of each side"
+
+
+def compare_command(
+    *,
+    a: str,
+    b: str,
+    text: str | None,
+    file: str | None,
+    layer: str | None,
+    head: str | None,
+    precision: int | None,
+    json: bool,
+    output: str | None,
+    **options: object,
+) -> None:
+    """Show two models, two traces, or two texts side by side, with the difference of their weights."""
+    form = output_format("compare", output, ("json", "txt", *format_names()), "json" if json else "")
+    look = arguments.look_of(options, picture=form in format_names(), picture_only=o.LOOK_OPTIONS)
+    if look.log:
+        raise UsageError("--log does not go with compare: a difference has both signs")
+    if precision is not None and form in ("json", *format_names()):
+        raise UsageError("--precision is for the tables: JSON has every decimal, a picture as many as fit")
+    choice = weight_choice(options)
+    if choice.measure is not None:
+        from attnctl.readings.measures import check_measure
+
+        check_measure(choice.measure, head is not None)
+    pair = _pair_of_traces(a, b, text, file, choice, options)
+    places = _heads_to_show(pair, layer, head)
+    _write_comparison(pair, places, form, output, look, 2 if precision is None else precision)
+
+
+def _write_comparison(
+    pair: Comparison, places: list[tuple[int, int]], form: str, output: str | None, look: Look, precision: int
+) -> None:
+    if form == "json":
+        put_json(pair.comparison_document(), output)
+    elif form in format_names():
+        from attnctl.render.figure.comparison import comparison_panels
+
+        if len(places) > 1:
+            raise UsageError("a picture shows one head: choose it with --layer and --head")
+        drawing = comparison_panels(pair, *places[0], look)
+        put_bytes(figure_bytes(drawing.figure, form), output)
+        arguments.say_notes(drawing.notes)
+    else:
+        from attnctl.render.terminal.comparison import ComparisonTables
+
+        write_renderable(ComparisonTables(pair, places, precision), form, output)
+
+
+def _pair_of_traces(
+    a: str, b: str, text: str | None, file: str | None, choice: WeightChoice, options: dict[str, object]
+) -> Comparison:
+    """Both sides as traces, named as the user named them."""
+    from attnctl.readings.traces.comparison import compare_traces as paired
+    from attnctl.source import TextSource
+
+    sources: list[Source]
+    if text is None and file is None:
+        if a == b == "-":
+            raise UsageError('only one of the two can be "-"')
+        refuse_models("compare", a, b)
+        sources = [_side_source(a, options), _side_source(b, options)]
+    else:
+        if options.get("model") is not None:
+            raise UsageError("--model does not go with a text after A and B, which are the models then")
+        refuse_texts(a, b, text)
+        words = arguments.text_of(text, file)
+        one, other = options | {"model": a, "off": None}, options | {"model": b}  # with --off: without and with it
+        sources = [TextSource(arguments.model_of(given), words) for given in (one, other)]
+    traces = []
+    for source in sources:
+        every = list(range(source.counts[0])) if choice.measure == "rollout" else None
+        traces.append(chosen_trace(choice, Chosen(source, every, None), instead=WHOLE))
+    arguments.say_unknown(
+        *(source.tokens for source in sources), notes=[note for trace in traces for note in trace.notes]
+    )
+    if options.get("off") is not None and not (text is None and file is None):
+        b = sources[1].info.name
+        arguments.say_notes(_model_predictions(traces, (a, b)))
+    return paired(traces[0], traces[1], (a, b))
+
+
+def _model_predictions(traces: Sequence[Trace], names: tuple[str, str]) -> list[str]:
+    """What each of two models predicts, where that is what was changed."""
+    from attnctl.text import visible_text
+
+    said = [
+        [f"{visible_text(one.text)} {100 * one.probability:.0f} %" for one in trace.predictions[:3]] for trace in traces
+    ]
+    return [f"{name} goes on with {', '.join(words)}" for name, words in zip(names, said, strict=True) if words]
+
+
+def _side_source(source: str, options: dict[str, object]) -> Source:
+    """A file or pipe, or a text under --model."""
+    return open_source(source, None, None, {} if source == "-" or is_file(source) else options)
+
+
+def _heads_to_show(pair: Comparison, layer: str | None, head: str | None) -> list[tuple[int, int]]:
+    """The layers and heads to show: those named, or the one where most has changed."""
+    of_both = "what {} and {} share".format(*pair.names)
+    layers = arguments.select_indices(layer, 1 + max(at for at, _ in pair.places), "layer", of_both)
+    heads = arguments.select_indices(head, 1 + max(at for _, at in pair.places), "head", of_both)
+    chosen = [
+        (at, number)
+        for at, number in pair.places
+        if (layers is None or at in layers) and (heads is None or number in heads)
+    ]
+    if not chosen:
+        held = ", ".join(f"{at}.{number}" for at, number in pair.places[:8])
+        raise UsageError(f"no such layer and head in {of_both}: it has {held}{', …' * (len(pair.places) > 8)}")
+    if layer is None and head is None:
+        return [pair.largest_difference()[:2]]
+    if layer is None or head is None:  # one of the two is named: the other is chosen, unless it says all
+        best = max(chosen, key=lambda place: _largest_gap(pair, place))
+        return chosen if "all" in (layer, head) else [best]
+    return chosen
+
+
+def _largest_gap(pair: Comparison, place: tuple[int, int]) -> float:
+    *_, i, j = pair.largest_difference(*place)
+    x, y = pair.both_weights(*place)
+    return float(abs(y[i, j] - x[i, j]))

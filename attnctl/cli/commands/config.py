@@ -1,0 +1,137 @@
+"""`attnctl config`: defaults of a user's own, shown and set."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from attnctl import limits
+from attnctl.cli import defaults, session
+from attnctl.cli.arguments import say_notes
+from attnctl.cli.output import print_lines, print_wrapped
+from attnctl.errors import AttnctlError, UsageError
+
+
+def config_command(*, setting: list[str] | None, unset: list[str] | None, show: bool, path: bool) -> None:
+    """Show or set defaults: options that every command takes as given unless the command line says otherwise."""
+    if session.left_over:
+        raise UsageError(
+            f"{session.left_over[0]!r}: a default is set by attnctl config --set NAME=VALUE, such as --set model=smollm2"
+        )
+    if (bool(setting or unset), path, show).count(True) > 1:
+        raise UsageError("--path, --show, and --set or --unset are three things: ask for one")
+    if path:
+        print_lines(str(defaults.config_path()))
+        return
+    if setting or unset:
+        _change_settings(setting or [], unset or [])
+        return
+    _show_settings()
+
+
+def _change_settings(setting: list[str], unset: list[str]) -> None:
+    from attnctl.cli.settings_file import with_setting
+    from attnctl.files import write_whole
+
+    where = defaults.config_path()
+    defaults.read_defaults()  # a damaged file is told of, not written into
+    text = defaults.read_text()
+    for item in setting:
+        name, equals, value = item.partition("=")
+        if not equals or not value:
+            raise UsageError(f"--set {item!r}: it is NAME=VALUE, like model=smollm2")
+        place = _place_of_setting(name)
+        _check_value(item, *place, value)
+        text = with_setting(text, *place, _typed_value(value))
+    for item in unset:
+        command, _, key = item.rpartition(".")
+        changed = with_setting(text, command, key.strip().lstrip("-").replace("-", "_"), None)
+        if changed == text:
+            _place_of_setting(item)
+            raise UsageError(f"--unset {item}: there is no such default (attnctl config --show)")
+        text = changed
+    try:
+        where.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise AttnctlError(f"cannot make {where.parent}: {(error.strerror or str(error)).lower()}") from error
+    write_whole(where, text.encode())
+    say_notes([f"{item} is kept in {where}" for item in setting] + [f"{item} is no default any more" for item in unset])
+
+
+def _place_of_setting(name: str) -> tuple[str, str]:
+    """The table that NAME or COMMAND.NAME belongs in ("" at the top), and its key.
+
+    Raises UsageError where no command has such an option.
+    """
+    from attnctl.cli.command import Command
+    from attnctl.cli.command_table import COMMANDS
+    from attnctl.cli.suggestions import suggest_choice
+    from attnctl.cli.suggestions import suggest_command as about
+
+    command, dot, rest = name.rpartition(".")
+    key = rest.strip().lstrip("-").replace("-", "_")
+    if dot and command not in COMMANDS:
+        raise UsageError(about(command, COMMANDS))
+    known = {option for each in ([command] if dot else COMMANDS) for option in defaults.options_of(Command(each))}
+    if key in defaults.NEVER:
+        raise UsageError(f"--{rest} has no default: it is given where it is meant")
+    if key not in known:
+        raise UsageError(
+            f"{command or 'no command'} has {'no ' if dot else 'an '}option --{rest}{suggest_choice(key, known)}"
+        )
+    return command, key
+
+
+def _check_value(item: str, command: str, key: str, value: str) -> None:
+    """Raise UsageError where no command's option of this name reads the value: "x" as a whole number."""
+    from attnctl.cli.command import Command
+    from attnctl.cli.command_table import COMMANDS
+
+    tables = [defaults.options_of(Command(each)) for each in ([command] if command else COMMANDS)]
+    types = {table[key].type.name for table in tables if key in table}
+    read = {"int": limits.whole_number, "float": limits.decimal_number, "boolean": _truth_value}
+    wanted = {"int": "a whole number", "float": "a number", "boolean": "true or false"}
+    for kind in types:
+        if kind not in read:
+            return
+        with contextlib.suppress(ValueError):
+            read[kind](value)
+            return
+    raise UsageError(f"--set {item}: it is {' or '.join(sorted(wanted[kind] for kind in types))}")
+
+
+def _truth_value(value: str) -> bool:
+    if value not in ("true", "false"):
+        raise ValueError(value)
+    return value == "true"
+
+
+def _typed_value(value: str) -> bool | int | float | str:
+    """A value as TOML has it: true and false, finite numbers, else text."""
+    if value in ("true", "false"):
+        return value == "true"
+    for read in (limits.whole_number, limits.decimal_number):
+        with contextlib.suppress(ValueError):
+            number: float = read(value)
+            return number if abs(number) < limits.EXACT else value
+    return value
+
+
+def _show_settings() -> None:
+    said = defaults.read_defaults()
+    where = defaults.config_path()
+    rows = [(key, value, str(where)) for key, value in said.items() if not isinstance(value, dict)]
+    for command, table in said.items():
+        if isinstance(table, dict):
+            rows += [(f"{command}.{key}", value, str(where)) for key, value in table.items()]
+    for name, value in sorted(os.environ.items()):
+        if name.startswith(defaults.PREFIX) and name != f"{defaults.PREFIX}CONFIG" and value:
+            rows.append((name.removeprefix(defaults.PREFIX).lower(), value, f"${name}"))
+    if not rows:
+        print_wrapped("no defaults are set; attnctl config --set model=smollm2 writes them to")
+        print_lines(str(where))
+        return
+    width = max(len(f"{name} = {value}") for name, value, _ in rows)
+    for name, value, source in rows:
+        wrong = defaults.why_no_default(name)
+        print_lines(f"{f'{name} = {value}':{width}}  {source}{f' ({wrong})' * bool(wrong)}")

@@ -1,0 +1,112 @@
+"""`attnctl docs`: the documentation, in the terminal, as a site, as man pages."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from attnctl.cli.output import print_lines
+from attnctl.errors import UsageError
+
+NARROW = 60  # columns, below which what a topic is about stands under its name
+MORE = "attnctl docs TOPIC shows a page, attnctl docs COMMAND the options of a command; --open shows them in a browser."
+
+
+def docs_command(*, topic: str | None, open_: bool, site: str | None, samples: str | None) -> None:
+    """Show the documentation: a lesson, how-to guides, and the reference of commands, Python and file formats."""
+    from attnctl.cli.documentation.topics import find_topic
+
+    chosen = None if topic is None else find_topic(topic)
+    asked = [name for name, folder in (("site", site), ("samples", samples)) if folder is not None]
+    if open_ + len(asked) > 1:
+        raise UsageError("--open, --site and --samples are three things: ask for one")
+    if asked and chosen is not None:
+        raise UsageError(f"--{asked[0]} writes everything: leave {topic!r} out")
+    if samples is not None:
+        print_lines(*write_samples(Path(samples)))
+    elif site is not None:
+        from attnctl.cli.documentation.site import build_site
+
+        print_lines(str(build_site(Path(site))))
+    elif open_:
+        open_in_browser(None if chosen is None else chosen.name)
+    elif chosen is None:
+        list_topics()
+    else:
+        show_page(chosen.markdown())
+
+
+def write_samples(target: Path) -> list[str]:
+    """Write the samples that come with the package into a folder, which is made; answers their paths.
+
+    Raises UsageError where the folder holds another file of such a name, AttnctlError where it cannot be written.
+    """
+    import attnctl
+    from attnctl.files import said_plainly, write_whole
+
+    package = Path(attnctl.__file__).parent
+    places = (package / "samples", package.parent / "samples")  # installed; a checkout, whose wheel takes them along
+    samples = {path.name: path.read_bytes() for place in places if place.is_dir() for path in sorted(place.iterdir())}
+    with said_plainly("make the folder", target):
+        target.mkdir(parents=True, exist_ok=True)
+    for name, data in samples.items():
+        if (target / name).exists() and (target / name).read_bytes() != data:
+            raise UsageError(f"{target / name} is another file: name a new folder")
+    for name, data in samples.items():
+        write_whole(target / name, data)
+    return [str(target / name) for name in samples]
+
+
+def open_in_browser(topic: str | None) -> None:
+    """Open a page of the site, which is built first, in a browser."""
+    from platformdirs import user_cache_path
+
+    from attnctl import __version__
+    from attnctl.cli import arguments
+    from attnctl.cli.commands.view import opened_in_browser
+    from attnctl.cli.documentation.site import build_site
+
+    first = build_site(user_cache_path("attnctl") / f"docs-{__version__}")
+    page = str(first if topic is None else first.with_name(f"{topic}.html"))
+    print_lines(page)
+    if not opened_in_browser(page):
+        arguments.say_notes([f"no browser was found here: open {page} in one"])
+
+
+def list_topics() -> None:
+    """The topics, a line each, under their sections; on a narrow terminal what they are about stands below them."""
+    from shutil import get_terminal_size
+    from textwrap import wrap
+
+    from attnctl.cli.documentation.topics import COMMANDS, all_topics
+
+    width = get_terminal_size().columns
+    topics = [topic for topic in all_topics().values() if topic.section != COMMANDS]
+    column = max(len(topic.name) for topic in topics) + 4
+    section, told = "", []
+    for topic in topics:
+        if topic.section != section:
+            told += [""] * bool(section) + [topic.section]
+            section = topic.section
+        indent = column if width >= NARROW else 4
+        about = wrap(topic.about, max(20, width), initial_indent=" " * indent, subsequent_indent=" " * indent)
+        if width >= NARROW:
+            about[0] = f"  {topic.name:{column - 2}}{about[0].lstrip()}"
+        else:
+            told.append(f"  {topic.name}")
+        told += about
+    told += ["", *wrap(MORE, width)]
+    print_lines(*told)
+
+
+def show_page(markdown: str) -> None:
+    """A page in the terminal; plain Markdown in a pipe."""
+    from attnctl.render.terminal.markdown_page import THEME, WIDEST, markdown_page, plain_source
+
+    if not sys.stdout.isatty():
+        print_lines(plain_source(markdown).rstrip("\n"))
+        return
+    from attnctl.cli.output import safe_console
+
+    terminal = safe_console(theme=THEME)
+    terminal.print(markdown_page(markdown), width=min(terminal.width, WIDEST), crop=False)

@@ -1,0 +1,222 @@
+"""`attnctl heatmap`: the attention weights as a picture, or as a grid in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from attnctl.cli import arguments
+from attnctl.cli import options as o
+from attnctl.cli.inputs.sources import is_long, open_source
+from attnctl.cli.inputs.weights import (
+    Chosen,
+    WeightChoice,
+    chosen_of,
+    chosen_trace,
+    dropped_keys,
+    measured_source,
+    renormalised_source,
+    weight_choice,
+)
+from attnctl.cli.inputs.zoom import Zoom, grid_of
+from attnctl.cli.output import print_lines, safe_console
+from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
+from attnctl.errors import UsageError
+from attnctl.formats import pictures
+from attnctl.formats.pictures import suffixes_listed
+
+if TYPE_CHECKING:
+    from attnctl.models.option_types import OptionValues
+    from attnctl.readings.heatmap import HeatmapGrid
+    from attnctl.readings.overview import Overview
+    from attnctl.render.figure.look import Look
+    from attnctl.tokens import Token
+
+Colour = Callable[[float], tuple[int, int, int]]
+
+LABELS = 20  # columns of a terminal that the names of the queries take
+
+
+def heatmap_command(
+    *,
+    source: str | None,
+    file: str | None,
+    tokens: str | None,
+    layer: str | None,
+    head: str | None,
+    output: str | None,
+    run: str | None,
+    **options: object,
+) -> None:
+    """Draw the attention weights: queries down, keys across, one head or every layer × head."""
+    zoom = o.taken(Zoom, options)
+    choice, chosen = weight_choice(options), (layer, head)
+    if run is not None:
+        if zoom != Zoom() or tokens is not None:
+            raise UsageError("--rows, --columns, --pool, --spans and --tokens do not go with --run")
+        from attnctl.cli.commands.evolution import TrainingView, show_training
+
+        show_training(run, TrainingView(arguments.text_of(source, file), *chosen, choice), output, options)
+        return
+    picture, any_scale = _picture_format(output), options.get("log") is None
+    look = _look_of_grid(options, picture)
+    colour = None if look.cmap == "viridis" else _colour_function(look.cmap)
+    if picture == "html" and zoom != Zoom():
+        raise UsageError("--rows, --columns, --pool and --spans do not go with .html")
+    given = chosen_of(open_source(source, file, tokens, options), *chosen)
+    if picture == "html":
+        _write_page(given, choice, str(output), look)
+    elif picture == "json":
+        _write_cells(given, choice, zoom, str(output))
+    else:
+        seen = _grid_reading(given, choice, zoom, None if picture else _cells_across())
+        look = _readable_scale(look, seen) if any_scale and is_long(given.source) else look
+        if output is None or picture is None:
+            _show_grid(seen, colour, title=look.title, values=look.values, log=look.log)
+        else:
+            _write_heatmap(seen, look, output, picture)
+
+
+def _look_of_grid(options: OptionValues, picture: str | None) -> Look:
+    """The look that was asked for. Raises UsageError for what means nothing in this form: numbers have no look at all."""
+    plain = picture == "json" or picture is None and not safe_console().is_terminal
+    picture_only = o.LOOK_OPTIONS if plain else o.PICTURE_ONLY
+    return arguments.look_of(options, picture=picture in pictures.format_names(), picture_only=picture_only)
+
+
+def _readable_scale(look: Look, seen: HeatmapGrid) -> Look:
+    """The look with colours on a logarithmic scale, where a few cells hold most of the weight."""
+    from attnctl.readings.heatmap import is_drowned
+
+    if look.vmin is not None or not is_drowned(seen):
+        return look
+    arguments.say_notes(
+        ("a few cells hold most of the weight: colours are on a logarithmic scale, --no-log makes it linear",)
+    )
+    return replace(look, log=True)
+
+
+def _write_heatmap(seen: HeatmapGrid, look: Look, output: str, picture: str) -> None:
+    from attnctl.files import write_whole
+    from attnctl.render.figure.heatmaps.heatmap import draw_heatmap
+
+    figure, notes = draw_heatmap(seen, look)
+    write_whole(output, pictures.figure_bytes(figure, picture))
+    arguments.say_notes(notes)
+
+
+def _grid_reading(given: Chosen, choice: WeightChoice, zoom: Zoom, room: int | None) -> HeatmapGrid:
+    """The grid of what was chosen, its weights as `choice` has them."""
+    from attnctl.readings.heatmap import of_overview
+
+    given = measured_source(choice, given)
+    out, done = dropped_keys(choice, given.source)
+    return of_overview(_cells_of(given, choice, zoom, out, room), done, given.source.measure)
+
+
+def _cells_of(given: Chosen, choice: WeightChoice, zoom: Zoom, out: Sequence[int], room: int | None) -> Overview:
+    """The cells of what was chosen without the keys `out`, read in one way whatever it comes from."""
+    from attnctl.readings.grid import OverviewReading
+
+    source, layers, heads = given
+    grid = grid_of(source, zoom, out, given.head_count, room)
+    source = renormalised_source(choice, source, out)
+    check_cost(source, given.head_count)
+    with cost_progress(heads_over_tokens(len(source.tokens), given.head_count)) as tick:
+        found = source.read(OverviewReading(grid), layers, heads, tick)
+    every = found.model.kind in ("checkpoint", "matrix")
+    arguments.say_unknown(found.tokens, found.key_axis, notes=found.notes, every=every)
+    return found
+
+
+def _write_cells(given: Chosen, choice: WeightChoice, zoom: Zoom, output: str) -> None:
+    """The cells as an overview, which every command reads again. Raises UsageError for what an overview does not tell."""
+    from attnctl.formats.storage import save_value
+
+    for name, value in choice._asdict().items():
+        if value:
+            raise UsageError(f"--{name} does not go with -o {output}: a file of cells holds the weights as they are")
+    save_value(_cells_of(given, choice, zoom, (), None), output)
+
+
+def _write_page(given: Chosen, choice: WeightChoice, output: str, look: Look) -> None:
+    """A page, which leaves out and rescales by itself."""
+    from attnctl.cli.commands.page import PageContent, page_look, write_page
+
+    trace = chosen_trace(choice._replace(drop=(), renormalise=False), given, predictions=False)
+    arguments.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=trace.model.kind == "checkpoint")
+    start = page_look(choice.drop, choice.renormalise, look.log, cmap=look.cmap)
+    write_page(PageContent([trace]), output, look=start, title=look.title)
+
+
+def _picture_format(output: str | None) -> str | None:
+    """png, svg, pdf, html or json; None for the terminal. Raises UsageError, before any work, where it cannot be written."""
+    if output is None:
+        return None
+    form = "json" if output.lower().endswith(".json") else pictures.picture_format(output, "figure", "page")
+    if form is None:
+        raise UsageError(
+            f"-o {output}: a picture is written as {suffixes_listed()}, a page as .html, the cells as .json "
+            "(for every step see attnctl explain --json)"
+        )
+    from attnctl.files import check_writable
+
+    check_writable(output)
+    return form
+
+
+def _cells_across() -> int | None:
+    """How many cells fit beside each other on the terminal; None in a pipe."""
+    page = safe_console()
+    return max(16, page.width - LABELS) if page.is_terminal else None
+
+
+def _show_grid(reading: HeatmapGrid, colour: Colour | None, **look: Any) -> None:
+    """The grid on a terminal; in a pipe, its numbers."""
+    page = safe_console()
+    if not page.is_terminal:
+        print_lines(*tab_separated(reading))
+        return
+    from attnctl.render.terminal.heatmap import Blocks
+
+    page.print(Blocks(reading, colour=colour, **look))
+
+
+def _colour_function(cmap: str) -> Colour:
+    from attnctl.render.figure.heatmaps.heatmap import colour_map
+
+    chosen = colour_map(cmap)
+
+    def colour_of_share(share: float) -> tuple[int, int, int]:
+        r, g, b, _ = chosen(float(share), bytes=True)
+        return int(r), int(g), int(b)
+
+    return colour_of_share
+
+
+def tab_separated(reading: HeatmapGrid) -> list[str]:
+    """The weights as lines of tab-separated cells: layer, head, index and text of the query, then one column a key.
+
+    A column is named by its key's index and text, "3:pizza"; of a pooled text the index, which its name begins with, is that
+    of a part's first token. Masked cells are empty.
+    """
+    from attnctl.text import in_a_cell
+
+    def tabbed_row(cells: Sequence[object]) -> str:
+        return "\t".join(map(str, cells))
+
+    def name_after(index: int, token: Token) -> str:
+        return in_a_cell(token.text if reading.starts is None else token.text.removeprefix(f"{index} "))
+
+    rows, columns = reading.numbers
+    named = (f"{at}:{name_after(at, token)}" for at, token in zip(columns, reading.keys, strict=True))
+    lines = [tabbed_row(["layer", "head", "index", "query", *named])]
+    for layer, head, weights, mask in reading.panels():
+        for i, token in enumerate(reading.queries):
+            cells = [
+                "" if mask is not None and not mask[i, j] else f"{weight:.6g}"
+                for j, weight in enumerate(weights[i].tolist())
+            ]
+            lines.append(tabbed_row([layer, head, rows[i], name_after(rows[i], token), *cells]))
+    return lines

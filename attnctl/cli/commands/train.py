@@ -1,0 +1,321 @@
+"""`attnctl train`: train a small attention model to predict words, and watch its heads learn where to look."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from attnctl import __version__, interrupts
+from attnctl.cli.arguments import say_notes
+from attnctl.cli.output import (
+    print_complaint,
+    print_lines,
+    put_json,
+    safe_console,
+    say_unless_quiet,
+    show_renderable,
+)
+from attnctl.cli.progress import SAID, duration_text
+from attnctl.errors import INTERRUPTED, UsageError
+
+if TYPE_CHECKING:
+    from attnctl.models.option_types import OptionValues
+    from attnctl.training.lesson import Lesson
+    from attnctl.training.run import Recipe, TrainingRun
+    from attnctl.training.train import Training
+    from attnctl.training.watch import Watch
+
+MEASURED_SECONDS = 3.0  # of steps, after which the time that all of them take is known
+MEASURED_FROM = 1000  # a run of fewer steps has learned nothing worth measuring
+WATCHED = "Alice will eat pizza"
+
+
+def _typed_option(kind: Any, *names: str, help: str) -> Any:  # noqa: A002
+    return Annotated[kind | None, typer.Option(*names, help=help, show_default=False)]
+
+
+RECIPE_OPTIONS: dict[str, object] = {
+    "objective": _typed_option(
+        str, "--objective", help="masked-word (for the grammar the default), next-word (for your text)."
+    ),
+    "layers": _typed_option(
+        int, "--layers", help="Number of layers: 2 for the grammar, 1 for your text, unless told otherwise."
+    ),
+    "heads": _typed_option(
+        int,
+        "--heads",
+        help="Number of query heads in a layer: 6 for the grammar, 4 for your text, unless told otherwise.",
+    ),
+    "d_model": _typed_option(int, "--d-model", help="Length of an embedding: 64, for the next words of your text 32."),
+    "max_steps": _typed_option(
+        int, "--max-steps", help="Gradient steps in all: as the bundled models for the grammar; 8000 for your text."
+    ),
+    "batch_size": _typed_option(
+        int,
+        "--batch-size",
+        help="How many share one pass: sentences of a step; 112 for the grammar, 128 for your text.",
+    ),
+    "lr": _typed_option(float, "--lr", help="Learning rate at its highest: 0.005 unless told otherwise."),
+    "seed": _typed_option(int, "--seed", help="Seed of everything random; 0 unless told otherwise."),
+    "device": _typed_option(
+        str, "--device", help="Where to compute: auto (the CPU for a network this small), cpu, cuda, cuda:1 or mps."
+    ),
+}
+Corpus = Annotated[
+    str | None,
+    typer.Argument(
+        help='Text, one sentence a line: a file, a folder of .txt files, or "-". Default: the grammar of the demo.',
+        show_default=False,
+    ),
+]
+
+
+def train_command(
+    *,
+    corpus: str | None,
+    output: str | None,
+    watch: str | None,
+    query: str | None,
+    resume: bool,
+    explain: bool,
+    json: bool,
+    **options: object,
+) -> None:
+    """Train a small attention model to predict words: the next word, or masked ones."""
+    given = {name.removeprefix("max_"): value for name, value in options.items() if value is not None}
+    if explain:
+        if resume or output is not None or given.pop("steps", 1) != 1:
+            raise UsageError(
+                "--explain shows one step of a fresh network: it goes without -o and --resume, and --max-steps is 1"
+            )
+        _explain_step(corpus, given, watch, query, json)
+        return
+    if output is None:
+        raise UsageError("name the folder of the run: -o RUN")
+    from attnctl.training.run import TrainingRun
+
+    run, start = TrainingRun(output), _resume_run if resume else _begin_run
+    with contextlib.ExitStack() as held:
+        training, eye = start(run, TrainingRequest(corpus, given, watch, query), held)
+        if training.step >= training.recipe.steps:
+            print_complaint(f"{output} has made all its {training.step} steps: --max-steps asks for more")
+            return
+        show = _in_lines if json or not sys.stdout.isatty() else _show_live
+        show(training, run, eye)
+        if training.step < training.recipe.steps:
+            print_complaint(f"step {training.step} is saved; to go on: attnctl train -o {output} --resume")
+            raise typer.Exit(INTERRUPTED)
+        _finish_run(training, run, eye)
+
+
+def _recipe_of(corpus: str | None, given: OptionValues) -> tuple[Recipe, list[str] | None]:
+    from attnctl.training.corpus import read_lines
+    from attnctl.training.run import DEFAULTS, OWN_TEXT, checked_recipe
+
+    objective = given.get("objective", "next-word" if corpus else "masked-word")
+    base = (OWN_TEXT if corpus else DEFAULTS).get(objective, OWN_TEXT["next-word"])
+    recipe = checked_recipe(replace(base, corpus=_corpus_name(corpus), **given))
+    return recipe, None if corpus is None else read_lines(corpus)
+
+
+def _corpus_name(corpus: str | None) -> str:
+    """What the recipe calls the corpus."""
+    from attnctl.training.run import GRAMMAR
+
+    if corpus is None:
+        return GRAMMAR
+    return corpus if corpus == "-" else os.path.realpath(corpus)
+
+
+class TrainingRequest(NamedTuple):
+    """What a run was asked for: the corpus, the recipe's options that were given, and the sentence and query to watch."""
+
+    corpus: str | None
+    given: OptionValues
+    sentence: str | None
+    query: str | None
+
+
+def _begin_run(run: TrainingRun, asked: TrainingRequest, held: contextlib.ExitStack) -> tuple[Training, Watch]:
+    """A fresh training and what watches it; its folder is locked until `held` ends."""
+    from attnctl.training.run import read_corpus
+    from attnctl.training.train import begin_training
+
+    recipe, lines = _recipe_of(asked.corpus, asked.given)
+    run.check_free()  # before the corpus, which may take a while
+    _say_corpus(recipe)
+    training = begin_training(recipe, read_corpus(recipe, lines))
+    eye = _watch_sentence(training, asked.sentence, asked.query)
+    held.enter_context(run.held())
+    run.create(recipe, lines)
+    return training, eye
+
+
+def _resume_run(run: TrainingRun, asked: TrainingRequest, held: contextlib.ExitStack) -> tuple[Training, Watch]:
+    """The training that a folder holds and what watches it; the folder is locked until `held` ends."""
+    from attnctl.training.run import checked_recipe, read_corpus
+    from attnctl.training.train import begin_training
+
+    if asked.corpus is not None or set(asked.given) - {"steps", "device"}:
+        raise UsageError("--resume goes on with the corpus and the recipe of its folder: only --max-steps may be more")
+    recipe, lines = run.recipe()
+    held.enter_context(run.held())
+    recipe = checked_recipe(replace(recipe, **asked.given))
+    _say_corpus(recipe)
+    training = begin_training(recipe, read_corpus(recipe, lines))
+    eye = _watch_sentence(training, asked.sentence, asked.query)
+    run.restore(training)
+    if asked.given and recipe.steps > training.step:
+        run.write_recipe(recipe)
+    return training, eye
+
+
+def _say_corpus(recipe: Recipe) -> None:
+    """Say on stderr that the sentences of the grammar are made first, which takes a while."""
+    from attnctl.training.run import GRAMMAR
+
+    if recipe.corpus == GRAMMAR:
+        say_notes([f"making the {recipe.sentences:,} sentences of the built-in grammar comes first"])
+
+
+def _telling_time(training: Training, stop: Callable[[], bool]) -> Callable[[], bool]:
+    """`stop`, which is asked before each step, and says on stderr how long the steps take, once that is known and long."""
+    first, start, told = training.step, monotonic(), False
+
+    def stop_or_tell() -> bool:
+        nonlocal told
+        elapsed = monotonic() - start
+        if not told and elapsed > MEASURED_SECONDS and training.step > first:
+            told = True
+            left = training.recipe.steps - training.step
+            if (seconds := elapsed / (training.step - first) * left) > SAID:
+                goes_on = "Ctrl-C saves and --resume goes on; --max-steps takes fewer"
+                say_notes([f"{left:,} steps to go: about {duration_text(seconds)} ({goes_on})"])
+        return stop()
+
+    return stop_or_tell
+
+
+def _watched_sentence(training: Training, sentence: str | None) -> str:
+    """The sentence to watch; without one, the demo's for the grammar, and for a text its first of a handy length."""
+    from attnctl.training.run import GRAMMAR
+
+    if sentence is None:
+        return WATCHED if training.recipe.corpus == GRAMMAR else training.corpus.first_sentence()
+    return sentence
+
+
+def _watch_sentence(training: Training, sentence: str | None, query: str | None) -> Watch:
+    from attnctl.training.run import initial_arrays
+    from attnctl.training.watch import Watch
+
+    eye = Watch(
+        _watched_sentence(training, sentence),
+        training.corpus.vocabulary,
+        training.causal,
+        query,
+        training.recipe.rope_theta,
+    )
+    eye.start(initial_arrays(training.recipe, training.corpus))
+    return eye
+
+
+@contextlib.contextmanager
+def _ctrl_c() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C (or a request to end, or the terminal's end) came: the step in progress is finished first.
+
+    A second one stops at once.
+    """
+    came = False
+
+    def note_progress(number: int, _: object) -> None:
+        nonlocal came
+        came = True
+        signal.signal(number, interrupts.take_interrupt if number == signal.SIGINT else signal.SIG_DFL)
+
+    asked = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # else nohup has it ignored
+        asked.append(signal.SIGHUP)
+    before = {number: signal.signal(number, note_progress) for number in asked}
+    try:
+        yield lambda: came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _in_lines(training: Training, run: TrainingRun, eye: Watch) -> None:
+    from attnctl.training.train import train_network as steps_of
+
+    with _ctrl_c() as stop, contextlib.closing(steps_of(training, run, eye, _telling_time(training, stop))) as reports:
+        for report in reports:
+            put_json(report)
+            sys.stdout.flush()
+
+
+def _show_live(training: Training, run: TrainingRun, eye: Watch) -> None:
+    from rich.live import Live
+
+    from attnctl.render.terminal.models.training import live_view
+    from attnctl.training.train import train_network as steps_of
+
+    page = safe_console()
+    seen = run.reports()
+    with (
+        _ctrl_c() as stop,
+        Live(console=page, auto_refresh=False) as view,
+        contextlib.closing(steps_of(training, run, eye, _telling_time(training, stop))) as reports,
+    ):
+        for report in reports:
+            seen.append(report)
+            view.update(live_view(seen, training.recipe.steps, page.width), refresh=True)
+
+
+def _finish_run(training: Training, run: TrainingRun, eye: Watch) -> None:
+    """Say where the weights are; of the grammar, also measure what the heads learned, and write it into the weights."""
+    from attnctl.training.run import GRAMMAR
+
+    weights = run.path / "weights.safetensors"
+    if training.recipe.corpus == GRAMMAR and training.step >= MEASURED_FROM:
+        from attnctl.models import open_named_model
+        from attnctl.training.relations import measure_relations
+
+        model = open_named_model(str(weights))
+        table = measure_relations(model, untrained_seed=training.recipe.seed)
+        run.write_findings(training, table)
+        if sys.stdout.isatty():
+            from attnctl.cli.commands.evaluate import show_table
+
+            print_lines("")
+            show_table(table)
+    say_unless_quiet(f'trained {training.step} steps: attnctl explain "{eye.sentence}" --model {run.path}')
+
+
+def _explain_step(corpus: str | None, given: OptionValues, sentence: str | None, query: str | None, json: bool) -> None:
+    from attnctl.training.lesson import one_step
+    from attnctl.training.run import read_corpus
+    from attnctl.training.train import begin_training
+
+    recipe, lines = _recipe_of(corpus, given)
+    recipe = replace(recipe, sentences=5000)  # enough for every word of the grammar
+    training = begin_training(recipe, read_corpus(recipe, lines))
+    step = one_step(training, _watched_sentence(training, sentence), query, given.get("lr"))
+    if json:
+        _lesson_json(step)
+        return
+    from attnctl.render.terminal.models.training import lesson_view
+
+    show_renderable(lesson_view(step, safe_console().width))
+
+
+def _lesson_json(step: Lesson) -> None:
+    told = {field.name: getattr(step, field.name) for field in fields(step)}
+    put_json({"schema": "attnctl.lesson/1", "attnctl": __version__} | told)
