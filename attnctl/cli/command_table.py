@@ -324,7 +324,7 @@ environment, the environment over the file.""",
         """Show the documentation: a lesson, how-to guides, and the reference of commands, Python and file formats.
 
 In a pipe a page is plain Markdown. The site needs MkDocs (pip install "attnctl[docs]"); it is read without a network.""",
-        takes("topic open_ site man samples"),
+        takes("topic open_ site samples"),
     ),
     "schema": Entry(
         SETTINGS,

@@ -257,7 +257,7 @@ _TABLE: dict[str, dict[str, Option]] = {
         "dpi": Option("--dpi", "Dots per inch, 30 to 1200 [default: 200; in a batch 100].", int, range=limits.DPI),
         "title": Option("--title", "Title; '' for none."),
         "values": Option(
-            "--values/--no-values --numbers/--no-numbers",
+            "--values/--no-values",
             "Numbers in the cells; where they can be read unless told otherwise.",
             bool,
             meant_by="--annotate",
@@ -467,7 +467,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         "path": Option("--path", "Print the path of the file.", bool),
         "write_corpus": Option("--write-corpus", "Write the built-in grammar's sentences as CoNLL-U.", metavar="FILE"),
         "site": Option("--site", "Build all pages into this folder, as HTML.", metavar="FOLDER"),
-        "man": Option("--man", "Write man pages into this folder.", metavar="FOLDER"),
         "samples": Option("--samples", "Write the samples of the pages into this folder.", metavar="FOLDER"),
         "open_": Option("--open", "Open the page in a browser.", bool),
         "no_pager": Option("--no-pager", "On a terminal: long output as it is, not through $PAGER or less.", bool),

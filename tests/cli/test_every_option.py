@@ -37,8 +37,6 @@ RESTATED = {
     "--no-log": "its colours are linear",
     "--values": "its numbers stand in the cells",
     "--no-values": "so few pixels have no room for them",
-    "--numbers": "as --values",
-    "--no-numbers": "as --no-values",
     "--pool": "its cells are single tokens, or were pooled before",
     "--steps": "a matrix has weights alone",
     "--tokens": "statistics of heads name no token",

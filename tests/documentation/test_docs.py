@@ -1,4 +1,4 @@
-"""attnctl docs: pages in the terminal, the site, man pages."""
+"""attnctl docs: pages in the terminal, the site."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import pytest
 from attnctl.cli.command import Command
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.documentation.command_reference import command_help, command_page
-from attnctl.cli.documentation.man_pages import literal, write_man_pages
 from attnctl.cli.documentation.python_reference import code, docstring, python_page
 from attnctl.cli.documentation.site import MARK, build_site
 from attnctl.cli.documentation.topics import FOLDER, WRITTEN, all_topics
@@ -183,34 +182,8 @@ def test_open(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_one_thing_at_a_time(refused: Refused) -> None:
-    assert "ask for one" in refused("docs", "--man", "a", "--site", "b", code=2)
-    assert "leave 'lesson' out" in refused("docs", "lesson", "--man", "a", code=2)
-
-
-# --- man pages ---------------------------------------------------------------------------------------------------
-
-
-def test_man_pages(run: Run, tmp_path: Path) -> None:
-    written = run("docs", "--man", str(tmp_path / "man")).out.split()
-    assert {Path(page).name for page in written} == {"attnctl.1", *(f"attnctl-{name}.1" for name in COMMANDS)}
-    for page in written:
-        source = Path(page).read_text(encoding="utf-8")
-        assert source.isascii() and max(map(len, source.splitlines())) <= 140
-        assert [line for line in source.splitlines() if line.startswith(".SH")][:2] == [".SH NAME", ".SH SYNOPSIS"]
-
-
-@pytest.mark.parametrize("tool", ["mandoc", "groff"])
-def test_man_pages_are_sound(tool: str, tmp_path: Path) -> None:
-    if shutil.which(tool) is None:
-        pytest.skip(f"{tool} is not installed")
-    command = {"mandoc": ["mandoc", "-Tlint", "-Wwarning"], "groff": ["groff", "-man", "-ww", "-Tutf8", "-z"]}[tool]
-    done = subprocess.run([*command, *write_man_pages(str(tmp_path))], capture_output=True, text=True, check=False)
-    assert done.stdout + done.stderr == ""
-
-
-def test_roff_shows_text_as_it_is() -> None:
-    assert literal(".a \\b --c 'd'") == r"\&.a \eb \-\-c \(aqd\(aq"
-    assert literal("é→") == r"\[u00E9]\(->"
+    assert "ask for one" in refused("docs", "--open", "--site", "b", code=2)
+    assert "leave 'lesson' out" in refused("docs", "lesson", "--site", "a", code=2)
 
 
 def test_a_site_is_built_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""`attnctl docs`: the documentation, in the terminal, as a site, as man pages."""
+"""`attnctl docs`: the documentation, in the terminal and as a site; and its samples."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The documentation: pages written by hand, pages made from the program itself, man pages, and the site of them all."""
+"""The documentation: pages written by hand, pages made from the program itself, and the site of them all."""

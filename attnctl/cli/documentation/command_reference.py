@@ -63,15 +63,3 @@ def commands_page() -> str:
         rows = "\n".join(f"- [`attnctl {name}`](attnctl-{name}.md): {entry.about}" for name, entry in commands.items())
         parts += [f"## {heading}", rows]
     return "\n\n".join(parts) + "\n"
-
-
-def root_options() -> list[tuple[str, str]]:
-    """The options of `attnctl` itself: (flags, what they do)."""
-    import typer
-
-    from attnctl.cli import app
-
-    group = typer.main.get_command(app)
-    context = group.make_context("attnctl", [], resilient_parsing=True)
-    records = [parameter.get_help_record(context) for parameter in group.get_params(context)]
-    return [(record[0], one_line(record[1])) for record in records if record is not None]
