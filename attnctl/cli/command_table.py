@@ -27,6 +27,9 @@ class Entry(NamedTuple):
     example: str
     description: str  # the text of its --help
     options: dict[str, Option]  # in the order of its --help
+    modes: Mapping[
+        str, tuple[str, ...]
+    ] = {}  # one of the things that it does, as a sentence names it → options honoured
     parsing: Mapping[str, bool] = {}  # settings of Typer's parser
 
 
@@ -260,7 +263,8 @@ rules that need no attention. Sentences that cannot be used are counted and name
             *MAP_OPTIONS,
             *MODEL_OPTIONS,
             corpus={
-                "help": 'Parsed sentences as CoNLL-U (.gz, .zst), or "-"; or a census (.json). Default: the built-in grammar.',
+                "help": 'Parsed sentences as CoNLL-U (.gz, .zst), or "-"; or a census (.json). '
+                "Default: the built-in grammar.",
                 "several": True,
                 "metavar": "FILE…",
             },
@@ -291,7 +295,7 @@ rules that need no attention. Sentences that cannot be used are counted and name
             tokens="Names of the tokens: of each score, a JSON list or words.",
             precision={"help": "Decimals.", "default": 2},
         ),
-        {"ignore_unknown_options": True},  # a score may be negative: "-1.2" is no option
+        parsing={"ignore_unknown_options": True},  # a score may be negative: "-1.2" is no option
     ),
     "quiz": Entry(
         LEARN,
@@ -315,7 +319,7 @@ Answers are read from standard input, one a line: a letter, a token, or a number
 They stand in a TOML file, or in the environment: ATTNCTL_MODEL=gpt2 is --model gpt2. The command line wins over the
 environment, the environment over the file.""",
         takes("setting unset show path"),
-        {"allow_extra_args": True},  # words that belong to no option are told how a default is set
+        parsing={"allow_extra_args": True},  # words that belong to no option are told how a default is set
     ),
     "docs": Entry(
         SETTINGS,
