@@ -10,7 +10,6 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from attnctl import limits
 from attnctl.argument_types import check_type, checked_selection, require_type
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models import DEFAULT, attend, opened_model
@@ -190,20 +189,13 @@ def sources(
     answer: str | None = None,
     spans: str | None = None,
     budget: int = 20,
-    permute: int | None = None,
     **options: Unpack[ModelOptions],
 ) -> AnswerSources:
     """Which part of a prompt an answer came from, as the command says it; `model` is a checkpoint, or its name.
 
     `answer` None is the model's own; `generate` of the options says how long it may be, `budget` how many forwards are made.
-    With `permute` the answer is measured with the documents in so many orders, drawn by `seed` of the options: `orders` of
-    what comes back.
     """
-    from dataclasses import replace
-    from itertools import chain
-
     from attnctl.models.huggingface.text.chat import Prompt
-    from attnctl.models.huggingface.text.permuted_prompt import PermutedSearch
     from attnctl.models.huggingface.text.prompts import ANSWER, SourceSearch
     from attnctl.tokens import checked_text
 
@@ -211,20 +203,14 @@ def sources(
     for name, value in (("answer", answer), ("spans", spans)):
         check_type("sources", name, value, str)
     require_type("sources", "budget", budget, int)
-    check_type("sources", "permute", permute, int)
-    most, seed = options.pop("generate", None), 0
-    if permute is not None:
-        limits.PERMUTE.check_value("permute", permute)
-        seed = options.pop("seed", None) or 0
+    most = options.pop("generate", None)
     opened: Any = opened_model("sources", model, options)
     if opened.info.kind != "checkpoint":
         raise UsageError(f"{opened.info.name} answers no prompts: give a checkpoint as model")
     search = SourceSearch(opened, Prompt(checked_text(prompt), ()), spans, answer, most or ANSWER, budget)
-    orders = None if permute is None else PermutedSearch(search, permute, seed)
-    for _ in chain(search.measure_all(), () if orders is None else orders.measure_orders()):
+    for _ in search.measure_all():
         pass
-    found = search.found_so_far()
-    return found if orders is None else replace(found, orders=orders.orders_so_far())
+    return search.found_so_far()
 
 
 @with_model_options

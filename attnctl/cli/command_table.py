@@ -139,7 +139,7 @@ With TEXT (or --file), A and B are models: names, weight files, steps of a run, 
 looks: the part's share of the answer's attention, over all heads and layers. writes: what the heads that read it add to
 the answer's log-probability directly, in nats. matters: how that changes where nothing behind the part can see it.""",
         takes(
-            "text file spans answer budget remove permute top json output",
+            "text file spans answer budget remove top json output",
             *PROMPT_OPTIONS,
             top="Only so many, the strongest: parts.",
             output=f"Where to write: .json, .html, {suffixes_listed()}.",

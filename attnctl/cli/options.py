@@ -211,9 +211,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         ),
         "untrained": Option("--untrained", "Beside it the same model with parameters drawn anew.", bool),
         "remove": Option("--remove", "Render the prompt without each part, too.", bool),
-        "permute": Option(
-            "--permute", "Measure it with the documents in so many orders, too.", int, range=limits.PERMUTE
-        ),
     },
     INPUT: {
         "input_form": Option(

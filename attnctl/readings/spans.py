@@ -91,11 +91,6 @@ def spans_of(kind: str, text: str) -> list[Span]:
     return _read_spans(kind, text)
 
 
-def begins_document(text: str) -> bool:
-    """Whether a text begins with the marker of a document."""
-    return _DOCUMENT.match(text) is not None
-
-
 def _marked_spans(kind: str, text: str) -> list[Span]:
     """From each heading or marker to the next; what stands before the first is a part of its own."""
     marks = list((_HEADING if kind == "headings" else _DOCUMENT).finditer(text))

@@ -36,7 +36,7 @@ MORE = {
     "against": "soup", "how": "mean", "reference": "lines.txt", "edge": "eat>Alice", "spans": "spans.csv", "count": "2",
     "formats": "npz", "input_form": "jsonl", "column": "said", "id_column": "key", "max_tokens": "1", "batch_size": "4",
     "jobs": "1", "engine": "nowhere", "address": "auto", "gpus_per_worker": "1", "budget": "2", "relations": "names.csv",
-    "least": "3", "sentences": "10", "write_corpus": "made.conllu", "answer": "tea", "permute": "2", "needle": "a fact",
+    "least": "3", "sentences": "10", "write_corpus": "made.conllu", "answer": "tea", "needle": "a fact",
     "question": "which?", "expect": "that", "haystack": "lines.txt", "lengths": "100", "depths": "0", "switch_off": "0",
     "target": "soup", "query": "1",
 }  # fmt: skip

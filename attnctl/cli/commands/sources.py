@@ -15,7 +15,6 @@ from attnctl.formats.pictures import figure_bytes, format_names
 
 if TYPE_CHECKING:
     from attnctl.formats.chat import Conversation
-    from attnctl.models.huggingface.text.permuted_prompt import PermutedSearch
     from attnctl.models.huggingface.text.prompts import SourceSearch
     from attnctl.models.option_types import OptionValues
     from attnctl.readings.effects.answer_sources import AnswerSources
@@ -32,7 +31,6 @@ def sources_command(
     answer: str | None,
     budget: int,
     remove: bool,
-    permute: int | None,
     top: int | None,
     json: bool,
     output: str | None,
@@ -40,8 +38,6 @@ def sources_command(
 ) -> None:
     """Tell which part of a prompt an answer came from: what is looked at, what writes the answer, and what matters."""
     form = output_format("sources", output, ("json", "html", *format_names()), "json" if json else "")
-    if permute is not None and form not in ("terminal", "json", "html"):
-        raise UsageError(f"-o {output}: a picture shows one order; --permute goes to the terminal, .json and .html")
     if top is not None and form == "html":
         raise UsageError("--top does not go with a page: it shades every part of the prompt")
     from attnctl.cli.inputs.prompts import prompt_of
@@ -50,14 +46,10 @@ def sources_command(
     most = options.pop("generate", None)
     if most is not None and answer is not None:
         raise UsageError("--answer and --generate exclude each other: the one gives the answer, the other makes it")
-    seed = 0 if permute is None else options.pop("seed", None) or 0
     model, prompt, conversation = prompt_of(text, file, options.pop("chat", None), options)
     search = SourceSearch(model, prompt, spans, answer, most or ANSWER, budget)
-    orders = None if permute is None else _permuted_search(search, permute, seed)
-    interrupted = _measure_parts(search, conversation, remove, orders)
+    interrupted = _measure_parts(search, conversation, remove)
     found = search.found_so_far()
-    if orders is not None and orders.found:
-        found = replace(found, orders=orders.orders_so_far())
     arguments.say_notes(found.notes)
     _write_sources(found, form, output, top)
     if interrupted:
@@ -73,51 +65,38 @@ def answer_page(text: str | None, file: str | None, options: OptionValues) -> st
     most = options.pop("generate", None)
     model, prompt, _ = prompt_of(text, file, options.pop("chat", None), options)
     search = SourceSearch(model, prompt, most=most or ANSWER)
-    _measure_parts(search, None, False, None)
+    _measure_parts(search, None, False)
     found = search.found_so_far()
     arguments.say_notes(found.notes)
     return sources_page(found)
 
 
-def _permuted_search(search: SourceSearch, count: int, seed: int) -> PermutedSearch:
-    from attnctl.models.huggingface.text.permuted_prompt import PermutedSearch
-
-    return PermutedSearch(search, count, seed)
-
-
-def _measure_parts(
-    search: SourceSearch, conversation: Conversation | None, remove: bool, orders: PermutedSearch | None
-) -> bool:
+def _measure_parts(search: SourceSearch, conversation: Conversation | None, remove: bool) -> bool:
     """Measure part after part, the cost told beforehand; whether Ctrl-C ended it early."""
     from attnctl.cli.progress import cost_progress
 
     parts, forwards = len(search.parts), search.forwards
-    several = 1 if orders is None else orders.count
-    told = search.read_seconds > SAID_SECONDS and _tell_cost(search, remove, several)
+    told = search.read_seconds > SAID_SECONDS and _tell_cost(search, remove)
     try:
         with cost_progress(f"{parts} parts, {len(search.tokens):,} tokens") as tick:
-            steps = chain(
-                search.measure_all(),
-                search.remove_parts(conversation) if remove else (),
-                orders.measure_orders() if orders is not None else (),
-            )
+            steps = chain(search.measure_all(), search.remove_parts(conversation) if remove else ())
             for made, _ in enumerate(steps, 1):
-                told = told or ((search.cost.is_measured or made == TRIED) and _tell_cost(search, remove, several))
+                told = told or ((search.cost.is_measured or made == TRIED) and _tell_cost(search, remove))
                 if tick is not None:
-                    tick(1 / (several * forwards + remove * parts))
+                    tick(1 / (forwards + remove * parts))
     except KeyboardInterrupt:
         arguments.say_notes(("interrupted: this is what is known so far",))
         return True
     return False
 
 
-def _tell_cost(search: Any, remove: bool, orders: int) -> bool:
+def _tell_cost(search: Any, remove: bool) -> bool:
     """Say how many forwards are made and about how long they take, where that is long; True: it is told."""
-    seconds = search.estimated_seconds(remove, orders)
+    seconds = search.estimated_seconds(remove)
     if seconds > SAID_SECONDS:
-        forwards = orders * search.forwards + remove * len(search.parts)
-        said = f"{len(search.parts)} parts{f' in {orders} orders' if orders > 1 else ''}"
-        arguments.say_notes((f"{said}: {forwards} forwards at most, about {seconds:.0f} s (--budget takes fewer)",))
+        parts, forwards = len(search.parts), search.forwards + remove * len(search.parts)
+        said = f"{parts} parts: {forwards} forwards at most, about {seconds:.0f} s (--budget takes fewer)"
+        arguments.say_notes((said,))
     return True
 
 
@@ -137,10 +116,6 @@ def _write_sources(found: AnswerSources, form: str, output: str | None, top: int
             show_renderable(AnswerTable(found, top))
         else:
             print_lines(*plain_table(replace(found, parts=found.parts[:top])))
-            if found.orders is not None:
-                from attnctl.render.terminal.effects.document_orders import plain_orders
-
-                print_lines("", *plain_orders(found.orders))
     else:
         from attnctl.render.figure.answer_sources import source_bars
 

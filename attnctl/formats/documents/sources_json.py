@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from attnctl import __version__
 from attnctl.formats.documents.json_documents import model_document, token_document, write_json
 from attnctl.readings.effects.answer_sources import AnswerSources
-from attnctl.readings.effects.document_orders import DocumentMean, DocumentOrders, PlaceMean
 from attnctl.text import Document
 
 SCHEMA = "attnctl.sources/1"
@@ -36,7 +33,6 @@ def sources_document(found: AnswerSources, top: int | None = None) -> Document:
     for entry, first in zip(tokens, firsts, strict=True):
         if first is not None:
             entry["source"] = first
-    orders = {} if found.orders is None else {"orders": _orders_document(found.orders)}
     return {
         "schema": SCHEMA,
         "attnctl": __version__,
@@ -53,35 +49,7 @@ def sources_document(found: AnswerSources, top: int | None = None) -> Document:
         "agreement": found.rank_agreement(),
         "forwards": found.forwards,
         "notes": list(found.notes),
-        **orders,
     }
-
-
-def _orders_document(orders: DocumentOrders) -> Document:
-    """What each order gave, and means over them by document and by place."""
-    measured = []
-    for order in orders.orders:
-        by_owner = order.by_owner()
-        there = [by_owner[order.owners[at]] for at in orders.documents]
-        measured.append(
-            {
-                "log_probability": order.sources.log_probability,
-                "documents": [
-                    {"name": one.part.name, "looks": one.looks, "matters": one.matters, "alone": one.alone}
-                    for one in there
-                ],
-            }
-        )
-    return {
-        "seed": orders.seed,
-        "measured": measured,
-        "documents": [_known_fields(one) for one in orders.document_means()],
-        "places": [_known_fields(one) for one in orders.place_means()],
-    }
-
-
-def _known_fields(one: DocumentMean | PlaceMean) -> Document:
-    return {name: value for name, value in asdict(one).items() if value is not None}
 
 
 def sources_to_json(found: AnswerSources, top: int | None = None) -> bytes:

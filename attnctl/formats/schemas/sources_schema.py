@@ -65,46 +65,7 @@ def schema_of_sources() -> Schema:
         "agreement": {"type": "object", "additionalProperties": tau, "description": "Kendall's τ between two columns."},
         "forwards": {**INDEX, "description": "Passes through the network beside the first."},
         "notes": list_schema(TEXT),
-        "orders": _orders_schema(),
     }
     said = "Which part of a prompt an answer came from: what is looked at, and what matters."
-    return document_schema(
-        "sources", said, object_schema(properties, [name for name in properties if name not in ("id", "orders")]), {}
-    )
-
-
-def _orders_schema() -> Schema:
-    """The same answer measured with the documents of the prompt in several orders."""
-    number: Schema = {"type": "number"}
-    one = {"name": TEXT, "looks": SHARE, "matters": number, "alone": {"type": "boolean"}}
-    order = {"log_probability": number, "documents": list_schema(object_schema(one, list(one)), "In their order.")}
-    alone = {**INDEX, "description": "In which it was measured alone: of these is the mean of matters."}
-    spread = {"type": "number", "minimum": 0, "description": "Standard deviation over the orders."}
-    document = {
-        "name": TEXT,
-        "looks": SHARE,
-        "looks_deviation": spread,
-        "matters": number,
-        "matters_deviation": spread,
-        "orders": alone,
-    }
-    bias = {"type": "number", "description": "Beyond the own means of the documents that stood there."}
-    place = {
-        "place": INDEX,
-        "looks": SHARE,
-        "looks_bias": bias,
-        "matters": number,
-        "matters_bias": bias,
-        "orders": alone,
-    }
-    known = ["name", "looks", "looks_deviation", "orders"]
-    properties: dict[str, Schema] = {
-        "seed": INDEX,
-        "measured": {**list_schema(object_schema(order, list(order)), "The order given first."), "minItems": 1},
-        "documents": list_schema(object_schema(document, known), "Means over the orders, what matters most first."),
-        "places": list_schema(object_schema(place, ["place", "looks", "looks_bias", "orders"])),
-    }
-    return {
-        **object_schema(properties, list(properties)),
-        "description": "The same answer with the documents in several orders (--permute): means by document and by place.",
-    }
+    required = [name for name in properties if name != "id"]
+    return document_schema("sources", said, object_schema(properties, required), {})

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,9 +19,6 @@ from attnctl.readings.spans import Span, span_owners, spans_of
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import counted, quoted_beginning
 from attnctl.tokens import Token
-
-if TYPE_CHECKING:
-    from attnctl.readings.effects.document_orders import DocumentOrders
 
 _CLOSING = re.compile(r"</(document|doc)\s*>", re.IGNORECASE)
 TEMPLATE, SINK = "(template)", "(first token)"
@@ -79,7 +75,6 @@ class AnswerSources:
     forwards: int  # passes through the network beside the first
     given: bool = False  # the answer was given, not generated
     notes: tuple[str, ...] = ()
-    orders: DocumentOrders | None = None  # the same answer with the documents in several orders
 
     def __repr__(self) -> str:
         held = f"{counted(len(self.parts), 'part')}, {counted(self.forwards, 'forward')}"

@@ -13,7 +13,6 @@ from attnctl.render.terminal.effects.answer_sources import (
     share_percent,
     sources_sentences,
 )
-from attnctl.render.terminal.effects.document_orders import orders_sentences, points_text
 from attnctl.text import harmless_text
 
 HUES = 7  # colours of the page's style that can be told apart
@@ -33,7 +32,7 @@ probability {probability_text(found.log_probability)}</p>
 {said}{notes}
 <h2>The parts</h2>{_parts_html(found)}<p class=dim>{_escaped_html(columns_explained(found))}</p>
 <h2>The answer, each token with the part whose loss costs it most</h2>{_answer_html(found)}
-{_orders_html(found)}<h2>The prompt, shaded by what matters</h2><pre>{_shaded_prompt(found)}</pre>
+<h2>The prompt, shaded by what matters</h2><pre>{_shaded_prompt(found)}</pre>
 <script>{_web_file("answer_sources.js")}</script></body></html>
 """
 
@@ -59,33 +58,6 @@ def _parts_html(found: AnswerSources) -> str:
         cells += f"<td class=n>{nats_text(one.removed)}" * removed + f"<td class=n>{after}"
         rows.append(f"<tr data-part={at}>{cells}</tr>")
     return f"<div class=scroll><table><tr>{head}</tr>{''.join(rows)}</table></div>"
-
-
-def _orders_html(found: AnswerSources) -> str:
-    """The means over the orders of the documents, and over their places; nothing where there is one order."""
-    if found.orders is None:
-        return ""
-    said = "".join(f"<p>{_escaped_html(sentence)}</p>" for sentence in orders_sentences(found.orders))
-    documents = "".join(
-        f"<tr><td class=name>{_escaped_html(one.name)}<td class=n>{share_percent(one.looks)}"
-        f"<td class=n>± {100 * one.looks_deviation:.1f}<td class=n>{nats_text(one.matters)}"
-        f"<td class=n>± {one.matters_deviation or 0.0:.2f}"
-        for one in found.orders.document_means()
-    )
-    places = "".join(
-        f"<tr><td>{one.place + 1}<td class=n>{share_percent(one.looks)}<td class=n>{points_text(one.looks_bias)}"
-        f"<td class=n>{nats_text(one.matters)}<td class=n>{nats_text(one.matters_bias)}"
-        for one in found.orders.place_means()
-    )
-    return f"""<h2>With the documents in {len(found.orders.orders)} orders: means by document, and by place</h2>{said}
-{_plain_table("document", "±", documents)}{_plain_table("place", "bias", places)}
-<p class=dim>bias: beyond the own means of the documents that stood there</p>
-"""
-
-
-def _plain_table(first: str, beside: str, rows: str) -> str:
-    heading = "".join(f"<th class=n>{name}<th class=n>{beside}" for name in ("looks", "matters"))
-    return f"<div class=scroll><table><tr><th>{first}{heading}</tr>{rows}</table></div>"
 
 
 def _answer_html(found: AnswerSources) -> str:

@@ -24,11 +24,9 @@ from attnctl.readings.effects.answer_sources import (
     PartSource,
     PromptPart,
     most_measurements,
-    parts_of_spans,
     prompt_parts,
     search_parts,
 )
-from attnctl.readings.spans import Span
 from attnctl.text import quoted_beginning, visible_text
 from attnctl.tokens import Token
 
@@ -86,22 +84,17 @@ class SourceSearch:
     answer: str | None = None  # None: the model's own, greedily
     most: int = ANSWER  # tokens of an answer of its own
     budget: int = 20  # forwards
-    spans: tuple[Span, ...] | None = None  # the parts, where they are known
-    known_answer: tuple[int, ...] | None = None  # the answer's ids, where they are known
 
     def __post_init__(self) -> None:
         self.tokens = prompt_tokens(self.model, self.prompt.text)
-        if self.spans is None:
-            self.parts = prompt_parts(self.prompt.text, self.tokens, self.kind, self.prompt.spans)
-        else:
-            self.parts = parts_of_spans(self.spans, self.tokens)
+        self.parts = prompt_parts(self.prompt.text, self.tokens, self.kind, self.prompt.spans)
         start = time.perf_counter()
         self.read = AnsweredPrompt(self.model, ids_of(self.tokens))
         self.read_seconds = time.perf_counter() - start
-        if self.answer is None and self.known_answer is None:
+        if self.answer is None:
             self.read.generate_answer(self._answer_room())
         else:
-            self.read.answer = self.known_answer or answer_ids(self.model, self.answer or "")
+            self.read.answer = answer_ids(self.model, self.answer)
             self._answer_room()
         self.looked = self.read.answer_looks().mass_of_keys()  # (n_k,)
         start = time.perf_counter()
@@ -135,14 +128,14 @@ class SourceSearch:
         """How many forwards the search makes at most."""
         return most_measurements(len(self.parts), self.budget)
 
-    def estimated_seconds(self, remove: bool = False, orders: int = 1) -> float:
-        """About how long the forwards take; with `remove` those of prompts without a part, too, and in several orders.
+    def estimated_seconds(self, remove: bool = False) -> float:
+        """About how long the forwards take; with `remove` those of prompts without a part, too.
 
         By how long the prompt took to read, and once a forward was made by that one.
         """
         behind = [self._tokens_behind((part,)) for part in range(len(self.parts))]
-        again = (remove * len(self.parts) + orders - 1) * self.cost.seconds_of(len(self.tokens))
-        return orders * self.forwards * self.cost.seconds_of(sum(behind) / len(behind)) + again
+        again = remove * len(self.parts) * self.cost.seconds_of(len(self.tokens))
+        return self.forwards * self.cost.seconds_of(sum(behind) / len(behind)) + again
 
     def _tokens_behind(self, group: Sequence[int]) -> int:
         """How many tokens a forward reads that hides a group of parts."""

@@ -14,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from attnctl.readings.effects.answer_sources import NEGLIGIBLE, AnswerSources, PartSource
-from attnctl.render.terminal.effects.document_orders import OrdersTable
 from attnctl.render.terminal.number_grid import ACCENT, DIM, share_bar
 from attnctl.text import visible_text
 
@@ -55,9 +54,6 @@ class AnswerTable:
         if len(found.answer_tokens) > 1 and any(at is not None for at in found.first_sources()):
             yield Text()
             yield from self._answer_tokens(width)
-        if found.orders is not None:
-            yield Text()
-            yield OrdersTable(found.orders, self.top)
         yield Text()
         yield Text(columns_explained(found), style=DIM)
 

@@ -441,3 +441,12 @@ def test_what_reads_no_conversation(refused: Refused, chat: Path) -> None:
     assert "answers no prompts" in refused("explain", "--chat", chat, code=2)
     assert "one of them" in refused("explain", "x", "--chat", chat, code=2)
     assert "answers no prompts" in refused("quiz", "--chat", chat, code=2)
+
+
+def test_a_learned_sink_is_set_apart_by_name(run: Run, tmp_path: Path) -> None:
+    folder = folders.write(tmp_path, "gpt_oss, sinks", max_position_embeddings=512)
+    made = run("sources", TEXT, "--model", folder, "--answer", "Rome", "--json")
+    assert made.code == 0, made.err
+    apart = made.json["apart"]
+    assert apart["(learned sink)"] > 0.01
+    assert sum(part["looks"] for part in made.json["parts"]) + sum(apart.values()) == pytest.approx(1, abs=1e-3)
