@@ -191,7 +191,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         "reference": Option("--reference", "A file of texts, one a line, for mean or resample.", reads=True),
         "edges": Option("--edges", "Cut each key from the watched token instead.", bool),
         "edge": Option("--edge", 'Cut this edge, "gave→Mary" or "11>2"; several: also all at once.', several=True),
-        "last_only": Option("--last-only", "Cut --spans from the watched token alone.", bool),
         "off": Option("--off", "Heads that are off, layer.head: 23.3,0.5 (see attnctl ablate)."),
         "pooled": Option("--pooled", "Without predictions: compare the mean state.", bool),
         "approximate": Option(

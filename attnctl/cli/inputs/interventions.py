@@ -35,7 +35,6 @@ class AblationChoice(NamedTuple):
     edges: bool = False
     edge: list[str] | None = None
     spans: str | None = None
-    last_only: bool = False
     off: str | None = None
     pooled: bool = False
     approximate: bool = False
@@ -84,7 +83,6 @@ def _effect_request(choice: AblationChoice, info: ModelInfo) -> EffectRequest:
         layers=arguments.select_indices(choice.layer, info.n_layers or 1, "layer", info.name),
         heads=arguments.select_indices(choice.head, info.n_heads or 1, "head", info.name),
         every_edge=choice.edges,
-        only_answer=choice.last_only,
         pooled=choice.pooled,
         approximate=choice.approximate,
         batch_size=choice.batch_size,
@@ -116,8 +114,6 @@ def _check_choice(choice: AblationChoice) -> None:
         raise UsageError("--reference is for --how mean or --how resample; zero needs no other text")
     if how != "zero" and choice.off is None and (choice.edges or choice.edge or choice.spans is not None):
         raise UsageError("--how says what takes a head's place: edges and spans are cut")
-    if choice.last_only and choice.spans is None:
-        raise UsageError("--last-only says what --spans are cut from: give --spans")
     if choice.approximate and (choice.edge or choice.spans is not None):
         raise UsageError("--approximate is of every head and every edge: give no --edge and no --spans")
 

@@ -79,7 +79,6 @@ class EffectRequest:
     every_edge: bool = False
     edges: Sequence[tuple[int, int]] = ()
     spans: Sequence[tuple[str, tuple[int, ...]]] = ()  # name, tokens
-    only_answer: bool = False
     pooled: bool = False
     approximate: bool = False
     batch_size: int | None = None

@@ -77,7 +77,7 @@ def _edges_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[int, int |
 
 def _spans_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[str, int, int, Intervention]]:
     square = reads_itself(watched.tokens, watched.key_tokens, watched.info)
-    queries = (watched.query,) if ask.only_answer or not square else None
+    queries = None if square else (watched.query,)
     return [
         (name, tokens[0], tokens[-1] + 1, watched.base.with_cuts(_cut_of(ask, tokens, queries)))
         for name, tokens in ask.spans
