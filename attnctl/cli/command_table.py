@@ -98,7 +98,7 @@ A head looks (its largest weight from the watched token), writes (its direct con
 the prediction changes without it; after minus before, in nats and logits).""",
         takes(
             "text file",
-            "target against query layer head how reference edges edge spans off pooled approximate batch_size",
+            "target against query layer head how reference edges edge spans off approximate batch_size",
             "top json output",
             *(name for name in MODEL_OPTIONS if name not in ("predict", "generate", "layers", "heads")),
             target={

@@ -192,7 +192,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         "edges": Option("--edges", "Cut each key from the watched token instead.", bool),
         "edge": Option("--edge", 'Cut this edge, "gave→Mary" or "11>2"; several: also all at once.', several=True),
         "off": Option("--off", "Heads that are off, layer.head: 23.3,0.5 (see attnctl ablate)."),
-        "pooled": Option("--pooled", "Without predictions: compare the mean state.", bool),
         "approximate": Option(
             "--approximate", "Gradient × activation: everything from one forward and backward.", bool
         ),

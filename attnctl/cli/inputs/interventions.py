@@ -36,7 +36,6 @@ class AblationChoice(NamedTuple):
     edge: list[str] | None = None
     spans: str | None = None
     off: str | None = None
-    pooled: bool = False
     approximate: bool = False
     batch_size: int | None = None
 
@@ -59,8 +58,6 @@ def measured_effects(text: str, options: OptionValues, choice: AblationChoice, o
     replaced = Intervention(how=choice.how, reference=reference_contexts(model, text, choice.how, choice.reference))
     request = _effect_request(choice, model.info)
     watched = watched_text(model, text, choice.query, heads_named_off(model.info, choice.off, replaced))
-    if choice.pooled and watched.predicts_words:
-        raise UsageError(f"--pooled is of models without predictions, and {model.info.name} predicts words")
     request = replace(
         request,
         edges=[_named_edge(one, watched) for one in choice.edge or ()],
@@ -83,7 +80,6 @@ def _effect_request(choice: AblationChoice, info: ModelInfo) -> EffectRequest:
         layers=arguments.select_indices(choice.layer, info.n_layers or 1, "layer", info.name),
         heads=arguments.select_indices(choice.head, info.n_heads or 1, "head", info.name),
         every_edge=choice.edges,
-        pooled=choice.pooled,
         approximate=choice.approximate,
         batch_size=choice.batch_size,
     )

@@ -79,7 +79,6 @@ class EffectRequest:
     every_edge: bool = False
     edges: Sequence[tuple[int, int]] = ()
     spans: Sequence[tuple[str, tuple[int, ...]]] = ()  # name, tokens
-    pooled: bool = False
     approximate: bool = False
     batch_size: int | None = None
 
@@ -168,8 +167,8 @@ class Gauge:
             if ask.target is not None or ask.against is not None:
                 raise UsageError(f"--target: {watched.info.name} predicts no words; its final states are compared")
             states = next(watched.outcomes([watched.base]))[0]  # (n, d_model)
-            over = "their mean over positions" if ask.pooled else "position by position, averaged"
-            note = f"{watched.info.name} predicts no words: measured is 1 - cosine of its final states, {over}."
+            note = f"{watched.info.name} predicts no words: measured is 1 - cosine of its final states, position by "
+            note += "position, averaged."
             return cls(watched, ask, None, None, Outcome(distance=0.0), states, (note,))
         first = next(watched.outcomes([watched.base]))[0, 0]  # (vocabulary,)
         best = int(first.argmax())
@@ -203,7 +202,7 @@ class Gauge:
             assert self.states is not None
             for states in self.watched.outcomes(interventions, (), self.ask.batch_size):
                 for row in states:
-                    yield Outcome(distance=_cosine_distance(row, self.states, self.ask.pooled))
+                    yield Outcome(distance=_cosine_distance(row, self.states))
             return
         logits = self._logit_rows(interventions, self.target.ids)
         if self.against is None or len(self.against.ids) == 1:
@@ -254,10 +253,8 @@ def log_softmax(logits: Floats) -> Array:
     return x - np.log(np.exp(x).sum())  # (vocabulary,)
 
 
-def _cosine_distance(one: Floats, other: Floats, pooled: bool) -> float:
-    """1 - cosine of two texts' final states (n, d_model): of their means, or position by position, averaged."""
-    if pooled:
-        one, other = one.mean(axis=0, keepdims=True), other.mean(axis=0, keepdims=True)  # (1, d_model)
+def _cosine_distance(one: Floats, other: Floats) -> float:
+    """1 - cosine of two texts' final states (n, d_model), position by position, averaged."""
     a, b = one.astype(np.float64), other.astype(np.float64)
     if np.array_equal(a, b):
         return 0.0

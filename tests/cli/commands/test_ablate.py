@@ -70,7 +70,7 @@ def test_effects_of_the_demo_equal_the_arithmetic_by_hand() -> None:
         ("--off", "0.1"),
         ("--model", "demo-causal"),
         ("--model", "random"),
-        ("--model", "random", "--pooled", "--edges"),
+        ("--model", "random", "--edges"),
         ("--model", "random", "--layer", "0"),
     ],
 )
