@@ -317,8 +317,8 @@ Answers are read from standard input, one a line: a letter, a token, or a number
         """Show or set defaults: options that every command takes as given unless the command line says otherwise.
 
 They stand in a TOML file, or in the environment: ATTNCTL_MODEL=gpt2 is --model gpt2. The command line wins over the
-environment, the environment over the file.""",
-        takes("setting unset show path"),
+environment, the environment over the file. Without options every default is shown, and where it comes from.""",
+        takes("setting unset path"),
         parsing={"allow_extra_args": True},  # words that belong to no option are told how a default is set
     ),
     "docs": Entry(

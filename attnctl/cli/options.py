@@ -458,7 +458,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             "--set", "NAME=VALUE, or COMMAND.NAME=VALUE for one command.", metavar="NAME=VALUE", several=True
         ),
         "unset": Option("--unset", "Forget a default: NAME, or COMMAND.NAME.", metavar="NAME", several=True),
-        "show": Option("--show", "Show every default and where it comes from.", bool),
         "path": Option("--path", "Print the path of the file.", bool),
         "write_corpus": Option("--write-corpus", "Write the built-in grammar's sentences as CoNLL-U.", metavar="FILE"),
         "site": Option("--site", "Build all pages into this folder, as HTML.", metavar="FOLDER"),

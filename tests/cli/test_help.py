@@ -124,13 +124,13 @@ def test_defaults_of_the_file(run: Run, refused: Refused, config_file: Path) -> 
     assert "no defaults are set" in run("config").out and run("config", "--path").out.strip() == str(config_file)
     assert run("config", "--set", "model=random", "--set", "heatmap.cmap=magma", "--set", "seed=3").code == 0
     assert config_file.read_text() == 'model = "random"\nseed = 3\n\n[heatmap]\ncmap = "magma"\n'
-    shown = run("config", "--show").out
+    shown = run("config").out
     assert "model = random" in shown and "heatmap.cmap = magma" in shown and str(config_file) in shown
     assert name_of(run) == "random"
     assert run("explain", "a b", "--json").json["model"]["seed"] == 3
     assert name_of(run, "--model", "dot") == "dot"  # the seed of another model's default does not stand in the way
     assert run("config", "--unset", "model").code == 0 and "model" not in config_file.read_text()
-    assert "no such default" in refused("config", "--unset", "model", code=2)
+    assert "no such default (see attnctl config)" in refused("config", "--unset", "model", code=2)
 
 
 def test_defaults_of_the_environment(run: Run, config_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

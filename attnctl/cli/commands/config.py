@@ -12,7 +12,7 @@ from attnctl.cli.output import print_lines, print_wrapped
 from attnctl.errors import AttnctlError, UsageError
 
 
-def config_command(*, setting: list[str] | None, unset: list[str] | None, show: bool, path: bool) -> None:
+def config_command(*, setting: list[str] | None, unset: list[str] | None, path: bool) -> None:
     """Show or set defaults: options that every command takes as given unless the command line says otherwise."""
     if session.left_over:
         raise UsageError(
@@ -48,7 +48,7 @@ def _change_settings(setting: list[str], unset: list[str]) -> None:
         changed = with_setting(text, command, key.strip().lstrip("-").replace("-", "_"), None)
         if changed == text:
             _place_of_setting(item)
-            raise UsageError(f"--unset {item}: there is no such default (attnctl config --show)")
+            raise UsageError(f"--unset {item}: there is no such default (see attnctl config)")
         text = changed
     try:
         where.parent.mkdir(parents=True, exist_ok=True)
