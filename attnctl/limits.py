@@ -170,7 +170,6 @@ JOBS = Range(1, 1024, "processes", "each has a model of its own")
 GPUS = Range(0, 1024, "GPUs", "no machine has more")
 CASES = Range(1, 10**9, "cases", "no corpus has more")
 GRAMMAR_SENTENCES = Range(20, 10**6, "sentences", "a million take an hour")
-SCALED_BY = Range(1, 10**9, "", "scores are divided by its root")
 LENGTH = Range(1, 10**12, "tokens", "a million million")
 # of a training
 TRAINED_LAYERS = Range(1, 1000, "layers", "the network is kept at every step of the run")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PREFIX = "ATTNCTL_"
 # what names the one thing that a call is about, or asks for another act than the command's own, is no default
 NEVER = (
-    "help", "output", "file", "quiet", "setting", "unset", "show", "path", "site", "man", "samples", "open_", "write_corpus",
+    "help", "output", "file", "quiet", "setting", "unset", "path", "site", "samples", "open_", "write_corpus",
 )  # fmt: skip
 
 

@@ -46,7 +46,6 @@ class CensusWork:
     max_tokens: int = 512
     batch_size: int = 1
     formats: tuple[str, ...] = field(default=(FORM,))
-    slow = False
 
 
 class CensusWorker:

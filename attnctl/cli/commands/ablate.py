@@ -14,8 +14,6 @@ from attnctl.formats.pictures import figure_bytes, format_names
 if TYPE_CHECKING:
     from attnctl.readings.effects.effects import Effects
 
-OWN = ("off", "target", "predict", "generate", "layers", "heads")  # words that mean something of their own here
-
 
 def ablate_command(
     *, text: str | None, file: str | None, top: int | None, json: bool, output: str | None, **options: object

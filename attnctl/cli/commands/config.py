@@ -18,8 +18,8 @@ def config_command(*, setting: list[str] | None, unset: list[str] | None, path: 
         raise UsageError(
             f"{session.left_over[0]!r}: a default is set by attnctl config --set NAME=VALUE, such as --set model=smollm2"
         )
-    if (bool(setting or unset), path, show).count(True) > 1:
-        raise UsageError("--path, --show, and --set or --unset are three things: ask for one")
+    if path and (setting or unset):
+        raise UsageError("--path goes alone: it changes nothing")
     if path:
         print_lines(str(defaults.config_path()))
         return

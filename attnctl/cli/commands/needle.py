@@ -54,9 +54,6 @@ class NeedleOptions(NamedTuple):
         return Needle(text, question, expect)
 
 
-OWN = ("chat", "generate", "truncate")  # the prompts are its own, and as long as it says
-
-
 def needle_command(*, switch_off: int, json: bool, output: str | None, **options: Any) -> None:
     """Whether a planted fact is found, and by which heads."""
     asked = o.taken(NeedleOptions, options)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
@@ -36,46 +36,6 @@ if TYPE_CHECKING:
 MEASURED_SECONDS = 3.0  # of steps, after which the time that all of them take is known
 MEASURED_FROM = 1000  # a run of fewer steps has learned nothing worth measuring
 WATCHED = "Alice will eat pizza"
-
-
-def _typed_option(kind: Any, *names: str, help: str) -> Any:  # noqa: A002
-    return Annotated[kind | None, typer.Option(*names, help=help, show_default=False)]
-
-
-RECIPE_OPTIONS: dict[str, object] = {
-    "objective": _typed_option(
-        str, "--objective", help="masked-word (for the grammar the default), next-word (for your text)."
-    ),
-    "layers": _typed_option(
-        int, "--layers", help="Number of layers: 2 for the grammar, 1 for your text, unless told otherwise."
-    ),
-    "heads": _typed_option(
-        int,
-        "--heads",
-        help="Number of query heads in a layer: 6 for the grammar, 4 for your text, unless told otherwise.",
-    ),
-    "d_model": _typed_option(int, "--d-model", help="Length of an embedding: 64, for the next words of your text 32."),
-    "max_steps": _typed_option(
-        int, "--max-steps", help="Gradient steps in all: as the bundled models for the grammar; 8000 for your text."
-    ),
-    "batch_size": _typed_option(
-        int,
-        "--batch-size",
-        help="How many share one pass: sentences of a step; 112 for the grammar, 128 for your text.",
-    ),
-    "lr": _typed_option(float, "--lr", help="Learning rate at its highest: 0.005 unless told otherwise."),
-    "seed": _typed_option(int, "--seed", help="Seed of everything random; 0 unless told otherwise."),
-    "device": _typed_option(
-        str, "--device", help="Where to compute: auto (the CPU for a network this small), cpu, cuda, cuda:1 or mps."
-    ),
-}
-Corpus = Annotated[
-    str | None,
-    typer.Argument(
-        help='Text, one sentence a line: a file, a folder of .txt files, or "-". Default: the grammar of the demo.',
-        show_default=False,
-    ),
-]
 
 
 def train_command(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from attnctl import limits
 from attnctl.cli import arguments, session
@@ -21,19 +19,6 @@ if TYPE_CHECKING:
 MAPPED_BYTES = 64 << 20  # of a .npy file, from which on it is read a block of rows at a time
 
 TRACES, MATRICES = (".json", ".jsonl", ".npz"), (".npy", ".npz", ".csv", ".tsv")
-
-SourceName = Annotated[
-    str | None,
-    typer.Argument(
-        help='The text, a trace or overview (.json, .npz), bare weights (.npy, .npz, .csv), or "-" for standard input.',
-        show_default=False,
-        metavar="[TEXT|FILE|-]",
-    ),
-]
-TokenNames = Annotated[
-    str | None,
-    typer.Option("--tokens", help="Names of the tokens: of bare weights, a JSON list or words.", show_default=False),
-]
 
 
 def open_source(
