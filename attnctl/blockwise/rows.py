@@ -78,13 +78,11 @@ def weights_at_offset(cells: Cells, positions: Array, n_k: int, offset: int) -> 
     return found
 
 
-def weights_on_copies(
-    cells: Cells, visible: Cells, ids: Sequence[int], shift: int = 0, room: int = MEMORY >> 8
-) -> Array:
+def weights_on_copies(cells: Cells, visible: Cells, ids: Sequence[int], shift: int = 0) -> Array:
     """Each query's mass on the keys `shift` places after the other copies of its own token → (heads, n).
 
     Shift 0 asks who looks at duplicates, 1 who looks at what followed them (induction: Olsson et al. 2022). Queries and keys
-    are the tokens `ids`; `cells` and `visible` answer weights and mask of small grids, of at most about `room` cells.
+    are the tokens `ids`; `cells` and `visible` answer weights and mask of small grids, of at most about MEMORY >> 8 cells.
     A token's own place does not count. NaN where a token has no copy that it could look back to.
     """
     names = np.asarray(ids)
@@ -95,7 +93,7 @@ def weights_on_copies(
     found: Array = None
     for size in np.unique(sizes[sizes > 1]).tolist():
         copies = order[starts[sizes == size][:, None] + np.arange(size)]  # (distinct tokens, copies), ascending
-        most = max(1, room // size)  # rows of `size` weights at a time
+        most = max(1, (MEMORY >> 8) // size)  # rows of `size` weights at a time
         few, many = min(most, size), max(1, most // size)
         for at, lo in product(range(0, len(copies), many), range(0, size, few)):
             everyone = copies[at : at + many]

@@ -73,7 +73,7 @@ SHOWN = 0.5  # seconds, after which there is a bar
 SIZE = 256  # cells a side of an overview
 
 
-def check_cost(source: Source, heads: int, size: int = SIZE, sweeps: int = 1) -> None:
+def check_cost(source: Source, heads: int, sweeps: int = 1) -> None:
     """Say on stderr what so many heads of a text through a model will take, in so many sweeps, where that is much.
 
     Raises AttnctlError where memory will not do.
@@ -85,7 +85,7 @@ def check_cost(source: Source, heads: int, size: int = SIZE, sweeps: int = 1) ->
     d_k, d_model = info.d_k or 64, info.d_model or 64
     every = info.n_heads or 1
     # queries, keys, values and their copies; the stream with its layers; each thread's masses
-    need = 4.0 * n * (8 * every * d_k + 12 * d_model + 2 * threads * size)
+    need = 4.0 * n * (8 * every * d_k + 12 * d_model + 2 * threads * SIZE)
     limits.check_memory(need, f"a text of {n:,} tokens", "shorten it, or cut it into parts")
     seconds = _sweep_seconds(info, n, sweeps * heads) + _network_seconds(info, n)
     _say_cost(f"{counted(heads, 'head')} over {n:,} tokens", seconds, info, need, LESS_HEADS)

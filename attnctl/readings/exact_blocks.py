@@ -26,7 +26,7 @@ class ExactBlock:
     weights: Floats
 
 
-def strongest_links(links: Links, causal: bool, most: int = MOST_LINKS) -> list[tuple[int, int, float]]:
+def strongest_links(links: Links, causal: bool) -> list[tuple[int, int, float]]:
     """The strongest links of a head, (query, key, weight), the most telling first.
 
     A large weight tells less where a causal query has few keys to choose from, and little on the first token (where unused
@@ -37,7 +37,7 @@ def strongest_links(links: Links, causal: bool, most: int = MOST_LINKS) -> list[
     i = np.arange(len(keys))[:, None]  # (n_q, 1)
     rank = weights * np.log1p(i) if causal else weights
     rank = np.where((keys == 0) | (keys == i), rank * 1e-3, rank)  # not 0: taken where nothing else is there
-    best = np.argsort(-rank, axis=None, kind="stable")[:most]
+    best = np.argsort(-rank, axis=None, kind="stable")[:MOST_LINKS]
     rows, places = np.unravel_index(best, rank.shape)
     found = zip(rows, places, strict=True)
     return [(int(i), int(keys[i, at]), float(links.weights[i, at])) for i, at in found if links.weights[i, at] > 0]

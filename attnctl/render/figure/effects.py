@@ -14,7 +14,7 @@ from attnctl.render.colours import CHANGE
 from attnctl.render.figure.grids import Drawing, Grids, Panel, Scale
 from attnctl.render.figure.heatmaps.heatmap import colour_map, drawing_of
 from attnctl.render.figure.heatmaps.labels import LONGEST, Labels
-from attnctl.render.figure.look import PLAIN, Look
+from attnctl.render.figure.look import DPI
 from attnctl.render.figure.saving import plain_settings
 
 LEAST = 1e-6  # a scale's extent where all numbers are 0
@@ -24,9 +24,9 @@ BAR = 0.26  # inches from bar to bar
 DONE = {"zero": "set to 0", "mean": "replaced by its mean", "resample": "replaced by another text's"}
 
 
-def effects_drawing(found: Effects, look: Look = PLAIN) -> Drawing:
+def effects_drawing(found: Effects) -> Drawing:
     """Heads as a grid, edges and spans as bars: whichever was measured."""
-    return _draw_heads(found, look) if found.heads else _draw_bars(found, look)
+    return _draw_heads(found) if found.heads else _draw_bars(found)
 
 
 def _effect_unit(found: Effects) -> str:
@@ -50,7 +50,7 @@ def _effects_title(found: Effects) -> str:
     return f"“{found.target.text.strip()}”{against} {at} “{found.tokens[found.query].text}”, {found.model.name}"
 
 
-def _draw_heads(found: Effects, look: Look) -> Drawing:
+def _draw_heads(found: Effects) -> Drawing:
     layers, numbers = sorted({one.layer for one in found.heads}), sorted({one.head for one in found.heads})
     values = np.full((len(layers), len(numbers)), np.nan, dtype=np.float32)  # (layers, heads)
     for one in found.heads:
@@ -63,29 +63,27 @@ def _draw_heads(found: Effects, look: Look) -> Drawing:
         rows=tuple(map(str, layers)),
         columns=tuple(map(str, numbers)),
         scales=(Scale(CenteredNorm(halfrange=furthest), colour_map(CHANGE), _short_unit(found)),),
-        title=_effects_title(found) if look.title is None else look.title,
+        title=_effects_title(found),
         said=(f"{_effect_unit(found)} without each head, {how}",),
         axes=("layer", "head"),
         hidden="not measured",
         cited=found.model.citation,
     )
-    return drawing_of(grids, look)
+    return drawing_of(grids)
 
 
-def _draw_bars(found: Effects, look: Look) -> Drawing:
+def _draw_bars(found: Effects) -> Drawing:
     """One bar an edge or a span, in the order of the text, to the left for less and to the right for more."""
     cuts: list[EdgeEffect | SpanEffect] = [*found.edges, *found.spans]
     rows = [(_bar_label(found, one), one.effect.signed_size) for one in cuts]
-    title = _effects_title(found) if look.title is None else look.title
+    title = _effects_title(found)
     labels = Labels([title, *(name for name, _ in rows)])
     names = [labels.axis_label(name, LONGEST + 12) for name, _ in rows]
     left = 0.35 + max(labels.text_width(name, 9) for name in names)
     wide, high = 3.6, BAR * len(rows)
     width, height = max(left + wide + 0.75, 5.0), high + 1.35
     with plain_settings():
-        figure: Any = Figure(
-            figsize=look.size or (width, height), dpi=look.dpi, facecolor="white", label=found.model.citation
-        )
+        figure: Any = Figure(figsize=(width, height), dpi=DPI, facecolor="white", label=found.model.citation)
         FigureCanvasAgg(figure)
         axes = figure.add_axes((left / width, 0.55 / height, wide / width, high / height))
         values = [value for _, value in rows]

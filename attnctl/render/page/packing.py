@@ -258,15 +258,15 @@ def pack_thumbnails(grids: Iterable[Floats], blobs: Blobs) -> Document:
     return {"blob": blobs.add_blob(np.stack(pictures).tobytes()), "rows": rows, "columns": columns}
 
 
-def pooled_weights(weights: Floats, side: int = THUMBNAIL) -> Floats:
-    """Weights (n_q, n_k) with neighbours averaged until no side is longer than `side`: (≤ side, ≤ side)."""
+def pooled_weights(weights: Floats) -> Floats:
+    """Weights (n_q, n_k) with neighbours averaged until no side is longer than THUMBNAIL: (≤ THUMBNAIL, ≤ THUMBNAIL)."""
     grid = weights
     for axis in (0, 1):
         n = grid.shape[axis]
-        if n > side:
-            edges = np.arange(side) * n // side  # (side,)
-            counts = np.diff(np.append(edges, n))  # (side,)
+        if n > THUMBNAIL:
+            edges = np.arange(THUMBNAIL) * n // THUMBNAIL  # (THUMBNAIL,)
+            counts = np.diff(np.append(edges, n))  # (THUMBNAIL,)
             shape = (-1, 1) if axis == 0 else (1, -1)
-            sums = np.add.reduceat(grid, edges, axis=axis)  # (≤ side, …)
+            sums = np.add.reduceat(grid, edges, axis=axis)  # (≤ THUMBNAIL, …)
             grid = np.asarray(sums / counts.reshape(shape), dtype=np.float32)
     return grid

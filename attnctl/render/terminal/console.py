@@ -53,7 +53,7 @@ def as_text(content: RenderableType, width: int = SAVED_WIDTH) -> str:
     return page.getvalue()
 
 
-def as_svg(content: RenderableType, title: str, cited: str = "", width: int = SAVED_WIDTH) -> str:
+def as_svg(content: RenderableType, title: str, cited: str = "") -> str:
     """The renderable as an SVG picture of a terminal, its fonts those of the reader's machine: nothing is fetched.
 
     `cited`, what the numbers come from, is its description.
@@ -63,7 +63,7 @@ def as_svg(content: RenderableType, title: str, cited: str = "", width: int = SA
 
     console = SafeConsole(
         file=io.StringIO(),
-        width=width,
+        width=SAVED_WIDTH,
         record=True,
         force_terminal=True,
         color_system="truecolor",

@@ -127,7 +127,7 @@ class Replay:
         made = 0
         replaced: list[tuple[Module, Callable[..., Output] | None]] = []
 
-        def skipped_forward(block: Module, run: Callable[..., Output]) -> Callable[..., Output]:
+        def skipped_forward(run: Callable[..., Output]) -> Callable[..., Output]:
             def answer_kept(*args: object, **kwargs: object) -> Output:
                 nonlocal made
                 made += 1
@@ -138,7 +138,7 @@ class Replay:
         try:
             for block in self.blocks if count else ():
                 replaced.append((block, block.__dict__.get("forward")))
-                block.forward = skipped_forward(block, block.forward)
+                block.forward = skipped_forward(block.forward)
             yield
         finally:
             for block, own in replaced:

@@ -124,7 +124,7 @@ def _token_limit(config: PreTrainedConfig, settings: Document, own: int | None =
     return longest if own is None else min(own, longest)
 
 
-def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str | None = None) -> Checkpoint:
+def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Checkpoint:
     """The model `network`, reading texts by `tokenizer`: one of transformers (fast), or of the tokenizers library.
 
     Raises AttnctlError for a model in training mode, and for a tokenizer that tells no spans of the text.
@@ -133,7 +133,7 @@ def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, n
 
     check_inference(network)
     network = _inner_model(network)
-    called = name or getattr(network.config, "name_or_path", "") or architecture_name(network)
+    called = getattr(network.config, "name_or_path", "") or architecture_name(network)
     called = called.rstrip("/").rpartition("/")[2]
     if tokenizer is None:
         raise AttnctlError(f"{called} is a transformers model: give its tokenizer, as tokenizer=…")
