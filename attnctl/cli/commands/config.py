@@ -19,7 +19,7 @@ def config_command(*, setting: list[str] | None, unset: list[str] | None, path: 
             f"{session.left_over[0]!r}: a default is set by attnctl config --set NAME=VALUE, such as --set model=smollm2"
         )
     if path and (setting or unset):
-        raise UsageError("--path goes alone: it changes nothing")
+        raise UsageError("--path, and --set or --unset, are two things: ask for one")
     if path:
         print_lines(str(defaults.config_path()))
         return

@@ -136,7 +136,7 @@ def test_a_value_that_no_command_could_read_is_refused_at_once(
     assert not config_file.exists()
 
 
-@pytest.mark.parametrize("both", ["--path --set seed=3", "--path --show", "--show --unset seed"])
+@pytest.mark.parametrize("both", ["--path --set seed=3", "--path --unset seed"])
 def test_two_things_at_once_are_refused(both: str, refused: Refused, config_file: Path) -> None:
     assert "ask for one" in refused("config", *both.split(), code=2)
     assert not config_file.exists()
@@ -146,7 +146,7 @@ def test_what_does_something_has_no_default(
     run: Run, config_file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """`attnctl config`, to look, wrote the file where the environment had ATTNCTL_SETTING."""
-    for name in ("SETTING", "UNSET", "SITE", "MAN", "WRITE_CORPUS"):
+    for name in ("SETTING", "UNSET", "SITE", "WRITE_CORPUS"):
         monkeypatch.setenv(f"ATTNCTL_{name}", str(tmp_path / "seed=4"))
     for command in ("config", "docs", "evaluate"):
         assert run(command, *(["--sentences", "20"] if command == "evaluate" else [])).code == 0
