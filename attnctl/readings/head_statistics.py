@@ -93,7 +93,8 @@ def head_statistics(
     marks[0, 0] = True
     if own:
         marks[1] = [token.special for token in tokens]
-        marks[2] = [is_punctuation_token(token) for token in tokens]
+        words = ["" if token.special else token.text.strip() for token in tokens]
+        marks[2] = [word != "" and all(unicodedata.category(sign)[0] == "P" for sign in word) for word in words]
     found: Any = layer.statistics(marks, RANKED)
     if not np.isfinite(found.entropy).all():  # a row that sees nothing has entropy 0
         raise AttnctlError(f"the scores of layer {layer.layer} are no finite numbers: see the weights up to there")
@@ -111,7 +112,8 @@ def head_statistics(
         "spread": found.spread.mean(-1) if placed else None,
         "rank": effective_rank(found.pooled),
     }
-    ahead = _sees_ahead(layer)
+    first, later = np.zeros((1, 1), int), np.arange(1, layer.n_k)[None]  # (1, 1), (1, n_k - 1)
+    ahead = bool(layer.visible_at(first, later).any())  # the first query may look at a later key
     offsets = _at_offsets(layer, ahead) if own else {}
     for name, offset in (("self", 0), ("previous", -1), ("next", 1)):
         means[name] = offsets.get(offset)
@@ -122,10 +124,11 @@ def head_statistics(
     names = {name: at for at, name in enumerate(dict.fromkeys(ids))}
     for name, shift in (("induction", 1), ("duplicate", 0)):
         means[name] = _mean_over_queries(layer.on_copies([names[at] for at in ids], shift)) if own else None
-    return [
-        name_head(HeadStatistics(layer.layer, head, _of_head(means, at)), layer.n_k)
-        for at, head in enumerate(layer.heads)
-    ]
+    heads = []
+    for at, head in enumerate(layer.heads):
+        values = {name: None if (mean := means[name]) is None else float(mean[at]) for name in STATISTICS}
+        heads.append(name_head(HeadStatistics(layer.layer, head, values), layer.n_k))
+    return heads
 
 
 def _at_offsets(layer: LayerAttention, ahead: bool) -> dict[int, Array]:
@@ -153,10 +156,6 @@ def _mass_on_sinks(kept: Array) -> Array:
     return taken.mean(-1) if (taken > SINKS).any() else None
 
 
-def _of_head(means: dict[str, Array], at: int) -> dict[str, float | None]:
-    return {name: None if (mean := means[name]) is None else float(mean[at]) for name in STATISTICS}
-
-
 def name_head(head: HeadStatistics, n: int, sure: Container[str] = ()) -> HeadStatistics:
     """The statistics with the head's names: labels whose thresholds it passes, the most particular first.
 
@@ -174,15 +173,3 @@ def _mean_over_queries(rows: Array) -> Array:
     """Means over the queries with a number (heads, n_q) → (heads,); None where no query has one."""
     there = ~np.isnan(rows[0])
     return rows[:, there].mean(-1) if there.any() else None
-
-
-def _sees_ahead(layer: LayerAttention) -> bool:
-    """Whether the first query may look at a later key."""
-    first, later = np.zeros((1, 1), int), np.arange(1, layer.n_k)[None]  # (1, 1), (1, n_k - 1)
-    return bool(layer.visible_at(first, later).any())
-
-
-def is_punctuation_token(token: Token) -> bool:
-    """Whether a token is nothing but punctuation."""
-    signs = token.text.strip()
-    return bool(signs) and not token.special and all(unicodedata.category(sign)[0] == "P" for sign in signs)

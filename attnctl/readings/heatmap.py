@@ -46,10 +46,6 @@ class HeatmapGrid:
         """The number in the text of each row's and each column's first token."""
         return self.starts or self.places or (range(len(self.queries)), range(len(self.keys)))
 
-    def panel_name(self, head: int) -> str:
-        """What stands over a panel: its head, or the name it was given."""
-        return self.names[head] if self.names else f"head {head}"
-
     def panels(self) -> Iterator[tuple[int, int, Floats, Bools | None]]:
         """Each (layer, head, weights (n_q, n_k), mask (n_q, n_k) or None) there is, layer by layer."""
         for (layer, head), weights in self.weights.items():

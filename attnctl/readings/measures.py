@@ -86,7 +86,8 @@ def by_words(trace: Trace) -> Trace:
         layers=tuple(layers),
         embeddings=None,
         predictions=tuple(replace(p, position=place[p.position]) for p in trace.predictions),
-        notes=(*trace.notes, WORDS, *(UNPLACED,) * any(_has_no_place(token) for token in trace.tokens)),
+        # without a place in the text are tokens that were generated, or are of a decoder's own text
+        notes=(*trace.notes, WORDS, *(UNPLACED,) * any(t.start is None and not t.special for t in trace.tokens)),
     )
 
 
@@ -110,11 +111,6 @@ def word_groups(tokens: Sequence[Token], text: str) -> list[list[int]]:
             found.append([i])
         last = word
     return found
-
-
-def _has_no_place(token: Token) -> bool:
-    """Whether a token is no special one, and not of the text: generated, or of a decoder's own text."""
-    return token.start is None and not token.special
 
 
 def _joined_word(pieces: Sequence[Token], text: str) -> Token:

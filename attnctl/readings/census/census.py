@@ -74,10 +74,10 @@ class Census:
         sums = self._mass_sums(given) | {"entropy": entropy, "special": special, "self": as_numpy(itself)}
         trees = self._tree_counts(given)
         sums |= {"looking": (found >= 0).sum(-1), "edges": trees[:, :-1]}
-        right = self._right_answers(given, found)
+        off = np.where(found >= 0, found - at, FARTHEST + 1)  # (batch, heads, units)
         self._taken[layer] = {
-            "right": right,
-            "offsets": self._offset_counts(found),
+            "right": self._right_answers(given, found),
+            "offsets": np.stack([(off == offset).sum(-1) for offset in range(-FARTHEST, FARTHEST + 1)], -1),
             "layer_edges": trees[:, -1],
             **sums,
         }
@@ -140,11 +140,6 @@ class Census:
             "distance": np.einsum("bhij,ij->bh", given, far),
             "linked": np.einsum("bhij,bij->bh", given, self._linked.astype(np.float32)),
         }
-
-    def _offset_counts(self, found: Array) -> Array:
-        """How often the word found stands at each offset: (batch, heads, 2 · FARTHEST + 1)."""
-        off = np.where(found >= 0, found - np.arange(found.shape[-1]), FARTHEST + 1)  # (batch, heads, units)
-        return np.stack([(off == offset).sum(-1) for offset in range(-FARTHEST, FARTHEST + 1)], -1)
 
     def _tree_counts(self, given: Array) -> Array:
         """Gold edges in the tree of each head and, last, of the layer's mean: (batch, heads + 1)."""

@@ -120,9 +120,7 @@ class CensusTally:
     def _known_cases(self, relation: str, direction: str) -> Cases:
         """The cases of a label; of very many, those that come late are one."""
         known = (relation, direction) in self.cases or len(self.cases) < limits.CENSUS_LABELS
-        return self._cases_of((relation if known else OTHER, direction))
-
-    def _cases_of(self, key: Key) -> Cases:
+        key = (relation if known else OTHER, direction)
         if key not in self.cases:
             self.cases[key] = self.no_cases()
         return self.cases[key]

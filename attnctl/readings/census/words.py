@@ -17,6 +17,8 @@ from attnctl.tokens import Token
 UP, DOWN = "dependent→head", "head→dependent"
 TO_ANTECEDENT = "mention→antecedent"
 COREFERENCE = "coreference"
+# what Clark et al. (2019) call a mention, by the tag of its head; others are nominal
+MENTION_KINDS = {"PRON": "pronoun", "DET": "pronoun", "PROPN": "proper"}
 FARTHEST = 5  # words: fixed offsets go from -5 to 5
 SIDES = ("before", "behind", "either")  # where the nearest word of a tag is looked for
 
@@ -69,7 +71,10 @@ def align_words(
     unit_of, pool = _word_units(sentence, tokens)
     units = pool.shape[1]
     names = sentence.relations if renamed is None else tuple(renamed.get(r, r) for r in sentence.relations)
-    punctuation = [is_punctuation_tag(*word) for word in zip(sentence.tags, sentence.relations, strict=True)]
+    punctuation = [
+        tag == "PUNCT" or relation.partition(":")[0] == "punct"
+        for tag, relation in zip(sentence.tags, sentence.relations, strict=True)
+    ]
     kept = np.zeros(units, bool)  # (units,)
     kept[[unit for unit, sign in zip(unit_of, punctuation, strict=True) if not sign]] = True
     edges, linked = np.zeros((2, units, units), bool)  # (units, units)
@@ -91,11 +96,6 @@ def align_words(
     seen = [one for one in asked if not causal or one.target < one.query]
     questions = (*seen, *_coreference_questions(sentence, unit_of))
     return AlignedSentence(tuple(tokens), pool, questions, edges, kept, linked, within, sentence.scored_half, ahead)
-
-
-def is_punctuation_tag(tag: str, relation: str) -> bool:
-    """Whether a word is punctuation, by its tag or its relation."""
-    return tag == "PUNCT" or relation.partition(":")[0] == "punct"
 
 
 def _word_units(sentence: ParsedSentence, tokens: Sequence[Token]) -> tuple[list[int], Array]:
@@ -174,11 +174,6 @@ class _Nearest:
         return before == target, behind == target, nearer == target
 
 
-def _kind_of_mention(tag: str) -> str:
-    """What Clark et al. (2019) call a mention, by the tag of its head."""
-    return {"PRON": "pronoun", "DET": "pronoun", "PROPN": "proper"}.get(tag, "nominal")
-
-
 def _coreference_questions(sentence: ParsedSentence, unit_of: Sequence[int]) -> list[TreeQuestion]:
     """Each mention whose entity was mentioned before: does it look at such a mention's head?"""
     found = []
@@ -193,7 +188,7 @@ def _coreference_questions(sentence: ParsedSentence, unit_of: Sequence[int]) -> 
         same = [unit for unit, _, other, _ in earlier if other == form]
         found.append(
             TreeQuestion(
-                f"{COREFERENCE}:{_kind_of_mention(sentence.tags[word])}",
+                f"{COREFERENCE}:{MENTION_KINDS.get(sentence.tags[word], 'nominal')}",
                 TO_ANTECEDENT,
                 query,
                 max(right),

@@ -264,8 +264,3 @@ def search_parts(count: int, measure: Measure, budget: int, likely: Sequence[int
             yield found
             if len(half) > 1:
                 heapq.heappush(waiting, (-change, half))
-
-
-def most_measurements(count: int, budget: int) -> int:
-    """How many measurements the search makes at most."""
-    return count if count <= budget else budget

@@ -35,22 +35,18 @@ def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda do
     if jobs:
         found = with_heads(found, watched, jobs, effects[: len(jobs)])
     rest = effects[len(jobs) :]
+    places = (("layer", ask.layers), ("head", ask.heads))
+    named = [f"{name}{'s' * (len(some) > 1)} {number_list(some)}" for name, some in places if some is not None]
+    note = (f"Cut in {', '.join(named)} alone: elsewhere the key is seen.",) if named and rest else ()
     return replace(
         found,
-        notes=(*found.notes, *_cut_notes(ask, len(rest))),
+        notes=(*found.notes, *note),
         edges=tuple(EdgeEffect(query, key, effect) for (query, key, _), effect in zip(edges, rest, strict=False)),
         spans=tuple(
             SpanEffect(name, start, end, effect)
             for (name, start, end, _), effect in zip(spans, rest[len(edges) :], strict=True)
         ),
     )
-
-
-def _cut_notes(ask: EffectRequest, count: int) -> tuple[str, ...]:
-    """In which layers and heads edges are cut, where not in all."""
-    places = (("layer", ask.layers), ("head", ask.heads))
-    named = [f"{name}{'s' * (len(some) > 1)} {number_list(some)}" for name, some in places if some is not None]
-    return (f"Cut in {', '.join(named)} alone: elsewhere the key is seen.",) if named and count else ()
 
 
 def _edges_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[int, int | None, Intervention]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -112,8 +112,9 @@ def quiz_questions(trace: Trace, count: int = 5, seed: int = 0, query: int | Non
             f"there is nothing to ask: no query here sees 2 to {MOST_KEYS} keys; take a sentence of a few words"
         )
     asked: list[QuizQuestion] = []
-    for makers in _question_rounds(dice):
-        before = len(asked)
+    for _ in range(24):
+        makers, before = list(MAKERS), len(asked)
+        dice.shuffle(makers)
         for make in makers:
             question = make(rows[len(asked) % len(rows)])
             if question is not None and question.text not in [q.text for q in asked]:
@@ -125,13 +126,6 @@ def quiz_questions(trace: Trace, count: int = 5, seed: int = 0, query: int | Non
             if before and len(rows) == 1:
                 break
     return asked
-
-
-def _question_rounds(dice: random.Random) -> Iterator[list[Callable[[QuizRow], QuizQuestion | None]]]:
-    for _ in range(24):
-        order = list(MAKERS)
-        dice.shuffle(order)
-        yield order
 
 
 def _telling_rows(trace: Trace, dice: random.Random, query: int | None) -> list[QuizRow]:

@@ -31,9 +31,11 @@ def removal_question(found: Effects, dice: random.Random) -> QuizQuestion | None
     best = after.best
     turned = best is not None and before.best is not None and best[0] != before.best[0]
     instead = f", and the likeliest word is “{visible_text(best[0].strip())}”" if best is not None and turned else ""
+    text, blank = visible_text(found.text), next((blank for blank in BLANKS if blank in found.text), None)
+    place = f"After “{text}”" if blank is None else f"At {blank} in “{text}”"
     return QuizQuestion(
         "removal",
-        f"{_place_expected(found.text)} the model expects “{word}” with {100 * (before.probability or 0):.0f} %. Which "
+        f"{place} the model expects “{word}” with {100 * (before.probability or 0):.0f} %. Which "
         "of these heads, switched off, brings that down most?",
         _head_name(first),
         f"Without {_head_name(first)} it is {100 * (after.probability or 0):.1f} %{instead}: attnctl ablate measures it. "
@@ -41,12 +43,6 @@ def removal_question(found: Effects, dice: random.Random) -> QuizQuestion | None
         tuple(_removal_fact(found, one) for one in several),
         tuple(_head_name(one) for one in several),
     )
-
-
-def _place_expected(text: str) -> str:
-    """Where the word is expected: at the text's blank, or after it."""
-    blank = next((blank for blank in BLANKS if blank in text), None)
-    return f"After “{visible_text(text)}”" if blank is None else f"At {blank} in “{visible_text(text)}”"
 
 
 def _lost_probability(one: HeadEffect) -> float:

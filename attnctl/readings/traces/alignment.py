@@ -21,7 +21,9 @@ def aligned_tokens(
     """
     if our_text and our_text == their_text:
         return [_at_letter(token, theirs, our_text) for token in ours]
-    our_names, their_names = ([_comparable_token(token) for token in side] for side in (ours, theirs))
+    our_names, their_names = (
+        [(token.special, token.text.strip().casefold()) for token in side] for side in (ours, theirs)
+    )
     found: list[int | None] = [None] * len(ours)
     a = b = 0  # what comes after the pair before
     for past_a, past_b in [*_equal_pairs(our_names, their_names), (len(ours), len(theirs))]:
@@ -63,10 +65,6 @@ def _equal_pairs(ours: Sequence[Name], theirs: Sequence[Name]) -> list[tuple[int
         else:
             j += 1
     return pairs
-
-
-def _comparable_token(token: Token) -> Name:
-    return token.special, token.text.strip().casefold()
 
 
 def _at_letter(token: Token, theirs: Sequence[Token], text: str) -> int | None:

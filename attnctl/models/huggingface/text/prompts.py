@@ -23,7 +23,6 @@ from attnctl.readings.effects.answer_sources import (
     Found,
     PartSource,
     PromptPart,
-    most_measurements,
     prompt_parts,
     search_parts,
 )
@@ -126,7 +125,7 @@ class SourceSearch:
     @property
     def forwards(self) -> int:
         """How many forwards the search makes at most."""
-        return most_measurements(len(self.parts), self.budget)
+        return min(len(self.parts), self.budget)
 
     def estimated_seconds(self, remove: bool = False) -> float:
         """About how long the forwards take; with `remove` those of prompts without a part, too.

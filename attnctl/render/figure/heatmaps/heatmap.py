@@ -66,7 +66,8 @@ def grids_of_reading(reading: HeatmapGrid, look: Look) -> Grids:
         row, column = divmod(number, across)
         if several:
             row, column = reading.layers.index(layer), reading.heads.index(head)
-        panels.append(Panel(row, column, reading.panel_name(head), weights, mask))
+        name = reading.names[head] if reading.names else f"head {head}"
+        panels.append(Panel(row, column, name, weights, mask))
     return Grids(
         panels=tuple(panels),
         rows=token_labels(reading.queries),
