@@ -7,7 +7,6 @@ from attnctl.readings.questions.roles import may_stand_for, other_name, relation
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.render.terminal.worked_example import summary_line
 from attnctl.text import visible_text
-from attnctl.tokens import GUESS
 
 PARKED = 0.5  # weight on itself, or of most words on the first token, above which that is called a place to park
 PARKED_HERE = "What it keeps for itself is parked there: nothing better to look at was found."
@@ -30,11 +29,6 @@ def focus_sentence(trace: Trace, focus: Focus, width: int) -> str:
     if "…" in line:  # on two lines, then
         line = summary_line(*about, max(width, 60))
     return f"{place}{line}."
-
-
-def doubt_of(trace: Trace) -> str | None:
-    """What is said instead of shares where the model cannot read the sentence well; else None."""
-    return next((f"{note}." for note in trace.notes if note.endswith(GUESS)), None)
 
 
 def conclusion_of(trace: Trace, focus: Focus) -> str:

@@ -72,11 +72,7 @@ def as_svg(content: RenderableType, title: str, cited: str = "") -> str:
     console.print(content)
     form = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
     form = form.replace("Fira Code, monospace", "Fira Code, DejaVu Sans Mono, Menlo, Consolas, monospace")
-    form = (
-        form.replace(">", f"><desc>{_braces_doubled(html.escape(harmless_text(cited)))}</desc>", 1) if cited else form
-    )
+    if cited:
+        said = html.escape(harmless_text(cited)).replace("{", "{{").replace("}", "}}")
+        form = form.replace(">", f"><desc>{said}</desc>", 1)
     return console.export_svg(title=title, code_format=form, theme=SVG_EXPORT_THEME, unique_id="attnctl")
-
-
-def _braces_doubled(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")

@@ -14,7 +14,7 @@ from attnctl.arrays import Bools, Floats
 from attnctl.readings.questions.focus import Focus
 from attnctl.readings.questions.roles import roles_of_heads
 from attnctl.readings.traces.trace import LayerTrace, Trace
-from attnctl.render.terminal.conclusion import conclusion_of, doubt_of, focus_sentence, place_name
+from attnctl.render.terminal.conclusion import conclusion_of, focus_sentence, place_name
 from attnctl.render.terminal.number_grid import (
     ACCENT,
     DIM,
@@ -68,7 +68,12 @@ class Explanation:
             yield from self._title_lines(width)
         yield from self._chosen()
         place = (-1, -1)
-        for number, step in enumerate(self._chosen_steps(), 1):
+        steps = [
+            step
+            for step in walk_steps(self.trace, None, self.only)
+            if step.layer is None or step.head is None or step.head in self.heads.get(step.layer, ())
+        ]
+        for number, step in enumerate(steps, 1):
             if (
                 step.layer is not None
                 and self._many_heads()
@@ -78,11 +83,6 @@ class Explanation:
                 place = (step.layer, step.head)
                 yield from self._place_lines(step.layer, step.head, width)
             yield from self._step_lines(number, step, width)
-
-    def _chosen_steps(self) -> Iterator[Step]:
-        for step in walk_steps(self.trace, None, self.only):
-            if step.layer is None or step.head is None or step.head in self.heads.get(step.layer, ()):
-                yield step
 
     def _many_heads(self) -> bool:
         model = self.trace.model
@@ -300,7 +300,8 @@ class Explanation:
         yield from self._last_line(width)
 
     def _last_line(self, width: int) -> Iterator[Text]:
-        guess = doubt_of(self.trace)
+        # what is said instead of shares where the model cannot read the sentence well
+        guess = next((f"{note}." for note in self.trace.notes if note.endswith(GUESS)), None)
         for focus in self.focuses[:1] if guess else self.focuses:
             yield Text("")
             for part in Text(guess or focus_sentence(self.trace, focus, width)).wrap(self._console, width):

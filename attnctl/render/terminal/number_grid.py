@@ -185,9 +185,6 @@ class NumberGrid:
         largest = float(np.abs(self.array).max())
         return number_text(value, self.precision, tiny=not self.heat and 0 < largest < 0.5 * 10**-self.precision)
 
-    def _cell_background(self, value: float) -> Style:
-        return heat_style(value) if self.heat else change_style(value) if self.change else Style()
-
     def _header_line(self, columns: Sequence[int | None], widths: Sequence[int], left: int, cell: int) -> Text:
         line = Text(" " * left, style=DIM)
         for at, width in zip(columns, widths, strict=True):
@@ -212,8 +209,9 @@ class NumberGrid:
             elif array.dtype == np.bool_:
                 text, style = ("✓" if array[row, at] else MASKED), Style(dim=not array[row, at])
             else:
-                text = self._number_cell(float(array[row, at]))
-                style = self._cell_background(float(array[row, at]))
+                value = float(array[row, at])
+                text = self._number_cell(value)
+                style = heat_style(value) if self.heat else change_style(value) if self.change else Style()
             text = padded_text(text, width)
             line.append(f" {text}" if self.heat or self.change else text, style=style)
         if cell:

@@ -50,7 +50,8 @@ class SoftmaxTables:
         yield Text("")
         yield _prose_line(self._remark_line())
         yield Text("")
-        yield _section_title("scale by scale", "weights = softmax(scores × scale" + self._over_temperature() + ")")
+        over = "" if self.worked.temperature == 1.0 else f" / {self.worked.temperature:g}"
+        yield _section_title("scale by scale", f"weights = softmax(scores × scale{over})")
         yield Text("")
         yield from self._scale_lines(width)
         yield Text("")
@@ -113,9 +114,6 @@ class SoftmaxTables:
         text = Text(self.names[best], style=f"bold {ACCENT}")
         said = f" takes {100 * w.weights[best]:.3g} %; the whole is as even as {even} equal shares would be."
         return text.append(said, style="not bold default")
-
-    def _over_temperature(self) -> str:
-        return "" if self.worked.temperature == 1.0 else f" / {self.worked.temperature:g}"
 
     def _scale_lines(self, width: int) -> Iterator[Text]:
         w = self.worked

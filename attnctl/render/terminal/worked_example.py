@@ -43,14 +43,10 @@ class Blackboard:
         self.visible = list(range(len(self.names)))
         if layer.mask is not None:
             self.visible = [j for j in self.visible if layer.mask[self.row, j]]
-        self.keys = self._foremost_keys()
-
-    def _foremost_keys(self) -> list[int]:
-        """The visible keys with the largest weights, in the order of the text."""
-        if self.layer.weights is None or len(self.visible) <= SHOWN_KEYS:
-            return self.visible[:SHOWN_KEYS]
-        weights = self.layer.weights[self.at, self.row]
-        return sorted(sorted(self.visible, key=lambda j: -weights[j])[:SHOWN_KEYS])
+        self.keys = self.visible[:SHOWN_KEYS]
+        if layer.weights is not None:  # those with the largest weights, in the order of the text
+            weights = layer.weights[self.at, self.row]
+            self.keys = sorted(sorted(self.visible, key=lambda j: -weights[j])[:SHOWN_KEYS])
 
     def _others_text(self) -> str:
         left = len(self.visible) - len(self.keys)
@@ -144,7 +140,8 @@ class Blackboard:
             return []
         if self.trace.model.caps_scores or self.layer.bias is not None:
             return []
-        j = self._best_key()
+        weights = self.layer.weights
+        j = self.keys[0] if weights is None else max(self.keys, key=lambda j: float(weights[self.at, self.row, j]))
         by = f"√{self.trace.model.d_k}" if is_default_scale(self.trace) else f"{scale:.6g}"
         sign = "/" if is_default_scale(self.trace) else "×"
         division = f"{self.name} → {self.names[j]}: {self._number_text(scores[self.at, self.row, j])} {sign} {by}"
@@ -162,10 +159,6 @@ class Blackboard:
         scaled = self._number_text(weights[self.at, self.row, key])
         told = f"weight of {self.names[key]}: {scaled}, and {unscaled} without the scaling"
         return [Text(line, style=DIM) for line in wrap(told, self.width)]
-
-    def _best_key(self) -> int:
-        weights = self.layer.weights
-        return self.keys[0] if weights is None else max(self.keys, key=lambda j: float(weights[self.at, self.row, j]))
 
     def softmax_lines(self) -> list[Text]:
         """Exponentials, their sum, and each one's share."""

@@ -54,7 +54,8 @@ class ContributionsTable:
         head = Text(padded_text("strongest parts", NAME, right=False), style=DIM, no_wrap=True)
         yield head.append(padded_text("writes", VALUE)).append("   from")
         for part in several[: self.top]:
-            name = f"head {part.head} of layer {part.layer}" if part.part == "head" else _mlp_sentence(part)
+            name = f"head {part.head}" if part.part == "head" else "MLP"
+            name += "" if part.layer is None else f" of layer {part.layer}"
             line = Text(padded_text(name, NAME, right=False), no_wrap=True)
             line.append(
                 padded_text(f"{part.value:+.3f}", VALUE), style=change_style(part.value / largest if largest else 0.0)
@@ -72,10 +73,6 @@ class ContributionsTable:
         tokens = self.effects.key_axis
         for key in sorted(range(len(part.keys)), key=lambda at: -abs(part.keys[at] if part.keys else 0.0))[:TOKENS]:
             yield f"{token_label(tokens[key], 12)} {part.keys[key]:+.2f}"
-
-
-def _mlp_sentence(part: ContributionPart) -> str:
-    return "MLP" if part.layer is None else f"MLP of layer {part.layer}"
 
 
 def _printed_sum(parts: Contributions) -> Iterator[Text]:

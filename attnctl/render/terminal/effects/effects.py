@@ -157,7 +157,9 @@ def effects_sentences(found: Effects) -> Iterator[str]:
     """What the numbers come to, in words."""
     if found.heads:
         yield _without_what(found, found.strongest(1)[0])
-        turned = [one for one in found.heads if _turns_prediction(found, one.effect)]
+        before = found.baseline.best
+        others = [best for one in found.heads if (best := one.effect.after.best) is not None]
+        turned = [best for best in others if before is not None and best[0] != before[0]]
         if turned:
             heads = counted(len(found.heads), "head")
             yield f"{len(turned)} of {heads} alone turn{'s' * (len(turned) == 1)} the answer to another word."
@@ -182,11 +184,6 @@ def effects_sentences(found: Effects) -> Iterator[str]:
         yield f"Ablated: {TOLD[found.how]} (--how {found.how}: {WHY[found.how]})."
     if found.edges or found.spans:
         yield "Cut: the key is hidden before the softmax, so the rest of the row shares its weight."
-
-
-def _turns_prediction(found: Effects, effect: Effect) -> bool:
-    before, after = found.baseline.best, effect.after.best
-    return before is not None and after is not None and before[0] != after[0]
 
 
 def _without_what(found: Effects, one: HeadEffect) -> str:

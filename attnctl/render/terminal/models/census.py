@@ -39,7 +39,7 @@ ABSENT = "·"
 Cell = Callable[[Relation], str]
 # heading, cells (negative: flush right), what stands there
 RELATION_COLUMNS: tuple[tuple[str, int, Cell], ...] = (
-    ("relation", NAME, lambda row: _relation_name(row)),
+    ("relation", NAME, lambda row: visible_text("  " * row.subtype + row.relation.removeprefix(f"{COREFERENCE}:"))),
     ("to its", 6, lambda row: ARROWS.get(row.direction, "→ ante")),
     ("head", -5, lambda row: "" if row.best is None else f"{row.best.layer}.{row.best.head}"),
     ("found", -5, lambda row: "" if row.best is None else f"{100 * row.best.accuracy:.1f}"),
@@ -48,7 +48,7 @@ RELATION_COLUMNS: tuple[tuple[str, int, Cell], ...] = (
 RULE_COLUMNS: tuple[tuple[str, int, Cell], ...] = (
     (" offset", 8, lambda row: _offset_rule(_rule_of(row, "offset"))),
     ("nearest", 11, lambda row: _nearest_rule(_rule_of(row, "nearest"))),
-    ("1st", -3, lambda row: _rule_percent(_rule_of(row, "first"))),
+    ("1st", -3, lambda row: ABSENT if (rule := _rule_of(row, "first")) is None else f"{100 * rule.accuracy:.0f}"),
 )
 MATCH_COLUMN: tuple[str, int, Cell] = ("  match", 8, lambda row: _offset_rule(_rule_of(row, "head_match")))
 BEST_RULE: tuple[str, int, Cell] = (
@@ -57,7 +57,11 @@ BEST_RULE: tuple[str, int, Cell] = (
 UNTRAINED: tuple[str, int, Cell] = (
     "unt", -3, lambda row: ABSENT if row.untrained is None else f"{100 * row.untrained.accuracy:.0f}"
 )  # fmt: skip
-CASES: tuple[str, int, Cell] = ("cases", -7, lambda row: _case_count(row.cases))
+CASES: tuple[str, int, Cell] = (
+    "cases",
+    -7,
+    lambda row: f"{row.cases:,}" if row.cases < 1_000_000 else f"{row.cases / 1e6:,.1f} M",
+)
 LEFT_OUT_FOR_WIDTH = "left out for width: 95 %, offset, nearest, 1st, cases; rule is the best of the rules"
 
 
@@ -70,7 +74,10 @@ class CensusReport:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Heading, relations, trees, heads, how to read it."""
         census, width = self.census, max(LEAST_WIDTH, min(WIDTH, options.max_width))
-        heading = f"{visible_text(census.model)} on {visible_text(census.corpus)}: {_sentence_counts(census)}"
+        heading = f"{visible_text(census.model)} on {visible_text(census.corpus)}: "
+        heading += f"{counted(census.used, 'sentence')}, {counted(census.words, 'word')}"
+        if census.used != census.sentences_read:
+            heading += f" (of {counted(census.sentences_read, 'sentence')})"
         yield from (Text(line, style=BOLD) for line in wrap(heading, width))
         yield Text("")
         listed = [relation for relation in census.relations if self._is_listed(relation)]
@@ -106,11 +113,6 @@ class CensusReport:
         return relation.relation == ALL or relation.best.scored_on >= self.fewest
 
 
-def _sentence_counts(census: CensusTable) -> str:
-    said = f"{counted(census.used, 'sentence')}, {counted(census.words, 'word')}"
-    return said if census.used == census.sentences_read else f"{said} (of {counted(census.sentences_read, 'sentence')})"
-
-
 def _relation_lines(rows: Sequence[Relation], untrained: bool, width: int) -> Iterator[Text]:
     """A heading and a line a relation, all of one kind; in few columns the best rule stands for all of them."""
     if not rows:
@@ -132,10 +134,6 @@ def _padded(text: str, wide: int) -> str:
     return set_cell_size(text, wide) if wide > 0 else text.rjust(-wide)
 
 
-def _relation_name(row: Relation) -> str:
-    return visible_text(("  " if row.subtype else "") + row.relation.removeprefix(f"{COREFERENCE}:"))
-
-
 def _interval_text(row: Relation) -> str:
     if row.best is None:
         return ABSENT
@@ -145,14 +143,6 @@ def _interval_text(row: Relation) -> str:
 
 def _rule_of(row: Relation, name: str) -> Rule | None:
     return next((rule for rule in row.rules if rule.name == name), None)
-
-
-def _case_count(cases: int) -> str:
-    return f"{cases:,}" if cases < 1_000_000 else f"{cases / 1e6:,.1f} M"
-
-
-def _rule_percent(rule: Rule | None) -> str:
-    return ABSENT if rule is None else f"{100 * rule.accuracy:.0f}"
 
 
 def _offset_rule(rule: Rule | None) -> str:

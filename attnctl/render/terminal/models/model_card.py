@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -52,10 +53,13 @@ def _card_lines(
     name: str, metadata: dict[str, str], shapes: Mapping[str, Sequence[int]], size: int, width: int
 ) -> list[str]:
     recipe: Document = json.loads(metadata.get("recipe", "{}"))
-    parameters = sum(_parameter_count(shape) for shape in shapes.values())
+    parameters = sum(math.prod(shape) for shape in shapes.values())
     layers = 1 + max((int(key.split(".")[1]) for key in shapes if key.startswith("layers.")), default=0)
     heads, d_model, d_k = next((shape for key, shape in shapes.items() if key.endswith("W_Q")), (0, 0, 0))
     questions = QUESTIONS if recipe.get("corpus") == "grammar" and layers > 1 else ""
+    data = "the user's own text" if recipe else ""
+    if recipe.get("corpus") == "grammar":
+        data = f"{recipe['sentences']:,} sentences of attnctl's grammar; some combinations held out"
     prose = min(width, WIDEST)
     told = [
         ("layers", f"{layers}, of {counted(heads, 'head')}, d_model {d_model}, d_k {d_k}; no MLP, no layer norm"),
@@ -63,7 +67,7 @@ def _card_lines(
         ("parameters", f"{parameters:,} ({size / 1000:,.0f} kB)"),
         ("objective", HOW.get(metadata.get("objective", ""), "") + questions),
         ("loss", "cross-entropy of words, none on attention; no weight set by hand" if recipe else ""),
-        ("data", _data_line(recipe)),
+        ("data", data),
         ("training", _training_line(recipe, metadata)),
         ("made by", metadata.get("made_by", "")),
     ]
@@ -75,19 +79,6 @@ def _card_lines(
     if recipe.get("corpus") == "grammar":
         lines += [line for part in LIMITS for line in ("", *beside_name("", part, prose))]
     return lines
-
-
-def _parameter_count(shape: Sequence[int]) -> int:
-    result = 1
-    for side in shape:
-        result *= side
-    return result
-
-
-def _data_line(recipe: Document) -> str:
-    if recipe.get("corpus") == "grammar":
-        return f"{recipe['sentences']:,} sentences of attnctl's grammar; some combinations held out"
-    return "the user's own text" if recipe else ""
 
 
 def _training_line(recipe: Document, metadata: dict[str, str]) -> str:

@@ -43,7 +43,11 @@ def size_lines(sizes: ModelSizes, tokens: int, wide: int = 80) -> list[str]:
     encoding, decoding = sizes.layers - 2 * sizes.cached_layers, sizes.cached_layers
     twice = f": {encoding} that read, {decoding} that write, attending twice" if 0 < decoding < sizes.layers else ""
     if sizes.built:
-        twice = _layers_by_kind(sizes)
+        kinds: Counter[str] = Counter()
+        for group in sizes.built:
+            kinds[group.kind] += len(group.layers)
+        counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        twice = f": {counts}" if len(kinds) > 1 else ""
     facts = {
         "architecture": sizes.architecture,
         "layers": f"{sizes.layers}{twice}",
@@ -58,14 +62,6 @@ def size_lines(sizes: ModelSizes, tokens: int, wide: int = 80) -> list[str]:
         line for name, value in facts.items() if value is not None for line in beside_name(f"{name:14}", value, wide)
     ]
     return [sizes.name, *told, "", *_parameter_lines(sizes, wide), "", *_memory_lines(sizes, tokens, wide)]
-
-
-def _layers_by_kind(sizes: ModelSizes) -> str:
-    """How many built layers there are of each kind, where there are several kinds: ": 2 encoder, 2 decoder, 2 cross"."""
-    kinds: Counter[str] = Counter()
-    for group in sizes.built:
-        kinds[group.kind] += len(group.layers)
-    return ": " + ", ".join(f"{count} {kind}" for kind, count in kinds.items()) if len(kinds) > 1 else ""
 
 
 def beside_name(name: str, said: str, wide: int) -> list[str]:

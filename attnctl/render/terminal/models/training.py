@@ -36,15 +36,11 @@ def live_view(reports: Sequence[Document], steps: int, width: int) -> Group:
 
 def _progress_line(report: Document, steps: int) -> Text:
     done = report["step"] / steps
-    left = report["seconds"] / max(done, 1e-9) * (1 - done)
+    left = int(report["seconds"] / max(done, 1e-9) * (1 - done))
     line = Text("  ", no_wrap=True, overflow="crop").append(padded_text(share_bar(done, 20), 20, right=False), ACCENT)
     line.append(f"  step {report['step']} of {steps}")
-    line.append(f"   {report['tokens_per_second']:,} tokens/s   {_clock_time(left)} left", DIM)
+    line.append(f"   {report['tokens_per_second']:,} tokens/s   {left // 60}:{left % 60:02d} left", DIM)
     return line
-
-
-def _clock_time(seconds: float) -> str:
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
 def _loss_curve(losses: Sequence[float], width: int) -> list[Text]:
