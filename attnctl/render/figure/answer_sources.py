@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
+from attnctl.readings.effects.answer_sources import AnswerSources
 from attnctl.render.figure.heatmaps.labels import Labels
 from attnctl.render.terminal.effects.answer_sources import probability_text
 
@@ -29,7 +29,8 @@ def source_bars(found: AnswerSources, top: int | None = None) -> Figure:
         axes.set_xlabel("writes: to log p(answer), nats")
     left.set_yticks(rows, [names.axis_label(one.part.name, NAME) for one in parts])
     left.invert_yaxis()
-    right.barh(rows, [_logit_loss(one) for one in parts], color=[FOR if one.matters < 0 else AGAINST for one in parts])
+    losses = [one.matters if one.alone else 0.0 for one in parts]
+    right.barh(rows, losses, color=[FOR if one.matters < 0 else AGAINST for one in parts])
     right.axvline(0, color="black", linewidth=0.6)
     right.set_xlabel("matters: Δ log p(answer) without it, nats")
     for axes in (left, *between, right):
@@ -43,7 +44,3 @@ def source_bars(found: AnswerSources, top: int | None = None) -> Figure:
     if len(parts) < len(found.parts):
         figure.supxlabel(f"{len(found.parts) - len(parts)} more parts are not drawn", fontsize=7)
     return figure
-
-
-def _logit_loss(one: PartSource) -> float:
-    return one.matters if one.alone else 0.0

@@ -73,7 +73,7 @@ Panel = tuple[
 
 
 def _relation_panels(census: CensusTable) -> list[Panel]:
-    found = [relation for relation in census.relations if _is_drawn(relation)]
+    found = [one for one in census.relations if one.best and one.best.scored_on >= FEWEST and not one.subtype]
     names = list(dict.fromkeys(relation.relation for relation in found))[: MOST // 2]
     panels = [_relation_panel(relation) for relation in found if relation.relation in names]
     trees = census.trees
@@ -88,16 +88,13 @@ def _relation_panels(census: CensusTable) -> list[Panel]:
     return [(title, below, np.where(attends, share, np.nan), best) for title, below, share, best in panels]
 
 
-def _is_drawn(relation: Relation) -> bool:
-    return relation.best is not None and relation.best.scored_on >= FEWEST and not relation.subtype
-
-
 def _relation_panel(relation: Relation) -> Panel:
     best, rule = relation.best, relation.best_rule
     assert best is not None
     below = f"{best.layer}.{best.head}: {100 * best.accuracy:.0f} %"
     if rule is not None:
-        below += f"; {_panel_title(rule.name, str(rule))} {100 * rule.accuracy:.0f} %"
+        said = {"offset": f"offset {rule}", "nearest": f"nearest {str(rule).split()[0]}"}.get(rule.name, rule.name)
+        below += f"; {said} {100 * rule.accuracy:.0f} %"
     name = "all relations" if relation.relation == ALL else relation.relation
     share = relation.correct / relation.cases  # (layers, heads)
     return (
@@ -106,10 +103,6 @@ def _relation_panel(relation: Relation) -> Panel:
         share,
         (best.layer, best.head),
     )
-
-
-def _panel_title(name: str, said: str) -> str:
-    return f"offset {said}" if name == "offset" else f"nearest {said.split()[0]}" if name == "nearest" else name
 
 
 def _draw_map(axes: Axes, share: Floats, best: tuple[int, int] | None, colours: Colormap, scale: Normalize) -> None:

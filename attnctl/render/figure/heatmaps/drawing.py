@@ -94,7 +94,9 @@ class Sheet:
         """Everything, from the back to the front."""
         self._draw_headings()
         lines: list[tuple[float, float, float, float]] = []
-        values = self._has_values()
+        values = self.look.values
+        if values is None:  # the numbers stand in the cells where they are no clutter
+            values = sum(panel.array.size for panel in self.grids.panels) <= MOST_VALUES
         for panel in self.grids.panels:
             left, top = self.plan.panel_corner(panel.row, panel.column)
             self._draw_cells(left, top, panel, values)
@@ -108,29 +110,19 @@ class Sheet:
             for scale, bar in zip(self.grids.scales, self.plan.bars, strict=True):
                 self._colour_bar(scale, bar)
 
-    def _has_values(self) -> bool:
-        """Whether the numbers stand in the cells: as asked, else where they are no clutter."""
-        if self.look.values is not None:
-            return self.look.values
-        return sum(panel.array.size for panel in self.grids.panels) <= MOST_VALUES
-
     def _put_text(self, x: float, y: float, text: str, size: float, **how: Unpack[TextSetting]) -> None:
-        p = self.plan
+        p, font = self.plan, self._font.copy()
+        font.set_size(size)
         setting: dict[str, Any] = {"color": INK, "va": "center", "ha": "center", **how}
         self.figure.text(
             x / p.width,
             1 - y / p.height,
             text,
             fontsize=size,
-            fontproperties=self._font_of_size(size),
+            fontproperties=font,
             parse_math=False,
             **setting,
         )
-
-    def _font_of_size(self, size: float) -> FontProperties:
-        font = self._font.copy()
-        font.set_size(size)
-        return font
 
     def _add_path(self, vertices: npt.ArrayLike, codes: Bytes, **how: object) -> None:
         """A path whose vertices (m, 2) are in inches from the top left."""

@@ -27,18 +27,18 @@ class TypeSizes:
     smallest: float = 5.5  # of tokens, at least
     tick: float = 7.5  # beside the colour bar
 
-    def scaled_sizes(self, factor: float) -> TypeSizes:
-        """All sizes but the smallest, times a factor."""
-        sizes = (factor * getattr(self, one.name) for one in fields(self) if one.name != "smallest")
-        names = (one.name for one in fields(self) if one.name != "smallest")
-        return replace(self, **dict(zip(names, sizes, strict=True)))
-
 
 def type_sizes(font_size: float | None, width: float | None) -> TypeSizes:
     """The letters of a picture `width` inches wide (None: as it comes); `font_size` is that of its labels."""
     if font_size is not None:
         return TypeSizes(1.2 * font_size, 0.9 * font_size, font_size, font_size, font_size, font_size, 0.85 * font_size)
-    return TypeSizes() if width is None or width >= NARROW else TypeSizes().scaled_sizes(max(7 / 9, width / NARROW))
+    sizes = TypeSizes()
+    if width is None or width >= NARROW:
+        return sizes
+    factor = max(7 / 9, width / NARROW)
+    return replace(
+        sizes, **{one.name: factor * getattr(sizes, one.name) for one in fields(sizes) if one.name != "smallest"}
+    )
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,12 @@ def _placed_plan(ask: LayoutRequest, cell: tuple[float, float], queries: Axis, k
     width, height = max(left + inner[0] + right, ask.least_width), top + inner[1] + bottom
     if ask.size is not None:
         width, height = ask.size
-    _check_extent(width, height, ask.dpi)
+    if max(width, height) > WIDEST or width * height * ask.dpi**2 > PIXELS or max(width, height) * ask.dpi > 65_000:
+        raise UsageError(
+            f"the picture would be {width:.0f} × {height:.0f} inches, "
+            f"{width * ask.dpi:,.0f} × {height * ask.dpi:,.0f} pixels: "
+            "choose layers and heads (--layer, --head), or a smaller --size or --dpi"
+        )
     # pixels that cells fill evenly start on a whole pixel
     left, top = (round(left * ask.dpi) / ask.dpi, round(top * ask.dpi) / ask.dpi)
     legend = 0.42 if ask.hidden and ask.bars else 0.0
@@ -217,11 +222,3 @@ def _placed_plan(ask: LayoutRequest, cell: tuple[float, float], queries: Axis, k
         names_above=not ask.single,
         type=ask.type,
     )
-
-
-def _check_extent(width: float, height: float, dpi: float) -> None:
-    if max(width, height) > WIDEST or width * height * dpi * dpi > PIXELS or max(width, height) * dpi > 65_000:
-        raise UsageError(
-            f"the picture would be {width:.0f} × {height:.0f} inches, {width * dpi:,.0f} × {height * dpi:,.0f} pixels: "
-            "choose layers and heads (--layer, --head), or a smaller --size or --dpi"
-        )
