@@ -60,7 +60,9 @@ class RunMemory:
         try:
             for layer in kept.layers:
                 visit(layer)
-                _forget_steps(layer)
+                # let go of the n × n arrays of a long text, which a layer keeps once they were asked for
+                if layer.n_q > LONG and (forward := getattr(layer, "forward", None)) is not None:
+                    forward.forget_steps()
         except StopForward:
             stopped = True
         return _told(kept.run, stopped)
@@ -98,13 +100,6 @@ def layer_bytes(layer: LayerAttention) -> float:
 
 def _size(array: Array) -> int:
     return 0 if array is None else int(array.nbytes)
-
-
-def _forget_steps(layer: LayerAttention) -> None:
-    """Let go of the n × n arrays of a long text, which a layer keeps once they were asked for."""
-    forward = getattr(layer, "forward", None)
-    if forward is not None and layer.n_q > LONG:
-        forward.forget_steps()
 
 
 def _told(run: Run, stopped: bool) -> Run:

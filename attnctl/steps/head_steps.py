@@ -67,7 +67,8 @@ def _projections_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         "Query: what am I looking for? Key: what do I offer? Value: what do I share if I am chosen? "
         "As in a library: the query is what you ask, the keys are the titles on the spines, the values what is inside."
     )
-    formula = "   ".join(_projection_formula(part.symbol, layer) for part in parts)
+    biases = {part.symbol: f" + b_{part.symbol}" * (f"b_{part.symbol}" in layer.parameters) for part in parts}
+    formula = "   ".join(f"{symbol} = X W_{symbol}{bias}" for symbol, bias in biases.items())
     sentence = "Each row is read in three ways: as what it looks for, what it offers, and what it passes on."
     if trace.model.kind == "dot":
         formula, sentence = "Q = K = V = X", "Without weights a row is its own query, key and value."
@@ -81,11 +82,6 @@ def _projections_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         sentence += f" Head {layer.heads[at]} reads the keys and values of key/value head {layer.kv_heads[at]}."
     title = ", ".join(part.name for part in parts) if len(parts) > 1 else "queries, keys, values"
     return Step("projections", title, formula, sentence, parts, story)
-
-
-def _projection_formula(symbol: str, layer: LayerTrace) -> str:
-    bias = f" + b_{symbol}" if f"b_{symbol}" in layer.parameters else ""
-    return f"{symbol} = X W_{symbol}{bias}"
 
 
 def _rope_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:

@@ -20,7 +20,7 @@ from attnctl.formats.schemas.schema_parts import (
     tuple_schema,
 )
 from attnctl.named_function import call_named
-from attnctl.readings.traces.trace_arrays import TRACE_ARRAYS, Level, TraceArray
+from attnctl.readings.traces.trace_arrays import TRACE_ARRAYS, Level
 
 if TYPE_CHECKING:
     from attnctl.readings.statistic_table import Statistic
@@ -195,13 +195,11 @@ SCHEMAS: dict[str, Callable[[], Schema]] = {
 
 
 def _array_properties(level: Level) -> dict[str, Schema]:
-    return {array.name: _array_schema(array) for array in TRACE_ARRAYS if array.level == level}
-
-
-def _array_schema(array: TraceArray) -> Schema:
-    shape = f"({', '.join(array.axes)})"
-    form = MASK if array.boolean else {"$ref": f"#/$defs/{'matrix' if len(array.axes) == 2 else 'vector'}"}
-    return {**form, "description": f"{array.meaning} {shape}.".lstrip()}
+    found = {}
+    for array in (one for one in TRACE_ARRAYS if one.level == level):
+        form = MASK if array.boolean else {"$ref": f"#/$defs/{'matrix' if len(array.axes) == 2 else 'vector'}"}
+        found[array.name] = {**form, "description": f"{array.meaning} ({', '.join(array.axes)}).".lstrip()}
+    return found
 
 
 def _statistic_schema(statistic: Statistic) -> Schema:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import UnionType
-from typing import Any, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import Document
@@ -122,10 +122,7 @@ def model_schema() -> Schema:
     """The fields of ModelInfo: those that are never absent are required."""
     hints = get_type_hints(ModelInfo)
     required = [name for name, hint in hints.items() if not isinstance(hint, UnionType) or name == "seed"]
-    return object_schema({name: MODEL_LIMITS.get(name) or type_schema(hint) for name, hint in hints.items()}, required)
-
-
-def type_schema(hint: Any) -> Schema:
-    """A JSON type by its type in Python; X | None is X, as what is not known is absent."""
-    kind = get_args(hint)[0] if isinstance(hint, UnionType) else hint
-    return {"type": JSON_TYPES[kind]}
+    # X | None is X, as what is not known is absent
+    types = {name: get_args(hint)[0] if isinstance(hint, UnionType) else hint for name, hint in hints.items()}
+    schemas = {name: MODEL_LIMITS.get(name) or {"type": JSON_TYPES[kind]} for name, kind in types.items()}
+    return object_schema(schemas, required)

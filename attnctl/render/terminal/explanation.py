@@ -160,14 +160,10 @@ class Explanation:
         for at, line in enumerate(self._step_body(step, room)):
             if at == 0:
                 yield Text("")
-            yield from self._body_lines(line, room)
-
-    def _body_lines(self, line: Text, room: int) -> Iterator[Text]:
-        """A line of a step's body, in several where it is wider than `room` cells."""
-        if cell_len(line.plain) > room >= NARROWEST:
-            yield from wrapped_line(line, self._console, room + INDENT, INDENT)
-        else:
-            yield cropped_line(Text(" " * INDENT).append_text(line), room + INDENT)
+            if cell_len(line.plain) > room >= NARROWEST:
+                yield from wrapped_line(line, self._console, room + INDENT, INDENT)
+            else:
+                yield cropped_line(Text(" " * INDENT).append_text(line), room + INDENT)
 
     def _step_body(self, step: Step, width: int) -> Iterator[Text]:
         if step.name == "tokens":

@@ -40,9 +40,12 @@ class RowTable:
             return
         for (layer, head), weights in row.weights.items():
             yield Text("")
-            yield Text(f"layer {layer}, head {head}").append(
-                f"   {_row_summary(weights)}" if self.whole else "", style=DIM
-            )
+            heading = Text(f"layer {layer}, head {head}")
+            if self.whole:
+                nats = row_entropy(weights)
+                said = f"   entropy {nats:.2f} nats, as if spread evenly over {np.exp(nats):.0f} keys"
+                heading.append(said, style=DIM)
+            yield heading
             yield from self._key_lines(weights, width)
             if self.parts:
                 yield Text("")
@@ -92,11 +95,6 @@ def row_entropy(weights: Floats) -> float:
     """Of one row, in nats."""
     some = weights[weights > 0].astype(np.float64)
     return float(-(some * np.log(some)).sum())
-
-
-def _row_summary(weights: Floats) -> str:
-    nats = row_entropy(weights)
-    return f"entropy {nats:.2f} nats, as if spread evenly over {np.exp(nats):.0f} keys"
 
 
 def _one_line(text: str) -> str:
