@@ -80,6 +80,11 @@ class Intervention:
         off[layer] = tuple(sorted({*off.get(layer, ()), head}))
         return Intervention(off, self.cuts, self.how, self.reference)
 
+    @property
+    def note(self) -> str:
+        """What a reader of a trace must know of it."""
+        return f"Off (layer.head): {spoken_heads(self.heads)}. What these heads compute is shown, and goes nowhere."
+
     def with_cuts(self, *cuts: Cut) -> Intervention:
         """The same with more edges cut."""
         return Intervention(self.heads, (*self.cuts, *cuts), self.how, self.reference)

@@ -10,7 +10,7 @@ from attnctl import limits
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
-from attnctl.models.switched_off import SwitchedOff
+from attnctl.models.switched_off import with_heads_on
 from attnctl.readings.effects.ablation import Watched
 from attnctl.text import visible_text
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 def watched_text(model: Any, text: str, query: str | None = None, base: Intervention | None = None) -> Watched:
     """The text in a model, the prediction at `query` watched. Raises AttnctlError for a model with no heads to switch."""
-    if isinstance(model, SwitchedOff):
-        model, base = model.model, model.intervention
+    model, off = with_heads_on(model)
+    base = base if off is None else off
     if model.info.kind == "checkpoint":
         from attnctl.models.huggingface.effects.watched import watch_network
 
@@ -38,7 +38,7 @@ def by_cross_attention(model: Any) -> Any:
     from attnctl.models.huggingface.attention_sites import merges_source
     from attnctl.models.huggingface.files.network import network_info
 
-    told = {name: getattr(model.info, name) for name in ("source", "revision", "sha256", "quantised")}
+    told = {name: getattr(model.info, name) for name in ("source", "revision", "sha256", "quantised", "off")}
     kind = "decoder" if merges_source(model.network) else "cross"
     return replace(model, kind=kind, info=replace(network_info(model.network, model.info.name, kind), **told))
 

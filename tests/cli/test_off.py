@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -102,3 +103,12 @@ def test_the_untrained_network_beside_it_has_the_same_heads_off(run: Callable[..
     assert None not in without and whole != without
     corpus = str(SAMPLES / "sentences.conllu")
     assert run("evaluate", corpus, "--untrained", "--json", *off).json["uuas"]["untrained"]
+
+
+def test_a_copy_of_a_model_keeps_its_heads_off() -> None:
+    """It was a wrapper, of which dataclasses.replace made no copy, or one with every head."""
+    model = attnctl.open_model("demo", off="1.2")
+    again = replace(model, predict="eat")
+    assert again.info.off == "1.2"
+    whole, without = attnctl.attend(TEXT), attnctl.attend(TEXT, again)
+    assert np.abs(whole.layers[1].output - without.layers[1].output).max() > 1e-3

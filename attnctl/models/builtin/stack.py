@@ -17,8 +17,10 @@ from attnctl import attention
 from attnctl.arrays import Floats, as_numpy, device_for_length, place_array
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.interventions import Intervention
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
+from attnctl.models.builtin.intervention import changed_visit
 from attnctl.models.builtin.phrasing import Phrasing
 from attnctl.models.option_types import RANGES
 from attnctl.readings.traces.trace import ModelInfo, Prediction
@@ -138,6 +140,7 @@ class Stack:
     longest: int | None = None  # tokens of the longest sentence that it was trained on
     phrasing: Phrasing | None = None  # which kinds of words it met side by side
     notes: tuple[str, ...] = field(default=())
+    intervention: Intervention | None = None  # heads that are off in all that it does
 
     def __repr__(self) -> str:
         return f"Stack {self.info.size_line()}"
@@ -146,6 +149,7 @@ class Stack:
         """The tokens through every layer; `visit` sees each layer's attention, and may raise StopForward."""
         embeddings = self.input_rows(tokens)
         ran = self.begin_run(tokens, embeddings)
+        visit = visit if self.intervention is None else changed_visit(visit, self.intervention)
         device = device_for_length(self.settings.device, len(tokens))
         x = place_array(embeddings, device)  # (n, d_model)
         for number, parameters in enumerate(self.layers):
@@ -166,7 +170,9 @@ class Stack:
         doubt = strange_words(self.info.name, tokens) or self._too_long(len(tokens))
         if doubt is None and self.phrasing is not None:
             doubt = self.phrasing.doubt(self.info.name, tokens)
-        return Run(tuple(tokens), embeddings, notes=self.notes if doubt is None else (*self.notes, doubt))
+        off = None if self.intervention is None else self.intervention.note
+        said = [note for note in (doubt, off) if note is not None]
+        return Run(tuple(tokens), embeddings, notes=(*self.notes, *said))
 
     def _too_long(self, n: int) -> str | None:
         """What is to be said of a text far longer than any that the model was trained on."""

@@ -22,6 +22,7 @@ def can_run_together(model: object, n: int) -> bool:
         and n < LONG
         and model.settings.device in ("auto", "cpu")
         and not model.settings.dropout
+        and model.intervention is None
     )
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.interventions import Intervention
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.layer.stored import StoredLayer
@@ -37,6 +39,24 @@ if TYPE_CHECKING:
 EMBEDDED = 4096  # tokens up to which the embeddings are kept
 
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _with_heads_off(method: Method) -> Method:
+    """A method of a checkpoint, while it runs the heads that are off are off."""
+
+    @functools.wraps(method)
+    def under_intervention(self: Checkpoint, *arguments: Any, **options: Any) -> Any:
+        if self.intervention is None:
+            return method(self, *arguments, **options)
+        from attnctl.models.huggingface.effects.intervention import apply_interventions
+
+        with apply_interventions(self.network, [self.intervention], self.kind):
+            return method(self, *arguments, **options)
+
+    return cast(Method, under_intervention)
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint opened: its tokenizer, its weights, and which of its attentions is read.
@@ -52,6 +72,7 @@ class Checkpoint:
     target: str | None = None
     generate: int = 0
     predict: str | None = None  # as of Stack
+    intervention: Intervention | None = None  # as of Stack
 
     def __repr__(self) -> str:
         return f"Checkpoint {self.info.size_line()}, {self.kind} attention"
@@ -66,6 +87,7 @@ class Checkpoint:
             raise UsageError("a target does not go with --generate, which makes it")
         return replace(self, target=target)
 
+    @_with_heads_off
     def tokenize(self, text: str) -> tuple[Token, ...]:
         """The tokens that ask: of the text, generated ones at their end, or of the target for decoder and cross."""
         if self.kind in ("decoder", "cross"):
@@ -75,6 +97,7 @@ class Checkpoint:
             tokens = (*tokens, *generated_tokens(self, tokens, len(tokens)))
         return tokens
 
+    @_with_heads_off
     def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
         """The tokens through the network; `visit` sees each layer's attention, without the batch.
 
@@ -185,7 +208,10 @@ class Checkpoint:
                 ran.model = replace(ran.model, n_heads=heads.pop(), n_kv_heads=None)
         ran.predictions = self._predicted_tokens(ran.tokens, output, bool(ran.model.causal))
         ran.notes = text_notes(self, ran.tokens, source, bool(weights)) + told.reader_notes(silent)
+        if self.intervention is not None:
+            ran.notes += (self.intervention.note,)
 
+    @_with_heads_off
     def own_weights(self, tokens: Sequence[Token], text: str = "") -> dict[int, Array]:
         """The weights by the model's own eager functions: layer → (heads, n_q, n_k). Memory grows with all of them."""
         from attnctl.models.huggingface.attention_interface import model_follows_interface, watch_attention
@@ -215,6 +241,7 @@ class Checkpoint:
 
         return not model_follows_interface(self.network)
 
+    @_with_heads_off
     def layer_outputs(
         self, tokens: Sequence[Token], text: str, shown: Mapping[int, ShownLayer], own: ModuleOutputs | None = None
     ) -> ModuleOutputs:

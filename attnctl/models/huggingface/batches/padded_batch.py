@@ -40,7 +40,9 @@ ROUGH = 5e-2
 
 def can_batch(model: Model) -> bool:
     """Whether texts may share a forward pass: a checkpoint that reads one text, and lets its attention be seen."""
-    if not isinstance(model, Checkpoint) or model.kind != "self" or model.generate or model.predict is not None:
+    if not isinstance(model, Checkpoint) or model.kind != "self" or model.generate:
+        return False
+    if model.predict is not None or model.intervention is not None:
         return False
     from attnctl.models.huggingface.attention_interface import model_follows_interface
     from attnctl.models.huggingface.family_traits import OutputGates

@@ -74,8 +74,7 @@ class AnsweredPrompt:
     @property
     def base(self) -> Intervention:
         """What is changed throughout: the heads of --off."""
-        off: Intervention | None = getattr(self.model, "intervention", None)
-        return Intervention() if off is None else off
+        return self.model.intervention or Intervention()
 
     # --- the cache -----------------------------------------------------------------------------------------------
 
