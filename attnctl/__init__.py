@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from attnctl.api import ablate, compare, evaluate, heads, sources, spans, view
     from attnctl.batching import batch
     from attnctl.errors import AttnctlError
     from attnctl.formats.storage import load
-    from attnctl.functions import ablate, compare, evaluate, heads, sources, spans, view
     from attnctl.models import attend, open_model
     from attnctl.models.huggingface.attention_log import AttentionLog
     from attnctl.models.huggingface.capture import capture
@@ -67,7 +67,7 @@ _PUBLIC = {
     "AttnctlError": "attnctl.errors",
     "Overview": "attnctl.readings.overview",
     "Trace": "attnctl.readings.traces.trace",
-    **dict.fromkeys(("ablate", "compare", "evaluate", "heads", "sources", "spans", "view"), "attnctl.functions"),
+    **dict.fromkeys(("ablate", "compare", "evaluate", "heads", "sources", "spans", "view"), "attnctl.api"),
     "attend": "attnctl.models",
     "batch": "attnctl.batching",
     "capture": "attnctl.models.huggingface.capture",

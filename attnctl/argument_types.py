@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
@@ -25,11 +26,47 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
-def with_named_options(options: Mapping[str, object], function: Function) -> Function:
-    """The function, each of `options` (name → annotation) in its signature instead of `**options`: for help().
+# an option of the command line → the argument that does the same, where it is called otherwise
+SAID_OTHERWISE = {"model": "name", "rope": "rope_theta", "spans": "kind"}
 
-    Its errors name arguments.
-    """
+# what stands in an annotation → the types that fit it; a name that is not here fits every value
+_FITTING: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "tuple": (tuple, list),
+    "list": (list,),
+    "Iterable": (Iterable,),
+    "Mapping": (Mapping,),
+    "Path": (os.PathLike,),
+    "os.PathLike": (os.PathLike,),
+    "PathLike": (os.PathLike,),
+    "None": (),
+}
+
+
+def checked(function: Function) -> Function:
+    """The function, its arguments held against their annotations: a TypeError names the one of another type."""
+    signature = inspect.signature(function)
+    fitting, names = _fitting_types(signature), list(signature.parameters)
+    called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+
+    @functools.wraps(function)
+    def of_checked(*arguments: object, **options: object) -> object:
+        _check_arguments(called, fitting, names, arguments, options)
+        return function(*arguments, **options)
+
+    return cast(Function, of_checked)
+
+
+def public(function: Function) -> Function:
+    """The function, its arguments checked, and its errors in the words of Python: `layers`, not `--layers`."""
+    return with_named_options({}, function)
+
+
+def with_named_options(options: Mapping[str, object], function: Function) -> Function:
+    """As `public`; each of `options` (name → annotation) stands in the signature instead of `**options`: for help()."""
     own = inspect.signature(function)
     kept = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     more = [
@@ -39,33 +76,61 @@ def with_named_options(options: Mapping[str, object], function: Function) -> Fun
         for name, one in options.items()
         if name not in own.parameters
     ]
-    function.__signature__ = own.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
-    return naming_arguments(function)
+    signature = own.replace(parameters=[*kept, *more])
+    fitting, names = _fitting_types(signature), list(signature.parameters)
 
-
-# an option of the command line → the argument that does the same, where it is called otherwise
-SAID_OTHERWISE = {"model": "name", "rope": "rope_theta", "spans": "kind"}
-
-
-def naming_arguments(function: Function) -> Function:
-    """The function, its errors in the words of Python: `layers`, where the command line has `--layers`."""
-    names = frozenset(inspect.signature(function).parameters)
+    def check(arguments: Sequence[object], given: Mapping[str, object]) -> None:
+        for name in given:
+            if name not in names:
+                raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}")
+        _check_arguments(function.__name__, fitting, names, arguments, given)
 
     @functools.wraps(function)
-    def of_values(*arguments: object, **options: object) -> object:
+    def of_values(*arguments: object, **given: object) -> object:
         with _options_as_arguments(names):
-            return function(*arguments, **options)
+            check(arguments, given)
+            return function(*arguments, **given)
 
     @functools.wraps(function)
-    def of_iterators(*arguments: object, **options: object) -> Iterator[object]:
+    def of_iterators(*arguments: object, **given: object) -> Iterator[object]:
         with _options_as_arguments(names):
-            yield from cast(Iterator[object], function(*arguments, **options))
+            check(arguments, given)
+            yield from cast(Iterator[object], function(*arguments, **given))
 
-    return cast(Function, of_iterators if inspect.isgeneratorfunction(function) else of_values)
+    wrapped: Any = of_iterators if inspect.isgeneratorfunction(function) else of_values
+    wrapped.__signature__ = signature
+    return cast(Function, wrapped)
+
+
+def _fitting_types(signature: inspect.Signature) -> dict[str, tuple[type, ...]]:
+    """Parameter → the types that fit it, None among them where it may be None; without those that any value fits."""
+    found = {}
+    for name, parameter in signature.parameters.items():
+        annotation = str(parameter.annotation)
+        while "[" in annotation:  # what a container holds is not looked at
+            annotation = re.sub(r"\[[^\[\]]*\]", "", annotation)
+        parts = [part.strip() for part in annotation.split("|")]
+        if all(part in _FITTING for part in parts):
+            found[name] = tuple(dict.fromkeys(kind for part in parts for kind in _FITTING[part]))
+            if "None" in parts:
+                found[name] += (type(None),)
+    return found
+
+
+def _check_arguments(
+    function: str,
+    fitting: Mapping[str, tuple[type, ...]],
+    names: Sequence[str],
+    arguments: Sequence[object],
+    options: Mapping[str, object],
+) -> None:
+    for name, value in (*zip(names, arguments, strict=False), *options.items()):
+        if name in fitting:
+            require_type(function, name, value, *fitting[name])
 
 
 @contextmanager
-def _options_as_arguments(names: frozenset[str]) -> Iterator[None]:
+def _options_as_arguments(names: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except AttnctlError as error:
@@ -75,16 +140,10 @@ def _options_as_arguments(names: frozenset[str]) -> Iterator[None]:
         raise
 
 
-def _argument_of(option: re.Match[str], names: frozenset[str]) -> str:
+def _argument_of(option: re.Match[str], names: Sequence[str]) -> str:
     """The argument that an option is; the option as it stands where there is none."""
     name = option[1].replace("-", "_")
-    return next((one for one in (name, f"{name}s", SAID_OTHERWISE.get(name)) if one in names), option[0])
-
-
-def check_type(function: str, name: str, value: object, *types: type) -> None:
-    """Raise TypeError, naming the argument, where its value is neither None nor of one of these types."""
-    if value is not None:
-        require_type(function, name, value, *types)
+    return next((one for one in (name, f"{name}s", SAID_OTHERWISE.get(name, name)) if one in names), option[0])
 
 
 def require_type(function: str, name: str, value: object, *types: type) -> None:
@@ -98,9 +157,8 @@ def require_type(function: str, name: str, value: object, *types: type) -> None:
             or (float in types and isinstance(value, Real))
         )
     if not fits:
-        _refuse(
-            function, name, value, " or ".join({"PathLike": "path"}.get(one.__name__, one.__name__) for one in types)
-        )
+        named = ({"PathLike": "path"}.get(one.__name__, one.__name__) for one in types if one is not type(None))
+        _refuse(function, name, value, " or ".join(named))
 
 
 def plain_number(value: object) -> Any:

@@ -33,7 +33,7 @@ def test_help_and_dir_show_the_api() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["functions", "models", "batching", "readings.traces.trace", "readings.overview", "formats.storage"]
+    "name", ["api", "models", "batching", "readings.traces.trace", "readings.overview", "formats.storage"]
 )
 def test_examples_of_docstrings_run(name: str) -> None:
     module: Any = import_module(f"attnctl.{name}")

@@ -24,7 +24,7 @@ SHARED = {
 }
 BELOW = {"attention": 0, "arrays": 0.5, "blockwise": 1, "layer": 1.5, "steps": 2, "readings": 2, "formats": 2.5, "source": 2.5,
          "models": 3, "render": 3,
-         "training": 4, "batching": 5, "functions": 6, "cli": 6, "__init__": 7, "__main__": 7}  # fmt: skip
+         "training": 4, "batching": 5, "api": 6, "cli": 7, "__init__": 8, "__main__": 8}  # fmt: skip
 
 
 def area(path: Path) -> str:

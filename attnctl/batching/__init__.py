@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 
-from attnctl.argument_types import check_type, checked_selection, require_type
+from attnctl.argument_types import checked_selection, require_type
 from attnctl.errors import AttnctlError
 from attnctl.models import DEFAULT, opened_model
 from attnctl.models.option_types import ModelOptions, with_model_options
@@ -46,9 +46,6 @@ def batch(
 
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"batch(): texts is a list of texts, not one {type(texts).__name__}: {texts[:80]!r}")
-    require_type("batch", "texts", texts, Iterable)
-    require_type("batch", "batch_size", batch_size, int)
-    check_type("batch", "query", query, int, str)
     layers, heads = checked_selection("batch", "layer", layer), checked_selection("batch", "head", head)
     opened = opened_model("batch", model, options)
     together = batch_size if opened.info.kind == "checkpoint" else 1

@@ -22,11 +22,11 @@ from attnctl.models import Model, open_named_model
 from attnctl.models.builtin.stack import Stack
 from attnctl.models.builtin.together import can_run_together, run_together
 from attnctl.models.option_types import model_arguments
-from attnctl.readings.measures import attention_rollout, by_words, check_measure, value_norm, value_norm_note
+from attnctl.readings.measures import check_measure
 from attnctl.readings.traces.record import TraceReading
 from attnctl.readings.traces.trace import Trace, is_doubt
 from attnctl.source import Pass, TextSource, check_room, room_of_trace
-from attnctl.source.layerwise import LayerwiseSource
+from attnctl.source.changes import Changes, prepare
 from attnctl.source.stored import TraceSource
 from attnctl.text import as_json
 from attnctl.tokens import checked_text, find_several
@@ -120,17 +120,11 @@ class Worker:
         work = self.work
         if work.measure is None and not work.words:
             return trace
-        if work.measure == "value-norm":
-            note = value_norm_note(all("W_O" in layer.parameters for layer in trace.layers))
-            source = LayerwiseSource(TraceSource(trace), value_norm, "value-norm", lambda: (note,))
-            trace = replace(source.read(TraceReading(None, False)), predictions=trace.predictions)
-        elif work.measure == "rollout":  # shown is what has come of all layers, unless some are named
-            spec, info = item.options.get("layer", work.layer), trace.model
-            shown = [trace.layers[-1].layer] if spec is None else item_indices(spec, info.n_layers, "layer", info.name)
-            rolled = attention_rollout(trace)
-            kept = tuple(layer for layer in rolled.layers if shown is None or layer.layer in shown)
-            trace = replace(rolled, layers=kept)
-        return by_words(trace) if work.words else trace
+        # rollout shows what has come of all layers, unless some are named
+        layer = item.options.get("layer", work.layer) if work.measure == "rollout" else None
+        layer = range(trace.model.n_layers or 1) if layer == "all" else layer
+        given = prepare(TraceSource(trace), Changes(work.measure, work.words), layer)
+        return given.trace(predictions=False)
 
     def _traces_of_items(self, items: Sequence[Item]) -> Iterator[Done]:
         ready: list[tuple[Item, Pass[Trace]]] = []
@@ -313,8 +307,9 @@ class Worker:
         return as_json(of_item(self.model_of_item(item), item, layers, heads))
 
     def _picture_of_trace(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
-        from attnctl.readings.heatmap import is_drowned, read_heatmap
+        from attnctl.readings.heatmap import is_drowned
         from attnctl.render.figure.look import Look
+        from attnctl.source.zoom import read_heatmap
 
         look = self.work.look | ({"title": item.options["title"]} if "title" in item.options else {})
         reading = read_heatmap(trace, drop=look.pop("drop", ()), renormalise=look.pop("renormalise", False))

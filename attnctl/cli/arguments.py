@@ -39,9 +39,6 @@ class EngineOptions(NamedTuple):
             raise UsageError("--address and --gpus-per-worker are for --engine ray")
 
 
-LONG = 512  # tokens, beyond which a text has an overview instead of every weight
-
-
 def look_of(
     options: OptionValues, dpi: int = 200, picture: bool = True, picture_only: Collection[str] = PICTURE_ONLY
 ) -> Look:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from attnctl.argument_types import require_type
+from attnctl.argument_types import checked
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json, read_bytes, write_whole
 from attnctl.formats.documents.overview_json import SCHEMA as OVERVIEW_SCHEMA
@@ -32,12 +31,12 @@ def save_value(value: Trace | Overview | LongRow, path: str | Path) -> None:
         raise AttnctlError(f"{what} is saved as {suffixes}, not as {suffix or 'a name without suffix'}: {path}")
 
 
+@checked
 def load(path: str | Path) -> Trace | Overview | LongRow:
     """Read what `save_value`, `explain --json`, `heatmap --json` or `heads --json` wrote, or JSON from "-".
 
     Raises AttnctlError where the file is no trace and no overview, is damaged, or cannot be read.
     """
-    require_type("load", "path", path, str, os.PathLike)
     data = read_bytes(path)
     source = "standard input" if str(path) == "-" else str(path)
     return trace_from_npz(data, source) if data[:2] == b"PK" else from_json(data, source)

@@ -74,6 +74,11 @@ class LayerAttention(ABC):
         """The key/value head that each head reads."""
 
     @property
+    def held(self) -> tuple[int, ...] | None:
+        """The queries whose rows are there; None where all are."""
+        return None
+
+    @property
     @abstractmethod
     def n_q(self) -> int:
         """How many queries the text has."""

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from attnctl import limits
-from attnctl.argument_types import check_type, checked_selection, is_network, plain_number, require_type
+from attnctl.argument_types import checked_selection, is_network, plain_number, require_type
 from attnctl.errors import UsageError
 from attnctl.files import is_possible_name
 from attnctl.models.huggingface.files.hub import CHECKPOINT_OPTIONS, KNOWN, is_checkpoint
 from attnctl.models.option_types import (
     RANGES,
     ModelOptions,
-    check_options,
     with_model_options,
 )
 from attnctl.readings.traces.trace import Trace
@@ -55,9 +54,7 @@ def open_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Model:
 
 def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Model:
     """What `open_model` answers; what is wrong is said of the options of the command line."""
-    require_type("open_model", "name", name, str)
-    check_type("open_model", "tokenizer", options.get("tokenizer"), str, os.PathLike)
-    check_options("open_model", options)
+    require_type("open_model", "tokenizer", options.get("tokenizer"), str, os.PathLike, type(None))
     given: OptionValues = {key: plain_number(value) for key, value in options.items() if value is not None}
     predict, off = given.pop("predict", None), given.pop("off", None)
     if not is_possible_name(name):
@@ -100,7 +97,7 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
         return model
     from attnctl.models.switched_off import switch_heads_off
 
-    return switch_heads_off(model, off)
+    return switch_heads_off(model, off)  # type: ignore[no-any-return]
 
 
 def names_model(name: str) -> bool:
@@ -141,8 +138,6 @@ def attend(
 
     Raises AttnctlError for what the command line would refuse, TypeError for an argument of another type.
     """
-    require_type("attend", "text", text, str)
-    check_type("attend", "query", query, int, str)
     layers, heads = checked_selection("attend", "layer", layer), checked_selection("attend", "head", head)
     opened = opened_model("attend", model, options)
     rows = None if query is None else find_several(opened.tokenize(checked_text(text)), str(query))
@@ -154,9 +149,7 @@ def opened_model(function: str, model: ModelArgument, options: ModelOptions) -> 
 
     Raises TypeError, naming the argument, for what is no model, and for options beside an opened one.
     """
-    check_options(function, options)
     if isinstance(model, (str, os.PathLike)):
-        check_type(function, "tokenizer", options.get("tokenizer"), str, os.PathLike)
         return open_named_model(os.fspath(model), **options)
     given: OptionValues = {name: value for name, value in options.items() if value is not None}
     opened: Any = model

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from attnctl import limits
-from attnctl.argument_types import Function, check_type, with_named_options
+from attnctl.argument_types import Function, with_named_options
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,8 +28,8 @@ class ModelOptions(TypedDict, total=False):
     tokenizer: (
         str | PreTrainedTokenizerBase | None
     )  # words, chars, a tokenizer.json; beside a transformers model its tokenizer
-    embeddings: str | None
-    qkv: str | None
+    embeddings: str | os.PathLike[str] | None
+    qkv: str | os.PathLike[str] | None
     d_model: int | None
     d_k: int | None
     heads: int | None
@@ -73,26 +72,10 @@ RANGES = {
     "generate": limits.GENERATE,
 }
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("d_model", "d_k", "heads", "kv_heads", "layers", "seed", "window", "generate"), (int,)),
-    **dict.fromkeys(("output_projection", "causal", "bos", "truncate"), (bool,)),
-    **dict.fromkeys(("scale", "temperature", "rope_theta", "dropout"), (int, float)),
-    **dict.fromkeys(("predict", "off", "positions", "rope_pairs", "attention", "target", "dtype", "device"), (str,)),
-    **dict.fromkeys(("embeddings", "qkv"), (str, os.PathLike)),
-}
-
 
 def with_model_options(function: Function) -> Function:
     """Name each of ModelOptions in the signature of a function that takes `**options`: for help() and for editors."""
     return with_named_options(ModelOptions.__annotations__, function)
-
-
-def check_options(function: str, options: Mapping[str, object]) -> None:
-    """Raise TypeError, naming the argument, for one that is no option of a model, or of another type than it has."""
-    for name, value in options.items():
-        if name not in ModelOptions.__annotations__:
-            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
-        check_type(function, name, value, *_TYPES.get(name, (object,)))
 
 
 def model_arguments(options: OptionValues) -> OptionValues:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, Run
@@ -23,9 +25,11 @@ class GridReading:
         self._masks: dict[int, Array] = {}
 
     def take(self, layer: LayerAttention) -> None:
-        """Take in one layer."""
+        """Take in one layer. Raises AttnctlError for a weight that is not finite."""
         parts = [part.ranges for part in self.rows], [part.ranges for part in self.columns]
         grids = layer.pooled(*parts, self.pool)  # (heads, rows, columns)
+        if not np.isfinite(grids).all():
+            raise AttnctlError(f"layer {layer.layer} of this trace holds a weight that is not finite (NaN or infinity)")
         self._weights |= {(layer.layer, head): grid for head, grid in zip(layer.heads, grids, strict=True)}
         if (mask := layer.visible_parts(*parts)) is not None:
             self._masks[layer.layer] = mask

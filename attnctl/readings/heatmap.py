@@ -10,10 +10,9 @@ import numpy as np
 from attnctl.arrays import Bools, Floats
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.layer.stored import rescaled_rows
 from attnctl.readings.overview import Overview, TextPart
 from attnctl.readings.spans import REST
-from attnctl.readings.traces.trace import LEFT_OUT, NO_WEIGHTS, RESCALED, SINK_NOTE, LayerTrace, Trace
+from attnctl.readings.traces.trace import LEFT_OUT, NO_WEIGHTS, RESCALED, SINK_NOTE
 from attnctl.text import visible_text
 from attnctl.tokens import AS_TEXT, Token, find_token, is_index
 
@@ -70,57 +69,13 @@ class HeatmapGrid:
         return units.get(self.measure or "", "largest weight" if self.measure == "max" else "weight")
 
 
-def read_heatmap(
-    trace: Trace,
-    *,
-    layers: Sequence[int] | None = None,
-    heads: Sequence[int] | None = None,
-    drop: Sequence[str] = (),
-    renormalise: bool = False,
+def of_overview(
+    overview: Overview, done: tuple[str, ...] = (), measure: str | None = None, key_numbers: Sequence[int] | None = None
 ) -> HeatmapGrid:
-    """The weights of a trace for the layers and heads asked for (None: all that it holds).
-
-    `drop` and `renormalise` are as of `keys_left_out` and `rescaled_rows`. Raises AttnctlError where the trace has no such
-    layer, head or weights, UsageError where a key to drop is not there.
-    """
-    chosen = trace.layers if layers is None else tuple(trace.layer(index) for index in layers)
-    if not chosen:
-        raise AttnctlError("this trace holds no layers, so there are no weights to show")
-    keys = trace.key_axis
-    out = keys_left_out(keys, drop)
-    kept = [j for j in range(len(keys)) if j not in out]
-    weights: dict[tuple[int, int], Floats] = {}
-    masks: dict[int, Bools] = {}
-    for layer in chosen:
-        array = _weights_of(layer, chosen[0])
-        if layer.mask is not None:
-            masks[layer.layer] = layer.mask[:, kept]
-        for head in layer.heads if heads is None else heads:
-            grid = array[layer.position_of(head)][:, kept]  # (n_q, kept)
-            weights[layer.layer, head] = rescaled_rows(grid) if renormalise else grid
-    rows = chosen[0].rows
-    said = weights_notes(keys, out, renormalise)
-    if not renormalise and trace.measure is None and any(layer.sink_weights is not None for layer in chosen):
-        said += (SINK_TAKES_PART,)
-    return HeatmapGrid(
-        name=trace.model.name,
-        cited=trace.cited,
-        layers=tuple(layer.layer for layer in chosen),
-        heads=tuple(dict.fromkeys(head for _, head in weights)),
-        queries=trace.tokens if rows is None else tuple(trace.tokens[row] for row in rows),
-        keys=tuple(keys[j] for j in kept),
-        weights=weights,
-        masks=masks,
-        said=said,
-        places=(tuple(rows or range(len(trace.tokens))), tuple(trace.key_numbers[j] for j in kept)),
-        measure=trace.measure if trace.holds_weights else AS_GIVEN,
-    )
-
-
-def of_overview(overview: Overview, done: tuple[str, ...] = (), measure: str | None = None) -> HeatmapGrid:
     """The grids of an overview, each row and column under its name.
 
-    `done` says what else was done to them, `measure` what stands in place of the weights. Where each row and each column is
+    `done` says what else was done to them, `measure` what stands in place of the weights, `key_numbers` which numbers the
+    keys have in the text (None: they are all there). Where each row and each column is
     one token by its own name, the tokens stand beside them.
     """
     grid = overview.grid
@@ -141,6 +96,8 @@ def of_overview(overview: Overview, done: tuple[str, ...] = (), measure: str | N
             said.append(f"{REST}: tokens in no part")
     if single and any(note.endswith(NO_WEIGHTS) for note in overview.notes):
         measure = AS_GIVEN
+    numbers = range(len(overview.key_axis)) if key_numbers is None else key_numbers
+    starts = _part_starts(grid.rows), tuple(numbers[at] for at in _part_starts(grid.columns))
     if SINK_NOTE in overview.notes and measure is None and not any(RESCALED in words for words in done):
         said.append(SINK_TAKES_PART)
     return HeatmapGrid(
@@ -155,8 +112,8 @@ def of_overview(overview: Overview, done: tuple[str, ...] = (), measure: str | N
         said=(*said, *done),
         measure=measure if measure is not None or (single and grid.pool != "mass") else grid.pool,
         full=_full_parts(grid.rows, grid.columns) if grid.pool == "mean" else None,
-        places=(_part_starts(grid.rows), _part_starts(grid.columns)) if plain else None,
-        starts=None if plain or grid.pool == "mass" else (_part_starts(grid.rows), _part_starts(grid.columns)),
+        places=starts if plain else None,
+        starts=None if plain or grid.pool == "mass" else starts,
     )
 
 
@@ -174,16 +131,6 @@ def _part_starts(parts: Sequence[TextPart]) -> tuple[int, ...]:
 def _part_labels(parts: Sequence[TextPart]) -> str:
     most = max(part.token_count for part in parts)
     return f"{most} token{'s' * (most != 1)}"
-
-
-def _weights_of(layer: LayerTrace, first: LayerTrace) -> Floats:
-    if layer.weights is None:
-        raise AttnctlError(f"layer {layer.layer} of this trace holds no weights: write it without narrowing its steps")
-    if layer.rows != first.rows:
-        raise AttnctlError(f"layers {first.layer} and {layer.layer} hold different query rows: choose one with --layer")
-    if not np.isfinite(layer.weights).all():
-        raise AttnctlError(f"layer {layer.layer} of this trace holds a weight that is not finite (NaN or infinity)")
-    return layer.weights
 
 
 def keys_left_out(keys: Sequence[Token], drop: Sequence[str]) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
-"""Other readings of the weights: by words, by the values they carry, through all layers, and where they are parked."""
+"""Other readings of the weights: by words, by the values they carry, through all layers."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +11,6 @@ from attnctl import tokens as cutting
 from attnctl.arrays import as_numpy
 from attnctl.errors import UsageError
 from attnctl.layer import LayerAttention
-from attnctl.layer.stored import rescaled_rows
-from attnctl.readings.heatmap import weights_notes
 from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.text import number_list
 from attnctl.tokens import Token
@@ -148,33 +146,6 @@ def value_norm_note(projected: bool) -> str:
     return VALUE_NORM.format(w_o="" if projected else ", without W_O, which is not recorded here")
 
 
-# --- keys left out -----------------------------------------------------------------------------------------------
-
-
-def without_left_out(trace: Trace, out: Collection[int], renormalise: bool) -> Trace:
-    """The trace without some columns of its weights, and with `renormalise` each row summing to 1; the rest is gone."""
-    if not out and not renormalise:
-        return trace
-    kept = [j for j in range(len(trace.key_axis)) if j not in out]
-    layers = []
-    for layer in trace.layers:
-        weights = None if layer.weights is None else layer.weights[..., kept]  # (heads, rows, kept)
-        if weights is not None and renormalise:
-            weights = rescaled_rows(weights)
-        mask = None if layer.mask is None else layer.mask[:, kept]  # (rows, kept)
-        layers.append(LayerTrace(layer.layer, layer.heads, layer.kv_heads, weights, layer.rows, mask=mask))
-    return replace(
-        trace,
-        layers=tuple(layers),
-        key_tokens=tuple(trace.key_axis[j] for j in kept),
-        embeddings=None,
-        notes=(
-            *trace.notes,
-            *(f"{what[0].upper()}{what[1:]}." for what in weights_notes(trace.key_axis, sorted(out), renormalise)),
-        ),
-    )
-
-
 # --- rollout -----------------------------------------------------------------------------------------------------
 
 
@@ -213,6 +184,3 @@ def attention_rollout(trace: Trace) -> Trace:
     return replace(
         trace, model=model, layers=tuple(layers), predictions=(), measure="rollout", notes=(*trace.notes, ROLLOUT)
     )
-
-
-# --- where attention is parked -----------------------------------------------------------------------------------

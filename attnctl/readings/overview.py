@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnctl.argument_types import require_type
+from attnctl.argument_types import checked
 from attnctl.named_function import call_named
 from attnctl.readings.head_statistics import HeadStatistics
 from attnctl.readings.traces.trace import ModelInfo, WithAxes
@@ -98,9 +97,9 @@ class Overview(WithAxes):
             links={at: one for at, one in self.links.items() if wanted(*at)},
         )
 
+    @checked
     def save(self, path: str | Path) -> None:
         """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""
-        require_type("save", "path", path, str, PathLike)
         call_named("attnctl.formats.storage:save_value", self, path)
 
 
@@ -125,20 +124,20 @@ class LongRow:
         """The tokens of the key axis."""
         return self.keys
 
+    @checked
     def save(self, path: str | Path) -> None:
         """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""
-        require_type("save", "path", path, str, PathLike)
         call_named("attnctl.formats.storage:save_value", self, path)
 
 
-def part_snippet(tokens: Sequence[Token], a: int, b: int, text: str, most: int = 18) -> str:
-    """What tokens [a, b) are called: the position of the first, and the beginning of their text; `most` characters."""
+def part_snippet(tokens: Sequence[Token], a: int, b: int, text: str, most: int, number: int) -> str:
+    """What tokens [a, b) are called: the number of the first, and the beginning of their text; `most` characters."""
     start = next((token.start for token in tokens[a:b] if token.start is not None and not token.special), None)
     end = next((token.end for token in reversed(tokens[a:b]) if token.end is not None and not token.special), None)
     said = " ".join(token.text for token in tokens[a : min(b, a + most)])
     if start is not None and end is not None and end > start:
         said = text[start : min(end, start + 4 * most)]
-    said = f"{a} {' '.join(said.split())}".rstrip()
+    said = f"{number} {' '.join(said.split())}".rstrip()
     if len(said) > most:
         said = said[: most + 1].rsplit(" ", 1)[0] if " " in said[most // 2 : most + 1] else said[:most]
     return said

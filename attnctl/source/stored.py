@@ -10,7 +10,7 @@ from attnctl.layer import Run
 from attnctl.readings.traces.record import stored_layer
 from attnctl.readings.traces.trace import Trace
 from attnctl.selection import chosen_indices
-from attnctl.source import Reading, Result
+from attnctl.source import Reading, Result, Source
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
@@ -101,3 +101,10 @@ class OverviewSource:
             return (some is None or layer in some) and (few is None or head in few)
 
         return keep(self.overview, is_wanted, self.name)  # type: ignore[no-any-return]
+
+
+def check_attention_weights(source: Source, command: str) -> None:
+    """Raise AttnctlError where a source holds numbers that are no attention weights, of which `command` can tell nothing."""
+    if isinstance(source, TraceSource) and not source.trace.holds_weights:
+        told = source.trace.notes[-1]
+        raise AttnctlError(f"{command} tells of attention weights. {source.name}: {told[:1].lower()}{told[1:]}")

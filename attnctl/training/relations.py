@@ -19,7 +19,6 @@ import numpy as np
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
 from attnctl.models.builtin.stack import Stack
-from attnctl.models.switched_off import SwitchedOff
 from attnctl.training import network, rules
 from attnctl.training.english import draft, grammar
 from attnctl.training.english.draft import Link, Sentence
@@ -199,9 +198,6 @@ def with_unseen_words(sentence: Sentence, draw: random.Random) -> Sentence:
 
 def before_training(model: Model, seed: int) -> Model | None:
     """The same network with the random parameters that training starts from; None where the model is no such network."""
-    if isinstance(model, SwitchedOff):
-        plain = before_training(model.model, seed)
-        return None if plain is None else SwitchedOff(plain, model.intervention)
     if not isinstance(model, Stack) or model.unembedding is None:
         return None
     info = model.info

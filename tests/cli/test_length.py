@@ -16,7 +16,6 @@ import pytest
 from rich.cells import cell_len
 
 from attnctl import models
-from attnctl.cli.inputs.zoom import Zoom, grid_of
 from attnctl.models import attend
 from attnctl.models.builtin.matrix import trace_of_matrix
 from attnctl.models.probe import probe_heads
@@ -25,7 +24,9 @@ from attnctl.readings.heatmap import of_overview, weight_span
 from attnctl.readings.overview import TextPart
 from attnctl.readings.spans import parts_of
 from attnctl.source import TextSource
+from attnctl.source.changes import prepare
 from attnctl.source.stored import TraceSource
+from attnctl.source.zoom import read_cells
 from attnctl.tokens import Token, split_words
 
 MODEL = ("--model", "random", "--d-model", "16", "--heads", "2", "--layers", "2", "--causal", "--rope", "--scale", "1")
@@ -108,7 +109,7 @@ def test_pictures_of_long_texts_say_what_a_cell_is(run, file, text, tmp_path):
     assert result.code == 0 and result.out == ""
     assert "<svg" in path.read_text()[:600]
     source = TextSource(models.open_model("random", causal=True), text)
-    reading = of_overview(source.read(OverviewReading(grid_of(source, Zoom()))))
+    reading = of_overview(read_cells(prepare(source)))
     assert reading.said == ("each cell of 4 tokens × 4 tokens: the mean of its weights",)
     assert reading.unit_of_cells == "mean weight"
 
@@ -390,10 +391,10 @@ def test_what_needs_every_matrix_whole_says_so_before_any_work(option, refused, 
 
 
 def test_the_size_of_whole_matrices_is_said_before_they_are_made(run, file, monkeypatch):
-    from attnctl.cli.inputs import weights
+    from attnctl.source import changes
 
     assert "whole matrices" not in run("heatmap", "--file", file, "--words", *MODEL).err
-    monkeypatch.setattr(weights, "TOLD_BYTES", 1e7)
+    monkeypatch.setattr(changes, "TOLD_BYTES", 1e7)
     assert "note: whole matrices, 800 × 800: they take 0.0 GB" in run("heatmap", "--file", file, "--words", *MODEL).err
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnctl.cli.inputs.weights import Chosen, WeightChoice, measured_source
 from attnctl.errors import UsageError
 from attnctl.layer import LayerAttention
 from attnctl.models import attend, open_model
@@ -15,6 +14,7 @@ from attnctl.readings import measures
 from attnctl.readings.traces.record import TraceReading, sink_sentence, stored_layer
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.source import TextSource
+from attnctl.source.changes import Changes, prepare
 from attnctl.source.stored import TraceSource
 from attnctl.tokens import Token
 
@@ -77,9 +77,7 @@ def test_value_norm_by_hand() -> None:
     tokens = (Token("a"), Token("b"))
     layer = LayerTrace(0, (0,), (0,), weights=weights, values=values)
     trace = Trace("a b", tokens, ModelInfo("x", "matrix"), (layer,))
-    got = measured_source(WeightChoice(measure="value-norm"), Chosen(TraceSource(trace), None, None)).source.read(
-        TraceReading()
-    )
+    got = prepare(TraceSource(trace), Changes("value-norm")).trace()
     np.testing.assert_allclose(got.layers[0].weights[0], [[0.25, 0.75]] * 2)
     assert got.layers[0].values is None and "without W_O" in got.notes[-1] and got.measure == "value-norm"
     sent = replace(layer, parameters={"W_O": np.diag([1.0, 0.0]).astype(np.float32)})
@@ -142,7 +140,7 @@ def test_the_sink_is_stated() -> None:
 
 
 def test_measures_by_name() -> None:
-    given = Chosen(TextSource(open_model("random"), "Alice will eat"), None, None)
-    assert measured_source(WeightChoice(measure="weights"), given) == given
+    given = TextSource(open_model("random"), "Alice will eat")
+    assert prepare(given, Changes("weights")).source is given
     with pytest.raises(UsageError, match="it is weights, value-norm, rollout"):
-        measured_source(WeightChoice(measure="mass"), given)
+        prepare(given, Changes("mass"))

@@ -15,7 +15,6 @@ from attnctl.batching.work import Result, describe_bug
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention
 from attnctl.models import Model, open_named_model
-from attnctl.models.switched_off import SwitchedOff
 from attnctl.readings.census.census import Census, SentenceCounts
 from attnctl.readings.census.census_tally import SentenceRecord, packed_document, packed_record, record_of
 from attnctl.readings.census.parsed_sentence import BadSentenceError, ParsedSentence
@@ -217,8 +216,6 @@ def open_census_model(work: CensusWork) -> Model:
 
 def untrained_of(model: Any, seed: int) -> Any:
     """The model before training, the same heads off. Raises UsageError where it has never been trained."""
-    if isinstance(model, SwitchedOff):
-        return SwitchedOff(untrained_of(model.model, seed), model.intervention)
     if model.info.kind == "checkpoint":
         from attnctl.models.huggingface.files.opening import untrained_checkpoint
 

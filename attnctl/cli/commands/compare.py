@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from attnctl import api
 from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.inputs.sources import is_file, open_source, refuse_models, refuse_texts
-from attnctl.cli.inputs.weights import Chosen, WeightChoice, chosen_trace, weight_choice
 from attnctl.cli.output import output_format, put_bytes, put_json, write_renderable
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import figure_bytes, format_names
+from attnctl.readings.measures import check_measure
+from attnctl.source.changes import Changes
 
 if TYPE_CHECKING:
     from attnctl.readings.traces.comparison import Comparison
     from attnctl.readings.traces.trace import Trace
     from attnctl.render.figure.look import Look
     from attnctl.source import Source
-
-WHOLE = "compare needs them all: take a shorter text, or attnctl heatmap of each side"
 
 
 def compare_command(
@@ -42,12 +42,9 @@ def compare_command(
         raise UsageError("--log does not go with compare: a difference has both signs")
     if precision is not None and form in ("json", *format_names()):
         raise UsageError("--precision is for the tables: JSON has every decimal, a picture as many as fit")
-    choice = weight_choice(options)
-    if choice.measure is not None:
-        from attnctl.readings.measures import check_measure
-
-        check_measure(choice.measure, head is not None)
-    pair = _pair_of_traces(a, b, text, file, choice, options)
+    changes = o.taken(Changes, options)
+    check_measure(changes.measure, head is not None)
+    pair = _pair_of_traces(a, b, text, file, changes, options)
     places = _heads_to_show(pair, layer, head)
     _write_comparison(pair, places, form, output, look, 2 if precision is None else precision)
 
@@ -72,10 +69,9 @@ def _write_comparison(
 
 
 def _pair_of_traces(
-    a: str, b: str, text: str | None, file: str | None, choice: WeightChoice, options: dict[str, object]
+    a: str, b: str, text: str | None, file: str | None, changes: Changes, options: dict[str, object]
 ) -> Comparison:
     """Both sides as traces, named as the user named them."""
-    from attnctl.readings.traces.comparison import compare_traces as paired
     from attnctl.source import TextSource
 
     sources: list[Source]
@@ -91,17 +87,16 @@ def _pair_of_traces(
         words = arguments.text_of(text, file)
         one, other = options | {"model": a, "off": None}, options | {"model": b}  # with --off: without and with it
         sources = [TextSource(arguments.model_of(given), words) for given in (one, other)]
-    traces = []
-    for source in sources:
-        every = list(range(source.counts[0])) if choice.measure == "rollout" else None
-        traces.append(chosen_trace(choice, Chosen(source, every, None), instead=WHOLE))
+        if options.get("off") is not None:
+            b = sources[1].info.name
+    pair = api.compare_sources(sources[0], sources[1], (a, b), changes, arguments.say_notes)
+    traces = pair.a, pair.b
     arguments.say_unknown(
         *(source.tokens for source in sources), notes=[note for trace in traces for note in trace.notes]
     )
-    if options.get("off") is not None and not (text is None and file is None):
-        b = sources[1].info.name
-        arguments.say_notes(_model_predictions(traces, (a, b)))
-    return paired(traces[0], traces[1], (a, b))
+    if options.get("off") is not None and b == sources[1].info.name:
+        arguments.say_notes(_model_predictions(traces, pair.names))
+    return pair
 
 
 def _model_predictions(traces: Sequence[Trace], names: tuple[str, str]) -> list[str]:

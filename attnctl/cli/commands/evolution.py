@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from attnctl.cli import arguments
-from attnctl.cli.inputs.weights import Chosen, WeightChoice, chosen_trace
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import figure_bytes, picture_format, suffixes_listed
+from attnctl.source.changes import Changes, prepare
 
 if TYPE_CHECKING:
     from attnctl.models.option_types import OptionValues
@@ -23,15 +23,14 @@ class TrainingView(NamedTuple):
     text: str
     layer: str | None
     head: str | None
-    choice: WeightChoice
+    changes: Changes
 
     def trace_of_text(self, options: OptionValues) -> Trace:
         """The text under one model, all heads."""
         from attnctl.source import TextSource
 
         source = TextSource(arguments.model_of(options), self.text)
-        every = list(range(source.counts[0]))
-        return chosen_trace(self.choice, Chosen(source, every, None), predictions=False)
+        return prepare(source, self.changes, range(source.counts[0]), say=arguments.say_notes).trace(predictions=False)
 
 
 def show_training(run: str, wanted: TrainingView, output: str | None, options: OptionValues) -> None:
@@ -59,11 +58,11 @@ def _write_page_of_steps(run: str, wanted: TrainingView, output: str, look: Look
     """A page of all steps, which leaves out and rescales by itself."""
     from attnctl.cli.commands.page import Choice, over_training, page_look, write_page
 
-    if wanted.choice.words:
+    if wanted.changes.words:
         raise UsageError("--words does not go with --run and .html: a page merges words by itself")
-    choice = Choice(wanted.layer, wanted.head, wanted.choice.measure)
+    choice = Choice(wanted.layer, wanted.head, wanted.changes.measure)
     content = over_training(run, wanted.text, choice, options)
-    start = page_look(wanted.choice.drop, wanted.choice.renormalise, look.log, cmap=look.cmap)
+    start = page_look(wanted.changes.drop or (), wanted.changes.renormalise, look.log, cmap=look.cmap)
     write_page(content, output, look=start, title=look.title)
 
 

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
 from attnctl.cli import arguments
 from attnctl.cli import options as o
-from attnctl.cli.inputs.sources import is_long, open_source
-from attnctl.cli.inputs.weights import (
-    Chosen,
-    WeightChoice,
-    chosen_of,
-    chosen_trace,
-    dropped_keys,
-    measured_source,
-    renormalised_source,
-    weight_choice,
-    whole_trace,
-)
+from attnctl.cli.inputs.sources import open_source
 from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, write_renderable
 from attnctl.errors import DONE, FAILED, UsageError
+from attnctl.source.changes import Changes, Prepared, prepare
+from attnctl.source.zoom import is_long
 
 if TYPE_CHECKING:
     from attnctl.readings.questions.focus import Focus
     from attnctl.readings.traces.trace import LayerTrace, Trace
+    from attnctl.source import Source
 
 WALKED_LAYERS = 2  # as many as are walked through when none are named
 
@@ -66,9 +59,9 @@ def explain_command(
     """Show every step of self-attention on a text: tokens, queries and keys, scores, softmax, context."""
     wanted = o.taken(LongChoice, options)
     walk = o.taken(Walk, options)
-    choice, form = weight_choice(options), _explain_format(output, json)
+    changes, form = o.taken(Changes, options), _explain_format(output, json)
     if check:
-        _refuse_beside_check(form, walk, (choice, wanted))
+        _refuse_beside_check(form, walk, (changes, wanted))
     elif form in ("json", "npz"):
         _refuse_beside("--json and -o .json, .npz", *_walk_options(walk))
     names = walk.step_names
@@ -76,7 +69,7 @@ def explain_command(
         from attnctl.cli.commands.contributions import explain_contributions
 
         picked = ("--tokens", tokens), ("--layer", layer), ("--head", head), ("--spans", wanted.spans)
-        shaped = ((f"--{name}", value) for name, value in choice._asdict().items())
+        shaped = ((f"--{name}", value) for name, value in changes._asdict().items())
         beside = (*picked, ("--predict", options.get("predict")), *shaped, *_walk_options(walk))
         _refuse_beside("--steps contributions, a sum over the whole model", *beside)
         explain_contributions(arguments.text_of(source, file), options, names, wanted, form, output)
@@ -86,20 +79,25 @@ def explain_command(
 
         check_names(names)
         _refuse_beside("--steps", ("--top", wanted.top), ("--spans", wanted.spans))
-    opened = chosen_of(open_source(source, file, tokens, options), layer, head)
+    opened = open_source(source, file, tokens, options)
     if check:
-        raise typer.Exit(_print_check(opened))
+        raise typer.Exit(_print_check(prepare(opened, layer=layer, head=head)))
     if names is None and _is_told_as_long(opened, wanted):
         _refuse_beside("a long text, --top and --spans", *_walk_options(walk))
         from attnctl.cli.commands.row import explain_long
 
-        explain_long(_reweighted_choice(choice, opened), form, output, wanted)
-    elif form in ("json", "npz"):
-        _write_trace(_narrow_trace(choice, opened, wanted.query), names, output)
-    else:
-        trace = _walked_trace(choice, opened, wanted.query)
-        asked = ExplainRequest(layer is None, head is None, wanted.query)
-        _write_walk(trace, opened.heads, walk, asked, form, output)
+        explain_long(prepare(opened, changes, layer, head, say=arguments.say_notes), form, output, wanted)
+        return
+    given = prepare(opened, changes, layer, head, wanted.query, say=arguments.say_notes)
+    if form in ("json", "npz"):
+        _write_trace(given.trace(), names, output)
+        return
+    if is_long(opened):
+        trace, heads = given.trace(), given.heads
+    else:  # of every head, as the walk names what they found
+        every = prepare(opened, changes, layer, None, say=arguments.say_notes)
+        trace, heads = every.trace(), given.heads
+    _write_walk(trace, heads, walk, ExplainRequest(layer is None, head is None, wanted.query), form, output)
 
 
 def _walk_options(walk: Walk) -> tuple[tuple[str, object], ...]:
@@ -107,10 +105,9 @@ def _walk_options(walk: Walk) -> tuple[tuple[str, object], ...]:
     return ("--precision", walk.precision), ("--story", walk.story)
 
 
-def _is_told_as_long(opened: Chosen, wanted: LongChoice) -> bool:
+def _is_told_as_long(source: Source, wanted: LongChoice) -> bool:
     """Whether rows and links are told instead of every step: of a long text, an overview, or where they are asked for."""
-    is_overview = hasattr(opened.source, "overview")
-    return is_overview or is_long(opened.source) or wanted.top is not None or wanted.spans is not None
+    return hasattr(source, "overview") or is_long(source) or wanted.top is not None or wanted.spans is not None
 
 
 class ExplainRequest(NamedTuple):
@@ -128,37 +125,11 @@ def _refuse_beside(beside: str, *options: tuple[str, object]) -> None:
             raise UsageError(f"{name} does not go with {beside}")
 
 
-def _refuse_beside_check(form: str, walk: Walk, given: tuple[WeightChoice, LongChoice]) -> None:
+def _refuse_beside_check(form: str, walk: Walk, given: tuple[Changes, LongChoice]) -> None:
     shown = [(f"--{name}", value) for part in (walk, *given) for name, value in part._asdict().items()]
     _refuse_beside("--check, which prints findings", *shown)
     if form != "terminal":
         raise UsageError("--json and -o do not go with --check, which prints findings")
-
-
-def _reweighted_choice(choice: WeightChoice, given: Chosen) -> Chosen:
-    """What was chosen, its weights as `choice` has them, at any length."""
-    if choice.drop and not choice.renormalise:
-        raise UsageError("--drop goes with --renormalise where single rows and links are told")
-    given = measured_source(choice, given)
-    return given._replace(source=renormalised_source(choice, given.source, dropped_keys(choice, given.source)[0]))
-
-
-def _narrow_trace(choice: WeightChoice, given: Chosen, query: str | None) -> Trace:
-    """The trace that is written: of one query's row alone where one was named."""
-    from attnctl.tokens import find_several
-
-    given = measured_source(choice, given)
-    rows = None if query is None else find_several(given.source.tokens, query)
-    return chosen_trace(choice._replace(words=False, measure=None), given, rows)
-
-
-def _walked_trace(choice: WeightChoice, given: Chosen, query: str | None) -> Trace:
-    """The trace that is walked through: of every head, as the walk names what they found; of a long text what was chosen."""
-    from attnctl.tokens import find_several
-
-    if is_long(given.source):
-        return chosen_trace(choice, given, None if query is None else find_several(given.source.tokens, query))
-    return chosen_trace(choice, given if choice.measure == "rollout" else given._replace(heads=None))
 
 
 def _explain_format(output: str | None, json: bool) -> str:
@@ -167,19 +138,20 @@ def _explain_format(output: str | None, json: bool) -> str:
     return output_format("explain", output, ("json", "npz", "txt", "svg"), "json" if json else "", hint)
 
 
-def _print_check(given: Chosen) -> int:
+def _print_check(given: Prepared) -> int:
     """Print what was checked and found; the exit code is 1 where anything is off."""
     from attnctl.models.huggingface.checks.check import check_attention
     from attnctl.readings.traces.consistency import findings_of_trace
     from attnctl.render.terminal.tables import finding_lines
+    from attnctl.source.stored import OverviewSource
 
-    source: Any = given.source
-    if hasattr(source, "overview"):
-        raise UsageError(f"--check: {source.name} holds an overview, of which nothing can be recomputed: give the text")
-    if hasattr(source, "trace"):
-        findings = findings_of_trace(whole_trace(*given))
+    if isinstance(given.source, OverviewSource):
+        name = given.source.name
+        raise UsageError(f"--check: {name} holds an overview, of which nothing can be recomputed: give the text")
+    if given.model is None:
+        findings = findings_of_trace(given.trace(predictions=False))
     else:
-        findings = check_attention(source.model, source.text, given.layers, given.heads)
+        findings = check_attention(given.model, given.source.text, given.layers, given.heads)
     page = safe_console()
     print_lines(*finding_lines(findings, page.width if page.is_terminal else None))
     return FAILED if any(finding.holds is False for finding in findings) else DONE
@@ -199,7 +171,7 @@ def _write_trace(trace: Trace, names: list[str] | None, output: str | None) -> N
 
 
 def _write_walk(
-    trace: Trace, heads: list[int] | None, walk: Walk, asked: ExplainRequest, form: str, output: str | None
+    trace: Trace, heads: Sequence[int] | None, walk: Walk, asked: ExplainRequest, form: str, output: str | None
 ) -> None:
     from dataclasses import replace
 
@@ -220,7 +192,7 @@ def _write_walk(
     write_renderable(page, form, output, "attnctl explain", trace.cited)
 
 
-def _focuses(trace: Trace, heads: list[int] | None, query: str | None) -> list[Focus]:
+def _focuses(trace: Trace, heads: Sequence[int] | None, query: str | None) -> list[Focus]:
     """The place to look at most closely; one for each query where several were asked for."""
     from attnctl.readings.questions.focus import focus
     from attnctl.tokens import find_several
@@ -231,7 +203,7 @@ def _focuses(trace: Trace, heads: list[int] | None, query: str | None) -> list[F
 
 
 def _shown_heads(
-    trace: Trace, part: LayerTrace, heads: list[int] | None, focuses: list[Focus], asked: ExplainRequest
+    trace: Trace, part: LayerTrace, heads: Sequence[int] | None, focuses: list[Focus], asked: ExplainRequest
 ) -> tuple[int, ...]:
     """The heads of a layer that are walked through: those asked for, else those of its focuses, else its most telling."""
     from attnctl.readings.questions.focus import focus

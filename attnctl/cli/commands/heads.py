@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from attnctl import api
 from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.inputs.sources import open_source
-from attnctl.cli.inputs.weights import (
-    Chosen,
-    WeightChoice,
-    check_attention_weights,
-    chosen_of,
-    dropped_keys,
-    measured_source,
-    renormalised_source,
-    weight_choice,
-)
 from attnctl.cli.output import output_format, put_bytes, show_renderable
 from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import figure_bytes, format_names
+from attnctl.source.changes import Changes, prepare
+from attnctl.source.stored import check_attention_weights
 
 if TYPE_CHECKING:
-    from attnctl.readings.census.census_table import CensusTable
     from attnctl.readings.head_statistics import HeadStatistics
     from attnctl.readings.overview import Overview
     from attnctl.readings.traces.trace import ModelInfo
@@ -75,10 +67,14 @@ def heads_command(
     picture = form in format_names()
     look = arguments.look_of(options, picture=picture, picture_only=o.LOOK_OPTIONS)
     asked.check_request(picture)
-    known = None if asked.census is None else _census_in(asked.census)
+    known = None
+    if asked.census is not None:
+        from attnctl.formats.documents.census_json import read_census
+
+        known = read_census(asked.census)
     if look.log:
         raise UsageError("--log does not go with heads: shares have a scale from 0 to 1 (see --vmin and --vmax)")
-    choice = weight_choice(options)
+    changes = o.taken(Changes, options)
     opened: Source
     named = (source, file, tokens, options.get("chat"), options.get("qkv"))
     if asked.probe and all(one is None for one in named):
@@ -88,10 +84,13 @@ def heads_command(
         arguments.say_notes(["there is no text: every statistic is of the probe's, random tokens said twice"])
     else:
         opened = open_source(source, file, tokens, options)
-    given = chosen_of(opened, layer, head)
-    check_attention_weights(given.source, "heads")
-    found = _statistics_of(given, choice, asked)
-    found = _by_role(found) if known is None else replace(found, head_statistics=_named_by(known, found))
+    check_attention_weights(opened, "heads")
+    given = prepare(opened, changes, layer, head, keeps_columns=True, say=arguments.say_notes)
+    check_cost(opened, given.head_count)
+    with cost_progress(heads_over_tokens(len(given.source.tokens), given.head_count)) as tick:
+        found = api.measure_heads(given, asked.probe, known, tick)
+    arguments.say_notes(found.notes)
+    arguments.say_unknown(given.source.tokens)
     if picture:
         _write_statistic_grid(found, asked.by or PICTURED, look, str(output), form)
     else:
@@ -145,81 +144,3 @@ def _heads_format(output: str | None, json: bool, csv: bool) -> str:
     if json and csv:
         raise UsageError("--json and --csv exclude each other")
     return output_format("heads", output, ("csv", "json", *format_names()), "json" if json else "csv" if csv else "")
-
-
-def _statistics_of(given: Chosen, choice: WeightChoice, asked: HeadRequest) -> Overview:
-    """The statistics of the heads chosen; with --probe, induction and duplicates as it finds them."""
-    from attnctl.models.probe import probe_heads as probed
-    from attnctl.readings.grid import OverviewReading
-    from attnctl.readings.head_statistics import HeadStatisticsReading
-
-    if choice.drop and not choice.renormalise:
-        raise UsageError("--drop goes with --renormalise here: statistics are of rows that share all their attention")
-    model: Any = getattr(given.source, "model", None)
-    if asked.probe and model is None:
-        raise UsageError(f"--probe runs a model: {given.source.name} holds numbers that have been computed already")
-    source, layers, chosen = measured_source(choice, given)
-    if asked.probe and source.measure is not None:
-        raise UsageError(f"--probe measures the weights of single heads: it does not go with {source.measure}")
-    if asked.census is not None and source.measure == "rollout":
-        raise UsageError("--census names single heads, and rollout is of all heads together")
-    source = renormalised_source(choice, source, dropped_keys(choice, source)[0])
-    check_cost(given.source, given.head_count)
-    statistics = HeadStatisticsReading(source.tokens, source.key_tokens)
-    with cost_progress(heads_over_tokens(len(source.tokens), given.head_count)) as tick:
-        found = source.read(OverviewReading(statistics=statistics), layers, chosen, tick)
-    if asked.probe:
-        scores = probed(model, layers=layers, heads=chosen)
-        found = replace(
-            found,
-            head_statistics=tuple(
-                _with_probe(measured, len(found.tokens), *scores[measured.layer, measured.head])
-                for measured in found.head_statistics
-            ),
-        )
-    arguments.say_notes(found.notes)
-    arguments.say_unknown(source.tokens)
-    return found
-
-
-def _census_in(path: str) -> CensusTable:
-    from attnctl.formats.documents.census_json import read_census
-
-    return read_census(path)
-
-
-def _named_by(census: CensusTable, found: Overview) -> tuple[HeadStatistics, ...]:
-    """The statistics with the names that a census gives. Raises UsageError for the census of a model of other sizes."""
-    from attnctl.readings.census.census_table import head_names
-
-    info = found.model
-    if census.head_grid != (info.n_layers, info.n_heads):
-        layers, heads = census.head_grid
-        raise UsageError(
-            f"--census is of {census.model}, {layers} layers of {heads} heads: {info.name} has "
-            f"{info.n_layers} of {info.n_heads}"
-        )
-    names = head_names(census)
-    return tuple(
-        replace(measured, names=(*measured.names, *names.get((measured.layer, measured.head), ())))
-        for measured in found.head_statistics
-    )
-
-
-def _by_role(found: Overview) -> Overview:
-    """The statistics of the heads, each head named first by what its model's own evaluation measured it to find."""
-    from attnctl.readings.questions.roles import roles_of_heads
-
-    known = roles_of_heads(found.model)
-    statistics = (
-        replace(measured, names=(*known.get((measured.layer, measured.head), ()), *measured.names))
-        for measured in found.head_statistics
-    )
-    return replace(found, head_statistics=tuple(statistics)) if known else found
-
-
-def _with_probe(measured: HeadStatistics, n: int, induction: float, duplicate: float) -> HeadStatistics:
-    from attnctl.readings.head_statistics import name_head
-
-    probed = {"induction": induction, "duplicate": duplicate}
-    return name_head(replace(measured, values={**measured.values, **probed}), n, probed)

@@ -8,23 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from attnctl.cli import arguments
 from attnctl.cli import options as o
-from attnctl.cli.inputs.sources import is_long, open_source
-from attnctl.cli.inputs.weights import (
-    Chosen,
-    WeightChoice,
-    chosen_of,
-    chosen_trace,
-    dropped_keys,
-    measured_source,
-    renormalised_source,
-    weight_choice,
-)
-from attnctl.cli.inputs.zoom import Zoom, grid_of
+from attnctl.cli.inputs.sources import open_source
 from attnctl.cli.output import print_lines, safe_console
 from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
 from attnctl.errors import UsageError
 from attnctl.formats import pictures
 from attnctl.formats.pictures import suffixes_listed
+from attnctl.source.changes import Changes, Prepared, prepare
+from attnctl.source.zoom import Zoom, heatmap_grid, is_long, read_cells
 
 if TYPE_CHECKING:
     from attnctl.models.option_types import OptionValues
@@ -51,31 +42,43 @@ def heatmap_command(
 ) -> None:
     """Draw the attention weights: queries down, keys across, one head or every layer × head."""
     zoom = o.taken(Zoom, options)
-    choice, chosen = weight_choice(options), (layer, head)
+    changes, chosen = o.taken(Changes, options), (layer, head)
     if run is not None:
         if zoom != Zoom() or tokens is not None:
             raise UsageError("--rows, --columns, --pool, --spans and --tokens do not go with --run")
         from attnctl.cli.commands.evolution import TrainingView, show_training
 
-        show_training(run, TrainingView(arguments.text_of(source, file), *chosen, choice), output, options)
+        show_training(run, TrainingView(arguments.text_of(source, file), *chosen, changes), output, options)
         return
     picture, any_scale = _picture_format(output), options.get("log") is None
     look = _look_of_grid(options, picture)
     colour = None if look.cmap == "viridis" else _colour_function(look.cmap)
     if picture == "html" and zoom != Zoom():
         raise UsageError("--rows, --columns, --pool and --spans do not go with .html")
-    given = chosen_of(open_source(source, file, tokens, options), *chosen)
+    opened, say = open_source(source, file, tokens, options), arguments.say_notes
     if picture == "html":
-        _write_page(given, choice, str(output), look)
-    elif picture == "json":
-        _write_cells(given, choice, zoom, str(output))
+        whole = changes._replace(drop=None, renormalise=False)  # a page leaves out and rescales by itself
+        _write_page(prepare(opened, whole, *chosen, say=say), changes, str(output), look)
+        return
+    if picture == "json":
+        for name, value in changes._asdict().items():
+            if value:
+                raise UsageError(
+                    f"--{name} does not go with -o {output}: a file of cells holds the weights as they are"
+                )
+    given = prepare(opened, changes, *chosen, say=say)
+    cells = _cells_of(given, zoom, None if picture else _cells_across())
+    if picture == "json":
+        from attnctl.formats.storage import save_value
+
+        save_value(cells, str(output))
+        return
+    seen = heatmap_grid(given, cells)
+    look = _readable_scale(look, seen) if any_scale and is_long(opened) else look
+    if output is None or picture is None:
+        _show_grid(seen, colour, title=look.title, values=look.values, log=look.log)
     else:
-        seen = _grid_reading(given, choice, zoom, None if picture else _cells_across())
-        look = _readable_scale(look, seen) if any_scale and is_long(given.source) else look
-        if output is None or picture is None:
-            _show_grid(seen, colour, title=look.title, values=look.values, log=look.log)
-        else:
-            _write_heatmap(seen, look, output, picture)
+        _write_heatmap(seen, look, output, picture)
 
 
 def _look_of_grid(options: OptionValues, picture: str | None) -> Look:
@@ -106,47 +109,22 @@ def _write_heatmap(seen: HeatmapGrid, look: Look, output: str, picture: str) -> 
     arguments.say_notes(notes)
 
 
-def _grid_reading(given: Chosen, choice: WeightChoice, zoom: Zoom, room: int | None) -> HeatmapGrid:
-    """The grid of what was chosen, its weights as `choice` has them."""
-    from attnctl.readings.heatmap import of_overview
-
-    given = measured_source(choice, given)
-    out, done = dropped_keys(choice, given.source)
-    return of_overview(_cells_of(given, choice, zoom, out, room), done, given.source.measure)
-
-
-def _cells_of(given: Chosen, choice: WeightChoice, zoom: Zoom, out: Sequence[int], room: int | None) -> Overview:
-    """The cells of what was chosen without the keys `out`, read in one way whatever it comes from."""
-    from attnctl.readings.grid import OverviewReading
-
-    source, layers, heads = given
-    grid = grid_of(source, zoom, out, given.head_count, room)
-    source = renormalised_source(choice, source, out)
-    check_cost(source, given.head_count)
-    with cost_progress(heads_over_tokens(len(source.tokens), given.head_count)) as tick:
-        found = source.read(OverviewReading(grid), layers, heads, tick)
+def _cells_of(given: Prepared, zoom: Zoom, room: int | None) -> Overview:
+    """The cells of what was prepared, read in one way whatever it comes from."""
+    check_cost(given.source, given.head_count)
+    with cost_progress(heads_over_tokens(len(given.source.tokens), given.head_count)) as tick:
+        found = read_cells(given, zoom, room, tick)
     every = found.model.kind in ("checkpoint", "matrix")
     arguments.say_unknown(found.tokens, found.key_axis, notes=found.notes, every=every)
     return found
 
 
-def _write_cells(given: Chosen, choice: WeightChoice, zoom: Zoom, output: str) -> None:
-    """The cells as an overview, which every command reads again. Raises UsageError for what an overview does not tell."""
-    from attnctl.formats.storage import save_value
-
-    for name, value in choice._asdict().items():
-        if value:
-            raise UsageError(f"--{name} does not go with -o {output}: a file of cells holds the weights as they are")
-    save_value(_cells_of(given, choice, zoom, (), None), output)
-
-
-def _write_page(given: Chosen, choice: WeightChoice, output: str, look: Look) -> None:
-    """A page, which leaves out and rescales by itself."""
+def _write_page(given: Prepared, changes: Changes, output: str, look: Look) -> None:
     from attnctl.cli.commands.page import PageContent, page_look, write_page
 
-    trace = chosen_trace(choice._replace(drop=(), renormalise=False), given, predictions=False)
+    trace = given.trace(predictions=False)
     arguments.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=trace.model.kind == "checkpoint")
-    start = page_look(choice.drop, choice.renormalise, look.log, cmap=look.cmap)
+    start = page_look(changes.drop or (), changes.renormalise, look.log, cmap=look.cmap)
     write_page(PageContent([trace]), output, look=start, title=look.title)
 
 

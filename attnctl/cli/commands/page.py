@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from attnctl import limits
 from attnctl.cli import arguments
 from attnctl.cli.inputs.sources import is_file, open_source
-from attnctl.cli.inputs.weights import WeightChoice, chosen_of, chosen_trace
-from attnctl.cli.inputs.zoom import SIZE, zoom_cells
 from attnctl.cli.output import put_bytes
 from attnctl.cli.progress import check_cost
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.source.changes import Changes, Prepared, prepare
+from attnctl.source.zoom import SIZE, zoom_cells
 
 if TYPE_CHECKING:
-    from attnctl.cli.inputs.weights import Chosen
     from attnctl.models.option_types import OptionValues
     from attnctl.readings.exact_blocks import ExactBlock
     from attnctl.readings.overview import Overview
@@ -27,23 +26,23 @@ SWEEPS = 3  # of a survey: the grid, its links, and the rows of the blocks, each
 LINKS = 3  # keys kept for each query
 
 
-def survey_text(given: Chosen) -> tuple[Overview, list[ExactBlock]]:
+def survey_text(given: Prepared) -> tuple[Overview, list[ExactBlock]]:
     """The overview of a long text with its strongest links, and the blocks around them, exactly: two readings."""
     from attnctl.readings.exact_blocks import ExactBlock, telling_blocks
     from attnctl.readings.grid import GridReading, OverviewReading
     from attnctl.readings.links import LinksReading
     from attnctl.readings.rows import BlocksReading
 
-    source, layers, heads = given
+    source = given.source
     check_cost(source, given.head_count, sweeps=SWEEPS)
-    parts = zoom_cells(source.tokens, None, "--rows", SIZE, source.text)
-    columns = (
-        parts if source.key_tokens == source.tokens else zoom_cells(source.key_tokens, None, "--columns", SIZE, "")
-    )
+    parts = zoom_cells(source.tokens, range(len(source.tokens)), None, "--rows", SIZE, source.text)
+    columns = parts
+    if source.key_tokens != source.tokens:
+        columns = zoom_cells(source.key_tokens, given.key_numbers, None, "--columns", SIZE, "")
     reading = OverviewReading(GridReading(parts, columns, "mass"), links=LinksReading(LINKS))
-    overview = source.read(reading, layers, heads)
+    overview = given.read(reading)
     blocks = telling_blocks(overview)
-    found = source.read(BlocksReading(blocks), layers, heads)
+    found = given.read(BlocksReading(blocks))
     exact = [
         ExactBlock(at_layer, at_head, block[:2], block[2:], weights)
         for (at_layer, at_head), grids in found.items()
@@ -71,8 +70,7 @@ class Choice(NamedTuple):
 
     def narrowed_trace(self, source: Source) -> Trace:
         """The trace of a source, narrowed to this choice."""
-        given = chosen_of(source, self.layer, self.head)
-        trace = chosen_trace(WeightChoice(measure=self.measure), given)
+        trace = prepare(source, Changes(self.measure), self.layer, self.head, say=arguments.say_notes).trace()
         arguments.say_unknown(source.tokens, source.key_tokens, notes=trace.notes)
         return trace
 
@@ -81,7 +79,7 @@ def of_one(source: Source, choice: Choice) -> PageContent:
     """The trace of a source; where its weights are too many for a page an overview, and blocks of it exactly."""
     if (overview := overview_in(source, choice)) is not None:
         return PageContent([overview])
-    given = chosen_of(source, choice.layer, choice.head)
+    given = prepare(source, layer=choice.layer, head=choice.head)
     if given.head_count * len(source.tokens) * len(source.key_tokens) <= limits.PAGE_WEIGHTS:
         return PageContent([choice.narrowed_trace(source)])
     overview, exact = survey_text(given)
@@ -97,7 +95,7 @@ def overview_in(source: Source, choice: Choice) -> Overview | None:
         raise AttnctlError(f"{source.name} holds the row of query {found.query} alone: there is no grid to show")
     if found is None:
         return None
-    _, layers, heads = chosen_of(source, choice.layer, choice.head)
+    _, layers, heads, *_ = prepare(source, layer=choice.layer, head=choice.head)
     part = found.narrowed(lambda layer, head: (layers is None or layer in layers) and (heads is None or head in heads))
     if found.grid is not None and part.grid is not None and not part.grid.weights:
         raise AttnctlError(f"{source.name} has no grid of these layers and heads")

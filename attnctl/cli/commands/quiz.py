@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from attnctl import __version__
 from attnctl.cli import arguments
 from attnctl.cli.inputs.sources import open_source
-from attnctl.cli.inputs.weights import WeightChoice, check_attention_weights, chosen_of, chosen_trace
 from attnctl.cli.output import put_json, safe_console
 from attnctl.errors import UsageError
+from attnctl.source.changes import prepare
+from attnctl.source.stored import check_attention_weights
 from attnctl.tokens import BLANKS
 
 if TYPE_CHECKING:
@@ -39,10 +40,10 @@ def quiz_command(
     from attnctl.text import visible_text
     from attnctl.tokens import find_token
 
-    given = chosen_of(open_source(text, file, None, options), layer, head)
+    given = prepare(open_source(text, file, None, options), layer=layer, head=head, say=arguments.say_notes)
     check_attention_weights(given.source, "quiz")
-    trace = chosen_trace(WeightChoice(), given, predictions=False)
-    model, info, text = getattr(given.source, "model", None), trace.model, trace.text
+    trace = given.trace(predictions=False)
+    model, info, text = given.model, trace.model, trace.text
     arguments.say_unknown(trace.tokens, notes=trace.notes)
     at = None if query is None else find_token(trace.tokens, query)
     asked = quiz_questions(trace, count, options.get("seed") or 0, at)

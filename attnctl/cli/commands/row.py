@@ -13,15 +13,15 @@ from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
     from attnctl.cli.commands.explain import LongChoice
-    from attnctl.cli.inputs.weights import Chosen
     from attnctl.readings.overview import LongRow, Overview, TextPart
     from attnctl.render.terminal.row import RowTable
     from attnctl.source import Source
+    from attnctl.source.changes import Prepared
 
 TOP = 10  # links of a query, unless told otherwise
 
 
-def explain_long(given: Chosen, form: str, output: str | None, wanted: LongChoice) -> None:
+def explain_long(given: Prepared, form: str, output: str | None, wanted: LongChoice) -> None:
     """Write what a long text comes to; `form` is as of explain. Raises AttnctlError where it would be too large."""
     from attnctl.tokens import find_several
 
@@ -44,7 +44,7 @@ def explain_long(given: Chosen, form: str, output: str | None, wanted: LongChoic
     write_renderable(shown, form, output, "attnctl explain")
 
 
-def _write_json(given: Chosen, queries: Sequence[int | None], output: str | None, wanted: LongChoice) -> None:
+def _write_json(given: Prepared, queries: Sequence[int | None], output: str | None, wanted: LongChoice) -> None:
     """The strongest links of every query; where queries were named all of each one's row, one a line."""
     if queries == [None]:
         if wanted.spans is not None:
@@ -58,7 +58,7 @@ def _write_json(given: Chosen, queries: Sequence[int | None], output: str | None
     _write_row([_long_row(given, at) for at in queries], output)
 
 
-def _row_table(given: Chosen, at: int | None, wanted: LongChoice) -> RowTable:
+def _row_table(given: Prepared, at: int | None, wanted: LongChoice) -> RowTable:
     """Where a query looks: its exact row, or its strongest links where a file holds no more of it."""
     from attnctl.readings.overview import Overview
     from attnctl.render.terminal.row import RowTable
@@ -75,7 +75,7 @@ def _row_table(given: Chosen, at: int | None, wanted: LongChoice) -> RowTable:
     return RowTable(_linked_row(given, at, top), top=top, whole=False)
 
 
-def _linked_row(given: Chosen, at: int | None, top: int) -> LongRow:
+def _linked_row(given: Prepared, at: int | None, top: int) -> LongRow:
     """The strongest links of a query as a row that is 0 elsewhere."""
     import numpy as np
 
@@ -83,8 +83,8 @@ def _linked_row(given: Chosen, at: int | None, top: int) -> LongRow:
     from attnctl.readings.links import LinksReading
     from attnctl.readings.overview import LongRow
 
-    source, layers, heads = given
-    found = source.read(OverviewReading(links=LinksReading(top)), layers, heads)
+    source = given.source
+    found = given.read(OverviewReading(links=LinksReading(top)))
     at, said = _named_query(source, at)
     weights = {}
     for place, links in found.links.items():
@@ -111,24 +111,24 @@ def _parts(source: Source, spans: str | None) -> tuple[TextPart, ...]:
     return parts_of(spans or _natural_parts(source.text), source.text, source.key_tokens)
 
 
-def _long_row(given: Chosen, at: int | None) -> LongRow:
+def _long_row(given: Prepared, at: int | None) -> LongRow:
     from attnctl.readings.rows import RowReading
 
-    source, layers, heads = given
+    source = given.source
     at, said = _named_query(source, at)
     with cost_progress(heads_over_tokens(len(source.tokens), given.head_count)) as tick:
-        row = source.read(RowReading(at), layers, heads, tick)
+        row = given.read(RowReading(at), tick)
     arguments.say_notes((*said, *row.notes))
     return row
 
 
-def _strongest_links(given: Chosen, top: int) -> Overview:
+def _strongest_links(given: Prepared, top: int) -> Overview:
     """The strongest links of each query, and of a run the statistics of its heads: its file may be asked for both again."""
     from attnctl.readings.grid import OverviewReading
     from attnctl.readings.head_statistics import HeadStatisticsReading
     from attnctl.readings.links import LinksReading
 
-    source, layers, heads = given
+    source = given.source
     n = len(source.tokens)
     size = 16.0 * given.head_count * n * min(top, len(source.key_tokens))
     if size > limits.ROWS_JSON_BYTES:
@@ -138,10 +138,10 @@ def _strongest_links(given: Chosen, top: int) -> Overview:
         )
     check_cost(source, given.head_count)
     kept = getattr(source, "overview", None)
-    asks = kept is None or bool(getattr(kept, "head_statistics", ()))
+    asks = not given.left_out and (kept is None or bool(getattr(kept, "head_statistics", ())))
     statistics = HeadStatisticsReading(source.tokens, source.key_tokens) if asks else None
     with cost_progress(heads_over_tokens(n, given.head_count)) as tick:
-        found = source.read(OverviewReading(statistics=statistics, links=LinksReading(top)), layers, heads, tick)
+        found = given.read(OverviewReading(statistics=statistics, links=LinksReading(top)), tick)
     arguments.say_notes(found.notes)
     return found
 

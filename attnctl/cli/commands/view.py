@@ -22,9 +22,9 @@ from attnctl.cli.commands.page import (
     write_page,
 )
 from attnctl.cli.inputs.sources import open_source, refuse_models
-from attnctl.cli.inputs.weights import weight_choice
 from attnctl.cli.output import print_lines, put_bytes
 from attnctl.errors import UsageError
+from attnctl.source.changes import Changes
 
 if TYPE_CHECKING:
     from attnctl.models.option_types import OptionValues
@@ -91,7 +91,7 @@ def view_command(
     """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install."""
     seen = o.taken(ViewSources, options)
     target = target_of(output)
-    weights = weight_choice(options)
+    weights = o.taken(Changes, options)
     choice = Choice(layer, head, weights.measure)
     if sources:
         _refuse_beside_sources(seen)
@@ -100,7 +100,7 @@ def view_command(
         target = target or temporary_page("sources")
         put_bytes(answer_page(seen.source, seen.file, options).encode(), target)
     else:
-        look = page_look(weights.drop, weights.renormalise, bool(log), words=weights.words)
+        look = page_look(weights.drop or (), weights.renormalise, bool(log), words=weights.words)
         content = seen.content(choice, options, query, effects)
         check_pooled(content.traces, look, choice.measure)
         target = target or temporary_page(content.traces[0].text)

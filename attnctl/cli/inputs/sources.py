@@ -13,7 +13,7 @@ from attnctl.errors import AttnctlError, UsageError
 if TYPE_CHECKING:
     from attnctl.models.option_types import OptionValues
     from attnctl.readings.traces.trace import Trace
-    from attnctl.source import Source, TextSource
+    from attnctl.source import TextSource
     from attnctl.source.stored import OverviewSource, TraceSource
 
 MAPPED_BYTES = 64 << 20  # of a .npy file, from which on it is read a block of rows at a time
@@ -73,11 +73,6 @@ def _conversation_source(source: str | None, file: str | None, tokens: str | Non
     from attnctl.models.huggingface.text.prompts import prompt_tokens
 
     return TextSource(model, prompt.text, prompt_tokens(opened, prompt.text))
-
-
-def is_long(source: Source) -> bool:
-    """Whether a text has cells instead of every weight."""
-    return max(len(source.tokens), len(source.key_tokens)) > arguments.LONG
 
 
 def is_large_matrix(source: str) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
-from attnctl.argument_types import check_tensors, checked_selection, require_type
+from attnctl.argument_types import check_tensors, checked, checked_selection
 from attnctl.attention import Array
 from attnctl.errors import UsageError
 from attnctl.models.huggingface.capture import capture
@@ -35,6 +35,7 @@ class AttentionLog(TrainerCallback):
     {'step': 500, 'layer': 5, 'head': 11, 'entropy': 1.31, 'sink': 0.64}
     """
 
+    @checked
     def __init__(
         self,
         inputs: Mapping[str, Array],
@@ -43,9 +44,7 @@ class AttentionLog(TrainerCallback):
         layers: Sequence[int] | None = None,
         report: Callable[[dict[str, float]], None] | None = None,
     ) -> None:
-        require_type("AttentionLog", "inputs", inputs, Mapping)
         check_tensors("AttentionLog", "inputs", inputs)
-        require_type("AttentionLog", "every", every, int)
         some = checked_selection("AttentionLog", "layers", layers)
         if report is not None and not callable(report):
             raise TypeError(f"AttentionLog(): report is a function, not {type(report).__name__}")

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from attnctl import attention
-from attnctl.argument_types import check_network, check_type, checked_selection, require_type
+from attnctl.argument_types import check_network, checked, checked_selection
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import StopForward
@@ -93,6 +93,7 @@ class Captures(list[Captured]):
         more = f"; {self.unseen}" if self.unseen else ""
         return f"Captures of {self[0].model or 'a model'}: {len(self)} calls, layers {layers}{more}"
 
+    @checked
     def trace(
         self,
         tokens: Sequence[str] | None = None,
@@ -114,6 +115,7 @@ class Captures(list[Captured]):
         return trace_of_calls(self, tokens, key_tokens=key_tokens, item=item, step=step, kind=kind, unseen=self.unseen)
 
 
+@checked
 @contextmanager
 def capture(
     model: PreTrainedModel,
@@ -142,7 +144,7 @@ def capture(
     them. What cannot be shown of the attention asked for is warned of, and said in `traces.unseen` and in a trace's notes.
     Raises UsageError for a layer or head that is not there, AttnctlError as `watch_attention`.
     """
-    _check_arguments(model, attention, keep, stop)
+    _check_arguments(model, keep)
     some_layers, some_heads = (
         checked_selection("capture", "layers", layers),
         checked_selection("capture", "heads", heads),
@@ -184,11 +186,9 @@ def capture(
                 warnings.warn(f"{session.architecture}: {traces.unseen}", stacklevel=3)
 
 
-def _check_arguments(model: object, attention: object, keep: object, stop: object) -> None:
+def _check_arguments(model: object, keep: object) -> None:
     """Raise TypeError naming an argument of another type."""
     check_network("capture", model)
-    check_type("capture", "attention", attention, str)
-    require_type("capture", "stop", stop, bool)
     if (
         isinstance(keep, str)
         or not isinstance(keep, Sequence | set | frozenset)

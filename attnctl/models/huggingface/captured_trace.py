@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnctl.argument_types import check_type, require_type
 from attnctl.errors import UsageError
 from attnctl.layer.step_arrays import share_of_sink
 from attnctl.readings.traces.trace import SINK_NOTE, LayerTrace, ModelInfo, Trace
@@ -38,9 +37,6 @@ def trace_of_calls(
     batch, `step` the forwards, `kind` is needed where several kinds of attention were recorded, `unseen` says what could
     not be. Raises UsageError where no such call was recorded, or the names do not fit.
     """
-    require_type("trace", "item", item, int)
-    require_type("trace", "step", step, int)
-    check_type("trace", "kind", kind, str)
     found = _calls_of_step(calls, step, kind, unseen)
     first = found[0]
     batch, _, n_q, n_k = first.weights.shape

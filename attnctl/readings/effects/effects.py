@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from attnctl.argument_types import check_type
+from attnctl.argument_types import checked
 from attnctl.readings.traces.trace import ModelInfo, WithAxes
 from attnctl.text import counted, quoted_beginning
 from attnctl.tokens import Token
@@ -117,9 +117,9 @@ class Effects(WithAxes):
         held = ", ".join(counted(len(found), name) for name, found in measured if found) or "nothing measured"
         return f"Effects in {quoted_beginning(self.text)} by {self.model.name}: {held}"
 
+    @checked
     def strongest(self, top: int | None = None) -> tuple[HeadEffect, ...]:
         """The heads, those that do most first; with `top` only so many."""
-        check_type("strongest", "top", top, int)
         return tuple(sorted(self.heads, key=lambda one: (-one.effect.absolute_size, one.layer, one.head)))[:top]
 
 

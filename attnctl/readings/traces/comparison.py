@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from attnctl import __version__
-from attnctl.argument_types import check_type
+from attnctl.argument_types import checked
 from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError
 from attnctl.named_function import call_named
@@ -100,13 +100,12 @@ class Comparison:
             return None if alone is None or alone.all() else ~alone
         return (a ^ b) if (a ^ b).any() else None
 
+    @checked
     def largest_difference(self, layer: int | None = None, head: int | None = None) -> tuple[int, int, int, int]:
         """(layer, head, query, key) where the two differ most, within what is chosen.
 
         Raises AttnctlError where the two have no such layer or head in common.
         """
-        check_type("largest_difference", "layer", layer, int)
-        check_type("largest_difference", "head", head, int)
         best, where = -1.0, None
         for at_layer, at_head in self.places:
             if layer not in (None, at_layer) or head not in (None, at_head):

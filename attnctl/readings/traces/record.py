@@ -51,7 +51,7 @@ class TraceReading:
 def _with_gates(layer: LayerTrace, run: Run) -> LayerTrace:
     """The layer with how far its gates were open, which a run knows when the layer has ended."""
     gate = run.gates.get(layer.layer)  # (heads, n)
-    if gate is None:
+    if gate is None or layer.context is None:
         return layer
     chosen = gate[list(layer.heads)]
     return replace(layer, gate=chosen if layer.rows is None else chosen[:, list(layer.rows)])
@@ -66,7 +66,7 @@ def layer_trace(layer: LayerAttention, rows: Sequence[int] | None = None) -> Lay
             raise AttnctlError(
                 f"the {what} of layer {layer.layer} are too large for float32: see the scale and temperature"
             )
-    held = layer.held if isinstance(layer, StoredLayer) and rows is None else rows
+    held = layer.held if rows is None else rows
     return LayerTrace(
         layer=layer.layer,
         heads=layer.heads,

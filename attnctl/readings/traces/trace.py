@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from attnctl import __version__
-from attnctl.argument_types import require_type
+from attnctl.argument_types import checked
 from attnctl.errors import AttnctlError
 from attnctl.named_function import call_named
 from attnctl.readings.traces.figure_options import FigureOptions, given_figure_options, with_figure_options
@@ -149,9 +148,9 @@ class LayerTrace:
         rows = "" if self.rows is None else f", queries {number_list(self.rows)}"
         return f"layer {self.layer}, heads {number_list(self.heads)}{rows}: {arrays or 'nothing kept'}"
 
+    @checked
     def position_of(self, head: int) -> int:
         """Where `head` stands in this layer's arrays. Raises AttnctlError where it was not kept."""
-        require_type("position_of", "head", head, int)
         if head not in self.heads:
             raise AttnctlError(
                 f"head {head} of layer {self.layer} is not in this trace: it holds {number_list(self.heads)}"
@@ -283,9 +282,9 @@ class Trace(WithAxes):
         """Whether each row was made to sum to 1 again."""
         return any(RESCALED in note.casefold() for note in self.notes)
 
+    @checked
     def layer(self, index: int) -> LayerTrace:
         """The trace of layer `index`. Raises AttnctlError where it was not kept."""
-        require_type("layer", "index", index, int)
         for layer in self.layers:
             if layer.layer == index:
                 return layer
@@ -297,9 +296,9 @@ class Trace(WithAxes):
         line: bytes = call_named("attnctl.formats.documents.trace_json:trace_to_json", self)
         return line.decode()
 
+    @checked
     def save(self, path: str | Path) -> None:
         """Write to `path`, .json or .npz, whole or not at all; `attnctl.load` reads it back."""
-        require_type("save", "path", path, str, PathLike)
         call_named("attnctl.formats.storage:save_value", self, path)
 
     @with_figure_options

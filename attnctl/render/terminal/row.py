@@ -11,6 +11,7 @@ from rich.text import Text
 
 from attnctl.arrays import Floats
 from attnctl.readings.overview import LongRow, TextPart
+from attnctl.readings.traces.trace import own_numbers
 from attnctl.render.terminal.number_grid import ACCENT, DIM, label_fit, padded_text, share_bar, token_label
 from attnctl.text import counted, visible_text
 from attnctl.tokens import Token
@@ -28,6 +29,9 @@ class RowTable:
 
     def __init__(self, row: LongRow, parts: Sequence[TextPart] = (), top: int = 10, whole: bool = True) -> None:
         self.row, self.parts, self.top, self.whole = row, parts, top, whole
+        self.numbers: Sequence[int]
+        own = own_numbers(row.tokens, row.keys)  # also where keys were left out
+        self.numbers, self.text_of_keys = (range(len(row.keys)), "") if own is None else (own, row.text)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The query in its text, then head by head."""
@@ -59,7 +63,7 @@ class RowTable:
             entropy = f"{row_entropy(weights):>7.2f} " if self.whole else ""
             line = Text(f"{layer:>5} {head:>4}  {entropy}", no_wrap=True)
             for at in np.argsort(-weights, kind="stable")[: min(4, self.top)].tolist():
-                name = f"{weights[at]:.3f} {at} {token_label(self.row.keys[at], 14)}"
+                name = f"{weights[at]:.3f} {self.numbers[at]} {token_label(self.row.keys[at], 14)}"
                 if weights[at] > 0 and cell_len(line.plain) + cell_len(name) + 2 <= width:
                     line.append(f" {padded_text(name, 25, right=False)}")
             line.rstrip()
@@ -68,14 +72,12 @@ class RowTable:
     def _key_lines(self, weights: Floats, width: int) -> Iterator[Text]:
         row = self.row
         best = [int(at) for at in np.argsort(-weights, kind="stable")[: self.top] if weights[at] > 0]
-        digits = len(str(len(row.keys) - 1))
+        digits = len(str(self.numbers[-1]))
         for at in best:
             line = Text(f"  {weights[at]:.3f} ", no_wrap=True)
             line.append(padded_text(share_bar(float(weights[at]), BAR), BAR, right=False))
-            line.append(f" {at:>{digits}}  ", style=DIM)
-            yield _surroundings_line(
-                line, row.text if row.keys is row.tokens or row.keys == row.tokens else "", row.keys[at], width
-            )
+            line.append(f" {self.numbers[at]:>{digits}}  ", style=DIM)
+            yield _surroundings_line(line, self.text_of_keys, row.keys[at], width)
         if best and self.whole:
             rest = len(row.keys) - len(best)
             held = float(weights[best].sum())

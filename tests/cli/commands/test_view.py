@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from attnctl.cli.commands.page import survey_text
-from attnctl.cli.inputs.weights import chosen_of
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.formats.storage import save_value
 from attnctl.models import attend, open_model
 from attnctl.readings.traces.trace import Trace
 from attnctl.source import TextSource
+from attnctl.source.changes import prepare
 from tests.conftest import Result
 
 TEXT = "Alice will eat pizza"
@@ -167,7 +167,7 @@ def test_a_long_text_from_a_pipe_is_pooled(
 def test_an_overview_file_is_shown(run: Run, refused: Refused, tmp_path: Path) -> None:
     model = open_model("random", heads=2)
     text = "Alice will eat pizza. " * 20
-    overview, _ = survey_text(chosen_of(TextSource(model, text), None, None))
+    overview, _ = survey_text(prepare(TextSource(model, text)))
     save_value(overview, tmp_path / "map.json")
     page = viewed(run, tmp_path, str(tmp_path / "map.json"))
     (shown,) = page["traces"]

@@ -18,7 +18,6 @@ import torch
 
 from attnctl import attention
 from attnctl.attention import Call
-from attnctl.cli.inputs.weights import Chosen, WeightChoice, measured_source
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.schemas.json_schemas import SCHEMAS
 from attnctl.formats.storage import load, save_value
@@ -30,11 +29,11 @@ from attnctl.models.huggingface.family_traits import matrix_after_context
 from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.measures import attention_rollout
 from attnctl.readings.questions.focus import focus
-from attnctl.readings.traces.record import TraceReading
 from attnctl.readings.traces.trace import Trace
 from attnctl.render.terminal.console import as_text
 from attnctl.render.terminal.explanation import Explanation
 from attnctl.source import TextSource, record_trace
+from attnctl.source.changes import Changes, prepare
 from tests.sweep.checkpoints import TEXT, opened
 from tests.sweep.families import Family, build
 from tests.sweep.modes import given, ids
@@ -233,8 +232,7 @@ def test_value_norms_go_through_the_output_projection(kind: str, head: str, name
             lengths[at] = (projection(alone) - projection(torch.zeros(1, heads * d_v))).norm(dim=-1).numpy()
     expected = trace.layers[0].weights * lengths[:, None]
     expected /= expected.sum(-1, keepdims=True)
-    source = measured_source(WeightChoice(measure="value-norm"), Chosen(TextSource(model, TEXT), [1], None)).source
-    found = source.read(TraceReading(), layers=[1])
+    found = prepare(TextSource(model, TEXT), Changes("value-norm"), 1).trace(predictions=False)
     np.testing.assert_allclose(found.layers[0].weights, expected, atol=1e-5)
     assert not any("without W_O" in note for note in found.notes) and any("Kobayashi" in note for note in found.notes)
 
@@ -288,7 +286,7 @@ def test_rollout_names_what_it_cannot_follow(family: Callable[..., Any]) -> None
     with pytest.raises(
         UsageError, match=r"rollout follows .* every layer: layer 0 of jamba has no attention: it is in 1, 3"
     ):
-        measured_source(WeightChoice(measure="rollout"), Chosen(TextSource(model, TEXT), None, None))
+        prepare(TextSource(model, TEXT), Changes("rollout"))
     with pytest.raises(UsageError, match="layer 0 of jamba is not there whole: its attention is in layers 1, 3"):
         attention_rollout(trace)
 

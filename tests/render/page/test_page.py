@@ -666,11 +666,11 @@ def test_codes_are_as_exact_as_they_say(levels: int) -> None:
 @in_browser
 def test_a_long_text_is_an_overview_with_exact_blocks(tab: Tab) -> None:
     from attnctl.cli.commands.page import survey_text
-    from attnctl.cli.inputs.weights import chosen_of
+    from attnctl.source.changes import prepare
 
     model = open_model("random", causal=True, heads=2, d_model=16)
     text = " ".join(f"w{at * 7919 % 97}" for at in range(700))
-    overview, exact = survey_text(chosen_of(TextSource(model, text), None, None))
+    overview, exact = survey_text(prepare(TextSource(model, text)))
     tab.open(overview, exact=exact)
     whole = record_trace(model, text).layers[0].weights
     assert whole is not None and overview.grid is not None

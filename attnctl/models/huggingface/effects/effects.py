@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 from attnctl.argument_types import (
     check_network,
     check_tensors,
-    check_type,
     checked_pairs,
     checked_selection,
     is_network,
-    naming_arguments,
-    require_type,
+    public,
 )
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
 Target = str | int | Sequence[int]
 
 
-@naming_arguments
+@public
 def effects(
     model: Any,
     inputs: str | Mapping[str, Array],
@@ -71,13 +69,7 @@ def effects(
         checked_selection("effects", "heads", heads),
     )
     word, other = _as_text("target", target), _as_text("against", against)
-    require_type("effects", "query", query, int)
     pairs = () if isinstance(edges, bool) else checked_pairs("effects", "edges", edges)
-    require_type("effects", "approximate", approximate, bool)
-    require_type("effects", "how", how, str)
-    check_type("effects", "reference", reference, Mapping)
-    check_type("effects", "attention", attention, str)
-    check_type("effects", "batch_size", batch_size, int)
     if tokenizer is not None and not callable(getattr(type(tokenizer), "decode", None)):
         raise TypeError(f"effects(): tokenizer is a tokenizer, not {type(tokenizer).__name__}")
     base = Intervention(how=how, reference=reference)
@@ -103,7 +95,6 @@ def effects(
 
 def _check_model(model: object, inputs: str | Mapping[str, Array]) -> None:
     """Raise TypeError unless the model is one for a text, or a network for the tensors that it is called with."""
-    require_type("effects", "inputs", inputs, str, Mapping)
     if not isinstance(inputs, str):
         check_network("effects", model)
         check_tensors("effects", "inputs", inputs)

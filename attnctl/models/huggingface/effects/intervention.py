@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from attnctl import attention
-from attnctl.argument_types import check_network, check_type, checked_pairs, checked_selection, require_type
+from attnctl.argument_types import check_network, checked, checked_pairs, checked_selection, require_type
 from attnctl.attention import Array, Call
 from attnctl.errors import UsageError
 from attnctl.interventions import Cut, Intervention, checked_heads
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 HIDDEN = -1e30  # added to a scaled score: its weight is then exactly 0, and a softmax over it never NaN
 
 
+@checked
 @contextmanager
 def intervene(
     model: PreTrainedModel,
@@ -53,11 +54,7 @@ def intervene(
     does; contexts nest, and `capture` shows what is so changed.
     """
     check_network("intervene", model)
-    check_type("intervene", "heads", heads, Mapping)
     pairs = () if edges is None else checked_pairs("intervene", "edges", edges)
-    check_type("intervene", "reference", reference, Mapping)
-    require_type("intervene", "how", how, str)
-    check_type("intervene", "attention", attention, str)
     some_layers = checked_selection("intervene", "layers", layers)
     some_heads = checked_selection("intervene", "edge_heads", edge_heads)
     n_layers = attending_layers(model, attention)

@@ -12,12 +12,13 @@ from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from attnctl.errors import UsageError
-from attnctl.readings.heatmap import HeatmapGrid, log_span, read_heatmap, weight_span
+from attnctl.readings.heatmap import HeatmapGrid, log_span, weight_span
 from attnctl.readings.traces.trace import RESCALED, Trace
 from attnctl.render.figure.grids import Drawing, Grids, Panel, Scale, token_labels
 from attnctl.render.figure.heatmaps.drawing import Sheet
 from attnctl.render.figure.look import PLAIN, Look
 from attnctl.render.figure.saving import plain_settings
+from attnctl.source.zoom import read_heatmap
 
 MOST_ACROSS = 6  # heads of one layer beside each other
 
@@ -37,8 +38,7 @@ def figure_of_trace(
     `renormalise` then rescales the rows; the picture says so. Other keywords are those of `Look`.
     Raises AttnctlError where there is nothing to draw, UsageError for an option that cannot be.
     """
-    names = (drop,) if isinstance(drop, str) else drop
-    reading = read_heatmap(trace, layers=layers, heads=heads, drop=names, renormalise=renormalise)
+    reading = read_heatmap(trace, layers=layers, heads=heads, drop=drop, renormalise=renormalise)
     return draw_heatmap(reading, Look(**look)).figure
 
 

@@ -17,8 +17,8 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 from safetensors.numpy import load_file, save_file
 
+from attnctl.api import ablate, heads
 from attnctl.errors import AttnctlError
-from attnctl.functions import ablate, heads
 from attnctl.models import attend
 from tests.models.huggingface import folders
 

@@ -20,8 +20,9 @@ from matplotlib.textpath import TextPath
 
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.pictures import figure_bytes as image
+from attnctl.layer.stored import rescaled_rows
 from attnctl.models import open_model
-from attnctl.readings.heatmap import keys_left_out, read_heatmap, rescaled_rows
+from attnctl.readings.heatmap import keys_left_out
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.render.figure.grids import Drawing
 from attnctl.render.figure.heatmaps import heatmap as drawings
@@ -33,6 +34,7 @@ from attnctl.render.figure.heatmaps.layout import TypeSizes
 from attnctl.render.figure.heatmaps.numerals import number_outline
 from attnctl.render.figure.look import Look
 from attnctl.source import record_trace
+from attnctl.source.zoom import read_heatmap
 from attnctl.tokens import Token
 
 TEXT = "Alice will eat pizza because the antidisestablishmentarian chef lives in Naples , and Bob likes it ."

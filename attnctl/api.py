@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from attnctl.argument_types import check_type, checked_selection, require_type
+from attnctl.argument_types import checked_selection, public, require_type
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models import DEFAULT, attend, opened_model
 from attnctl.models.option_types import ModelOptions, with_model_options
 from attnctl.readings.traces.trace import Trace
+from attnctl.source.changes import NO_CHANGES, Changes, prepare
 
 if TYPE_CHECKING:
+    from attnctl.blockwise import Tick
     from attnctl.models import Model
     from attnctl.models.option_types import ModelArgument
     from attnctl.readings.census.census_table import CensusTable
@@ -25,7 +28,9 @@ if TYPE_CHECKING:
     from attnctl.readings.head_statistics import HeadStatistics
     from attnctl.readings.overview import Overview
     from attnctl.readings.traces.comparison import Comparison
+    from attnctl.readings.traces.trace import ModelInfo
     from attnctl.source import Source
+    from attnctl.source.changes import Prepared, Say
     from attnctl.training.relations import Measured
 
 Selection = int | Sequence[int] | None
@@ -38,22 +43,89 @@ def heads(
     *,
     layer: Selection = None,
     head: Selection = None,
+    measure: str | None = None,
+    words: bool = False,
+    drop: str | list[str] | tuple[str, ...] | None = None,
+    renormalise: bool = False,
+    probe: bool = False,
+    census: CensusTable | None = None,
     **options: Unpack[ModelOptions],
 ) -> tuple[HeadStatistics, ...]:
     """What each head does over a text, long or short: `values` by statistic (entropy, first, previous, …), and `names`.
+
+    `census` is a table of `evaluate`, or of `load`.
 
     >>> from attnctl import heads
     >>> measured = heads("Alice will eat pizza", model="random", heads=2)
     >>> [(head.layer, head.head) for head in measured]
     [(0, 0), (0, 1)]
     """
-    from attnctl.readings.grid import OverviewReading
-    from attnctl.readings.head_statistics import HeadStatisticsReading
+    from attnctl.readings.census.census_table import CensusTable as Table
 
+    if census is not None:
+        require_type("heads", "census", census, Table)
+    changes = _changes("heads", measure, words, renormalise, drop)
     source = _source("heads", text, model, options)
+    given = prepare(source, changes, *_selected("heads", layer, head), keeps_columns=True)
+    return measure_heads(given, probe, census).head_statistics
+
+
+def measure_heads(
+    given: Prepared, probe: bool = False, census: CensusTable | None = None, tick: Tick | None = None
+) -> Overview:
+    """The statistics of the heads of a source that was prepared with `keeps_columns`.
+
+    With `probe`, induction and duplicates are those of random tokens said twice; `census` names heads after what they find.
+    Raises UsageError where these cannot be.
+    """
+    from attnctl.readings.grid import OverviewReading
+    from attnctl.readings.head_statistics import HeadStatisticsReading, name_head
+
+    source = given.source
+    if probe and given.model is None:
+        raise UsageError(f"--probe runs a model: {source.name} holds numbers that have been computed already")
+    if probe and source.measure is not None:
+        raise UsageError(f"--probe measures the weights of single heads: it does not go with {source.measure}")
+    if census is not None and source.measure == "rollout":
+        raise UsageError("--census names single heads, and rollout is of all heads together")
     statistics = HeadStatisticsReading(source.tokens, source.key_tokens)
-    found: Overview = source.read(OverviewReading(statistics=statistics), *_selected("heads", layer, head))
-    return found.head_statistics
+    found: Overview = given.read(OverviewReading(statistics=statistics), tick)
+    measured = list(found.head_statistics)
+    if probe:
+        from attnctl.models.probe import probe_heads
+
+        scores = probe_heads(given.model, layers=given.layers, heads=given.heads)
+        for at, one in enumerate(measured):
+            probed = dict(zip(("induction", "duplicate"), scores[one.layer, one.head], strict=True))
+            measured[at] = name_head(replace(one, values={**one.values, **probed}), len(found.tokens), probed)
+    before, after = _known_names(found.model, census)
+    named = (
+        replace(one, names=(*before.get((one.layer, one.head), ()), *one.names, *after.get((one.layer, one.head), ())))
+        for one in measured
+    )
+    return replace(found, head_statistics=tuple(named))
+
+
+Names = dict[tuple[int, int], tuple[str, ...]]
+
+
+def _known_names(info: ModelInfo, census: CensusTable | None) -> tuple[Names, Names]:
+    """(layer, head) → names that stand first, and last: what the model's own evaluation, or a census, found.
+
+    Raises UsageError for the census of a model of other sizes.
+    """
+    from attnctl.readings.census.census_table import head_names
+    from attnctl.readings.questions.roles import roles_of_heads
+
+    if census is None:
+        return roles_of_heads(info), {}
+    if census.head_grid != (info.n_layers, info.n_heads):
+        layers, heads = census.head_grid
+        raise UsageError(
+            f"--census is of {census.model}, {layers} layers of {heads} heads: {info.name} has "
+            f"{info.n_layers} of {info.n_heads}"
+        )
+    return {}, head_names(census)
 
 
 @with_model_options
@@ -64,6 +136,10 @@ def spans(
     *,
     layer: Selection = None,
     head: Selection = None,
+    measure: str | None = None,
+    words: bool = False,
+    drop: str | list[str] | tuple[str, ...] | None = None,
+    renormalise: bool = False,
     **options: Unpack[ModelOptions],
 ) -> Overview:
     r"""Attention between the parts of a text, as --spans: `grid.weights[layer, head]` (parts, parts), rows summing to 1.
@@ -77,27 +153,35 @@ def spans(
     from attnctl.readings.grid import GridReading, OverviewReading
     from attnctl.readings.spans import parts_of
 
-    require_type("spans", "kind", kind, str)
+    changes = _changes("spans", measure, words, renormalise, drop)
     source = _source("spans", text, model, options)
-    rows = parts_of(kind, source.text, source.tokens)
-    columns = rows if source.key_tokens == source.tokens else parts_of(kind, source.text, source.key_tokens)
-    grid = OverviewReading(GridReading(rows, columns, "mass"))
-    return source.read(grid, *_selected("spans", layer, head))
+    given = prepare(source, changes, *_selected("spans", layer, head))
+    rows = parts_of(kind, given.source.text, given.source.tokens)
+    columns = parts_of(kind, given.source.text, given.source.key_tokens)
+    return given.read(OverviewReading(GridReading(rows, columns, "mass")))
 
 
-def compare(a: Any, b: Any, text: str | None = None, *, names: tuple[str, str] | None = None) -> Comparison:
+@public
+def compare(
+    a: Any,
+    b: Any,
+    text: str | None = None,
+    *,
+    names: tuple[str, str] | None = None,
+    measure: str | None = None,
+    words: bool = False,
+    drop: str | list[str] | tuple[str, ...] | None = None,
+    renormalise: bool = False,
+) -> Comparison:
     """Two traces, or with `text` two models on it: `both_weights(layer, head)`, `largest_difference()`.
 
-    >>> from attnctl import attend, compare
+    >>> from attnctl import compare
     >>> compare("demo", "random", "Alice will eat pizza").names
     ('demo', 'random')
     """
-    from attnctl.readings.traces.comparison import compare_traces
-
-    check_type("compare", "text", text, str)
-    check_type("compare", "names", names, tuple, list)
     if names is not None and (len(names) != 2 or not all(isinstance(name, str) for name in names)):
         raise TypeError(f"compare(): names is two names, not {names!r}")
+    changes = _changes("compare", measure, words, renormalise, drop)
     sides = []
     for name, side in (("a", a), ("b", b)):
         if text is None and not isinstance(side, Trace):
@@ -106,11 +190,25 @@ def compare(a: Any, b: Any, text: str | None = None, *, names: tuple[str, str] |
             isinstance(side, (str, os.PathLike)) or hasattr(side, "run") or hasattr(side, "config")
         ):
             raise TypeError(f"compare(): {name} is a model where there is a text, not {type(side).__name__}")
-        sides.append(side if text is None else attend(text, side))
-    labels = names or tuple(side if isinstance(side, str) else side.model.name for side in sides)
-    if names is None and text is not None:
-        labels = tuple(side if isinstance(side, str) else sides[at].model.name for at, side in enumerate((a, b)))
-    return compare_traces(sides[0], sides[1], (labels[0], labels[1]))
+        sides.append(_source("compare", side, DEFAULT, {}) if text is None else _source("compare", text, side, {}))
+    said = tuple(side if isinstance(side, str) else sides[at].info.name for at, side in enumerate((a, b)))
+    return compare_sources(sides[0], sides[1], names or (said[0], said[1]), changes)
+
+
+def compare_sources(
+    a: Source, b: Source, names: tuple[str, str], changes: Changes = NO_CHANGES, say: Say | None = None
+) -> Comparison:
+    """Two sources side by side, with the same changes; `say` hears what a large one takes."""
+    from attnctl.readings.traces.comparison import compare_traces
+
+    instead = "compare needs them all: take a shorter text, or attnctl heatmap of each side"
+    traces = [
+        prepare(source, changes, range(source.counts[0]) if changes.measure == "rollout" else None, say=say).trace(
+            instead=instead
+        )
+        for source in (a, b)
+    ]
+    return compare_traces(traces[0], traces[1], names)
 
 
 @with_model_options
@@ -131,10 +229,8 @@ def view(
     from attnctl.files import write_whole
     from attnctl.render.page.document import page_html
 
-    check_type("view", "other", other, Trace)
-    check_type("view", "output", output, str, os.PathLike)
-    if not isinstance(text, Trace):
-        require_type("view", "text", text, str)
+    if other is not None:
+        require_type("view", "other", other, Trace)
     first = text if isinstance(text, Trace) else attend(text, model, **options)
     html = page_html([first] if other is None else [first, other])
     if output is not None:
@@ -168,12 +264,6 @@ def ablate(
     from attnctl.readings.effects.effect_sweep import measure_effects
     from attnctl.tokens import checked_text
 
-    for name, value in (("text", text), ("how", how)):
-        require_type("ablate", name, value, str)
-    for name, word in (("target", target), ("against", against)):
-        check_type("ablate", name, word, str)
-    require_type("ablate", "edges", edges, bool)
-    check_type("ablate", "query", query, int, str)
     opened = opened_model("ablate", model, cast(ModelOptions, options))
     watched = watched_text(opened, checked_text(text), None if query is None else str(query), Intervention(how=how))
     return measure_effects(
@@ -199,10 +289,6 @@ def sources(
     from attnctl.models.huggingface.text.prompts import ANSWER, SourceSearch
     from attnctl.tokens import checked_text
 
-    require_type("sources", "prompt", prompt, str)
-    for name, value in (("answer", answer), ("spans", spans)):
-        check_type("sources", name, value, str)
-    require_type("sources", "budget", budget, int)
     most = options.pop("generate", None)
     opened: Any = opened_model("sources", model, options)
     if opened.info.kind != "checkpoint":
@@ -228,9 +314,6 @@ def evaluate(
     With a corpus the answer is the table that the command writes; sentences that cannot be used are counted in its
     `skipped`. Without one, `sentences` of the grammar are made, for a built-in model, and the answer is a list.
     """
-    require_type("evaluate", "sentences", sentences, int)
-    require_type("evaluate", "max_tokens", max_tokens, int)
-    require_type("evaluate", "untrained", untrained, bool)
     opened = opened_model("evaluate", model, options)
     if corpus is not None:
         return _census_of_corpus(corpus, opened, max_tokens, untrained)
@@ -274,11 +357,19 @@ def _source(function: str, text: str | Trace, model: ModelArgument, options: Mod
 
     if isinstance(text, Trace):
         return TraceSource(text)
-    check_type(function, "text", text, str)
     if text is None:
         raise TypeError(f"{function}(): text is a str or a Trace, not None")
+    require_type(function, "text", text, str)
     return TextSource(opened_model(function, model, options), text)
 
 
 def _selected(function: str, layer: Selection, head: Selection) -> tuple[Sequence[int] | None, Sequence[int] | None]:
     return checked_selection(function, "layer", layer), checked_selection(function, "head", head)
+
+
+def _changes(
+    function: str, measure: str | None, words: bool, renormalise: bool, drop: str | Sequence[str] | None
+) -> Changes:
+    for one in drop or ():
+        require_type(function, "each of drop", one, str)
+    return Changes(measure, words, renormalise, drop)

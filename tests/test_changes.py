@@ -1,0 +1,135 @@
+"""An option that changes the weights means the same on a text, its stored trace, a matrix of it, a long text, and in Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnctl
+from attnctl.layer.narrowed import NarrowedLayer
+from attnctl.layer.stored import StoredLayer
+from attnctl.models import open_model
+from attnctl.readings.traces.record import TraceReading
+from attnctl.source import TextSource
+from attnctl.source.changes import Changes, prepare
+from attnctl.source.stored import TraceSource
+from attnctl.source.zoom import heatmap_grid, read_cells
+from tests.conftest import Result
+
+TEXT = "Alice will eat pizza"
+MODEL = {"d_model": 16, "heads": 2, "layers": 2, "seed": 3}
+CHANGES = {
+    "measure": Changes("value-norm"),
+    "words": Changes(words=True),
+    "drop": Changes(drop=["first"]),
+    "renormalised": Changes(drop=["first"], renormalise=True),
+    "all": Changes("value-norm", True, True, ["eat"]),
+    "rollout": Changes("rollout", drop=["first"], renormalise=True),
+}
+
+
+def command_options(changes: Changes) -> list[str]:
+    """The changes as a command line has them."""
+    given = ["--measure", changes.measure] * (changes.measure is not None)
+    dropped = [part for key in changes.drop or () for part in ("--drop", key)]
+    return [*given, *dropped, *["--words"] * changes.words, *["--renormalise"] * changes.renormalise]
+
+
+def table(out: str) -> tuple[list[str], np.ndarray]:
+    """Names of the columns, and all the numbers, of what heatmap writes to a pipe."""
+    head, *lines = (line.split("\t") for line in out.splitlines())
+    return head[4:], np.array([[float(cell) for cell in line[4:]] for line in lines])
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The trace of the text in each of its formats."""
+    folder, trace = tmp_path_factory.mktemp("traces"), attnctl.attend(TEXT, "random", **MODEL)
+    paths = {form: folder / f"run.{form}" for form in ("json", "npz")}
+    for path in paths.values():
+        trace.save(path)
+    return paths
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_text_trace_and_python_agree(name: str, run: Any, stored: dict[str, Path]) -> None:
+    changes, options = CHANGES[name], command_options(CHANGES[name])
+    model = ["--model", "random", "--d-model", "16", "--heads", "2", "--layers", "2", "--seed", "3"]
+    sources = [[TEXT, *model], *([str(path)] for path in stored.values())]
+    given = prepare(TextSource(open_model("random", **MODEL), TEXT), changes)
+    grid = heatmap_grid(given, read_cells(given))
+    wanted = np.concatenate(list(grid.weights.values()))
+    trace = given.trace()
+    np.testing.assert_allclose(np.concatenate([w for layer in trace.layers for w in layer.weights]), wanted, rtol=1e-6)
+    for source in sources:
+        names, numbers = table(run("heatmap", *source, *options).out)
+        assert names == [f"{at}:{key.text}" for at, key in zip(grid.numbers[1], grid.keys, strict=True)]
+        np.testing.assert_allclose(numbers, wanted, rtol=1e-4, atol=1e-7)
+        written = run("explain", *source, *options, "--json").json
+        heads = [head["weights"] for layer in written["layers"] for head in layer["heads"]]
+        np.testing.assert_allclose(np.concatenate(heads), wanted, rtol=1e-4, atol=1e-7)
+        row = run("explain", *source, *options, "--json", "--query", "pizza").json
+        heads = [head["weights"] for layer in row["layers"] for head in layer["heads"]]
+        np.testing.assert_allclose(
+            np.concatenate(heads), wanted.reshape(-1, 4, len(names))[:, -1], rtol=1e-4, atol=1e-7
+        )
+
+
+@pytest.mark.parametrize("name", [name for name in CHANGES if name != "drop"])
+def test_heads_of_text_trace_and_python_agree(name: str, run: Any, stored: dict[str, Path]) -> None:
+    changes, options = CHANGES[name], command_options(CHANGES[name])
+    asked = {"measure": changes.measure, "words": changes.words, "renormalise": changes.renormalise}
+    wanted = attnctl.heads(TEXT, "random", **asked, drop=changes.drop, **MODEL)
+    assert [one.values for one in wanted] != [
+        one.values for one in attnctl.heads(TEXT, "random", **MODEL)
+    ] or name == "words"
+    trace = attnctl.heads(attnctl.load(stored["npz"]), **asked, drop=changes.drop)
+    for one, other in zip(wanted, trace, strict=True):
+        known = {name: value for name, value in one.values.items() if value is not None}
+        assert known == pytest.approx({name: other[name] for name in known}, rel=1e-4, abs=1e-6)
+    written = run("heads", str(stored["json"]), *options, "--json").json["heads"]
+    assert [head["first"] for head in written] == pytest.approx([one["first"] for one in wanted], rel=1e-4, abs=1e-6)
+
+
+def test_drop_needs_no_renormalising_where_rows_are_told(run: Any) -> None:
+    """It was refused of rows and links, which now have fewer keys, by the numbers that these have in the text."""
+    told: Result = run(
+        "explain", TEXT, "--top", "3", "--drop", "first", "--query", "pizza", "--layer", "1", "--head", "0"
+    )
+    assert told.code == 0 and "3           Alice will eat ‹pizza›" in told.out and "‹Alice›" not in told.out
+
+
+def test_a_long_text_narrowed_is_its_whole_without_columns() -> None:
+    text = " ".join(f"w{at % 90}" for at in range(520))
+    source = TextSource(open_model("random", d_model=16, heads=2, causal=True), text)
+    whole = source.read(TraceReading())
+    given = prepare(source, Changes(drop=["7", "first"]))
+    kept = [at for at in range(520) if at not in (0, 7)]
+    np.testing.assert_allclose(
+        given.trace().layers[0].weights, whole.layers[0].weights[..., kept], rtol=1e-5, atol=1e-8
+    )
+    cells, same = (prepare(one, Changes(drop=["7", "first"])) for one in (source, TraceSource(whole)))
+    for one, other in zip(read_cells(cells).grid.weights.values(), read_cells(same).grid.weights.values(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-7)
+
+
+def test_a_narrowed_layer_answers_as_the_columns_that_are_left() -> None:
+    weights = np.random.default_rng(0).dirichlet(np.ones(6), size=(2, 5)).astype(np.float32)
+    mask = np.tri(5, 6, 1, dtype=bool)
+    kept = [0, 2, 3, 5]
+    narrowed = NarrowedLayer.of_layer(StoredLayer.of_weights(0, weights, mask=mask), kept)
+    direct = StoredLayer.of_weights(0, weights[..., kept], mask=mask[:, kept])
+    rows, columns = [[(0, 2)], [(2, 5)]], [[(0, 3)], [(3, 4)]]
+    for how in ("mean", "max", "mass"):
+        np.testing.assert_allclose(narrowed.pooled(rows, columns, how), direct.pooled(rows, columns, how), rtol=1e-6)
+    np.testing.assert_array_equal(narrowed.visible_parts(rows, columns), direct.visible_parts(rows, columns))
+    for ours, theirs in zip(narrowed.links(3), direct.links(3), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(narrowed.visible_counts(), direct.visible_counts())
+    np.testing.assert_allclose(narrowed.without_keys([1]).weights(), direct.without_keys([1]).weights(), rtol=1e-6)
+    factors = np.array([[1, 2, 3, 4], [4, 3, 2, 1]], np.float32)
+    np.testing.assert_allclose(narrowed.reweighted(factors).weights(), direct.reweighted(factors).weights(), rtol=1e-6)
+    assert narrowed.select_heads([1]).block(1, 3, 0, 2).tolist() == direct.select_heads([1]).block(1, 3, 0, 2).tolist()
