@@ -88,16 +88,16 @@ def explain_command(
 
         explain_long(prepare(opened, changes, layer, head, say=arguments.say_notes), form, output, wanted)
         return
-    given = prepare(opened, changes, layer, head, wanted.query, say=arguments.say_notes)
-    if form in ("json", "npz"):
-        _write_trace(given.trace(), names, output)
-        return
-    if is_long(opened):
-        trace, heads = given.trace(), given.heads
-    else:  # of every head, as the walk names what they found
-        every = prepare(opened, changes, layer, None, say=arguments.say_notes)
-        trace, heads = every.trace(), given.heads
-    _write_walk(trace, heads, walk, ExplainRequest(layer is None, head is None, wanted.query), form, output)
+    written = form in ("json", "npz")
+    narrow = written or is_long(opened)  # of a short text every head and row is read: the walk names what heads found
+    some = head if narrow or changes.measure == "rollout" else None
+    given = prepare(opened, changes, layer, some, wanted.query, say=arguments.say_notes)
+    heads = arguments.select_indices(head, opened.counts[1], "head", opened.name)
+    trace = (given if narrow else given._replace(rows=None)).trace()
+    if written:
+        _write_trace(trace, names, output)
+    else:
+        _write_walk(trace, heads, walk, ExplainRequest(layer is None, head is None, wanted.query), form, output)
 
 
 def _walk_options(walk: Walk) -> tuple[tuple[str, object], ...]:
