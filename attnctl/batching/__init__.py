@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 
+from attnctl import limits
 from attnctl.argument_types import checked_selection, require_type
 from attnctl.errors import AttnctlError
 from attnctl.models import DEFAULT, opened_model
@@ -26,13 +27,16 @@ def batch(
     layer: int | Sequence[int] | None = None,
     head: int | Sequence[int] | None = None,
     query: int | str | None = None,
+    steps: Sequence[str] | None = None,
+    precision: int | None = None,
     batch_size: int = 32,
     **options: Unpack[ModelOptions],
 ) -> Iterator[Trace]:
     """The trace of each text, in order, as it is asked for.
 
     A text is a string, or a mapping as a line of JSON: `text`, and where wanted `tokens` and `options` of its own. The other
-    arguments are those of `attnctl.attend`; `batch_size` is how many texts share a pass through a checkpoint:
+    arguments are those of `attnctl.attend`. Of `steps`, such as ["weights"], alone a trace keeps the arrays, and its numbers
+    are rounded to `precision` decimals. `batch_size` is how many texts share a pass through a checkpoint:
     they are found among four times as many, so that their lengths are alike.
 
     >>> [len(trace.tokens) for trace in batch(["Alice eats", "Bob sleeps well"], model="random")]
@@ -43,22 +47,28 @@ def batch(
     from attnctl.batching.engines import chunks_of_items
     from attnctl.batching.texts import of_row
     from attnctl.batching.work import Work, Worker
+    from attnctl.steps import check_names
 
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"batch(): texts is a list of texts, not one {type(texts).__name__}: {texts[:80]!r}")
     layers, heads = checked_selection("batch", "layer", layer), checked_selection("batch", "head", head)
+    kept = None if steps is None else tuple([steps] if isinstance(steps, str) else steps)
+    check_names(kept or ())
+    if precision is not None:
+        limits.PRECISION.check_value("precision", precision)
     opened = opened_model("batch", model, options)
     together = batch_size if opened.info.kind == "checkpoint" else 1
     name = {"name": os.fspath(model)} if isinstance(model, (str, os.PathLike)) else {}
     query = None if query is None else str(query)
     chosen = _selection_text(layers), _selection_text(heads), query
-    worker = Worker(Work(name | options, (), *chosen, batch_size=together, is_named=bool(name)), opened)
+    work = Work(name | options, (), *chosen, steps=kept, precision=precision, batch_size=together, is_named=bool(name))
+    worker = Worker(work, opened)
     items = (of_row(_row_of_text(text, number), number, f"text {number}") for number, text in enumerate(texts))
     for chunk in chunks_of_items(items, 4 * together if together > 1 else 1):
         for item, trace, _ in sorted(worker.traces_of_items(chunk), key=lambda done: done[0].number):
             if not isinstance(trace, Trace):
                 raise AttnctlError(f"{item.where}: {trace}")
-            yield trace
+            yield work.kept_of(trace)
 
 
 def _row_of_text(text: str | Mapping[str, object], number: int) -> dict[str, object]:

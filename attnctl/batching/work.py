@@ -28,6 +28,7 @@ from attnctl.readings.traces.trace import Trace, is_doubt
 from attnctl.source import Pass, TextSource, check_room, room_of_trace
 from attnctl.source.changes import Changes, prepare
 from attnctl.source.stored import TraceSource
+from attnctl.steps import check_names, narrow_trace, rounded_trace
 from attnctl.text import as_json
 from attnctl.tokens import checked_text, find_several
 
@@ -59,8 +60,15 @@ class Work:
     batch_size: int = 1  # texts that share a pass through a checkpoint
     words: bool = False  # pieces of a tokenizer merged into words
     measure: str | None = None  # what stands in place of the weights: value-norm, rollout
+    steps: tuple[str, ...] | None = None  # the steps whose arrays a trace keeps; None for all
+    precision: int | None = None  # decimals of its numbers; None for all
     prompts: OptionValues = field(default_factory=dict)  # of sources: spans, most, budget, remove
     is_named: bool = True  # `options` name the model; else it was opened by others, and they are none
+
+    def kept_of(self, trace: Trace, *, rounded: bool = True) -> Trace:
+        """What is kept of a trace: the arrays of `steps`, their numbers with `precision`."""
+        trace = trace if self.steps is None else narrow_trace(trace, self.steps)
+        return rounded_trace(trace, self.precision) if rounded and self.precision is not None else trace
 
     @property
     def wants_predictions(self) -> bool:
@@ -271,16 +279,16 @@ class Worker:
     def _bytes_of_format(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
         if form in PICTURES:
             return self._picture_of_trace(form, item, trace, notes)
+        if not self.work.parameters:
+            trace = replace(trace, layers=tuple(replace(layer, parameters={}) for layer in trace.layers))
         if form == "json":
             from attnctl.formats.documents.trace_json import trace_to_json
 
-            return trace_to_json(trace, parameters=self.work.parameters) + b"\n"
-        if not self.work.parameters:
-            trace = replace(trace, layers=tuple(replace(layer, parameters={}) for layer in trace.layers))
+            return trace_to_json(self.work.kept_of(trace)) + b"\n"
         if form == "npz":
             from attnctl.formats.trace_npz import trace_to_npz
 
-            return trace_to_npz(trace)
+            return trace_to_npz(self.work.kept_of(trace, rounded=False))
         if form == "parquet":
             from attnctl.batching.columns import rows_of_trace as packed_rows
 
@@ -325,6 +333,7 @@ LOGARITHMIC = 512  # tokens of a text beyond which a few cells may drown the oth
 
 def open_work_model(work: Work) -> Model:
     """Open the model. Raises what a mistake in the options would raise for every single item."""
+    check_names(work.steps or ())
     check_measure(work.measure, chosen_heads=work.head is not None)
     if "effects" in work.formats and (work.words or work.measure is not None):
         raise UsageError(

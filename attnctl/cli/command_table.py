@@ -197,7 +197,8 @@ Model, text and what was computed of them are kept, so that a second question is
 Run again, it does what is missing. FOLDER/manifest.jsonl says what became of each text; where some failed, the exit code
 is 3. A line of JSON has "text", or "messages" (a conversation), and where wanted "id", "tokens", "answer", "options".""",
         takes(
-            "source output formats input_form column id_column layer head query words measure parameters max_tokens",
+            "source output formats input_form column id_column layer head query steps words measure precision parameters",
+            "max_tokens",
             *ENGINE_OPTIONS,
             "jobs batch_size spans budget remove strict replace_results drop renormalise",
             *LOOK_OPTIONS,
@@ -211,6 +212,11 @@ is 3. A line of JSON has "text", or "messages" (a conversation), and where wante
                 "help": "Tokens of the longest text that is read: one with more is an error of its own.",
                 "default": 2048,
             },
+            steps={
+                "help": "Only these steps in a trace (json, npz): weights or scores,weights,…",
+                "values": ("attnctl.steps:NAMES",),
+            },
+            precision="Decimals of the numbers in JSON [default: all].",
             jobs="Processes, each with a model of its own [default: a core each; 1 for stdout and checkpoints].",
             batch_size={"help": "How many share one pass: texts of about one length (checkpoints).", "default": 32},
             budget="Forwards for a prompt (sources): more parts than these are left out in groups.",

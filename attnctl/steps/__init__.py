@@ -217,6 +217,26 @@ def narrow_trace(trace: Trace, names: Collection[str]) -> Trace:
     )
 
 
+def rounded_trace(trace: Trace, decimals: int) -> Trace:
+    """The trace with every number rounded to so many decimals, parameters too."""
+
+    def rounded(array: Any) -> Any:
+        if array is None or array.dtype.kind != "f":
+            return array
+        return np.round(array.astype(np.float64), decimals).astype(array.dtype)  # float32 would round twice
+
+    def rounded_layer(layer: LayerTrace) -> LayerTrace:
+        fields = {array.name: rounded(getattr(layer, array.name)) for array in FIELD_ARRAYS}
+        return replace(layer, parameters={name: rounded(one) for name, one in layer.parameters.items()}, **fields)
+
+    return replace(
+        trace,
+        embeddings=rounded(trace.embeddings),
+        layers=tuple(map(rounded_layer, trace.layers)),
+        predictions=tuple(replace(one, probability=round(one.probability, decimals)) for one in trace.predictions),
+    )
+
+
 def check_names(names: Collection[str]) -> None:
     """Raise UsageError for a name that is no step, with the one that was meant where that can be told."""
     from difflib import get_close_matches

@@ -61,6 +61,8 @@ class TraceOptions(NamedTuple):
     query: str | None = None
     words: bool = False
     measure: str | None = None
+    steps: str | None = None
+    precision: int | None = None
     parameters: bool = False
     max_tokens: int = 2048
 
@@ -109,7 +111,8 @@ def batch_command(
 ) -> None:
     """Run every text of a file through a model: a trace a line, a picture each."""
     columns = o.taken(TextColumns, options)
-    traced = o.taken(TraceOptions, options)
+    traced = o.taken(TraceOptions, options)._asdict()
+    traced["steps"] = None if traced["steps"] is None else tuple(map(str.strip, traced["steps"].split(",")))
     by = o.taken(arguments.EngineOptions, options)
     prompted = o.taken(PromptOptions, options)
     asked = _chosen_formats(formats, output)
@@ -122,7 +125,7 @@ def batch_command(
     prompts = prompted.for_formats(asked, options)
     given = model_arguments(options)
     work, model = _opened_work(
-        Work(given, asked, look=look, prompts=prompts, batch_size=1, **traced._asdict()), batch_size
+        Work(given, asked, look=look, prompts=prompts, batch_size=1, **traced), batch_size
     )
     to_stdout = output is None or output == "-"
     do = _runner(by, jobs, work, model, to_stdout)
@@ -238,7 +241,9 @@ def _fill_folder(work: Work, do: Do, source: TextStream, output: str, strict: bo
     said |= {"formats": sorted(work.formats), "model": work.options, "look": work.look}
     said |= {"layer": work.layer, "head": work.head, "query": work.query, "parameters": work.parameters}
     said |= {"max_tokens": work.max_tokens, "batch_size": work.batch_size}
-    said |= {"words": work.words, "measure": work.measure} | ({"prompts": work.prompts} if work.prompts else {})
+    said |= {"words": work.words, "measure": work.measure}
+    given = {"prompts": work.prompts or None, "steps": work.steps, "precision": work.precision}
+    said |= {name: value for name, value in given.items() if value is not None}
     made = {
         "parquet": Tables,
         "contact-sheet": lambda: Contacts(_progress_heading(work, source)),

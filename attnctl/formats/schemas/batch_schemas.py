@@ -35,13 +35,17 @@ def schema_of_batch() -> Schema:
         "batch_size": INDEX,
         "words": {"type": "boolean"},
         "measure": _TEXT_OR_NULL,
+    }
+    where_given = {
         "prompts": {**options, "description": "What is said of prompts (sources)."},
+        "steps": {**list_schema(TEXT), "description": "The steps that are in each trace."},
+        "precision": {**INDEX, "description": "Decimals of the numbers in JSON."},
     }
     properties: dict[str, Schema] = {
         "schema": {"const": "attnctl.batch/1"},
         "attnctl": VERSION,
         "said": {
-            **object_schema(said, [name for name in said if name != "prompts"]),
+            **object_schema(said | where_given, list(said)),
             "description": "What decides the outcome: going on with something else is refused.",
         },
         "weights": {**_TEXT_OR_NULL, "description": "Fingerprint of the model's files; null where it has none here."},

@@ -16,6 +16,7 @@ import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.formats.schemas.json_schemas import trace_schema
+from attnctl.formats.storage import from_json
 from attnctl.source import record_trace
 from tests.batching.test_resume import check_whole, contents, manifest
 
@@ -42,6 +43,28 @@ def test_json_lines_to_stdout_are_those_of_explain(run: Run, three: str) -> None
 def test_parameters_are_left_out_of_every_line_unless_asked_for(run: Run, three: str) -> None:
     heads = [json.loads(line)["layers"][0]["heads"][0] for line in run("batch", three).out.splitlines()]
     assert all("weights" in head and "W_Q" not in head for head in heads)
+
+
+def test_a_trace_holds_the_steps_and_decimals_that_are_asked_for(run: Run, three: str, tmp_path: Path) -> None:
+    whole = [json.loads(line) for line in run("batch", three).out.splitlines()]
+    out = run("batch", three, "--steps", "weights", "--precision", "4").out.splitlines()
+    kept = list(attnctl.batch([one["text"] for one in whole], steps=["weights"], precision=4))
+    for line, before, trace in zip(out, whole, kept, strict=True):
+        found = json.loads(line)
+        jsonschema.validate(found, trace_schema())
+        assert {name for layer in found["layers"] for name in layer} == {"layer", "heads"} and "embeddings" not in found
+        for layer, layer_before in zip(found["layers"], before["layers"], strict=True):
+            for head, head_before in zip(layer["heads"], layer_before["heads"], strict=True):
+                assert set(head) == {"head", "kv_head", "weights"}
+                assert head["weights"] == [[round(x, 4) + 0.0 for x in row] for row in head_before["weights"]]
+        assert trace_to_json(trace).decode() == line == trace_to_json(from_json(line.encode(), "it")).decode()
+    asked = ("batch", three, "-o", str(tmp_path / "out"), "--format", "json,npz", "--steps", "weights")
+    assert run(*asked, "--precision", "3").code == 0
+    assert "differs in precision" in run(*asked).err and run(*asked, "--precision", "3").code == 0
+    assert attnctl.load(next((tmp_path / "out").glob("*.npz"))).layers[0].scores is None
+    assert "did you mean weights" in run("batch", three, "--steps", "softmax").err
+    with pytest.raises(AttnctlError, match="precision 10"):
+        next(attnctl.batch(["a"], precision=10))
 
 
 def test_lines_flow_as_they_come() -> None:
