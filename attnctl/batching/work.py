@@ -335,14 +335,9 @@ def open_work_model(work: Work) -> Model:
     """Open the model. Raises what a mistake in the options would raise for every single item."""
     check_names(work.steps or ())
     check_measure(work.measure, chosen_heads=work.head is not None)
-    if "effects" in work.formats and (work.words or work.measure is not None):
-        raise UsageError(
-            "--words and --measure do not go with --format effects: heads are ablated, not weights measured"
-        )
-    if "statistics" in work.formats and (work.words or work.measure is not None):
-        raise UsageError(
-            "--words and --measure do not go with --format statistics: they are of the model's own weights"
-        )
+    own = next((form for form in ("effects", "statistics") if form in work.formats), None)
+    if own is not None and (work.words or work.measure is not None):
+        raise UsageError(f"--words and --measure do not go with --format {own}, which is of the model's own weights")
     model = open_named_model(**work.options)
     for spec, count, what in ((work.layer, model.info.n_layers, "layer"), (work.head, model.info.n_heads, "head")):
         item_indices(spec, count, what, model.info.name)

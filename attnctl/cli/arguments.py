@@ -31,12 +31,26 @@ class EngineOptions(NamedTuple):
     address: str | None
     gpus_per_worker: float
 
-    def check_engine(self) -> None:
+    def check_engine(self, command: str) -> None:
         """Raise UsageError for no engine's name, and for options of the other one."""
         if self.engine not in ("local", "ray"):
             raise UsageError(f"--engine {self.engine}: it is local or ray")
-        if self.engine == "local" and (self.address is not None or self.gpus_per_worker):
-            raise UsageError("--address and --gpus-per-worker are for --engine ray")
+        if self.engine == "local":
+            check_mode(command, "--engine local")
+
+
+def check_mode(command: str, *modes: str) -> None:
+    """Raise UsageError for an option that was typed and means nothing in any of these modes of a command."""
+    from attnctl.cli.command_table import COMMANDS
+
+    entry = COMMANDS[command]
+    honoured = set().union(*map(entry.honoured, modes))
+    for name, option in entry.options.items():
+        if name in session.typed - honoured:  # a default of the user's own just does not apply
+            flag = next((flag for flag in option.every_flag if flag.startswith("--")), name.upper())
+            others = next(several for several in entry.modes if modes[0] in several)
+            fits = " or ".join(mode for mode in others if name in entry.honoured(mode))
+            raise UsageError(f"{flag} does not go with {' and '.join(modes)}{fits and f': it goes with {fits}'}")
 
 
 def look_of(
@@ -59,13 +73,10 @@ def look_of(
 
 
 def map_look_of(options: OptionValues, picture: bool) -> Look:
-    """Take MAP_OPTIONS out of `options`. Raises UsageError for one that cannot be, or means nothing without a picture."""
+    """Take MAP_OPTIONS out of `options`. Raises UsageError for one that cannot be, of a picture."""
     from attnctl.render.figure.look import Look
 
     given = {name: value for name in MAP_OPTIONS if (value := options.pop(name, None)) is not None}
-    lost = [name for name in given if name in session.typed]
-    if lost and not picture:
-        raise UsageError(f"--{lost[0]} is for a picture: name its file with -o")
     if "cmap" in given and picture:  # refused before long work
         from attnctl.render.figure.heatmaps.heatmap import colour_map
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -11,8 +12,10 @@ from attnctl.cli.options import (
     MAP_OPTIONS,
     MODEL_OPTIONS,
     MOST_TELLING,
+    PICTURE_ONLY,
     PROMPT_OPTIONS,
     WEIGHT_OPTIONS,
+    WEIGHTS_MODEL_OPTIONS,
     Option,
     takes,
 )
@@ -27,11 +30,25 @@ class Entry(NamedTuple):
     example: str
     description: str  # the text of its --help
     options: dict[str, Option]  # in the order of its --help
-    modes: Mapping[
-        str, tuple[str, ...]
-    ] = {}  # one of the things that it does, as a sentence names it → options honoured
+    # each thing in which runs differ: a mode, as a sentence names it → the options that it honours, or "all but" some
+    modes: tuple[Mapping[str, str], ...] = ()
     parsing: Mapping[str, bool] = {}  # settings of Typer's parser
 
+    def honoured(self, mode: str) -> set[str]:
+        """The names of the options that mean something in a mode."""
+        said = ChainMap(*map(dict, self.modes))[mode]
+        names = set(said.removeprefix("all but ").split())
+        return set(self.options) - names if said.startswith("all") else {*names, "quiet"}
+
+
+# groups of options as modes name them
+MODEL, UNTOLD = " ".join(MODEL_OPTIONS), " ".join(WEIGHTS_MODEL_OPTIONS)
+PICTURE, ONLY, SHOWN = " ".join(LOOK_OPTIONS), " ".join(PICTURE_ONLY), " ".join(WEIGHT_OPTIONS)
+# what every format of a batch honours
+ITEMS = (
+    "source output formats input_form column id_column max_tokens jobs batch_size strict "
+    f"{' '.join(ENGINE_OPTIONS)} {MODEL}"
+)
 
 LOOK, TEXTS, MODELS, LEARN, SETTINGS = "Look", "Many texts", "Models", "Learn", "Settings"
 
@@ -51,6 +68,16 @@ COMMANDS = {
             json="Write JSON: the trace, one line.",
             output="Where to write: .json, .npz, .txt or .svg.",
         ),
+        (
+            {
+                "the steps": "all but top spans check json",
+                "a trace in a file or pipe": "all but top spans check precision story",
+                "a long text, --top and --spans": "all but check steps precision story",
+                "--check": f"source file tokens layer head check {UNTOLD}",
+                "--steps contributions": f"source file query steps top output {UNTOLD}",
+                "--steps contributions as JSON": f"source file query steps json output {UNTOLD}",
+            },
+        ),
     ),
     "heatmap": Entry(
         LOOK,
@@ -65,9 +92,20 @@ tokens is pooled to a grid of cells; --rows and --columns look closer.""",
             "source file tokens layer head output run rows columns pool spans",
             *WEIGHT_OPTIONS,
             *LOOK_OPTIONS,
-            *MODEL_OPTIONS,
+            *WEIGHTS_MODEL_OPTIONS,
             output=f"Where to write: {suffixes_listed()}; .html, a page; or .json: cells.",
             run="Folder of a training run: one head at every step, .gif or a strip.",
+        ),
+        (
+            {
+                "a picture": "all but run",
+                "a page": f"all but run rows columns pool spans values {ONLY}",
+                "JSON": f"source file tokens layer head output rows columns pool spans {MODEL}",
+                "a terminal": f"all but run {ONLY}",
+                "numbers in a pipe": f"all but run {PICTURE}",
+                "--run": "all but tokens rows columns pool spans model",
+                "--run as a page": f"all but tokens rows columns pool spans model words values {ONLY}",
+            },
         ),
     ),
     "heads": Entry(
@@ -83,9 +121,17 @@ duplicate-token, sink or broad head where it passes the usual threshold.""",
             "source file tokens layer head by top probe census json csv output",
             *WEIGHT_OPTIONS,
             *LOOK_OPTIONS,
-            *MODEL_OPTIONS,
+            *WEIGHTS_MODEL_OPTIONS,
             top="Only so many, the strongest: heads with most of --by, or of confidence.",
             output=f"Where to write: .csv, .json, or a picture: {suffixes_listed()}.",
+        ),
+        (
+            {
+                "the table": f"all but json csv {PICTURE}",
+                "JSON": f"all but csv {PICTURE}",
+                "CSV": f"all but json {PICTURE}",
+                "a picture": "all but top census json csv log",
+            },
         ),
     ),
     "ablate": Entry(
@@ -111,6 +157,19 @@ the prediction changes without it; after minus before, in nats and logits).""",
             top="Only so many, the strongest: heads, edges or parts; without it a table has 10 heads.",
             output=f"Where to write: .json, .txt, {suffixes_listed()}.",
         ),
+        (
+            {"--edge": "all but approximate"},
+            {"--spans": "all but approximate"},
+            {"cuts, without --off": "all but how reference"},
+            {
+                "--how zero": "all but reference",
+                "--how mean or resample": "all",
+            },
+            {
+                "a picture": "all but top json",
+                "the terminal or JSON": "all",
+            },
+        ),
     ),
     "compare": Entry(
         LOOK,
@@ -125,9 +184,16 @@ With TEXT (or --file), A and B are models: names, weight files, steps of a run, 
             "a b text file layer head precision json output",
             *WEIGHT_OPTIONS,
             *LOOK_OPTIONS,
-            *MODEL_OPTIONS,
+            *WEIGHTS_MODEL_OPTIONS,
             text={"help": "The text that both models read.", "metavar": "[TEXT]"},
             json="Write JSON: the comparison, one line.",
+        ),
+        (
+            {
+                "the tables": f"all but json {PICTURE}",
+                "JSON": f"all but layer head precision {PICTURE}",
+                "a picture": "all but json precision log",
+            },
         ),
     ),
     "sources": Entry(
@@ -143,6 +209,13 @@ the answer's log-probability directly, in nats. matters: how that changes where 
             *PROMPT_OPTIONS,
             top="Only so many, the strongest: parts.",
             output=f"Where to write: .json, .html, {suffixes_listed()}.",
+        ),
+        (
+            {"--answer": "all but generate"},
+            {
+                "a page": "all but top json",
+                "the terminal, JSON or a picture": "all",
+            },
         ),
     ),
     "needle": Entry(
@@ -176,6 +249,16 @@ pooled to an overview, with its strongest links and exact blocks around them; an
             **MOST_TELLING,
             output='Where to write: .html, or "-".',
             log="Colours on a logarithmic scale: the page begins so.",
+        ),
+        (
+            {
+                "one source": "all but other text run sources",
+                "two sources": "all but text file run effects sources",
+                "two texts": "all but text tokens file run effects sources",
+                "two models and a text": "all but file tokens run model effects sources",
+                "--run": "all but other text tokens model effects sources",
+                "--sources": f"source file output no_open sources {' '.join(PROMPT_OPTIONS)}",
+            },
         ),
     ),
     "shell": Entry(
@@ -222,6 +305,22 @@ is 3. A line of JSON has "text", or "messages" (a conversation), and where wante
             budget="Forwards for a prompt (sources): more parts than these are left out in groups.",
             remove="Render the prompt without each part, too (sources).",
         ),
+        (
+            {
+                "--engine local": "all but address gpus_per_worker",
+                "--engine ray": "all",
+            },
+            {
+                "--format json": f"layer head query steps words measure precision parameters {ITEMS}",
+                "--format npz": f"layer head query steps words measure parameters {ITEMS}",
+                "--format parquet": f"layer head query words measure {ITEMS}",
+                "--format contact-sheet": f"layer head query words measure cmap {ITEMS}",
+                "--format statistics": f"layer head query {ITEMS}",
+                "--format effects": f"layer head {ITEMS}",
+                "--format sources": f"spans budget remove {ITEMS}",
+                "a picture": f"layer head query {PICTURE} {SHOWN} {ITEMS}",
+            },
+        ),
     ),
     "model": Entry(
         MODELS,
@@ -232,6 +331,13 @@ is 3. A line of JSON has "text", or "messages" (a conversation), and where wante
 Of a model that attnctl trained, print its card: data, objective, and what its heads have learned. Without a name, list
 the configurations that are known offline.""",
         takes("name length json"),
+        (
+            {
+                "the list of models": "",
+                "a checkpoint's sizes": "name length json",
+                "a trained model's card": "name json",
+            },
+        ),
     ),
     "train": Entry(
         MODELS,
@@ -252,6 +358,13 @@ weights of earlier steps, and metrics.jsonl. Ctrl-C saves; --resume goes on.""",
             batch_size="How many share one pass: sentences of a step; 112 for the grammar, 128 for your text.",
             device="Where to compute: auto (the CPU for a network this small), cpu, cuda, cuda:1 or mps.",
         ),
+        (
+            {
+                "a new run": "all but resume explain",
+                "--resume": "output watch query resume json max_steps device",
+                "--explain": "all but output resume max_steps batch_size",
+            },
+        ),
     ),
     "evaluate": Entry(
         MODELS,
@@ -267,7 +380,7 @@ rules that need no attention. Sentences that cannot be used are counted and name
             *ENGINE_OPTIONS,
             "sentences write_corpus json output",
             *MAP_OPTIONS,
-            *MODEL_OPTIONS,
+            *WEIGHTS_MODEL_OPTIONS,
             corpus={
                 "help": 'Parsed sentences as CoNLL-U (.gz, .zst), or "-"; or a census (.json). '
                 "Default: the built-in grammar.",
@@ -287,6 +400,23 @@ rules that need no attention. Sentences that cannot be used are counted and name
                 "several": True,
             },
         ),
+        (
+            {
+                "the built-in grammar": f"corpus sentences json {MODEL}",
+                "--write-corpus": "corpus sentences write_corpus model causal",
+                "a corpus": "all but sentences write_corpus",
+                "a stored census": f"corpus subtypes least json output {' '.join(MAP_OPTIONS)}",
+            },
+            {
+                "--engine local": "all but address gpus_per_worker",
+                "--engine ray": "all",
+            },
+            {
+                "the table": f"all but json {' '.join(MAP_OPTIONS)}",
+                "JSON": f"all but subtypes least {' '.join(MAP_OPTIONS)}",
+                "a picture": f"corpus output {' '.join(MAP_OPTIONS)}",
+            },
+        ),
     ),
     "softmax": Entry(
         LEARN,
@@ -301,6 +431,13 @@ rules that need no attention. Sentences that cannot be used are counted and name
             tokens="Names of the tokens: of each score, a JSON list or words.",
             precision={"help": "Decimals.", "default": 2},
         ),
+        (
+            {
+                "the tables": "all but json",
+                "JSON": "all but precision",
+            },
+            {"a number for --scale": "all but d_k"},
+        ),
         parsing={"ignore_unknown_options": True},  # a score may be negative: "-1.2" is no option
     ),
     "quiz": Entry(
@@ -312,7 +449,7 @@ rules that need no attention. Sentences that cannot be used are counted and name
 Answers are read from standard input, one a line: a letter, a token, or a number. An empty line passes.""",
         takes(
             "text file layer head query count json",
-            *MODEL_OPTIONS,
+            *WEIGHTS_MODEL_OPTIONS,
             json="Write JSON: questions and answers; nothing is asked.",
         ),
     ),
@@ -325,6 +462,12 @@ Answers are read from standard input, one a line: a letter, a token, or a number
 They stand in a TOML file, or in the environment: ATTNCTL_MODEL=gpt2 is --model gpt2. The command line wins over the
 environment, the environment over the file. Without options every default is shown, and where it comes from.""",
         takes("setting unset path"),
+        (
+            {
+                "--path": "path",
+                "--set and --unset": "setting unset",
+            },
+        ),
         parsing={"allow_extra_args": True},  # words that belong to no option are told how a default is set
     ),
     "docs": Entry(
@@ -335,6 +478,14 @@ environment, the environment over the file. Without options every default is sho
 
 In a pipe a page is plain Markdown. The site needs MkDocs (pip install "attnctl[docs]"); it is read without a network.""",
         takes("topic open_ site samples"),
+        (
+            {
+                "a page": "topic",
+                "--open": "topic open_",
+                "--site": "site",
+                "--samples": "samples",
+            },
+        ),
     ),
     "schema": Entry(
         SETTINGS,

@@ -479,6 +479,7 @@ MODEL_OPTIONS = (
     "output_projection", "predict", "off", "seed", "causal", "window", "scale", "no_scale", "temperature", "positions",
     "rope", "rope_theta", "rope_pairs", "dropout", "attention", "target", "generate", "bos", "truncate", "dtype", "device",
 )  # fmt: skip
+WEIGHTS_MODEL_OPTIONS = tuple(name for name in MODEL_OPTIONS if name != "predict")  # where no prediction is told
 # of a checkpoint that is asked a prompt: what its numbers are made of is its own
 PROMPT_OPTIONS = ("chat", "model", "off", "seed", "generate", "bos", "truncate", "dtype", "device")
 # how a picture looks: the fields of render.figure.look.Look

@@ -183,7 +183,7 @@ def test_open(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_one_thing_at_a_time(refused: Refused) -> None:
     assert "ask for one" in refused("docs", "--open", "--site", "b", code=2)
-    assert "leave 'lesson' out" in refused("docs", "lesson", "--site", "a", code=2)
+    assert "TOPIC does not go with --site" in refused("docs", "lesson", "--site", "a", code=2)
 
 
 def test_a_site_is_built_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,8 @@ def ablate_command(
     """Tell what matters: every head ablated in turn, or edges of attention cut, and what that does to a prediction."""
     choice = o.taken(AblationChoice, options)
     form = output_format("ablate", output, ("json", "txt", *format_names()), "json" if json else "")
+    if form in format_names():
+        arguments.check_mode("ablate", "a picture")
     read, opened = text_or_conversation(text, file, options)
     found = measured_effects(read, options, choice, opened)
     arguments.say_notes(found.notes)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from attnctl.cli import arguments, session
+from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import print_complaint, put_bytes, say_unless_quiet
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
@@ -75,10 +75,8 @@ class PromptOptions(NamedTuple):
     remove: bool = False
 
     def for_formats(self, formats: tuple[str, ...], options: OptionValues) -> OptionValues:
-        """The options of prompts; none where --format is another. Raises UsageError where it does not go together."""
+        """The options of prompts; none where --format is another. Raises UsageError where others are beside it."""
         if "sources" not in formats:
-            if self != PromptOptions():
-                raise UsageError("--spans, --budget and --remove are for --format sources")
             return {}
         if len(formats) > 1:
             raise UsageError("--format sources goes alone: it answers each prompt, and keeps no traces of it")
@@ -116,17 +114,18 @@ def batch_command(
     by = o.taken(arguments.EngineOptions, options)
     prompted = o.taken(PromptOptions, options)
     asked = _chosen_formats(formats, output)
-    by.check_engine()
-    look = _look_of_pictures(options, asked) | {"drop": tuple(drop or ()), "renormalise": renormalise}
+    by.check_engine("batch")
+    arguments.check_mode("batch", *("a picture" if form in format_names() else f"--format {form}" for form in asked))
+    any_scale = {"log": None} if options.get("log") is None else {}  # chosen for each text, then
+    look = asdict(arguments.look_of(options, dpi=100)) | any_scale
+    look |= {"drop": tuple(drop or ()), "renormalise": renormalise}
     texts = columns.stream(_path(source, options.pop("chat", None)))
     from attnctl.batching.work import Work
     from attnctl.models.option_types import model_arguments
 
     prompts = prompted.for_formats(asked, options)
     given = model_arguments(options)
-    work, model = _opened_work(
-        Work(given, asked, look=look, prompts=prompts, batch_size=1, **traced), batch_size
-    )
+    work, model = _opened_work(Work(given, asked, look=look, prompts=prompts, batch_size=1, **traced), batch_size)
     to_stdout = output is None or output == "-"
     do = _runner(by, jobs, work, model, to_stdout)
     if to_stdout and replace_results:
@@ -137,18 +136,6 @@ def batch_command(
         else _fill_folder(work, do, texts, str(output), strict, replace_results)
     )
     raise typer.Exit(PARTIAL if failed else DONE)
-
-
-def _look_of_pictures(options: OptionValues, formats: tuple[str, ...]) -> OptionValues:
-    """How the pictures look. Raises UsageError for an option of pictures where none is drawn."""
-    if not set(formats) & set(format_names()):
-        honoured = ("cmap",) if "contact-sheet" in formats else ()
-        for name in (*o.LOOK_OPTIONS, "drop", "renormalise"):
-            if name in session.typed and name not in honoured:
-                option = name.replace("_", "-")
-                raise UsageError(f"--{option} is for pictures: name one with --format ({', '.join(format_names())})")
-    any_scale = {"log": None} if options.get("log") is None else {}  # chosen for each text, then
-    return asdict(arguments.look_of(options, dpi=100)) | any_scale
 
 
 def _opened_work(work: Work, batch_size: int) -> tuple[Work, Model]:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import typer
 
 from attnctl import limits
-from attnctl.cli import arguments, session
-from attnctl.cli.options import MAP_OPTIONS
+from attnctl.cli import arguments
 from attnctl.cli.output import print_complaint, put_bytes, say_unless_quiet, show_renderable
 from attnctl.cli.progress import duration_text, items_progress
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 FILES = (".json", ".csv", ".parquet", ".html", *(f".{name}" for name in format_names()))
 NAMED = 20  # sentences whose errors are printed; the rest is counted
-# what a stored one honours
-BESIDE_STORED = {"corpus", "output", "json", "subtypes", "least", "quiet", "no_pager", *MAP_OPTIONS}
 ALONE_SECONDS = 2  # from where on the rate of one process is worth telling
 MEASURED_SECONDS = 15  # and that of several
 LONG_SECONDS = 60  # from where on a run says how long it will take
@@ -66,8 +63,7 @@ def run_census(corpus: CorpusRun, options: OptionValues, outputs: tuple[str, ...
     files, folder = _output_files(outputs)
     if corpus.asked.replace_results and folder is None:
         raise UsageError("--replace is for a folder: name it with -o")
-    corpus.by.check_engine()
-    _refuse_without_table(json)
+    corpus.by.check_engine("evaluate")
     found = _counted_corpus(corpus, options, folder)
     if not found.used:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in found.skipped.items())
@@ -82,23 +78,13 @@ def show_stored_census(path: str, asked: CensusRequest, outputs: tuple[str, ...]
     """Show or write the census in a file that was written before. Raises UsageError for what would count it anew."""
     from attnctl.formats.documents.census_json import read_census
 
-    if beside := sorted(session.typed - BESIDE_STORED):
-        raise UsageError(f"--{beside[0].replace('_', '-')} does not go with {path}: it was counted already")
     files, folder = _output_files(outputs)
     if folder is not None:
         raise UsageError(f"-o {folder}: {path} was counted already, and goes into files that end in {', '.join(FILES)}")
-    _refuse_without_table(json)
     found = read_census(path)
     _write_files(found, files, None, look)
     _show_census(found, asked, json, look)
     _skipped_summary(found)
-
-
-def _refuse_without_table(written: bool) -> None:
-    """Raise UsageError for options that say which lines the table has, where it is not shown."""
-    for option in ("subtypes", "least"):
-        if written and option in session.typed:
-            raise UsageError(f"--{option} is for the table in the terminal: JSON holds every line")
 
 
 def _output_files(outputs: tuple[str, ...]) -> tuple[list[str], str | None]:

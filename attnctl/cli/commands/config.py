@@ -7,7 +7,7 @@ import os
 
 from attnctl import limits
 from attnctl.cli import defaults, session
-from attnctl.cli.arguments import say_notes
+from attnctl.cli.arguments import check_mode, say_notes
 from attnctl.cli.output import print_lines, print_wrapped
 from attnctl.errors import AttnctlError, UsageError
 
@@ -18,12 +18,12 @@ def config_command(*, setting: list[str] | None, unset: list[str] | None, path: 
         raise UsageError(
             f"{session.left_over[0]!r}: a default is set by attnctl config --set NAME=VALUE, such as --set model=smollm2"
         )
-    if path and (setting or unset):
-        raise UsageError("--path, and --set or --unset, are two things: ask for one")
     if path:
+        check_mode("config", "--path")
         print_lines(str(defaults.config_path()))
         return
     if setting or unset:
+        check_mode("config", "--set and --unset")
         _change_settings(setting or [], unset or [])
         return
     _show_settings()

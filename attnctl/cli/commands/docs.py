@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from attnctl.cli.arguments import check_mode
 from attnctl.cli.output import print_lines
-from attnctl.errors import UsageError
 
 NARROW = 60  # columns, below which what a topic is about stands under its name
 MORE = "attnctl docs TOPIC shows a page, attnctl docs COMMAND the options of a command; --open shows them in a browser."
@@ -17,14 +17,11 @@ def docs_command(*, topic: str | None, open_: bool, site: str | None, samples: s
     from attnctl.cli.documentation.topics import find_topic
 
     chosen = None if topic is None else find_topic(topic)
-    asked = [name for name, folder in (("site", site), ("samples", samples)) if folder is not None]
-    if open_ + len(asked) > 1:
-        raise UsageError("--open, --site and --samples are three things: ask for one")
-    if asked and chosen is not None:
-        raise UsageError(f"--{asked[0]} writes everything: leave {topic!r} out")
     if samples is not None:
+        check_mode("docs", "--samples")
         print_lines(*write_samples(Path(samples)))
     elif site is not None:
+        check_mode("docs", "--site")
         from attnctl.cli.documentation.site import build_site
 
         print_lines(str(build_site(Path(site))))

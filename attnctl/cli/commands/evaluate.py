@@ -32,16 +32,19 @@ def evaluate_command(
     by = o.taken(arguments.EngineOptions, options)
     corpus, options = _model_named_first(corpus or [], options)
     outputs = tuple(output or ())
-    look = arguments.map_look_of(options, bool(corpus) and write_corpus is None and any(map(picture_format, outputs)))
+    stored = len(corpus) == 1 and corpus[0].lower().endswith(".json")
+    mode = "a stored census" if stored else "a corpus" if corpus else "the built-in grammar"
+    arguments.check_mode("evaluate", mode if write_corpus is None else "--write-corpus")
+    pictures = ("a picture",) if any(map(picture_format, outputs)) else ()
+    arguments.check_mode("evaluate", "JSON" if json else "the table", *pictures)
+    look = arguments.map_look_of(options, bool(pictures))
     if write_corpus is not None:
         _write_corpus(write_corpus, sentences, corpus, options)
-    elif len(corpus) == 1 and corpus[0].lower().endswith(".json"):
+    elif stored:
         show_stored_census(corpus[0], asked, outputs, json, look)
     elif corpus:
         run_census(CorpusRun(tuple(corpus), asked, by), options, outputs, json, look)
     else:
-        corpus_only = ("--relations", asked.relations), ("--untrained", asked.untrained), ("--subtypes", asked.subtypes)
-        _refuse_options(*corpus_only, ("-o", output))
         _built_in(options, sentences, json)
 
 
@@ -59,12 +62,6 @@ def _model_named_first(corpus: list[str], options: dict[str, object]) -> tuple[l
     if not is_model and not path.exists():
         raise UsageError(f"no model and no corpus {name!r}: give a CoNLL-U file and --model NAME")
     return ([], options | {"model": name}) if is_model else (corpus, options)
-
-
-def _refuse_options(*given: tuple[str, object]) -> None:
-    for option, value in given:
-        if value:
-            raise UsageError(f"{option} is for a corpus: name its CoNLL-U files")
 
 
 def _write_corpus(path: str, sentences: int, corpus: list[str], options: dict[str, object]) -> None:

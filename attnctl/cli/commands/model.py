@@ -5,20 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 from attnctl import __version__
+from attnctl.cli.arguments import check_mode
 from attnctl.cli.output import print_lines, put_json
-from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.errors import AttnctlError, in_one_line
 
 
 def model_command(*, name: str | None, length: int | None, json: bool) -> None:
     """Say how large a model's attention is: heads, parameters, the n × n, the cache. No weights are read."""
     if name is not None and (path := _trained_file(name)) is not None:
+        check_mode("model", "a trained model's card")
         _print_card(name, path, json)
         return
     from attnctl.models.huggingface.files.configured_sizes import known_configurations, model_sizes
 
     if name is None:
-        if json or length is not None:
-            raise UsageError("name a model: `attnctl model` alone lists the known ones")
+        check_mode("model", "the list of models")
         width = max(map(len, known_configurations()))
         print_lines(*(f"{key:{width}}  {entry['title']}" for key, entry in known_configurations().items()))
         return

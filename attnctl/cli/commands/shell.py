@@ -58,7 +58,7 @@ def shell_command(*, text: str | None, file: str | None, **options: object) -> N
 
 
 def _given(options: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in options.items() if value not in (None, False)}
+    return {name: value for name, value in options.items() if name in session.typed or value not in (None, False)}
 
 
 def run_line(line: str, here: session.Session) -> int:

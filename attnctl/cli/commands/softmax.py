@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from attnctl import limits
+from attnctl.cli.arguments import check_mode
 from attnctl.cli.output import put_json, show_renderable
 from attnctl.errors import AttnctlError, UsageError
 
@@ -20,6 +21,7 @@ def softmax_command(
     json: bool,
 ) -> None:
     """Work out the softmax of a few scores: the arithmetic, the weights as bars, other scales, plain division."""
+    check_mode("softmax", "JSON" if json else "the tables")
     numbers = numbers_of(scores)
     factor = factor_of(scale, d_k)
     names = score_names(tokens, len(numbers))
@@ -83,8 +85,8 @@ def factor_of(scale: str | None, d_k: int | None) -> float:
     """What the scores are multiplied by: --scale, or 1/√d_k; 1 without either. Raises UsageError for no such number."""
     from attnctl.models.option_types import scale_of
 
-    if scale is not None and scale != "auto" and d_k is not None:
-        raise UsageError("--scale and --d-k exclude each other: both say what the scores are multiplied by")
+    if scale not in (None, "auto"):
+        check_mode("softmax", "a number for --scale")
     if scale == "auto" and d_k is None:
         raise UsageError("--scale auto is 1/√d_k: give --d-k, too")
     factor = scale_of(scale, False) if scale is not None else None

@@ -38,14 +38,14 @@ def sources_command(
 ) -> None:
     """Tell which part of a prompt an answer came from: what is looked at, what writes the answer, and what matters."""
     form = output_format("sources", output, ("json", "html", *format_names()), "json" if json else "")
-    if top is not None and form == "html":
-        raise UsageError("--top does not go with a page: it shades every part of the prompt")
+    if form == "html":
+        arguments.check_mode("sources", "a page")
+    if answer is not None:
+        arguments.check_mode("sources", "--answer")
     from attnctl.cli.inputs.prompts import prompt_of
     from attnctl.models.huggingface.text.prompts import ANSWER, SourceSearch
 
     most = options.pop("generate", None)
-    if most is not None and answer is not None:
-        raise UsageError("--answer and --generate exclude each other: the one gives the answer, the other makes it")
     model, prompt, conversation = prompt_of(text, file, options.pop("chat", None), options)
     search = SourceSearch(model, prompt, spans, answer, most or ANSWER, budget)
     interrupted = _measure_parts(search, conversation, remove)

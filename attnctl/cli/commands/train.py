@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import typer
 
 from attnctl import __version__, interrupts
+from attnctl.cli import arguments
 from attnctl.cli.arguments import say_notes
 from attnctl.cli.output import (
     print_complaint,
@@ -52,14 +53,13 @@ def train_command(
     """Train a small attention model to predict words: the next word, or masked ones."""
     given = {name.removeprefix("max_"): value for name, value in options.items() if value is not None}
     if explain:
-        if resume or output is not None or given.pop("steps", 1) != 1:
-            raise UsageError(
-                "--explain shows one step of a fresh network: it goes without -o and --resume, and --max-steps is 1"
-            )
+        arguments.check_mode("train", "--explain")
+        given.pop("steps", None)
         _explain_step(corpus, given, watch, query, json)
         return
     if output is None:
         raise UsageError("name the folder of the run: -o RUN")
+    arguments.check_mode("train", "--resume" if resume else "a new run")
     from attnctl.training.run import TrainingRun
 
     run, start = TrainingRun(output), _resume_run if resume else _begin_run
@@ -124,16 +124,15 @@ def _resume_run(run: TrainingRun, asked: TrainingRequest, held: contextlib.ExitS
     from attnctl.training.run import checked_recipe, read_corpus
     from attnctl.training.train import begin_training
 
-    if asked.corpus is not None or set(asked.given) - {"steps", "device"}:
-        raise UsageError("--resume goes on with the corpus and the recipe of its folder: only --max-steps may be more")
+    given = {name: value for name, value in asked.given.items() if name in ("steps", "device")}
     recipe, lines = run.recipe()
     held.enter_context(run.held())
-    recipe = checked_recipe(replace(recipe, **asked.given))
+    recipe = checked_recipe(replace(recipe, **given))
     _say_corpus(recipe)
     training = begin_training(recipe, read_corpus(recipe, lines))
     eye = _watch_sentence(training, asked.sentence, asked.query)
     run.restore(training)
-    if asked.given and recipe.steps > training.step:
+    if given and recipe.steps > training.step:
         run.write_recipe(recipe)
     return training, eye
 

@@ -106,12 +106,12 @@ def _check_choice(choice: AblationChoice) -> None:
         raise UsageError(f"--how {how}: it is {', '.join(HOW)}")
     if how == "resample" and reference is None:
         raise UsageError("--how resample takes each head's output from another text: name one with --reference FILE")
-    if reference is not None and how == "zero":
-        raise UsageError("--reference is for --how mean or --how resample; zero needs no other text")
-    if how != "zero" and choice.off is None and (choice.edges or choice.edge or choice.spans is not None):
-        raise UsageError("--how says what takes a head's place: edges and spans are cut")
-    if choice.approximate and (choice.edge or choice.spans is not None):
-        raise UsageError("--approximate is of every head and every edge: give no --edge and no --spans")
+    cuts = {"--edges": choice.edges, "--edge": choice.edge, "--spans": choice.spans is not None}
+    modes = {name: wanted for name, wanted in cuts.items() if name != "--edges"}
+    modes |= {"--how zero": how == "zero", "cuts, without --off": choice.off is None and any(cuts.values())}
+    for mode, wanted in modes.items():
+        if wanted:
+            arguments.check_mode("ablate", mode)
 
 
 def heads_named_off(info: ModelInfo, off: str | None, how: Intervention | None = None) -> Intervention:

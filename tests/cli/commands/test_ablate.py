@@ -142,7 +142,7 @@ def test_edges_of_the_watched_query_and_what_it_loses(run: Callable[..., Any]) -
         ((TEXT, "--edge", "eat→pizza"), 2, "no token"),
         ((TEXT, "--how", "half"), 2, "it is zero, mean, resample"),
         ((TEXT, "--how", "resample"), 2, "--reference FILE"),
-        ((TEXT, "--reference", "x.txt"), 2, "--how mean"),
+        ((TEXT, "--reference", "x.txt"), 2, "it goes with --how mean or resample"),
         ((TEXT, "--off", "0.9"), 2, "no head 9 in layer 0"),
         ((TEXT, "--off", "9.0"), 2, "no layer 9"),
         ((TEXT, "--off", "3"), 2, "LAYER.HEAD"),

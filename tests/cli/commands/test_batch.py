@@ -278,8 +278,8 @@ def test_a_bar_on_a_terminal(three: str, tmp_path: Path) -> None:
     "args, words",
     [
         (("--engine", "spark"), "it is local or ray"),
-        (("--address", "auto"), "are for --engine ray"),
-        (("--gpus-per-worker", "1"), "are for --engine ray"),
+        (("--address", "auto"), "does not go with --engine local: it goes with --engine ray"),
+        (("--gpus-per-worker", "1"), "does not go with --engine local: it goes with --engine ray"),
     ],
 )
 def test_engines(refused: Run, three: str, args: tuple[str, ...], words: str) -> None:

@@ -138,7 +138,7 @@ def test_a_value_that_no_command_could_read_is_refused_at_once(
 
 @pytest.mark.parametrize("both", ["--path --set seed=3", "--path --unset seed"])
 def test_two_things_at_once_are_refused(both: str, refused: Refused, config_file: Path) -> None:
-    assert "ask for one" in refused("config", *both.split(), code=2)
+    assert "does not go with" in refused("config", *both.split(), code=2)
     assert not config_file.exists()
 
 

@@ -225,7 +225,9 @@ def test_bad_command_lines(refused: Any, run: Run, tmp_path: Path) -> None:
     assert "not one sentence could be used (it holds none)" in refused("evaluate", empty)
     assert "no model and no corpus 'nonsense'" in refused("evaluate", "nonsense", code=2)
     assert "cannot read" in refused("evaluate", "a.conllu", "b.conllu")
-    assert "--relations is for a corpus" in refused("evaluate", "--relations", "x.csv", code=2)
+    assert "--relations does not go with the built-in grammar: it goes with a corpus" in refused(
+        "evaluate", "--relations", "x.csv", code=2
+    )
     assert "it is a folder" in refused("evaluate", SENTENCES, "-o", empty, code=2)
     assert "one folder is enough" in refused("evaluate", SENTENCES, "-o", "a", "-o", "b", code=2)
     assert "local or ray" in refused("evaluate", SENTENCES, "--engine", "x", code=2)
@@ -320,7 +322,9 @@ def test_a_picture_looks_as_it_is_asked_to(run: Run, refused: Callable[..., str]
 
     one, two = matplotlib.image.imread(plain), matplotlib.image.imread(other)
     assert one.shape == two.shape and (one != two).any()
-    assert "--cmap is for a picture" in refused("evaluate", SENTENCES, "--cmap", "magma", code=2)
+    assert "--cmap does not go with the table: it goes with a picture" in refused(
+        "evaluate", SENTENCES, "--cmap", "magma", code=2
+    )
     assert "no colour map" in refused("evaluate", SENTENCES, "--cmap", "nope", "-o", str(other), code=2)
 
 

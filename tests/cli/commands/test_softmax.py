@@ -95,7 +95,7 @@ def test_it_fits_any_width() -> None:
         (["-inf"], 2, "every score is masked"),
         (["1", "--scale", "a/b"], 2, "a fraction such as 1/8"),
         (["1", "--scale", "1/0"], 2, "a fraction such as 1/8"),
-        (["1", "--scale", "2", "--d-k", "4"], 2, "exclude each other"),
+        (["1", "--scale", "2", "--d-k", "4"], 2, "--d-k does not go with"),
         (["1", "--temperature", "0"], 2, "--temperature 0: a number above 0"),
         (["1", "--temperature", "nan"], 2, "a number above 0"),
         (["1e308", "2", "--scale", "10"], 2, "too large to work with"),

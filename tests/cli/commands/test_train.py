@@ -61,7 +61,7 @@ def test_resume_with_more_steps(run: Run, refused: Refused, corpus: Path, tmp_pa
     assert "holds a run already" in refused("train", "-o", out)
     done = run("train", "-o", out, "--resume")
     assert done.code == 0 and done.out == "" and "all its 5 steps" in done.err
-    assert "only --max-steps" in refused("train", "-o", out, "--resume", "--lr", "1", code=2)
+    assert "--lr does not go with --resume" in refused("train", "-o", out, "--resume", "--lr", "1", code=2)
     more = run("train", "-o", out, "--resume", "--max-steps", "8")
     assert [json.loads(line)["step"] for line in more.out.splitlines()] == [6, 7, 8]
 
@@ -122,7 +122,7 @@ def test_the_live_loss_is_not_cut(width: int) -> None:
 
 
 def test_one_gradient_step_on_a_text(run: Run, corpus: Path) -> None:
-    told = run("train", corpus, "--explain", "--json", "--objective", "masked-word", *SMALL).json
+    told = run("train", corpus, "--explain", "--json", "--objective", "masked-word", *SMALL[:4]).json
     assert told["sentence"] == "the cat sat on the mat" and told["loss_after"] < told["loss"]
     assert told["predictions"][1][:2] == ["the ____ sat on the mat", "cat"]
 
