@@ -49,7 +49,7 @@ def check_mode(command: str, *modes: str) -> None:
         if name in session.typed - honoured:  # a default of the user's own just does not apply
             flag = next((flag for flag in option.every_flag if flag.startswith("--")), name.upper())
             others = next(several for several in entry.modes if modes[0] in several)
-            fits = " or ".join(mode for mode in others if name in entry.honoured(mode))
+            fits = " or ".join(mode for mode in others if mode != flag and name in entry.honoured(mode))
             raise UsageError(f"{flag} does not go with {' and '.join(modes)}{fits and f': it goes with {fits}'}")
 
 

@@ -182,7 +182,7 @@ def test_open(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_one_thing_at_a_time(refused: Refused) -> None:
-    assert "ask for one" in refused("docs", "--open", "--site", "b", code=2)
+    assert "--open does not go with --site" in refused("docs", "--open", "--site", "b", code=2)
     assert "TOPIC does not go with --site" in refused("docs", "lesson", "--site", "a", code=2)
 
 

@@ -88,7 +88,7 @@ def test_conversations_are_read_by_every_format(run: Run, folder: Path, tmp_path
     "args, said",
     [
         (("--format", "sources,json"), "goes alone"),
-        (("--format", "json", "--spans", "lines"), "for --format sources"),
+        (("--format", "json", "--spans", "lines"), "it goes with --format sources"),
         (("--format", "sources", "--model", "demo"), "answers no prompts"),
         (("--format", "json", "--chat", "x"), "give a file or folder of texts, or --chat"),
     ],
