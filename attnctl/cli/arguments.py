@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl import limits
 from attnctl.cli import session
-from attnctl.cli.options import LOOK_OPTIONS, MAP_OPTIONS, PICTURE_ONLY
+from attnctl.cli.options import LOOK_OPTIONS, MAP_OPTIONS
 from attnctl.cli.output import say_unless_quiet
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import check_regular, decode_text, read_bytes
@@ -53,18 +53,11 @@ def check_mode(command: str, *modes: str) -> None:
             raise UsageError(f"{flag} does not go with {' and '.join(modes)}{fits and f': it goes with {fits}'}")
 
 
-def look_of(
-    options: OptionValues, dpi: int = 200, picture: bool = True, picture_only: Collection[str] = PICTURE_ONLY
-) -> Look:
-    """Take LOOK_OPTIONS out of `options`. Raises UsageError for one that cannot be, or means nothing without a picture."""
+def look_of(options: OptionValues, dpi: int = 200) -> Look:
+    """Take LOOK_OPTIONS out of `options`. Raises UsageError for one that cannot be."""
     from attnctl.render.figure.look import Look
 
     chosen = {name: options.pop(name, None) for name in LOOK_OPTIONS}
-    # a default of the user's own just does not apply
-    typed = [name for name in picture_only if chosen[name] is not None and name in session.typed]
-    lost = [f"--{name.replace('_', '-')}" for name in typed if chosen[name] is not False or name == "values"]
-    if lost and not picture:
-        raise UsageError(f"{lost[0]} is for a picture: name its file with -o")
     bar = not chosen.pop("no_colorbar")
     if chosen["size"] is not None:
         chosen["size"] = size_in_inches(chosen["size"])

@@ -125,7 +125,7 @@ def test_pictures_of_long_texts_say_what_a_cell_is(run, file, text, tmp_path):
         (("--spans", "documents"), "the text has no documents"),
         (("--spans", "chapters"), "--spans chapters: it is paragraphs, lines, headings, documents, or a file"),
         (("--spans", "lines", "--rows", "0-2"), "--spans goes without --rows"),
-        (("--rows", "0-2", "-o", "x.html"), "do not go with .html"),
+        (("--rows", "0-2", "-o", "x.html"), "--rows does not go with a page"),
     ],
 )
 def test_a_zoom_that_is_not_there(refused, file, options, said):
@@ -274,7 +274,7 @@ def test_the_probe_finds_an_induction_head():
     [
         (("--by", "beauty"), "--by beauty: it is entropy"),
         (("-o", "heads.txt"), "heads writes .csv, .json, .png"),
-        (("--json", "--csv"), "exclude each other"),
+        (("--json", "--csv"), "--csv does not go with JSON"),
         (("--head", "7"), "no head 7 in random"),
     ],
 )

@@ -37,11 +37,9 @@ def compare_command(
 ) -> None:
     """Show two models, two traces, or two texts side by side, with the difference of their weights."""
     form = output_format("compare", output, ("json", "txt", *format_names()), "json" if json else "")
-    look = arguments.look_of(options, picture=form in format_names(), picture_only=o.LOOK_OPTIONS)
-    if look.log:
-        raise UsageError("--log does not go with compare: a difference has both signs")
-    if precision is not None and form in ("json", *format_names()):
-        raise UsageError("--precision is for the tables: JSON has every decimal, a picture as many as fit")
+    mode = "JSON" if form == "json" else "a picture" if form in format_names() else "the tables"
+    arguments.check_mode("compare", mode)
+    look = arguments.look_of(options)
     changes = o.taken(Changes, options)
     check_measure(changes.measure, head is not None)
     pair = _pair_of_traces(a, b, text, file, changes, options)

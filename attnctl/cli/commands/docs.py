@@ -7,6 +7,7 @@ from pathlib import Path
 
 from attnctl.cli.arguments import check_mode
 from attnctl.cli.output import print_lines
+from attnctl.errors import UsageError
 
 NARROW = 60  # columns, below which what a topic is about stands under its name
 MORE = "attnctl docs TOPIC shows a page, attnctl docs COMMAND the options of a command; --open shows them in a browser."

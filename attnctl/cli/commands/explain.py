@@ -61,34 +61,29 @@ def explain_command(
     walk = o.taken(Walk, options)
     changes, form = o.taken(Changes, options), _explain_format(output, json)
     if check:
-        _refuse_beside_check(form, walk, (changes, wanted))
-    elif form in ("json", "npz"):
-        _refuse_beside("--json and -o .json, .npz", *_walk_options(walk))
+        arguments.check_mode("explain", "--check")
     names = walk.step_names
     if names is not None and "contributions" in names:
         from attnctl.cli.commands.contributions import explain_contributions
 
-        picked = ("--tokens", tokens), ("--layer", layer), ("--head", head), ("--spans", wanted.spans)
-        shaped = ((f"--{name}", value) for name, value in changes._asdict().items())
-        beside = (*picked, ("--predict", options.get("predict")), *shaped, *_walk_options(walk))
-        _refuse_beside("--steps contributions, a sum over the whole model", *beside)
+        arguments.check_mode("explain", f"--steps contributions{' as JSON' * (form == 'json')}")
         explain_contributions(arguments.text_of(source, file), options, names, wanted, form, output)
         return
     if names is not None:
         from attnctl.steps import check_names
 
         check_names(names)
-        _refuse_beside("--steps", ("--top", wanted.top), ("--spans", wanted.spans))
     opened = open_source(source, file, tokens, options)
     if check:
         raise typer.Exit(_print_check(prepare(opened, layer=layer, head=head)))
     if names is None and _is_told_as_long(opened, wanted):
-        _refuse_beside("a long text, --top and --spans", *_walk_options(walk))
+        arguments.check_mode("explain", "a long text, --top and --spans")
         from attnctl.cli.commands.row import explain_long
 
         explain_long(prepare(opened, changes, layer, head, say=arguments.say_notes), form, output, wanted)
         return
     written = form in ("json", "npz")
+    arguments.check_mode("explain", "a trace in a file or pipe" if written else "the steps")
     narrow = written or is_long(opened)  # of a short text every head and row is read: the walk names what heads found
     some = head if narrow or changes.measure == "rollout" else None
     given = prepare(opened, changes, layer, some, wanted.query, say=arguments.say_notes)
@@ -98,11 +93,6 @@ def explain_command(
         _write_trace(trace, names, output)
     else:
         _write_walk(trace, heads, walk, ExplainRequest(layer is None, head is None, wanted.query), form, output)
-
-
-def _walk_options(walk: Walk) -> tuple[tuple[str, object], ...]:
-    """The options that shape the walk and nothing else."""
-    return ("--precision", walk.precision), ("--story", walk.story)
 
 
 def _is_told_as_long(source: Source, wanted: LongChoice) -> bool:
@@ -116,20 +106,6 @@ class ExplainRequest(NamedTuple):
     any_layer: bool
     any_head: bool
     query: str | None
-
-
-def _refuse_beside(beside: str, *options: tuple[str, object]) -> None:
-    """Raise UsageError for an option that is given and would mean nothing."""
-    for name, value in options:
-        if value not in (None, False, ()):
-            raise UsageError(f"{name} does not go with {beside}")
-
-
-def _refuse_beside_check(form: str, walk: Walk, given: tuple[Changes, LongChoice]) -> None:
-    shown = [(f"--{name}", value) for part in (walk, *given) for name, value in part._asdict().items()]
-    _refuse_beside("--check, which prints findings", *shown)
-    if form != "terminal":
-        raise UsageError("--json and -o do not go with --check, which prints findings")
 
 
 def _explain_format(output: str | None, json: bool) -> str:

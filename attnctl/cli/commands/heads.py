@@ -37,14 +37,11 @@ class HeadRequest(NamedTuple):
     census: str | None = None
 
     def check_request(self, picture: bool) -> None:
-        """Raise UsageError for no statistic's name, and for what a picture of one statistic of every head would not show."""
+        """Raise UsageError for no statistic's name, and for a picture of another statistic than the probe's."""
         from attnctl.readings.statistic_table import STATISTICS
 
         if self.by is not None and self.by not in STATISTICS:
             raise UsageError(f"--by {self.by}: it is {', '.join(STATISTICS)}")
-        if picture and (self.top is not None or self.census is not None):
-            option = "--top" if self.top is not None else "--census"
-            raise UsageError(f"{option} does not go with a picture, which shows one statistic of every head")
         if picture and self.probe and self.by not in ("induction", "duplicate"):
             raise UsageError("--probe measures induction and duplicate: name the one to draw with --by")
 
@@ -65,15 +62,15 @@ def heads_command(
     asked = o.taken(HeadRequest, options)
     form = _heads_format(output, json, csv)
     picture = form in format_names()
-    look = arguments.look_of(options, picture=picture, picture_only=o.LOOK_OPTIONS)
+    mode = {"json": "JSON", "csv": "CSV", "terminal": "the table"}.get(form, "a picture")
+    arguments.check_mode("heads", mode)
+    look = arguments.look_of(options)
     asked.check_request(picture)
     known = None
     if asked.census is not None:
         from attnctl.formats.documents.census_json import read_census
 
         known = read_census(asked.census)
-    if look.log:
-        raise UsageError("--log does not go with heads: shares have a scale from 0 to 1 (see --vmin and --vmax)")
     changes = o.taken(Changes, options)
     opened: Source
     named = (source, file, tokens, options.get("chat"), options.get("qkv"))
@@ -141,6 +138,4 @@ def _named_elsewhere(model: ModelInfo, heads: Sequence[HeadStatistics], by_censu
 
 
 def _heads_format(output: str | None, json: bool, csv: bool) -> str:
-    if json and csv:
-        raise UsageError("--json and --csv exclude each other")
     return output_format("heads", output, ("csv", "json", *format_names()), "json" if json else "csv" if csv else "")

@@ -18,7 +18,6 @@ from attnctl.source.changes import Changes, Prepared, prepare
 from attnctl.source.zoom import Zoom, heatmap_grid, is_long, read_cells
 
 if TYPE_CHECKING:
-    from attnctl.models.option_types import OptionValues
     from attnctl.readings.heatmap import HeatmapGrid
     from attnctl.readings.overview import Overview
     from attnctl.render.figure.look import Look
@@ -44,28 +43,22 @@ def heatmap_command(
     zoom = o.taken(Zoom, options)
     changes, chosen = o.taken(Changes, options), (layer, head)
     if run is not None:
-        if zoom != Zoom() or tokens is not None:
-            raise UsageError("--rows, --columns, --pool, --spans and --tokens do not go with --run")
+        arguments.check_mode("heatmap", "--run as a page" if str(output).endswith(".html") else "--run")
         from attnctl.cli.commands.evolution import TrainingView, show_training
 
         show_training(run, TrainingView(arguments.text_of(source, file), *chosen, changes), output, options)
         return
     picture, any_scale = _picture_format(output), options.get("log") is None
-    look = _look_of_grid(options, picture)
+    shown = "a terminal" if safe_console().is_terminal else "numbers in a pipe"
+    mode = {"html": "a page", "json": "JSON", None: shown}.get(picture, "a picture")
+    arguments.check_mode("heatmap", mode)
+    look = arguments.look_of(options)
     colour = None if look.cmap == "viridis" else _colour_function(look.cmap)
-    if picture == "html" and zoom != Zoom():
-        raise UsageError("--rows, --columns, --pool and --spans do not go with .html")
     opened, say = open_source(source, file, tokens, options), arguments.say_notes
     if picture == "html":
         whole = changes._replace(drop=None, renormalise=False)  # a page leaves out and rescales by itself
         _write_page(prepare(opened, whole, *chosen, say=say), changes, str(output), look)
         return
-    if picture == "json":
-        for name, value in changes._asdict().items():
-            if value:
-                raise UsageError(
-                    f"--{name} does not go with -o {output}: a file of cells holds the weights as they are"
-                )
     given = prepare(opened, changes, *chosen, say=say)
     cells = _cells_of(given, zoom, None if picture else _cells_across())
     if picture == "json":
@@ -79,13 +72,6 @@ def heatmap_command(
         _show_grid(seen, colour, title=look.title, values=look.values, log=look.log)
     else:
         _write_heatmap(seen, look, output, picture)
-
-
-def _look_of_grid(options: OptionValues, picture: str | None) -> Look:
-    """The look that was asked for. Raises UsageError for what means nothing in this form: numbers have no look at all."""
-    plain = picture == "json" or picture is None and not safe_console().is_terminal
-    picture_only = o.LOOK_OPTIONS if plain else o.PICTURE_ONLY
-    return arguments.look_of(options, picture=picture in pictures.format_names(), picture_only=picture_only)
 
 
 def _readable_scale(look: Look, seen: HeatmapGrid) -> Look:

@@ -10,7 +10,7 @@ import typer
 
 from attnctl.cli import arguments
 from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, show_renderable
-from attnctl.errors import INTERRUPTED, UsageError
+from attnctl.errors import INTERRUPTED
 from attnctl.formats.pictures import figure_bytes, format_names
 
 if TYPE_CHECKING:

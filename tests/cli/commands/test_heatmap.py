@@ -127,7 +127,7 @@ def test_drop_renormalise_and_choice(run: Run, trace: Trace) -> None:
         (["run.json", "-o", "a.png", "--size", "0x9"], 2, "each side is 1 to 60 inches"),
         (["run.json", "-o", "a.png", "--size", "1x1"], 2, "at least"),
         (["run.json", "-o", "a.png", "--dpi", "9"], 2, "30 to 1,200"),
-        (["run.json", "--size", "4x4"], 2, "name its file with -o"),
+        (["run.json", "--size", "4x4"], 2, "it goes with a picture"),
         (["run.json", "--layer", "3"], 2, "no layer 3 in run.json: it has layer 0 only"),
         (["run.json", "--head", "1"], 2, "no head 1 in run.json: it has head 0 only"),
         (["run.json", "--drop", "Bob"], 2, "no token 'Bob'"),
