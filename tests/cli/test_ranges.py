@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -35,26 +36,6 @@ NEVER = (
 WHOLE = ("1.5", "1e3")
 LARGE = {str(2**63): 2.0**63, str(10**23): 1e23}  # which a float may be
 
-# arguments with which each command would work, were its numbers right
-ARGUMENTS = {
-    "explain": ("Alice will eat",),
-    "heatmap": ("Alice will eat",),
-    "heads": ("Alice will eat",),
-    "ablate": ("Alice will eat",),
-    "compare": ("Alice will eat", "Bob will eat"),
-    "batch": ("-",),
-    "view": ("Alice will eat",),
-    "train": (),
-    "evaluate": (),
-    "model": ("gpt2",),
-    "softmax": ("1", "2"),
-    "quiz": ("Alice will eat",),
-    "shell": ("Alice will eat",),
-    "schema": (),
-    "sources": ("Alice will eat",),
-    "needle": (),
-}
-
 
 def options() -> Iterator[tuple[str, Option]]:
     for name in COMMANDS:
@@ -75,7 +56,7 @@ def test_a_number_outside_its_range_is_refused_before_any_work(
     flag = option.flags.split()[-1]
     large = [value for value in NEVER if whole or LARGE.get(value, math.inf) > allowed.most]
     for value in (*large, *whole, *outside):
-        said = refused(name, *ARGUMENTS[name], f"{flag}={value}", code=2)
+        said = refused(name, *shlex.split(COMMANDS[name].example)[2:], f"{flag}={value}", code=2)
         assert said.startswith(flag) and len(said) < 200, said
 
 

@@ -1,0 +1,315 @@
+"""Every option, and every pair of options, of every command in each of its modes: it changes what comes out, or is refused.
+
+ATTNCTL_ALL_PAIRS=1 runs every pair; without it a sample, the same in every run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from attnctl.cli import defaults
+from attnctl.cli.command_table import COMMANDS
+from attnctl.cli.options import MODEL_OPTIONS, OPTIONS
+
+Run = Callable[..., Any]
+
+TEXT = "Alice will eat pizza\n\nBob likes tea"
+OTHER = "Alice will eat soup\n\nBob likes tea"
+PROMPT = "The first part tells of pizza.\n\nThe second part tells of tea.\n\nWhat is told?"
+RANDOM = ["--model", "random", "--layers", "3", "--heads", "2", "--d-model", "8", "--tokenizer", "words"]
+FOLDER = ["--model", "FOLDER"]  # a small checkpoint
+ALWAYS_TRIED = 40  # pairs of a case, unless every pair is
+
+
+class Case(NamedTuple):
+    """A command in one of its modes, and where it writes."""
+
+    given: list[str]
+    output: str | None = None
+    stdin: str = ""
+    same: str = ""  # options that ask for what is there anyway
+    tried: int = ALWAYS_TRIED
+
+
+# what is asked for is there anyway: nothing of these models is random but random itself; the CPU is where short texts are
+# computed; rows sum to 1; two heads of random weights have W_O and see both sides; the words of a text are its tokens
+SAME = "--device --no-causal --output-projection --renormalise --words"
+DEMO = f"{SAME} --seed"
+# its grid is linear, its numbers stand in the cells of single tokens
+GRID = "--no-log --values --no-values --pool"
+# the checkpoint begins with no token of its own, reads longer texts, and its dtype is what a short text is computed in
+TINY = "--no-bos --truncate --device"
+WORK = "--batch-size --jobs --strict"  # how the work is done, which changes no number
+
+CASES = {
+    "explain": Case(["explain", TEXT, *RANDOM], same=SAME),
+    "explain a trace": Case(["explain", "run.json"], same=SAME),
+    "explain weights": Case(["explain", "w.npy"], same=f"{SAME} --layer --head --steps"),
+    "explain, JSON": Case(["explain", TEXT, *RANDOM, "-o", "trace.json"], "trace.json", same=f"{SAME} --json"),
+    "explain, NPZ": Case(["explain", TEXT, *RANDOM, "-o", "trace.npz"], "trace.npz", same=SAME),
+    "explain, long": Case(["explain", "--file", "long.txt", *RANDOM], same=SAME, tried=20),
+    "explain links": Case(["explain", "links.json"], same=SAME),
+    "explain, --check": Case(["explain", TEXT, *RANDOM, "--check"], same=f"{SAME} --query", tried=20),
+    "explain, contributions": Case(["explain", TEXT, "--steps", "contributions"], same=DEMO),
+    "heatmap": Case(["heatmap", TEXT, *RANDOM], same=f"{SAME} --pool"),
+    "heatmap of a trace": Case(["heatmap", "run.json"], same=f"{SAME} --pool"),
+    "heatmap of weights": Case(["heatmap", "w.npy"], same=f"{SAME} --pool --layer --head"),
+    "heatmap of cells": Case(["heatmap", "grid.json"], same=f"{SAME} --pool", tried=10),
+    "heatmap, picture": Case(
+        ["heatmap", TEXT, *RANDOM, "-o", "map.svg", "--layer", "2", "--head", "0"],
+        "map.svg",
+        same=f"{SAME} {GRID}",
+        tried=20,
+    ),
+    "heatmap, page": Case(["heatmap", TEXT, *RANDOM, "-o", "map.html"], "map.html", same=f"{SAME} {GRID}", tried=20),
+    "heatmap, cells": Case(["heatmap", TEXT, *RANDOM, "-o", "cells.json"], "cells.json", same=f"{SAME} --pool"),
+    "heatmap --run": Case(
+        ["heatmap", TEXT, "--run", "training", "-o", "map.svg", "--layer", "1"],
+        "map.svg",
+        same=f"{DEMO} --causal {GRID}",
+        tried=4,
+    ),
+    "heads": Case(["heads", TEXT, *RANDOM], same=f"{SAME} --tokens --census"),
+    "heads of a trace": Case(["heads", "run.json"], same=f"{SAME} --census"),
+    "heads of weights": Case(["heads", "w.npy"], same=f"{SAME} --tokens --layer --head --top --by"),
+    "heads, JSON": Case(["heads", TEXT, *RANDOM, "--json"], same=f"{SAME} --census"),
+    "heads, picture": Case(["heads", TEXT, *RANDOM, "-o", "heads.svg"], "heads.svg", same=f"{SAME} {GRID}", tried=10),
+    "compare": Case(["compare", TEXT, OTHER, *RANDOM], same=SAME),
+    "compare, JSON": Case(["compare", TEXT, OTHER, *RANDOM, "--json"], same=SAME),
+    "compare models": Case(["compare", "demo", "demo-causal", TEXT, "--layer", "0"], same=f"{DEMO}"),
+    "view": Case(["view", TEXT, *RANDOM, "-o", "page.html", "--no-open"], "page.html", same=f"{SAME} --no-log"),
+    "view a trace": Case(["view", "run.json", "-o", "page.html", "--no-open"], "page.html", same=f"{SAME} --no-log"),
+    "view cells": Case(
+        ["view", "grid.json", "-o", "page.html", "--no-open"], "page.html", same=f"{SAME} --no-log", tried=10
+    ),
+    "view two": Case(
+        ["view", TEXT, OTHER, *RANDOM, "-o", "page.html", "--no-open"], "page.html", same=f"{SAME} --no-log", tried=20
+    ),
+    "view models": Case(
+        ["view", "demo", "demo-causal", TEXT, "-o", "page.html", "--no-open", "--layer", "1"],
+        "page.html",
+        same=f"{DEMO} --no-log",
+        tried=20,
+    ),
+    "view --run": Case(
+        ["view", TEXT, "--run", "training", "-o", "page.html", "--no-open"],
+        "page.html",
+        same=f"{DEMO} --causal --no-log",
+        tried=20,
+    ),
+    "view --sources": Case(
+        ["view", PROMPT, *FOLDER, "--generate", "2", "--sources", "-o", "page.html", "--no-open"],
+        "page.html",
+        same=TINY,
+        tried=8,
+    ),
+    "quiz": Case(["quiz", TEXT, *RANDOM, "--json"], same=SAME),
+    "ablate": Case(["ablate", TEXT, "--json"], same=f"{DEMO} {WORK}"),
+    "ablate --edges": Case(["ablate", TEXT, "--edges"], same=f"{DEMO} {WORK}"),
+    "sources": Case(["sources", PROMPT, *FOLDER, "--generate", "2", "--json"], same=TINY, tried=8),
+    "needle": Case(
+        ["needle", *FOLDER, "--lengths", "200", "--depths", "50", "--json"], same=f"{TINY} --switch-off", tried=8
+    ),  # nothing is found, so no head is the best
+    "shell": Case(["shell", TEXT, *RANDOM], stdin="explain --json\n", same=f"{SAME} --predict"),
+    "shell --chat": Case(["shell", "--chat", "chat.json", *FOLDER], stdin="explain --json\n", same=TINY, tried=8),
+    "batch": Case(["batch", "lines.txt", *RANDOM], same=f"{SAME} {WORK} --input"),
+    "batch of a table": Case(["batch", "table.csv", "--input", "csv", *RANDOM], same=f"{SAME} {WORK}"),
+    "batch into a folder": Case(
+        ["batch", "lines.txt", *RANDOM, "-o", "out", "--format", "json,svg"],
+        "out",
+        same=f"{SAME} {WORK} {GRID} --input",
+        tried=10,
+    ),
+    "evaluate a corpus": Case(["evaluate", "corpus.conllu", *RANDOM], same=f"{SAME} {WORK}", tried=20),
+    "evaluate, JSON": Case(["evaluate", "corpus.conllu", *RANDOM, "--json"], same=f"{SAME} {WORK}", tried=20),
+    "evaluate the grammar": Case(["evaluate", "--sentences", "20"], same=DEMO, tried=10),
+    "evaluate a census": Case(["evaluate", "census.json"], same=SAME),
+    "train --explain": Case(["train", "lines.txt", "--explain"], same="--device", tried=4),
+    "model": Case(["model", "gpt2"]),
+    "model's card": Case(["model", "demo"]),
+    "softmax": Case(["softmax", "1", "2"], same="--no-scale"),
+    "softmax, JSON": Case(["softmax", "1", "2", "--json"]),
+    "config": Case(["config"], "settings.toml", same="--show"),
+    "docs": Case(["docs", "lesson"]),
+}
+VALUES = {
+    "tokens": "a b c d e f g", "layer": "1", "head": "1", "query": "1", "steps": "weights", "precision": "4", "top": "1",
+    "spans": "spans.csv", "chat": "chat.json", "model": "dot", "tokenizer": "chars", "embeddings": "rows.npy",
+    "qkv": "rows.npy", "d_model": "12", "d_k": "3", "heads": "1", "kv_heads": "1", "layers": "2", "predict": "1",
+    "off": "0.1", "seed": "3", "window": "2", "scale": "0.3", "temperature": "2", "positions": "sinusoidal",
+    "rope_theta": "100", "rope_pairs": "interleaved", "dropout": "0.5", "attention": "cross", "target": "soup",
+    "generate": "1", "dtype": "bfloat16", "device": "cpu", "drop": "first", "measure": "value-norm", "cmap": "cividis",
+    "size": "3x3", "dpi": "50", "title": "hello", "font_size": "4", "vmin": "0.1", "vmax": "0.4", "rows": "0-2",
+    "columns": "0-2", "pool": "max", "by": "first", "run": "training", "census": "census.json", "against": "soup",
+    "how": "mean", "reference": "lines.txt", "edge": "eat>Alice", "count": "2", "formats": "npz", "input_form": "text",
+    "column": "said", "id_column": "key", "max_tokens": "3", "batch_size": "4", "jobs": "1", "engine": "nowhere",
+    "address": "auto", "gpus_per_worker": "1", "budget": "2", "relations": "names.csv", "least": "3", "sentences": "30",
+    "write_corpus": "made.conllu", "answer": "tea", "permute": "2", "needle": "a fact", "question": "which?",
+    "expect": "that", "haystack": "lines.txt", "lengths": "100", "depths": "0", "switch_off": "0", "length": "100",
+    "setting": "seed=4", "unset": "layer", "site": "site", "watch": "Alice will", "max_steps": "2", "lr": "0.1",
+    "objective": "masked-word",
+}  # fmt: skip
+MORE_VALUES = {"measure": ["rollout"]}
+# the first says no more than the second: a trace of other weights holds nothing else, and what is found is the largest of all
+ONE_SAYS_IT = {("steps", name) for name in ("words", "drop", "renormalise", "measure")}
+ONE_SAYS_IT |= {("parameters", "measure"), ("layer", "check"), ("head", "check")}
+# what is shown without them may be what they name
+CHOSEN = {"layer", "head"}
+WORD = "{0}\t{1}\t{1}\t{2}\t_\t_\t{3}\t{4}\t_\t_\n"
+# pairs that were passed over once, always tried
+MENDED = {"heads": {"head", "measure"}, "config": {"setting", "path"}, "compare": {"json", "precision"}}
+NOT_DONE = {"needle": (1,), "batch": (3,), "evaluate": (3,)}  # needles not found, texts that are too long
+CONLLU = "".join(
+    f"# sent_id = {at}\n"
+    + WORD.format(1, name, "PROPN", 2, "nsubj:pass")
+    + WORD.format(2, "eats", "VERB", 0, "root")
+    + more
+    for at, name in enumerate(("Alice", "Bob", "Carol", "Dan") * 12)
+    for more in (
+        ["\n", WORD.format(3, "it", "PRON", 2, "obj") + WORD.format(4, "up", "ADV", 2, "advmod") + "\n"][at % 2],
+    )
+)
+
+
+class Choice(NamedTuple):
+    """An option as it is typed."""
+
+    name: str
+    flag: str
+    value: tuple[str, ...]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("inputs")
+    rng = np.random.default_rng(0)
+    weights = rng.random((7, 7))
+    np.save(path / "w.npy", weights / weights.sum(-1, keepdims=True))
+    np.save(path / "rows.npy", rng.normal(size=(7, 8)).astype(np.float32))
+    (path / "chat.json").write_text(json.dumps([{"role": "user", "content": "hi"}]))
+    (path / "long.txt").write_text("\n\n".join(" ".join(f"w{(at + k) % 37}" for at in range(60)) for k in range(9)))
+    (path / "lines.txt").write_text("Alice will eat pizza\nBob likes tea\n")
+    (path / "table.csv").write_text("text,said,key\nAlice will eat pizza,Bob runs,a\nBob likes tea,Eve,b\n")
+    (path / "spans.csv").write_text("name,start,end\nfirst,0,12\nrest,12,30\n")
+    (path / "corpus.conllu").write_text(CONLLU)
+    (path / "names.csv").write_text("nsubj,subject\nnsubj:pass,passive\n")
+    return path
+
+
+MADE = {
+    "run.json": ["explain", TEXT, *RANDOM],
+    "links.json": ["explain", "--file", "long.txt", *RANDOM],
+    "grid.json": ["heatmap", "--file", "long.txt", *RANDOM],
+    "census.json": ["evaluate", "corpus.conllu", *RANDOM],
+    "training": ["train", "lines.txt", "--max-steps", "2", "--d-model", "8", "--layers", "2"],
+}
+
+
+def choices_of(case: Case) -> list[Choice]:
+    """Every option of a case's command as it is typed, each way that it can be."""
+    found = []
+    for name, option in COMMANDS[case.given[0]].options.items():
+        if not option.flags or name in ("quiet", "no_open", "output", "file"):
+            continue
+        flags = [flag for flag in option.every_flag if flag.startswith("--")]
+        if option.kind is bool:
+            found += [Choice(name, flag, ()) for flag in flags if flag not in case.given]
+        else:
+            values = [VALUES.get(name, "1"), *MORE_VALUES.get(name, [])]
+            found += [Choice(name, flags[0], (value,)) for value in values if value not in case.given]
+    return found
+
+
+@pytest.mark.parametrize("named", CASES)
+def test_every_pair_is_honoured_or_refused(named: str, run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CASES[named]
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(defaults, "config_path", lambda: Path("settings.toml"))
+    if {"FOLDER", "chat.json"} & set(case.given):
+        pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+        from attnctl.models.huggingface.files import network
+        from tests.models.huggingface import folders
+
+        if not Path("FOLDER").exists():
+            folders.write(Path("FOLDER"), "llama", max_position_embeddings=256)
+            Path("FOLDER/chat_template.jinja").write_text(
+                "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+            )
+        monkeypatch.setattr(network, "loaded_networks", {})
+    for name, made in MADE.items():
+        if not Path(name).exists():
+            assert run(*made, "-o", name).code in (0, 3), name
+
+    known: dict[tuple[Choice, ...], object] = {}
+
+    def written(*choices: Choice) -> object:
+        """What comes out with these options: None where they are refused."""
+        if choices in known:
+            return known[choices]
+        kept = list(case.given)
+        for choice in choices:  # said twice, the last one counts: it is said once
+            if choice.flag in kept and choice.value:
+                at = kept.index(choice.flag)
+                del kept[at : at + 2]
+        target = Path(case.output or "none")
+        shutil.rmtree(target, ignore_errors=True) if target.is_dir() else target.unlink(missing_ok=True)
+        if case.given[0] == "config":
+            target.write_text('seed = 1\nlayer = "0"\n')
+        done = run(*kept, *(part for _, flag, value in choices for part in (flag, *value)), stdin=case.stdin.encode())
+        complaints = [
+            line for line in done.err.splitlines() if not line.startswith(("attnctl: note:", "attnctl: item"))
+        ]
+        if done.code in (1, 2, 3 if case.stdin else 2) and done.out == "" and len(complaints) == 1:
+            known[choices] = None
+            return None
+        assert done.code in (0, *NOT_DONE.get(case.given[0], ())), (choices, done)
+        files = sorted(target.rglob("*")) if target.is_dir() else [target] * target.exists()
+        known[choices] = (
+            done.out,
+            {str(file): file.read_bytes() for file in files if file.suffix not in (".jsonl",) and file.is_file()},
+        )
+        return known[choices]
+
+    plain = written()
+    assert plain is not None
+    choices = choices_of(case)
+    same = {choice.flag for choice in choices if written(choice) == plain}
+    assert same <= set(case.same.split()), sorted(same - set(case.same.split()))
+    telling = [choice for choice in choices if choice.flag not in same]
+    effective = [choice for choice in telling if written(choice) is not None]
+    of_model = next((one for one in effective if one.name in MODEL_OPTIONS), None)
+    other = next((one for one in effective if one.name not in MODEL_OPTIONS), None)
+    pairs = [
+        (a, b)
+        for a, b in itertools.combinations(telling, 2)
+        if a.name != b.name
+        and (a in effective or b in effective)  # of two that are refused alone nothing is passed over
+        and (a.name not in MODEL_OPTIONS or a == of_model or b == other)
+        and (b.name not in MODEL_OPTIONS or b == of_model or a == other)
+    ]
+    if "ATTNCTL_ALL_PAIRS" not in os.environ:
+        kept = [pair for pair in pairs if {one.name for one in pair} == MENDED.get(named)]
+        pairs = kept + random.Random(named).sample(pairs, min(case.tried, len(pairs)))
+    lost = []
+    for a, b in pairs:
+        found = written(a, b)
+        for one, beside in ((a, b), (b, a)):
+            exempt = one.flag in case.same.split() or (one.name, beside.name) in ONE_SAYS_IT
+            exempt = exempt or (one.name in CHOSEN and beside.name in MODEL_OPTIONS)
+            if found is not None and found == written(beside) and not exempt:
+                lost.append(f"{one.flag} {' '.join(one.value)} beside {beside.flag} {' '.join(beside.value)}")
+    assert not lost, lost
+
+
+def test_every_option_has_a_value() -> None:
+    assert not set(VALUES) - set(OPTIONS)
