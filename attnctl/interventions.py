@@ -44,7 +44,7 @@ class Cut:
 class Intervention:
     """Heads ablated and edges cut, together; with neither, nothing is changed.
 
-    `heads` maps a layer to the heads whose context (before the output projection) is replaced: by 0, by its mean over
+    `heads` maps a layer to the heads whose context (as the output projection reads it) is replaced: by 0, by its mean over
     positions, or by another text's context. `reference` holds what replaces it, layer → (heads, d_v) for mean, or
     (heads, n, d_v) for resample; without one, the mean is that over the positions of the text itself.
     """

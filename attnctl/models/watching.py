@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -83,11 +84,16 @@ def _mean_contexts(model: Any, texts: list[str]) -> dict[int, Array]:
 
 
 def _layer_contexts(model: Any, text: str) -> dict[int, Array]:
-    """Layer → what each head takes away from each position: (heads, n, d_v)."""
+    """Layer → what each head takes away from each position, behind a gate where one follows: (heads, n, d_v)."""
     found: dict[int, Array] = {}
 
     def keep_context(layer: Any) -> None:
         found[layer.layer] = layer.forward.context_of_heads  # (heads, n, d_v)
 
-    model.run(model.tokenize(text), keep_context, text)
+    with ExitStack() as stack:
+        if model.info.kind == "checkpoint":
+            from attnctl.models.huggingface.effects.intervention import gated_contexts_kept
+
+            stack.enter_context(gated_contexts_kept(model.network, model.kind, found))
+        model.run(model.tokenize(text), keep_context, text)
     return found

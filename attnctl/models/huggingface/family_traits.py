@@ -169,6 +169,17 @@ def has_output_gate(module: Module) -> bool:
     return bool(re.search(r"sigmoid|softplus", after)) and not re.search(r"_norm\(|lambda", after)
 
 
+def gated_projections(network: PreTrainedModel) -> dict[int, tuple[Site, Module]]:
+    """Of each module whose context a learned gate multiplies: id → its site, and the output projection behind the gate."""
+    names, found = names_of_modules(network), {}
+    for module in attention_modules(network).values():
+        parts = dict(module.named_modules())
+        projection = next((parts[own] for own in OUTPUT_NAMES if own in parts), None)
+        if projection is not None and has_output_gate(module):
+            found[id(module)] = names[id(module)].site_of_occurrence(0), projection
+    return found
+
+
 @cache
 def _after_attention(kind: Hashable) -> str:
     """The code of a class's forward that follows its call of the interface; empty where it is not to be had."""

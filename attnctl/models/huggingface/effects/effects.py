@@ -19,7 +19,7 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
 from attnctl.models.huggingface.attention_interface import architecture_name
-from attnctl.models.huggingface.effects.watched import WatchedNetwork, check_switchable
+from attnctl.models.huggingface.effects.watched import WatchedNetwork, check_switchable, gate_notes
 from attnctl.models.huggingface.files.network import network_info
 from attnctl.readings.effects.ablation import EffectRequest
 from attnctl.readings.effects.effect_sweep import measure_effects
@@ -169,6 +169,7 @@ def watch_given_network(
         read=lambda text: _word_of_text(tokenizer, text, model),
         base=base,
         key_tokens=_tokens_of_ids(given["input_ids"], tokenizer) if kind == "cross" else None,
+        notes=gate_notes(model, kind, base),
     )
 
 

@@ -6,7 +6,9 @@ Kramár et al. 2024).
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,6 +22,7 @@ from attnctl.models.huggingface.attention_session import WatchOptions
 from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.effects.intervention import Applied, apply_interventions
 from attnctl.models.huggingface.effects.replay import logits_of
+from attnctl.models.huggingface.family_traits import gated_projections
 from attnctl.models.huggingface.files.network import running_network
 from attnctl.readings.effects.ablation import FirstOrder
 from attnctl.readings.effects.effects import Word
@@ -36,6 +39,7 @@ class _Kept:
     weights: dict[int, Array] = field(default_factory=dict)  # of the watched query: (heads, n_k)
     values: dict[int, Array] = field(default_factory=dict)  # (heads, n_k, d_v)
     sites: dict[int, Site] = field(default_factory=dict)
+    gated: dict[int, Array] = field(default_factory=dict)  # what a gate let through: (1, n_q, heads · d_v)
 
 
 def first_order(watched: WatchedNetwork, target: Word, against: Word | None) -> FirstOrder:
@@ -52,13 +56,15 @@ def first_order(watched: WatchedNetwork, target: Word, against: Word | None) -> 
             other = said if len(against.ids) == 1 else None
             if other is not None:
                 numbers["logit_difference"] = _word_logits(said, target) - _word_logits(other, against)
-        layers = sorted(kept.contexts)
-        contexts = [kept.contexts[layer] for layer in layers]
+        layers, gated = sorted(kept.contexts), sorted(kept.gated)
+        arrays = [*(kept.contexts[layer] for layer in layers), *(kept.gated[layer] for layer in gated)]
         found = FirstOrder()
         for name, number in numbers.items():
-            slopes = torch.autograd.grad(number, contexts, retain_graph=True)
-            for layer, slope in zip(layers, slopes, strict=True):
-                found.heads.setdefault(layer, {})[name] = as_numpy(_of_heads(watched.base, kept, layer, slope))
+            slopes = torch.autograd.grad(number, arrays, retain_graph=True)
+            behind = dict(zip(gated, slopes[len(layers) :], strict=True))
+            for layer, slope in zip(layers, slopes[: len(layers)], strict=True):
+                of_heads = _of_heads(watched.base, kept, layer, behind.get(layer, slope))
+                found.heads.setdefault(layer, {})[name] = as_numpy(of_heads)
                 of_edges = as_numpy(_of_edges(kept, layer, slope[0, :, watched.query]))  # (heads, n_k)
                 found.edges.setdefault(layer, {})[name] = of_edges
     return found
@@ -75,13 +81,20 @@ def _watched_logits(watched: WatchedNetwork, target: Word, kept: _Kept) -> Array
         kept.values[site.layer] = attention.share_heads(call.values, call.queries.shape[-3])[0].detach()
         return context
 
+    def keep_gated(layer: int, _: object, args: tuple[Array, ...]) -> None:
+        kept.gated[layer] = args[0]
+
     more = len(target.ids) - 1
     with (
+        ExitStack() as stack,
         apply_interventions(watched.network, [watched.base], watched.kind),
         watch_attention(
             watched.network, visit_call, lambda site: site.kind == watched.kind, WatchOptions(replaces=True)
         ),
     ):
+        for site, projection in gated_projections(watched.network).values() if watched.base.how != "zero" else ():
+            if site.kind == watched.kind:
+                stack.callback(projection.register_forward_pre_hook(partial(keep_gated, site.layer)).remove)
         logits = logits_of(watched.network(**watched.inputs(target.ids[:-1])))[0]  # (positions, vocabulary)
     first = logits.shape[0] - more - watched.tail
     return logits[first : first + 1 + more]
@@ -97,8 +110,16 @@ def _word_logits(said: Array, word: Word) -> Array:
 
 
 def _of_heads(base: Intervention, kept: _Kept, layer: int, slope: Array) -> Array:
-    """(what takes the place of each head's context - the context) · gradient, over positions: (heads,)."""
+    """(what takes the place of each head's context - the context) · gradient, over positions: (heads,).
+
+    `slope` is of the context (1, heads, n_q, d_v), or where a gate follows of what it let through (1, n_q, heads · d_v).
+    """
     context = kept.contexts[layer].detach()  # (1, heads, n_q, d_v)
+    if layer in kept.gated:
+        heads, n_q = context.shape[1:3]
+        context, slope = (
+            part.reshape(1, n_q, heads, -1).transpose(1, 2) for part in (kept.gated[layer].detach(), slope)
+        )
     instead = Applied([base]).context_instead(base, kept.sites[layer], context)  # (1, heads, n_q, d_v)
     return ((instead - context) * slope).sum((0, 2, 3))
 

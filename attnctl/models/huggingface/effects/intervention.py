@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +19,7 @@ from attnctl.interventions import Cut, Intervention, checked_heads
 from attnctl.models.huggingface.attention_interface import architecture_name, watch_attention
 from attnctl.models.huggingface.attention_session import WatchOptions
 from attnctl.models.huggingface.attention_sites import Site
+from attnctl.models.huggingface.family_traits import gated_projections
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,11 +49,12 @@ def intervene(
 
     `heads` maps a layer to the heads whose context is replaced: by 0 (`how="zero"`), by its mean over positions ("mean":
     of `reference`, layer → (heads, d_v), or without one of the text itself; in generation, of the prompt), or by another
-    text's ("resample": `reference`, layer → (heads, n, d_v)). Each of `edges` is (query, key), hidden before the softmax in
-    `layers` and `edge_heads` (None: all); a query that would lose its only key keeps itself. Negative layers, heads and
-    positions count from the end, positions from that of the text as each forward finds it. `attention` picks encoder,
-    decoder or cross (None: all of them). Raises UsageError for a layer or head that is not there, AttnctlError as `capture`
-    does; contexts nest, and `capture` shows what is so changed.
+    text's ("resample": `reference`, layer → (heads, n, d_v)). Where a learned gate multiplies the context (Qwen3-Next),
+    these are of what the gate lets through, which is what the head adds. Each of `edges` is (query, key), hidden before
+    the softmax in `layers` and `edge_heads` (None: all); a query that would lose its only key keeps itself. Negative
+    layers, heads and positions count from the end, positions from that of the text as each forward finds it. `attention`
+    picks encoder, decoder or cross (None: all of them). Raises UsageError for a layer or head that is not there,
+    AttnctlError as `capture` does; contexts nest, and `capture` shows what is so changed.
     """
     check_network("intervene", model)
     pairs = () if edges is None else checked_pairs("intervene", "edges", edges)
@@ -94,7 +97,11 @@ def apply_interventions(
         return (kind is None or site.kind == kind) and any(one.in_layer(site.layer) for one in interventions)
 
     change = Applied(interventions)
-    with watch_attention(model, lambda *_: None, changes_site, WatchOptions(change)), _count_past(model, change):
+    with (
+        watch_attention(model, lambda *_: None, changes_site, WatchOptions(change)),
+        _count_past(model, change),
+        _replaced_behind_gates(model, change),
+    ):
         yield
 
 
@@ -106,6 +113,10 @@ class Applied:
     past: int = 0
     means: dict[Site, Array] = field(default_factory=dict)  # of the prompt: (batch, heads, 1, d_v)
     real: dict[Site, Array | None] = field(default_factory=dict)  # positions that are no padding, of this forward
+    gated: frozenset[int] = frozenset()  # ids of the modules whose context is replaced behind their gate
+    waiting: dict[int, tuple[Site, torch.Size]] = field(
+        default_factory=dict
+    )  # those that attended: the context's shape
 
     def change_call(self, site: Site, call: Call) -> Call:
         """The call with the edges of each intervention cut."""
@@ -115,7 +126,21 @@ class Applied:
         return call
 
     def change_context(self, site: Site, context: Array) -> Array:
-        """The context with the heads that are off replaced: (batch, heads, n_q, d_v)."""
+        """The context with the heads that are off replaced, where no gate follows: (batch, heads, n_q, d_v)."""
+        if site.module in self.gated:
+            self.waiting[site.module] = site, context.shape
+            return context
+        return self._replaced(site, context)
+
+    def change_projected(self, module: int, rows: Array) -> Array:
+        """What a gate let through, as the output projection reads it, the heads that are off replaced: the same shape."""
+        if module not in self.waiting:
+            return rows
+        site, shape = self.waiting.pop(module)
+        gated = rows.reshape(shape[0], shape[2], shape[1], -1).transpose(1, 2)  # (batch, heads, n_q, d_v)
+        return self._replaced(site, gated).transpose(1, 2).reshape(rows.shape)
+
+    def _replaced(self, site: Site, context: Array) -> Array:
         off = [one.heads.get(site.layer, ()) for one in self.interventions]
         if not any(off):
             return context
@@ -247,6 +272,39 @@ def _count_past(model: PreTrainedModel, change: Applied) -> Iterator[None]:
         yield
     finally:
         hook.remove()
+
+
+@contextmanager
+def _replaced_behind_gates(model: PreTrainedModel, change: Applied) -> Iterator[None]:
+    """Within this, heads whose context a learned gate multiplies are replaced behind it: 0 is the same on either side."""
+    replaces = any(one.how != "zero" and one.heads for one in change.interventions)
+    projections = gated_projections(model) if replaces else {}
+    change.gated = frozenset(projections)
+    with ExitStack() as stack:
+        for module, (_, projection) in projections.items():
+            hook = partial(_change_given, partial(change.change_projected, module))
+            stack.callback(projection.register_forward_pre_hook(hook).remove)
+        yield
+
+
+@contextmanager
+def gated_contexts_kept(model: PreTrainedModel, kind: str, found: dict[int, Array]) -> Iterator[None]:
+    """Within this, contexts in `found` (layer → (heads, n, d_v)) give way to what a learned gate lets through of them."""
+
+    def keep_gated(layer: int, _: object, args: tuple[Array, ...]) -> None:
+        heads, n = found[layer].shape[:2]
+        found[layer] = args[0].reshape(n, heads, -1).transpose(0, 1)  # (heads, n, d_v)
+
+    with ExitStack() as stack:
+        for site, projection in gated_projections(model).values():
+            if site.kind == kind:
+                stack.callback(projection.register_forward_pre_hook(partial(keep_gated, site.layer)).remove)
+        yield
+
+
+def _change_given(change: Callable[[Array], Array], _: object, args: tuple[Array, ...]) -> tuple[Array, ...]:
+    """What a module is called with, changed by a hook."""
+    return change(args[0]), *args[1:]
 
 
 def attending_layers(model: PreTrainedModel, kind: str | None = None) -> int:

@@ -16,6 +16,7 @@ from attnctl.models.huggingface.attention_interface import model_follows_interfa
 from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.effects.replay import Replay, logits_of
+from attnctl.models.huggingface.family_traits import gated_projections
 from attnctl.models.huggingface.files.network import running_network
 from attnctl.models.huggingface.key_slots import KeySlots, slots_of_text
 from attnctl.readings.effects.ablation import FirstOrder
@@ -211,8 +212,18 @@ def watch_network(
         notes=(
             *model.pieces.beginning_notes(source, bool(model.info.causal)),
             *((f"{slots.slots_sentence()} Where a token's key is cut, they stay.",) if slots.every_span else ()),
+            *gate_notes(model.network, model.kind, base),
         ),
         slots=slots,
+    )
+
+
+def gate_notes(network: PreTrainedModel, kind: str, base: Intervention | None) -> tuple[str, ...]:
+    """What a reader must know of a head's output, where something else than 0 takes its place behind a gate."""
+    if base is None or base.how == "zero" or all(site.kind != kind for site, _ in gated_projections(network).values()):
+        return ()
+    return (
+        "A learned gate multiplies each head's output: replaced is what the gate lets through, and means are of it.",
     )
 
 

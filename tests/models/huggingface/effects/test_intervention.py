@@ -363,3 +363,91 @@ def test_long_texts_by_the_fused_kernel_as_short_ones(case: str, monkeypatch: py
         plain = run(model, given)
         monkeypatch.setattr(attention_call, "FUSED_KEYS", 1)
         torch.testing.assert_close(run(model, given), plain, atol=1e-5, rtol=1e-5)
+
+
+GATED = ["qwen3_next", "afmoe", "laguna", "lfm3"]
+
+
+def gated(kind: str) -> tuple[Any, Any, int]:
+    """A tiny network with a learned gate after its attention, the output projection of one layer, and that layer."""
+    from attnctl.models.huggingface.family_traits import gated_projections
+    from tests.sweep.families import Family, build
+
+    network = build(Family(kind, "causal"), "eager").eval()
+    site, _ = list(gated_projections(network).values())[-1]
+    return network, network.get_submodule(f"{site.name}.o_proj"), site.layer
+
+
+def head_of(rows: torch.Tensor, network: Any) -> torch.Tensor:
+    """What head 1 has of the rows of an output projection: a view."""
+    width = rows.shape[-1] // network.config.get_text_config().num_attention_heads
+    return rows[..., width : 2 * width]
+
+
+@pytest.mark.parametrize("kind", GATED)
+@pytest.mark.parametrize("how", ["mean", "resample", "mean of others"])
+def test_behind_a_gate_what_the_head_adds_is_replaced(kind: str, how: str) -> None:
+    network, projection, layer = gated(kind)
+    ids = torch.tensor([[5, 6, 7, 8, 9, 10, 11], [12, 13, 5, 14, 15, 16, 17]])
+    seen: list[torch.Tensor] = []
+    hook = projection.register_forward_pre_hook(lambda _, args: seen.append(args[0].reshape(2, 7, -1)[1]))
+    network(ids)
+    hook.remove()
+    heads = network.config.get_text_config().num_attention_heads
+    other = seen[0].reshape(7, heads, -1).transpose(0, 1)  # (heads, n, d_v), of the second text
+    given = {"mean": None, "resample": {layer: other}, "mean of others": {layer: other.mean(1)}}[how]
+
+    def replace_head(_: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        rows = args[0].reshape(1, 7, -1).clone()
+        one = head_of(rows, network)
+        instead = {"mean": one.mean(1, keepdim=True), "resample": other[1], "mean of others": other[1].mean(0)}[how]
+        one[:] = instead
+        return (rows.reshape(args[0].shape), *args[1:])
+
+    hook = projection.register_forward_pre_hook(replace_head)
+    wanted = network(ids[:1]).logits
+    hook.remove()
+    with intervene(network, {layer: [1]}, how=how.split()[0], reference=given):
+        found = network(ids[:1]).logits
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+    assert float((network(ids[:1]).logits - wanted).abs().max()) > 1e-3
+
+
+def test_effects_behind_a_gate_are_those_of_hooks_and_of_their_gradient() -> None:
+    network, projection, layer = gated("qwen3_next")
+    given = {"input_ids": torch.tensor([[5, 6, 7, 8, 9, 10, 11]])}
+    exact = attnctl.effects(network, given, target=9, how="mean", layers=[layer])
+    first = attnctl.effects(network, given, target=9, how="mean", layers=[layer], approximate=True)
+    assert all(any("what the gate lets through" in note for note in found.notes) for found in (exact, first))
+    assert not attnctl.effects(network, given, target=9, layers=[layer]).notes
+    kept: list[torch.Tensor] = []
+
+    def keep(_: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        kept.append(args[0].detach().requires_grad_())
+        return (kept[-1], *args[1:])
+
+    hook = projection.register_forward_pre_hook(keep)
+    with torch.enable_grad():
+        log_p = network(**given).logits[0, -1].log_softmax(-1)[9]
+        slope = torch.autograd.grad(log_p, kept[0])[0].reshape(1, 7, -1)
+    hook.remove()
+    rows = kept[0].detach().reshape(1, 7, -1)
+    move = (rows.mean(1, keepdim=True) - rows) * slope
+    wanted = float(head_of(move, network).sum())
+    assert next(one for one in first.heads if one.head == 1).effect.log_probability == pytest.approx(wanted, abs=1e-5)
+
+
+def test_a_reference_file_tells_what_the_gate_lets_through(tmp_path: Any) -> None:
+    from attnctl.models.watching import reference_contexts
+    from tests.sweep.checkpoints import TEXT, opened
+    from tests.sweep.families import Family
+
+    network, projection, layer = gated("qwen3_next")
+    model = opened(Family("qwen3_next", "causal"), network, "self")
+    (tmp_path / "texts.txt").write_text(f"{TEXT}\n")
+    seen: list[torch.Tensor] = []
+    hook = projection.register_forward_pre_hook(lambda _, args: seen.append(args[0][0]))
+    found = reference_contexts(model, "another", "mean", str(tmp_path / "texts.txt"))
+    hook.remove()
+    assert found is not None
+    torch.testing.assert_close(torch.as_tensor(found[layer]).flatten(), seen[0].mean(0))
