@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import lzma
 import math
 import tokenize
 import zipfile
@@ -36,6 +37,8 @@ DAMAGE = (
     zipfile.BadZipFile,
     zipfile.LargeZipFile,
     zlib.error,
+    OSError,  # bzip2's
+    lzma.LZMAError,
 )
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +101,21 @@ def test_json_with_a_lone_surrogate_and_more_wrong(tail: str) -> None:
         trace_from_json('{"schema": "\\ud800", "x"' + (tail or ""), "x.json")
 
 
-def zipped(name: str, data: bytes) -> bytes:
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_archive_is_one_line_however_it_was_packed(method: int) -> None:
+    array = io.BytesIO()
+    np.save(array, np.random.default_rng(0).random((2, 20, 20)).round(2))
+    data = zipped("weights.npy", array.getvalue(), method)
+    assert read_npz(data, "x")["weights"].shape == (2, 20, 20)
+    for at in range(30, len(data) // 2, 11):
+        broken = bytes([*data[:at], data[at] ^ 0x55, *data[at + 1 :]])
+        with suppress(AttnctlError):
+            read_npz(broken, "x")
+
+
+def zipped(name: str, data: bytes, method: int = zipfile.ZIP_STORED) -> bytes:
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
+    with zipfile.ZipFile(out, "w", method) as archive:
         archive.writestr(name, data)
     return out.getvalue()
 
