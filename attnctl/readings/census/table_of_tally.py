@@ -176,7 +176,7 @@ def _head_masses(tally: CensusTally) -> dict[str, Array]:
     return {
         "entropy": sums["entropy"] / units,
         "own": sums["self"] / units,
-        "special": sums["special"] / units,
+        "special": np.maximum(sums["special"], 0) / units,  # a sum of differences, which may fall below 0 by rounding
         "distance": sums["distance"] / to_words,
         "dependency_mass": linked / to_words,
     }
