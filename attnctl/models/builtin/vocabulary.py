@@ -125,7 +125,7 @@ def vocabulary_tokenizer(split: Tokenize, vocabulary: Sequence[str], unknown_wor
     A word that it lacks has the id of its shape, else that of `unknown_word`, and is shown as the user wrote it. Raises
     AttnctlError, when a text is read, for a word that has no id at all.
     """
-    ids = {word: at for at, word in reversed(list(enumerate(vocabulary)))}
+    ids = dict(zip(reversed(vocabulary), range(len(vocabulary) - 1, -1, -1), strict=True))
     unknown = ids.get(unknown_word)
     blank = next((ids[mark] for mark in BLANKS if mark in ids), unknown)
     shaped = any(shape in ids for shape in SHAPES)

@@ -333,8 +333,7 @@ def _embedding_of(
 
 def ids_by_letters(vocabulary: Sequence[str], unknown: str) -> frozenset[int]:
     """The ids of an unknown word and of the shapes: those to whose rows a word's letters are added."""
-    by_letters = {unknown, *SHAPES}
-    return frozenset(at for at, word in enumerate(vocabulary) if word in by_letters)
+    return frozenset(vocabulary.index(word) for word in (unknown, *SHAPES) if word in vocabulary)
 
 
 def row_of_letters(pieces: Array, word: str, what: str = "pieces") -> Floats:
@@ -366,6 +365,6 @@ def _vocabulary_of(file: WeightFile) -> list[str]:
         tokens = json.loads(file.metadata["tokens"])
     except (ValueError, RecursionError):
         tokens = None
-    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+    if not isinstance(tokens, list) or not set(map(type, tokens)) <= {str}:
         raise AttnctlError(f"{file.path}: metadata tokens is not a JSON list of strings")
     return tokens

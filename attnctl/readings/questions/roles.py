@@ -180,12 +180,12 @@ def _list_of_words() -> str:
 
 def _lines_with(text: str, word: str) -> set[str]:
     """The classes of the lines that hold a word: found by search, since reading all lines takes longer than a start may."""
-    found = set()
-    for after in (" ", "\n"):
-        at = text.find(f" {word}{after}")
-        while at >= 0:
-            kind = text[text.rfind("\n", 0, at) + 1 : at + 1].split(" ", 1)[0]
-            if kind in _LISTED:
-                found.add(_LISTED[kind])
-            at = text.find(f" {word}{after}", at + 1)
+    found: set[str] = set()
+    size = len(word) + 1
+    at = text.find(f" {word}")
+    while at >= 0:
+        kind = text[text.rfind("\n", 0, at) + 1 : at + 1].split(" ", 1)[0]
+        if text[at + size : at + size + 1] in (" ", "\n") and kind in _LISTED:
+            found.add(_LISTED[kind])
+        at = text.find(f" {word}", at + 1)
     return found
