@@ -52,7 +52,11 @@ def batch(
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"batch(): texts is a list of texts, not one {type(texts).__name__}: {texts[:80]!r}")
     layers, heads = checked_selection("batch", "layer", layer), checked_selection("batch", "head", head)
+    if steps is not None:
+        require_type("batch", "steps", steps, str, Sequence)
     kept = None if steps is None else tuple([steps] if isinstance(steps, str) else steps)
+    for name in kept or ():
+        require_type("batch", "steps", name, str)
     check_names(kept or ())
     if precision is not None:
         limits.PRECISION.check_value("precision", precision)

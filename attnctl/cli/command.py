@@ -14,9 +14,9 @@ from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from attnctl import limits
 from attnctl.cli import defaults, session, suggestions
-from attnctl.cli.arguments import say_notes
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.options import GROUPS, Option
+from attnctl.cli.output import say_unless_quiet
 from attnctl.errors import UsageError
 from attnctl.named_function import call_named
 
@@ -109,7 +109,8 @@ class Command(TyperCommand):
         session.begin_command(self, ctx)
         defaults.yield_to_typed(self, ctx)
         if session.current is None:
-            say_notes(defaults.unknown_variables())
+            for said in defaults.unknown_variables():
+                say_unless_quiet(f"note: {said}")
         else:
             session.current.fill_in(self.name or "", ctx.params)
         self._check_outputs(ctx.params)

@@ -46,7 +46,7 @@ MODEL, UNTOLD = " ".join(MODEL_OPTIONS), " ".join(WEIGHTS_MODEL_OPTIONS)
 PICTURE, ONLY, SHOWN = " ".join(LOOK_OPTIONS), " ".join(PICTURE_ONLY), " ".join(WEIGHT_OPTIONS)
 # what every format of a batch honours
 ITEMS = (
-    "source output formats input_form column id_column max_tokens jobs batch_size strict "
+    "source output formats input_form column id_column max_tokens jobs batch_size strict replace_results "
     f"{' '.join(ENGINE_OPTIONS)} {MODEL}"
 )
 
@@ -296,10 +296,10 @@ is 3. A line of JSON has "text", or "messages" (a conversation), and where wante
                 "default": 2048,
             },
             steps={
-                "help": "Only these steps in a trace (json, npz): weights or scores,weights,…",
+                "help": "Only these steps: weights or scores,weights,… of a trace (json, npz)",
                 "values": ("attnctl.steps:NAMES",),
             },
-            precision="Decimals of the numbers in JSON [default: all].",
+            precision="Decimals: of the numbers in JSON [default: all].",
             jobs="Processes, each with a model of its own [default: a core each; 1 for stdout and checkpoints].",
             batch_size={"help": "How many share one pass: texts of about one length (checkpoints).", "default": 32},
             budget="Forwards for a prompt (sources): more parts than these are left out in groups.",
@@ -310,6 +310,7 @@ is 3. A line of JSON has "text", or "messages" (a conversation), and where wante
                 "--engine local": "all but address gpus_per_worker",
                 "--engine ray": "all",
             },
+            {"--steps": "all but parameters"},
             {
                 "--format json": f"layer head query steps words measure precision parameters {ITEMS}",
                 "--format npz": f"layer head query steps words measure parameters {ITEMS}",

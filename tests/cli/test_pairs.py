@@ -139,7 +139,7 @@ CASES = {
     "model's card": Case(["model", "demo"]),
     "softmax": Case(["softmax", "1", "2"], same="--no-scale"),
     "softmax, JSON": Case(["softmax", "1", "2", "--json"]),
-    "config": Case(["config"], "settings.toml", same="--show"),
+    "config": Case(["config"], "settings.toml"),
     "docs": Case(["docs", "lesson"]),
 }
 VALUES = {
@@ -154,7 +154,7 @@ VALUES = {
     "how": "mean", "reference": "lines.txt", "edge": "eat>Alice", "count": "2", "formats": "npz", "input_form": "text",
     "column": "said", "id_column": "key", "max_tokens": "3", "batch_size": "4", "jobs": "1", "engine": "nowhere",
     "address": "auto", "gpus_per_worker": "1", "budget": "2", "relations": "names.csv", "least": "3", "sentences": "30",
-    "write_corpus": "made.conllu", "answer": "tea", "permute": "2", "needle": "a fact", "question": "which?",
+    "write_corpus": "made.conllu", "answer": "tea", "needle": "a fact", "question": "which?",
     "expect": "that", "haystack": "lines.txt", "lengths": "100", "depths": "0", "switch_off": "0", "length": "100",
     "setting": "seed=4", "unset": "layer", "site": "site", "watch": "Alice will", "max_steps": "2", "lr": "0.1",
     "objective": "masked-word",
@@ -219,7 +219,7 @@ def choices_of(case: Case) -> list[Choice]:
     """Every option of a case's command as it is typed, each way that it can be."""
     found = []
     for name, option in COMMANDS[case.given[0]].options.items():
-        if not option.flags or name in ("quiet", "no_open", "output", "file"):
+        if not option.flags or name in ("quiet", "no_pager", "no_open", "output", "file"):
             continue
         flags = [flag for flag in option.every_flag if flag.startswith("--")]
         if option.kind is bool:

@@ -246,7 +246,7 @@ def test_the_samples_of_the_pages(run: Run, refused: Refused, tmp_path: Path) ->
     (target / "mat.txt").write_text("mine")
     assert "mat.txt is another file" in refused("docs", "--samples", target, code=2)
     assert (target / "mat.txt").read_text() == "mine"
-    assert "leave 'lesson' out" in refused("docs", "lesson", "--samples", target, code=2)
+    assert "TOPIC does not go with --samples" in refused("docs", "lesson", "--samples", target, code=2)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("attnctl/")])

@@ -115,6 +115,8 @@ def batch_command(
     prompted = o.taken(PromptOptions, options)
     asked = _chosen_formats(formats, output)
     by.check_engine("batch")
+    if traced["steps"] is not None:
+        arguments.check_mode("batch", "--steps")
     arguments.check_mode("batch", *("a picture" if form in format_names() else f"--format {form}" for form in asked))
     any_scale = {"log": None} if options.get("log") is None else {}  # chosen for each text, then
     look = asdict(arguments.look_of(options, dpi=100)) | any_scale

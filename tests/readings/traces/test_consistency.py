@@ -16,15 +16,23 @@ from attnctl.errors import AttnctlError
 from attnctl.formats.documents.trace_json import trace_from_document
 from attnctl.formats.trace_npz import trace_from_npz, trace_to_npz
 from attnctl.models.builtin.matrix import trace_of_mapped_matrix, trace_of_matrix
-from attnctl.readings.measures import attention_rollout, by_words, without_left_out
+from attnctl.readings.measures import attention_rollout, by_words
 from attnctl.readings.traces.consistency import CELLS, findings_of_trace
-from attnctl.readings.traces.trace import DOUBTFUL, is_doubt
+from attnctl.readings.traces.trace import DOUBTFUL, Trace, is_doubt
+from attnctl.source.changes import Changes, prepare
+from attnctl.source.stored import TraceSource
 from attnctl.steps import NAMES, narrow_trace
 from tests.conftest import attend
 from tests.formats.test_validation import put
 
 Run = Callable[..., Any]
 TEXT = "After the storm, the unbelievable farmers repaired the fences."
+
+
+def without_left_out(trace: Trace, out: list[int], renormalise: bool) -> Trace:
+    """The trace without these keys, as --drop and --renormalise have it."""
+    changes = Changes(drop=[str(key) for key in out], renormalise=renormalise)
+    return prepare(TraceSource(trace), changes).trace()
 
 
 def document(**how: Any) -> Any:

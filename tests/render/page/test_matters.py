@@ -51,4 +51,4 @@ def test_without_effects_the_section_is_hidden(run: Callable[..., Any], tab: Tab
 def test_effects_of_what_makes_no_prediction_are_refused(refused: Callable[..., str], tmp_path: Path) -> None:
     page = str(tmp_path / "page.html")
     assert "makes none" in refused("view", TEXT, "--model", "random", "--effects", "-o", page, code=2)
-    assert "one text" in refused("view", "demo", "random", TEXT, "--effects", "-o", page, code=2)
+    assert "it goes with one source" in refused("view", "demo", "random", TEXT, "--effects", "-o", page, code=2)

@@ -296,7 +296,7 @@ def test_view_shows_sources(run: Run, refused: Refused, folder: Path, chat: Path
     said = refused(
         "view", TEXT, "--sources", "--effects", "--model", str(folder), "-o", str(tmp_path / "w.html"), code=2
     )
-    assert "--sources is of one prompt" in said
+    assert "--effects does not go with --sources" in said
 
 
 def test_what_sources_refuses(refused: Refused, run: Run, folder: Path, chat: Path, tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_what_sources_refuses(refused: Refused, run: Run, folder: Path, chat: Pa
         (("--chat", chat, "x", "--model", folder), "one of them"),
         (("x", "--model", "demo"), "answers no prompts"),
         (("x", "--model", folder, "--answer", " "), "has no tokens"),
-        (("x", "--model", folder, "--answer", "a", "--generate", "3"), "exclude each other"),
+        (("x", "--model", folder, "--answer", "a", "--generate", "3"), "--generate does not go with --answer"),
         (("word " * 3000, "--model", folder), "reads 2,048"),
         ((TEXT, "--spans", spans, "--model", folder, "--answer", "a"), "overlap"),
         ((TEXT, "--spans", "headings", "--model", folder, "--answer", "a"), "no headings"),
