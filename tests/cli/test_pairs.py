@@ -127,7 +127,7 @@ CASES = {
     "batch into a folder": Case(
         ["batch", "lines.txt", *RANDOM, "-o", "out", "--format", "json,svg"],
         "out",
-        same=f"{SAME} {WORK} {GRID} --input",
+        same=f"{SAME} {WORK} {GRID} --replace --input",
         tried=10,
     ),
     "evaluate a corpus": Case(["evaluate", "corpus.conllu", *RANDOM], same=f"{SAME} {WORK}", tried=20),
@@ -162,7 +162,7 @@ VALUES = {
 MORE_VALUES = {"measure": ["rollout"]}
 # the first says no more than the second: a trace of other weights holds nothing else, and what is found is the largest of all
 ONE_SAYS_IT = {("steps", name) for name in ("words", "drop", "renormalise", "measure")}
-ONE_SAYS_IT |= {("parameters", "measure"), ("layer", "check"), ("head", "check")}
+ONE_SAYS_IT |= {("top", "edge"), ("parameters", "measure"), ("layer", "check"), ("head", "check")}
 # what is shown without them may be what they name
 CHOSEN = {"layer", "head"}
 WORD = "{0}\t{1}\t{1}\t{2}\t_\t_\t{3}\t{4}\t_\t_\n"
