@@ -59,7 +59,7 @@ COMMANDS = {
         'attnctl explain "Alice will eat pizza" --query eat --steps weights,context',
         """Show every step of self-attention on a text: tokens, queries and keys, scores, softmax, context.""",
         takes(
-            "source file tokens layer head query top spans steps precision story check json output",
+            "source file tokens layer head query top spans steps precision story against check json output",
             *WEIGHT_OPTIONS,
             *MODEL_OPTIONS,
             **MOST_TELLING,
@@ -70,12 +70,12 @@ COMMANDS = {
         ),
         (
             {
-                "the steps": "all but top spans check json",
-                "a trace in a file or pipe": "all but top spans check precision story",
-                "a long text, --top and --spans": "all but check steps precision story",
+                "the steps": "all but top spans check json against",
+                "a trace in a file or pipe": "all but top spans check precision story against",
+                "a long text, --top and --spans": "all but check steps precision story against",
                 "--check": f"source file tokens layer head check {UNTOLD}",
-                "--steps contributions": f"source file query steps top output {UNTOLD}",
-                "--steps contributions as JSON": f"source file query steps json output {UNTOLD}",
+                "--steps contributions": f"source file query steps top against output {UNTOLD}",
+                "--steps contributions as JSON": f"source file query steps json against output {UNTOLD}",
             },
         ),
     ),
@@ -241,7 +241,7 @@ A head's retrieval score is the share of the answer's tokens for which it looks 
 With two texts or traces, or two models and a text, both are there side by side, with their difference. A long text is
 pooled to an overview, with its strongest links and exact blocks around them; an overview's file is shown as it is.""",
         takes(
-            "source other text file tokens run layer head query output no_open log effects sources",
+            "source other text file tokens run layer head query output no_open log effects against sources",
             *WEIGHT_OPTIONS,
             *MODEL_OPTIONS,
             text={"help": "A text for both: the two before it are models then.", "metavar": "[TEXT]"},
@@ -253,12 +253,13 @@ pooled to an overview, with its strongest links and exact blocks around them; an
         (
             {
                 "one source": "all but other text run sources",
-                "two sources": "all but text file run effects sources",
-                "two texts": "all but text tokens file run effects sources",
-                "two models and a text": "all but file tokens run model effects sources",
-                "--run": "all but other text tokens model effects sources",
+                "two sources": "all but text file run effects against sources",
+                "two texts": "all but text tokens file run effects against sources",
+                "two models and a text": "all but file tokens run model effects against sources",
+                "--run": "all but other text tokens model effects against sources",
                 "--sources": f"source file output no_open sources {' '.join(PROMPT_OPTIONS)}",
             },
+            {"a page without --effects": "all but against", "--effects": "all"},
         ),
     ),
     "shell": Entry(

@@ -385,7 +385,10 @@ _TABLE: dict[str, dict[str, Option]] = {
             metavar="KIND",
             values=("encoder", "decoder", "cross"),
         ),
-        "target": Option("--target", "What the model is to write: the decoder's text (encoder-decoders)."),
+        "target": Option(
+            "--target",
+            "What the model is to write: the decoder's text (encoder-decoders); with --effects, contributions: a word.",
+        ),
         "generate": Option(
             "--generate",
             "Let a checkpoint add so many tokens, greedily.",

@@ -16,7 +16,7 @@ from attnctl import limits
 from attnctl.argument_types import checked_selection, is_network, plain_number, require_type
 from attnctl.errors import UsageError
 from attnctl.files import is_possible_name
-from attnctl.models.huggingface.files.hub import CHECKPOINT_OPTIONS, KNOWN, is_checkpoint
+from attnctl.models.huggingface.files.hub import CHECKPOINT_OPTIONS, KNOWN, instead_of, is_checkpoint
 from attnctl.models.option_types import (
     RANGES,
     ModelOptions,
@@ -90,7 +90,7 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
     foreign = given.keys() - CHECKPOINT_OPTIONS - {"name"} if checkpoint else CHECKPOINT_OPTIONS - {"device"}
     for option in given:
         if option in foreign:
-            raise UsageError(f"--{option.replace('_', '-')} does not go with --model {name}")
+            raise UsageError(f"--{option.replace('_', '-')} does not go with --model {name}{instead_of(option)}")
     model: Model = opener(**given)
     model = model if predict is None else _predicting_at(model, predict)
     if off is None:

@@ -15,9 +15,15 @@ if TYPE_CHECKING:
 
 
 def explain_contributions(
-    text: str, options: OptionValues, names: list[str], wanted: LongChoice, form: str, output: str | None
+    text: str,
+    options: OptionValues,
+    names: list[str],
+    wanted: LongChoice,
+    against: str | None,
+    form: str,
+    output: str | None,
 ) -> None:
-    """Write the sum for the model's own best word. Raises UsageError where other steps are named beside it."""
+    """Write the sum for the word of --target, else for the model's own best. Raises UsageError for other steps beside it."""
     if names != ["contributions"]:
         raise UsageError("--steps contributions stands by itself: it is a sum over the whole model")
     if form == "npz":
@@ -26,12 +32,13 @@ def explain_contributions(
     from attnctl.readings.effects.ablation import EffectRequest, Gauge, baseline_of
     from attnctl.tokens import checked_text
 
+    ask = EffectRequest(target=options.pop("target", None), against=against)
     watched = watched_text(arguments.model_of(options), checked_text(text), wanted.query)
-    gauge = Gauge.of_request(watched, EffectRequest())
+    gauge = Gauge.of_request(watched, ask)
     if gauge.target is None:
         raise UsageError(f"{watched.info.name} predicts no words: there is no logit to take apart")
-    parts = watched.contributions(gauge.target, None)
-    found = replace(baseline_of(watched, EffectRequest(), gauge), contributions=parts)
+    parts = watched.contributions(gauge.target, gauge.against)
+    found = replace(baseline_of(watched, ask, gauge), contributions=parts)
     arguments.say_notes((*watched.notes, *parts.notes))
     if form == "json":
         from attnctl.formats.documents.effects_json import effects_to_json

@@ -51,6 +51,7 @@ def explain_command(
     tokens: str | None,
     layer: str | None,
     head: str | None,
+    against: str | None,
     check: bool,
     json: bool,
     output: str | None,
@@ -67,7 +68,7 @@ def explain_command(
         from attnctl.cli.commands.contributions import explain_contributions
 
         arguments.check_mode("explain", f"--steps contributions{' as JSON' * (form == 'json')}")
-        explain_contributions(arguments.text_of(source, file), options, names, wanted, form, output)
+        explain_contributions(arguments.text_of(source, file), options, names, wanted, against, form, output)
         return
     if names is not None:
         from attnctl.steps import check_names

@@ -16,6 +16,7 @@ from attnctl.source.zoom import SIZE, zoom_cells
 
 if TYPE_CHECKING:
     from attnctl.models.option_types import OptionValues
+    from attnctl.readings.effects.ablation import EffectRequest
     from attnctl.readings.exact_blocks import ExactBlock
     from attnctl.readings.overview import Overview
     from attnctl.readings.traces.trace import Trace
@@ -138,14 +139,13 @@ def over_training(folder: str, text: str, choice: Choice, options: OptionValues)
     return PageContent(traces, labels, over_training=True)
 
 
-def with_effects(content: PageContent, source: Source, query: str | None) -> PageContent:
+def with_effects(content: PageContent, source: Source, query: str | None, ask: EffectRequest) -> PageContent:
     """The page of one source, shaded by what each head and each edge of the watched token does.
 
     Raises UsageError where nothing is predicted, or the text is too long for a page of single tokens.
     """
     from attnctl.formats.documents.effects_json import effects_document
     from attnctl.models.watching import watched_text
-    from attnctl.readings.effects.ablation import EffectRequest
     from attnctl.readings.effects.effect_sweep import measure_effects
     from attnctl.readings.traces.trace import Trace, reads_itself
     from attnctl.source import TextSource
@@ -155,7 +155,7 @@ def with_effects(content: PageContent, source: Source, query: str | None) -> Pag
     watched = watched_text(source.model, source.text, query)
     if not watched.predicts_words or not reads_itself(watched.tokens, watched.key_tokens, watched.info):
         raise UsageError(f"--effects follows a prediction, and {watched.info.name} makes none here")
-    found = measure_effects(watched, EffectRequest(every_edge=True))
+    found = measure_effects(watched, ask)
     return content._replace(effects=effects_document(found))
 
 

@@ -28,6 +28,7 @@ from attnctl.source.changes import Changes
 
 if TYPE_CHECKING:
     from attnctl.models.option_types import OptionValues
+    from attnctl.readings.effects.ablation import EffectRequest
 
 
 class ViewSources(NamedTuple):
@@ -40,8 +41,10 @@ class ViewSources(NamedTuple):
     tokens: str | None = None
     run: str | None = None
 
-    def content(self, choice: Choice, options: OptionValues, query: str | None, effects: bool) -> PageContent:
-        """What the page shows of them. Raises UsageError for arguments that exclude each other."""
+    def content(
+        self, choice: Choice, options: OptionValues, query: str | None, effects: EffectRequest | None
+    ) -> PageContent:
+        """What the page shows of them, shaded by `effects`. Raises UsageError for arguments that exclude each other."""
         if choice.measure is not None:
             from attnctl.readings.measures import check_measure
 
@@ -56,7 +59,7 @@ class ViewSources(NamedTuple):
         if self.other is None:
             opened = open_source(self.source, self.file, self.tokens, options)
             content = of_one(opened, choice)
-            return with_effects(content, opened, query) if effects else content
+            return content if effects is None else with_effects(content, opened, query, effects)
         if self.source == self.other == "-":
             raise UsageError('only one of the two can be "-"')
         refuse_models("view", self.source or "", self.other)
@@ -72,6 +75,7 @@ def view_command(
     no_open: bool,
     log: bool | None,
     effects: bool,
+    against: str | None,
     sources: bool,
     **options: object,
 ) -> None:
@@ -88,11 +92,21 @@ def view_command(
         put_bytes(answer_page(seen.source, seen.file, options).encode(), target)
     else:
         look = page_look(weights.drop or (), weights.renormalise, bool(log), words=weights.words)
-        content = seen.content(choice, options, query, effects)
+        content = seen.content(choice, options, query, _effect_request(effects, against, options))
         check_pooled(content.traces, look, choice.measure)
         target = target or temporary_page(content.traces[0].text)
         write_page(content, target, query=query, look=look)
     _shown(target, no_open)
+
+
+def _effect_request(effects: bool, against: str | None, options: OptionValues) -> EffectRequest | None:
+    """What --effects measures, --target taken out of `options`; None without it."""
+    if not effects:
+        arguments.check_mode("view", "a page without --effects")
+        return None
+    from attnctl.readings.effects.ablation import EffectRequest
+
+    return EffectRequest(target=options.pop("target", None), against=against, every_edge=True)
 
 
 def _shown(target: str, no_open: bool) -> None:

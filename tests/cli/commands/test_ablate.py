@@ -195,6 +195,27 @@ def test_contributions_are_printed_as_a_sum_beside_the_models_own(run: Callable[
     assert written == {(p["layer"], p["head"]): pytest.approx(p["value"]) for p in parts if p["part"] == "head"}
 
 
+def test_the_word_watched_is_named_alike_wherever_one_is_watched(
+    run: Callable[..., Any], refused: Callable[..., str], tmp_path: Any
+) -> None:
+    named = ("--target", "pizza", "--against", "soup")
+    wanted = run("ablate", TEXT, *named, "--json").json
+    found = run("explain", TEXT, "--steps", "contributions", *named, "--json").json
+    for one in ("target", "against", "baseline"):
+        assert found[one] == wanted[one]
+    parts = {(part["layer"], part["head"]): part["value"] for part in found["contributions"]["parts"] if "head" in part}
+    assert parts == {(head["layer"], head["head"]): pytest.approx(head["writes"]) for head in wanted["heads"]}
+    told = " ".join(run("explain", TEXT, "--steps", "contributions", *named).out.split())
+    assert "above that of “soup”" in told and "the model's own difference" in told and "two words' rows" in told
+    page = tmp_path / "page.html"
+    assert run("view", TEXT, "--effects", *named, "-o", page, "--no-open").code == 0
+    assert '"against":{"text":"soup"' in page.read_text()
+    assert "--against is for --effects" in refused("view", TEXT, "--against", "soup", "-o", page, code=2)
+    assert "--against does not go with" in refused("explain", TEXT, "--against", "soup", code=2)
+    said = refused("explain", TEXT, "--target", "pizza", code=2)
+    assert said.endswith("ablate, view --effects and explain --steps contributions watch a word")
+
+
 def test_contributions_that_cannot_be_are_one_line(refused: Callable[..., str]) -> None:
     assert "predicts no words" in refused("explain", TEXT, "--steps", "contributions", "--model", "dot", code=2)
     assert "by itself" in refused("explain", TEXT, "--steps", "contributions,weights", code=2)

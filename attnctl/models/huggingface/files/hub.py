@@ -44,6 +44,11 @@ PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 
 
+def instead_of(option: str) -> str:
+    """What to say behind the refusal of an option: where --target, given for a word to be watched, is one."""
+    return ": ablate, view --effects and explain --steps contributions watch a word" if option == "target" else ""
+
+
 def is_checkpoint(name: str) -> bool:
     """Whether `name` reads as a checkpoint's: a well-known one, a folder with config.json, a .gguf file, or a hub id."""
     path = Path(name)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.files.hub import check_extra, find_checkpoint, import_extra, read_json
+from attnctl.models.huggingface.files.hub import check_extra, find_checkpoint, import_extra, instead_of, read_json
 from attnctl.models.huggingface.files.layer_sizes import usable_positions
 from attnctl.models.huggingface.files.network import load_network, network_info, says_direction
 from attnctl.models.huggingface.files.origin import origin_of
@@ -102,7 +102,7 @@ def _kind_of_model(settings: Document, asked: DecoderRequest, name: str) -> str:
     if not two:
         for option, value in (("attention", attention), ("target", target)):
             if value is not None:
-                raise UsageError(f"--{option} is for encoder-decoders, and {name} is none")
+                raise UsageError(f"--{option} is for encoder-decoders, and {name} is none{instead_of(option)}")
         return "self"
     if target is not None and generate:
         raise UsageError(

@@ -32,17 +32,19 @@ class ContributionsTable:
         assert parts is not None and found.target is not None
         at = f"{token_label(found.tokens[found.query], 24)} ({found.query})"
         yield Text(f"{found.model.name}, {counted(len(found.tokens), 'token')}", style="bold")
+        above = "" if found.against is None else f", above that of {bare_word(found.against.text)},"
         yield Text(
-            f"The logit of {bare_word(found.target.text)} ({sentence_percent(found.baseline.probability)}) "
+            f"The logit of {bare_word(found.target.text)} ({sentence_percent(found.baseline.probability)}){above} "
             f"{'after' if found.model.causal else 'at'} {at}, as a sum."
         )
         yield Text("")
-        yield from _printed_sum(parts)
+        yield from _printed_sum(parts, "difference" if found.against else "logit")
         yield Text("")
         yield from self._strongest_parts(parts, options.max_width)
         yield Text("")
+        along = "the word's row" if found.against is None else "the difference of the two words' rows"
         yield Text(
-            "Each part is what it added to the residual stream, along the word's row of the unembedding, any final norm "
+            f"Each part is what it added to the residual stream, along {along} of the unembedding, any final norm "
             "held at its scale on this text. A head's is Σ weight · value · W_O over the tokens that it looks at."
         )
 
@@ -75,7 +77,7 @@ class ContributionsTable:
             yield f"{token_label(tokens[key], 12)} {part.keys[key]:+.2f}"
 
 
-def _printed_sum(parts: Contributions) -> Iterator[Text]:
+def _printed_sum(parts: Contributions, what: str) -> Iterator[Text]:
     for kind, name in KINDS:
         several = [part.value for part in parts.parts if part.part == kind]
         if not several or (kind == "bias" and not any(several)):
@@ -83,4 +85,4 @@ def _printed_sum(parts: Contributions) -> Iterator[Text]:
         many = f"{name} ({len(several)})" if kind in ("head", "mlp") else name
         yield Text(padded_text(many, NAME, right=False) + padded_text(f"{sum(several):+.4f}", VALUE))
     yield Text(padded_text("sum", NAME, right=False) + padded_text(f"{parts.sum_of_parts:.4f}", VALUE), style="bold")
-    yield Text(padded_text("the model's own logit", NAME, right=False) + padded_text(f"{parts.logit:.4f}", VALUE))
+    yield Text(padded_text(f"the model's own {what}", NAME, right=False) + padded_text(f"{parts.logit:.4f}", VALUE))
