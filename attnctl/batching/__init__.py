@@ -55,8 +55,8 @@ def batch(
     if steps is not None:
         require_type("batch", "steps", steps, str, Sequence)
     kept = None if steps is None else tuple([steps] if isinstance(steps, str) else steps)
-    for name in kept or ():
-        require_type("batch", "steps", name, str)
+    for step in kept or ():
+        require_type("batch", "steps", step, str)
     check_names(kept or ())
     if precision is not None:
         limits.PRECISION.check_value("precision", precision)

@@ -210,7 +210,9 @@ def test_the_word_watched_is_named_alike_wherever_one_is_watched(
     page = tmp_path / "page.html"
     assert run("view", TEXT, "--effects", *named, "-o", page, "--no-open").code == 0
     assert '"against":{"text":"soup"' in page.read_text()
-    assert "--against is for --effects" in refused("view", TEXT, "--against", "soup", "-o", page, code=2)
+    assert "--against does not go with a page without --effects" in refused(
+        "view", TEXT, "--against", "soup", "-o", page, code=2
+    )
     assert "--against does not go with" in refused("explain", TEXT, "--against", "soup", code=2)
     said = refused("explain", TEXT, "--target", "pizza", code=2)
     assert said.endswith("ablate, view --effects and explain --steps contributions watch a word")
