@@ -20,7 +20,7 @@ from attnctl import light_import
 from attnctl.batching.items import Item
 from attnctl.batching.work import Result, Work, Worker
 from attnctl.errors import AttnctlError
-from attnctl.interrupts import kept_from_children
+from attnctl.interrupts import kept_from_children, tidied_up
 from attnctl.models import Model
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def run_in_processes(
     Raises AttnctlError where a process was killed.
     """
     context = multiprocessing.get_context("spawn")
-    with _one_thread_each():
+    with tidied_up(), _one_thread_each():  # a pool left as it is leaves its semaphores behind
         pool = ProcessPoolExecutor(jobs, context, _begin_process, (work, worker))
         waiting: deque[Future[list[Result]]] = deque()
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 
 HABITS = 8  # every subject has one, every verb belongs to one: what someone does tells who did it
@@ -69,7 +69,7 @@ class Lexicon:
         given = (name for some in self.names.values() for name in some)
         return (*given, *self.surnames, *self.places, *self.proper)
 
-    @property
+    @cached_property
     def by_verb(self) -> dict[str, Verb]:
         """Verbs by their base."""
         return {verb.forms[0]: verb for verb in self.verbs}
