@@ -56,7 +56,7 @@ def heads(
     `census` is a table of `evaluate`, or of `load`.
 
     >>> from attnctl import heads
-    >>> measured = heads("Alice will eat pizza", model="random", heads=2)
+    >>> measured = heads("Alice will eat pizza", model="random", n_heads=2)
     >>> [(head.layer, head.head) for head in measured]
     [(0, 0), (0, 1)]
     """

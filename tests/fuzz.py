@@ -76,7 +76,7 @@ def samples() -> dict[str, bytes]:
     from attnctl.formats.trace_npz import write_trace_npz
     from attnctl.models.builtin.weights import path_of
 
-    trace: Any = attnctl.attend("Alice will eat", "random", causal=True, heads=2)
+    trace: Any = attnctl.attend("Alice will eat", "random", causal=True, n_heads=2)
     npz, npy = io.BytesIO(), io.BytesIO()
     write_trace_npz(trace, npz)
     np.save(npy, np.eye(3, dtype=np.float32))

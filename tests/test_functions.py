@@ -28,7 +28,7 @@ def test_help_and_dir_show_the_api() -> None:
     assert "causal: 'bool | None' = None" in pydoc.plain(pydoc.render_doc(attnctl.attend))
     for name in ("attend", "batch", "heads", "spans", "view", "ablate", "sources", "evaluate", "open_model"):
         parameters = inspect.signature(getattr(attnctl, name)).parameters
-        assert {"seed", "heads", "device"} <= set(parameters)
+        assert {"seed", "n_heads", "device"} <= set(parameters)
         assert all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
@@ -46,19 +46,22 @@ def test_examples_of_docstrings_run(name: str) -> None:
         (lambda: attnctl.attend(5), "attend\\(\\): text is str, not int: 5"),
         (lambda: attnctl.attend(TEXT, 5), "model is a name, a path, an opened model or a transformers model, not int"),
         (lambda: attnctl.attend(TEXT, colour="red"), "unexpected keyword argument 'colour'"),
-        (lambda: attnctl.attend(TEXT, "random", heads="3"), "heads is int, not str: '3'"),
+        (lambda: attnctl.attend(TEXT, "random", n_heads="3"), "n_heads is int, not str: '3'"),
         (lambda: attnctl.attend(TEXT, "random", causal="yes"), "causal is bool, not str"),
         (lambda: attnctl.attend(TEXT, "random", seed=True), "seed is int, not bool"),
         (lambda: attnctl.attend(TEXT, layer="0"), "layer is int or list, not str"),
         (lambda: attnctl.attend(TEXT, head=[0.5]), "head is int, not float"),
         (lambda: attnctl.attend(TEXT, query=1.5), "query is int or str, not float"),
-        (lambda: attnctl.attend(TEXT, attnctl.open_model("random"), heads=2), "heads goes with the name of a model"),
+        (
+            lambda: attnctl.attend(TEXT, attnctl.open_model("random"), n_heads=2),
+            "n_heads goes with the name of a model",
+        ),
         (lambda: attnctl.heads(None), "text is a str or a Trace, not None"),
         (lambda: attnctl.heads(TEXT, head="all"), "head is int or list, not str"),
         (lambda: attnctl.compare("demo", "random"), "a is a Trace where there is no text, not str"),
         (lambda: attnctl.view(TEXT, "random"), "other is Trace, not str"),
         (lambda: attnctl.ablate(5), "text is str, not int"),
-        (lambda: list(attnctl.batch([TEXT], "random", heads="2")), "batch\\(\\): heads is int"),
+        (lambda: list(attnctl.batch([TEXT], "random", n_heads="2")), "batch\\(\\): n_heads is int"),
         (lambda: attnctl.attend(TEXT, "random").layer([0]), "layer\\(\\): index is int, not list"),
         (lambda: attnctl.compare("dot", "random", TEXT).largest_difference("0"), "layer is int, not str: '0'"),
         (lambda: attnctl.open_model(3), "open_model\\(\\): name is str"),
@@ -84,7 +87,7 @@ def test_an_argument_of_another_type_is_named(call: Any, says: str) -> None:
         lambda: attnctl.compare("random", "demo", TEXT).largest_difference(layer=9),
         lambda: attnctl.attend(TEXT, head=99),
         lambda: attnctl.attend(TEXT, query="Bob"),
-        lambda: attnctl.attend(TEXT, "random", heads=-1),
+        lambda: attnctl.attend(TEXT, "random", n_heads=-1),
         lambda: attnctl.sources(TEXT, "demo"),
         lambda: attnctl.spans(TEXT, "no-such-file"),
         lambda: attnctl.ablate(TEXT, how="gently"),
@@ -98,23 +101,23 @@ def test_what_cannot_be_is_an_error_of_one_line(call: Any) -> None:
 
 
 def test_functions_answer_what_the_commands_print(tmp_path: Path) -> None:
-    trace = attnctl.attend(TEXT, "random", heads=2)
-    facts = attnctl.heads(TEXT, "random", heads=np.int64(2))
+    trace = attnctl.attend(TEXT, "random", n_heads=2)
+    facts = attnctl.heads(TEXT, "random", n_heads=np.int64(2))
     stored = [fact.values["entropy"] for fact in attnctl.heads(trace)]
     np.testing.assert_allclose(stored, [fact.values["entropy"] for fact in facts], rtol=1e-5)
     assert repr(facts[1]).startswith("HeadStatistics of layer 0, head 1: entropy ")
-    pair = attnctl.compare(trace, attnctl.attend(TEXT, "random", heads=2, seed=1), names=("one", "two"))
+    pair = attnctl.compare(trace, attnctl.attend(TEXT, "random", n_heads=2, seed=1), names=("one", "two"))
     assert pair.names == ("one", "two") and pair.both_weights(0, 1)[0].shape == (4, 4)
     grid = attnctl.spans("One.\nTwo two.\n", "lines", "random").grid
     np.testing.assert_allclose(grid.weights[0, 0].sum(-1), 1, atol=1e-5)
-    html = attnctl.view(trace, attnctl.attend(TEXT, "random", heads=2, seed=1), output=tmp_path / "page.html")
+    html = attnctl.view(trace, attnctl.attend(TEXT, "random", n_heads=2, seed=1), output=tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text() == html
-    effects = attnctl.ablate("Alice will eat", "demo", layers=None)
+    effects = attnctl.ablate("Alice will eat", "demo", n_layers=None)
     assert len(effects.heads) == 12 and repr(effects) == "Effects in 'Alice will eat' by demo: 12 heads"
 
 
 def test_every_value_shows_itself_in_one_short_line() -> None:
-    trace = attnctl.attend("Alice", "random", heads=2)
+    trace = attnctl.attend("Alice", "random", n_heads=2)
     table = attnctl.evaluate("samples/sentences.conllu", "demo")
     for value, expected in (
         (trace, "Trace of 'Alice' by random: 1 token, 1 layer, 2 heads"),
@@ -201,8 +204,8 @@ def test_a_treebank_is_evaluated() -> None:
         (lambda: attnctl.attend(TEXT, "random", seed=-1), "seed -1: it is 0 to"),
         (lambda: attnctl.attend("a " * 30_000), "choose with layer, head and query"),
         (lambda: attnctl.attend(TEXT, "random", dtype="half"), "dtype does not go with model random"),
-        (lambda: attnctl.open_model("random", heads=5, kv_heads=2), "heads 5 cannot share kv_heads 2 evenly"),
-        (lambda: list(attnctl.batch([TEXT], "random", d_model=7, heads=3)), "give d_k as well"),
+        (lambda: attnctl.open_model("random", n_heads=5, n_kv_heads=2), "n_heads 5 cannot share n_kv_heads 2 evenly"),
+        (lambda: list(attnctl.batch([TEXT], "random", d_model=7, n_heads=3)), "give d_k as well"),
         (lambda: attnctl.spans(TEXT, "headings"), "(see also kind paragraphs)"),
         (lambda: attnctl.ablate(TEXT, how="half"), "how half: it is"),
         (lambda: attnctl.attend(TEXT, "random").figure(vmin=3, vmax=1), "vmin 3 is not below vmax 1"),
@@ -221,12 +224,12 @@ def test_functions_are_pickled_by_their_name() -> None:
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    zero, trace = np.int64(0), attnctl.attend(TEXT, "random", scale=np.float32(0.5), layers=np.int32(2))
+    zero, trace = np.int64(0), attnctl.attend(TEXT, "random", scale=np.float32(0.5), n_layers=np.int32(2))
     assert trace.model.scale == 0.5
     assert attnctl.attend(TEXT, "random", layer=zero, head=[zero]).to_json()
     assert len(attnctl.heads(TEXT, "random", layer=zero, head=zero)) == 1
     assert len(list(attnctl.batch([TEXT], "random", layer=zero))) == 1
-    trace.figure(layers=zero, vmin=np.float64(0), vmax=trace.layers[0].weights.max(), dpi=np.int64(100))
+    trace.figure(layer=zero, vmin=np.float64(0), vmax=trace.layers[0].weights.max(), dpi=np.int64(100))
 
 
 @pytest.mark.parametrize(
@@ -239,14 +242,14 @@ def test_numbers_of_numpy_are_numbers() -> None:
         ({"size": (3, 2, 1)}, "figure(): size is (width, height) in inches, not (3, 2, 1)"),
         ({"size": (3, "2")}, "figure(): size is int or float, not str: '2'"),
         ({"title": 3}, "figure(): title is str, not int: 3"),
-        ({"layers": "all"}, "figure(): layers is int or list, not str: 'all'"),
+        ({"layer": "all"}, "figure(): layer is int or list, not str: 'all'"),
     ],
 )
 def test_a_figure_of_options_that_are_none_names_them(options: dict[str, object], says: str) -> None:
     trace = attnctl.attend("a b c", model="random")
     with pytest.raises(TypeError, match=re.escape(says)):
         trace.figure(**options)
-    assert {"vmin", "cmap", "layers"} <= set(inspect.signature(trace.figure).parameters)
+    assert {"vmin", "cmap", "layer"} <= set(inspect.signature(trace.figure).parameters)
 
 
 def test_what_is_kept_of_a_long_text_has_a_name_of_one_line() -> None:

@@ -57,7 +57,7 @@ def test_a_query_that_a_trace_has_no_row_of_is_no_focus(trace: Trace) -> None:
 
 
 def test_matrices_are_a_step_where_they_are_asked_for() -> None:
-    trace = attend("Alice will eat pizza", heads=4, kv_heads=2, d_model=8, d_k=3)
+    trace = attend("Alice will eat pizza", n_heads=4, n_kv_heads=2, d_model=8, d_k=3)
     assert all(step.name != "matrices" for step in walk_steps(trace))
     shown = list(walk_steps(trace, [3], ["matrices"]))
     assert [(step.layer, step.head) for step in shown] == [(0, 3)]

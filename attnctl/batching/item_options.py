@@ -16,7 +16,7 @@ CHOICES = {"layer": (str, int, list), "head": (str, int, list), "query": (str, i
 WORDS = {"word": (str,), "against": (str,)}  # what --format effects watches
 # what an item may say for itself of a model: how it attends, but not where numbers are read from
 OWN: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("d_model", "d_k", "heads", "kv_heads", "layers", "seed", "window"), (int,)),
+    **dict.fromkeys(("d_model", "d_k", "n_heads", "n_kv_heads", "n_layers", "seed", "window"), (int,)),
     **dict.fromkeys(("causal", "output_projection", "no_scale", "rope"), (bool,)),
     **dict.fromkeys(("temperature", "dropout", "rope_theta"), NUMBER),
     **dict.fromkeys(("positions", "rope_pairs", "target"), (str,)),

@@ -205,7 +205,7 @@ def _converted_number(option: Option, value: str | float, parameter: Parameter, 
 
 def read_number(text: str, option: Option) -> int | float:
     """The number that `text` is. Raises UsageError where it is none, or not within the range of its option."""
-    flag, whole, allowed = option.flags.split()[-1], option.kind is int, option.range
+    flag, whole, allowed = option.flags.split()[0], option.kind is int, option.range
     try:
         number = limits.whole_number(text) if whole else limits.decimal_number(text)
     except (ValueError, OverflowError):

@@ -365,14 +365,17 @@ _TABLE: dict[str, dict[str, Option]] = {
             "--d-model", "Length of an embedding (random, dot).", int, range=limits.SIZE, meant_by="--dim"
         ),
         "d_k": Option("--d-k", "Length of a query and a key (random).", int, range=limits.SIZE),
-        "heads": Option(
-            "--heads", "Number of query heads in a layer.", int, range=limits.HEADS, meant_by="--n-heads --num-heads"
+        "n_heads": Option(
+            "--n-heads --heads", "Number of query heads in a layer.", int, range=limits.HEADS, meant_by="--num-heads"
         ),
-        "kv_heads": Option(
-            "--kv-heads", "Number of key/value heads, shared by groups of query heads.", int, range=limits.HEADS
+        "n_kv_heads": Option(
+            "--n-kv-heads --kv-heads",
+            "Number of key/value heads, shared by groups of query heads.",
+            int,
+            range=limits.HEADS,
         ),
-        "layers": Option(
-            "--layers", "Number of layers (random, dot).", int, range=limits.LAYERS, meant_by="--n-layers --num-layers"
+        "n_layers": Option(
+            "--n-layers --layers", "Number of layers (random, dot).", int, range=limits.LAYERS, meant_by="--num-layers"
         ),
         "output_projection": Option(
             "--output-projection/--no-output-projection", "With or without W_O (random).", bool
@@ -478,7 +481,7 @@ OPTIONS = {name: replace(one, group=group) for group, several in _TABLE.items() 
 
 # which numbers a text is run through
 MODEL_OPTIONS = (
-    "chat", "model", "tokenizer", "embeddings", "qkv", "d_model", "d_k", "heads", "kv_heads", "layers",
+    "chat", "model", "tokenizer", "embeddings", "qkv", "d_model", "d_k", "n_heads", "n_kv_heads", "n_layers",
     "output_projection", "predict", "off", "seed", "causal", "window", "scale", "no_scale", "temperature", "positions",
     "rope", "rope_theta", "rope_pairs", "dropout", "attention", "target", "generate", "bos", "truncate", "dtype", "device",
 )  # fmt: skip

@@ -133,7 +133,7 @@ def attend(
 
     >>> attend("Alice will eat pizza", model="random").layers[0].weights.shape
     (1, 4, 4)
-    >>> attend("Alice will eat pizza", model="random", heads=2, head=1, query="eat").layers[0].weights.shape
+    >>> attend("Alice will eat pizza", model="random", n_heads=2, head=1, query="eat").layers[0].weights.shape
     (1, 1, 4)
 
     Raises AttnctlError for what the command line would refuse, TypeError for an argument of another type.

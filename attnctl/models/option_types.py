@@ -32,9 +32,9 @@ class ModelOptions(TypedDict, total=False):
     qkv: str | os.PathLike[str] | None
     d_model: int | None
     d_k: int | None
-    heads: int | None
-    kv_heads: int | None
-    layers: int | None
+    n_heads: int | None
+    n_kv_heads: int | None
+    n_layers: int | None
     output_projection: bool | None
     predict: str | None
     off: str | None
@@ -60,9 +60,9 @@ class ModelOptions(TypedDict, total=False):
 RANGES = {
     "d_model": limits.SIZE,
     "d_k": limits.SIZE,
-    "heads": limits.HEADS,
-    "kv_heads": limits.HEADS,
-    "layers": limits.LAYERS,
+    "n_heads": limits.HEADS,
+    "n_kv_heads": limits.HEADS,
+    "n_layers": limits.LAYERS,
     "seed": limits.SEED,
     "window": limits.WINDOW,
     "scale": limits.SCALE,

@@ -325,9 +325,9 @@ def checked_recipe(recipe: Recipe) -> Recipe:
         if value is not None or name not in ("first_window", "d_k", "rope_theta"):
             allowed.check_value(name.removeprefix("first_"), value)
     if recipe.rope_theta is not None and (recipe.d_k or recipe.d_model // recipe.heads) % 2:
-        raise UsageError(f"--heads {recipe.heads}: RoPE turns pairs of dimensions, so d_model / heads must be even")
+        raise UsageError(f"--n-heads {recipe.heads}: RoPE turns pairs of dimensions, so d_model / heads must be even")
     numbers = 4 * recipe.layers * recipe.d_model * max(recipe.d_model, recipe.heads * (recipe.d_k or 0))
     limits.check_memory(
-        16 * numbers, f"a network of {numbers:,} weights", "ask for less with --d-model or --layers"
+        16 * numbers, f"a network of {numbers:,} weights", "ask for less with --d-model or --n-layers"
     )  # each with its gradient and the two means of the optimiser
     return recipe

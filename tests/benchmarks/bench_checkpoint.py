@@ -60,7 +60,7 @@ def forwards() -> dict[str, Callable[[int], object]]:
     @torch.inference_mode()
     def capture(n: int, layer: int = 5) -> object:
         model.set_attn_implementation("sdpa")
-        with attnctl.capture(model, layers=[layer], heads=[3], stop=True) as traces:
+        with attnctl.capture(model, layer=[layer], head=[3], stop=True) as traces:
             model(ids[:, :n])
         return traces
 

@@ -32,7 +32,7 @@ def timed(work: object) -> float:
 
 
 def main(pairs: int = 11) -> None:
-    model = open_model("random", heads=HEADS, d_model=D_MODEL)
+    model = open_model("random", n_heads=HEADS, d_model=D_MODEL)
     text = " ".join(f"word{at}" for at in range(N))
     x = model.embed(model.tokenize(text))
     with tempfile.TemporaryDirectory() as folder:

@@ -79,7 +79,7 @@ def capturing(n: int = 4096) -> None:
 
     def captured() -> None:
         network.set_attn_implementation("sdpa")
-        with attnctl.capture(network, layers=[4], heads=[3]):
+        with attnctl.capture(network, layer=[4], head=[3]):
             network(ids)
 
     with torch.inference_mode():

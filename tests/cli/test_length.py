@@ -48,7 +48,7 @@ def file(text, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def weights(text):
-    how = {"d_model": 16, "heads": 2, "layers": 2, "causal": True, "rope_theta": 10000.0, "scale": 1.0}
+    how = {"d_model": 16, "n_heads": 2, "n_layers": 2, "causal": True, "rope_theta": 10000.0, "scale": 1.0}
     return np.stack([layer.weights for layer in attend(text, "random", **how).layers])  # (layers, heads, n, n)
 
 

@@ -44,8 +44,8 @@ def test_scales_that_cannot_be(scale: str, refused: Refused) -> None:
 @pytest.mark.parametrize(
     "how",
     [
-        {"layers": 10_000, "d_model": 10**6},
-        {"heads": 10_000, "d_k": 10**6},
+        {"n_layers": 10_000, "d_model": 10**6},
+        {"n_heads": 10_000, "d_k": 10**6},
         {"d_model": 10**12},
         {"seed": -1},
         {"seed": 2**64},
@@ -53,11 +53,11 @@ def test_scales_that_cannot_be(scale: str, refused: Refused) -> None:
     ids=str,
 )
 def test_a_model_beyond_reason_is_refused_before_it_is_built(how: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=r"^(layers, heads|heads|layers|d_model|seed)\b"):
+    with pytest.raises(UsageError, match=r"^(n_layers, n_heads|n_heads|n_layers|d_model|seed)\b"):
         open_model("random", **how)
 
 
-@pytest.mark.parametrize("how", [{"heads": True}, {"d_model": 8.5}], ids=str)
+@pytest.mark.parametrize("how", [{"n_heads": True}, {"d_model": 8.5}], ids=str)
 def test_a_number_of_another_type_is_named(how: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=rf"{next(iter(how))} is int, not"):
         open_model("random", **how)

@@ -145,7 +145,7 @@ CASES = {
 VALUES = {
     "tokens": "a b c d e f g", "layer": "1", "head": "1", "query": "1", "steps": "weights", "precision": "4", "top": "1",
     "spans": "spans.csv", "chat": "chat.json", "model": "dot", "tokenizer": "chars", "embeddings": "rows.npy",
-    "qkv": "rows.npy", "d_model": "12", "d_k": "3", "heads": "1", "kv_heads": "1", "layers": "2", "predict": "1",
+    "qkv": "rows.npy", "d_model": "12", "d_k": "3", "n_heads": "1", "n_kv_heads": "1", "n_layers": "2", "predict": "1",
     "off": "0.1", "seed": "3", "window": "2", "scale": "0.3", "temperature": "2", "positions": "sinusoidal",
     "rope_theta": "100", "rope_pairs": "interleaved", "dropout": "0.5", "attention": "cross", "target": "soup",
     "generate": "1", "dtype": "bfloat16", "device": "cpu", "drop": "first", "measure": "value-norm", "cmap": "cividis",

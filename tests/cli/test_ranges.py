@@ -53,7 +53,7 @@ def test_a_number_outside_its_range_is_refused_before_any_work(
     assert allowed is not None and allowed.least <= allowed.most and allowed.reason
     outside = [str(n) for n in (0, -1) if not allowed.holds_value(n)]
     whole = WHOLE if option.kind is int else ()
-    flag = option.flags.split()[-1]
+    flag = option.flags.split()[0]
     large = [value for value in NEVER if whole or LARGE.get(value, math.inf) > allowed.most]
     for value in (*large, *whole, *outside):
         said = refused(name, *shlex.split(COMMANDS[name].example)[2:], f"{flag}={value}", code=2)

@@ -31,7 +31,7 @@ TEXT = "the cat sat on the mat because the cat was warm"
 
 def surveyed(**asked: Any) -> Overview:
     parts = tuple(TextPart(f"{a}", ((a, a + 4),)) for a in (0, 4))
-    source = TextSource(open_model("random", causal=True, heads=2), TEXT)
+    source = TextSource(open_model("random", causal=True, n_heads=2), TEXT)
     readings = {
         "grid": GridReading(parts, parts),
         "statistics": HeadStatisticsReading(source.tokens),
@@ -53,7 +53,7 @@ def test_an_overview_loads_as_it_was_saved(tmp_path: Path) -> None:
 
 
 def test_a_row_loads_as_it_was_saved(tmp_path: Path) -> None:
-    row = TextSource(open_model("random", causal=True, heads=2), TEXT).read(RowReading(4))
+    row = TextSource(open_model("random", causal=True, n_heads=2), TEXT).read(RowReading(4))
     row.save(tmp_path / "row.json")
     back = attnctl.load(tmp_path / "row.json")
     assert isinstance(back, LongRow) and back.query == 4

@@ -29,7 +29,7 @@ Refused = Callable[..., str]
 
 
 def document() -> Any:
-    return json.loads(attend("Alice will eat", causal=True, heads=2).to_json())
+    return json.loads(attend("Alice will eat", causal=True, n_heads=2).to_json())
 
 
 def put(into: Any, path: str, value: Any) -> None:

@@ -89,7 +89,7 @@ def test_value_norm_by_hand() -> None:
 @pytest.mark.parametrize("kind", [{"causal": True}, {"window": 60, "temperature": 1.7}, {"rope_theta": 1e4}])
 def test_value_norm_and_keys_left_out_need_no_matrix(kind: dict[str, object]) -> None:
     text = " ".join(f"w{at % 90}" for at in range(520))
-    source = TextSource(open_model("random", d_model=16, heads=2, **kind), text)
+    source = TextSource(open_model("random", d_model=16, n_heads=2, **kind), text)
     layers: list[LayerAttention] = []
 
     class Kept(TraceReading):
@@ -105,15 +105,15 @@ def test_value_norm_and_keys_left_out_need_no_matrix(kind: dict[str, object]) ->
 
 
 def test_rollout_hides_what_cannot_be_reached() -> None:
-    trace = attend("Alice will eat pizza", "random", d_model=8, causal=True, layers=2)
+    trace = attend("Alice will eat pizza", "random", d_model=8, causal=True, n_layers=2)
     last = measures.attention_rollout(trace).layers[-1]
     np.testing.assert_array_equal(last.mask, np.tri(4, dtype=bool))
-    near = measures.attention_rollout(attend("Alice will eat pizza", "random", d_model=8, window=2, layers=2)).layers
+    near = measures.attention_rollout(attend("Alice will eat pizza", "random", d_model=8, window=2, n_layers=2)).layers
     assert near[0].mask.sum() < near[1].mask.sum() and not near[1].weights[0][~near[1].mask].any()
 
 
 def test_rollout_by_hand() -> None:
-    trace = attend("Alice will eat pizza", "random", layers=3, heads=2, d_model=8)
+    trace = attend("Alice will eat pizza", "random", n_layers=3, n_heads=2, d_model=8)
     got = measures.attention_rollout(trace)
     expected = np.eye(4)
     for layer, rolled in zip(trace.layers, got.layers, strict=True):
@@ -124,7 +124,7 @@ def test_rollout_by_hand() -> None:
     with pytest.raises(UsageError, match="layer 0 of random is not there"):
         measures.attention_rollout(replace(trace, layers=trace.layers[1:]))
     with pytest.raises(UsageError, match="give no --head"):
-        measures.attention_rollout(attend("Alice will eat pizza", "random", heads=2, d_model=8, head=0))
+        measures.attention_rollout(attend("Alice will eat pizza", "random", n_heads=2, d_model=8, head=0))
 
 
 def test_the_sink_is_stated() -> None:

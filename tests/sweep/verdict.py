@@ -169,8 +169,8 @@ def compare(family: Family, mode: Mode, kernel: str, reference: Own) -> None:
             mode.run(family, model)
         chosen = whole[0].layer if mode.stop else whole[-1].layer
         how = {
-            "layers": [chosen],
-            "heads": [min(len(t.heads) for t in whole if t.layer == chosen) - 1],
+            "layer": [chosen],
+            "head": [min(len(t.heads) for t in whole if t.layer == chosen) - 1],
             "stop": mode.stop,
         }
     left, after = True, None

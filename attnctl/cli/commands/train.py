@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 MEASURED_SECONDS = 3.0  # of steps, after which the time that all of them take is known
 MEASURED_FROM = 1000  # a run of fewer steps has learned nothing worth measuring
 WATCHED = "Alice will eat pizza"
+IN_RECIPE = {"n_layers": "layers", "n_heads": "heads", "max_steps": "steps"}  # option → what recipe.json calls it
 
 
 def train_command(
@@ -51,7 +52,7 @@ def train_command(
     **options: object,
 ) -> None:
     """Train a small attention model to predict words: the next word, or masked ones."""
-    given = {name.removeprefix("max_"): value for name, value in options.items() if value is not None}
+    given = {IN_RECIPE.get(name, name): value for name, value in options.items() if value is not None}
     if explain:
         arguments.check_mode("train", "--explain")
         given.pop("steps", None)

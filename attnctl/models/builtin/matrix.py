@@ -63,9 +63,9 @@ def open_qkv(*, qkv: str, tokenizer: str | None = None, seed: int = 0, **how: An
     for option in (
         "d_model",
         "d_k",
-        "heads",
-        "kv_heads",
-        "layers",
+        "n_heads",
+        "n_kv_heads",
+        "n_layers",
         "output_projection",
         "embeddings",
         "rope_theta",

@@ -31,13 +31,13 @@ def _random_row(seed: int, d_model: int, text: str) -> Floats:
 
 
 class AskedSizes(NamedTuple):
-    """The options --d-model, --d-k, --heads, --kv-heads, --layers and --output-projection; None: as the others have it."""
+    """The sizes asked for, by the options of these names; None: as the others have it."""
 
     d_model: int | None = None
     d_k: int | None = None
-    heads: int = 1
-    kv_heads: int | None = None
-    layers: int = 1
+    n_heads: int = 1
+    n_kv_heads: int | None = None
+    n_layers: int = 1
     output_projection: bool | None = None
 
 
@@ -56,7 +56,7 @@ def open_random(*, seed: int = 0, embeddings: str | None = None, tokenizer: str 
             )
         asked = asked._replace(d_model=rows.d_model)
     sizes = _layer_sizes(asked, settings)
-    parts = tuple(_random_layer(seed, at, sizes) for at in range(asked.layers))
+    parts = tuple(_random_layer(seed, at, sizes) for at in range(asked.n_layers))
     embed = rows if rows is not None else partial(random_rows, seed, sizes.d_model)
     return Stack(
         info=stack_info("random", "random", parts, settings, seed=seed),
@@ -64,7 +64,7 @@ def open_random(*, seed: int = 0, embeddings: str | None = None, tokenizer: str 
         layers=parts,
         embed=embed,
         tokenize=open_tokenizer(tokenizer),
-        residual=asked.layers > 1,
+        residual=asked.n_layers > 1,
         notes=(NOTE,),
     )
 
@@ -75,15 +75,17 @@ def _large_number(number: int) -> str:
 
 def _layer_sizes(asked: AskedSizes, settings: Settings) -> LayerSizes:
     """The sizes of every layer. Raises UsageError where they do not fit each other, or would fill the memory."""
-    heads, layers, d_k = asked.heads, asked.layers, asked.d_k
+    heads, layers, d_k = asked.n_heads, asked.n_layers, asked.d_k
     d_model = 8 if asked.d_model is None else asked.d_model
-    kv_heads = heads if asked.kv_heads is None else asked.kv_heads
+    kv_heads = heads if asked.n_kv_heads is None else asked.n_kv_heads
     _check_room(layers * heads * d_model * (d_model // heads if d_k is None else d_k))
     if heads % kv_heads:
-        raise UsageError(f"--heads {heads} cannot share --kv-heads {kv_heads} evenly: heads must be a multiple of it")
+        raise UsageError(
+            f"--n-heads {heads} cannot share --n-kv-heads {kv_heads} evenly: heads must be a multiple of it"
+        )
     if d_k is None:
         if d_model % heads:
-            raise UsageError(f"--d-model {d_model} does not divide into --heads {heads}: give --d-k as well")
+            raise UsageError(f"--d-model {d_model} does not divide into --n-heads {heads}: give --d-k as well")
         d_k = d_model // heads
     if settings.rope_theta is not None and d_k % 2:
         raise UsageError(f"--rope turns pairs of dimensions, but d_k is {d_k}: give an even --d-k")
@@ -99,12 +101,12 @@ def _check_room(numbers: int) -> None:
     """Raise UsageError where the matrices are too large; AttnctlError where they would fill the memory."""
     if numbers > limits.RANDOM_NUMBERS:
         raise UsageError(
-            f"--layers, --heads, --d-model and --d-k ask for {_large_number(numbers)} numbers a matrix: ask for less"
+            f"--n-layers, --n-heads, --d-model and --d-k ask for {_large_number(numbers)} numbers a matrix: ask for less"
         )
     limits.check_memory(
         8 * 4 * numbers,
         f"a random model of {_large_number(numbers)} numbers a matrix",
-        "ask for less with --d-model or --layers",
+        "ask for less with --d-model or --n-layers",
     )
 
 

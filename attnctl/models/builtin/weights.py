@@ -56,7 +56,7 @@ def open_weights(
     if Path(path).is_dir():
         path = str(Path(path) / "weights.safetensors")
     file = read_weights(path)
-    layers = _layers_of_file(file, bundled or path, how.pop("heads", None), how.pop("kv_heads", None))
+    layers = _layers_of_file(file, bundled or path, how.pop("n_heads", None), how.pop("n_kv_heads", None))
     settings = _settings_of_file(file, how, seed)
     d_model = layers[0]["W_Q"].shape[1]
     _check_sizes(file, layers[0], settings)
@@ -91,9 +91,9 @@ def open_weights(
 
 def _refuse_sizes(how: OptionValues, name: str) -> None:
     """Take the options of `random` out of `how`. Raises UsageError for one that is given: a file has its own sizes."""
-    for option in ("d_model", "d_k", "layers", "output_projection"):
+    for option in ("d_model", "d_k", "n_layers", "output_projection"):
         if how.pop(option, None) is not None:
-            meant = ": did you mean --layer?" if option == "layers" else ""
+            meant = ": did you mean --layer?" if option == "n_layers" else ""
             said = f"--{option.replace('_', '-')} is for --model random"
             raise UsageError(f"{said}, and {name} has sizes of its own{meant}")
 
@@ -257,7 +257,7 @@ def _check_head_count(file: WeightFile, name: str, heads: int | None) -> None:
     """Raise UsageError where a number of heads is asked for, and the file has another."""
     own = next((w.shape[0] for key, w in file.tensors.items() if key.endswith("W_Q") and w.ndim == 3), None)
     if heads is not None and own is not None and heads != own:
-        raise UsageError(f"--heads {heads}: {name} has {counted(own, 'head')}: did you mean --head {heads}?")
+        raise UsageError(f"--n-heads {heads}: {name} has {counted(own, 'head')}: did you mean --head {heads}?")
 
 
 def _by_head(path: str, name: str, w: Floats, heads: int | None) -> Floats:
@@ -269,7 +269,9 @@ def _by_head(path: str, name: str, w: Floats, heads: int | None) -> Floats:
     if w.ndim == 2 and 0 not in w.shape:
         heads = 1 if heads is None else heads
         if heads < 1 or w.shape[1] % heads:
-            raise AttnctlError(f"{path}: {name} {w.shape} does not divide into {heads} heads: see --heads, --kv-heads")
+            raise AttnctlError(
+                f"{path}: {name} {w.shape} does not divide into {heads} heads: see --n-heads, --n-kv-heads"
+            )
         return np.ascontiguousarray(w.reshape(w.shape[0], heads, -1).transpose(1, 0, 2))  # (heads, d_model, d)
     raise AttnctlError(f"{path}: {name} has shape {w.shape}: it is (heads, d_model, d_k) or (d_model, heads · d_k)")
 

@@ -24,7 +24,7 @@ class AttentionLog(TrainerCallback):
     """A callback of transformers' Trainer that measures attention on some inputs of yours every so many steps.
 
     `inputs` are what the model is called with (`tokenizer(texts, return_tensors="pt", padding=True)`), `every` how many
-    steps apart they are measured, `layers` which layers (None: all). `history` holds a row a head and measurement: step,
+    steps apart they are measured, `layer` which layers (None: all). `history` holds a row a head and measurement: step,
     layer, head, `entropy` (nats, mean over the queries) and `sink` (mean share of the first token, of the queries after
     it). `report` is called with each measurement as a flat mapping (`attention/0.3/entropy`: 1.2), as `wandb.log` takes
     it; the Trainer's own log gets them with its next line.
@@ -41,11 +41,11 @@ class AttentionLog(TrainerCallback):
         inputs: Mapping[str, Array],
         *,
         every: int = 100,
-        layers: Sequence[int] | None = None,
+        layer: int | Sequence[int] | None = None,
         report: Callable[[dict[str, float]], None] | None = None,
     ) -> None:
         check_tensors("AttentionLog", "inputs", inputs)
-        some = checked_selection("AttentionLog", "layers", layers)
+        some = checked_selection("AttentionLog", "layer", layer)
         if report is not None and not callable(report):
             raise TypeError(f"AttentionLog(): report is a function, not {type(report).__name__}")
         if every < 1:
@@ -81,7 +81,7 @@ class AttentionLog(TrainerCallback):
         trained = [module for module in network.modules() if module.training]  # others may be frozen in evaluation mode
         network.eval()
         try:
-            with torch.no_grad(), capture(network, layers=self.layers) as calls:
+            with torch.no_grad(), capture(network, layer=self.layers) as calls:
                 network(**inputs)
         finally:
             for module in trained:

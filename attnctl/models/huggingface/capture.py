@@ -119,8 +119,8 @@ class Captures(list[Captured]):
 @contextmanager
 def capture(
     model: PreTrainedModel,
-    layers: int | Sequence[int] | None = None,
-    heads: int | Sequence[int] | None = None,
+    layer: int | Sequence[int] | None = None,
+    head: int | Sequence[int] | None = None,
     *,
     rows: int | Sequence[int] | None = None,
     attention: str | None = None,
@@ -129,13 +129,13 @@ def capture(
 ) -> Iterator[Captures]:
     """Record the attention of any transformers model, for any forward or generate call within the context.
 
-    >>> with attnctl.capture(model, layers=[13], heads=[8]) as traces:  # doctest: +SKIP
+    >>> with attnctl.capture(model, layer=13, head=8) as traces:  # doctest: +SKIP
     ...     model(**inputs)
     >>> traces[0].weights.shape  # doctest: +SKIP
     torch.Size([1, 1, 6, 6])
     >>> traces.trace(tokens).figure().savefig("grid.png")  # doctest: +SKIP
 
-    `layers`, `heads` and query `rows` narrow what is kept (None: all; negative counts from the end), `attention` picks
+    `layer`, `head` and query `rows` narrow what is kept (None: all; negative counts from the end), `attention` picks
     encoder, decoder or cross, `keep` names the steps to keep beside the weights. Layers not asked for run on torch's fused
     kernel. With `stop` the forward is left, and this context with it, once every call asked for was seen: nothing is
     computed that nobody reads. A model that shares its layers, or whose calls cannot be told beforehand, runs to its end.
@@ -146,8 +146,8 @@ def capture(
     """
     _check_arguments(model, keep)
     some_layers, some_heads = (
-        checked_selection("capture", "layers", layers),
-        checked_selection("capture", "heads", heads),
+        checked_selection("capture", "layer", layer),
+        checked_selection("capture", "head", head),
     )
     some_rows = checked_selection("capture", "rows", rows)
     if attention not in (None, "encoder", "decoder", "cross"):

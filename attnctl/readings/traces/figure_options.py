@@ -11,8 +11,8 @@ from attnctl.argument_types import Function, checked_selection, plain_number, re
 class FigureOptions(TypedDict, total=False):
     """Each as the option of `attnctl heatmap` of that name; None, or left out, is as it comes."""
 
-    layers: Sequence[int] | None
-    heads: Sequence[int] | None
+    layer: int | Sequence[int] | None
+    head: int | Sequence[int] | None
     drop: str | tuple[str, ...] | list[str] | None
     renormalise: bool | None
     cmap: str | None
@@ -33,9 +33,9 @@ def with_figure_options(function: Function) -> Function:
 
 
 def given_figure_options(options: Mapping[str, object]) -> dict[str, Any]:
-    """The options that are not None, layers and heads as indices. Raises TypeError for what a list of them holds."""
+    """The options that are not None, `layer` and `head` as indices. Raises TypeError for what a list of them holds."""
     given = {name: plain_number(value) for name, value in options.items() if value is not None}
-    for name in {"layers", "heads"} & given.keys():
+    for name in {"layer", "head"} & given.keys():
         given[name] = checked_selection("figure", name, given[name])
     for one in given.get("drop", ()):
         require_type("figure", "a key to drop", one, str)

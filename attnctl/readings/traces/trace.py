@@ -305,7 +305,7 @@ class Trace(WithAxes):
     def figure(self, **options: Unpack[FigureOptions]) -> Figure:
         """A matplotlib Figure of the weights.
 
-        Options are those of `attnctl heatmap`; `layers` and `heads` choose (None: all there are), `size` is width and height
+        Options are those of `attnctl heatmap`; `layer` and `head` choose (None: all there are), `size` is width and height
         in inches. Raises TypeError naming an option that is none or of another type, UsageError for one that cannot be.
         """
         given = given_figure_options(options)

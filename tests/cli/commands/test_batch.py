@@ -123,7 +123,7 @@ def test_what_a_line_says_of_itself(run: Run, tmp_path: Path) -> None:
         {"text": "a b c", "options": {"model": "/etc/passwd"}},
         {"text": "a b c", "options": {"casual": True}},
         {"text": "a b c", "options": {"layer": 3}},
-        {"text": "a b c", "options": {"heads": "many"}},
+        {"text": "a b c", "options": {"n_heads": "many"}},
     ]
     result = run("batch", write(tmp_path / "a.jsonl", *map(json.dumps, lines)), "--model", "random")
     assert result.code == 3
@@ -140,7 +140,7 @@ def test_what_a_line_says_of_itself(run: Run, tmp_path: Path) -> None:
     )
     assert "no option 'casual'" in told[1]
     assert told[2].endswith("no layer 3 in random: it has layer 0 only")
-    assert told[3].endswith("option 'heads' cannot be 'many'")
+    assert told[3].endswith("option 'n_heads' cannot be 'many'")
 
 
 def test_traces_can_be_drawn_later(run: Run, three: str, tmp_path: Path) -> None:
@@ -239,11 +239,11 @@ def test_python_has_a_generator() -> None:
             came.append(text)
             yield text
 
-    traces = attnctl.batch(texts(), model="random", heads=2, head=1)
+    traces = attnctl.batch(texts(), model="random", n_heads=2, head=1)
     first = next(traces)
     assert came == ["Alice eats"], "it reads no further than it is asked to"
     assert trace_to_json(first) == trace_to_json(
-        record_trace(attnctl.open_model("random", heads=2), "Alice eats", heads=[1])
+        record_trace(attnctl.open_model("random", n_heads=2), "Alice eats", heads=[1])
     )
     assert next(traces).model.causal
     with pytest.raises(AttnctlError, match="text 2: the text is empty"):

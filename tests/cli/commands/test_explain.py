@@ -130,7 +130,7 @@ def test_no_scale(run: Run) -> None:
         ([TEXT, "--scale", "big"], 2, "auto, none, a number such as"),
         ([TEXT, "--no-scale", "--scale", "2"], 2, "exclude each other"),
         ([TEXT, "--dropout", "1"], 2, "--dropout 1"),
-        ([TEXT, "--heads", "two"], 2, "--heads"),
+        ([TEXT, "--heads", "two"], 2, "--n-heads"),
         ([TEXT, "--tokenizer", "bpe"], 2, "no tokenizer 'bpe'"),
         ([TEXT, "--model", "gone.npz"], 1, "cannot read gone.npz"),
         ([TEXT, "-o", "no/folder/run.json"], 1, "there is no folder no/folder"),

@@ -32,7 +32,7 @@ def data(html: str) -> Any:
 
 @pytest.fixture
 def trace() -> Trace:
-    return attend(TEXT, model="random", heads=4, layers=2, d_model=32)
+    return attend(TEXT, model="random", n_heads=4, n_layers=2, d_model=32)
 
 
 def viewed(run: Run, folder: Path, *arguments: str, **more: Any) -> Any:
@@ -165,7 +165,7 @@ def test_a_long_text_from_a_pipe_is_pooled(
 
 
 def test_an_overview_file_is_shown(run: Run, refused: Refused, tmp_path: Path) -> None:
-    model = open_model("random", heads=2)
+    model = open_model("random", n_heads=2)
     text = "Alice will eat pizza. " * 20
     overview, _ = survey_text(prepare(TextSource(model, text)))
     save_value(overview, tmp_path / "map.json")

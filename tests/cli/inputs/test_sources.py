@@ -319,7 +319,7 @@ def test_rows_given_outright_need_no_words(
     said = refused("explain", "a b c", "--qkv", path, "--model", "nothing", code=2)
     assert said == "--model nothing does not go with --qkv: Q, K and V are given outright"
     monkeypatch.setenv("ATTNCTL_MODEL", "random")
-    monkeypatch.setenv("ATTNCTL_LAYERS", "2")
+    monkeypatch.setenv("ATTNCTL_N_LAYERS", "2")
     assert run("explain", "--qkv", path, "--json").json["model"] == bare["model"]
     line = f"explain --qkv {path} --json\n".encode()
     assert run("shell", "a b c", "--model", "random", stdin=line).json["layers"] == bare["layers"]

@@ -45,7 +45,7 @@ def test_random_numbers_are_those_of_every_machine() -> None:
 
 
 def test_heads_layers_and_sizes() -> None:
-    trace = attend(TEXT, d_model=12, heads=4, kv_heads=2, layers=3, d_k=5)
+    trace = attend(TEXT, d_model=12, n_heads=4, n_kv_heads=2, n_layers=3, d_k=5)
     assert len(trace.layers) == 3
     layer = trace.layers[1]
     assert (layer.heads, layer.kv_heads) == ((0, 1, 2, 3), (0, 0, 1, 1))
@@ -57,9 +57,9 @@ def test_heads_layers_and_sizes() -> None:
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ({"heads": 3}, "does not divide into heads 3"),
-        ({"heads": 0}, "heads 0: it is 1 to"),
-        ({"heads": 4, "kv_heads": 3}, "evenly"),
+        ({"n_heads": 3}, "does not divide into n_heads 3"),
+        ({"n_heads": 0}, "n_heads 0: it is 1 to"),
+        ({"n_heads": 4, "n_kv_heads": 3}, "evenly"),
         ({"d_k": 3, "rope_theta": 1e4}, "even d_k"),
         ({"dropout": 1.0}, "dropout 1"),
         ({"dropout": -0.1}, "dropout -0.1"),
@@ -68,8 +68,8 @@ def test_heads_layers_and_sizes() -> None:
         ({"scale": float("inf")}, "scale inf"),
         ({"window": 0}, "window 0"),
         ({"layer": 1}, "no layer 1 in random: it has layer 0 only"),
-        ({"head": -3, "heads": 2}, "no head -3 in random: it has heads 0 to 1"),
-        ({"model": "dot", "kv_heads": 1}, "needs weights"),
+        ({"head": -3, "n_heads": 2}, "no head -3 in random: it has heads 0 to 1"),
+        ({"model": "dot", "n_kv_heads": 1}, "needs weights"),
         ({"model": "nonsense"}, "no model 'nonsense'"),
     ],
 )
@@ -101,7 +101,14 @@ def test_dropout_is_seeded_and_scales_what_it_keeps() -> None:
 
 
 def test_torch_gives_what_numpy_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    how: dict[str, Any] = {"heads": 4, "kv_heads": 2, "layers": 2, "causal": True, "rope_theta": 1e4, "dropout": 0.2}
+    how: dict[str, Any] = {
+        "n_heads": 4,
+        "n_kv_heads": 2,
+        "n_layers": 2,
+        "causal": True,
+        "rope_theta": 1e4,
+        "dropout": 0.2,
+    }
     on_numpy = attend(TEXT, **how)
     monkeypatch.setattr("attnctl.arrays.LONG", 1)  # every text counts as long: torch does the work
     on_torch = attend(TEXT, **how)

@@ -36,7 +36,7 @@ WORDS = [
 
 @pytest.mark.parametrize("length", [1, 2, 5, 12, 16])
 @pytest.mark.parametrize(
-    "options", [{"name": "demo"}, {"name": "demo-causal"}, {"name": "random", "heads": 2}], ids=str
+    "options", [{"name": "demo"}, {"name": "demo-causal"}, {"name": "random", "n_heads": 2}], ids=str
 )
 def test_a_text_has_the_numbers_it_has_alone(options: dict[str, Any], length: int) -> None:
     model: Any = open_model(**options)

@@ -74,7 +74,7 @@ def test_one_head_of_one_layer(case: str) -> None:
     """The other layers run on the fused kernel, which rounds otherwise."""
     given = zoo.inputs(case)
     model = zoo.build(case)
-    with capture(model, layers=[1], heads=[2]) as traces:
+    with capture(model, layer=[1], head=[2]) as traces:
         model(**given)
     reference = eager(case, given)
     assert [t.layer for t in traces] == [1] * (3 if case in zoo.PAIRS else 1)
@@ -87,7 +87,7 @@ def test_one_head_of_one_layer(case: str) -> None:
 def test_outside_the_interface_gives_the_weights_only(case: str) -> None:
     given = zoo.inputs(case)
     model = zoo.build(case, "eager")
-    with capture(model, layers=[-1], heads=[0, 3]) as traces:
+    with capture(model, layer=[-1], head=[0, 3]) as traces:
         model(**given)
     reference = eager(case, given)
     assert [t.layer for t in traces] == [1]
@@ -174,7 +174,7 @@ def test_generation_through_the_cache(case: str) -> None:
     model = zoo.build(case)
     kind = "decoder" if case in zoo.PAIRS else "self"
     given = {"input_ids": zoo.inputs(case)["input_ids"]}
-    with capture(model, layers=[1], attention=None if kind == "self" else kind) as traces:
+    with capture(model, layer=[1], attention=None if kind == "self" else kind) as traces:
         ids = model.generate(**given, max_new_tokens=4, do_sample=False, eos_token_id=None, pad_token_id=0)
     again = given | {"decoder_input_ids": ids} if case in zoo.PAIRS else {"input_ids": ids}
     whole = eager(case, again)[kind, 1]
@@ -192,7 +192,7 @@ def test_a_forward_is_left_once_all_was_seen(case: str) -> None:
     model, given, left = zoo.build(case), zoo.inputs(case), True
     with capture(model) as whole:
         model(**given)
-    with capture(model, layers=[0], stop=True) as traces:
+    with capture(model, layer=[0], stop=True) as traces:
         model(**given)
         left = False
     assert left and {(trace.kind, trace.layer) for trace in traces} == {(t.kind, 0) for t in whole if t.layer == 0}
@@ -206,17 +206,17 @@ def test_a_forward_is_left_once_all_was_seen(case: str) -> None:
 
 def test_one_number_stands_for_a_list_and_none_is_refused() -> None:
     model, given = zoo.build("llama"), zoo.inputs("llama")
-    with capture(model, layers=1, heads=2, rows=0) as traces:
+    with capture(model, layer=1, head=2, rows=0) as traces:
         model(**given)
     assert [(t.layer, t.heads, t.weights.shape[-2]) for t in traces] == [(1, (2,), 1)]
-    for name in ("layers", "heads", "rows"):
+    for name in ("layer", "head", "rows"):
         with pytest.raises(UsageError, match=f"{name} is empty"), capture(model, **{name: []}):
             pytest.fail("nothing was asked for")
 
 
 def test_captures_may_be_nested() -> None:
     model, given = zoo.build("llama"), zoo.inputs("llama")
-    with capture(model, layers=0) as outer, capture(model) as inner:
+    with capture(model, layer=0) as outer, capture(model) as inner:
         model(**given)
     assert ([t.layer for t in outer], [t.layer for t in inner]) == ([0], [0, 1])
     assert torch.equal(outer[0].weights, inner[0].weights)
@@ -224,7 +224,7 @@ def test_captures_may_be_nested() -> None:
 
 def test_shared_layers_run_to_the_end() -> None:
     model = zoo.build("albert, one layer shared")
-    with capture(model, layers=[1], stop=True) as traces:
+    with capture(model, layer=[1], stop=True) as traces:
         output = model(**zoo.inputs("albert, one layer shared"))
     assert [trace.layer for trace in traces] == [1] and output is not None
 
@@ -232,7 +232,7 @@ def test_shared_layers_run_to_the_end() -> None:
 def test_rows_and_kept_steps() -> None:
     model = zoo.build("llama")
     given = zoo.inputs("llama")
-    with capture(model, layers=[0], heads=[-1], rows=[-1, 2], keep=["queries"]) as traces:
+    with capture(model, layer=[0], head=[-1], rows=[-1, 2], keep=["queries"]) as traces:
         model(**given)
     reference = eager("llama", given)["self", 0]
     assert traces[0].weights.shape == (1, 1, 2, 9)
@@ -247,7 +247,7 @@ def test_the_output_is_what_it_would_be() -> None:
     plain = model(**given).logits
     with capture(model):
         assert torch.equal(model(**given).logits, plain)
-    with capture(model, layers=[0], heads=[0]):
+    with capture(model, layer=[0], head=[0]):
         torch.testing.assert_close(model(**given).logits, plain, rtol=1e-4, atol=1e-5)
 
 
@@ -256,7 +256,7 @@ def test_layers_not_asked_for_build_no_weights(monkeypatch: pytest.MonkeyPatch) 
     plain = attention.run_call
     monkeypatch.setattr(attention, "run_call", lambda call: runs.append(call) or plain(call))
     model = zoo.build("llama")
-    with capture(model, layers=[1], heads=[0]):
+    with capture(model, layer=[1], head=[0]):
         model(**zoo.inputs("llama"))
     whole, *rows = sorted((call.queries.shape for call in runs), key=lambda shape: shape[1])
     assert whole == (1, 1, 9, 8)
@@ -268,10 +268,10 @@ def test_refusals() -> None:
     given = zoo.inputs("llama")
     with (
         pytest.raises(UsageError, match="no head 4 in layer 0 of LlamaForCausalLM: it has heads 0 to 3"),
-        capture(model, heads=[4]),
+        capture(model, head=[4]),
     ):
         model(**given)
-    with pytest.raises(UsageError, match="no layer 7"), capture(model, layers=[7]):
+    with pytest.raises(UsageError, match="no layer 7"), capture(model, layer=[7]):
         model(**given)
     with pytest.raises(AttnctlError, match="no cross attention"), capture(model, attention="cross"):
         model(**given)
@@ -319,7 +319,7 @@ def test_what_was_captured_becomes_a_trace(tmp_path: Any) -> None:
     assert (tmp_path / "grid.png").stat().st_size > 5000 and "<iframe" in trace._repr_html_()
     alone = traces[1].trace(names)
     assert [layer.layer for layer in alone.layers] == [1]
-    with capture(zoo_model, layers=0, rows=-1) as traces:
+    with capture(zoo_model, layer=0, rows=-1) as traces:
         zoo_model(**given)
     last = traces.trace()
     assert last.layers[0].rows == (n - 1,) and last.tokens[-1].text == str(n - 1)
@@ -339,7 +339,7 @@ def test_what_was_captured_becomes_a_trace(tmp_path: Any) -> None:
 def test_generation_and_two_texts_become_traces() -> None:
     model, given = zoo.build("llama"), zoo.inputs("llama")
     n = given["input_ids"].shape[1]
-    with capture(model, layers=0) as traces:
+    with capture(model, layer=0) as traces:
         model.generate(**given, max_new_tokens=2, min_new_tokens=2, do_sample=False, pad_token_id=0)
     second = traces.trace(step=1)
     assert len(second.tokens) == n + 1 and second.layers[0].rows == (n,)

@@ -65,7 +65,7 @@ def test_a_thread_that_watches_nothing_is_watched() -> None:
 
 def test_an_inner_stop_leaves_the_outer_whole() -> None:
     model, given = zoo.build("llama"), zoo.inputs("llama")
-    with capture(model) as outer, capture(model, layers=[0], stop=True) as inner:
+    with capture(model) as outer, capture(model, layer=[0], stop=True) as inner:
         output = model(**given)
     assert ([t.layer for t in outer], [t.layer for t in inner]) == ([0, 1], [0])
     assert output is not None
@@ -80,7 +80,7 @@ def test_training_mode_inside_a_capture_is_noticed() -> None:
 
 def test_an_encoder_called_alone_has_steps_too() -> None:
     model = zoo.build("t5, bias")
-    with torch.no_grad(), capture(model, layers=[0]) as traces:
+    with torch.no_grad(), capture(model, layer=[0]) as traces:
         model.generate(input_ids=zoo.inputs("t5, bias")["input_ids"], max_new_tokens=3, min_new_tokens=3)
     steps = [(trace.kind, trace.step) for trace in traces]
     assert steps == [("encoder", 0), *[(kind, step) for step in range(3) for kind in ("decoder", "cross")]]

@@ -97,7 +97,7 @@ def test_under_autocast_weights_are_those_of_eager_under_autocast(case: str) -> 
 
 def test_a_layer_before_the_first_is_refused() -> None:
     model = zoo.build("llama")
-    with pytest.raises(UsageError, match="no layer -3 in LlamaForCausalLM"), capture(model, layers=[-3]):
+    with pytest.raises(UsageError, match="no layer -3 in LlamaForCausalLM"), capture(model, layer=[-3]):
         model(**zoo.inputs("llama"))
 
 
@@ -108,7 +108,7 @@ def test_layers_that_attend_twice_are_layers_of_their_own() -> None:
     reference = eager(case, given, inner_group_num=2)
     assert len(reference) == 4 == network_info(model, "albert", "self").n_layers
     for asked, layer in ((1, 1), (-1, 3), (-4, 0)):
-        with capture(model, layers=[asked]) as traces:
+        with capture(model, layer=[asked]) as traces:
             model(**given)
         assert [t.layer for t in traces] == [layer]
         torch.testing.assert_close(traces[0].weights, reference["self", layer])

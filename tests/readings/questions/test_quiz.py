@@ -22,7 +22,7 @@ Run = Callable[..., Result]
 
 
 def test_every_kind_is_asked_and_true() -> None:
-    trace = attend(TEXT, model="random", causal=True, heads=2)
+    trace = attend(TEXT, model="random", causal=True, n_heads=2)
     asked = quiz_questions(trace, 40, seed=3)
     assert len({q.text + "".join(q.facts) for q in asked}) == len(asked) > len(MAKERS)
     assert {q.kind for q in asked} == {
@@ -62,7 +62,7 @@ def test_names_are_made_once_for_all_rows(monkeypatch: pytest.MonkeyPatch) -> No
         return text
 
     monkeypatch.setattr("attnctl.readings.questions.quiz.visible_text", counted)
-    assert quiz_questions(attend("word " * 60, model="random", causal=True, heads=4), 2)
+    assert quiz_questions(attend("word " * 60, model="random", causal=True, n_heads=4), 2)
     assert len(made) < 3 * 60
 
 
@@ -140,7 +140,7 @@ def test_an_interrupt_ends_it_with_130() -> None:
 
 
 def asked_of(kind: str, **how: Any) -> list[QuizQuestion]:
-    trace = attend("Alice will eat pizza with Bob", model="random", heads=4, **how)
+    trace = attend("Alice will eat pizza with Bob", model="random", n_heads=4, **how)
     return [q for q in quiz_questions(trace, 150) if q.kind == kind]
 
 
@@ -163,7 +163,7 @@ def test_what_a_mask_leaves_can_be_counted_from_the_question(how: dict[str, Any]
 
 def test_a_missing_weight_is_never_below_zero() -> None:
     """Twelve rounded weights may add up to more than 1."""
-    trace = attend("one two three four five six seven eight nine ten", model="random", heads=8)
+    trace = attend("one two three four five six seven eight nine ten", model="random", n_heads=8)
     asked = [q for q in quiz_questions(trace, 300) if q.kind == "sum"]
     assert asked and all(float(q.answer) >= 0 for q in asked) and not any("= -0" in q.why for q in asked)
 

@@ -36,7 +36,7 @@ def without_left_out(trace: Trace, out: list[int], renormalise: bool) -> Trace:
 
 
 def document(**how: Any) -> Any:
-    options = {"heads": 4, "kv_heads": 2, "layers": 2, "causal": True, "d_model": 32, "output_projection": True}
+    options = {"n_heads": 4, "n_kv_heads": 2, "n_layers": 2, "causal": True, "d_model": 32, "output_projection": True}
     return json.loads(attend("Alice will eat a pizza", **(options | how)).to_json())
 
 
@@ -149,13 +149,21 @@ KINDS: list[dict[str, Any]] = [
     {},
     {"model": "demo-causal"},
     {"model": "demo", "off": "1.2, 0.0"},
-    {"model": "dot", "heads": 2, "layers": 2},
+    {"model": "dot", "n_heads": 2, "n_layers": 2},
     {"model": "dot", "rope_theta": 1e4},
-    {"model": "random", "heads": 4, "kv_heads": 2, "layers": 3, "causal": True, "rope_theta": 1e4, "dropout": 0.1},
+    {
+        "model": "random",
+        "n_heads": 4,
+        "n_kv_heads": 2,
+        "n_layers": 3,
+        "causal": True,
+        "rope_theta": 1e4,
+        "dropout": 0.1,
+    },
     {"model": "random", "positions": "sinusoidal", "temperature": 2.0, "window": 2, "scale": 1.0},
-    {"model": "random", "heads": 4, "kv_heads": 1, "layers": 2, "rope_theta": 100.0, "rope_pairs": "interleaved"},
-    {"model": "random", "heads": 4, "layers": 3, "causal": True, "temperature": 0.05, "scale": 9.0},
-    {"model": "random", "heads": 2, "layers": 3, "layer": 2, "head": 1, "query": "storm"},
+    {"model": "random", "n_heads": 4, "n_kv_heads": 1, "n_layers": 2, "rope_theta": 100.0, "rope_pairs": "interleaved"},
+    {"model": "random", "n_heads": 4, "n_layers": 3, "causal": True, "temperature": 0.05, "scale": 9.0},
+    {"model": "random", "n_heads": 2, "n_layers": 3, "layer": 2, "head": 1, "query": "storm"},
 ]
 
 
@@ -185,7 +193,7 @@ def test_layers_of_different_sizes_are_believed(tmp_path: Path) -> None:
 
 
 def test_of_a_large_trace_some_rows_are_recomputed_when_it_is_read_and_all_by_check() -> None:
-    trace = attend("Alice will eat " * 100, "random", heads=4)
+    trace = attend("Alice will eat " * 100, "random", n_heads=4)
     layer = trace.layers[0]
     assert layer.weights is not None and layer.context is not None and layer.weights.size > CELLS
     layer.context[1, 1] += 1

@@ -25,10 +25,10 @@ SCHEMA = trace_schema()
 KINDS: list[dict[str, Any]] = [
     {},
     {"model": "dot"},
-    {"model": "dot", "heads": 2, "layers": 2},
-    {"heads": 4, "kv_heads": 2, "layers": 2, "causal": True, "rope_theta": 1e4, "dropout": 0.1},
+    {"model": "dot", "n_heads": 2, "n_layers": 2},
+    {"n_heads": 4, "n_kv_heads": 2, "n_layers": 2, "causal": True, "rope_theta": 1e4, "dropout": 0.1},
     {"positions": "sinusoidal", "temperature": 2.0, "window": 2, "scale": 1.0},
-    {"heads": 2, "layer": 0, "head": 1, "query": "eat"},
+    {"n_heads": 2, "layer": 0, "head": 1, "query": "eat"},
 ]
 
 
@@ -65,7 +65,7 @@ def test_the_schema_itself_is_sound_and_strict() -> None:
 
 
 def test_everything_shown_can_be_recomputed_in_float64() -> None:
-    document = json.loads(made(heads=2, layers=2, causal=True).to_json())
+    document = json.loads(made(n_heads=2, n_layers=2, causal=True).to_json())
     x = np.asarray(document["embeddings"])
     for layer in document["layers"]:
         mask, contexts = np.asarray(layer["mask"]), []
@@ -154,7 +154,7 @@ def test_the_table_names_every_array_of_a_layer_trace() -> None:
 
 
 def test_a_trace_prints_in_a_few_lines() -> None:
-    trace = attend("Alice will eat pizza " * 9, "random", layers=7, heads=2, d_model=16)
+    trace = attend("Alice will eat pizza " * 9, "random", n_layers=7, n_heads=2, d_model=16)
     printed = str(trace).splitlines()
     assert len(printed) == 6 and all(len(line) < 300 for line in printed)
     assert printed[0].startswith("Trace of 'Alice will eat") and "36 tokens" in printed[0]
@@ -162,7 +162,7 @@ def test_a_trace_prints_in_a_few_lines() -> None:
 
 
 def test_the_weights_of_one_head() -> None:
-    trace = attend("Alice will eat", model="random", heads=4, head=[1, 3])
+    trace = attend("Alice will eat", model="random", n_heads=4, head=[1, 3])
     (layer,) = trace.layers
     assert layer.weights is not None
     np.testing.assert_array_equal(layer.head_weights(3), layer.weights[1])

@@ -22,7 +22,7 @@ HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m"
 @pytest.fixture(scope="module")
 def census() -> CensusTable:
     tallies = Tallies((2, 3))
-    work = CensusWork({"name": "random", "heads": 3, "d_k": 4, "layers": 2})
+    work = CensusWork({"name": "random", "n_heads": 3, "d_k": 4, "n_layers": 2})
     for chunk in census_results(work, Treebank([str(SAMPLES / "sentences.conllu")]), 1):
         for result in chunk:
             list(tallies.take_result(result))

@@ -205,7 +205,7 @@ def test_the_page_reads_every_kind_of_source(tab: Tab) -> None:
     assert tab.text("#finding") == "a pays 75 % of its attention to b and 25 % to itself."
     assert "logarithms of the weights" in tab.text("#softmax")
     full = trace_of()
-    part = record_trace(open_model("random", heads=4), TEXT, heads=[1, 3], rows=[2])
+    part = record_trace(open_model("random", n_heads=4), TEXT, heads=[1, 3], rows=[2])
     tab.open(part)
     assert tab.js("return [view.grid.nq, view.head.rows[0]]") == [1, 2]
     assert tab.js("return view.head.head") in (1, 3)
@@ -213,7 +213,7 @@ def test_the_page_reads_every_kind_of_source(tab: Tab) -> None:
     crossed = replace(full, key_tokens=tuple(Token(f"k{j}") for j in range(4)))
     tab.open(crossed)
     assert tab.js("return view.grid.cols.map((col) => col.label)") == ["k0", "k1", "k2", "k3"]
-    rope = trace_of(rope_theta=10000.0, temperature=2.0, dropout=0.2, heads=4, kv_heads=2, layers=2)
+    rope = trace_of(rope_theta=10000.0, temperature=2.0, dropout=0.2, n_heads=4, n_kv_heads=2, n_layers=2)
     tab.open(rope)
     assert "rotary positions" in tab.texts("#arithmetic .step h3")
     assert "÷" in tab.text("#softmax")
@@ -250,7 +250,9 @@ def test_pointing_tells_and_clicking_chooses(tab: Tab) -> None:
 @in_browser
 def test_everything_answers_to_the_keyboard(tab: Tab) -> None:
     key = keys()
-    tab.open(trace_of(heads=4, layers=2, d_model=32, causal=True), start={"layer": 0, "head": 0, "query": 1, "key": 0})
+    tab.open(
+        trace_of(n_heads=4, n_layers=2, d_model=32, causal=True), start={"layer": 0, "head": 0, "query": 1, "key": 0}
+    )
     tab.press("#grid", key.ARROW_DOWN)
     tab.settled(
         "state.query === 2 && document.getElementById('say').textContent.startsWith('query eat, key Alice, weight')"
@@ -283,7 +285,7 @@ def test_everything_answers_to_the_keyboard(tab: Tab) -> None:
 
 @in_browser
 def test_another_head_shows_its_own_numbers(tab: Tab) -> None:
-    trace = trace_of(heads=3, layers=2, d_model=24)
+    trace = trace_of(n_heads=3, n_layers=2, d_model=24)
     tab.open(trace)
     tab.driver.find_element("css selector", '.head[data-layer="1"][data-head="2"]').click()
     tab.settled("view.head.layer === 1 && view.head.head === 2")
@@ -297,7 +299,7 @@ def test_another_head_shows_its_own_numbers(tab: Tab) -> None:
 @in_browser
 def test_the_link_keeps_the_choice(tab: Tab) -> None:
     tab.open(
-        trace_of(heads=2, layers=2),
+        trace_of(n_heads=2, n_layers=2),
         fragment="#layer=1&head=1&query=3&key=0&colour=log&drop=first&renorm=true&direction=from",
     )
     assert tab.js("return [state.layer, state.head, state.query, state.key]") == [1, 1, 3, 0]
@@ -491,7 +493,7 @@ def test_two_long_captions_stay_within_the_page(tab: Tab) -> None:
 def test_the_head_says_which_layers_of_how_many_are_shown(tab: Tab) -> None:
     from dataclasses import replace
 
-    whole = attnctl.attend("a b c", model="random", layers=3, heads=2)
+    whole = attnctl.attend("a b c", model="random", n_layers=3, n_heads=2)
     tab.open(replace(whole, layers=whole.layers[1:2]))
     assert "layer 1 of 3" in tab.text("#facts").replace("\u00a0", " ")
     tab.open(replace(whole, layers=whole.layers[1:]))
@@ -593,7 +595,7 @@ def test_texts_are_never_markup(tab: Tab) -> None:
 @in_browser
 def test_no_request_leaves_the_page(tab: Tab) -> None:
     tab.driver.get_log("performance")
-    tab.open(trace_of(heads=2), trace_of(heads=2, seed=1))
+    tab.open(trace_of(n_heads=2), trace_of(n_heads=2, seed=1))
     tab.js("choose({ head: 1 })")
     tab.settled("view.head.head === 1")
     asked = []
@@ -668,7 +670,7 @@ def test_a_long_text_is_an_overview_with_exact_blocks(tab: Tab) -> None:
     from attnctl.cli.commands.page import survey_text
     from attnctl.source.changes import prepare
 
-    model = open_model("random", causal=True, heads=2, d_model=16)
+    model = open_model("random", causal=True, n_heads=2, d_model=16)
     text = " ".join(f"w{at * 7919 % 97}" for at in range(700))
     overview, exact = survey_text(prepare(TextSource(model, text)))
     tab.open(overview, exact=exact)
@@ -722,7 +724,7 @@ def test_nothing_sticks_out_at_any_width(tab: Tab, width: int, scheme: str) -> N
     )
     size = {"width": width, "height": 800, "deviceScaleFactor": 2, "mobile": width < 500}
     tab.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    tab.open(trace_of("The cat sat on the mat because it was warm", heads=4, layers=2, d_model=32))
+    tab.open(trace_of("The cat sat on the mat because it was warm", n_heads=4, n_layers=2, d_model=32))
     assert tab.js("return document.documentElement.scrollWidth") <= width
     paper = tab.js("return getComputedStyle(document.body).backgroundColor")
     assert (paper == "rgb(253, 252, 249)") == (scheme == "light")
@@ -764,7 +766,7 @@ def test_the_heat_grows_evenly_darker_or_lighter() -> None:
 
 @in_browser
 def test_the_heads_fit_the_paper_and_the_screen(tab: Tab) -> None:
-    tab.open(trace_of("The cat sat on the mat", heads=8, layers=2, d_model=64))
+    tab.open(trace_of("The cat sat on the mat", n_heads=8, n_layers=2, d_model=64))
     fits = "const h = document.querySelector('.heads'); return h.scrollWidth <= h.clientWidth"
     for printing in ("true", "false"):
         tab.js(f"paper({printing})")

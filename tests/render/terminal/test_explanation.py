@@ -40,7 +40,7 @@ def printed(trace: attnctl.Trace, width: int = 80, color: bool = False, **how: A
     ("name", "width", "how", "show"),
     [
         ("random-80", 80, {}, {}),
-        ("everything-100", 100, {"heads": 2, "kv_heads": 1, "layers": 2, "causal": True, "rope_theta": 1e4, "dropout": 0.2}, {"story": True}),
+        ("everything-100", 100, {"n_heads": 2, "n_kv_heads": 1, "n_layers": 2, "causal": True, "rope_theta": 1e4, "dropout": 0.2}, {"story": True}),
         ("dot-unscaled-60", 60, {"model": "dot", "scale": 1.0, "temperature": 2.0}, {"precision": 3}),
     ],
 )  # fmt: skip
@@ -86,7 +86,7 @@ HOSTILE = "Alice مرحبا \x1b[31m will\teat [bold]pizza[/bold] <b>比萨饼</
 
 
 @pytest.mark.parametrize("width", [32, 40, 80, 133])
-@pytest.mark.parametrize("how", [{}, {"heads": 4, "d_model": 64, "layers": 2, "rope_theta": 1e4, "causal": True}])
+@pytest.mark.parametrize("how", [{}, {"n_heads": 4, "d_model": 64, "n_layers": 2, "rope_theta": 1e4, "causal": True}])
 def test_no_line_is_wider_than_the_terminal(width: int, how: dict[str, Any]) -> None:
     text = printed(attend(HOSTILE, **how), width, story=True)
     for line in text.splitlines():
@@ -176,7 +176,7 @@ def test_numbers() -> None:
 
 
 def test_steps_come_in_order_and_carry_their_arrays() -> None:
-    trace = attend("Alice will eat pizza", heads=2, layers=2, causal=True, rope_theta=1e4, dropout=0.1)
+    trace = attend("Alice will eat pizza", n_heads=2, n_layers=2, causal=True, rope_theta=1e4, dropout=0.1)
     steps = list(walk_steps(trace))
     names = [step.name for step in steps if step.layer in (None, 0) and step.head in (None, 0)]
     assert names == [
@@ -217,7 +217,7 @@ def test_words_that_occur_twice_are_told_apart() -> None:
 
 @pytest.mark.parametrize("width", [40, 56, 60, 80])
 def test_the_last_sentence_is_never_cut(width: int) -> None:
-    trace = attend("Rindfleischetikettierung Donaudampfschifffahrt is a very long word", layers=2, heads=2)
+    trace = attend("Rindfleischetikettierung Donaudampfschifffahrt is a very long word", n_layers=2, n_heads=2)
     last = printed(trace, width).rstrip().split("\n\n")[-1]
     assert re.search(r" pays \d+ % of its attention to \S+.*\.$", " ".join(last.split()))
 

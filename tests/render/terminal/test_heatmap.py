@@ -19,7 +19,7 @@ from attnctl.source.zoom import read_heatmap
 def drawn(text: str, width: int = 80, colour: bool = False, layers: int = 1, heads: int = 1, **how: Any) -> str:
     model = {name: how.pop(name) for name in ("temperature",) if name in how}
     trace = record_trace(
-        open_model("random", **model, layers=layers, heads=heads, d_model=8 * heads, causal=True), text
+        open_model("random", **model, n_layers=layers, n_heads=heads, d_model=8 * heads, causal=True), text
     )
     narrowed = {name: how.pop(name) for name in ("drop", "renormalise") if name in how}
     out = io.StringIO()

@@ -44,8 +44,8 @@ def effects(
     target: Target | None = None,
     against: Target | None = None,
     query: int = -1,
-    layers: Sequence[int] | None = None,
-    heads: Sequence[int] | None = None,
+    layer: int | Sequence[int] | None = None,
+    head: int | Sequence[int] | None = None,
     edges: Sequence[tuple[int, int]] | bool = False,
     how: str = "zero",
     reference: Mapping[int, Array] | None = None,
@@ -65,8 +65,8 @@ def effects(
     """
     _check_model(model, inputs)
     some_layers, some_heads = (
-        checked_selection("effects", "layers", layers),
-        checked_selection("effects", "heads", heads),
+        checked_selection("effects", "layer", layer),
+        checked_selection("effects", "head", head),
     )
     word, other = _as_text("target", target), _as_text("against", against)
     pairs = () if isinstance(edges, bool) else checked_pairs("effects", "edges", edges)

@@ -38,8 +38,8 @@ def intervene(
     *,
     how: str = "zero",
     reference: Mapping[int, Array] | None = None,
-    layers: Sequence[int] | None = None,
-    edge_heads: Sequence[int] | None = None,
+    layer: int | Sequence[int] | None = None,
+    edge_heads: int | Sequence[int] | None = None,
     attention: str | None = None,
 ) -> Iterator[Intervention]:
     """Ablate heads and cut edges in any forward or generate call of `model` within the context; put back afterwards.
@@ -51,14 +51,14 @@ def intervene(
     of `reference`, layer → (heads, d_v), or without one of the text itself; in generation, of the prompt), or by another
     text's ("resample": `reference`, layer → (heads, n, d_v)). Where a learned gate multiplies the context (Qwen3-Next),
     these are of what the gate lets through, which is what the head adds. Each of `edges` is (query, key), hidden before
-    the softmax in `layers` and `edge_heads` (None: all); a query that would lose its only key keeps itself. Negative
+    the softmax in `layer` and `edge_heads` (None: all); a query that would lose its only key keeps itself. Negative
     layers, heads and positions count from the end, positions from that of the text as each forward finds it. `attention`
     picks encoder, decoder or cross (None: all of them). Raises UsageError for a layer or head that is not there,
     AttnctlError as `capture` does; contexts nest, and `capture` shows what is so changed.
     """
     check_network("intervene", model)
     pairs = () if edges is None else checked_pairs("intervene", "edges", edges)
-    some_layers = checked_selection("intervene", "layers", layers)
+    some_layers = checked_selection("intervene", "layer", layer)
     some_heads = checked_selection("intervene", "edge_heads", edge_heads)
     n_layers = attending_layers(model, attention)
     name = architecture_name(model)

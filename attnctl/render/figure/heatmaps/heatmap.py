@@ -26,19 +26,19 @@ MOST_ACROSS = 6  # heads of one layer beside each other
 def figure_of_trace(
     trace: Trace,
     *,
-    layers: Sequence[int] | None = None,
-    heads: Sequence[int] | None = None,
+    layer: Sequence[int] | None = None,
+    head: Sequence[int] | None = None,
     drop: Sequence[str] = (),
     renormalise: bool = False,
     **look: Any,
 ) -> Figure:
     """The weights of a trace as a matplotlib Figure.
 
-    `layers` and `heads` choose (None: all there are). `drop` leaves keys out ("first", "special", a token or its index),
+    `layer` and `head` choose (None: all there are). `drop` leaves keys out ("first", "special", a token or its index),
     `renormalise` then rescales the rows; the picture says so. Other keywords are those of `Look`.
     Raises AttnctlError where there is nothing to draw, UsageError for an option that cannot be.
     """
-    reading = read_heatmap(trace, layers=layers, heads=heads, drop=drop, renormalise=renormalise)
+    reading = read_heatmap(trace, layers=layer, heads=head, drop=drop, renormalise=renormalise)
     return draw_heatmap(reading, Look(**look)).figure
 
 

@@ -64,7 +64,7 @@ def test_the_parts_add_up_to_the_models_own_logit(case: str, query: int) -> None
 def test_a_head_of_llama_by_the_formula() -> None:
     """Σ weight · value · W_O, through the last norm's scale, along the difference of two rows of the unembedding."""
     model, given = zoo.build("llama"), zoo.inputs("llama")
-    with attnctl.capture(model, layers=[0], heads=[3]) as traces:
+    with attnctl.capture(model, layer=[0], head=[3]) as traces:
         states = model.model(**given, output_hidden_states=True)
     last = states.last_hidden_state[0, 8]  # after the norm
     stream: dict[str, torch.Tensor] = {}

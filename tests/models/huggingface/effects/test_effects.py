@@ -83,7 +83,7 @@ def test_effects_of_a_raw_model_equal_intervened_forwards(case: str) -> None:
 
 def test_a_target_of_several_tokens_is_the_sum_over_them() -> None:
     model, given = zoo.build("llama"), zoo.inputs("llama")
-    found = attnctl.effects(model, given, target=[5, 9, 11], layers=[1])
+    found = attnctl.effects(model, given, target=[5, 9, 11], layer=[1])
     longer = {"input_ids": torch.cat([given["input_ids"], torch.tensor([[5, 9]])], 1)}
     with torch.no_grad(), attnctl.intervene(model, heads={1: [2]}):
         shares = torch.log_softmax(model(**longer).logits[0, 8:], -1)

@@ -210,7 +210,7 @@ def test_with_a_cache_as_without(case: str, what: dict[str, Any]) -> None:
 def test_mean_and_resample_equal_plain_hooks() -> None:
     model, given = zoo.build("llama"), zoo.inputs("llama")
     other = torch.randint(3, 64, (1, 9), generator=torch.Generator().manual_seed(5))
-    with attnctl.capture(model, layers=[1]) as traces:
+    with attnctl.capture(model, layer=[1]) as traces:
         model(input_ids=other)
     context = traces[0].context[0]  # (heads, n, d_v)
 
@@ -250,9 +250,9 @@ def test_a_mean_leaves_padding_out(side: str) -> None:
 
 def test_edges_in_some_heads_and_layers_only() -> None:
     model, given = zoo.build("llama"), zoo.inputs("llama")
-    with intervene(model, edges=[(8, 2)], layers=[1], edge_heads=[0, 1, 2, 3]):
+    with intervene(model, edges=[(8, 2)], layer=[1], edge_heads=[0, 1, 2, 3]):
         every = run(model, given)
-    with intervene(model, edges=[(8, 2)], layers=[-1]):
+    with intervene(model, edges=[(8, 2)], layer=[-1]):
         torch.testing.assert_close(run(model, given), every, atol=1e-6, rtol=1e-6)
     with intervene(model, edges=[(8, 2)], edge_heads=[3]), attnctl.capture(model) as traces:
         model(**given)
@@ -331,7 +331,7 @@ def test_bad_heads_layers_and_models_are_refused_in_one_line() -> None:
         ({"heads": {0: "x"}}, "heads[0] is int or list, not str"),
         ({"edges": [(0, 1, 2)]}, "edges is a list of (query, key), not list"),
         ({"edges": [("a", "b")]}, "edges is a list of (query, key), not list"),
-        ({"edges": [(0, 1)], "layers": "all"}, "layers is int or list, not str"),
+        ({"edges": [(0, 1)], "layer": "all"}, "layer is int or list, not str"),
         ({"heads": {0: [0]}, "how": "mean", "reference": {0: None}}, "reference[0] is an array, not None"),
     ],
 )
@@ -343,7 +343,7 @@ def test_arguments_of_another_type_are_named(given: dict[str, Any], says: str) -
 
 def test_numbers_of_numpy_and_references_of_another_shape() -> None:
     model, zero = zoo.build("llama"), np.int64(0)
-    with intervene(model, heads={zero: zero}, edges=[(zero, zero)], layers=zero, edge_heads=[zero]) as one:
+    with intervene(model, heads={zero: zero}, edges=[(zero, zero)], layer=zero, edge_heads=[zero]) as one:
         assert one.heads == {0: (0,)}
         assert one.cuts[0].layers == {0}
     for how, shape in (("mean", "(4, 8)"), ("resample", "(4, n, 8)")):
@@ -416,10 +416,10 @@ def test_behind_a_gate_what_the_head_adds_is_replaced(kind: str, how: str) -> No
 def test_effects_behind_a_gate_are_those_of_hooks_and_of_their_gradient() -> None:
     network, projection, layer = gated("qwen3_next")
     given = {"input_ids": torch.tensor([[5, 6, 7, 8, 9, 10, 11]])}
-    exact = attnctl.effects(network, given, target=9, how="mean", layers=[layer])
-    first = attnctl.effects(network, given, target=9, how="mean", layers=[layer], approximate=True)
+    exact = attnctl.effects(network, given, target=9, how="mean", layer=[layer])
+    first = attnctl.effects(network, given, target=9, how="mean", layer=[layer], approximate=True)
     assert all(any("what the gate lets through" in note for note in found.notes) for found in (exact, first))
-    assert not attnctl.effects(network, given, target=9, layers=[layer]).notes
+    assert not attnctl.effects(network, given, target=9, layer=[layer]).notes
     kept: list[torch.Tensor] = []
 
     def keep(_: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -67,7 +67,7 @@ def test_measures_count_neither_padding_nor_the_first_query() -> None:
         ({"inputs": None}, "inputs is Mapping, not NoneType"),
         ({"inputs": {"input_ids": [[1, 2]]}}, "inputs['input_ids'] is a tensor, not list"),
         ({"every": 1.5}, "every is int, not float"),
-        ({"layers": "all"}, "layers is int or list, not str"),
+        ({"layer": "all"}, "layer is int or list, not str"),
         ({"report": 3}, "report is a function, not int"),
     ],
 )
@@ -84,7 +84,7 @@ def test_a_trainer_logs_every_head(tmp_path: Path) -> None:
     ids = torch.tensor([tokenizer().encode(TEXT).ids])  # (1, n)
     rows = [{"input_ids": ids[0], "labels": ids[0]}] * 8
     told: list[dict[str, float]] = []
-    log = AttentionLog({"input_ids": ids}, every=2, layers=[0], report=told.append)
+    log = AttentionLog({"input_ids": ids}, every=2, layer=[0], report=told.append)
     arguments = TrainingArguments(
         str(tmp_path), max_steps=4, logging_steps=2, report_to=[], save_strategy="no", per_device_train_batch_size=2,
         use_cpu=True, disable_tqdm=True,

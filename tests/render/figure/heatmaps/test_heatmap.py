@@ -46,7 +46,7 @@ def words(n: int) -> str:
 
 
 def trace_of(text: str, layers: int = 1, heads: int = 1, **how: Any) -> Trace:
-    return record_trace(open_model("random", layers=layers, heads=heads, d_model=24, d_k=4, **how), text)
+    return record_trace(open_model("random", n_layers=layers, n_heads=heads, d_model=24, d_k=4, **how), text)
 
 
 def matrix(weights: Any, names: list[str] | None = None, mask: Any = None) -> Trace:
@@ -167,7 +167,7 @@ def test_titles_and_names() -> None:
 
     assert texts()[0] == "random, layers 0–1, heads 0–2"
     assert {"head 0", "head 1", "head 2", "layer 0", "layer 1"} <= set(texts())
-    assert texts(layers=[1], heads=[2])[0] == "random, layer 1, head 2"
+    assert texts(layer=[1], head=[2])[0] == "random, layer 1, head 2"
     assert texts(title="Mine $x$")[0] == "Mine $x$"
     assert texts(title="")[0] == "key"
     said = texts(drop="first", renormalise=True, log=True)[1]
