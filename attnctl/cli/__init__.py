@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typer._click.core import Context
     from typer._click.formatting import HelpFormatter
 
-AS_IT_GOES = ("batch", "quiz", "shell", "train")  # commands that ask, or write as they go on
+AS_IT_GOES = ("batch", "quiz", "shell", "train", "view")  # commands that ask, or write as they go on
 
 
 class Commands(TyperGroup):
@@ -211,7 +211,8 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
 
 def _is_read_at_once(arguments: Sequence[str]) -> bool:
     """Whether all that a command writes is a page for a terminal: it neither asks, nor writes as it goes on."""
-    if session.current is not None or not sys.stdout.isatty() or "--no-pager" in arguments:
+    piped_lines = session.current is not None and not sys.stdin.isatty()
+    if piped_lines or not sys.stdout.isatty() or "--no-pager" in arguments:
         return False
     command = next((word for word in arguments if not word.startswith("-")), "")
     return command not in AS_IT_GOES or not {"-h", "--help"}.isdisjoint(arguments)

@@ -87,10 +87,13 @@ def test_files_that_cannot_be_written_do_not_silence_it(run: Run, tmp_path: Path
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Callable[..., pexpect.spawn]:
-    def spawn(*blocked: str, preexec_fn: Callable[[], object] | None = None, columns: int = 100) -> pexpect.spawn:
+    def spawn(
+        *blocked: str, preexec_fn: Callable[[], object] | None = None, columns: int = 100, pager: str = "cat"
+    ) -> pexpect.spawn:
         more = {
             "COLUMNS": str(columns),
             "TERM": "xterm",
+            "PAGER": pager,
             "XDG_STATE_HOME": str(tmp_path),
             "XDG_CONFIG_HOME": str(tmp_path),
         }
@@ -158,6 +161,21 @@ def test_what_the_shell_says_of_itself_is_cut_between_words(terminal: Callable[.
     lines = [*welcome.splitlines(), *child.before.partition("In the shell:")[2].splitlines()]
     assert len(lines) > 10 and max(map(len, lines)) <= 40
     assert "                   text; text alone" in lines
+    child.sendcontrol("d")
+    child.expect(pexpect.EOF)
+
+
+def test_long_output_is_paged_and_the_shell_goes_on(terminal: Callable[..., pexpect.spawn]) -> None:
+    child = terminal("prompt_toolkit", pager="wc -l")
+    for line, shown in (
+        ("explain", r"\r\n\s*3\d\d\r\n"),
+        ("heatmap --no-pager", "layer 1"),
+        ("softmax 1 --json", r"\r\n\{.*\}\r\n"),
+    ):
+        child.expect("demo> ")
+        child.sendline(line)
+        child.expect(shown)
+    child.expect("demo> ")
     child.sendcontrol("d")
     child.expect(pexpect.EOF)
 
