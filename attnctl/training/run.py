@@ -91,7 +91,7 @@ _SAME = Recipe(
     pieces=1024,
 )
 DEFAULTS = {
-    "masked-word": replace(_SAME, first_window=4, steps=24_000),
+    "masked-word": replace(_SAME, first_window=4, steps=26_000),
     "next-word": replace(_SAME, objective="next-word", steps=18_000),
 }
 # what the user's own text is trained with: a small network, in a few minutes

@@ -113,9 +113,9 @@ def test_the_default_answers_the_sentences_of_the_lesson(relation: str, text: st
 
 
 def test_the_default_reaches_its_goals() -> None:
-    """On held-out sentences, to the tenth of a percent that the card shows; of verbs, with words it never saw as well."""
+    """On held-out sentences; of verbs, with words it never saw as well."""
     card = figures("demo")
-    assert {relation for relation, row in card.items() if round(row["held_out"], 3) < row["goal"]} == set()
+    assert {relation for relation, row in card.items() if row["held_out"] < row["goal"]} == set()
     for relation in (draft.VERB_SUBJECT, draft.PAST_OTHERS, draft.OBJECT_VERB):
         assert card[relation]["unseen"] > 0.9
     assert card[draft.OBJECT_VERB]["weight"] > 0.5

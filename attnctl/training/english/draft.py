@@ -39,8 +39,8 @@ QUESTIONS = (
     Question(2, (1.0, 1.0), (REFERENCE,)),
     Question(3, (1.0, 1.5), (ADJECTIVE, DETERMINER, MODIFIER)),
     Question(4, (1.0, 1.0), (PREPOSITION, WITHIN)),
-    Question(4, (4.0, 3.0), (CLOSING,)),
-    Question(5, (8.5, 8.0), (INDUCTION,)),
+    Question(4, (4.5, 3.0), (CLOSING,)),
+    Question(5, (12.0, 8.0), (INDUCTION,)),
 )
 
 
