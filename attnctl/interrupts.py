@@ -102,15 +102,23 @@ def keep_code(code: int) -> None:
 
 @contextmanager
 def kept_from_children() -> Iterator[None]:
-    """Processes that begin in it never hear Ctrl-C, not even before their first line; this one does after it."""
-    if not hasattr(signal, "pthread_sigmask"):
+    """Processes that begin in it never hear Ctrl-C, not even before their first line; this one does after it.
+
+    A mask is of one thread, and Python hears in the main one what came to any: so the handler waits, too.
+    """
+    if not hasattr(signal, "pthread_sigmask") or threading.current_thread() is not threading.main_thread():
         yield
         return
+    heard = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, handler)
+        if heard:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _is_importing(frame: FrameType | None) -> bool:

@@ -20,7 +20,7 @@ from attnctl.source.zoom import heatmap_grid, read_cells
 from tests.conftest import Result
 
 TEXT = "Alice will eat pizza"
-MODEL = {"d_model": 16, "heads": 2, "layers": 2, "seed": 3}
+MODEL = {"d_model": 16, "n_heads": 2, "n_layers": 2, "seed": 3}
 CHANGES = {
     "measure": Changes("value-norm"),
     "words": Changes(words=True),
@@ -104,7 +104,7 @@ def test_drop_needs_no_renormalising_where_rows_are_told(run: Any) -> None:
 
 def test_a_long_text_narrowed_is_its_whole_without_columns() -> None:
     text = " ".join(f"w{at % 90}" for at in range(520))
-    source = TextSource(open_model("random", d_model=16, heads=2, causal=True), text)
+    source = TextSource(open_model("random", d_model=16, n_heads=2, causal=True), text)
     whole = source.read(TraceReading())
     given = prepare(source, Changes(drop=["7", "first"]))
     kept = [at for at in range(520) if at not in (0, 7)]

@@ -199,7 +199,7 @@ def test_refusals(shelf: Callable[..., Path], tmp_path: Path) -> None:
 
     good = shelf("llama")
     for option, value in {"seed": 1, "causal": True, "n_heads": 2, "temperature": 2.0}.items():
-        says(f"--{option} does not go with --model", good, UsageError, **{option: value})
+        says(f"--{option.replace('_', '-')} does not go with --model", good, UsageError, **{option: value})
     says("--target does not go with --model dot", "dot", UsageError, target="x")
     says("--attention is for encoder-decoders", good, UsageError, attention="cross")
     says("--attention sideways", shelf("bart"), UsageError, attention="sideways")
