@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from attnctl.text import visible_text
 
@@ -30,6 +31,14 @@ def in_one_line(error: BaseException, most: int = 200) -> str:
     """What an error of another library says, on one line of `most` characters."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def error_place(error: BaseException) -> str:
+    """The file and line that an error came from."""
+    import traceback
+
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(last.filename).name}:{last.lineno}"
 
 
 def print_complaint(message: str) -> None:

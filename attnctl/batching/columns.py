@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,12 +45,6 @@ def rows_of_trace(trace: Trace, item: Item) -> bytes:
     return bytes(sink.getvalue())
 
 
-def table_of_rows(data: bytes) -> pa.Table:
-    """→ the rows as a pyarrow.Table."""
-    with pa.ipc.open_stream(data) as stream:
-        return stream.read_all()
-
-
 def _layer_rows(trace: Trace, at: int, item: Item) -> pa.Table:
     layer = trace.layers[at]
     heads = len(layer.heads)
@@ -82,10 +77,8 @@ def _layer_rows(trace: Trace, at: int, item: Item) -> pa.Table:
 
 def _nested_rows(array: Array) -> pa.Array:
     """An array (heads, rows, columns) as a list of lists a head, one (heads, rows) as a list a head."""
-    if array.ndim == 2:
-        flat = pa.array(np.ascontiguousarray(array).reshape(-1))
-        return pa.ListArray.from_arrays(np.arange(len(array) + 1, dtype=np.int32) * array.shape[1], flat)
-    heads, rows, columns = array.shape
-    flat = pa.array(np.ascontiguousarray(array).reshape(-1))
-    inner = pa.ListArray.from_arrays(np.arange(heads * rows + 1, dtype=np.int32) * columns, flat)
-    return pa.ListArray.from_arrays(np.arange(heads + 1, dtype=np.int32) * rows, inner)
+    nested = pa.array(np.ascontiguousarray(array).reshape(-1))
+    for at in range(array.ndim - 1, 0, -1):  # the innermost lists first
+        lists = math.prod(array.shape[:at])
+        nested = pa.ListArray.from_arrays(np.arange(lists + 1, dtype=np.int32) * array.shape[at], nested)
+    return nested

@@ -12,15 +12,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from attnctl.batching.corpus.corpus_effects import MEASURES
+from attnctl.batching.corpus.corpus_statistics import Tally, add_measurements, merge_tallies, tally_csv
 from attnctl.batching.work import Result
 from attnctl.errors import AttnctlError
 from attnctl.files import said_plainly, write_whole
+from attnctl.readings.statistic_table import STATISTICS
 from attnctl.text import as_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from attnctl.batching.corpus.corpus_statistics import Tally
 
 LARGEST = 64 << 20  # bytes of a table in memory
 
@@ -43,10 +44,11 @@ class Tables:
     def take_result(self, result: Result) -> Iterator[tuple[str, bytes]]:
         """Take an item in; a file where they have become many."""
         if self.form in result.made:
-            from attnctl.batching.columns import table_of_rows
+            import pyarrow as pa
 
             self._first = result.item.number if self._first is None else self._first
-            self._rows.append(table_of_rows(result.made[self.form]))
+            with pa.ipc.open_stream(result.made[self.form]) as stream:
+                self._rows.append(stream.read_all())
             self._bytes += len(result.made[self.form])
             if self._bytes > LARGEST:
                 yield from self.end_group()
@@ -132,6 +134,8 @@ class Statistics:
     """`statistics.csv`: mean, spread and number of each statistic of each head; tallies of the groups are kept beside it."""
 
     form, prefix = "statistics", ".tallies/"
+    measures: Sequence[str] = tuple(STATISTICS)
+    spread = "spread"
 
     def __init__(self) -> None:
         self._tally: Tally = {}
@@ -142,10 +146,8 @@ class Statistics:
         if self.form in result.made:
             import orjson
 
-            from attnctl.batching.corpus.corpus_statistics import add_measurements
-
             self._first = result.item.number if self._first is None else self._first
-            add_measurements(self._tally, orjson.loads(result.made[self.form]), self._measure_names())
+            add_measurements(self._tally, orjson.loads(result.made[self.form]), self.measures)
         yield from ()
 
     def end_group(self) -> Iterator[tuple[str, bytes]]:
@@ -159,8 +161,6 @@ class Statistics:
         """All tallies as one table."""
         import orjson
 
-        from attnctl.batching.corpus.corpus_statistics import merge_tallies
-
         tally: Tally = {}
         for name in files:
             with said_plainly("read", folder / name):
@@ -168,21 +168,11 @@ class Statistics:
             try:
                 if not isinstance(rows := orjson.loads(data), list):
                     raise TypeError(rows)
-                entries = [_tally_row(row, self._measure_names()) for row in rows]
+                entries = [_tally_row(row, self.measures) for row in rows]
             except (ValueError, TypeError) as error:
                 raise damaged_part(folder / name) from error
             tally = merge_tallies(tally, dict(entries))
-        write_whole(folder / f"{self.form}.csv", self._tally_csv(tally).encode())
-
-    def _measure_names(self) -> Iterable[str]:
-        from attnctl.readings.statistic_table import STATISTICS
-
-        return STATISTICS
-
-    def _tally_csv(self, tally: Tally) -> str:
-        from attnctl.batching.corpus.corpus_statistics import statistics_csv
-
-        return statistics_csv(tally)
+        write_whole(folder / f"{self.form}.csv", tally_csv(tally, self.measures, self.spread).encode())
 
 
 def _tally_row(row: Any, names: Iterable[str]) -> tuple[tuple[int, int, str], tuple[int, float, float]]:
@@ -198,13 +188,4 @@ class EffectMeans(Statistics):
     """`effects.csv`: mean, standard error and number of what each head's removal does; tallies as of statistics."""
 
     form, prefix = "effects", ".effects/"
-
-    def _measure_names(self) -> Iterable[str]:
-        from attnctl.batching.corpus.corpus_effects import MEASURES
-
-        return MEASURES
-
-    def _tally_csv(self, tally: Tally) -> str:
-        from attnctl.batching.corpus.corpus_effects import effects_csv
-
-        return effects_csv(tally)
+    measures, spread = MEASURES, "standard_error"

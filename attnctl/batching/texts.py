@@ -51,7 +51,10 @@ class TextStream:
     _size: int = 0
 
     def __iter__(self) -> Iterator[Item]:
-        for number, item in enumerate(self._all_items()):
+        folder = Path(self.path)
+        is_folder = self.path != "-" and folder.is_dir()
+        items = self._items_of_folder(folder) if is_folder else self._items_of_file(self.path)
+        for number, item in enumerate(items):
             yield item if item.number == number else replace(item, number=number)
 
     def share_read(self) -> float | None:
@@ -59,12 +62,6 @@ class TextStream:
         if self._raw is None or not self._size or self._raw.closed:
             return None
         return min(1.0, self._raw.tell() / self._size)
-
-    def _all_items(self) -> Iterator[Item]:
-        if self.path != "-" and Path(self.path).is_dir():
-            yield from self._items_of_folder(Path(self.path))
-        else:
-            yield from self._items_of_file(self.path)
 
     def _items_of_folder(self, folder: Path) -> Iterator[Item]:
         """Every file with a known suffix, in the order of names: a .txt is one text, of others each line or row."""

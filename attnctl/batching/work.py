@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +13,7 @@ from attnctl import limits
 from attnctl.batching.item_options import item_indices, item_options
 from attnctl.batching.item_tokens import given, rendered
 from attnctl.batching.items import Item
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, error_place
 from attnctl.files import need_pyarrow
 from attnctl.formats.pictures import format_names, heatmap_bytes
 from attnctl.models import Model, open_named_model
@@ -152,7 +150,9 @@ class Worker:
             if ready is not None and self._may_share_pass(item, len(recording.tokens)):
                 ready.append((item, recording))
                 return None
-            return self._record_alone(item, recording)
+            model = self.model_of_item(item)
+            with np.errstate(all="ignore"):  # what overflows is refused by name
+                return recording.value(model.run(recording.tokens, recording.visit, item.text))
         except AttnctlError as error:
             return str(error)
         except Exception as error:  # ours to mend; the other items go on
@@ -186,11 +186,6 @@ class Worker:
             need = 6.0 * room_of_trace(info, len(tokens), layers, heads, rows)
             limits.check_memory(need, what, "choose with --layer and --head, or --format npz")
         return Pass(TextSource(model, item.text, tokens), TraceReading(rows, work.wants_predictions), layers, heads)
-
-    def _record_alone(self, item: Item, recording: Pass[Trace]) -> Trace:
-        model = self.model_of_item(item)
-        with np.errstate(all="ignore"):  # what overflows is refused by name
-            return recording.value(model.run(recording.tokens, recording.visit, item.text))
 
     def _may_share_pass(self, item: Item, n: int) -> bool:
         """Whether the item, of n tokens, may share a pass with others."""
@@ -231,13 +226,13 @@ class Worker:
 
     def _shared_pass(self, model: Any, recordings: Sequence[Pass[Trace]]) -> list[Trace]:
         """The traces of several texts in one pass. Raises AttnctlError of one of them."""
+        if isinstance(model, Stack):
+            run: Any = run_together
+        else:
+            from attnctl.models.huggingface.batches.padded_batch import run_padded as run
         with np.errstate(all="ignore"):  # what overflows is refused by name
-            if isinstance(model, Stack):
-                runs = run_together(model, [one.tokens for one in recordings], [one.visit for one in recordings])
-                return [one.value(ran) for one, ran in zip(recordings, runs, strict=True)]
-        from attnctl.models.huggingface.batches.padded_batch import record_several
-
-        return record_several(model, recordings)
+            runs = run(model, [one.tokens for one in recordings], [one.visit for one in recordings])
+            return [one.value(ran) for one, ran in zip(recordings, runs, strict=True)]
 
     def model_of_item(self, item: Item) -> Model:
         """The model of the batch, or as the item's own options have it."""
@@ -352,6 +347,4 @@ def open_work_model(work: Work) -> Model:
 
 def describe_bug(error: Exception) -> str:
     """An error that is no user's mistake, and where it arose."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    at = f"{Path(last.filename).name}:{last.lineno}"
-    return f"a bug of attnctl's: {type(error).__name__}: {str(error)[:200]} ({at}); please report it"
+    return f"a bug of attnctl's: {type(error).__name__}: {str(error)[:200]} ({error_place(error)}); please report it"

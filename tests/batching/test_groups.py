@@ -93,7 +93,7 @@ def test_tallies_add_up_in_any_split() -> None:
         one: Any = {}
         other: Any = {}
         for at, row in enumerate(rows):
-            add_measurements(one if at < cut else other, row)
+            add_measurements(one if at < cut else other, row, STATISTICS)
         both = merge_tallies(one, other)
         for at, name in enumerate(STATISTICS):
             values = [row[0][2 + at] for row in rows]

@@ -13,7 +13,6 @@ from attnctl.batching.corpus.treebank import document_of, sentence_of
 from attnctl.batching.items import Item
 from attnctl.batching.work import Result, describe_bug
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.layer import LayerAttention
 from attnctl.models import Model, open_named_model
 from attnctl.readings.census.census import Census, SentenceCounts
 from attnctl.readings.census.census_tally import SentenceRecord, packed_document, packed_record, record_of
@@ -177,8 +176,9 @@ def counts_of(model: Any, sentences: Sequence[AlignedSentence]) -> list[Sentence
             from attnctl.models.huggingface.batches.sentence_batch import weights_of_several
 
             weights_of_several(model, [sentence.tokens for sentence in sentences], census.count_layer)
-        else:
-            _count_alone(model, sentences[0], census)
+        else:  # one sentence; keys that stand for several tokens at once, after the others, are no words
+            tokens = sentences[0].tokens
+            model.run(tokens, lambda one: census.count_layer(one.layer, one.weights()[None, ..., : len(tokens)]), "")
     return census.sentence_counts()
 
 
@@ -191,16 +191,6 @@ def _has_own_way(model: Any) -> bool:
     return can_batch(model)
 
 
-def _count_alone(model: Any, sentence: AlignedSentence, census: Census) -> None:
-    """One sentence through any model; keys that stand for several tokens at once, after the others, are no words."""
-    n = len(sentence.tokens)
-
-    def count_layer_alone(layer: LayerAttention) -> None:
-        census.count_layer(layer.layer, layer.weights()[None, ..., :n])
-
-    model.run(sentence.tokens, count_layer_alone, "")
-
-
 def open_census_model(work: CensusWork) -> Model:
     """Open the model. Raises what a mistake in the options would raise for every single sentence."""
     model: Any = open_named_model(**work.options)
@@ -210,8 +200,7 @@ def open_census_model(work: CensusWork) -> Model:
         )
     if work.untrained:
         untrained_of(model, work.seed)
-    opened: Model = model
-    return opened
+    return model  # type: ignore[no-any-return]
 
 
 def untrained_of(model: Any, seed: int) -> Any:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 from typing import Any
 
-from attnctl.batching.corpus.corpus_statistics import Tally
 from attnctl.batching.items import Item
 from attnctl.errors import AttnctlError
 
@@ -36,16 +32,3 @@ def of_item(model: Any, item: Item, layers: list[int] | None, heads: list[int] |
         + [one.effect.log_probability, one.effect.logit_difference, one.effect.distance]
         for one in sorted(found.heads, key=lambda one: (one.layer, one.head))
     ]
-
-
-def effects_csv(tally: Tally) -> str:
-    """CSV, one line a layer, head and measure: mean over the texts, its standard error, how many they are."""
-    out = io.StringIO()
-    lines = csv.writer(out, lineterminator="\n")
-    lines.writerow(["layer", "head", "measure", "mean", "standard_error", "n"])
-    for (layer, head, name), (n, mean, squares) in sorted(
-        tally.items(), key=lambda e: (*e[0][:2], MEASURES.index(e[0][2]))
-    ):
-        error = f"{math.sqrt(squares / (n - 1) / n):.9g}" if n > 1 else ""
-        lines.writerow([layer, head, name, f"{mean:.9g}", error, n])
-    return out.getvalue()

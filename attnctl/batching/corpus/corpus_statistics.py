@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from attnctl.readings.head_statistics import head_statistics
@@ -28,7 +28,7 @@ def of_trace(trace: Trace) -> list[list[Any]]:
     return rows
 
 
-def add_measurements(tally: Tally, rows: Iterable[list[Any]], names: Iterable[str] = tuple(STATISTICS)) -> None:
+def add_measurements(tally: Tally, rows: Iterable[list[Any]], names: Iterable[str]) -> None:
     """Take the statistics of one text into a tally (Welford 1962); `names` are those of a row's numbers."""
     for layer, head, *values in rows:
         for name, value in zip(names, values, strict=True):
@@ -49,13 +49,17 @@ def merge_tallies(one: Tally, other: Tally) -> Tally:
     return both
 
 
-def statistics_csv(tally: Tally) -> str:
-    """CSV, one line a layer, head and measure: mean over the texts, standard deviation between them, how many they are."""
+def tally_csv(tally: Tally, names: Sequence[str], spread: str) -> str:
+    """CSV, one line a layer, head and measure, in the order of `names`: mean over the texts, spread, how many they are.
+
+    `spread` is "standard_error", that of the mean, or "spread", the standard deviation between the texts.
+    """
     out = io.StringIO()
     lines = csv.writer(out, lineterminator="\n")
-    lines.writerow(["layer", "head", "measure", "mean", "spread", "n"])
-    order = {name: at for at, name in enumerate(STATISTICS)}
+    lines.writerow(["layer", "head", "measure", "mean", spread, "n"])
+    order = {name: at for at, name in enumerate(names)}
     for (layer, head, name), (n, mean, squares) in sorted(tally.items(), key=lambda e: (*e[0][:2], order[e[0][2]])):
-        spread = math.sqrt(squares / (n - 1)) if n > 1 else ""
-        lines.writerow([layer, head, name, f"{mean:.9g}", spread if spread == "" else f"{spread:.9g}", n])
+        count = n if spread == "standard_error" else 1
+        width = f"{math.sqrt(squares / (n - 1) / count):.9g}" if n > 1 else ""
+        lines.writerow([layer, head, name, f"{mean:.9g}", width, n])
     return out.getvalue()

@@ -22,8 +22,6 @@ from attnctl.layer.computed import ComputedLayer
 from attnctl.models.huggingface.attention_sites import attention_modules
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.run_notes import RunNotes
-from attnctl.readings.traces.trace import Trace
-from attnctl.source import Pass
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
@@ -67,13 +65,6 @@ def _source_of_class(kind: Hashable) -> str:
         return inspect.getsource(cast(type, kind))
     except (OSError, TypeError):
         return ""
-
-
-def record_several(model: Checkpoint, recordings: Sequence[Pass[Trace]]) -> list[Trace]:
-    """The trace of each recording, all in one pass. Raises AttnctlError as `record`, without saying for which."""
-    with np.errstate(all="ignore"):
-        runs = _run_padded(model, [recording.tokens for recording in recordings], [r.visit for r in recordings])
-        return [recording.value(ran) for recording, ran in zip(recordings, runs, strict=True)]
 
 
 class SharedPasses:
@@ -120,12 +111,12 @@ def padding_changes_weights(model: Checkpoint, short: Sequence[Token], long: Seq
 def _last_weights(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> Array:
     """The first text's weights in the last layer that attends: (heads, n, n)."""
     seen: list[LayerAttention] = []
-    _run_padded(model, texts, [seen.append, *[lambda _: None] * (len(texts) - 1)])
+    run_padded(model, texts, [seen.append, *[lambda _: None] * (len(texts) - 1)])
     return seen[-1].weights()
 
 
-def _run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit]) -> list[Run]:
-    """One pass; each text's visitor sees each layer's call cut to that text."""
+def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit]) -> list[Run]:
+    """One pass; each text's visitor sees each layer's call cut to that text. Raises AttnctlError of one of them."""
     from attnctl.models.huggingface.attention_interface import watch_attention
     from attnctl.models.huggingface.batches.packed_linear import packed_products, packing_mode
     from attnctl.models.huggingface.family_traits import FamilyTraits

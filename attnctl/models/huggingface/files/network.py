@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 import re
-import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnctl import limits
-from attnctl.errors import AttnctlError, in_one_line
+from attnctl.errors import AttnctlError, error_place, in_one_line
 from attnctl.formats.safetensors_header import safetensors_header
 from attnctl.light_import import import_lightly
 from attnctl.models.huggingface.attention_sites import attention_modules, layer_count, reads_text
@@ -222,13 +221,7 @@ def running_network(network: PreTrainedModel, n: int, name: str) -> Iterator[Non
             raise
         except Exception as error:
             what = f"{type(error).__name__}: {in_one_line(error)}"
-            raise AttnctlError(f"{name} fails on this text, in {_error_place(error)}: {what}") from error
-
-
-def _error_place(error: Exception) -> str:
-    """The file and line that an error came from."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{Path(last.filename).name}:{last.lineno}"
+            raise AttnctlError(f"{name} fails on this text, in {error_place(error)}: {what}") from error
 
 
 @contextmanager
