@@ -124,19 +124,20 @@ def cut_call(call: Call, lo: int, hi: int) -> Call:
 def count_visible(call: Call) -> Array:
     """How many keys each query may see → (n_q,)."""
     if call.mask is not None:
-        parts = (cut_call(call, lo, min(lo + 512, call.n_q)) for lo in range(0, call.n_q, 512))
-        return np.concatenate([_whole_mask(part).sum(-1) for part in parts])
+        places, keys = call_positions(call), np.arange(call.n_k)  # (n_q,), (n_k,)
+        mask = np.broadcast_to(as_numpy(call.mask), (call.n_q, call.n_k))
+        counts = []
+        for lo in range(0, call.n_q, 512):
+            rows = slice(lo, lo + 512)
+            seen: Array = attention.visibility_mask(
+                places[rows], keys, causal=call.causal, window=call.window, mask=mask[rows]
+            )  # (rows, n_k)
+            counts.append(seen.sum(-1))
+        return np.concatenate(counts)
     least, greatest = attention.visible_gaps(call.causal, call.window)
     first = np.maximum(0, call_positions(call) - greatest)  # (n_q,)
     last = np.minimum(call.n_k - 1, call_positions(call) - least)  # (n_q,)
     return np.maximum(last - first + 1, 0).astype(np.int64)
-
-
-def _whole_mask(call: Call) -> Array:
-    """The mask of a call with few rows → (n_q, n_k)."""
-    mask = np.broadcast_to(as_numpy(call.mask), (call.n_q, call.n_k))
-    keys = np.arange(call.n_k)  # (n_k,)
-    return attention.visibility_mask(call_positions(call), keys, causal=call.causal, window=call.window, mask=mask)
 
 
 Ranges = Sequence[tuple[int, int]]  # tokens [a, b), one stretch or several

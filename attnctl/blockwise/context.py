@@ -20,11 +20,8 @@ def fused_context(call: Call) -> Array:
     bent = call.bends_scores or call.sinks is not None
     square = call.n_q == call.n_k and call.first_position == 0
     same = call.values.shape[-1] == call.queries.shape[-1]
-    if bent or call.keep is not None or call.window is not None or (call.causal and not square) or not same:
-        return attention.array_namespace(call.queries).concat(
-            [steps.context for *_, steps in row_blocks(call)], axis=-2
-        )
-    if call.causal and call.mask is not None:
+    causal_alone = not call.causal or (square and call.mask is None)
+    if bent or call.keep is not None or call.window is not None or not causal_alone or not same:
         return attention.array_namespace(call.queries).concat(
             [steps.context for *_, steps in row_blocks(call)], axis=-2
         )

@@ -23,7 +23,7 @@ import torch
 
 from attnctl.attention import Array, Call
 from attnctl.blockwise.row_statistics import RowStatistics, Tick, Wanted, neighbouring_edges
-from attnctl.blockwise.tiles import FLOOR, Group, grid_size, is_fusible, open_group, row_tiles, shaped_buffer
+from attnctl.blockwise.tiles import FLOOR, Group, is_fusible, open_group, row_tiles, shaped_buffer
 
 Result = TypeVar("Result")
 
@@ -135,7 +135,7 @@ def sweep_keys(call: Call, wanted: Wanted, *, fused: bool | None = None, tick: T
 
     `fused` None takes a fused kernel for the masses where one is there and faster (see `is_fusible`).
     """
-    n_q, n_k = grid_size(call)
+    n_q, n_k = call.n_q, call.n_k
     fused = (is_fusible(call) if fused is None else fused) and not wanted.rows and not wanted.peaks
     edges = [0, n_k] if wanted.key_edges is None else list(wanted.key_edges)
     marks = None if wanted.marks is None else torch.as_tensor(np.asarray(wanted.marks), device=call.queries.device)
@@ -177,7 +177,7 @@ class BlockTally:
         cls, group: Group, edges: Sequence[int], marks: torch.Tensor | None, rows: bool, peaks: bool
     ) -> BlockTally:
         """No key taken in yet."""
-        like, (n_q, n_k) = group.keys, grid_size(group.call)
+        like, n_q, n_k = group.keys, group.call.n_q, group.call.n_k
         heads, bins = len(like), len(edges) - 1
         marks = like.new_zeros(0, n_k) if marks is None else marks.to(like)  # (marks, n_k)
         masses = like.new_full((heads, 1 if peaks else bins, n_q), FLOOR)

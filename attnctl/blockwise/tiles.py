@@ -60,16 +60,13 @@ def hidden_keys(call: Call, lo: int, hi: int, a: int, b: int) -> torch.Tensor:
         torch.arange(lo + first, hi + first, device=device),
         torch.arange(a, b, device=device),
     )  # (rows,), (keys,)
-    mask = None if call.mask is None else torch.broadcast_to(call.mask, grid_size(call))[lo:hi, a:b]  # (rows, keys)
+    mask = (
+        None if call.mask is None else torch.broadcast_to(call.mask, (call.n_q, call.n_k))[lo:hi, a:b]
+    )  # (rows, keys)
     shown: Array = attention.visibility_mask(
         at, keys, causal=call.causal, window=call.window, mask=mask
     )  # (rows, keys)
     return torch.logical_not(shown.T)  # (keys, rows)
-
-
-def grid_size(call: Call) -> tuple[int, int]:
-    """How many queries and keys."""
-    return call.n_q, call.n_k
 
 
 # --- some heads, ready to sweep ----------------------------------------------------------------------------------
@@ -138,6 +135,8 @@ def open_group(call: Call, heads: range, elements: int) -> Group:
     k = call.keys[[head // share for head in heads]].to(dtype)  # (heads, n_k, d)
     bias = None
     if call.bias is not None:
-        bias = torch.broadcast_to(call.bias, (n_heads, *grid_size(call)))[heads.start : heads.stop]  # (heads, n_q, n_k)
+        bias = torch.broadcast_to(call.bias, (n_heads, call.n_q, call.n_k))[
+            heads.start : heads.stop
+        ]  # (heads, n_q, n_k)
     one, other = torch.empty(2, elements, dtype=dtype, device=q.device)
     return Group(call, heads, q, k, bias, (one, other))
