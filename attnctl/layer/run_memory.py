@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from attnctl.arrays import LONG
-from attnctl.attention import Array
 from attnctl.layer import LayerAttention, Run, StopForward
 
 if TYPE_CHECKING:
@@ -95,11 +94,8 @@ def layer_bytes(layer: LayerAttention) -> float:
     call = getattr(getattr(layer, "forward", None), "call", None)
     if call is None:
         return 4.0 * len(layer.heads) * layer.n_q * layer.n_k
-    return float(sum(_size(getattr(call, name)) for name in ("queries", "keys", "values", "bias", "mask")))
-
-
-def _size(array: Array) -> int:
-    return 0 if array is None else int(array.nbytes)
+    arrays = (call.queries, call.keys, call.values, call.bias, call.mask)
+    return float(sum(array.nbytes for array in arrays if array is not None))
 
 
 def _told(run: Run, stopped: bool) -> Run:

@@ -24,8 +24,11 @@ class TraceSource:
     def __init__(self, trace: Trace, name: str | None = None) -> None:
         self.trace, self.text, self.tokens, self.info = trace, trace.text, trace.tokens, trace.model
         self.name = trace.model.name if name is None else name
-        self.measure, self.counts = trace.measure, _counts_of_trace(trace)
-        self.held_rows = trace.layers[0].rows if trace.layers else None
+        layers, info = trace.layers, trace.model
+        n_layers = max(info.n_layers or 0, *(layer.layer + 1 for layer in layers), 0)
+        n_heads = max(info.n_heads or 0, *(head + 1 for layer in layers for head in layer.heads), 0)
+        self.measure, self.counts = trace.measure, (n_layers, n_heads)  # as far as the trace tells
+        self.held_rows = layers[0].rows if layers else None
 
     @property
     def key_tokens(self) -> tuple[Token, ...]:
@@ -53,13 +56,6 @@ class TraceSource:
         trace = self.trace
         said = (trace.predictions, trace.model, trace.notes, trace.text, trace.measure)
         return reading.value(Run(trace.tokens, trace.embeddings, trace.key_tokens, *said))
-
-
-def _counts_of_trace(trace: Trace) -> tuple[int, int]:
-    """How many layers and heads the model has, as far as the trace tells."""
-    layers, info = trace.layers, trace.model
-    n_layers = max((info.n_layers or 0, *(layer.layer + 1 for layer in layers)))
-    return n_layers, max((info.n_heads or 0, *(head + 1 for layer in layers for head in layer.heads)))
 
 
 class OverviewSource:
@@ -96,11 +92,11 @@ class OverviewSource:
         n_layers, n_heads = self.counts
         some = None if layers is None else chosen_indices(layers, n_layers, "layer", self.name)
         few = None if heads is None else chosen_indices(heads, n_heads, "head", self.name)
-
-        def is_wanted(layer: int, head: int) -> bool:
-            return (some is None or layer in some) and (few is None or head in few)
-
-        return keep(self.overview, is_wanted, self.name)  # type: ignore[no-any-return]
+        return keep(  # type: ignore[no-any-return]
+            self.overview,
+            lambda layer, head: (some is None or layer in some) and (few is None or head in few),
+            self.name,
+        )
 
 
 def check_attention_weights(source: Source, command: str) -> None:
