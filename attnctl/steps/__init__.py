@@ -180,26 +180,15 @@ def _residual_step(layer: LayerTrace) -> Step:
 
 
 def _prediction_step(trace: Trace) -> Step:
-    if trace.model.kind == "checkpoint":
-        if trace.model.final_norm:
-            return Step(
-                "prediction",
-                "prediction",
-                "softmax(head(norm(residual stream)))",
-                "A token's row is normalised once more, and the model's own head holds it against every word.",
-            )
-        return Step(
-            "prediction",
-            "prediction",
-            "softmax(head(residual stream))",
-            "The model's own head holds a token's row against every word.",
-        )
-    return Step(
-        "prediction",
-        "prediction",
-        "softmax(residual stream × unembedding)",
-        "A token's final row is held against every word of the vocabulary.",
-    )
+    formula = "softmax(residual stream × unembedding)"
+    sentence = "A token's final row is held against every word of the vocabulary."
+    if trace.model.kind == "checkpoint" and trace.model.final_norm:
+        formula = "softmax(head(norm(residual stream)))"
+        sentence = "A token's row is normalised once more, and the model's own head holds it against every word."
+    elif trace.model.kind == "checkpoint":
+        formula = "softmax(head(residual stream))"
+        sentence = "The model's own head holds a token's row against every word."
+    return Step("prediction", "prediction", formula, sentence)
 
 
 def narrow_trace(trace: Trace, names: Collection[str]) -> Trace:
@@ -225,14 +214,15 @@ def rounded_trace(trace: Trace, decimals: int) -> Trace:
             return array
         return np.round(array.astype(np.float64), decimals).astype(array.dtype)  # float32 would round twice
 
-    def rounded_layer(layer: LayerTrace) -> LayerTrace:
+    layers = []
+    for layer in trace.layers:
         fields = {array.name: rounded(getattr(layer, array.name)) for array in FIELD_ARRAYS}
-        return replace(layer, parameters={name: rounded(one) for name, one in layer.parameters.items()}, **fields)
-
+        parameters = {name: rounded(array) for name, array in layer.parameters.items()}
+        layers.append(replace(layer, parameters=parameters, **fields))
     return replace(
         trace,
         embeddings=rounded(trace.embeddings),
-        layers=tuple(map(rounded_layer, trace.layers)),
+        layers=tuple(layers),
         predictions=tuple(replace(one, probability=round(one.probability, decimals)) for one in trace.predictions),
     )
 
