@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -111,6 +112,11 @@ def parsed_sentence(block: Block, entity_fields: Sequence[str] = ()) -> ParsedSe
     text, spans = _word_spans(block, tokens, words)
     tags = [word["upos"] if word["upos"] != "_" else word["xpos"] or "" for word in words]
     half = comment_value(block.lines, "census")
+    nodes: list[Node] = []  # words, from 0, and empty nodes, with what they say of entities
+    for token in tokens:
+        is_word = isinstance(token["id"], int)
+        if is_word or token["id"][1] == ".":
+            nodes.append((_misc_value(token, "Entity") or "", token["id"] - 1 if is_word else None))
     return ParsedSentence(
         text,
         tuple(spans),
@@ -118,7 +124,7 @@ def parsed_sentence(block: Block, entity_fields: Sequence[str] = ()) -> ParsedSe
         tuple(tags),
         tuple(heads),
         tuple(word["deprel"] for word in words),
-        mentions_of(_entity_nodes(tokens), heads, entity_fields),
+        mentions_of(nodes, heads, entity_fields),
         half if half in HALVES else None,
     )
 
@@ -137,7 +143,7 @@ def _parsed_lines(block: Block) -> list[Row]:
             has = f"{columns} column{'s' * (columns != 1)}"
             raise BadSentenceError(f"no CoNLL-U: line {number} has {has} instead of 10: {_shown_line(line)}")
         try:
-            token = conllu.parse_token_and_metadata(line, field_parsers=LEFT_OUT | {"misc": _column_value})[0]
+            token = conllu.parse_token_and_metadata(line, field_parsers=LEFT_OUT | {"misc": operator.getitem})[0]
         except (ParseException, ValueError) as error:  # ValueError: a number of thousands of digits
             field = FAILED_FIELD.search(str(error))
             what = in_one_line(error, 80) if field is None else f"{field[1]} cannot be {_shown_line(field[2])}"
@@ -146,18 +152,6 @@ def _parsed_lines(block: Block) -> list[Row]:
             raise BadSentenceError(f"no CoNLL-U: line {number} has no {'number' if token['id'] is None else 'form'}")
         found.append(token)
     return found
-
-
-def _entity_nodes(tokens: Sequence[Row]) -> list[Node]:
-    """The words and the empty nodes of a sentence, with what they say of entities; words count from 0."""
-    nodes = [token for token in tokens if isinstance(token["id"], int) or token["id"][1] == "."]
-    return [
-        (_misc_value(node, "Entity") or "", node["id"] - 1 if isinstance(node["id"], int) else None) for node in nodes
-    ]
-
-
-def _column_value(line: list[str], at: int) -> str:
-    return line[at]
 
 
 def _shown_line(line: str) -> str:

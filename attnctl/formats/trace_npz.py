@@ -18,14 +18,8 @@ from attnctl.formats.validation import finite_floats, read_npz
 from attnctl.readings.traces.consistency import checked_trace
 from attnctl.readings.traces.trace import LayerTrace, Trace
 
-CREATED = (
-    1980,
-    1,
-    1,
-    0,
-    0,
-    0,
-)  # of every entry: the earliest date of a ZIP file, so that the same trace is the same file
+# of every entry: the earliest date of a ZIP file, so that the same trace is the same file
+CREATED = (1980, 1, 1, 0, 0, 0)
 
 
 def trace_to_npz(trace: Trace) -> bytes:

@@ -63,22 +63,11 @@ def _relation_document(relation: Relation) -> Document:
     if relation.subtype:
         document["subtype"] = True
     if relation.best is not None:
-        document["best"] = _best_head_document(relation.best) | {"beats_rules": relation.beats_rules}
+        document["best"] = asdict(relation.best) | {"beats_rules": relation.beats_rules}
     document["rules"] = {rule.name: _rule_document(rule) for rule in relation.rules}
     if relation.untrained is not None:
-        document["untrained"] = _best_head_document(relation.untrained)
+        document["untrained"] = asdict(relation.untrained)
     return document
-
-
-def _best_head_document(best: Best) -> Document:
-    return {
-        "layer": best.layer,
-        "head": best.head,
-        "chosen_on": best.chosen_on,
-        "scored_on": best.scored_on,
-        "accuracy": best.accuracy,
-        "interval": best.interval,
-    }
 
 
 def _rule_document(rule: Rule) -> Document:
@@ -93,11 +82,11 @@ def _trees_document(trees: Trees) -> Document:
         "correct": np.ascontiguousarray(trees.correct),
     }
     if trees.best_head is not None:
-        document["best_head"] = _best_head_document(trees.best_head)
+        document["best_head"] = asdict(trees.best_head)
     if trees.best_layer is not None:
         document["best_layer"] = {"layer": trees.best_layer[0], "accuracy": trees.best_layer[1]}
     if trees.untrained is not None:
-        document["untrained"] = _best_head_document(trees.untrained)
+        document["untrained"] = asdict(trees.untrained)
     return document
 
 

@@ -25,7 +25,8 @@ def effects_document(effects: Effects, top: int | None = None) -> Document:
         document["target"] = _word_document(effects.target)
     if effects.against is not None:
         document["against"] = _word_document(effects.against)
-    document["baseline"] = _baseline_document(effects.baseline)
+    numbers = ("log_probability", "probability", "logit", "logit_difference", "distance")
+    document["baseline"] = _present_values(numbers, effects.baseline) | _best_document(effects.baseline)
     if effects.heads:
         document["heads"] = [_head_effect(one) for one in effects.strongest(top)]
     if effects.edges:
@@ -54,21 +55,17 @@ def _present_values(names: Sequence[str], values: object) -> Document:
     return {name: value for name in names if (value := getattr(values, name)) is not None}
 
 
-def _baseline_document(outcome: Outcome) -> Document:
-    document = _present_values(("log_probability", "probability", "logit", "logit_difference", "distance"), outcome)
-    return document | ({} if outcome.best is None else {"best": _best_document(outcome)})
-
-
 def _best_document(outcome: Outcome) -> Document:
-    assert outcome.best is not None
-    return {"text": outcome.best[0], "probability": outcome.best[1]}
+    if outcome.best is None:
+        return {}
+    return {"best": {"text": outcome.best[0], "probability": outcome.best[1]}}
 
 
 def _change_document(effect: Effect) -> Document:
     document = _present_values(("log_probability", "logit_difference", "distance"), effect)
     if effect.after.probability is not None:
         document["probability"] = effect.after.probability
-    return document | ({} if effect.after.best is None else {"best": _best_document(effect.after)})
+    return document | _best_document(effect.after)
 
 
 def _head_effect(one: HeadEffect) -> Document:

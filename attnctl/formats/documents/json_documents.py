@@ -33,6 +33,20 @@ def document_opening(
     return document
 
 
+def read_opening(entries: Document) -> Document:
+    """What every document of a text says, by the names of the fields: text, tokens, model, key_tokens, notes.
+
+    `key_tokens` is None where they are the tokens. Raises one of DAMAGED.
+    """
+    return {
+        "text": checked_text(entries["text"], "text"),
+        "tokens": read_tokens(entries["tokens"]),
+        "model": read_model(entries["model"]),
+        "key_tokens": read_tokens(entries["key_tokens"]) if "key_tokens" in entries else None,
+        "notes": tuple(checked_text(note, "a note") for note in entries.get("notes", ())),
+    }
+
+
 def token_document(index: int, token: Token) -> Document:
     """A token as it stands in JSON."""
     entry: Document = {"index": index, "text": token.text}

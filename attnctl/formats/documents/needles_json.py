@@ -9,7 +9,7 @@ from attnctl.errors import AttnctlError
 from attnctl.files import parse_json
 from attnctl.formats.documents.json_documents import DAMAGED, check_schema, damage_of, model_document
 from attnctl.formats.validation import checked_number, checked_whole_number, finite_floats
-from attnctl.readings.effects.needle import HeadsOff, NeedleCell, NeedleRun, Needles
+from attnctl.readings.effects.needle import NeedleCell, NeedleRun, Needles
 from attnctl.text import Document
 
 SCHEMA, SCHEMA_OF_ALL = "attnctl.needle/1", "attnctl.needles/1"
@@ -97,10 +97,6 @@ def needles_document(found: Needles) -> Document:
     }
     for name, off in (("off", found.off), ("random_off", found.random_off)):
         if off is not None:
-            document[name] = _off_document(off)
+            heads = [{"layer": layer, "head": head} for layer, head in off.heads]
+            document[name] = {"heads": heads, "answered": off.answered, "asked": off.asked}
     return document
-
-
-def _off_document(off: HeadsOff) -> Document:
-    heads = [{"layer": layer, "head": head} for layer, head in off.heads]
-    return {"heads": heads, "answered": off.answered, "asked": off.asked}

@@ -12,11 +12,9 @@ from attnctl.errors import AttnctlError
 from attnctl.formats.documents.json_documents import (
     DAMAGED,
     check_schema,
-    checked_text,
     damage_of,
     document_opening,
-    read_model,
-    read_tokens,
+    read_opening,
     write_json,
 )
 from attnctl.formats.validation import checked_number, checked_whole_number, finite_floats, true_or_false
@@ -49,17 +47,12 @@ def _overview_document(overview: Overview) -> Document:
         if grid.masks:
             masks = sorted(grid.masks.items())
             document["layers"] = [{"layer": layer, "mask": np.ascontiguousarray(mask)} for layer, mask in masks]
-    document["heads"] = [_head_document(overview, layer, head) for layer, head in _known_heads(overview)]
+    known = [(measured.layer, measured.head) for measured in overview.head_statistics]
+    known += [*overview.links, *(() if grid is None else grid.weights)]
+    document["heads"] = [_head_document(overview, layer, head) for layer, head in dict.fromkeys(known)]
     if overview.notes:
         document["notes"] = list(overview.notes)
     return document
-
-
-def _known_heads(overview: Overview) -> list[tuple[int, int]]:
-    """Every (layer, head) that something is known of, in the order it was asked for."""
-    known = [(measured.layer, measured.head) for measured in overview.head_statistics]
-    known += [*overview.links, *(overview.grid.weights if overview.grid is not None else ())]
-    return list(dict.fromkeys(known))
 
 
 def _head_document(overview: Overview, layer: int, head: int) -> Document:
@@ -108,19 +101,14 @@ def overview_from_document(document: object, source: str = "this overview") -> O
 
 
 def _read_overview(entries: Document) -> Overview:
-    tokens = read_tokens(entries["tokens"])
-    key_tokens = read_tokens(entries["key_tokens"]) if "key_tokens" in entries else None
-    heads = _read_heads(entries["heads"])
-    n_k = len(tokens if key_tokens is None else key_tokens)
+    opening, heads = read_opening(entries), _read_heads(entries["heads"])
+    n_q = len(opening["tokens"])
+    n_k = n_q if opening["key_tokens"] is None else len(opening["key_tokens"])
     return Overview(
-        text=checked_text(entries["text"], "text"),
-        tokens=tokens,
-        model=read_model(entries["model"]),
-        key_tokens=key_tokens,
-        grid=_read_grid(entries, heads, len(tokens), n_k) if "rows" in entries else None,
+        **opening,
+        grid=_read_grid(entries, heads, n_q, n_k) if "rows" in entries else None,
         head_statistics=tuple(_read_statistics(*at, head) for at, head in heads.items() if "entropy" in head),
-        links={at: _read_links(head["links"], len(tokens), n_k) for at, head in heads.items() if "links" in head},
-        notes=tuple(checked_text(note, "a note") for note in entries.get("notes", ())),
+        links={at: _read_links(head["links"], n_q, n_k) for at, head in heads.items() if "links" in head},
     )
 
 
@@ -196,19 +184,11 @@ def _read_links(rows: Sequence[Sequence[tuple[int, float]]], n_q: int, n_k: int)
 
 
 def _read_row(entries: Document) -> LongRow:
-    tokens = read_tokens(entries["tokens"])
-    keys = read_tokens(entries["key_tokens"]) if "key_tokens" in entries else tokens
-    heads = _read_heads(entries["heads"])
+    opening, heads = read_opening(entries), _read_heads(entries["heads"])
+    tokens, key_tokens = opening["tokens"], opening.pop("key_tokens")
+    keys = tokens if key_tokens is None else key_tokens
     queries = {checked_whole_number(head["query"], "query") for head in heads.values()}
     if len(queries) > 1 or not queries <= set(range(len(tokens))):
         raise ValueError(f"the rows of queries {sorted(queries)} do not stand in one document of {len(tokens)} tokens")
     weights = {at: _of_shape(finite_floats(head["weights"], "the weights"), (len(keys),)) for at, head in heads.items()}
-    return LongRow(
-        text=checked_text(entries["text"], "text"),
-        tokens=tokens,
-        keys=keys,
-        model=read_model(entries["model"]),
-        query=queries.pop(),
-        weights=weights,
-        notes=tuple(checked_text(note, "a note") for note in entries.get("notes", ())),
-    )
+    return LongRow(**opening, keys=keys, query=queries.pop(), weights=weights)

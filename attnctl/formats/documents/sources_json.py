@@ -25,14 +25,10 @@ def sources_document(found: AnswerSources, top: int | None = None) -> Document:
         entry |= {} if one.writes is None else {"writes": one.writes}
         entry |= {} if one.removed is None else {"removed": one.removed}
         parts.append(entry)
-    tokens = [
-        token_document(index, token) | {"log_probability": float(found.log_probabilities[index])}
-        for index, token in enumerate(found.answer_tokens)
-    ]
-    firsts = found.first_sources()
-    for entry, first in zip(tokens, firsts, strict=True):
-        if first is not None:
-            entry["source"] = first
+    tokens = []
+    for index, (token, first) in enumerate(zip(found.answer_tokens, found.first_sources(), strict=True)):
+        entry = token_document(index, token) | {"log_probability": float(found.log_probabilities[index])}
+        tokens.append(entry | ({} if first is None else {"source": first}))
     return {
         "schema": SCHEMA,
         "attnctl": __version__,

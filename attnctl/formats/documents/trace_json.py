@@ -15,11 +15,9 @@ from attnctl.files import parse_json
 from attnctl.formats.documents.json_documents import (
     DAMAGED,
     check_schema,
-    checked_text,
     damage_of,
     document_opening,
-    read_model,
-    read_tokens,
+    read_opening,
     write_json,
 )
 from attnctl.formats.validation import checked_whole_number, finite_floats, read_fields, true_or_false
@@ -147,26 +145,19 @@ def read_document(document: object, source: str) -> Trace:
     """The fields of a trace's parsed JSON document, as they stand. Raises AttnctlError where one is of another type."""
     entries = check_schema(document, SCHEMA, source, "a trace")
     try:
+        given = entries.get("id")
+        if given is not None and (not isinstance(given, (str, int)) or isinstance(given, bool)):
+            raise TypeError(f"id is {str(given)[:40]!r}, not a text or a whole number")
         return Trace(
-            text=checked_text(entries["text"], "text"),
-            tokens=read_tokens(entries["tokens"]),
-            model=read_model(entries["model"]),
+            **read_opening(entries),
             layers=tuple(_read_layer(layer) for layer in entries["layers"]),
             embeddings=finite_floats(entries["embeddings"], "embeddings") if "embeddings" in entries else None,
-            key_tokens=read_tokens(entries["key_tokens"]) if "key_tokens" in entries else None,
             predictions=tuple(read_fields(Prediction, given) for given in entries.get("predictions", ())),
             measure=entries.get("measure"),
-            notes=tuple(checked_text(note, "a note") for note in entries.get("notes", ())),
-            id=_read_id(entries.get("id")),
+            id=given,
         )
     except DAMAGED as error:
         raise AttnctlError(f"{source} is a damaged trace: {damage_of(error)}") from error
-
-
-def _read_id(given: object) -> str | int | None:
-    if given is not None and (not isinstance(given, (str, int)) or isinstance(given, bool)):
-        raise TypeError(f"id is {str(given)[:40]!r}, not a text or a whole number")
-    return given
 
 
 def _read_layer(entry: Document) -> LayerTrace:

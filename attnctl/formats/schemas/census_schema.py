@@ -12,6 +12,7 @@ from attnctl.formats.schemas.schema_parts import (
     list_schema,
     model_schema,
     object_schema,
+    plain_document_schema,
     tuple_schema,
 )
 from attnctl.readings.census.windows import MENTION_COUNTS
@@ -58,13 +59,12 @@ def schema_of_census() -> Schema:
         "those whose antecedents stand before the window, unread those of sentences that are too long.",
     }
     every = {**required, "model_info": {"$ref": "#/$defs/model"}, "mentions": mentions}
+    about = (
+        "Which words each head finds in a corpus of parsed sentences, for every relation and direction. The best head is "
+        "chosen on one half of the sentences, and scored on the other as the rules beside it are."
+    )
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": "attnctl.census/1",
-        "title": "attnctl census",
-        "description": "Which words each head finds in a corpus of parsed sentences, for every relation and direction. The "
-        "best head is chosen on one half of the sentences, and scored on the other as the rules beside it are.",
-        **object_schema(every, list(required)),
+        **plain_document_schema("census", about, object_schema(every, list(required))),
         "$defs": {"best": object_schema(BEST, list(BEST)), "model": model_schema()},
     }
 
