@@ -114,9 +114,9 @@ class Batches:
         true, real = ids.clamp(min=0), ids >= 0  # (batch, n)
         shown = self._with_unknowns(true, random)  # (batch, n)
         closing = answers[..., QUESTION_OF[CLOSING]] >= 0  # (batch, n)
-        shown = torch.where(
-            self._share_drawn(closing, MARKS_MISTAKEN, random), self._mark(ids, random), shown
-        )  # (batch, n)
+        mistaken = self._share_drawn(closing, MARKS_MISTAKEN, random)  # (batch, n)
+        marks = self.marks[torch.randint(max(1, len(self.marks)), ids.shape, generator=random)]  # (batch, n)
+        shown = torch.where(mistaken, marks, shown)  # (batch, n)
         hidden = torch.zeros_like(real)  # (batch, n)
         n = ids.shape[1]
         place = torch.arange(n)[:, None]  # (n, 1)
@@ -140,10 +140,6 @@ class Batches:
         if self.objective == "next-word":
             return replace(_next_words(shown, true, real), answers=words[:, :-1], idle=idle[:, :-1])
         return Batch(shown, true, hidden, real, words, idle)
-
-    def _mark(self, ids: Tensor, random: torch.Generator) -> Tensor:
-        """A random closing mark for each place of ids (batch, n) → (batch, n)."""
-        return self.marks[torch.randint(max(1, len(self.marks)), ids.shape, generator=random)]
 
     @staticmethod
     def _share_drawn(some: Tensor, share: Tensor | float, random: torch.Generator) -> Tensor:

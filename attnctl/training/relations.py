@@ -11,7 +11,7 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -112,6 +112,7 @@ def _measured_relation(
         untrained = float(own["held_out"][_best_head(own["validation"])])
     offset = rules.best_offset(link for _, link in samples["validation"].links[relation])
     held, hand = samples["held_out"], samples[BY_HAND].links.get(relation, [])
+    places = partial(rules.candidate_places, relation)
     return Measured(
         relation,
         layer=at[0],
@@ -124,8 +125,8 @@ def _measured_relation(
         untrained=untrained,
         offset=offset,
         by_offset=_rule_share(held, relation, lambda _, query: query + offset),
-        by_nearest=_rule_share(held, relation, rules.nearest_rule(relation)),
-        by_first=_rule_share(held, relation, rules.first_rule(relation)),
+        by_nearest=_rule_share(held, relation, lambda sentence, query: places(sentence, query)[0]),
+        by_first=_rule_share(held, relation, lambda sentence, query: min(places(sentence, query))),
         links=len(held.links[relation]),
         links_by_hand=len(hand),
         goal=GOALS[relation],

@@ -79,16 +79,6 @@ def candidate_places(relation: str, sentence: Sentence, query: int) -> Sequence[
     return [at for at in sides if wanted(sentence.words[at])] or [-1]
 
 
-def nearest_rule(relation: str) -> Rule:
-    """The nearest word of the right kind."""
-    return lambda sentence, query: candidate_places(relation, sentence, query)[0]
-
-
-def first_rule(relation: str) -> Rule:
-    """The first word of the right kind."""
-    return lambda sentence, query: min(candidate_places(relation, sentence, query))
-
-
 def best_offset(links: Iterable[Link]) -> int:
     """The distance that fits these links most often."""
     return Counter(link.key - link.query for link in links).most_common(1)[0][0]

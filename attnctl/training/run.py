@@ -110,20 +110,9 @@ def read_corpus(recipe: Recipe, lines: list[str] | None) -> corpus.Corpus:
 
 def sizes_of(recipe: Recipe, of: corpus.Corpus) -> network.Sizes:
     """How large the network of this recipe is."""
+    own = {name: getattr(recipe, name) for name in ("d_model", "heads", "layers", "bias", "tied", "d_k", "pieces")}
     length = max(of.length, recipe.min_length)
-    rope, tied = recipe.rope_theta is not None, recipe.tied
-    return network.Sizes(
-        len(of.vocabulary),
-        length,
-        recipe.d_model,
-        recipe.heads,
-        recipe.layers,
-        recipe.bias,
-        rope,
-        tied,
-        recipe.d_k,
-        recipe.pieces,
-    )
+    return network.Sizes(len(of.vocabulary), length, rope=recipe.rope_theta is not None, **own)
 
 
 def initial_arrays(recipe: Recipe, of: corpus.Corpus) -> dict[str, Array]:

@@ -24,7 +24,6 @@ from attnctl.training.run import Recipe, TrainingRun, initial_arrays
 from attnctl.training.watch import Watch
 
 if TYPE_CHECKING:
-    from attnctl.arrays import Floats
     from attnctl.attention import Array
     from attnctl.text import Document
 
@@ -62,10 +61,11 @@ def begin_training(recipe: Recipe, corpus: Corpus) -> Training:
         raise UsageError(f"--d-model {recipe.d_model} does not divide into {recipe.heads} heads")
     # a network this small is faster on the CPU than on the way to a GPU
     device = "cpu" if recipe.device == "auto" else torch_device(recipe.device)
-    parameters = {
-        name: torch.from_numpy(_by_word(name, array)).to(device).requires_grad_()
-        for name, array in initial_arrays(recipe, corpus).items()
-    }
+    parameters = {}
+    for name, array in initial_arrays(recipe, corpus).items():
+        # what belongs to one word lies side by side: few words are looked up at a time
+        laid_out = np.asfortranarray(array) if name == "unembedding" else array
+        parameters[name] = torch.from_numpy(laid_out).to(device).requires_grad_()
     optimizer = torch.optim.AdamW(parameters.values(), lr=recipe.lr, betas=BETAS, weight_decay=WEIGHT_DECAY)
     by_letters = recipe.pieces is not None
     batches = Batches(corpus, recipe.objective, recipe.batch_size, recipe.seed, by_letters=by_letters)
@@ -77,11 +77,6 @@ def _pieces_of_words(words: Sequence[str], count: int) -> Tensor:
     """The numbers of each word's pieces, -1 after the last of them: (words, most pieces)."""
     pieces = [torch.tensor(letter_pieces(word, count)) for word in words]
     return torch.nn.utils.rnn.pad_sequence(pieces, batch_first=True, padding_value=-1)
-
-
-def _by_word(name: str, array: Floats) -> Floats:
-    """The array laid out so that what belongs to one word lies side by side: few words are looked up at a time."""
-    return np.asfortranarray(array) if name == "unembedding" else array
 
 
 def learning_rate(step: int, recipe: Recipe) -> float:

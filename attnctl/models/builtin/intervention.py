@@ -35,13 +35,10 @@ def changed_visit(visit: Visit, intervention: Intervention) -> Visit:
 def changed_forward(forward: Forward, intervention: Intervention, layer: int) -> Forward:
     """A layer's forward under an intervention."""
     after = forward.after
-
-    def replaced_context(context: Array) -> tuple[Array, Array | None]:
-        assert after is not None
-        return after(with_heads_off(context, intervention, layer))
-
     call = with_edges_cut(forward.call, intervention, layer)
-    return replace(forward, call=call, after=None if after is None else replaced_context)
+    if after is None:
+        return replace(forward, call=call)
+    return replace(forward, call=call, after=lambda context: after(with_heads_off(context, intervention, layer)))
 
 
 def with_heads_off(context: Array, intervention: Intervention, layer: int) -> Array:

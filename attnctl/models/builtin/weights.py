@@ -31,13 +31,6 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 
-def _digest_of_weights(path: Path) -> dict[str, str]:
-    """`sha256` of a weights file; nothing of one that is too large to be read for it each time."""
-    if path.stat().st_size > limits.CARD_DIGEST_BYTES:
-        return {}
-    return {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-
-
 def open_weights(
     *,
     path: str,
@@ -64,12 +57,15 @@ def open_weights(
     tokenize = open_tokenizer(tokenizer)
     if vocabulary:
         tokenize = vocabulary_tokenizer(tokenize, vocabulary, file.metadata.get("unknown", ""), path)
-    unembedding = _unembedding_of(file)
+    # what turns rows into scores of words (d_model, vocabulary): a tensor of its own, or the embedding; or None
+    tied = file.metadata_switch("tied") and "embedding" in file.tensors
+    unembedding: Array = file.tensors["embedding"].T if tied else file.tensors.get("unembedding")
     predicts = unembedding is not None and len(vocabulary) == unembedding.shape[1]
     residual = len(layers) > 1 or file.metadata_switch("residual") or predicts
     if residual:
         _check_residual(file, layers)
-    name, kind = (bundled, "demo") if bundled else (_name_of(path), "weights")
+    own_name = Path(path).parent.name if Path(path).name == "weights.safetensors" else Path(path).stem
+    name, kind = (bundled, "demo") if bundled else (own_name, "weights")
     known = _known_of_file(file, bundled) | {"seed": seed if isinstance(embed, partial) else None}
     return Stack(
         info=stack_info(name, kind, layers, settings, **known),
@@ -101,10 +97,15 @@ def _refuse_sizes(how: OptionValues, name: str) -> None:
 def _layers_of_file(
     file: WeightFile, name: str, heads: int | None, kv_heads: int | None
 ) -> tuple[dict[str, Floats], ...]:
-    """The tensors of each layer by head, as many heads as are asked for, or as the metadata says."""
+    """The tensors of each layer by head, as many heads as are asked for, or as the metadata says.
+
+    Raises UsageError where a number of heads is asked for, and the file has another.
+    """
     n_heads = file.metadata_number("n_heads") if heads is None else heads
     n_kv_heads = file.metadata_number("n_kv_heads") if kv_heads is None else kv_heads
-    _check_head_count(file, name, heads)
+    own = next((w.shape[0] for key, w in file.tensors.items() if key.endswith("W_Q") and w.ndim == 3), None)
+    if heads is not None and own is not None and heads != own:
+        raise UsageError(f"--n-heads {heads}: {name} has {counted(own, 'head')}: did you mean --head {heads}?")
     shared = n_heads if n_kv_heads is None else n_kv_heads
     return tuple(_fitted_shapes(file, layer, n_heads, shared) for layer in _layer_tensors(file))
 
@@ -122,12 +123,21 @@ def _check_sizes(file: WeightFile, layer: dict[str, Floats], settings: Settings)
 
 
 def _known_of_file(file: WeightFile, bundled: str | None) -> Document:
-    """What the file says of itself, as fields of ModelInfo: learned positions, what its heads find, its digest."""
+    """What the file says of itself, as fields of ModelInfo: learned positions, what its heads find, its digest.
+
+    No digest of a file that is too large to be read for it each time. Raises AttnctlError where the findings are damaged.
+    """
     known: Document = {"positions": "learned"} if "positions" in file.tensors else {}
-    known["finds"] = _head_findings(file)
-    return known | (
-        {"source": f"bundled with attnctl {__version__}"} if bundled else _digest_of_weights(Path(file.path))
-    )
+    try:
+        known["finds"] = roles_sentence(json.loads(file.metadata.get("figures", "{}")))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise AttnctlError(f"{file.path}: metadata figures is damaged: {in_one_line(error)}") from error
+    path = Path(file.path)
+    if bundled:
+        known["source"] = f"bundled with attnctl {__version__}"
+    elif path.stat().st_size <= limits.CARD_DIGEST_BYTES:
+        known["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return known
 
 
 BUNDLED = ("demo", "demo-causal")
@@ -158,10 +168,6 @@ def steps_of(run: str) -> dict[int, Path]:
     if not found:
         raise AttnctlError(f"{run} is no training run: it holds no step-*.safetensors (see attnctl train)")
     return found
-
-
-def _name_of(path: str) -> str:
-    return Path(path).parent.name if Path(path).name == "weights.safetensors" else Path(path).stem
 
 
 def _settings_of_file(file: WeightFile, how: OptionValues, seed: int) -> Settings:
@@ -253,13 +259,6 @@ def _fitted_shapes(
     return fitted
 
 
-def _check_head_count(file: WeightFile, name: str, heads: int | None) -> None:
-    """Raise UsageError where a number of heads is asked for, and the file has another."""
-    own = next((w.shape[0] for key, w in file.tensors.items() if key.endswith("W_Q") and w.ndim == 3), None)
-    if heads is not None and own is not None and heads != own:
-        raise UsageError(f"--n-heads {heads}: {name} has {counted(own, 'head')}: did you mean --head {heads}?")
-
-
 def _by_head(path: str, name: str, w: Floats, heads: int | None) -> Floats:
     """A projection as (heads, d_model, d)."""
     if w.ndim == 3 and 0 not in w.shape:
@@ -317,7 +316,8 @@ def _embedding_of(
     pieces = file.tensors.get("pieces")
     if pieces is not None and (pieces.ndim != 2 or pieces.shape[1] != d_model or not len(pieces)):
         raise AttnctlError(f"{file.path}: pieces {pieces.shape} do not fit embedding {table.shape}")
-    by_letters = frozenset() if pieces is None else ids_by_letters(vocabulary, file.metadata.get("unknown", ""))
+    read_by_letters = (file.metadata.get("unknown", ""), *SHAPES)  # a word's letters are added to the rows of these
+    by_letters = {vocabulary.index(word) for word in read_by_letters if word in vocabulary}
 
     def embed_tokens(tokens: Sequence[Token]) -> Floats:
         ids = [token.id or 0 for token in tokens]
@@ -333,31 +333,11 @@ def _embedding_of(
     return embed_tokens, vocabulary, ()
 
 
-def ids_by_letters(vocabulary: Sequence[str], unknown: str) -> frozenset[int]:
-    """The ids of an unknown word and of the shapes: those to whose rows a word's letters are added."""
-    return frozenset(vocabulary.index(word) for word in (unknown, *SHAPES) if word in vocabulary)
-
-
 def row_of_letters(pieces: Array, word: str, what: str = "pieces") -> Floats:
     """What the letters of a word add to the row of its shape: the sum of its n pieces' rows, over √n → (d_model,)."""
     own = letter_pieces(word, len(pieces))
     row: Floats = looked_up(pieces, own, what).sum(axis=0) / np.float32(np.sqrt(len(own)))
     return row
-
-
-def _head_findings(file: WeightFile) -> str | None:
-    """What its heads were measured to find, as the file says. Raises AttnctlError where that is damaged."""
-    try:
-        return roles_sentence(json.loads(file.metadata.get("figures", "{}")))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        raise AttnctlError(f"{file.path}: metadata figures is damaged: {in_one_line(error)}") from error
-
-
-def _unembedding_of(file: WeightFile) -> Array:
-    """What turns rows into scores of words (d_model, vocabulary): a tensor of its own, or the embedding; or None."""
-    if file.metadata_switch("tied") and "embedding" in file.tensors:
-        return file.tensors["embedding"].T
-    return file.tensors.get("unembedding")
 
 
 def _vocabulary_of(file: WeightFile) -> list[str]:

@@ -62,7 +62,9 @@ def noun_phrase(d: Draw, s: Sentence, noun: Noun, *, plural: bool | None = None,
     det: int | None = None
     own: list[int] = []
     if isinstance(determiner, Agent):
-        own = [possessive(s, determiner)]
+        own = [s.add_word(determiner.pronoun(2))]  # his, their, …
+        if determiner.person == 3 and determiner.gender != "x":
+            s.link(REFERENCE, own[0], determiner.head if determiner.origin is None else determiner.origin)
     elif determiner is None and d.chance(0.06):  # Tom's dog
         at = s.add_word(given_name(d, d.one("fm")), "'s")
         own = [at - 1, at]
@@ -85,14 +87,6 @@ def noun_phrase(d: Draw, s: Sentence, noun: Noun, *, plural: bool | None = None,
             s.link(*((MODIFIER, at, at + 1) if s.words[at] in DEGREES else (ADJECTIVE, at, head)))
     gender = noun.gender if noun.gender != "n" or noun.group != "person" else "x"
     return Agent(head, word, noun.group, gender, many, habit=noun.habit)
-
-
-def possessive(s: Sentence, owner: Agent) -> int:
-    """`his`, `their`, …: whose the coming noun is. → its index."""
-    at = s.add_word(owner.pronoun(2))
-    if owner.person == 3 and owner.gender != "x":
-        s.link(REFERENCE, at, owner.head if owner.origin is None else owner.origin)
-    return at
 
 
 def given_name(d: Draw, sex: str) -> str:
