@@ -201,7 +201,9 @@ def context_disagreement(call: Call, context: Array, weights: Array | None) -> f
     rows = sorted({at * (n_q - 1) // max(1, min(n_q, CHECKED_ROWS) - 1) for at in range(min(n_q, CHECKED_ROWS))})
     with torch.no_grad():
         steps = attention.run_call(attention.select_call(call, rows=rows))
-    dtype = _dtype_of_sums(call.queries)
+    dtype, kind = call.queries.dtype, call.queries.device.type
+    if dtype == torch.float32 and torch.is_autocast_enabled(kind):  # products are then summed in half precision
+        dtype = torch.get_autocast_dtype(kind)
     limit = ROUNDING.get(dtype, 1e-4)
     gaps = [0.0]
     if isinstance(weights, torch.Tensor) and weights.ndim == 4 and weights.shape[-2] == n_q:
@@ -220,14 +222,6 @@ def context_disagreement(call: Call, context: Array, weights: Array | None) -> f
         largest = call.values.abs().max().clamp(min=1e-6)
         gaps.append(float((ours - theirs).detach().abs().nan_to_num(0.0).max() / largest.detach()))
     return max(gaps) if max(gaps) > limit else None
-
-
-def _dtype_of_sums(queries: Array) -> torch.dtype:
-    """The precision in which products of these arrays are summed: under autocast of float32 too, half."""
-    kind = queries.device.type
-    if queries.dtype == torch.float32 and torch.is_autocast_enabled(kind):
-        return torch.get_autocast_dtype(kind)
-    return queries.dtype  # type: ignore[no-any-return]
 
 
 def _shares_of_row(weights: Array) -> Array:

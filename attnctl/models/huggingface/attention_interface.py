@@ -309,7 +309,9 @@ def _watch_forwards(model: PreTrainedModel, session: WatchSession, stack: ExitSt
         if part is model:
             session.depth = 0
         if session.depth == 0:
-            session.begin_forward()
+            session.forwards += 1
+            session.occurrences.clear()
+            session.layers_met.clear()
         session.depth += 1
 
     def leave_part(part: Module, *_: object) -> None:

@@ -81,12 +81,6 @@ class WatchSession:
     steps: dict[int, tuple[int, int]] = field(default_factory=dict)  # of each module: its last forward, how many before
     layers_met: dict[str, int] = field(default_factory=dict)  # of each kind in this forward, where layers are shared
 
-    def begin_forward(self) -> None:
-        """A forward of the whole model, or of the part of it that was called, begins."""
-        self.forwards += 1
-        self.occurrences.clear()
-        self.layers_met.clear()
-
     def site_of_call(self, module: Module) -> Site:
         """The site of this call of a module."""
         names, key = self.names[id(module)], id(module)
@@ -101,10 +95,6 @@ class WatchSession:
             site = replace(site, layer=layer, recurrence=0)
         self.seen[site] = None
         return site
-
-    def step_of_site(self, site: Site) -> int:
-        """How many forwards called the module of this site before this one: one a new token in generation."""
-        return self.steps[site.module][1]
 
     def sites_of_model(self, model: PreTrainedModel) -> set[Site]:
         """The sites that are known to call in each forward: of the modules that say whether they are causal.

@@ -107,19 +107,14 @@ def _layer_of_call(call: Captured, item: int, rows: tuple[int, ...] | None) -> L
     arrays: dict[str, Array] = {
         name: _as_floats(there[item]) for name in KEPT if (there := getattr(call, name)) is not None
     }
-    mask = _mask_of_item(call.mask, item, call.weights.shape[-2:])
+    mask: Bools | None = None  # where every query sees every key
+    if call.mask is not None:
+        seen = (call.mask if call.mask.ndim == 2 else call.mask[item]).cpu().numpy().astype(bool)  # (1 or n_q, n_k)
+        mask = None if seen.all() else np.broadcast_to(seen, call.weights.shape[-2:])  # (n_q, n_k)
     weights = _as_floats(call.weights[item])  # (heads, n_q, n_k)
     if call.has_sink:
         arrays["sink_weights"] = share_of_sink(weights)
     return LayerTrace(call.layer, call.heads, call.heads, weights=weights, rows=rows, mask=mask, **arrays)
-
-
-def _mask_of_item(mask: Array, item: int, shape: tuple[int, ...]) -> Bools | None:
-    """The mask of one text: (n_q, n_k), which `shape` is; None where every query sees every key."""
-    if mask is None:
-        return None
-    seen: Bools = (mask if mask.ndim == 2 else mask[item]).cpu().numpy().astype(bool)  # (1 or n_q, n_k)
-    return None if seen.all() else np.broadcast_to(seen, shape)
 
 
 def _as_floats(array: Array) -> Floats:

@@ -126,18 +126,15 @@ def slots_of_text(network: PreTrainedModel, kind: str, n: int) -> KeySlots:
         if isinstance(rate, int) and rate > 0 and type(module).__name__.endswith("Compressor"):
             site = names[id(module)].site_of_occurrence(0)
             if site.kind == kind:
-                found[site.layer] = slot_spans(n, rate, overlaps=_overlap(module))
+                part: Any = module  # each token is compressed twice: for its own window's slot, and for the next
+                twice = bool(part.kv_proj.out_features == 2 * part.head_dim)
+                found[site.layer] = slot_spans(n, rate, overlaps=twice)
     return KeySlots(n, found)
 
 
 def slot_spans(n: int, rate: int, overlaps: bool) -> tuple[Span, ...]:
     """The slots of n tokens, one for each whole window of `rate`; where windows overlap, it holds the one before too."""
     return tuple((max(0, (at - overlaps) * rate), (at + 1) * rate - 1) for at in range(n // rate))
-
-
-def _overlap(module: Any) -> bool:
-    """Whether each token is compressed twice: for the slot of its own window, and for the next."""
-    return bool(module.kv_proj.out_features == 2 * module.head_dim)
 
 
 def tokens_of_call_keys(

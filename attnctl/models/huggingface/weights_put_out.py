@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from transformers import PreTrainedModel
 
-SCORES = frozenset(
-    {"ProphetNetAttention", "SqueezeBertSelfAttention"}
-)  # modules that put out scores, masked and scaled
+# modules that put out scores, masked and scaled
+SCORES = frozenset({"ProphetNetAttention", "SqueezeBertSelfAttention"})
 
 
 def weights_of_layers(

@@ -52,14 +52,11 @@ def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take
             raise _LastLayerSeenError
         return steps.context
 
-    def of_model_kind(site: Site) -> bool:
-        return site.kind == model.kind
-
     with (
         running_network(model.network, sum(map(len, whole)), model.info.name),
         packed_products(packing_mode(model.network)),
         suppress(_LastLayerSeenError),
-        watch_attention(model.network, see_layer, of_model_kind, WatchOptions(trusted=trusted)),
+        watch_attention(model.network, see_layer, lambda site: site.kind == model.kind, WatchOptions(trusted=trusted)),
     ):
         model.network(**inputs)
     checked[padded] = max(n, checked.get(padded, 0))

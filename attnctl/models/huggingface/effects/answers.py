@@ -196,7 +196,8 @@ class AnsweredPrompt:
         """The stretches' tokens left out, the others at their own positions: (m,)."""
         start = min(a for a, _ in hidden)
         whole = (*self.prompt, *self.answer[:-1])
-        kept = [at for at in range(start, len(whole)) if not _inside(at, hidden)]
+        left_out = {at for a, b in hidden for at in range(a, b)}
+        kept = [at for at in range(start, len(whole)) if at not in left_out]
         _, logits = self._run_network([whole[at] for at in kept], self.cache_of(start), len(self.answer), kept)
         return self._shares(logits)
 
@@ -258,7 +259,3 @@ class Looks:
         """The share of each key, over all heads, layers and queries: (n_k,)."""
         mean: Floats = np.mean(list(self.masses.values()), axis=0).astype(np.float32)  # (n_k,)
         return mean
-
-
-def _inside(at: int, stretches: Sequence[tuple[int, int]]) -> bool:
-    return any(a <= at < b for a, b in stretches)

@@ -204,7 +204,10 @@ def head_directions(block: SeenBlock, direction: Array, config: PreTrainedConfig
     matrix, shift = _projection_matrix(projection, way)
     heads, _, d_v = block.context.shape
     bias = _along(shift.expand_as(way), way) + linear.constant(direction) * written
-    attended = _along(_through_linear(linear, projection.made), direction) * written
+    made = projection.made  # (rows, d_model)
+    if linear.scale is not None and linear.shift is not None:
+        made = (made - made.mean(-1, keepdim=True) if linear.centred else made) * linear.scale + linear.shift
+    attended = _along(made, direction) * written
     along = (way @ matrix).reshape(-1, heads, d_v)  # (rows, heads, d_v)
     return HeadDirections(along, projection.given.reshape(-1, heads, d_v), bias, attended)
 
@@ -241,12 +244,6 @@ def _attention_branch(
             if any(is_near(factor * sum(several), rest) for count in (1, 2) for several in combinations(others, count)):
                 return factor, linear
     raise RefusedError("it normalises the residual stream inside its blocks (post-norm), or mixes it")
-
-
-def _through_linear(linear: _Linear, x: Array) -> Array:
-    if linear.scale is None or linear.shift is None:
-        return x
-    return (x - x.mean(-1, keepdim=True) if linear.centred else x) * linear.scale + linear.shift
 
 
 def _projection_matrix(projection: SeenCall, way: Array) -> tuple[Array, Array]:

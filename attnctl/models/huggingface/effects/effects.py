@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from attnctl.readings.effects.ablation import Watched
-    from attnctl.source import Model
 
 Target = str | int | Sequence[int]
 
@@ -74,7 +73,12 @@ def effects(
         raise TypeError(f"effects(): tokenizer is a tokenizer, not {type(tokenizer).__name__}")
     base = Intervention(how=how, reference=reference)
     if isinstance(inputs, str):
-        watched: Watched = _watched_model(model, inputs, query, base)
+        from attnctl.models import open_named_model
+        from attnctl.models.watching import watched_text
+
+        opened = open_named_model(os.fspath(model)) if isinstance(model, (str, os.PathLike)) else model
+        token = None if query == -1 else str(query)
+        watched: Watched = watched_text(opened, checked_text(inputs), token, base)
     else:
         watched = watch_given_network(model, inputs, query, base, attention, tokenizer)
     info = watched.info
@@ -103,14 +107,6 @@ def _check_model(model: object, inputs: str | Mapping[str, Array]) -> None:
         raise TypeError(
             f"effects(): with a text, model is one of attnctl or its name, not {type(model).__name__}: {said}"
         )
-
-
-def _watched_model(model: str | Model, text: str, query: int, base: Intervention) -> Watched:
-    from attnctl.models import open_named_model
-    from attnctl.models.watching import watched_text
-
-    opened = open_named_model(os.fspath(model)) if isinstance(model, (str, os.PathLike)) else model
-    return watched_text(opened, checked_text(text), None if query == -1 else str(query), base)
 
 
 def _edge_of_pair(watched: Watched, pair: tuple[int, int]) -> tuple[int, int]:

@@ -51,11 +51,9 @@ def first_order(watched: WatchedNetwork, target: Word, against: Word | None) -> 
         torch.enable_grad(),
     ):
         said = _watched_logits(watched, target, kept)
-        numbers = {"log_probability": _log_probability(said, target)}
-        if against is not None:
-            other = said if len(against.ids) == 1 else None
-            if other is not None:
-                numbers["logit_difference"] = _word_logits(said, target) - _word_logits(other, against)
+        numbers = {"log_probability": _sum_of_word(torch.log_softmax(said, -1), target)}
+        if against is not None and len(against.ids) == 1:
+            numbers["logit_difference"] = _sum_of_word(said, target) - _sum_of_word(said, against)
         layers, gated = sorted(kept.contexts), sorted(kept.gated)
         arrays = [*(kept.contexts[layer] for layer in layers), *(kept.gated[layer] for layer in gated)]
         found = FirstOrder()
@@ -100,12 +98,8 @@ def _watched_logits(watched: WatchedNetwork, target: Word, kept: _Kept) -> Array
     return logits[first : first + 1 + more]
 
 
-def _log_probability(said: Array, word: Word) -> Array:
-    shares = torch.log_softmax(said, -1)  # (1 + continuation, vocabulary)
-    return sum((shares[at, number] for at, number in enumerate(word.ids)), torch.zeros((), device=said.device))
-
-
-def _word_logits(said: Array, word: Word) -> Array:
+def _sum_of_word(said: Array, word: Word) -> Array:
+    """The sum over a word's tokens of what is said of them: (1 + continuation, vocabulary) → ()."""
     return sum((said[at, number] for at, number in enumerate(word.ids)), torch.zeros((), device=said.device))
 
 
@@ -131,9 +125,8 @@ def _of_edges(kept: _Kept, layer: int, slope: Array) -> Array:
     """
     weights, values = kept.weights[layer], kept.values[layer]  # (heads, n_k), (heads, n_k, d_v)
     context = torch.einsum("hk,hkd->hd", weights, values)  # (heads, d_v)
-    along = torch.einsum("hd,hd->h", context, slope)[:, None] - torch.einsum(
-        "hkd,hd->hk", values, slope
-    )  # (heads, n_k)
+    along = torch.einsum("hd,hd->h", context, slope)[:, None]  # (heads, 1)
+    along = along - torch.einsum("hkd,hd->hk", values, slope)  # (heads, n_k)
     rest = 1 - weights  # (heads, n_k)
     odds = torch.where(rest > 1e-6, weights / rest.clamp(min=1e-6), torch.zeros_like(weights))  # (heads, n_k)
     return odds * along

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -60,9 +60,12 @@ def intervene(
     pairs = () if edges is None else checked_pairs("intervene", "edges", edges)
     some_layers = checked_selection("intervene", "layer", layer)
     some_heads = checked_selection("intervene", "edge_heads", edge_heads)
-    n_layers = attending_layers(model, attention)
+    from attnctl.models.huggingface.files.network import network_info
+
     name = architecture_name(model)
-    off = checked_heads(_heads_by_layer(heads or {}), n_layers, heads_of(model, attention), name)
+    info = network_info(model, name, attention or "self")
+    n_layers = info.n_layers or 1
+    off = checked_heads(_heads_by_layer(heads or {}), n_layers, info.n_heads or 1, name)
     window = None
     if some_layers is not None:
         window = frozenset(checked_heads(dict.fromkeys(some_layers, (0,)), n_layers, 1, name))
@@ -92,13 +95,14 @@ def apply_interventions(
     if all(one.changes_nothing for one in interventions):
         yield
         return
-
-    def changes_site(site: Site) -> bool:
-        return (kind is None or site.kind == kind) and any(one.in_layer(site.layer) for one in interventions)
-
     change = Applied(interventions)
     with (
-        watch_attention(model, lambda *_: None, changes_site, WatchOptions(change)),
+        watch_attention(
+            model,
+            lambda *_: None,
+            lambda site: kind in (None, site.kind) and any(one.in_layer(site.layer) for one in interventions),
+            WatchOptions(change),
+        ),
         _count_past(model, change),
         _replaced_behind_gates(model, change),
     ):
@@ -114,14 +118,15 @@ class Applied:
     means: dict[Site, Array] = field(default_factory=dict)  # of the prompt: (batch, heads, 1, d_v)
     real: dict[Site, Array | None] = field(default_factory=dict)  # positions that are no padding, of this forward
     gated: frozenset[int] = frozenset()  # ids of the modules whose context is replaced behind their gate
-    waiting: dict[int, tuple[Site, torch.Size]] = field(
-        default_factory=dict
-    )  # those that attended: the context's shape
+    # those that attended: the context's shape
+    waiting: dict[int, tuple[Site, torch.Size]] = field(default_factory=dict)
 
     def change_call(self, site: Site, call: Call) -> Call:
         """The call with the edges of each intervention cut."""
-        self.real[site] = _unpadded_positions(call)
-        for heads in {cut.heads for cut in self._cuts_of_layer(site.layer)}:
+        may_be_padded = call.mask is not None and call.mask.ndim == 3 and call.n_q == call.n_k
+        self.real[site] = seen_keys(call).any(-2) if may_be_padded else None  # (batch, n)
+        cuts = [cut for one in self.interventions for cut in one.cuts if cut.in_layer(site.layer)]
+        for heads in {cut.heads for cut in cuts}:
             call = self._cut_keys(call, site.layer, heads)
         return call
 
@@ -185,9 +190,6 @@ class Applied:
             raise UsageError(f"the reference has {given.shape[1]} tokens, this text {n}: resample needs as many")
         return given[None, :, self.past : n].expand_as(context)  # (batch, heads, n_q, d_v)
 
-    def _cuts_of_layer(self, layer: int) -> list[Cut]:
-        return [cut for one in self.interventions for cut in one.cuts if cut.in_layer(layer)]
-
     def _cut_keys(self, call: Call, layer: int, heads: frozenset[int] | None) -> Call:
         """The call with the cuts that concern just these heads (None: all of them)."""
         n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
@@ -220,13 +222,11 @@ class Applied:
                 continue
             keys = [at - before for key in cut.keys if 0 <= (at := _absolute_index(key, total)) - before < n_k]
             last = max(_absolute_index(key, total) for key in cut.keys)
-            queries = (
-                range(last + 1, total) if cut.queries is None else [_absolute_index(q, total) for q in cut.queries]
-            )
-            rows = torch.tensor(
-                [query - self.past for query in queries if self.past <= query < total], dtype=torch.long
-            )
-            lost[rows[:, None], torch.tensor(keys, dtype=torch.long)] = True
+            queries: Sequence[int] = range(last + 1, total)
+            if cut.queries is not None:
+                queries = [_absolute_index(query, total) for query in cut.queries]
+            rows = [query - self.past for query in queries if self.past <= query < total]
+            lost[torch.tensor(rows, dtype=torch.long)[:, None], torch.tensor(keys, dtype=torch.long)] = True
         return lost
 
 
@@ -241,13 +241,6 @@ def seen_keys(call: Call) -> Array:
     if shown is None:
         shown = torch.ones(n_q, n_k, dtype=torch.bool, device=call.queries.device)  # (n_q, n_k)
     return shown if shown.ndim == 3 else shown[None]  # (batch or 1, n_q, n_k)
-
-
-def _unpadded_positions(call: Call) -> Array | None:
-    """Positions that some query sees, where queries and keys are the same tokens: (batch, n); None for all of them."""
-    if call.mask is None or call.mask.ndim != 3 or call.queries.shape[-2] != call.keys.shape[-2]:
-        return None
-    return seen_keys(call).any(-2)  # (batch, n)
 
 
 def check_site_heads(heads: Iterable[int], count: int, site: Site | None) -> None:
@@ -280,10 +273,13 @@ def _replaced_behind_gates(model: PreTrainedModel, change: Applied) -> Iterator[
     replaces = any(one.how != "zero" and one.heads for one in change.interventions)
     projections = gated_projections(model) if replaces else {}
     change.gated = frozenset(projections)
+
+    def change_given(module: int, _: object, args: tuple[Array, ...]) -> tuple[Array, ...]:
+        return change.change_projected(module, args[0]), *args[1:]
+
     with ExitStack() as stack:
         for module, (_, projection) in projections.items():
-            hook = partial(_change_given, partial(change.change_projected, module))
-            stack.callback(projection.register_forward_pre_hook(hook).remove)
+            stack.callback(projection.register_forward_pre_hook(partial(change_given, module)).remove)
         yield
 
 
@@ -300,22 +296,3 @@ def gated_contexts_kept(model: PreTrainedModel, kind: str, found: dict[int, Arra
             if site.kind == kind:
                 stack.callback(projection.register_forward_pre_hook(partial(keep_gated, site.layer)).remove)
         yield
-
-
-def _change_given(change: Callable[[Array], Array], _: object, args: tuple[Array, ...]) -> tuple[Array, ...]:
-    """What a module is called with, changed by a hook."""
-    return change(args[0]), *args[1:]
-
-
-def attending_layers(model: PreTrainedModel, kind: str | None = None) -> int:
-    """The number of layers that attend, or of those that a configuration counts."""
-    from attnctl.models.huggingface.files.network import network_info
-
-    return network_info(model, architecture_name(model), kind or "self").n_layers or 1
-
-
-def heads_of(model: PreTrainedModel, kind: str | None = None) -> int:
-    """The number of query heads of a layer, by the configuration."""
-    from attnctl.models.huggingface.files.network import network_info
-
-    return network_info(model, architecture_name(model), kind or "self").n_heads or 1

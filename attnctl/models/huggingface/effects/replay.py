@@ -37,9 +37,8 @@ class Replay:
     kind: str = "self"
     base: Intervention = field(default_factory=Intervention)
     blocks: list[Module] = field(default_factory=list)
-    outputs: list[tuple[Module, Output]] = field(
-        default_factory=list
-    )  # (block, what it put out), in order of their calls
+    # (block, what it put out), in order of their calls
+    outputs: list[tuple[Module, Output]] = field(default_factory=list)
     starts: dict[int, int] = field(default_factory=dict)  # layer → the first block call in which it attends
     sound: bool = True  # whether a forward from the middle comes to the same
     kernels: PackedLinear | None = None
@@ -75,14 +74,12 @@ class Replay:
         with ExitStack() as stack:
             for block in self.blocks:
                 stack.callback(block.register_forward_pre_hook(start_block).remove)
-                stack.callback(block.register_forward_hook(self._keep_block).remove)
+                keep = block.register_forward_hook(lambda block, _, output: self.outputs.append((block, output)))
+                stack.callback(keep.remove)
             stack.enter_context(apply_interventions(self.network, [self.base], self.kind))
             stack.enter_context(watch_attention(self.network, see_block_call, lambda site: site.kind == self.kind))
             stack.enter_context(packed_products(self.kernels))
             self.result = self.network(**self.inputs)
-
-    def _keep_block(self, block: Module, _: object, output: Output) -> None:
-        self.outputs.append((block, output))
 
     def _try_resuming(self) -> None:
         """Find out whether this network may be resumed: two rows from the last block must equal the first forward."""
@@ -158,15 +155,11 @@ def blocks_of(network: PreTrainedModel) -> list[Module]:
     for name, several in lists:
         if any(name.startswith(other + ".") for other in outermost):
             continue
-        attending_ones = [block for block in several if any(_is_attending(module) for module in block.modules())]
-        if attending_ones:
+        kinds = {type(module).__name__.lower() for block in several for module in block.modules()}
+        if any("attention" in kind for kind in kinds):
             outermost.append(name)
             found += list(several)
     return found
-
-
-def _is_attending(module: Module) -> bool:
-    return "attention" in type(module).__name__.lower()
 
 
 def expanded_rows(value: Any, rows: int) -> Any:

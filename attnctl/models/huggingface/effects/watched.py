@@ -72,7 +72,7 @@ class WatchedNetwork:
     def target_word(self, text: str) -> Word:
         """The target that a text names. Raises UsageError where it has none, or where its tokens cannot be measured here."""
         word = self.read(text)
-        if len(word.ids) > 1 and not continues_text(self.kind, self.info):
+        if len(word.ids) > 1 and self.kind == "self" and not self.info.causal:
             raise UsageError(
                 f"--target {visible_text(text)!r} is {len(word.ids)} tokens of {self.info.name}, which fills in one: "
                 "choose a word of one"
@@ -153,11 +153,6 @@ class WatchedNetwork:
         with running_network(self.network, len(self.tokens), self.info.name):
             logit = TargetLogit(self.tail, self.query, target.ids[0], other)
             return taken_apart(self.network, self.inputs(()), logit, self.base)
-
-
-def continues_text(kind: str, info: ModelInfo) -> bool:
-    """Whether the model says what follows, rather than what stands at a mask."""
-    return kind != "self" or bool(info.causal)
 
 
 def intervention_batches(interventions: Sequence[Intervention], most: int) -> Iterator[list[Intervention]]:

@@ -84,9 +84,10 @@ class BuiltLayers:
 
     def kept_sentence(self) -> str:
         """What the layers keep, for a table: "2 layers × 64 numbers"."""
+        hidden = " of hidden states" if self.states.hidden else ""
         window = "" if self.window is None else f" of the last {self.window:,} tokens"
         layers = f"{len(self.layers)} layer{'s' * (len(self.layers) > 1)}"
-        return f"{layers} × {self.kept:,} numbers{self.states.hidden_sentence()}{window}{self.states.beside_sentence()}"
+        return f"{layers} × {self.kept:,} numbers{hidden}{window}{self.states.beside_sentence()}"
 
 
 def filled_settings(settings: Document) -> Document | None:
@@ -176,7 +177,10 @@ def _built_layer(network: PreTrainedModel, names: Names, module: Module, whole: 
     sizes = network.config.get_text_config()
     heads, kv_heads, d_k, d_v = _sizes_of_heads(module, sizes)
     matrices = {own: p for own, p in whole.named_parameters() if p.ndim >= 2 and not NO_MATRIX.search(own)}
-    projected = sum(p.shape[0] for own, p in matrices.items() if KEPT.match(own)) + _index_key(module)
+    projected = sum(p.shape[0] for own, p in matrices.items() if KEPT.match(own))
+    # the key by which an indexer finds a token is kept beside the others
+    indexer = getattr(module, "indexer", None)
+    projected += stated_number(indexer, ("head_dim", "index_head_dim", "indexer_head_dim")) or 0
     window = kept_window(module, network.config) or _window(module, sizes, names.layers[0])
     return BuiltLayers(
         names.layers,
@@ -197,17 +201,13 @@ def text_attentions(network: PreTrainedModel) -> Iterator[tuple[Module, Module]]
     """Each module that attends to text, and the one that holds it with its output projection."""
     from attnctl.models.huggingface.attention_sites import attention_modules
 
-    inside = {id(part) for root in _text_parts(network) for part in root.modules()}
+    # the parts that its text configuration describes; all of it where it has none for text alone
+    text = getattr(network.config, "text_config", network.config)
+    roots = [part for part in network.modules() if getattr(part, "config", None) is text] or [network]
+    inside = {id(part) for root in roots for part in root.modules()}
     for name, part in attention_modules(network).items():
         if id(part) in inside and not OTHER_INPUT.search(name) and not OTHER_ATTENTION.search(type(part).__name__):
             yield part, _with_projection(network, name)
-
-
-def _text_parts(network: PreTrainedModel) -> list[Module]:
-    """The parts of a network that its text configuration describes; all of it where it has none for text alone."""
-    text = getattr(network.config, "text_config", network.config)
-    parts = [part for part in network.modules() if getattr(part, "config", None) is text]
-    return parts or [network]
 
 
 def _with_projection(network: PreTrainedModel, name: str) -> Module:
@@ -230,11 +230,6 @@ def _sizes_of_heads(module: Module, sizes: PreTrainedConfig) -> tuple[int | None
     kv_heads = heads // shared if heads and isinstance(shared, int) and shared > 0 else stated_number(module, KV_HEADS)
     d_k = stated_number(module, SIZES) or stated_number(own, SIZES)
     return heads, kv_heads or heads, d_k, stated_number(module, ("v_head_dim",)) or d_k
-
-
-def _index_key(module: Module) -> int:
-    """Numbers of the key by which an indexer finds a token, which is kept beside the others."""
-    return stated_number(getattr(module, "indexer", None), ("head_dim", "index_head_dim", "indexer_head_dim")) or 0
 
 
 def stated_number(whose: object, names: tuple[str, ...]) -> int | None:

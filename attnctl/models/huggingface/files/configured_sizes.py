@@ -30,7 +30,7 @@ from attnctl.models.huggingface.files.layer_sizes import (
 from attnctl.models.huggingface.files.sizes import ModelSizes
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedModel
+    from transformers import PreTrainedModel
 
     from attnctl.models.huggingface.files.built_sizes import BuiltLayers
     from attnctl.text import Document
@@ -148,7 +148,9 @@ def sizes_of_layers(groups: tuple[BuiltLayers, ...], network: PreTrainedModel, n
     table = getattr(network.get_input_embeddings(), "weight", None)
     kept = sum(len(group.layers) for group in groups if group.kind in ("self", "decoder"))
     windows = {group.window for group in groups if group.window is not None}
-    context = stated_number(text, NAMES["context"])
+    context, d_model = stated_number(text, NAMES["context"]), stated_number(text, NAMES["d_model"])
+    if d_model is None:  # of parts that have configurations of their own (BLT) the widest
+        d_model = max((stated_number(part, NAMES["d_model"]) or 0 for part in vars(config).values()), default=0)
     return ModelSizes(
         name,
         kind,
@@ -156,7 +158,7 @@ def sizes_of_layers(groups: tuple[BuiltLayers, ...], network: PreTrainedModel, n
         0 if reads_alone else kept,
         most.heads or 0,
         most.kv_heads or most.heads or 0,
-        stated_number(text, NAMES["d_model"]) or _widest_part(config),
+        d_model,
         most.d_k or 0,
         most.d_v or most.d_k or 0,
         stated_number(text, NAMES["vocabulary"]),
@@ -167,13 +169,6 @@ def sizes_of_layers(groups: tuple[BuiltLayers, ...], network: PreTrainedModel, n
         cache_told=kind in counted_caches() | counted_families(),
         built=groups,
     )
-
-
-def _widest_part(config: PreTrainedConfig) -> int:
-    """d_model of the widest part of a network whose parts have configurations of their own (BLT); 0 where none says it."""
-    from attnctl.models.huggingface.files.built_sizes import stated_number
-
-    return max((stated_number(part, NAMES["d_model"]) or 0 for part in vars(config).values()), default=0)
 
 
 def of_configuration(settings: Document, name: str, source: str) -> ModelSizes:
@@ -274,16 +269,15 @@ def counted_caches() -> frozenset[str]:
 
 
 def _is_counted(settings: Document) -> bool:
-    """Whether four matrices a layer are all there is, by what was counted of its family."""
-    return settings.get("model_type") in counted_families() and not _is_part(settings)
+    """Whether four matrices a layer are all there is, by what was counted of its family.
 
-
-def _is_part(settings: Document) -> bool:
-    """Whether a configuration is of a decoder or an encoder alone, or of one with cross attention beside."""
+    Not of a decoder or an encoder alone, nor of one with cross attention beside.
+    """
     named = settings.get("architectures")
     said = str(named[0]) if isinstance(named, list) and named else ""
     decoder = "encoder_layers" in settings and (not settings.get("is_encoder_decoder") or said.endswith("ForCausalLM"))
-    return decoder or said.endswith("EncoderModel") or bool(settings.get("add_cross_attention"))
+    is_part = decoder or said.endswith("EncoderModel") or bool(settings.get("add_cross_attention"))
+    return settings.get("model_type") in counted_families() and not is_part
 
 
 # families whose queries come with a gate

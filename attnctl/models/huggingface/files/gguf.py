@@ -13,16 +13,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attnctl.errors import AttnctlError, in_one_line, print_complaint
 from attnctl.interrupts import removed_at_end, tidied_up
 from attnctl.light_import import complete_torch
 from attnctl.models.huggingface.files.hub import import_extra
 from attnctl.models.huggingface.files.network import check_whole
-
-if TYPE_CHECKING:
-    pass
 
 BIG = 10**9  # parameters from which the cache holds half precision
 
@@ -46,9 +43,15 @@ def dequantised_folder(path: Path) -> Path:
 
 
 def _kept_folder(path: Path) -> Path:
-    place = cache_folder() / f"{_file_fingerprint(path)}.place"  # where this path's folder is named
+    stat = path.stat()
+    told = f"{os.path.realpath(path)}\0{stat.st_size}\0{stat.st_mtime_ns}"
+    place = cache_folder() / f"{hashlib.sha256(told.encode()).hexdigest()[:12]}.place"  # names this path's folder
     known = _named_folder(place)
-    target = cache_folder() / (known or f"{path.stem}-{_content_digest(path)}")
+    name = known
+    if name is None:  # by the content, so that the same file in two environments is kept once
+        with path.open("rb") as file:
+            name = f"{path.stem}-{hashlib.file_digest(file, 'sha256').hexdigest()[:12]}"
+    target = cache_folder() / name
     if not (target / "config.json").is_file():
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(target, ignore_errors=True)  # what is left of one that somebody took apart
@@ -82,17 +85,6 @@ def cache_folder() -> Path:
     return user_cache_path("attnctl") / "gguf"
 
 
-def _file_fingerprint(path: Path) -> str:
-    stat = path.stat()
-    return hashlib.sha256(f"{os.path.realpath(path)}\0{stat.st_size}\0{stat.st_mtime_ns}".encode()).hexdigest()[:12]
-
-
-def _content_digest(path: Path) -> str:
-    """Of the content, so that the same file in two environments is kept once."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:12]
-
-
 def _convert_file(path: Path, folder: Path) -> None:
     for module in ("torch", "accelerate", "gguf"):
         import_extra(module)
@@ -103,7 +95,10 @@ def _convert_file(path: Path, folder: Path) -> None:
     with _one_parse() as reader, _conversion_bar(path):
         try:
             parsed = reader(path)
-            _check_layers(parsed, path)
+            for name, field in parsed.fields.items():  # layers without tensors would be built for nothing
+                if name.endswith(".block_count") and not 0 < int(field.contents()) <= len(parsed.tensors):
+                    has = f"says {name} {field.contents()}, and holds {len(parsed.tensors):,} tensors"
+                    raise AttnctlError(f"{path.name} {has}")
             count = sum(int(tensor.n_elements) for tensor in parsed.tensors)
             dtype = torch.float16 if count > BIG else torch.float32
             _check_space(path, folder, count * dtype.itemsize)
@@ -121,13 +116,6 @@ def _convert_file(path: Path, folder: Path) -> None:
             raise
         except Exception as error:  # a damaged file fails in as many ways as it has bytes
             raise AttnctlError(f"cannot read {path}: {in_one_line(error)}") from error
-
-
-def _check_layers(parsed: Any, path: Path) -> None:
-    """Raise AttnctlError where the file says it has more layers than it has tensors: they would be built for nothing."""
-    for name, field in parsed.fields.items():
-        if name.endswith(".block_count") and not 0 < int(field.contents()) <= len(parsed.tensors):
-            raise AttnctlError(f"{path.name} says {name} {field.contents()}, and holds {len(parsed.tensors):,} tensors")
 
 
 def _check_space(path: Path, folder: Path, size: int) -> None:

@@ -46,10 +46,6 @@ class KeptStates:
         """Numbers of 16 bits by which that grows with a token, in the long run."""
         return sum(part.size // part.rate for part in self.compressed) + self.bucket
 
-    def hidden_sentence(self) -> str:
-        """Of what the numbers are, where they are no keys and values."""
-        return " of hidden states" if self.hidden else ""
-
     def beside_sentence(self) -> str:
         """What is kept, for a table: " and for every 4 tokens 512"; empty where there is nothing to say."""
         parts = [f" in each of {self.cycles} cycles"] * (self.cycles > 1)
@@ -75,7 +71,9 @@ def kept_states(module: Module, name: str, config: PreTrainedConfig) -> KeptStat
         return KeptStates(hidden=True, bucket=buckets, chunk=config.lsh_attn_chunk_length if buckets else 0)
     if kind.startswith("t5gemma2"):
         return KeptStates(reads_source=type(module).__name__.endswith("MergedAttention"))
-    return KeptStates(compressed=tuple(_compressed_keys(part) for part in module.modules() if _compresses(part)))
+    parts: list[Any] = [part for part in module.modules() if _compresses(part)]
+    sizes = ((part.compress_rate, part.head_dim, part.kv_proj.out_features) for part in parts)
+    return KeptStates(compressed=tuple(CompressedKeys(*size) for size in sizes))
 
 
 def numbers_of_token(module: Module, name: str, config: PreTrainedConfig, projected: int) -> int:
@@ -100,7 +98,3 @@ def kept_window(module: Module, config: PreTrainedConfig) -> int | None:
 
 def _compresses(part: Any) -> bool:
     return isinstance(getattr(part, "compress_rate", None), int) and hasattr(part, "kv_proj")
-
-
-def _compressed_keys(part: Any) -> CompressedKeys:
-    return CompressedKeys(part.compress_rate, part.head_dim, part.kv_proj.out_features)

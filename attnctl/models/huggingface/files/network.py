@@ -62,11 +62,12 @@ def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) 
     def build_network() -> tuple[PreTrainedModel, Document]:
         model_class = class_of(transformers, settings, name)
         check_sizes(model_class, folder, stored, name)
-        kernel = _attention_kernel(model_class)
+        # ours takes its place later, and eager is what remains to those outside the interface
+        fused = model_class._can_set_attn_implementation() and model_class._supports_sdpa
         return model_class.from_pretrained(  # type: ignore[no-any-return]
             folder,
             dtype=kept,
-            attn_implementation=kernel,
+            attn_implementation="sdpa" if fused else "eager",
             output_loading_info=True,
             ignore_mismatched_sizes=True,
             **how,
@@ -99,11 +100,6 @@ def check_whole(network: PreTrainedModel, told: Document, name: str) -> None:
             raise AttnctlError(f"{name} names its weights otherwise: {other} for {inner[0]}: rename them in its file")
         raise AttnctlError(f"{name} lacks {len(inner)} of its weights, {inner[0]} first: its file is not whole")
     network.attnctl_headless = bool(lacking)  # type: ignore[assignment]
-
-
-def _attention_kernel(model_class: Any) -> str:
-    """What a class is loaded with: ours takes its place later, and eager is what remains to those outside the interface."""
-    return "sdpa" if model_class._can_set_attn_implementation() and model_class._supports_sdpa else "eager"
 
 
 def class_of(transformers: ModuleType, settings: Document, name: str) -> Any:

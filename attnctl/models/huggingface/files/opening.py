@@ -85,13 +85,9 @@ def open_checkpoint(
 def short_name(name: str) -> str:
     """A checkpoint's name for sentences: the last part of its path or id."""
     path = Path(name)
-    return (
-        path.stem
-        if path.suffix.lower() == ".gguf"
-        else Path(os.path.realpath(path)).name
-        if path.exists()
-        else path.name
-    )
+    if path.suffix.lower() == ".gguf":
+        return path.stem
+    return Path(os.path.realpath(path)).name if path.exists() else path.name
 
 
 def _kind_of_model(settings: Document, asked: DecoderRequest, name: str) -> str:
@@ -137,12 +133,10 @@ def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
     called = called.rstrip("/").rpartition("/")[2]
     if tokenizer is None:
         raise AttnctlError(f"{called} is a transformers model: give its tokenizer, as tokenizer=…")
-    pieces = Pieces(
-        called,
-        _tokenizer_of_network(tokenizer, called),
-        _settings(tokenizer),
-        _token_limit(network.config, network.config.to_dict()),
-    )
+    named = getattr(tokenizer, "special_tokens_map", {})
+    settings = {k: str(token) for k, token in named.items() if isinstance(token, str) or hasattr(token, "content")}
+    limit = _token_limit(network.config, network.config.to_dict())
+    pieces = Pieces(called, _tokenizer_of_network(tokenizer, called), settings, limit)
     kind = "encoder" if getattr(network.config, "is_encoder_decoder", False) else "self"
     return _with_direction(Checkpoint(network_info(network, called, kind), network, pieces, kind))
 
@@ -190,11 +184,6 @@ def _tokenizer_of_network(tokenizer: PreTrainedTokenizerBase, name: str) -> Any:
     copy.no_truncation()
     copy.no_padding()
     return copy
-
-
-def _settings(tokenizer: PreTrainedTokenizerBase) -> dict[str, object]:
-    named = getattr(tokenizer, "special_tokens_map", {})
-    return {key: str(token) for key, token in named.items() if isinstance(token, str) or hasattr(token, "content")}
 
 
 def untrained_checkpoint(model: Checkpoint, seed: int = 0) -> Checkpoint:

@@ -10,8 +10,6 @@ from attnctl.models.huggingface.files.network import running_network
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
-
     from attnctl.models.huggingface.checkpoint import Checkpoint
 
 
@@ -27,7 +25,9 @@ def generated_tokens(model: Checkpoint, tokens: Sequence[Token], known: int) -> 
         raise AttnctlError(
             f"{len(tokens):,} tokens and {count:,} new ones are more than {model.info.name} reads: {limit:,}"
         )
-    ids = model.token_ids(tokens)  # (1, n)
+    ids, config = model.token_ids(tokens), model.network.config  # (1, n)
+    # the padding token that it names, or the part of it that is about text (Gemma 3)
+    padding = (getattr(part, "pad_token_id", None) for part in (config, config.get_text_config()))
     with running_network(model.network, len(tokens), model.info.name):
         made = model.network.generate(  # type: ignore[operator]
             input_ids=ids,
@@ -35,13 +35,7 @@ def generated_tokens(model: Checkpoint, tokens: Sequence[Token], known: int) -> 
             max_new_tokens=count,
             do_sample=False,
             num_beams=1,
-            pad_token_id=_padding_of(model.network.config) or 0,
+            pad_token_id=next((number for number in padding if isinstance(number, int) and number >= 0), 0),
         )[0].tolist()
     before = [token.id for token in tokens if token.id is not None] if model.kind == "self" else made[:known]
     return model.pieces.continued_tokens(before, made[known:])
-
-
-def _padding_of(config: PreTrainedConfig) -> int | None:
-    """The padding token that a configuration names, or the part of it that is about text (Gemma 3)."""
-    said = (getattr(part, "pad_token_id", None) for part in (config, config.get_text_config()))
-    return next((number for number in said if isinstance(number, int) and number >= 0), None)

@@ -101,12 +101,8 @@ class SourceSearch:
         self.cost = ForwardCost(time.perf_counter() - start, self.read_seconds / len(self.tokens))
         self.removed: dict[int, float] = {}
         self.found = Found()
-        self.written: Floats | None = None  # (n_k,)
+        self.written: Floats | None = None  # (n_k,), what each token writes to the answer directly
         self.notes: tuple[str, ...] = ()
-        self._write()
-
-    def _write(self) -> None:
-        """What each token writes to the answer directly, or why that is not known."""
         try:
             self.written, self.notes = writes_by_token(self.read)
         except AttnctlError as why:
@@ -194,10 +190,13 @@ class SourceSearch:
                 f"{groups} parts were not measured alone, only with their neighbours: together they matter less than the "
                 "parts listed first, or the --budget was spent."
             )
+        answer = self.answer
+        if answer is None:
+            answer = self.model.pieces.tokenizer.decode(list(self.read.answer), skip_special_tokens=False)
         return AnswerSources(
             prompt=self.prompt.text,
             model=self.model.info,
-            answer=self._answer_text(),
+            answer=answer,
             answer_tokens=self.model.pieces.continued_tokens(self.read.prompt, self.read.answer),
             log_probabilities=self.base,
             parts=tuple(sources),
@@ -227,12 +226,6 @@ class SourceSearch:
         unseen = 1.0 - float(self.looked.sum())
         said |= {LEARNED_SINK: unseen} if unseen > LEAST_SINK else {}
         return {name: float(value) for name, value in said.items()}
-
-    def _answer_text(self) -> str:
-        if self.answer is not None:
-            return self.answer
-        decoded: str = self.model.pieces.tokenizer.decode(list(self.read.answer), skip_special_tokens=False)
-        return decoded
 
 
 def ids_of(tokens: Sequence[Token]) -> tuple[int, ...]:

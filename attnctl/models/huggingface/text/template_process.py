@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import subprocess
@@ -89,7 +90,10 @@ def _ask_process(process: subprocess.Popen[bytes], request: bytes) -> Document |
 
 def answer_requests() -> None:
     """Fill in the templates that standard input names, a line each, until it ends; within limits of memory."""
-    _limit_memory()
+    with contextlib.suppress(ImportError):  # Windows
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (limits.TEMPLATE_BYTES, limits.TEMPLATE_BYTES))
     for line in sys.stdin.buffer:
         try:
             answer: Document = {"texts": _filled_texts(**json.loads(line))}
@@ -99,14 +103,6 @@ def answer_requests() -> None:
             answer = {"error": " ".join(str(error).split())[:1000] or type(error).__name__}
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
-
-
-def _limit_memory() -> None:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return
-    resource.setrlimit(resource.RLIMIT_AS, (limits.TEMPLATE_BYTES, limits.TEMPLATE_BYTES))
 
 
 def _filled_texts(template: str, conversations: list[list[Document]], given: Document) -> list[str]:
