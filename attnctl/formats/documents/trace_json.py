@@ -29,12 +29,9 @@ from attnctl.text import Document, as_json
 SCHEMA = "attnctl.trace/1"
 
 
-def trace_to_json(trace: Trace, *, parameters: bool = True) -> bytes:
-    """One line of JSON, without the newline; `parameters`: the model's matrices too.
-
-    Raises AttnctlError where a number is not finite.
-    """
-    data = write_json(trace_document(trace, parameters=parameters), "trace")
+def trace_to_json(trace: Trace) -> bytes:
+    """One line of JSON, without the newline. Raises AttnctlError where a number is not finite."""
+    data = write_json(trace_document(trace), "trace")
     if _count_nulls(data) > (trace.model.seed is None):
         _check_finite(trace)
     return data
@@ -60,14 +57,14 @@ def _check_finite(trace: Trace) -> None:
             raise AttnctlError(f"{where}: a number is not finite (NaN or infinity), so the trace is not written")
 
 
-def trace_document(trace: Trace, *, parameters: bool = True) -> Document:
-    """The JSON document, arrays still arrays. What the source cannot give is absent, and the `parameters` if told so."""
+def trace_document(trace: Trace) -> Document:
+    """The JSON document, arrays still arrays. What the source cannot give is absent."""
     document = document_opening(SCHEMA, trace.text, trace.tokens, trace.model, trace.key_tokens)
     if trace.id is not None:
         document["id"] = trace.id
     if trace.embeddings is not None:
         document["embeddings"] = _contiguous(trace.embeddings)
-    document["layers"] = [_layer_document(layer, parameters) for layer in trace.layers]
+    document["layers"] = [_layer_document(layer) for layer in trace.layers]
     if trace.predictions:
         document["predictions"] = [
             {"position": p.position, "text": p.text, "id": p.id, "probability": p.probability}
@@ -83,7 +80,7 @@ def trace_document(trace: Trace, *, parameters: bool = True) -> Document:
 Written = npt.NDArray[np.generic] | Fragment | list[Fragment]  # an array, or its text where that is known already
 
 
-def _layer_document(layer: LayerTrace, parameters: bool) -> Document:
+def _layer_document(layer: LayerTrace) -> Document:
     """Keys in the order of TRACE_ARRAYS, the heads where their first array would stand."""
     document: Document = {"layer": layer.layer}
     if layer.rows is not None:
@@ -92,8 +89,6 @@ def _layer_document(layer: LayerTrace, parameters: bool) -> Document:
     of_heads: list[tuple[str, Written]] = []
     after: list[tuple[str, Written]] = []
     for array, there in layer.arrays_kept():
-        if array.parameter and not parameters:
-            continue
         group = of_heads if array.level == "head" else before if array.name in _BEFORE_HEADS else after
         group.append((array.name, _heads_as_text(there, array) if array.parameter else _contiguous(there)))
     heads = [

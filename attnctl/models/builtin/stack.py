@@ -65,6 +65,7 @@ def unembed_rows(x: Array, parameters: Mapping[str, Array]) -> Array:
     return x @ table  # (..., n, vocabulary)
 
 
+MOST_LIKELY = 5  # words that are named in each prediction
 READABLE = 128  # tokens that any trained model reads without a word of warning
 
 
@@ -220,7 +221,7 @@ class Stack:
         assert self.unembedding is not None
         return {"unembedding": np.asarray(self.unembedding, dtype=np.float32)}  # (d_model, vocabulary)
 
-    def predicted_words(self, tokens: Sequence[Token], final: Floats, top: int = 5) -> tuple[Prediction, ...]:
+    def predicted_words(self, tokens: Sequence[Token], final: Floats) -> tuple[Prediction, ...]:
         """The most probable words where they are asked for, at each blank, or after the last: final (n, d_model).
 
         None of a model without an unembedding.
@@ -235,7 +236,7 @@ class Stack:
             if source < 0:
                 continue
             probability = attention.softmax(unembed_rows(final[source], self._unembedding_table))  # (vocabulary,)
-            best = np.argsort(-probability, kind="stable")[:top]
+            best = np.argsort(-probability, kind="stable")[:MOST_LIKELY]
             found += [Prediction(at, self.vocabulary[i], int(i), float(probability[i])) for i in best]
         return tuple(found)
 

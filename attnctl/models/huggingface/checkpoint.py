@@ -18,7 +18,7 @@ from attnctl.interventions import Intervention
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.layer.stored import StoredLayer
-from attnctl.models.builtin.stack import predicted_places
+from attnctl.models.builtin.stack import MOST_LIKELY, predicted_places
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.files.network import running_network
 from attnctl.models.huggingface.key_slots import tokens_of_call_keys
@@ -359,9 +359,7 @@ class Checkpoint:
         mask = mask.get("content") if isinstance(mask, dict) else mask
         return [at for at, token in enumerate(tokens) if mask and token.special and token.text == mask]
 
-    def _predicted_tokens(
-        self, tokens: Sequence[Token], output: Output, causal: bool, top: int = 5
-    ) -> tuple[Prediction, ...]:
+    def _predicted_tokens(self, tokens: Sequence[Token], output: Output, causal: bool) -> tuple[Prediction, ...]:
         """The likeliest tokens after the last one of a decoder, or at the blanks of an encoder."""
         import torch
 
@@ -375,7 +373,7 @@ class Checkpoint:
         found = []
         for at in predicted_places(tokens, self.predict, self.mask_positions(tokens), causal):
             share = torch.softmax(logits[0, at - len(tokens)].float(), -1)  # (vocabulary,)
-            values, ids = share.topk(top)
+            values, ids = share.topk(MOST_LIKELY)
             for value, number in zip(values.tolist(), ids.tolist(), strict=True):
                 text = self.pieces.tokenizer.decode([number], skip_special_tokens=False)
                 found.append(Prediction(at, text.strip() or text, number, value))

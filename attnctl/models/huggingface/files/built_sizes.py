@@ -191,7 +191,7 @@ def _built_layer(network: PreTrainedModel, names: Names, module: Module, whole: 
         d_v,
         tuple((own.removesuffix(".weight"), p.numel()) for own, p in matrices.items()),
         1,
-        numbers_of_token(module, names.names[0], network.config, projected),
+        numbers_of_token(names.names[0], network.config, projected),
         None if names.kind == "cross" else window,
         kept_states(module, names.names[0], network.config),
     )

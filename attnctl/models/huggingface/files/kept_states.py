@@ -76,7 +76,7 @@ def kept_states(module: Module, name: str, config: PreTrainedConfig) -> KeptStat
     return KeptStates(compressed=tuple(CompressedKeys(*size) for size in sizes))
 
 
-def numbers_of_token(module: Module, name: str, config: PreTrainedConfig, projected: int) -> int:
+def numbers_of_token(name: str, config: PreTrainedConfig, projected: int) -> int:
     """Numbers kept of each token in this layer; `projected` are those that its matrices make keys and values of."""
     kind = str(config.model_type)
     if kind == "xlnet":
