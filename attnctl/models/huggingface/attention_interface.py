@@ -159,12 +159,7 @@ def _attend_call(
     sessions = _sessions_of(module)
     given = dict(zip(("scaling", "dropout"), args, strict=False)) | how
     handed = HandedCall(module, (query, key, value, attention_mask), given, kernel.implementation)
-    if (
-        len(sessions) == 1
-        and sessions[0].options.trusted
-        and kernel.implementation == "sdpa"
-        and not hasattr(module, "lambda_init")
-    ):
+    if len(sessions) == 1 and sessions[0].options.trusted:
         context = _trusted_context(sessions[0], handed)
         if context is not None:
             return context, None

@@ -107,9 +107,9 @@ def head_measures(weights: Array, attention_mask: Array | None = None) -> tuple[
 
     batch, _, n_q, n_k = weights.shape
     weights = weights.float()
-    known = (
-        torch.ones(batch, n_k, device=weights.device) if attention_mask is None else attention_mask.float()
-    )  # (b, n_k)
+    known = torch.ones(batch, n_k, device=weights.device)  # (batch, n_k)
+    if attention_mask is not None:
+        known = attention_mask.float()
     queries = known[:, -n_q:]  # (batch, n_q)
     first = known.argmax(-1)  # (batch,)
     entropy = -(weights * weights.clamp_min(1e-30).log()).sum(-1)  # (batch, heads, n_q)

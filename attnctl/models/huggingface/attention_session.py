@@ -115,7 +115,7 @@ _lock = threading.RLock()
 
 def enter_readable(model: PreTrainedModel, stack: ExitStack) -> None:
     """Flash and flex attention hide keys by other means than masks: such a model runs on torch's fused kernel here."""
-    if any(not _is_readable(name) for _, name in _attention_configurations(model)):
+    if any(not _is_readable(name) for _, name in attention_configurations(model)):
         stack.enter_context(attention_set_to(model, "sdpa" if model._supports_sdpa else "eager", _is_readable))
 
 
@@ -143,11 +143,6 @@ _compiler = ExitStack()  # puts torch's compiler back
 _uncompiled: list[int] = []  # the threads that need code to run as it is written
 
 
-def attention_implementations(model: PreTrainedModel) -> list[str | None]:
-    """The attention that each configuration within `model` names."""
-    return [name for _, name in _attention_configurations(model)]
-
-
 def _is_readable(name: str | None) -> bool:
     return not any(other in (name or "") for other in ("flash", "flex", "paged"))
 
@@ -162,7 +157,7 @@ def attention_set_to(
     """
     changed = []
     with _lock:
-        for config, before in _attention_configurations(model):
+        for config, before in attention_configurations(model):
             if not spare(before) or id(config) in _changed:
                 count, first = _changed.get(id(config), (0, before))
                 _changed[id(config)] = (count + 1, first)
@@ -183,7 +178,7 @@ def attention_set_to(
 _changed: dict[int, tuple[int, str | None]] = {}  # configurations set to another attention: how often, what it was
 
 
-def _attention_configurations(model: PreTrainedModel) -> list[tuple[PreTrainedConfig, str | None]]:
+def attention_configurations(model: PreTrainedModel) -> list[tuple[PreTrainedConfig, str | None]]:
     """Every configuration within `model`, those without a module of their own too, and its attention."""
     found: dict[int, PreTrainedConfig] = {}
     waiting: list[Any] = [part.config for part in model.modules() if hasattr(part, "config")]

@@ -20,19 +20,17 @@ from attnctl.models.huggingface.attention_interface import (
     model_follows_interface,
     watch_attention,
 )
-from attnctl.models.huggingface.attention_session import WatchSession, attention_implementations, uncompiled
+from attnctl.models.huggingface.attention_session import WatchSession, attention_configurations, uncompiled
 from attnctl.models.huggingface.attention_sites import Site, attention_modules, layer_count, unseen_sentence
 from attnctl.models.huggingface.weights_put_out import check_weights, key_counts, weights_of_layers
 from attnctl.selection import chosen_indices
 from attnctl.text import number_list
 
 if TYPE_CHECKING:
-    from attnctl.readings.traces.trace import Trace
-
-if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from attnctl.models.huggingface.attention_sites import Output
+    from attnctl.readings.traces.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -145,10 +143,8 @@ def capture(
     Raises UsageError for a layer or head that is not there, AttnctlError as `watch_attention`.
     """
     _check_arguments(model, keep)
-    some_layers, some_heads = (
-        checked_selection("capture", "layer", layer),
-        checked_selection("capture", "head", head),
-    )
+    some_layers = checked_selection("capture", "layer", layer)
+    some_heads = checked_selection("capture", "head", head)
     some_rows = checked_selection("capture", "rows", rows)
     if attention not in (None, "encoder", "decoder", "cross"):
         raise UsageError(f"no attention {attention!r}: it is encoder, decoder or cross")
@@ -240,9 +236,7 @@ def _keep_call(wanted: _Wanted, session: WatchSession, traces: list[Captured], s
     n_heads = call.queries.shape[-3]
     heads = chosen_indices(wanted.heads, n_heads, "head", f"layer {site.layer} of {session.architecture}")
     whole = wanted.rows is None and len(heads) == n_heads
-    rows = (
-        None if wanted.rows is None else list(chosen_indices(wanted.rows, call.queries.shape[-2], "row", "this call"))
-    )
+    rows = None if wanted.rows is None else list(chosen_indices(wanted.rows, call.n_q, "row", "this call"))
     narrow = call if whole else attention.select_call(call, list(heads), rows)
     steps = attention.run_call(narrow)
     arrays = {
@@ -297,7 +291,7 @@ def _take_outputs(model: PreTrainedModel, wanted: _Wanted, traces: Captures) -> 
     """Take the weights that `model` itself puts out under eager, forward by forward."""
     if not attention_modules(model):
         raise AttnctlError(f"{architecture_name(model)} has no attention: no part of it is named so")
-    if any(name != "eager" for name in attention_implementations(model)):
+    if any(name != "eager" for _, name in attention_configurations(model)):
         raise AttnctlError(
             f"{architecture_name(model)} attends in code of its own, which tells its weights under eager only: load it with "
             'attn_implementation="eager"'

@@ -24,7 +24,7 @@ from attnctl.models.huggingface.files.network import running_network
 from attnctl.models.huggingface.key_slots import tokens_of_call_keys
 from attnctl.models.huggingface.run_notes import RunNotes, nothing_seen_sentence, text_notes
 from attnctl.models.huggingface.text.generation import generated_tokens
-from attnctl.models.huggingface.text.tokenizer import Pieces
+from attnctl.models.huggingface.text.tokenizer import Pieces, named_token
 from attnctl.readings.traces.trace import ModelInfo, Prediction
 from attnctl.tokens import Token
 
@@ -355,8 +355,7 @@ class Checkpoint:
 
     def mask_positions(self, tokens: Sequence[Token]) -> list[int]:
         """Where the model is asked to fill in: its mask tokens."""
-        mask = self.pieces.settings.get("mask_token")
-        mask = mask.get("content") if isinstance(mask, dict) else mask
+        mask = named_token(self.pieces.settings, "mask_token")
         return [at for at, token in enumerate(tokens) if mask and token.special and token.text == mask]
 
     def _predicted_tokens(self, tokens: Sequence[Token], output: Output, causal: bool) -> tuple[Prediction, ...]:

@@ -68,9 +68,8 @@ def from_window(window: Array, side: int) -> Array:
     Longformer's (Beltagy et al. 2020), where no token looks, or is seen, everywhere.
     """
     n = window.shape[-2]
-    keys = torch.arange(n, device=window.device)[:, None] + torch.arange(
-        -side, side + 1, device=window.device
-    )  # (n, 2s + 1)
+    beside = torch.arange(-side, side + 1, device=window.device)  # (2 side + 1,)
+    keys = torch.arange(n, device=window.device)[:, None] + beside  # (n, 2 side + 1)
     there = (keys >= 0) & (keys < n)  # (n, 2 side + 1)
     weights = window.new_zeros((*window.shape[:-1], n))  # (batch, heads, n, n)
     shown = torch.where(there, window, torch.zeros_like(window))

@@ -87,9 +87,8 @@ class SharedPasses:
     def _keeps_weights(self, texts: Sequence[Sequence[Token]]) -> bool:
         """Whether padding to the last text's length leaves the weights of the others as they are."""
         long = texts[-1]
-        padded = [
-            tokens for tokens in texts if 1 < len(tokens) < len(long)
-        ]  # one token has a weight of 1 in any company
+        # one token has a weight of 1 in any company
+        padded = [tokens for tokens in texts if 1 < len(tokens) < len(long)]
         if padded and self._sound_to < len(long) < self._changed_from:
             try:
                 changed = padding_changes_weights(cast(Checkpoint, self.model), padded[0], long)

@@ -5,6 +5,7 @@ Seen among the operations of the module itself: neither transformers' interface 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array
-from attnctl.models.huggingface.attention_sites import Names, Output, modules_named_attention, names_of_modules
+from attnctl.models.huggingface.attention_sites import Output, modules_named_attention, names_of_modules
 from attnctl.models.huggingface.weights_put_out import from_window, side_of_window, to_window
 
 if TYPE_CHECKING:
@@ -76,11 +77,15 @@ def module_outputs(
     product where the values are shown too; the network goes on with its `own` outputs, so that every layer is given what
     it was given before.
     """
-    names, layers = names_of_modules(network), _LayerCount(shared=hasattr(network.config, "num_hidden_groups"))
-    watch = _ProductWatch(shown, replaces=own is not None)
+    names, watch = names_of_modules(network), _ProductWatch(shown, replaces=own is not None)
+    shared = hasattr(network.config, "num_hidden_groups")  # a few modules stand for all layers in turn (ALBERT)
+    calls: Counter[object] = Counter()
 
     def begin(module: Module, _: object) -> None:
-        watch.within.append(((layers.layer_of_call(module, names[id(module)]), id(module)), module))
+        key: object = type(module) if shared else id(module)
+        layer = calls[key] if shared else names[id(module)].site_of_occurrence(calls[key]).layer
+        calls[key] += 1
+        watch.within.append(((layer, id(module)), module))
 
     def end(_: object, __: object, output: Output) -> Output:
         place, _ = watch.within.pop()
@@ -116,19 +121,6 @@ def _first_array(output: Output) -> Array | None:
     while isinstance(output, tuple | list | dict) and output:
         output = next(iter(output.values() if isinstance(output, dict) else output))
     return output if isinstance(output, torch.Tensor) else None
-
-
-@dataclass
-class _LayerCount:
-    """Which layer each call of a module stands for, in one forward."""
-
-    shared: bool  # a few modules stand for all layers, one after another (ALBERT)
-    calls: dict[object, int] = field(default_factory=dict)
-
-    def layer_of_call(self, module: Module, names: Names) -> int:
-        key: object = type(module) if self.shared else id(module)
-        call = self.calls[key] = self.calls.get(key, -1) + 1
-        return call if self.shared else names.site_of_occurrence(call).layer
 
 
 class _ProductWatch(TorchFunctionMode):

@@ -63,10 +63,8 @@ def effects(
     3
     """
     _check_model(model, inputs)
-    some_layers, some_heads = (
-        checked_selection("effects", "layer", layer),
-        checked_selection("effects", "head", head),
-    )
+    some_layers = checked_selection("effects", "layer", layer)
+    some_heads = checked_selection("effects", "head", head)
     word, other = _as_text("target", target), _as_text("against", against)
     pairs = () if isinstance(edges, bool) else checked_pairs("effects", "edges", edges)
     if tokenizer is not None and not callable(getattr(type(tokenizer), "decode", None)):

@@ -81,8 +81,12 @@ class RecordedForward:
                 self._watch_block(block, stack)
             for module in self.network.modules():
                 if id(module) not in inner and "norm" in type(module).__name__.lower():
-                    stack.callback(module.register_forward_hook(self._keeper(self.outside)).remove)
-            stack.callback(head.register_forward_hook(self._keep_head, with_kwargs=False).remove)
+                    self._keep_calls(module, lambda: self.outside, stack)
+
+            def keep_head(module: Module, args: tuple[Array, ...], output: Output) -> None:
+                self.head = SeenCall(module, args[0][0, self.rows].double(), output[0, self.rows].double())
+
+            stack.callback(head.register_forward_hook(keep_head).remove)
             stack.enter_context(apply_interventions(self.network, [base], "self"))
             stack.enter_context(watch_attention(self.network, self._attended, lambda site: site.kind == "self"))
             self.logits = self.network(**inputs).logits[0, self.rows].double()  # (rows, vocabulary)
@@ -103,30 +107,20 @@ class RecordedForward:
             direct = any(child is one for one in block.children())
             flat = hasattr(child, "weight") and child.weight is not None and child.weight.ndim == 2
             if direct:
-                hook = self._keeper(None, lambda: self.blocks[-1].children)
-                stack.callback(child.register_forward_hook(hook, with_kwargs=True).remove)
+                self._keep_calls(child, lambda: self.blocks[-1].children, stack)
             if flat:
-                hook = self._keeper(None, lambda: self.blocks[-1].linear)
-                stack.callback(child.register_forward_hook(hook, with_kwargs=True).remove)
+                self._keep_calls(child, lambda: self.blocks[-1].linear, stack)
 
-    def _keeper(
-        self, into: list[SeenCall] | None, where: Callable[[], list[SeenCall]] | None = None
-    ) -> Callable[..., None]:
-        def keep(module: Module, args: tuple[Array, ...], *rest: Output) -> None:
-            output = rest[-1]
-            kwargs = rest[0] if len(rest) > 1 else {}
+    def _keep_calls(self, module: Module, where: Callable[[], list[SeenCall]], stack: ExitStack) -> None:
+        """Append each call of a module to the list that `where` then answers."""
+
+        def keep(module: Module, args: tuple[Array, ...], kwargs: dict[str, Array], output: Output) -> None:
             given = self._row(args[0] if args else kwargs.get("hidden_states"))
             made = self._row(first_of(output))
             if given is not None and made is not None:
-                several = where() if where is not None else into
-                assert several is not None
-                several.append(SeenCall(module, given, made))
+                where().append(SeenCall(module, given, made))
 
-        return keep
-
-    def _keep_head(self, module: Module, args: tuple[Array, ...], output: Output) -> None:
-        given, made = args[0], output
-        self.head = SeenCall(module, given[0, self.rows].double(), made[0, self.rows].double())
+        stack.callback(module.register_forward_hook(keep, with_kwargs=True).remove)
 
     def _row(self, value: Array) -> Array | None:
         """The watched positions of (1, n, d) or (n, d); None for anything else."""

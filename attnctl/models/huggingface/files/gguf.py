@@ -5,13 +5,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
-import os
-import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from attnctl.interrupts import removed_at_end, tidied_up
 from attnctl.light_import import complete_torch
 from attnctl.models.huggingface.files.hub import import_extra
 from attnctl.models.huggingface.files.network import check_whole
+from attnctl.models.huggingface.files.origin import file_fingerprint, stored_text
 
 BIG = 10**9  # parameters from which the cache holds half precision
 
@@ -43,10 +42,8 @@ def dequantised_folder(path: Path) -> Path:
 
 
 def _kept_folder(path: Path) -> Path:
-    stat = path.stat()
-    told = f"{os.path.realpath(path)}\0{stat.st_size}\0{stat.st_mtime_ns}"
-    place = cache_folder() / f"{hashlib.sha256(told.encode()).hexdigest()[:12]}.place"  # names this path's folder
-    known = _named_folder(place)
+    place = cache_folder() / f"{file_fingerprint(path)}.place"  # names this path's folder
+    known = stored_text(place, r"[^/\\\0]*-[0-9a-f]{12}")
     name = known
     if name is None:  # by the content, so that the same file in two environments is kept once
         with path.open("rb") as file:
@@ -68,14 +65,6 @@ def _kept_folder(path: Path) -> Path:
 
         write_whole(place, target.name.encode())
     return target
-
-
-def _named_folder(place: Path) -> str | None:
-    """The name of a folder of the cache that a file keeps; None where there is none, or it is damaged."""
-    with suppress(OSError, ValueError):
-        name = place.read_text(encoding="utf-8")
-        return name if re.fullmatch(r"[^/\\\0]*-[0-9a-f]{12}", name) else None
-    return None
 
 
 def cache_folder() -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from attnctl import limits
@@ -75,10 +75,7 @@ def layer_groups(settings: Document, heads: int, kv_heads: int, d_k: int) -> tup
             sliding or not settings.get("attention_k_eq_v"),
         )
         found[group] += 1
-    return tuple(
-        LayerGroup(count, one.heads, one.kv_heads, one.d_k, one.window, one.own_keys, one.own_values)
-        for one, count in found.items()
-    )
+    return tuple(replace(one, layers=count) for one, count in found.items())
 
 
 def _per_layer(settings: Document, types: list[Any]) -> dict[int, dict[str, Any]]:

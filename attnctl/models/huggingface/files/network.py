@@ -146,7 +146,7 @@ def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
     if kind == "self" or config is not network.config:
         config = config.get_text_config()
     own = "decoder_attention_heads" if decoder else "encoder_attention_heads"
-    heads = _first_setting(config, own, "num_attention_heads", "num_heads") or _of_layers(config, "num_attention_heads")
+    heads = _first_setting(config, own, "num_attention_heads", "num_heads") or _most_heads(config)
     several = _first_setting(config, "num_attention_heads_per_layer")  # Laguna
     heads = max([heads or 0, *several]) if isinstance(several, list | tuple) and several else heads
     layers = _first_setting(
@@ -192,14 +192,16 @@ def _first_setting(config: PreTrainedConfig, *names: str) -> Any:
     return None
 
 
-def _of_layers(config: PreTrainedConfig, name: str) -> int | None:
-    """The largest value of a setting that differs from layer to layer."""
+def _most_heads(config: PreTrainedConfig) -> int | None:
+    """The most heads of any layer, of a configuration that says them for each."""
     try:
         parts = getattr(config, "per_layer_config", None) or {}
         several = list(parts.values() if isinstance(parts, dict) else parts)
     except Exception:  # of transformers' own, where a configuration has no layers to count
         return None
-    return max((value for part in several if (value := _first_setting(part, name)) is not None), default=None)
+    return max(
+        (value for part in several if (value := _first_setting(part, "num_attention_heads")) is not None), default=None
+    )
 
 
 # --- manners -----------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def origin_of(path: Path, name: str = "") -> Document:
 def quantisation_of(path: Path) -> dict[str, str]:
     """`quantised`: how most weights of a GGUF file are stored, where that is not as plain numbers."""
     kept = kept_file(path, "quantised")
-    stored = _stored_text(kept, r"([A-Z0-9_]+|type [0-9]+)?")
+    stored = stored_text(kept, r"([A-Z0-9_]+|type [0-9]+)?")
     if stored is None:
         from attnctl.models.huggingface.files.gguf_header import read_header
 
@@ -61,7 +61,7 @@ def digest_of(path: Path) -> dict[str, str]:
     if path.stat().st_size > limits.DIGEST_BYTES:
         return {}
     kept = kept_file(path, "sha256")
-    if (known := _stored_text(kept, "[0-9a-f]{64}")) is not None:
+    if (known := stored_text(kept, "[0-9a-f]{64}")) is not None:
         return {"sha256": known}
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -73,15 +73,19 @@ def kept_file(path: Path, what: str) -> Path:
     """Where `what` was found out of this very file is kept: by its place, size and time of change."""
     from platformdirs import user_cache_path
 
+    return user_cache_path("attnctl") / "origins" / f"{file_fingerprint(path)}.{what}"
+
+
+def file_fingerprint(path: Path) -> str:
+    """What tells a file from another, and from itself before it was changed: of its place, size and time of change."""
     stat = path.stat()
-    named = hashlib.sha256(f"{os.path.realpath(path)}\0{stat.st_size}\0{stat.st_mtime_ns}".encode()).hexdigest()[:12]
-    return user_cache_path("attnctl") / "origins" / f"{named}.{what}"
+    return hashlib.sha256(f"{os.path.realpath(path)}\0{stat.st_size}\0{stat.st_mtime_ns}".encode()).hexdigest()[:12]
 
 
-def _stored_text(path: Path, wanted: str) -> str | None:
+def stored_text(path: Path, wanted: str) -> str | None:
     """A text kept before, where it matches the expression `wanted`; None where there is none, or it is damaged."""
     with contextlib.suppress(OSError, ValueError):
-        if path.is_file() and path.stat().st_size < 200:
+        if path.is_file() and path.stat().st_size < 1000:
             text = path.read_text(encoding="utf-8")
             return text if re.fullmatch(wanted, text) else None
     return None

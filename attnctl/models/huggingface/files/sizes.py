@@ -27,9 +27,8 @@ class ModelSizes:
     vocabulary: int | None = None
     context: int | None = None
     window: int | None = None
-    latent: int | None = (
-        None  # numbers a token and layer that the cache keeps instead of keys and values (DeepSeek's MLA)
-    )
+    # numbers a token and layer that the cache keeps instead of keys and values (DeepSeek's MLA)
+    latent: int | None = None
     source: str = ""
     windowed_layers: int = 0  # of the cached ones, those that keep a window of keys and values alone
     gated: bool = False  # queries come with a gate of the same size, which closes the context

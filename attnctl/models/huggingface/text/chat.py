@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.formats.chat import Conversation, Message
 from attnctl.models.huggingface.text.template_process import template_process
+from attnctl.models.huggingface.text.tokenizer import named_token
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,7 @@ def render_conversation(
 
     Raises AttnctlError where the template fails or refuses (some know no system message, or no two users in a row).
     """
-    special = {key: _token_content(settings.get(key)) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
-
+    special = {key: named_token(settings, key) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
     messages = conversation.messages
     marks = [replace(message, content=_message_mark(at)) for at, message in enumerate(messages)]
     try:
@@ -66,12 +66,6 @@ def _message_mark(at: int) -> str:
 
 def _plain_message(message: Message) -> dict[str, object]:
     return {"role": message.role, "content": message.content, **message.more}
-
-
-def _token_content(entry: object) -> str:
-    """A token of tokenizer_config.json: written as a string, or as an object."""
-    content = entry.get("content") if isinstance(entry, dict) else entry
-    return content if isinstance(content, str) else ""
 
 
 def _message_spans(text: str, marked: str, messages: Sequence[Message], name: str) -> tuple[tuple[str, int, int], ...]:

@@ -98,9 +98,8 @@ class Pieces:
     @cached_property
     def bos_id(self) -> int | None:
         """The id of the token that begins a text, or None."""
-        entry = self.settings.get("bos_token") or self.settings.get("cls_token")
-        content = entry.get("content") if isinstance(entry, dict) else entry
-        return self.tokenizer.token_to_id(content) if isinstance(content, str) else None
+        named = named_token(self.settings, "bos_token") or named_token(self.settings, "cls_token")
+        return self.tokenizer.token_to_id(named) if named else None
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
@@ -180,6 +179,13 @@ def _split_characters(text: str, tokens: list[Token]) -> tuple[Token, ...]:
 def _spans_overlap(one: Token, other: Token) -> bool:
     assert one.end is not None and other.start is not None and other.end is not None
     return one.start != one.end and other.start < one.end and other.end > other.start
+
+
+def named_token(settings: Document, name: str) -> str:
+    """A token of tokenizer_config.json, which is written as a string or as an object; "" where it names none."""
+    entry = settings.get(name)
+    content = entry.get("content") if isinstance(entry, dict) else entry
+    return content if isinstance(content, str) else ""
 
 
 def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
