@@ -54,9 +54,8 @@ def run_together(
 def _layer_of_text(layer: ComputedLayer, at: int) -> ComputedLayer:
     """One text's part of a layer over all texts (texts, heads, n, d)."""
     whole, steps = layer.forward, layer.forward.all_steps
-    call = replace(
-        whole.call, queries=whole.call.queries[at], keys=whole.call.keys[at], values=whole.call.values[at]
-    )  # (heads, n, d) each
+    queries, keys, values = (part[at] for part in (whole.call.queries, whole.call.keys, whole.call.values))
+    call = replace(whole.call, queries=queries, keys=keys, values=values)  # (heads, n, d) each
     own = Forward(
         call,
         input=None if whole.input is None else whole.input[at],

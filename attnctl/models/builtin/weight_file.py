@@ -71,20 +71,16 @@ def read_weights(path: str | Path) -> WeightFile:
         raise AttnctlError(f"{path} is not a sound .npz file (nothing is ever unpickled)")
     else:
         tensors, metadata = read_safetensors(path, TABLES)
-    return WeightFile(path, {name: _read_tensor(name, t, path) for name, t in tensors.items()}, metadata)
-
-
-def _read_tensor(name: str, tensor: Floats, path: str) -> Floats:
-    """A tensor checked, half precision widened; a table stays on disk, its rows checked as they are looked up."""
-    if name in TABLES and isinstance(tensor, np.memmap):
-        return tensor
-    return finite_numbers(tensor.astype(np.float32) if tensor.dtype == np.float16 else tensor, f"{path}: {name}")
+    checked = {}
+    for name, tensor in tensors.items():
+        on_disk = name in TABLES and isinstance(tensor, np.memmap)  # its rows are checked as they are looked up
+        checked[name] = tensor if on_disk else finite_numbers(tensor, f"{path}: {name}")
+    return WeightFile(path, checked, metadata)
 
 
 def looked_up(table: Array, rows: Array, what: str) -> Floats:
     """These rows of a table of numbers in float32 → (len(rows), width). Raises AttnctlError where one is NaN or infinite."""
-    found: Floats = np.asarray(table[rows])  # (rows, width)
-    return finite_numbers(found.astype(np.float32) if found.dtype == np.float16 else found, what)
+    return finite_numbers(np.asarray(table[rows]), what)  # (rows, width)
 
 
 def read_safetensors(path: str, mapped: Sequence[str] = ()) -> tuple[dict[str, Floats], dict[str, str]]:
