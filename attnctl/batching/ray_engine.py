@@ -114,9 +114,8 @@ def _in_order(ray: ModuleType, actors: list[Handle], chunks: Iterable[list[Item]
 
     No more than WINDOW chunks an actor are read before the first of them is yielded.
     """
-    busy = {
-        actor.answer_ready.remote(): (actor, -1) for actor in actors for _ in range(IN_FLIGHT)
-    }  # → actor, chunk's number
+    # → actor, chunk's number
+    busy = {actor.answer_ready.remote(): (actor, -1) for actor in actors for _ in range(IN_FLIGHT)}
     free: deque[Handle] = deque()
     done: dict[int, Reference] = {}  # number → reference to results that wait for those before them
     given = yielded = 0

@@ -128,10 +128,8 @@ def count_visible(call: Call) -> Array:
         mask = np.broadcast_to(as_numpy(call.mask), (call.n_q, call.n_k))
         counts = []
         for lo in range(0, call.n_q, 512):
-            rows = slice(lo, lo + 512)
-            seen: Array = attention.visibility_mask(
-                places[rows], keys, causal=call.causal, window=call.window, mask=mask[rows]
-            )  # (rows, n_k)
+            at, part = places[lo : lo + 512], mask[lo : lo + 512]  # (rows,), (rows, n_k)
+            seen: Array = attention.visibility_mask(at, keys, causal=call.causal, window=call.window, mask=part)
             counts.append(seen.sum(-1))
         return np.concatenate(counts)
     least, greatest = attention.visible_gaps(call.causal, call.window)

@@ -28,14 +28,12 @@ def weights_between(call: Call, logsumexp: Array, rows: Array, columns: Array) -
     bias = None if call.bias is None else _broadcast_heads(call.bias, (n_heads, n_q, n_k))
     found = np.empty((n_heads, *seen.shape), np.float32)
     for head in range(n_heads):
-        q, k = (
-            _single_precision(queries[head][rows]),
-            _single_precision(keys[head // share][columns]),
-        )  # (grids, r, d), (grids, c, d)
+        q = _single_precision(queries[head][rows])  # (grids, r, d)
+        k = _single_precision(keys[head // share][columns])  # (grids, c, d)
         raw = (q * k).sum(-1)[..., None] if q.shape[1] == k.shape[1] == 1 else attention.scores(q, k)
-        part = (
-            None if bias is None else _single_precision(bias[head][rows[:, :, None], columns[:, None, :]])
-        )  # (grids, r, c)
+        part = None  # (grids, r, c)
+        if bias is not None:
+            part = _single_precision(bias[head][rows[:, :, None], columns[:, None, :]])
         scaled = call.scaled_part(raw, part) / call.temperature  # (grids, r, c)
         lse = logsumexp[head][rows][..., None]  # (grids, r, 1)
         with np.errstate(over="ignore"):  # -inf then, and exp of it 0

@@ -56,16 +56,11 @@ def row_tiles(call: Call, a: int, b: int, most: int) -> Iterator[tuple[int, int,
 def hidden_keys(call: Call, lo: int, hi: int, a: int, b: int) -> torch.Tensor:
     """True where key [a, b) is hidden from query [lo, hi) → (keys, rows)."""
     device, first = call.queries.device, call.first_position
-    at, keys = (
-        torch.arange(lo + first, hi + first, device=device),
-        torch.arange(a, b, device=device),
-    )  # (rows,), (keys,)
-    mask = (
-        None if call.mask is None else torch.broadcast_to(call.mask, (call.n_q, call.n_k))[lo:hi, a:b]
-    )  # (rows, keys)
-    shown: Array = attention.visibility_mask(
-        at, keys, causal=call.causal, window=call.window, mask=mask
-    )  # (rows, keys)
+    at = torch.arange(lo + first, hi + first, device=device)  # (rows,)
+    keys, mask = torch.arange(a, b, device=device), call.mask  # (keys,)
+    if mask is not None:
+        mask = torch.broadcast_to(mask, (call.n_q, call.n_k))[lo:hi, a:b]  # (rows, keys)
+    shown: Array = attention.visibility_mask(at, keys, causal=call.causal, window=call.window, mask=mask)
     return torch.logical_not(shown.T)  # (keys, rows)
 
 
@@ -135,8 +130,7 @@ def open_group(call: Call, heads: range, elements: int) -> Group:
     k = call.keys[[head // share for head in heads]].to(dtype)  # (heads, n_k, d)
     bias = None
     if call.bias is not None:
-        bias = torch.broadcast_to(call.bias, (n_heads, call.n_q, call.n_k))[
-            heads.start : heads.stop
-        ]  # (heads, n_q, n_k)
+        whole = torch.broadcast_to(call.bias, (n_heads, call.n_q, call.n_k))
+        bias = whole[heads.start : heads.stop]  # (heads, n_q, n_k)
     one, other = torch.empty(2, elements, dtype=dtype, device=q.device)
     return Group(call, heads, q, k, bias, (one, other))

@@ -119,9 +119,8 @@ class Pass(Generic[Result]):
                 "tokens that all of them stand for"
             )
         if layer.layer in self._layers or not self._named:
-            part = (
-                layer if self._heads is None else layer.select_heads(self._heads)
-            )  # of all, each layer has its own number
+            # of all heads, each layer has its own number
+            part = layer if self._heads is None else layer.select_heads(self._heads)
             part.tick = self._tick
             self._reading.take(part)
         if layer.layer == self._last:

@@ -22,9 +22,8 @@ UNKNOWN, MASK = "[UNK]", "[MASK]"
 MAX_WORDS = 8192  # rarer words become [UNK]
 MAX_LENGTH = 64  # a longer sentence is cut into pieces
 
-COMMON = (
-    0.002  # words of a larger share than this, like "the", are rather not the ones that a new text brings others for
-)
+# words of a larger share than this, like "the", are rather not the ones that a new text brings others for
+COMMON = 0.002
 
 
 @dataclass(frozen=True)

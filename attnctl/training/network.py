@@ -61,9 +61,8 @@ def initial(sizes: Sizes, seed: int) -> dict[str, Floats]:
             parameters[f"layers.{at}.{name}"] = normal(sizes.heads, d, d_k, spread=1 / math.sqrt(d))
         if sizes.bias:
             parameters[f"layers.{at}.b_Q"] = np.zeros((sizes.heads, d_k), dtype=np.float32)
-        parameters[f"layers.{at}.W_O"] = normal(
-            sizes.heads * d_k, d, spread=1 / math.sqrt(sizes.heads * d_k)
-        )  # (heads · d_v, d_model)
+        wide = sizes.heads * d_k
+        parameters[f"layers.{at}.W_O"] = normal(wide, d, spread=1 / math.sqrt(wide))  # (heads · d_v, d_model)
     return parameters
 
 

@@ -63,9 +63,8 @@ class Batches:
         self.by_length = self.lengths.argsort(stable=True)  # (sentences,)
         self.mean_length = float(self.lengths.float().mean())
         self.shapes = torch.from_numpy(corpus.shapes)  # (vocabulary,)
-        self.answers = (
-            None if corpus.answers is None else torch.from_numpy(corpus.answers)
-        )  # (sentences, length, questions)
+        # (sentences, length, questions)
+        self.answers = None if corpus.answers is None else torch.from_numpy(corpus.answers)
         self.asked = None if corpus.asked is None else torch.from_numpy(corpus.asked)  # (vocabulary,)
         marks = [at for at, word in enumerate(corpus.vocabulary) if word in CLOSING_MARKS]
         self.marks = torch.tensor(marks)  # (marks,)

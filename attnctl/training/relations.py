@@ -102,9 +102,8 @@ def _measured_relation(
     before: dict[str, dict[str, Looked]],
 ) -> Measured:
     """One relation's row: the head is chosen on the validation sentences, and measured on the others."""
-    shares = {
-        name: one[relation].right.mean(axis=0) for name, one in looked.items() if relation in one
-    }  # (layers, heads)
+    # (layers, heads)
+    shares = {name: one[relation].right.mean(axis=0) for name, one in looked.items() if relation in one}
     at = _best_head(shares["validation"])
     untrained = None
     if before:

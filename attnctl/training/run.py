@@ -316,7 +316,6 @@ def checked_recipe(recipe: Recipe) -> Recipe:
     if recipe.rope_theta is not None and (recipe.d_k or recipe.d_model // recipe.heads) % 2:
         raise UsageError(f"--n-heads {recipe.heads}: RoPE turns pairs of dimensions, so d_model / heads must be even")
     numbers = 4 * recipe.layers * recipe.d_model * max(recipe.d_model, recipe.heads * (recipe.d_k or 0))
-    limits.check_memory(
-        16 * numbers, f"a network of {numbers:,} weights", "ask for less with --d-model or --n-layers"
-    )  # each with its gradient and the two means of the optimiser
+    room = 16 * numbers  # each with its gradient and the two means of the optimiser
+    limits.check_memory(room, f"a network of {numbers:,} weights", "ask for less with --d-model or --n-layers")
     return recipe

@@ -98,9 +98,8 @@ def _layer_document(layer: LayerTrace) -> Document:
     return document | dict(before) | {"heads": heads} | dict(after)
 
 
-_WRITTEN: OrderedDict[tuple[int, str], tuple[Floats | Bools, Written]] = (
-    OrderedDict()
-)  # by (id, name): the array, and its text
+# by (id, name): the array, and its text
+_WRITTEN: OrderedDict[tuple[int, str], tuple[Floats | Bools, Written]] = OrderedDict()
 MOST_WRITTEN = 256
 
 

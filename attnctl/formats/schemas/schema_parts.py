@@ -11,19 +11,10 @@ from attnctl.text import Document
 
 Schema = Document
 
-
 INDEX: Schema = {"type": "integer", "minimum": 0}
-
-
 COUNT: Schema = {"type": "integer", "minimum": 1}
-
-
 SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1.00001}  # sums of float32
-
-
 TEXT: Schema = {"type": "string"}
-
-
 JSON_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean"}
 
 
@@ -87,8 +78,6 @@ def tuple_schema(*items: Schema) -> Schema:
 
 
 VERSION: Schema = {**TEXT, "description": "The version of attnctl that wrote this."}
-
-
 MASK = list_schema(list_schema({"type": "boolean"}))
 
 
