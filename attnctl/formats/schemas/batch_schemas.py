@@ -42,7 +42,6 @@ def schema_of_batch() -> Schema:
         "precision": {**INDEX, "description": "Decimals of the numbers in JSON."},
     }
     properties: dict[str, Schema] = {
-        "schema": {"const": "attnctl.batch/1"},
         "attnctl": VERSION,
         "said": {
             **object_schema(said | where_given, list(said)),
@@ -51,7 +50,7 @@ def schema_of_batch() -> Schema:
         "weights": {**_TEXT_OR_NULL, "description": "Fingerprint of the model's files; null where it has none here."},
     }
     about = "What a batch was asked for: run.json in its folder."
-    return plain_document_schema("batch", about, object_schema(properties, list(properties)))
+    return plain_document_schema("batch", about, properties)
 
 
 def schema_of_manifest() -> Schema:
@@ -77,4 +76,4 @@ def schema_of_manifest() -> Schema:
     }
     required = ["number", "status", "where", "input", "time", "seconds"]
     about = "What became of each text of a batch, in the order of being done: a line of manifest.jsonl."
-    return plain_document_schema("manifest", about, object_schema(properties, required))
+    return {**plain_document_schema("manifest", about, {}), **object_schema(properties, required)}

@@ -40,16 +40,15 @@ def schema_of_census() -> Schema:
     layer = {"layer": INDEX, **{name: head[name] for name in ("dependency_mass", "distance", "entropy", "uuas")}}
     optional = ("uuas", "positional")
     required: dict[str, Schema] = {
-        "schema": {"const": "attnctl.census/1"},
         "attnctl": VERSION,
         "model": TEXT,
         "corpus": TEXT,
         "causal": {"type": "boolean"},
-        "sentences": object_schema(SENTENCES, list(SENTENCES)),
+        "sentences": object_schema(SENTENCES),
         "words": object_schema({"used": INDEX, "dependencies_within": INDEX}, ["used", "dependencies_within"]),
         "relations": list_schema(_relation_schema()),
         "uuas": object_schema(_tree_fields(), ["edges", "right_branching", "correct"]),
-        "layers": list_schema(object_schema(layer, list(layer))),
+        "layers": list_schema(object_schema(layer)),
         "heads": list_schema(object_schema(head, [name for name in head if name not in optional])),
         "compared_with_untrained": {"type": "boolean"},
     }
@@ -64,8 +63,8 @@ def schema_of_census() -> Schema:
         "chosen on one half of the sentences, and scored on the other as the rules beside it are."
     )
     return {
-        **plain_document_schema("census", about, object_schema(every, list(required))),
-        "$defs": {"best": object_schema(BEST, list(BEST)), "model": model_schema()},
+        **plain_document_schema("census", about, every, list(required)),
+        "$defs": {"best": object_schema(BEST), "model": model_schema()},
     }
 
 
@@ -126,7 +125,7 @@ def _head_fields() -> dict[str, Schema]:
         "uuas": PORTION,
         "positional": object_schema({"offset": {"type": "integer"}, "share": PORTION}, ["offset", "share"]),
         "syntactic": list_schema(
-            object_schema(found, list(found)),
+            object_schema(found),
             "Relations of which its accuracy is 10 points above the best fixed offset (Voita et al. 2019).",
         ),
     }

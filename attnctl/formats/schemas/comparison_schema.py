@@ -37,7 +37,6 @@ def schema_of_comparison() -> Schema:
     largest = {**place, **dict.fromkeys(("a", "b", "difference"), _NUMBER)}
     pairs = list_schema(tuple_schema(INDEX, INDEX), "(index in A, index in B) of each that both have.")
     properties: dict[str, Schema] = {
-        "schema": {"const": "attnctl.comparison/1"},
         "attnctl": VERSION,
         "a": side,
         "b": side,
@@ -47,19 +46,18 @@ def schema_of_comparison() -> Schema:
         },
         "tokens": list_schema(TEXT, "What a row of a grid is: the token, or A's/B's where they differ."),
         "key_tokens": list_schema(TEXT, "What its columns are."),
-        "largest": {**object_schema(largest, list(largest)), "description": "Where the two differ most."},
+        "largest": {**object_schema(largest), "description": "Where the two differ most."},
         "layers": list_schema(object_schema(layer, ["layer", "heads"])),
     }
     required = [name for name in properties if name != "aligned"]
     said = "The weights of two runs, and their difference: B minus A, for each head that both have."
-    return document_schema("comparison", said, object_schema(properties, required), {})
+    return document_schema("comparison", said, properties, required)
 
 
 def schema_of_softmax() -> Schema:
     """The schema of a softmax worked out, `attnctl.softmax/1`."""
     scale = object_schema({"scale": _NUMBER, "weights": _NUMBERS}, ["scale", "weights"])
     properties: dict[str, Schema] = {
-        "schema": {"const": "attnctl.softmax/1"},
         "attnctl": VERSION,
         "labels": list_schema(TEXT, "Names of the scores."),
         "scores": {**_NUMBERS_OR_NULL, "description": "As they were given; null where masked."},
@@ -79,9 +77,7 @@ def schema_of_softmax() -> Schema:
         "scales": list_schema(scale, "The weights under other factors."),
     }
     required = [name for name in properties if name != "labels"]
-    return plain_document_schema(
-        "softmax", "The softmax of a few scores, step by step.", object_schema(properties, required)
-    )
+    return plain_document_schema("softmax", "The softmax of a few scores, step by step.", properties, required)
 
 
 def schema_of_quiz() -> Schema:
@@ -95,11 +91,10 @@ def schema_of_quiz() -> Schema:
         "tolerance": {"type": "number", "minimum": 0, "description": "How far off a number may be."},
     }
     properties: dict[str, Schema] = {
-        "schema": {"const": "attnctl.quiz/1"},
         "attnctl": VERSION,
         "text": TEXT,
         "model": {"$ref": "#/$defs/model"},
         "questions": list_schema(object_schema(question, ["kind", "question", "facts", "answer"])),
     }
     said = "Questions about the attention of a sentence, each with its answer."
-    return document_schema("quiz", said, object_schema(properties, list(properties)), {})
+    return document_schema("quiz", said, properties)

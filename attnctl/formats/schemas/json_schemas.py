@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 def trace_schema() -> Schema:
     """The schema of a trace, `attnctl.trace/1`."""
     properties: dict[str, Schema] = {
-        "schema": {"const": "attnctl.trace/1"},
         "id": {"type": ["string", "integer"], "description": "The item's own name, in a batch."},
         **opening_properties(),
         **_array_properties("text"),
@@ -58,7 +57,8 @@ def trace_schema() -> Schema:
         "trace",
         "One text through one model, every intermediate of self-attention. i is the query (row), j the key (column). What "
         "the source cannot give is absent. Every number is finite and reads back to the same float32.",
-        object_schema(properties, ["schema", "text", "tokens", "model", "layers"]),
+        properties,
+        ["text", "tokens", "model", "layers"],
         {"layer": object_schema(layer, ["layer", "heads"]), "head": object_schema(head, ["head", "kv_head"])},
     )
 
@@ -68,7 +68,6 @@ def overview_schema() -> Schema:
     from attnctl.readings.statistic_table import STATISTICS
 
     properties = {
-        "schema": {"const": "attnctl.overview/1"},
         **opening_properties(),
         "pool": {
             "enum": ["mean", "max", "mass"],
@@ -105,7 +104,8 @@ def overview_schema() -> Schema:
         "overview",
         "What is known of the attention over a text whose weights are too many to keep: statistics of each head, the "
         "strongest links of each query, pooled grids, single rows. What was not asked for is absent.",
-        object_schema(properties, ["schema", "text", "tokens", "model", "heads"]),
+        properties,
+        ["text", "tokens", "model", "heads"],
         {
             "part": object_schema({"name": TEXT, "ranges": {**stretches, "minItems": 1}}, ["name", "ranges"]),
             "head": object_schema(head, ["layer", "head"]),
@@ -136,7 +136,6 @@ def effects_schema() -> Schema:
     part["keys"] = list_schema({"type": "number"}, "Of a head, by source token.")
     total = {"logit": {"type": "number", "description": "The model's own."}, "sum": {"type": "number"}}
     properties = {
-        "schema": {"const": "attnctl.effects/1"},
         **opening_properties(),
         "how": {"enum": ["zero", "mean", "resample"]},
         "query": {**INDEX, "description": "The watched position."},
@@ -163,8 +162,8 @@ def effects_schema() -> Schema:
         "effects",
         "What the attention over one text does for one prediction: each head ablated in turn, each edge cut, parts of the "
         "text cut off. Δ is after minus before, in nats. What was not measured is absent.",
-        object_schema(properties, ["schema", "text", "tokens", "model", "how", "query", "baseline", "notes"]),
-        {},
+        properties,
+        ["text", "tokens", "model", "how", "query", "baseline", "notes"],
     )
 
 

@@ -42,7 +42,6 @@ def schema_of_sizes() -> Schema:
         "window": group["window"],
     }
     properties: dict[str, Schema] = {
-        "schema": {"const": "attnctl.sizes/1"},
         "attnctl": VERSION,
         "name": TEXT,
         "architecture": TEXT,
@@ -61,9 +60,9 @@ def schema_of_sizes() -> Schema:
         "windowed_layers": {**INDEX, "description": "Those that keep a window of keys and values alone."},
         "gated": {**_FLAG, "description": "Whether queries come with a gate of the same size."},
         "counted": {**_FLAG, "description": "Whether this family was held against built networks."},
-        "groups": list_schema(object_schema(group, list(group)), "Where layers differ in size."),
+        "groups": list_schema(object_schema(group), "Where layers differ in size."),
         "stored_layer": {**COUNT, "description": "Parameters of a layer as they are stored, where that is less."},
-        "built": list_schema(object_schema(built, list(built)), "Layers as transformers builds them."),
+        "built": list_schema(object_schema(built), "Layers as transformers builds them."),
         "embedding": {**COUNT, "description": "Parameters of the table."},
         "cache_told": {**_FLAG, "description": "Whether the cache is of a kind that is known."},
         "distinct_layers": {**COUNT, "description": "That have parameters of their own, where several share them."},
@@ -79,15 +78,14 @@ def schema_of_sizes() -> Schema:
         "grids_bytes": {**_BYTES, "description": "Of every head's."},
         "unfactored_bytes": {**_BYTES, "description": "Of a d_model × d_model matrix for every two tokens."},
     }
-    required = ["schema", "attnctl", "name", "architecture", "layers", "heads", "kv_heads", "d_model", "d_k", "d_v"]
+    required = ["attnctl", "name", "architecture", "layers", "heads", "kv_heads", "d_model", "d_k", "d_v"]
     said = "The sizes of a model's attention, from its configuration, and what follows from them."
-    return plain_document_schema("sizes", said, object_schema(properties, [*required, "parameters", "tokens"]))
+    return plain_document_schema("sizes", said, properties, [*required, "parameters", "tokens"])
 
 
 def schema_of_card() -> Schema:
     """The schema of a trained model's card, `attnctl.card/1`."""
     properties: dict[str, Schema] = {
-        "schema": {"const": "attnctl.card/1"},
         "attnctl": VERSION,
         "name": TEXT,
         "shapes": {"type": "object", "additionalProperties": list_schema(INDEX), "description": "Of each tensor."},
@@ -98,14 +96,13 @@ def schema_of_card() -> Schema:
         },
     }
     said = "What a file of weights says of itself."
-    return plain_document_schema("card", said, object_schema(properties, list(properties)))
+    return plain_document_schema("card", said, properties)
 
 
 def schema_of_relation() -> Schema:
     """The schema of one relation of the built-in grammar, `attnctl.relation/1`."""
     share_or_null: Schema = {"type": ["number", "null"], "minimum": 0, "maximum": 1}
     properties: dict[str, Schema] = {
-        "schema": {"const": "attnctl.relation/1"},
         "attnctl": VERSION,
         "model": TEXT,
         "relation": TEXT,
@@ -128,13 +125,12 @@ def schema_of_relation() -> Schema:
     said = (
         "How often one head finds the word that a relation of the built-in grammar joins; `evaluate` writes one a line."
     )
-    return plain_document_schema("relation", said, object_schema(properties, list(properties)))
+    return plain_document_schema("relation", said, properties)
 
 
 def schema_of_report() -> Schema:
     """The schema of a report of training, `attnctl.report/1`."""
     properties: dict[str, Schema] = {
-        "schema": {"const": "attnctl.report/1"},
         "step": INDEX,
         "loss": {"type": ["number", "null"], "description": "Mean since the last report; null where no word counted."},
         "lr": _NUMBER,
@@ -143,16 +139,13 @@ def schema_of_report() -> Schema:
         "watch": _watch_schema(),
     }
     said = "How training gets on; `train --json` writes one a line, and so does a run's metrics.jsonl."
-    return plain_document_schema(
-        "report", said, object_schema(properties, [name for name in properties if name != "watch"])
-    )
+    return plain_document_schema("report", said, properties, [name for name in properties if name != "watch"])
 
 
 def schema_of_lesson() -> Schema:
     """The schema of one step of gradient descent with its numbers, `attnctl.lesson/1`."""
     matrix: Schema = list_schema(list_schema(_NUMBER))
     properties: dict[str, Schema] = {
-        "schema": {"const": "attnctl.lesson/1"},
         "attnctl": VERSION,
         "sentence": TEXT,
         "vocabulary": {**COUNT, "description": "How many words."},
@@ -176,7 +169,7 @@ def schema_of_lesson() -> Schema:
         "watch": _watch_schema(),
     }
     said = "One step of gradient descent on one sentence, with every number kept."
-    return plain_document_schema("lesson", said, object_schema(properties, list(properties)))
+    return plain_document_schema("lesson", said, properties)
 
 
 def _watch_schema() -> Schema:
@@ -191,4 +184,4 @@ def _watch_schema() -> Schema:
         "tokens": list_schema(TEXT),
         "row": list_schema(SHARE, "The query's weights now."),
     }
-    return object_schema(properties, list(properties))
+    return object_schema(properties)

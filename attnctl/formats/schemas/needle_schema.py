@@ -31,7 +31,6 @@ _RUN: dict[str, Schema] = {
 def schema_of_needle() -> Schema:
     """The schema of one needle, `attnctl.needle/1`."""
     properties: dict[str, Schema] = {
-        "schema": {"const": "attnctl.needle/1"},
         **_RUN,
         "length": {**INDEX, "description": "Tokens of the prompt that were asked for."},
         "depth": {**SHARE, "maximum": 1, "description": "Where the needle stands: 0 first, 1 last."},
@@ -52,18 +51,17 @@ def schema_of_needle() -> Schema:
     }
     said = "A fact planted in a prompt, and what came of it; a run writes one a line."
     required = [name for name in properties if name != "haystack"]
-    return document_schema("needle", said, object_schema(properties, required), {})
+    return document_schema("needle", said, properties, required)
 
 
 def schema_of_needles() -> Schema:
     """The schema of what all needles of a run come to, `attnctl.needles/1`."""
     place = {"layer": INDEX, "head": INDEX}
     off = object_schema(
-        {"heads": list_schema(object_schema(place, list(place))), "answered": INDEX, "asked": INDEX},
+        {"heads": list_schema(object_schema(place)), "answered": INDEX, "asked": INDEX},
         ["heads", "answered", "asked"],
     )
     properties: dict[str, Schema] = {
-        "schema": {"const": "attnctl.needles/1"},
         **_RUN,
         "asked": INDEX,
         "answered": INDEX,
@@ -77,4 +75,4 @@ def schema_of_needles() -> Schema:
     }
     required = [name for name in properties if name not in ("haystack", "off", "random_off")]
     said = "What the needles of one run come to: which heads fetch them; the last line of `needle --json`."
-    return document_schema("needles", said, object_schema(properties, required), {})
+    return document_schema("needles", said, properties, required)

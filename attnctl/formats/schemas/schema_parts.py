@@ -37,34 +37,44 @@ MODEL_LIMITS: dict[str, Schema] = {
 }
 
 
-def document_schema(what: str, description: str, body: Schema, definitions: dict[str, Schema]) -> Schema:
-    """The schema `attnctl.<what>/1` around a body, with the definitions that every document shares."""
+def document_schema(
+    what: str,
+    description: str,
+    properties: dict[str, Schema],
+    required: Sequence[str] | None = None,
+    definitions: dict[str, Schema] | None = None,
+) -> Schema:
+    """The schema `attnctl.<what>/1` of these properties, with the definitions that every document of a text shares."""
     return {
-        **plain_document_schema(what, description, body),
+        **plain_document_schema(what, description, properties, required),
         "$defs": {
             "vector": list_schema({"type": "number"}),
             "matrix": list_schema({"$ref": "#/$defs/vector"}),
             "tokens": {**list_schema(token_schema()), "minItems": 1},
             "model": model_schema(),
-            **definitions,
+            **(definitions or {}),
         },
     }
 
 
-def plain_document_schema(what: str, description: str, body: Schema) -> Schema:
-    """The schema `attnctl.<what>/1` around a body that holds no tokens and no model."""
+def plain_document_schema(
+    what: str, description: str, properties: dict[str, Schema], required: Sequence[str] | None = None
+) -> Schema:
+    """The schema `attnctl.<what>/1` of `schema` and these properties, which hold no tokens and no model."""
+    named = {"schema": {"const": f"attnctl.{what}/1"}, **properties}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"attnctl.{what}/1",
         "title": f"attnctl {what}",
         "description": description,
-        **body,
+        **object_schema(named, None if required is None else ["schema", *required]),
     }
 
 
-def object_schema(properties: dict[str, Schema], required: Sequence[str]) -> Schema:
-    """A JSON object with these properties and no others."""
-    return {"type": "object", "required": list(required), "additionalProperties": False, "properties": properties}
+def object_schema(properties: dict[str, Schema], required: Sequence[str] | None = None) -> Schema:
+    """A JSON object with these properties and no others; `required` are those that are never absent (None: all)."""
+    needed = list(properties if required is None else required)
+    return {"type": "object", "required": needed, "additionalProperties": False, "properties": properties}
 
 
 def list_schema(items: Schema, description: str | None = None) -> Schema:

@@ -48,12 +48,11 @@ def schema_of_sources() -> Schema:
     }
     tau = {"type": "number", "minimum": -1, "maximum": 1}
     properties: dict[str, Schema] = {
-        "schema": {"const": "attnctl.sources/1"},
         "attnctl": VERSION,
         "id": {"type": ["string", "integer"], "description": "The item's own name, in a batch."},
         "prompt": {**TEXT, "description": "The prompt as the model read it."},
         "model": {"$ref": "#/$defs/model"},
-        "answer": object_schema(answer, list(answer)),
+        "answer": object_schema(answer),
         "parts": list_schema(
             object_schema(part, ["name", "start", "end", "looks", "matters", "alone"]), "What matters most first."
         ),
@@ -68,4 +67,4 @@ def schema_of_sources() -> Schema:
     }
     said = "Which part of a prompt an answer came from: what is looked at, and what matters."
     required = [name for name in properties if name != "id"]
-    return document_schema("sources", said, object_schema(properties, required), {})
+    return document_schema("sources", said, properties, required)
