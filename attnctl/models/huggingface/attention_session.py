@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from attnctl.attention import Array, Call
 from attnctl.models.huggingface import attention_sites as sites
@@ -17,28 +17,12 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from transformers import PreTrainedConfig, PreTrainedModel
 
+    from attnctl.models.huggingface.effects.intervention import Applied
+    from attnctl.models.huggingface.family_traits import OutputGates
+
 
 Visit = Callable[[Site, Call], Array | None]
 ShowOwn = Callable[[Site, Array, Array | None], None]
-
-
-class Change(Protocol):
-    """What an intervention does to a call of attention, before anyone is shown it, and to its context afterwards."""
-
-    def change_call(self, site: Site, call: Call) -> Call:
-        """The call that takes this one's place; the same object where nothing is changed before the softmax."""
-
-    def change_context(self, site: Site, context: Array) -> Array:
-        """The context that the model goes on with: (batch, heads, n_q, d_v) → the same shape."""
-
-
-class AfterAttention(Protocol):
-    """Watches what some modules do with the context that their attention hands them."""
-
-    modules: frozenset[int]  # ids of the modules: the forward is not left before they have ended
-
-    def see_context(self, module: int, context: Array) -> None:
-        """The context (batch, n_q, heads, d_v) that a module goes on with."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +35,10 @@ class WatchOptions:
     length in a forward before, and is not run where nobody else watches: the model goes on with what the visitor answers.
     """
 
-    change: Change | None = None
+    change: Applied | None = None
     replaces: bool = False
     own: ShowOwn | None = None
-    after: AfterAttention | None = None
+    after: OutputGates | None = None
     trusted: bool = False
 
 
