@@ -16,7 +16,6 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import check_regular, decode_text, read_bytes
 from attnctl.models import open_named_model
 from attnctl.models.option_types import model_arguments
-from attnctl.selection import parse_selection
 
 if TYPE_CHECKING:
     from attnctl.models.option_types import OptionValues
@@ -152,17 +151,6 @@ def say_unknown(*texts: Sequence[Token], notes: Sequence[str] = (), every: bool 
 
     said = [note for tokens in dict.fromkeys(map(tuple, texts)) for note in unknown_words(tokens)]
     say_notes([*said, *(note for note in dict.fromkeys(notes) if every or note.endswith(GUESS) or is_doubt(note))])
-
-
-def select_indices(spec: str | None, count: int, what: str, of: str) -> list[int] | None:
-    """Indices that `3`, `0-5`, `1,4,7`, `-1` or `all` select from `count`; None for None and for all.
-
-    Raises UsageError where it is no selection or one is not there.
-    """
-    if spec is None or spec == "all":
-        return None
-
-    return parse_selection(spec, count, what, of)
 
 
 def size_in_inches(size: str) -> tuple[float, float]:

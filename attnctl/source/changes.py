@@ -159,8 +159,8 @@ def prepare(
     then need `renormalise`. Raises UsageError for what is not there, and for a change that this source cannot be given.
     """
     model: Any = getattr(source, "model", None)
-    layers = _indices(layer, source.counts[0], "layer", source.name)
-    heads = _indices(head, source.counts[1], "head", source.name)
+    layers = selected_indices(layer, source.counts[0], "layer", source.name)
+    heads = selected_indices(head, source.counts[1], "head", source.name)
     check_measure(changes.measure, heads is not None)
     if changes.measure not in (None, "weights") and source.measure is not None:
         raise UsageError(f"--measure does not go with {source.name}: it holds a measure, {source.measure}, already")
@@ -197,7 +197,8 @@ def prepare(
     return Prepared(source, layers, heads, rows, numbers, model, out, done, say)
 
 
-def _indices(wanted: Selection, count: int, what: str, of: str) -> Sequence[int] | None:
+def selected_indices(wanted: Selection, count: int, what: str, of: str) -> Sequence[int] | None:
+    """The indices that are chosen from `count`; None for None and for all. Raises UsageError for one that is not there."""
     if wanted is None or wanted == "all":
         return None
     if isinstance(wanted, str):

@@ -13,7 +13,7 @@ from attnctl.cli.output import output_format, put_bytes, put_json, write_rendera
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import figure_bytes, format_names
 from attnctl.readings.measures import check_measure
-from attnctl.source.changes import Changes
+from attnctl.source.changes import Changes, selected_indices
 
 if TYPE_CHECKING:
     from attnctl.readings.traces.comparison import Comparison
@@ -115,8 +115,8 @@ def _side_source(source: str, options: dict[str, object]) -> Source:
 def _heads_to_show(pair: Comparison, layer: str | None, head: str | None) -> list[tuple[int, int]]:
     """The layers and heads to show: those named, or the one where most has changed."""
     of_both = "what {} and {} share".format(*pair.names)
-    layers = arguments.select_indices(layer, 1 + max(at for at, _ in pair.places), "layer", of_both)
-    heads = arguments.select_indices(head, 1 + max(at for _, at in pair.places), "head", of_both)
+    layers = selected_indices(layer, 1 + max(at for at, _ in pair.places), "layer", of_both)
+    heads = selected_indices(head, 1 + max(at for _, at in pair.places), "head", of_both)
     chosen = [
         (at, number)
         for at, number in pair.places

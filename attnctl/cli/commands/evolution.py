@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from attnctl.cli import arguments
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import figure_bytes, picture_format, suffixes_listed
-from attnctl.source.changes import Changes, prepare
+from attnctl.source.changes import Changes, prepare, selected_indices
 
 if TYPE_CHECKING:
     from attnctl.models.option_types import OptionValues
@@ -76,8 +76,8 @@ def _drawn_evolution(
     steps = steps_of(run)
     traces = [wanted.trace_of_text(options | {"model": str(path)}) for path in steps.values()]
     info = traces[-1].model
-    layers = arguments.select_indices(wanted.layer, info.n_layers or 1, "layer", run)
-    heads = arguments.select_indices(wanted.head, info.n_heads or 1, "head", run)
+    layers = selected_indices(wanted.layer, info.n_layers or 1, "layer", run)
+    heads = selected_indices(wanted.head, info.n_heads or 1, "head", run)
     best = focus(traces[-1], layer=layers[0] if layers else None, head=heads[0] if heads else None)
     assert best is not None
     from attnctl.render.figure.evolution import Evolution, draw_strip, moving_picture

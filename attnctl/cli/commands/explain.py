@@ -1,47 +1,39 @@
-"""`attnctl explain`: every step of self-attention, from tokens to context."""
+"""`attnctl explain`: every step of self-attention, from tokens to context; of a long text its rows and strongest links."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import typer
 
+from attnctl import limits
 from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.inputs.sources import open_source
 from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, write_renderable
-from attnctl.errors import DONE, FAILED, UsageError
-from attnctl.source.changes import Changes, Prepared, prepare
+from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
+from attnctl.errors import DONE, FAILED, AttnctlError, UsageError
+from attnctl.models.option_types import OptionValues
+from attnctl.readings.grid import OverviewReading
+from attnctl.readings.head_statistics import HeadStatisticsReading
+from attnctl.readings.links import LinksReading
+from attnctl.readings.overview import LongRow, Overview
+from attnctl.readings.questions.focus import Focus, focus
+from attnctl.readings.rows import RowReading
+from attnctl.readings.spans import parts_of, stand_in_text
+from attnctl.readings.traces.trace import Trace
+from attnctl.source.changes import Changes, Prepared, prepare, selected_indices
+from attnctl.source.stored import OverviewSource
 from attnctl.source.zoom import is_long
-
-if TYPE_CHECKING:
-    from attnctl.readings.questions.focus import Focus
-    from attnctl.readings.traces.trace import LayerTrace, Trace
-    from attnctl.source import Source
+from attnctl.steps import check_names, check_steps, narrow_trace
+from attnctl.tokens import find_several
 
 WALKED_LAYERS = 2  # as many as are walked through when none are named
+TOP = 10  # links of a query of a long text, unless told otherwise
 
-
-class Walk(NamedTuple):
-    """How the steps are walked through."""
-
-    steps: str | None = None
-    precision: int | None = None
-    story: bool = False
-
-    @property
-    def step_names(self) -> list[str] | None:
-        """The steps that are named; None for all."""
-        return None if self.steps is None else [name.strip() for name in self.steps.split(",")]
-
-
-class LongChoice(NamedTuple):
-    """What is told of a long text, or of a short one as of a long one."""
-
-    query: str | None = None
-    top: int | None = None
-    spans: str | None = None
+# Imports inside functions are of what one mode needs: `explain --json` imports no rich, and a start is counted in ms.
 
 
 def explain_command(
@@ -51,6 +43,12 @@ def explain_command(
     tokens: str | None,
     layer: str | None,
     head: str | None,
+    query: str | None,
+    top: int | None,
+    spans: str | None,
+    steps: str | None,
+    precision: int | None,
+    story: bool,
     against: str | None,
     check: bool,
     json: bool,
@@ -58,61 +56,71 @@ def explain_command(
     **options: object,
 ) -> None:
     """Show every step of self-attention on a text: tokens, queries and keys, scores, softmax, context."""
-    wanted = o.taken(LongChoice, options)
-    walk = o.taken(Walk, options)
-    changes, form = o.taken(Changes, options), _explain_format(output, json)
+    changes = o.taken(Changes, options)
+    hint = " (for the grid alone: attnctl heatmap)"
+    form = output_format("explain", output, ("json", "npz", "txt", "svg"), "json" if json else "", hint)
     if check:
         arguments.check_mode("explain", "--check")
-    names = walk.step_names
+    names = None if steps is None else [name.strip() for name in steps.split(",")]
     if names is not None and "contributions" in names:
-        from attnctl.cli.commands.contributions import explain_contributions
-
         arguments.check_mode("explain", f"--steps contributions{' as JSON' * (form == 'json')}")
-        explain_contributions(arguments.text_of(source, file), options, names, wanted, against, form, output)
+        text = arguments.text_of(source, file)
+        if names != ["contributions"]:
+            raise UsageError("--steps contributions stands by itself: it is a sum over the whole model")
+        _explain_contributions(text, options, query, top, against, form, output)
         return
     if names is not None:
-        from attnctl.steps import check_names
-
         check_names(names)
     opened = open_source(source, file, tokens, options)
     if check:
         raise typer.Exit(_print_check(prepare(opened, layer=layer, head=head)))
-    if names is None and _is_told_as_long(opened, wanted):
+    as_long = hasattr(opened, "overview") or is_long(opened) or top is not None or spans is not None
+    if names is None and as_long:
         arguments.check_mode("explain", "a long text, --top and --spans")
-        from attnctl.cli.commands.row import explain_long
-
-        explain_long(prepare(opened, changes, layer, head, say=arguments.say_notes), form, output, wanted)
+        given = prepare(opened, changes, layer, head, say=arguments.say_notes)
+        _explain_long(given, form, output, query, top, spans)
         return
     written = form in ("json", "npz")
     arguments.check_mode("explain", "a trace in a file or pipe" if written else "the steps")
     narrow = written or is_long(opened)  # of a short text every head and row is read: the walk names what heads found
     some = head if narrow or changes.measure == "rollout" else None
-    given = prepare(opened, changes, layer, some, wanted.query, say=arguments.say_notes)
-    heads = arguments.select_indices(head, opened.counts[1], "head", opened.name)
+    given = prepare(opened, changes, layer, some, query, say=arguments.say_notes)
+    heads = selected_indices(head, opened.counts[1], "head", opened.name)
     trace = (given if narrow else given._replace(rows=None)).trace()
     if written:
         _write_trace(trace, names, output)
-    else:
-        _write_walk(trace, heads, walk, ExplainRequest(layer is None, head is None, wanted.query), form, output)
+        return
+    if names is not None:  # where the steps are picked, their heading is not shown
+        every = trace.model.kind in ("checkpoint", "matrix")
+        arguments.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=every)
+        arguments.say_notes(check_steps(trace, names))
+    from attnctl.render.terminal.explanation import Explanation
+
+    trace, focuses, shown = _walked_heads(trace, layer is None, head is None, heads, query)
+    decimals = 2 if precision is None else precision
+    page = Explanation(trace, *focuses, heads=shown, only=names, precision=decimals, story=story)
+    write_renderable(page, form, output, "attnctl explain", trace.cited)
 
 
-def _is_told_as_long(source: Source, wanted: LongChoice) -> bool:
-    """Whether rows and links are told instead of every step: of a long text, an overview, or where they are asked for."""
-    return hasattr(source, "overview") or is_long(source) or wanted.top is not None or wanted.spans is not None
-
-
-class ExplainRequest(NamedTuple):
-    """Whether the layer and the head are left open, and which query is asked for."""
-
-    any_layer: bool
-    any_head: bool
-    query: str | None
-
-
-def _explain_format(output: str | None, json: bool) -> str:
-    """What is written: json, npz, txt, svg, or terminal. Raises UsageError for a suffix that means nothing here."""
-    hint = " (for the grid alone: attnctl heatmap)"
-    return output_format("explain", output, ("json", "npz", "txt", "svg"), "json" if json else "", hint)
+def _walked_heads(
+    trace: Trace, any_layer: bool, any_head: bool, heads: Sequence[int] | None, query: str | None
+) -> tuple[Trace, list[Focus], dict[int, tuple[int, ...]]]:
+    """The layers to walk through, each query's focus, and layer → heads: those asked for, else the most telling ones."""
+    only = trace.layers[0].layer if len(trace.layers) == 1 else None
+    queries = [None] if query is None else find_several(trace.tokens, query)
+    focuses = [found for at in queries if (found := focus(trace, layer=only, head=heads, query=at)) is not None]
+    if any_layer and focuses and len(trace.layers) > WALKED_LAYERS:
+        trace = replace(trace, layers=tuple(trace.layer(at) for at in sorted({found.layer for found in focuses})))
+    shown: dict[int, tuple[int, ...]] = {}
+    for part in trace.layers:
+        if not any_head:
+            shown[part.layer] = part.heads if heads is None else tuple(heads)
+        elif here := tuple(sorted({found.head for found in focuses if found.layer == part.layer})):
+            shown[part.layer] = here
+        else:
+            own = focus(trace, layer=part.layer, query=focuses[0].query if focuses else None)
+            shown[part.layer] = (own.head,) if own else part.heads[:1]
+    return trace, focuses, shown
 
 
 def _print_check(given: Prepared) -> int:
@@ -120,7 +128,6 @@ def _print_check(given: Prepared) -> int:
     from attnctl.models.huggingface.checks.check import check_attention
     from attnctl.readings.traces.consistency import findings_of_trace
     from attnctl.render.terminal.tables import finding_lines
-    from attnctl.source.stored import OverviewSource
 
     if isinstance(given.source, OverviewSource):
         name = given.source.name
@@ -134,10 +141,9 @@ def _print_check(given: Prepared) -> int:
     return FAILED if any(finding.holds is False for finding in findings) else DONE
 
 
-def _write_trace(trace: Trace, names: list[str] | None, output: str | None) -> None:
+def _write_trace(trace: Trace, names: Sequence[str] | None, output: str | None) -> None:
     from attnctl.formats.documents.trace_json import trace_to_json
     from attnctl.formats.storage import save_value
-    from attnctl.steps import narrow_trace
 
     if names is not None:
         trace = narrow_trace(trace, names)
@@ -147,47 +153,147 @@ def _write_trace(trace: Trace, names: list[str] | None, output: str | None) -> N
         save_value(trace, output)
 
 
-def _write_walk(
-    trace: Trace, heads: Sequence[int] | None, walk: Walk, asked: ExplainRequest, form: str, output: str | None
+# --- --steps contributions: the logit of the next word as a sum over the parts of the model ---
+
+
+def _explain_contributions(
+    text: str,
+    options: OptionValues,
+    query: str | None,
+    top: int | None,
+    against: str | None,
+    form: str,
+    output: str | None,
 ) -> None:
-    from dataclasses import replace
+    """Write the sum for the word of --target, else for the model's own best."""
+    from attnctl.formats.documents.effects_json import effects_to_json
+    from attnctl.models.watching import watched_text
+    from attnctl.readings.effects.ablation import EffectRequest, Gauge, baseline_of
+    from attnctl.render.terminal.effects.contributions import ContributionsTable
+    from attnctl.tokens import checked_text
 
-    from attnctl.render.terminal.explanation import Explanation
-    from attnctl.steps import check_steps
-
-    names = walk.step_names
-    if names is not None:  # where the steps are picked, their heading is not shown
-        every = trace.model.kind in ("checkpoint", "matrix")
-        arguments.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=every)
-        arguments.say_notes(check_steps(trace, names))
-    focuses = _focuses(trace, heads, asked.query)
-    if asked.any_layer and focuses and len(trace.layers) > WALKED_LAYERS:
-        trace = replace(trace, layers=tuple(trace.layer(at) for at in sorted({focus.layer for focus in focuses})))
-    shown = {part.layer: _shown_heads(trace, part, heads, focuses, asked) for part in trace.layers}
-    precision = 2 if walk.precision is None else walk.precision
-    page = Explanation(trace, *focuses, heads=shown, only=names, precision=precision, story=walk.story)
-    write_renderable(page, form, output, "attnctl explain", trace.cited)
-
-
-def _focuses(trace: Trace, heads: Sequence[int] | None, query: str | None) -> list[Focus]:
-    """The place to look at most closely; one for each query where several were asked for."""
-    from attnctl.readings.questions.focus import focus
-    from attnctl.tokens import find_several
-
-    layer = trace.layers[0].layer if len(trace.layers) == 1 else None
-    queries = [None] if query is None else find_several(trace.tokens, query)
-    return [found for at in queries if (found := focus(trace, layer=layer, head=heads, query=at)) is not None]
+    if form == "npz":
+        raise UsageError("--steps contributions is written as .json, .txt or .svg")
+    ask = EffectRequest(target=options.pop("target", None), against=against)
+    watched = watched_text(arguments.model_of(options), checked_text(text), query)
+    gauge = Gauge.of_request(watched, ask)
+    if gauge.target is None:
+        raise UsageError(f"{watched.info.name} predicts no words: there is no logit to take apart")
+    parts = watched.contributions(gauge.target, gauge.against)
+    found = replace(baseline_of(watched, ask, gauge), contributions=parts)
+    arguments.say_notes((*watched.notes, *parts.notes))
+    if form == "json":
+        put_bytes(effects_to_json(found) + b"\n", output)
+    else:
+        write_renderable(ContributionsTable(found, top), form, output, "attnctl explain", found.model.citation)
 
 
-def _shown_heads(
-    trace: Trace, part: LayerTrace, heads: Sequence[int] | None, focuses: list[Focus], asked: ExplainRequest
-) -> tuple[int, ...]:
-    """The heads of a layer that are walked through: those asked for, else those of its focuses, else its most telling."""
-    from attnctl.readings.questions.focus import focus
+# --- a long text: one exact row in the terminal, the strongest links as JSON ---
 
-    if not asked.any_head:
-        return part.heads if heads is None else tuple(heads)
-    if here := tuple(sorted({found.head for found in focuses if found.layer == part.layer})):
-        return here
-    own = focus(trace, layer=part.layer, query=focuses[0].query if focuses else None)
-    return (own.head,) if own else part.heads[:1]
+
+def _explain_long(
+    given: Prepared, form: str, output: str | None, query: str | None, top: int | None, spans: str | None
+) -> None:
+    """Write what a long text comes to. Raises AttnctlError where it would be too large."""
+    source = given.source
+    if form == "npz":
+        n, n_k = len(source.tokens), len(source.key_tokens)
+        size = given.head_count * 12e-9 * n * n_k  # GB
+        raise AttnctlError(
+            f"a trace of {n:,} tokens and {given.head_count} heads is about {size:.1f} GB: write .json, the strongest "
+            "links of each query, or see attnctl heatmap and attnctl heads"
+        )
+    kept = getattr(getattr(source, "overview", None), "query", None)  # the one query of a file that holds its row
+    queries = [kept] if query is None else find_several(source.tokens, query)
+    if form != "json":
+        from rich.console import Group
+
+        shown = Group(*(_row_table(given, at, top, spans) for at in queries))
+        write_renderable(shown, form, output, "attnctl explain")
+        return
+    from attnctl.formats.documents.overview_json import overview_to_json
+
+    found: list[Overview | LongRow]
+    if queries == [None]:
+        if spans is not None:
+            raise UsageError("--spans sums up where one query looks: name it with --query")
+        found = [_strongest_links(given, top or TOP)]
+    elif top is not None or spans is not None:
+        raise UsageError("--top and --spans sum up a row in words: with --json and --query all of it is written")
+    elif len(queries) > 1 and output not in (None, "-"):
+        raise UsageError(f"-o {output}: a file of JSON holds one row: name one query, or write lines with --json")
+    else:
+        found = [_long_row(given, at) for at in queries]
+    put_bytes(b"".join(overview_to_json(one) + b"\n" for one in found), output)
+
+
+def _row_table(given: Prepared, at: int | None, top: int | None, spans: str | None) -> Any:
+    """Where a query looks, for the terminal: its exact row, or its strongest links where a file holds no more of it."""
+    from attnctl.render.terminal.row import RowTable
+
+    source = given.source
+    kept = getattr(source, "overview", None)
+    if not isinstance(kept, Overview):
+        kind = spans
+        if kind is None and stand_in_text(source.key_tokens):  # parts into which a text falls by itself
+            text = source.text
+            kind = "paragraphs" if 1 <= text.count("\n\n") <= 150 or text.count("\n") > 150 else "lines"
+        parts = () if kind is None else parts_of(kind, source.text, source.key_tokens)
+        return RowTable(_long_row(given, at), parts, top or TOP)
+    if spans is not None:
+        raise UsageError(f"--spans sums up a whole row, and {source.name} holds links: give the text and its model")
+    most = top or min(TOP, *(link.keys.shape[1] for link in kept.links.values()), TOP)
+    return RowTable(_linked_row(given, at, most), top=most, whole=False)
+
+
+def _linked_row(given: Prepared, at: int | None, top: int) -> LongRow:
+    """The strongest links of a query as a row that is 0 elsewhere."""
+    import numpy as np
+
+    source = given.source
+    found = given.read(OverviewReading(links=LinksReading(top)))
+    at, said = _named_query(given, at)
+    weights = {}
+    for place, links in found.links.items():
+        row = weights[place] = np.zeros(len(source.key_tokens), np.float32)  # (n_k,)
+        row[links.keys[at]] = links.weights[at]
+    arguments.say_notes((*said, *found.notes))
+    return LongRow(source.text, source.tokens, source.key_tokens, source.info, at, weights, found.notes)
+
+
+def _long_row(given: Prepared, at: int | None) -> LongRow:
+    """The exact row of a query."""
+    at, said = _named_query(given, at)
+    with cost_progress(heads_over_tokens(len(given.source.tokens), given.head_count)) as tick:
+        row = given.read(RowReading(at), tick)
+    arguments.say_notes((*said, *row.notes))
+    return row
+
+
+def _named_query(given: Prepared, at: int | None) -> tuple[int, tuple[str, ...]]:
+    """The query that was named, or the last one, and what is to be said of it."""
+    if at is not None:
+        return at, ()
+    n, held = len(given.source.tokens), given.source.held_rows
+    said = f"there are {n:,} tokens: shown is where the last one looks (--query names another)"
+    return n - 1 if held is None else held[-1], (said,)
+
+
+def _strongest_links(given: Prepared, top: int) -> Overview:
+    """The strongest links of each query, and of a run the statistics of its heads: its file may be asked for both again."""
+    source = given.source
+    n = len(source.tokens)
+    size = 16.0 * given.head_count * n * min(top, len(source.key_tokens))
+    if size > limits.ROWS_JSON_BYTES:
+        raise AttnctlError(
+            f"the {top} strongest links of {n:,} tokens in {given.head_count} heads are about {size / 1e9:.1f} GB of JSON: "
+            "choose with --layer, --head or --query, or fewer with --top"
+        )
+    check_cost(source, given.head_count)
+    kept = getattr(source, "overview", None)
+    asks = not given.left_out and (kept is None or bool(getattr(kept, "head_statistics", ())))
+    statistics = HeadStatisticsReading(source.tokens, source.key_tokens) if asks else None
+    with cost_progress(heads_over_tokens(n, given.head_count)) as tick:
+        found = given.read(OverviewReading(statistics=statistics, links=LinksReading(top)), tick)
+    arguments.say_notes(found.notes)
+    return found

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from attnctl.cli import arguments
 from attnctl.errors import UsageError
+from attnctl.source.changes import selected_indices
 
 if TYPE_CHECKING:
     from attnctl.interventions import Intervention
@@ -77,8 +78,8 @@ def _effect_request(choice: AblationChoice, info: ModelInfo) -> EffectRequest:
         against=choice.against,
         how=choice.how,
         sweep_heads=not (choice.edges or choice.edge or choice.spans),
-        layers=arguments.select_indices(choice.layer, info.n_layers or 1, "layer", info.name),
-        heads=arguments.select_indices(choice.head, info.n_heads or 1, "head", info.name),
+        layers=selected_indices(choice.layer, info.n_layers or 1, "layer", info.name),
+        heads=selected_indices(choice.head, info.n_heads or 1, "head", info.name),
         every_edge=choice.edges,
         approximate=choice.approximate,
         batch_size=choice.batch_size,
