@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from attnctl import api
-from attnctl.cli import arguments
+from attnctl.cli import arguments, session
 from attnctl.cli import options as o
 from attnctl.cli.inputs.sources import is_file, open_source, refuse_models, refuse_texts
 from attnctl.cli.output import output_format, put_bytes, put_json, write_renderable
@@ -79,7 +79,7 @@ def _pair_of_traces(
         refuse_models("compare", a, b)
         sources = [_side_source(a, options), _side_source(b, options)]
     else:
-        if options.get("model") is not None:
+        if "model" in session.typed:  # a default of the user's own just does not apply
             raise UsageError("--model does not go with a text after A and B, which are the models then")
         refuse_texts(a, b, text)
         words = arguments.text_of(text, file)

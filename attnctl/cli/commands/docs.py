@@ -60,15 +60,13 @@ def open_in_browser(topic: str | None) -> None:
     from platformdirs import user_cache_path
 
     from attnctl import __version__
-    from attnctl.cli import arguments
-    from attnctl.cli.commands.view import opened_in_browser
+    from attnctl.cli.commands.view import show_in_browser
     from attnctl.cli.documentation.site import build_site
 
     first = build_site(user_cache_path("attnctl") / f"docs-{__version__}")
     page = str(first if topic is None else first.with_name(f"{topic}.html"))
     print_lines(page)
-    if not opened_in_browser(page):
-        arguments.say_notes([f"no browser was found here: open {page} in one"])
+    show_in_browser(page)
 
 
 def list_topics() -> None:

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from attnctl.cli import arguments
+from attnctl import api
+from attnctl.cli import arguments, session
 from attnctl.cli import options as o
-from attnctl.cli.inputs.sources import open_source
-from attnctl.cli.output import print_lines, safe_console
+from attnctl.cli.inputs.sources import open_source, sources_of_run
+from attnctl.cli.output import print_lines, put_bytes, safe_console
 from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
 from attnctl.errors import UsageError
+from attnctl.files import check_writable, write_whole
 from attnctl.formats import pictures
 from attnctl.formats.pictures import suffixes_listed
-from attnctl.source.changes import Changes, Prepared, prepare
+from attnctl.models.option_types import OptionValues
+from attnctl.readings.heatmap import HeatmapGrid, is_drowned
+from attnctl.readings.overview import Overview
+from attnctl.readings.questions.focus import focus
+from attnctl.render.figure.look import Look
+from attnctl.source.changes import Changes, Prepared, prepare, selected_indices
 from attnctl.source.zoom import Zoom, heatmap_grid, is_long, read_cells
-
-if TYPE_CHECKING:
-    from attnctl.readings.heatmap import HeatmapGrid
-    from attnctl.readings.overview import Overview
-    from attnctl.render.figure.look import Look
-    from attnctl.tokens import Token
+from attnctl.text import in_a_cell
+from attnctl.tokens import Token
 
 Colour = Callable[[float], tuple[int, int, int]]
 
@@ -41,25 +46,29 @@ def heatmap_command(
 ) -> None:
     """Draw the attention weights: queries down, keys across, one head or every layer × head."""
     zoom = o.taken(Zoom, options)
-    changes, chosen = o.taken(Changes, options), (layer, head)
+    changes = o.taken(Changes, options)
     if run is not None:
         arguments.check_mode("heatmap", "--run as a page" if str(output).endswith(".html") else "--run")
-        from attnctl.cli.commands.evolution import TrainingView, show_training
-
-        show_training(run, TrainingView(arguments.text_of(source, file), *chosen, changes), output, options)
+        _show_training(run, arguments.text_of(source, file), changes, layer, head, output, options)
         return
     picture, any_scale = _picture_format(output), options.get("log") is None
     shown = "a terminal" if safe_console().is_terminal else "numbers in a pipe"
     mode = {"html": "a page", "json": "JSON", None: shown}.get(picture, "a picture")
     arguments.check_mode("heatmap", mode)
     look = arguments.look_of(options)
-    colour = None if look.cmap == "viridis" else _colour_function(look.cmap)
-    opened, say = open_source(source, file, tokens, options), arguments.say_notes
     if picture == "html":
+        _check_page_map(look)
+        opened = open_source(source, file, tokens, options)
         whole = changes._replace(drop=None, renormalise=False)  # a page leaves out and rescales by itself
-        _write_page(prepare(opened, whole, *chosen, say=say), changes, str(output), look)
+        trace = prepare(opened, whole, layer, head, say=arguments.say_notes).trace(predictions=False)
+        arguments.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=trace.model.kind == "checkpoint")
+        start = changes._replace(measure=None, words=False)  # which the trace has been given
+        html = api.page_of_traces([trace], start, log=bool(look.log), cmap=look.cmap, title=look.title)
+        put_bytes(html.encode(), output)
         return
-    given = prepare(opened, changes, *chosen, say=say)
+    colour = None if look.cmap == "viridis" else _colour_function(look.cmap)
+    opened = open_source(source, file, tokens, options)
+    given = prepare(opened, changes, layer, head, say=arguments.say_notes)
     cells = _cells_of(given, zoom, None if picture else _cells_across())
     if picture == "json":
         from attnctl.formats.storage import save_value
@@ -70,29 +79,87 @@ def heatmap_command(
     look = _readable_scale(look, seen) if any_scale and is_long(opened) else look
     if output is None or picture is None:
         _show_grid(seen, colour, title=look.title, values=look.values, log=look.log)
+        return
+    from attnctl.render.figure.heatmaps.heatmap import draw_heatmap  # matplotlib
+
+    figure, notes = draw_heatmap(seen, look)
+    write_whole(output, pictures.figure_bytes(figure, picture))
+    arguments.say_notes(notes)
+
+
+def _check_page_map(look: Look) -> None:
+    """Raise UsageError for a colour map that was typed, and that a page does not have."""
+    if "cmap" in session.typed and look.cmap not in api.PAGE_MAPS:
+        raise UsageError(f"--cmap {look.cmap} does not go with a page: it has {' and '.join(api.PAGE_MAPS)}")
+
+
+def _show_training(
+    run: str,
+    text: str,
+    changes: Changes,
+    layer: str | None,
+    head: str | None,
+    output: str | None,
+    options: OptionValues,
+) -> None:
+    """One head at every kept step of a run: a .gif that moves, a strip as .png, .svg or .pdf, or a page of all heads."""
+    look = arguments.look_of(options)
+    if output is None or pictures.picture_format(output, "figure", "frames", "page") is None:
+        raise UsageError(
+            f"--run draws into a file: -o evolution.gif, or a strip as {suffixes_listed('figure', 'page')}"
+        )
+    check_writable(output)
+    suffix = Path(output).suffix.lower()
+    if suffix == ".html":
+        if changes.words:
+            raise UsageError("--words does not go with --run and .html: a page merges words by itself")
+        _check_page_map(look)
+    steps, labels = sources_of_run(run, text, options)
+    if suffix == ".html":
+        own, traces = Changes(changes.measure), []
+        for step in steps:
+            traces.append(prepare(step, own, layer, head, say=arguments.say_notes).trace())
+            arguments.say_unknown(step.tokens, step.key_tokens, notes=traces[-1].notes)
+        html = api.page_of_traces(
+            traces,
+            changes._replace(measure=None),
+            log=bool(look.log),
+            cmap=look.cmap,
+            title=look.title,
+            labels=list(labels.values()),
+            over_training=True,
+        )
+        put_bytes(html.encode(), output)
+        return
+    from attnctl.render.figure.evolution import Evolution, draw_strip, moving_picture  # matplotlib
+
+    traces = [
+        prepare(step, changes, range(step.counts[0]), say=arguments.say_notes).trace(predictions=False)
+        for step in steps
+    ]
+    info = traces[-1].model
+    layers = selected_indices(layer, info.n_layers or 1, "layer", run)
+    heads = selected_indices(head, info.n_heads or 1, "head", run)
+    best = focus(traces[-1], layer=layers[0] if layers else None, head=heads[0] if heads else None)
+    assert best is not None
+    evolution = Evolution(traces, list(labels), best.layer, best.head, Path(os.path.realpath(run)).name)
+    if suffix == ".gif":
+        drawn, notes = moving_picture(evolution, look)
     else:
-        _write_heatmap(seen, look, output, picture)
+        figure, notes = draw_strip(evolution, look)
+        drawn = pictures.figure_bytes(figure, suffix[1:])
+    write_whole(output, drawn)
+    arguments.say_notes(notes)
 
 
 def _readable_scale(look: Look, seen: HeatmapGrid) -> Look:
     """The look with colours on a logarithmic scale, where a few cells hold most of the weight."""
-    from attnctl.readings.heatmap import is_drowned
-
     if look.vmin is not None or not is_drowned(seen):
         return look
     arguments.say_notes(
         ("a few cells hold most of the weight: colours are on a logarithmic scale, --no-log makes it linear",)
     )
     return replace(look, log=True)
-
-
-def _write_heatmap(seen: HeatmapGrid, look: Look, output: str, picture: str) -> None:
-    from attnctl.files import write_whole
-    from attnctl.render.figure.heatmaps.heatmap import draw_heatmap
-
-    figure, notes = draw_heatmap(seen, look)
-    write_whole(output, pictures.figure_bytes(figure, picture))
-    arguments.say_notes(notes)
 
 
 def _cells_of(given: Prepared, zoom: Zoom, room: int | None) -> Overview:
@@ -105,15 +172,6 @@ def _cells_of(given: Prepared, zoom: Zoom, room: int | None) -> Overview:
     return found
 
 
-def _write_page(given: Prepared, changes: Changes, output: str, look: Look) -> None:
-    from attnctl.cli.commands.page import PageContent, page_look, write_page
-
-    trace = given.trace(predictions=False)
-    arguments.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=trace.model.kind == "checkpoint")
-    start = page_look(changes.drop or (), changes.renormalise, look.log, cmap=look.cmap)
-    write_page(PageContent([trace]), output, look=start, title=look.title)
-
-
 def _picture_format(output: str | None) -> str | None:
     """png, svg, pdf, html or json; None for the terminal. Raises UsageError, before any work, where it cannot be written."""
     if output is None:
@@ -124,8 +182,6 @@ def _picture_format(output: str | None) -> str | None:
             f"-o {output}: a picture is written as {suffixes_listed()}, a page as .html, the cells as .json "
             "(for every step see attnctl explain --json)"
         )
-    from attnctl.files import check_writable
-
     check_writable(output)
     return form
 
@@ -148,7 +204,7 @@ def _show_grid(reading: HeatmapGrid, colour: Colour | None, **look: Any) -> None
 
 
 def _colour_function(cmap: str) -> Colour:
-    from attnctl.render.figure.heatmaps.heatmap import colour_map
+    from attnctl.render.figure.heatmaps.heatmap import colour_map  # matplotlib
 
     chosen = colour_map(cmap)
 
@@ -165,7 +221,6 @@ def tab_separated(reading: HeatmapGrid) -> list[str]:
     A column is named by its key's index and text, "3:pizza"; of a pooled text the index, which its name begins with, is that
     of a part's first token. Masked cells are empty.
     """
-    from attnctl.text import in_a_cell
 
     def tabbed_row(cells: Sequence[object]) -> str:
         return "\t".join(map(str, cells))

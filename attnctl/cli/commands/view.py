@@ -3,71 +3,37 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+import tempfile
+import webbrowser
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
+from attnctl import api
 from attnctl.cli import arguments
 from attnctl.cli import options as o
-from attnctl.cli.commands.page import (
-    Choice,
-    PageContent,
-    check_pooled,
-    of_one,
-    of_two,
-    over_training,
-    page_look,
-    two_models,
-    with_effects,
-    write_page,
-)
-from attnctl.cli.inputs.sources import is_file, open_source, refuse_models
+from attnctl.cli.inputs.sources import is_file, open_source, refuse_models, sources_of_run
 from attnctl.cli.output import print_lines, put_bytes
+from attnctl.cli.progress import check_cost
 from attnctl.errors import UsageError
+from attnctl.files import check_writable
+from attnctl.models.option_types import OptionValues
+from attnctl.readings.effects.ablation import EffectRequest
+from attnctl.source import Source, TextSource
 from attnctl.source.changes import Changes
 
-if TYPE_CHECKING:
-    from attnctl.models.option_types import OptionValues
-    from attnctl.readings.effects.ablation import EffectRequest
-
-
-class ViewSources(NamedTuple):
-    """What is to be seen."""
-
-    source: str | None = None
-    other: str | None = None
-    text: str | None = None
-    file: str | None = None
-    tokens: str | None = None
-    run: str | None = None
-
-    def content(
-        self, choice: Choice, options: OptionValues, query: str | None, effects: EffectRequest | None
-    ) -> PageContent:
-        """What the page shows of them, shaded by `effects`. Raises UsageError for arguments that exclude each other."""
-        if choice.measure is not None:
-            from attnctl.readings.measures import check_measure
-
-            check_measure(choice.measure, choice.head is not None)
-        numbers = any(one == "-" or is_file(one or "") for one in (self.source, self.other))
-        two = "two models and a text" if self.text is not None else "two sources" if numbers else "two texts"
-        arguments.check_mode("view", "--run" if self.run is not None else "one source" if self.other is None else two)
-        if self.run is not None:
-            return over_training(self.run, arguments.text_of(self.source, self.file), choice, options)
-        if self.text is not None:
-            return two_models(self.source or "", self.other or "", self.text, choice, options)
-        if self.other is None:
-            opened = open_source(self.source, self.file, self.tokens, options)
-            content = of_one(opened, choice)
-            return content if effects is None else with_effects(content, opened, query, effects)
-        if self.source == self.other == "-":
-            raise UsageError('only one of the two can be "-"')
-        refuse_models("view", self.source or "", self.other)
-        return PageContent([of_two(part, self.tokens, choice, options) for part in (self.source, self.other) if part])
+SWEEPS = 3  # over a long text: the grid, its links, and the rows of the blocks, each about one sweep
 
 
 def view_command(
     *,
+    source: str | None,
+    other: str | None,
+    text: str | None,
+    file: str | None,
+    tokens: str | None,
+    run: str | None,
     layer: str | None,
     head: str | None,
     query: str | None,
@@ -80,69 +46,87 @@ def view_command(
     **options: object,
 ) -> None:
     """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install."""
-    seen = o.taken(ViewSources, options)
-    target = target_of(output)
-    weights = o.taken(Changes, options)
-    choice = Choice(layer, head, weights.measure)
+    changes, ask = o.taken(Changes, options), None
+    if output not in (None, "-"):
+        if Path(str(output)).suffix.lower() not in (".html", ".htm"):
+            raise UsageError(f"-o {output}: view writes .html (for pictures see attnctl heatmap)")
+        check_writable(str(output))
     if sources:
         arguments.check_mode("view", "--sources")
-        from attnctl.cli.commands.sources import answer_page
+        from attnctl.cli.commands.sources import answer_page  # torch
 
-        target = target or temporary_page("sources")
-        put_bytes(answer_page(seen.source, seen.file, options).encode(), target)
+        html, name = answer_page(source, file, options), "sources"
     else:
-        look = page_look(weights.drop or (), weights.renormalise, bool(log), words=weights.words)
-        content = seen.content(choice, options, query, _effect_request(effects, against, options))
-        check_pooled(content.traces, look, choice.measure)
-        target = target or temporary_page(content.traces[0].text)
-        write_page(content, target, query=query, look=look)
-    _shown(target, no_open)
-
-
-def _effect_request(effects: bool, against: str | None, options: OptionValues) -> EffectRequest | None:
-    """What --effects measures, --target taken out of `options`; None without it."""
-    if not effects:
-        arguments.check_mode("view", "a page without --effects")
-        return None
-    from attnctl.readings.effects.ablation import EffectRequest
-
-    return EffectRequest(target=options.pop("target", None), against=against, every_edge=True)
-
-
-def _shown(target: str, no_open: bool) -> None:
-    """Say where the page is, and open it in a browser."""
-    if target == "-":
+        if effects:
+            ask = EffectRequest(target=options.pop("target", None), against=against, every_edge=True)
+        else:
+            arguments.check_mode("view", "a page without --effects")
+        numbers = any(one == "-" or is_file(one or "") for one in (source, other))
+        two = "two models and a text" if text is not None else "two sources" if numbers else "two texts"
+        arguments.check_mode("view", "--run" if run is not None else "one source" if other is None else two)
+        seen: Iterable[Source]
+        labels = None
+        if run is not None:
+            name = arguments.text_of(source, file)
+            seen, steps = sources_of_run(run, name, options)
+            labels = list(steps.values())
+        else:
+            seen = _opened_sources(source, other, text, file, tokens, options)
+            labels = None if text is None else [str(source), str(other)]
+            name = seen[0].text
+        html = api.page_of_sources(
+            seen,
+            changes,
+            layer,
+            head,
+            query=query,
+            log=bool(log),
+            effects=ask,
+            labels=labels,
+            over_training=run is not None,
+            say=arguments.say_notes,
+            check=lambda long, heads: check_cost(long, heads, sweeps=SWEEPS),
+            told=lambda trace: arguments.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes),
+        )
+    if output is None:  # a file in a fresh temporary folder, named after the text
+        slug = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:40]
+        output = str(Path(tempfile.mkdtemp(prefix="attnctl-")) / f"{slug or 'attention'}.html")
+    put_bytes(html.encode(), output)
+    if output == "-":
         return
-    print_lines(target)
-    if not no_open and not opened_in_browser(target):
-        arguments.say_notes([f"no browser was found here: open {target} in one"])
+    print_lines(output)
+    if not no_open:
+        show_in_browser(output)
 
 
-def target_of(output: str | None) -> str | None:
-    """Where the page goes; None for a temporary file. Raises, before any work, where it cannot be written."""
-    if output is None or output == "-":
-        return output
-    if Path(output).suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"-o {output}: view writes .html (for pictures see attnctl heatmap)")
-    from attnctl.files import check_writable
+def _opened_sources(
+    source: str | None, other: str | None, text: str | None, file: str | None, tokens: str | None, options: OptionValues
+) -> list[Source]:
+    """One source, two of them, or a text through two models. Model options are for the texts among two."""
+    if text is not None:
+        words = arguments.text_of(text, None)
+        return [TextSource(arguments.model_of(options | {"model": name}), words) for name in (source, other)]
+    if other is None:
+        return [open_source(source, file, tokens, options)]
+    if source == other == "-":
+        raise UsageError('only one of the two can be "-"')
+    refuse_models("view", source or "", other)
+    sides: list[Source] = []
+    for one in (source, other):
+        if one:
+            given = one == "-" or is_file(one)
+            sides.append(open_source(one, None, tokens if given else None, {} if given else options))
+    return sides
 
-    check_writable(output)
-    return output
 
-
-def temporary_page(text: str) -> str:
-    """A file in a fresh temporary folder, named after the text."""
-    import re
-    import tempfile
-
-    slug = re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-").lower()[:40]
-    return str(Path(tempfile.mkdtemp(prefix="attnctl-")) / f"{slug or 'attention'}.html")
+def show_in_browser(page: str) -> None:
+    """Open a page in a browser, or say that there is none."""
+    if not opened_in_browser(page):
+        arguments.say_notes([f"no browser was found here: open {page} in one"])
 
 
 def opened_in_browser(target: str) -> bool:
     """Whether a browser took the page. One that would take over the terminal is not asked."""
-    import webbrowser
-
     windows = sys.platform in ("win32", "darwin") or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER", "WSL_DISTRO_NAME")
     )

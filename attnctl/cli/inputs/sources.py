@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +74,20 @@ def _conversation_source(source: str | None, file: str | None, tokens: str | Non
     from attnctl.models.huggingface.text.prompts import prompt_tokens
 
     return TextSource(model, prompt.text, prompt_tokens(opened, prompt.text))
+
+
+def sources_of_run(folder: str, text: str, options: OptionValues) -> tuple[Iterator[TextSource], dict[int, str]]:
+    """The text under the weights of every kept step of a training run, one after another; step → its label."""
+    from attnctl.models.builtin.weights import steps_of
+    from attnctl.source import TextSource
+    from attnctl.training.run import TrainingRun
+
+    reports = TrainingRun(folder).reports()
+    losses = {report["step"]: report["loss"] for report in reports if report.get("loss") is not None}
+    steps = steps_of(folder)
+    labels = {step: f"step {step:,}" + (f", loss {losses[step]:.2f}" if step in losses else "") for step in steps}
+    models = (arguments.model_of(options | {"model": str(path)}) for path in steps.values())
+    return (TextSource(model, text) for model in models), labels
 
 
 def is_large_matrix(source: str) -> bool:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnctl.cli.commands.page import survey_text
+import attnctl
+from attnctl.api import survey_text
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.formats.storage import save_value
 from attnctl.models import attend, open_model
@@ -88,6 +89,66 @@ def test_a_run_at_every_step(run: Run, tmp_path: Path) -> None:
     assert [t["label"] for t in page["traces"]] == ["step 0", "step 10, loss 2.50", "step 100,000"]
 
 
+def test_a_user_s_own_model_stands_back_where_models_are_named(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was refused as if --model had been typed."""
+    (tmp_path / "run").mkdir()
+    for step in (0, 10):
+        made = tmp_path / "run" / f"step-{step:06d}.safetensors"
+        made.write_bytes((files("attnctl.models.builtin") / "demo.safetensors").read_bytes())
+    monkeypatch.setenv("ATTNCTL_MODEL", "dot")
+    for command in (
+        ("heatmap", TEXT, "--run", str(tmp_path / "run"), "-o", str(tmp_path / "a.svg")),
+        ("heatmap", TEXT, "--run", str(tmp_path / "run"), "-o", str(tmp_path / "a.html")),
+        ("view", TEXT, "--run", str(tmp_path / "run"), "-o", str(tmp_path / "b.html"), "--no-open"),
+        ("view", "demo", "random", TEXT, "-o", str(tmp_path / "c.html"), "--no-open"),
+        ("compare", "demo", "random", TEXT),
+    ):
+        assert run(*command).code == 0, command
+    for name in ("a", "b"):
+        assert {one["model"]["kind"] for one in data((tmp_path / f"{name}.html").read_text())["traces"]} == {"weights"}
+
+
+def test_a_page_refuses_a_colour_map_that_it_lacks(
+    run: Run, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was passed over."""
+    page = tmp_path / "a.html"
+    said = refused("heatmap", TEXT, "--model", "random", "--cmap", "magma", "-o", str(page), code=2)
+    assert "--cmap magma does not go with a page: it has viridis and cividis" in said and not page.exists()
+    assert "--cmap magma" in refused("heatmap", TEXT, "--run", ".", "--cmap", "magma", "-o", str(page), code=2)
+    monkeypatch.setenv("ATTNCTL_CMAP", "magma")
+    assert run("heatmap", TEXT, "--model", "random", "-o", str(page)).code == 0
+
+
+def test_python_s_page_is_the_command_s(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def same(more: tuple[str, ...], **options: Any) -> Any:
+        page = tmp_path / "page.html"
+        assert run("view", TEXT, *more, "--no-open", "-o", str(page)).code == 0
+        html = attnctl.view(TEXT, **options)
+        assert html == page.read_text(), more
+        return data(html)
+
+    chosen = same(
+        ("--layer", "0", "--head", "1", "--query", "eat", "--drop", "first", "--renormalise", "--log", "--words"),
+        layer=0,
+        head=1,
+        query="eat",
+        drop="first",
+        renormalise=True,
+        log=True,
+        words=True,
+    )
+    assert chosen["start"]["query"] == 2 and chosen["start"]["words"] == "merged"
+    shaded = same(("--effects", "--target", "pizza"), effects=True, target="pizza")
+    assert shaded["effects"]["target"]["text"].strip() == "pizza"
+    monkeypatch.setattr("attnctl.limits.PAGE_WEIGHTS", 10)
+    assert "overview" in same(("--model", "random"), model="random")["traces"][0]
+    with pytest.raises(attnctl.AttnctlError, match="drop first second does not go with a page"):
+        attnctl.view(TEXT, drop=["first", "second"])
+
+
 def test_a_heatmap_can_be_a_page(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "grid.html"
     arguments = ("--log", "--drop", "first", "--renormalise", "--cmap", "cividis")
@@ -139,7 +200,7 @@ def test_bad_input_gets_one_line(arguments: list[str], code: int, says: str, ref
 
 def test_a_long_text_is_pooled(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnctl.limits.PAGE_WEIGHTS", 10_000)
-    monkeypatch.setattr("attnctl.cli.commands.page.SIZE", 16)
+    monkeypatch.setattr("attnctl.source.zoom.SIZE", 16)
     (tmp_path / "long.txt").write_text("Alice will eat pizza. " * 40)
     page = viewed(
         run, tmp_path, "--file", str(tmp_path / "long.txt"), "--model", "random", "--heads", "2", "--head", "1"

@@ -668,7 +668,7 @@ def test_codes_are_as_exact_as_they_say(levels: int) -> None:
 
 @in_browser
 def test_a_long_text_is_an_overview_with_exact_blocks(tab: Tab) -> None:
-    from attnctl.cli.commands.page import survey_text
+    from attnctl.api import survey_text
     from attnctl.source.changes import prepare
 
     model = open_model("random", causal=True, n_heads=2, d_model=16)
