@@ -7,6 +7,7 @@ Models and options are those of `attend`.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack, cast
@@ -17,14 +18,14 @@ from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models import DEFAULT, opened_model
 from attnctl.models.option_types import ModelOptions, with_model_options
 from attnctl.readings.traces.trace import Trace
-from attnctl.source.changes import NO_CHANGES, Changes, prepare
+from attnctl.source.changes import NO_CHANGES, Changes, prepare, selected_indices
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick
     from attnctl.models import Model
     from attnctl.models.option_types import ModelArgument
     from attnctl.readings.census.census_table import CensusTable
-    from attnctl.readings.effects.ablation import EffectRequest
+    from attnctl.readings.effects.ablation import EffectRequest, Watched
     from attnctl.readings.effects.answer_sources import AnswerSources
     from attnctl.readings.effects.effects import Effects
     from attnctl.readings.exact_blocks import ExactBlock
@@ -434,28 +435,117 @@ def ablate(
     target: str | None = None,
     against: str | None = None,
     query: int | str | None = None,
-    edges: bool = False,
+    layer: Selection = None,
+    head: Selection = None,
     how: str = "zero",
+    reference: str | os.PathLike[str] | None = None,
+    edges: bool = False,
+    edge: str | list[str] | tuple[str, ...] | None = None,
+    spans: str | None = None,
+    off: str | None = None,
+    approximate: bool = False,
+    batch_size: int | None = None,
     **options: Any,
 ) -> Effects:
     """What each head, or with `edges` each key, does for a prediction: every one is taken away in turn, as the command does.
 
-    For a transformers model that runs in your own code see `attnctl.effects`.
+    With `edge` ("gave→Mary") or `spans` these are cut instead. For a transformers model that runs in your own code see
+    `attnctl.effects`.
 
     >>> from attnctl import ablate
     >>> len(ablate("Alice will eat", model="demo").heads) > 0
     True
     """
-    from attnctl.interventions import Intervention
-    from attnctl.models.watching import watched_text
-    from attnctl.readings.effects.ablation import EffectRequest
     from attnctl.readings.effects.effect_sweep import measure_effects
     from attnctl.tokens import checked_text
 
-    opened = opened_model("ablate", model, cast(ModelOptions, options))
-    watched = watched_text(opened, checked_text(text), None if query is None else str(query), Intervention(how=how))
-    return measure_effects(
-        watched, EffectRequest(target=target, against=against, how=how, sweep_heads=not edges, every_edge=edges)
+    checked_text(text)
+    for one in edge or ():
+        require_type("ablate", "each of edge", one, str)
+    layers, heads = _selected("ablate", layer, head)
+    if batch_size is not None and not limits.BATCH_SIZE.holds_value(batch_size):
+        raise UsageError(f"--batch-size {batch_size}: {limits.BATCH_SIZE.range_text()}")
+    watched, ask = ablation_of_text(
+        text,
+        lambda: opened_model("ablate", model, cast(ModelOptions, options)),
+        layer=layers,
+        head=heads,
+        query=None if query is None else str(query),
+        how=how,
+        reference=None if reference is None else os.fspath(reference),
+        edges=edges,
+        edge=[edge] if isinstance(edge, str) else edge,
+        spans=spans,
+        off=off,
+        cross=options.get("attention") is None,
+        target=target,
+        against=against,
+        approximate=approximate,
+        batch_size=batch_size,
+    )
+    return measure_effects(watched, ask)
+
+
+def ablation_of_text(
+    text: str,
+    open_model: Callable[[], Model],
+    *,
+    layer: Chosen = None,
+    head: Chosen = None,
+    query: str | None = None,
+    how: str = "zero",
+    reference: str | None = None,
+    edges: bool = False,
+    edge: Sequence[str] | None = None,
+    spans: str | None = None,
+    off: str | None = None,
+    cross: bool = True,
+    **asked: Any,
+) -> tuple[Watched, EffectRequest]:
+    """What `measure_effects` is asked over a text, by the options of `attnctl ablate`; `asked` are fields of EffectRequest.
+
+    `cross` looks into an encoder-decoder by its cross attention. Raises UsageError for what does not go together.
+    """
+    from attnctl.interventions import HOW, Intervention
+    from attnctl.models.switched_off import off_heads
+    from attnctl.models.watching import by_cross_attention, reference_contexts, watched_text
+    from attnctl.readings.effects.ablation import EffectRequest
+    from attnctl.readings.spans import REST, SPECIAL, parts_of
+    from attnctl.tokens import checked_text, find_token
+
+    if how not in HOW:
+        raise UsageError(f"--how {how}: it is {', '.join(HOW)}")
+    if how == "resample" and reference is None:
+        raise UsageError("--how resample takes each head's output from another text: name one with --reference FILE")
+    model = by_cross_attention(open_model()) if cross else open_model()
+    info, text = model.info, checked_text(text)
+    base = Intervention(how=how, reference=reference_contexts(model, text, how, reference))
+    if off is not None:
+        base = replace(base, heads=off_heads(info, off))
+    layers = selected_indices(layer, info.n_layers or 1, "layer", info.name)
+    heads = selected_indices(head, info.n_heads or 1, "head", info.name)
+    watched = watched_text(model, text, query, base)
+    keys = watched.tokens if watched.key_tokens is None else watched.key_tokens
+    pairs = []
+    for spec in edge or ():
+        parts = re.split(r"\s*(?:→|->|>)\s*", spec)
+        if len(parts) != 2 or not all(part.strip() for part in parts):
+            raise UsageError(f'--edge {spec!r}: it reads QUERY→KEY, as "gave→Mary" or "11>2"')
+        pairs.append((find_token(watched.tokens, parts[0]), find_token(keys, parts[1])))
+    cut = [
+        (part.name, tuple(at for a, b in part.ranges for at in range(a, b)))
+        for part in (() if spans is None else parts_of(spans, text, keys))
+        if part.name not in (REST, SPECIAL)
+    ]
+    return watched, EffectRequest(
+        how=how,
+        sweep_heads=not (edges or edge or spans),
+        layers=layers,
+        heads=heads,
+        every_edge=edges,
+        edges=pairs,
+        spans=cut,
+        **asked,
     )
 
 

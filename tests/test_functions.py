@@ -7,6 +7,7 @@ import inspect
 import pickle
 import pydoc
 import re
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ import pytest
 
 import attnctl
 from attnctl.errors import AttnctlError
-from tests.conftest import SAMPLES
+from attnctl.formats.documents.effects_json import effects_to_json
+from tests.conftest import SAMPLES, Result
 
 TEXT = "Alice will eat pizza"
 
@@ -114,6 +116,28 @@ def test_functions_answer_what_the_commands_print(tmp_path: Path) -> None:
     assert (tmp_path / "page.html").read_text() == html
     effects = attnctl.ablate("Alice will eat", "demo", n_layers=None)
     assert len(effects.heads) == 12 and repr(effects) == "Effects in 'Alice will eat' by demo: 12 heads"
+
+
+def test_python_ablates_as_the_command_does(run: Callable[..., Result], tmp_path: Path) -> None:
+    """Python's function had neither layers nor edges, spans, a reference, heads off, or the first order."""
+    (tmp_path / "texts.txt").write_text("Bob will drink\nEve will sing\n")
+    for more, options in (
+        (("--layer", "1", "--head", "0"), {"layer": 1, "head": [0]}),
+        (("--edge", "eat→Alice", "--edge", "2>1"), {"edge": ["eat→Alice", "2>1"]}),
+        (("--spans", "lines"), {"spans": "lines"}),
+        (
+            ("--how", "mean", "--reference", str(tmp_path / "texts.txt")),
+            {"how": "mean", "reference": tmp_path / "texts.txt"},
+        ),
+        (("--edges", "--off", "0.1"), {"edges": True, "off": "0.1"}),
+        (
+            ("--target", "pizza", "--against", "cake", "--query", "eat"),
+            {"target": "pizza", "against": "cake", "query": 2},
+        ),
+    ):
+        shown = run("ablate", "Alice will eat", *more, "--model", "demo-causal", "--json")
+        found = attnctl.ablate("Alice will eat", "demo-causal", **options)
+        assert shown.out == f"{effects_to_json(found).decode()}\n", more
 
 
 def test_every_value_shows_itself_in_one_short_line() -> None:

@@ -2,45 +2,79 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
+from attnctl import api
 from attnctl.cli import arguments
-from attnctl.cli import options as o
-from attnctl.cli.inputs.interventions import AblationChoice, measured_effects
-from attnctl.cli.inputs.prompts import text_or_conversation
+from attnctl.cli.inputs.sources import text_or_conversation
 from attnctl.cli.output import output_format, put_bytes, write_renderable
+from attnctl.cli.progress import LESS_HEADS, check_sweep_cost, items_progress
+from attnctl.formats.documents.effects_json import effects_to_json
 from attnctl.formats.pictures import figure_bytes, format_names
+from attnctl.models.option_types import OptionValues
+from attnctl.readings.effects.ablation import EffectRequest, Watched, chosen_heads
+from attnctl.readings.effects.effect_sweep import measure_effects
 
-if TYPE_CHECKING:
-    from attnctl.readings.effects.effects import Effects
+# options of the command that are arguments of api.ablation_of_text
+MEASURED = (
+    "target", "against", "query", "layer", "head", "how", "reference", "edges", "edge", "spans", "off", "approximate",
+    "batch_size",
+)  # fmt: skip
 
 
 def ablate_command(
-    *, text: str | None, file: str | None, top: int | None, json: bool, output: str | None, **options: object
+    *, text: str | None, file: str | None, top: int | None, json: bool, output: str | None, **options: Any
 ) -> None:
     """Tell what matters: every head ablated in turn, or edges of attention cut, and what that does to a prediction."""
-    choice = o.taken(AblationChoice, options)
+    asked: OptionValues = {name: options.pop(name) for name in MEASURED}
     form = output_format("ablate", output, ("json", "txt", *format_names()), "json" if json else "")
-    if form in format_names():
-        arguments.check_mode("ablate", "a picture")
     read, opened = text_or_conversation(text, file, options)
-    found = measured_effects(read, options, choice, opened)
+    modes = {
+        "a picture": form in format_names(),
+        "--edge": asked["edge"],
+        "--spans": asked["spans"] is not None,
+        "--how zero": asked["how"] == "zero",
+        "cuts, without --off": asked["off"] is None and (asked["edges"] or asked["edge"] or asked["spans"] is not None),
+    }
+    for mode, wanted in modes.items():
+        if wanted:
+            arguments.check_mode("ablate", mode)
+    watched, ask = api.ablation_of_text(
+        read,
+        lambda: arguments.model_of(options) if opened is None else opened,
+        cross=options.get("attention") is None,
+        **asked,
+    )
+    _check_cost(ask, watched)
+    done, total = 0, 1
+    with items_progress(lambda: done / max(total, 1)) as tick:
+
+        def move_bar(now: int, of: int) -> None:
+            nonlocal done, total
+            more, done, total = now - done, now, of
+            tick(more)
+
+        found = measure_effects(watched, ask, move_bar)
     arguments.say_notes(found.notes)
-    _write_effects(found, form, output, top)
-
-
-def _write_effects(found: Effects, form: str, output: str | None, top: int | None) -> None:
     if form == "json":
-        from attnctl.formats.documents.effects_json import effects_to_json
-
         put_bytes(effects_to_json(found, top) + b"\n", output)
     elif form in ("terminal", "txt"):
-        from attnctl.render.terminal.effects.effects import EffectsTable
+        from attnctl.render.terminal.effects.effects import EffectsTable  # rich
 
         write_renderable(EffectsTable(found, top), form, output)
     else:
-        from attnctl.render.figure.effects import effects_drawing
+        from attnctl.render.figure.effects import effects_drawing  # matplotlib
 
         drawing = effects_drawing(found)
         arguments.say_notes(drawing.notes)
         put_bytes(figure_bytes(drawing.figure, form), output)
+
+
+def _check_cost(ask: EffectRequest, watched: Watched) -> None:
+    """Say what the passes asked for will take, where that is much. Raises AttnctlError where memory will not do."""
+    if ask.approximate:
+        return
+    passes = len(chosen_heads(watched, ask)) if ask.sweep_heads else 0
+    cuts = len(ask.edges) + len(ask.spans) + (len(watched.tokens) if ask.every_edge else 0)
+    fewer = LESS_HEADS if not cuts else "longer parts take fewer" if ask.spans else "--edge and --spans take fewer"
+    check_sweep_cost(watched.info, len(watched.tokens), passes + cuts, cuts=cuts > 0, fewer=fewer)

@@ -38,7 +38,7 @@ def shell_command(*, text: str | None, file: str | None, **options: object) -> N
 
     read = arguments.text_of(text, file) if text is not None or file is not None else None
     if chat is not None:
-        from attnctl.cli.inputs.prompts import conversation_in
+        from attnctl.cli.inputs.sources import conversation_in
 
         if read is not None:
             raise UsageError("give the text, --file, or --chat: one of them")

@@ -42,7 +42,7 @@ def sources_command(
         arguments.check_mode("sources", "a page")
     if answer is not None:
         arguments.check_mode("sources", "--answer")
-    from attnctl.cli.inputs.prompts import prompt_of
+    from attnctl.cli.inputs.sources import prompt_of
     from attnctl.models.huggingface.text.prompts import ANSWER, SourceSearch
 
     most = options.pop("generate", None)
@@ -58,7 +58,7 @@ def sources_command(
 
 def answer_page(text: str | None, file: str | None, options: OptionValues) -> str:
     """The page of a prompt, the model's own answer to it, and where that came from: what view --sources shows."""
-    from attnctl.cli.inputs.prompts import prompt_of
+    from attnctl.cli.inputs.sources import prompt_of
     from attnctl.models.huggingface.text.prompts import ANSWER, SourceSearch
     from attnctl.render.page.answer_sources import sources_page
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attnctl import limits
 from attnctl.cli import arguments, session
 from attnctl.errors import AttnctlError, UsageError
-
-if TYPE_CHECKING:
-    from attnctl.models.option_types import OptionValues
-    from attnctl.readings.traces.trace import Trace
-    from attnctl.source import TextSource
-    from attnctl.source.stored import OverviewSource, TraceSource
+from attnctl.files import check_size, decode_text, open_regular, read_bytes, read_standard_input, said_plainly
+from attnctl.formats.arrays import is_table
+from attnctl.formats.chat import Conversation, conversation_of
+from attnctl.models import names_model
+from attnctl.models.huggingface.text.chat import Prompt
+from attnctl.models.option_types import OptionValues
+from attnctl.readings.traces.trace import Trace
+from attnctl.source import TextSource
+from attnctl.source.stored import OverviewSource, TraceSource
+from attnctl.tokens import checked_text
 
 MAPPED_BYTES = 64 << 20  # of a .npy file, from which on it is read a block of rows at a time
 
@@ -29,14 +34,17 @@ def open_source(
 
     Raises AttnctlError for a source that is damaged or ambiguous, UsageError for model options beside computed numbers.
     """
-    from attnctl.source import TextSource
-
     if options.get("chat") is not None:
-        return _conversation_source(source, file, tokens, options)
+        if tokens is not None:
+            raise UsageError("--tokens names the tokens of bare weights; a conversation is split by its checkpoint")
+        rest = {name: value for name, value in options.items() if name != "chat"}
+        opened, prompt, _ = prompt_of(source, file, options["chat"], rest)
+        from attnctl.models.huggingface.text.prompts import prompt_tokens  # torch
+
+        model: Any = opened
+        return TextSource(model, prompt.text, prompt_tokens(opened, prompt.text))
     if file is None and source is not None and is_large_matrix(source):
         _refuse_model_options(options, source)
-        from attnctl.source.stored import TraceSource
-
         return TraceSource(_large_matrix(source, tokens), source)
     given = None if file is not None else _read_input(source)
     if given is None:
@@ -49,31 +57,51 @@ def open_source(
         return TextSource(arguments.model_of(options), text)
     where, data = given
     if _kind_of_input(where, data, tokens) == "text":
-        from attnctl.files import check_size, decode_text
-
         check_size(len(data), limits.TEXT_BYTES, where)
         text = decode_text(data, where)
         return TextSource(arguments.model_of(options), text)
     _refuse_model_options(options, where)
-    from attnctl.source.stored import OverviewSource, TraceSource
-
     found = _computed_input(where, data, tokens)
     return TraceSource(found, where) if hasattr(found, "layers") else OverviewSource(found, where)
 
 
-def _conversation_source(source: str | None, file: str | None, tokens: str | None, options: OptionValues) -> TextSource:
-    """A conversation as its checkpoint reads it."""
-    from attnctl.cli.inputs.prompts import prompt_of
-    from attnctl.source import TextSource
+def conversation_in(file: str) -> Conversation:
+    """The conversation in the file of --chat, or of standard input for "-"."""
+    return conversation_of(read_bytes(file, limits.TEXT_BYTES), "standard input" if file == "-" else file)
 
-    if tokens is not None:
-        raise UsageError("--tokens names the tokens of bare weights; a conversation is split by its checkpoint")
-    rest = {name: value for name, value in options.items() if name != "chat"}
-    opened, prompt, _ = prompt_of(source, file, options["chat"], rest)
-    model: Any = opened
-    from attnctl.models.huggingface.text.prompts import prompt_tokens
 
-    return TextSource(model, prompt.text, prompt_tokens(opened, prompt.text))
+def text_or_conversation(text: str | None, file: str | None, options: OptionValues) -> tuple[str, Any]:
+    """The text of an argument or a file; or that of --chat, taken out of `options`, and the checkpoint that reads it."""
+    chat = options.pop("chat", None)
+    if chat is None:
+        return arguments.text_of(text, file), None
+    from attnctl.models.huggingface.text.prompts import begun_once  # torch
+
+    model, prompt, _ = prompt_of(text, file, chat, options)
+    return begun_once(model, prompt.text), model
+
+
+def prompt_of(
+    text: str | None, file: str | None, chat: str | None, options: OptionValues
+) -> tuple[Any, Prompt, Conversation | None]:
+    """The opened checkpoint, the prompt that it reads, and the conversation that the prompt was made of.
+
+    Raises UsageError for a model that is no checkpoint, or for two prompts.
+    """
+    conversation = None if chat is None else conversation_in(chat)
+    if conversation is not None and (text is not None or file is not None):
+        raise UsageError("give the text, --file, or --chat: one of them")
+    said = None if conversation is not None else arguments.text_of(text, file)
+    model = arguments.model_of(options)
+    if model.info.kind != "checkpoint":
+        raise UsageError(
+            f"{model.info.name} answers no prompts: name a checkpoint with --model (smollm2, a folder, a .gguf)"
+        )
+    if conversation is not None:
+        from attnctl.models.huggingface.text.prompts import chat_prompt  # torch
+
+        return model, chat_prompt(model, conversation), conversation
+    return model, Prompt(checked_text(said or ""), ()), None
 
 
 def sources_of_run(folder: str, text: str, options: OptionValues) -> tuple[Iterator[TextSource], dict[int, str]]:
@@ -112,8 +140,6 @@ def is_file(source: str) -> bool:
 
 def refuse_models(command: str, a: str, b: str) -> None:
     """Raise UsageError where models stand for texts: the text that they read is lacking."""
-    from attnctl.models import names_model
-
     models = [name for name in (a, b) if names_model(name)]
     if len(models) == 2:
         raise UsageError(f'{a} and {b} are models: give the text that both read: attnctl {command} {a} {b} "…"')
@@ -123,16 +149,12 @@ def refuse_models(command: str, a: str, b: str) -> None:
 
 def refuse_texts(a: str, b: str, text: str | None) -> None:
     """Raise UsageError where a text stands for the second of two models, before another text."""
-    from attnctl.models import names_model
-
     if text is not None and names_model(a) and not names_model(b) and " " in b.strip():
         raise UsageError(f'before a text, A and B are models: attnctl compare "{b}" "…" --model {a} compares two texts')
 
 
 def _read_input(source: str | None) -> tuple[str, bytes] | None:
     """Name and bytes of a file or of standard input; None where the argument is a text itself."""
-    from attnctl.files import read_bytes, read_standard_input
-
     if source is None:
         return None
     if source == "-":
@@ -154,8 +176,6 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
 
 def _holds_numbers(path: str) -> bool:
     """Whether a file is a trace, an overview or an array by what it begins with, whatever it is called."""
-    from attnctl.files import open_regular, said_plainly
-
     with open_regular(path) as file, said_plainly("read", path):
         return _begins_as_numbers(file.read(400))
 
@@ -166,8 +186,6 @@ def _begins_as_numbers(start: bytes) -> bool:
 
 def _most_bytes(start: bytes) -> int:
     """How much is read of a pipe that begins so: of numbers much, of a text no more than of its file."""
-    from attnctl.formats.arrays import is_table
-
     numbers = _begins_as_numbers(start) or is_table(start[: start.rfind(b"\n") + 1])
     return limits.DATA_BYTES if numbers else limits.TEXT_BYTES
 
@@ -179,8 +197,6 @@ def _kind_of_input(where: str, data: bytes, tokens: str | None) -> str:
         return "matrix"
     if data[:2] == b"PK":
         return "npz"
-    from attnctl.formats.arrays import is_table
-
     suffix = Path(where).suffix.lower() if where != "standard input" else ""
     if start[:1] == b"{" and (suffix in TRACES or b'"schema"' in start[:200]):
         return "trace"
@@ -224,8 +240,6 @@ def _computed_input(where: str, data: bytes, tokens: str | None) -> Any:
 
 
 def _quoted_name(where: str) -> str:
-    import shlex
-
     return "traces.jsonl" if where == "standard input" else shlex.quote(where)
 
 
