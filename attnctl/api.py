@@ -604,10 +604,9 @@ def _census_of_corpus(
     corpus: str | os.PathLike[str] | Sequence[str], model: Model, max_tokens: int, untrained: bool
 ) -> CensusTable:
     """A census over the sentences of files, counted by this process."""
-    from attnctl.batching.corpus.census_run import Tallies, census_results
+    from attnctl.batching.corpus.census_run import count_corpus
     from attnctl.batching.corpus.census_work import CensusWork
     from attnctl.batching.corpus.treebank import Treebank
-    from attnctl.readings.census.table_of_tally import table_of_tally
 
     paths = [corpus] if isinstance(corpus, (str, os.PathLike)) else corpus
     if not isinstance(paths, Sequence) or not all(isinstance(path, (str, os.PathLike)) for path in paths):
@@ -616,17 +615,9 @@ def _census_of_corpus(
         treebank = Treebank(tuple(os.fspath(path) for path in paths))
     except (OSError, ValueError) as error:  # a name that no file can have
         raise AttnctlError(f"evaluate(): no corpus {str(corpus)[:80]!r}: {in_one_line(error)[:80]}") from error
-    tallies = Tallies((model.info.n_layers or 1, model.info.n_heads or 1))
-    work = CensusWork(
-        {}, untrained=untrained, max_tokens=max_tokens, batch_size=32 if model.info.kind == "checkpoint" else 1
-    )
-    for chunk in census_results(work, treebank, 1, model):
-        for result in chunk:
-            list(tallies.take_result(result))
-    causal = bool(model.info.causal)
-    return table_of_tally(
-        tallies.in_memory(), model.info.name, treebank.corpus_name, causal=causal, untrained=untrained
-    )
+    together = 32 if model.info.kind == "checkpoint" else 1
+    work = CensusWork({}, untrained=untrained, max_tokens=max_tokens, batch_size=together)
+    return count_corpus(work, treebank, model)
 
 
 def _source(function: str, text: str | Trace, model: ModelArgument, options: ModelOptions) -> Source:

@@ -14,8 +14,7 @@ import pytest
 
 from attnctl.cli.command import Command
 from attnctl.cli.command_table import COMMANDS
-from attnctl.cli.documentation.command_reference import command_help, command_page
-from attnctl.cli.documentation.python_reference import code, docstring, python_page
+from attnctl.cli.documentation.references import code, command_help, command_page, docstring, python_page
 from attnctl.cli.documentation.site import MARK, build_site
 from attnctl.cli.documentation.topics import FOLDER, WRITTEN, all_topics
 from attnctl.render.terminal.console import SafeConsole

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from attnctl.batching.corpus.census_work import (
     CensusWork,
     CensusWorker,
 )
-from attnctl.batching.corpus.treebank import document_of
+from attnctl.batching.corpus.treebank import Treebank, document_of
 from attnctl.batching.engines import chunks_of_items, run_here, run_in_processes
 from attnctl.batching.folder import Folder
 from attnctl.batching.groups import damaged_part
@@ -24,6 +25,7 @@ from attnctl.batching.run_description import input_paths
 from attnctl.batching.work import Result
 from attnctl.files import said_plainly
 from attnctl.models import Model
+from attnctl.readings.census.census_table import CensusTable
 from attnctl.readings.census.census_tally import (
     CensusTally,
     pack_tally,
@@ -31,6 +33,7 @@ from attnctl.readings.census.census_tally import (
     unpacked_document,
     unpacked_record,
 )
+from attnctl.readings.census.table_of_tally import table_of_tally
 from attnctl.readings.census.windows import mention_counts
 
 if TYPE_CHECKING:
@@ -120,3 +123,53 @@ def census_folder(
     said |= {"untrained": work.untrained, "seed": work.seed, "max_tokens": work.max_tokens}
     said |= {"batch_size": work.batch_size}
     return Folder(path, said, (FORM,), [tallies], TOGETHER, start_anew=start_anew)
+
+
+def count_corpus(
+    work: CensusWork,
+    treebank: Treebank,
+    model: Model,
+    *,
+    jobs: int = 1,
+    cluster: Document | None = None,
+    folder: str | None = None,
+    start_anew: bool = False,
+    hear: Callable[[list[Result]], None] = lambda chunk: None,
+    say: Callable[[str], None] = lambda note: None,
+) -> CensusTable:
+    """The census of a corpus, counted by `jobs` processes or on a `cluster` of Ray, in memory or in a folder.
+
+    `hear` is called with the results of each chunk, `say` with what a user must know of the folder.
+    """
+    tallies = Tallies((model.info.n_layers or 1, model.info.n_heads or 1))
+
+    def results_of(items: Iterable[Item]) -> Iterator[list[Result]]:
+        return census_results(work, items, jobs, model) if cluster is None else on_ray(work, items, **cluster)
+
+    if folder is None:
+        for chunk in results_of(treebank):
+            for result in chunk:
+                list(tallies.take_result(result))
+            hear(chunk)
+        tallies.in_memory()
+    else:
+        with census_folder(folder, work, treebank.paths, tallies, start_anew=start_anew) as opened:
+            for chunk in results_of(opened.items_to_do(treebank)):
+                opened.write_results(chunk)
+                hear(chunk)
+            opened.finish_run()
+            if damage := opened.damage_sentence():
+                say(f"{opened.path}: {damage}")
+            if opened.gone:
+                say(
+                    f"{opened.path}: {opened.gone:,} of the sentences counted there are not in the corpus now "
+                    "(--replace counts anew)"
+                )
+    found = table_of_tally(
+        tallies.whole,
+        model.info.name,
+        treebank.corpus_name,
+        causal=bool(model.info.causal),
+        untrained=work.untrained,
+    )
+    return replace(found, info=model.info)

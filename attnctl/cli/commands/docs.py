@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import wrap
 
+from platformdirs import user_cache_path
+
+import attnctl
 from attnctl.cli.arguments import check_mode
-from attnctl.cli.output import print_lines
+from attnctl.cli.commands import view
+from attnctl.cli.documentation import site as mkdocs
+from attnctl.cli.documentation.topics import COMMANDS, all_topics, find_topic
+from attnctl.cli.output import print_lines, safe_console
 from attnctl.errors import UsageError
+from attnctl.files import said_plainly, write_whole
+from attnctl.render.terminal.markdown_page import THEME, WIDEST, markdown_page, plain_source
 
 NARROW = 60  # columns, below which what a topic is about stands under its name
 MORE = "attnctl docs TOPIC shows a page, attnctl docs COMMAND the options of a command; --open shows them in a browser."
@@ -15,17 +25,13 @@ MORE = "attnctl docs TOPIC shows a page, attnctl docs COMMAND the options of a c
 
 def docs_command(*, topic: str | None, open_: bool, site: str | None, samples: str | None) -> None:
     """Show the documentation: a lesson, how-to guides, and the reference of commands, Python and file formats."""
-    from attnctl.cli.documentation.topics import find_topic
-
     chosen = None if topic is None else find_topic(topic)
     if samples is not None:
         check_mode("docs", "--samples")
         print_lines(*write_samples(Path(samples)))
     elif site is not None:
         check_mode("docs", "--site")
-        from attnctl.cli.documentation.site import build_site
-
-        print_lines(str(build_site(Path(site))))
+        print_lines(str(mkdocs.build_site(Path(site))))
     elif open_:
         open_in_browser(None if chosen is None else chosen.name)
     elif chosen is None:
@@ -39,9 +45,6 @@ def write_samples(target: Path) -> list[str]:
 
     Raises UsageError where the folder holds another file of such a name, AttnctlError where it cannot be written.
     """
-    import attnctl
-    from attnctl.files import said_plainly, write_whole
-
     package = Path(attnctl.__file__).parent
     places = (package / "samples", package.parent / "samples")  # installed; a checkout, whose wheel takes them along
     samples = {path.name: path.read_bytes() for place in places if place.is_dir() for path in sorted(place.iterdir())}
@@ -57,25 +60,14 @@ def write_samples(target: Path) -> list[str]:
 
 def open_in_browser(topic: str | None) -> None:
     """Open a page of the site, which is built first, in a browser."""
-    from platformdirs import user_cache_path
-
-    from attnctl import __version__
-    from attnctl.cli.commands.view import show_in_browser
-    from attnctl.cli.documentation.site import build_site
-
-    first = build_site(user_cache_path("attnctl") / f"docs-{__version__}")
+    first = mkdocs.build_site(user_cache_path("attnctl") / f"docs-{attnctl.__version__}")
     page = str(first if topic is None else first.with_name(f"{topic}.html"))
     print_lines(page)
-    show_in_browser(page)
+    view.show_in_browser(page)
 
 
 def list_topics() -> None:
     """The topics, a line each, under their sections; on a narrow terminal what they are about stands below them."""
-    from shutil import get_terminal_size
-    from textwrap import wrap
-
-    from attnctl.cli.documentation.topics import COMMANDS, all_topics
-
     width = get_terminal_size().columns
     topics = [topic for topic in all_topics().values() if topic.section != COMMANDS]
     column = max(len(topic.name) for topic in topics) + 4
@@ -97,12 +89,8 @@ def list_topics() -> None:
 
 def show_page(markdown: str) -> None:
     """A page in the terminal; plain Markdown in a pipe."""
-    from attnctl.render.terminal.markdown_page import THEME, WIDEST, markdown_page, plain_source
-
     if not sys.stdout.isatty():
         print_lines(plain_source(markdown).rstrip("\n"))
         return
-    from attnctl.cli.output import safe_console
-
     terminal = safe_console(theme=THEME)
     terminal.print(markdown_page(markdown), width=min(terminal.width, WIDEST), crop=False)

@@ -2,25 +2,57 @@
 
 from __future__ import annotations
 
+import csv
 import os
+import time
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from shutil import get_terminal_size
 
-from attnctl import __version__
+import typer
+
+from attnctl import __version__, limits
+from attnctl.batching.corpus.census_run import count_corpus
+from attnctl.batching.corpus.census_work import CensusWork, open_census_model
+from attnctl.batching.corpus.treebank import Treebank
+from attnctl.batching.work import Result
 from attnctl.cli import arguments
 from attnctl.cli import options as o
-from attnctl.cli.commands.census import CensusRequest, CorpusRun, run_census, show_stored_census
-from attnctl.cli.output import put_bytes, put_json, safe_console
-from attnctl.errors import UsageError
-from attnctl.formats.pictures import picture_format
+from attnctl.cli.output import print_complaint, put_bytes, put_json, safe_console, say_unless_quiet, show_renderable
+from attnctl.cli.progress import duration_text, items_progress
+from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
+from attnctl.files import check_writable, decode_text, need_pyarrow, read_bytes
+from attnctl.formats.census_table import census_csv, census_parquet
+from attnctl.formats.documents.census_json import census_to_json, read_census
+from attnctl.formats.pictures import figure_bytes, format_names, picture_format
+from attnctl.models import REGISTRY
+from attnctl.models.option_types import model_arguments
+from attnctl.readings.census.census_table import CensusTable
+from attnctl.render.figure.look import Look
+from attnctl.render.page.census import census_page
+from attnctl.render.terminal.models.census import CensusReport
+from attnctl.render.terminal.models.model_card import NOTE, relations_lines
+from attnctl.training.english.treebank import treebank_text
+from attnctl.training.relations import Measured, measure_relations
 
-if TYPE_CHECKING:
-    from attnctl.training.relations import Measured
+FILES = (".json", ".csv", ".parquet", ".html", *(f".{name}" for name in format_names()))
+NAMED = 20  # sentences whose errors are printed; the rest is counted
+ALONE_SECONDS = 2  # from where on the rate of one process is worth telling
+MEASURED_SECONDS = 15  # and that of several
+LONG_SECONDS = 60  # from where on a run says how long it will take
 
 
 def evaluate_command(
     *,
     corpus: list[str] | None,
+    relations: str | None,
+    untrained: bool,
+    subtypes: bool,
+    least: int,
+    max_tokens: int,
+    batch_size: int,
+    jobs: int,
+    replace_results: bool,
     sentences: int,
     write_corpus: str | None,
     json: bool,
@@ -28,32 +60,87 @@ def evaluate_command(
     **options: object,
 ) -> None:
     """Measure which word each head finds: in parsed sentences of any language, or of the built-in grammar."""
-    asked = o.taken(CensusRequest, options)
     by = o.taken(arguments.EngineOptions, options)
     corpus, options = _model_named_first(corpus or [], options)
-    outputs = tuple(output or ())
     stored = len(corpus) == 1 and corpus[0].lower().endswith(".json")
     mode = "a stored census" if stored else "a corpus" if corpus else "the built-in grammar"
     arguments.check_mode("evaluate", mode if write_corpus is None else "--write-corpus")
-    pictures = ("a picture",) if any(map(picture_format, outputs)) else ()
+    pictures = ("a picture",) if any(map(picture_format, output or ())) else ()
     arguments.check_mode("evaluate", "JSON" if json else "the table", *pictures)
     look = arguments.map_look_of(options, bool(pictures))
     if write_corpus is not None:
-        _write_corpus(write_corpus, sentences, corpus, options)
-    elif stored:
-        show_stored_census(corpus[0], asked, outputs, json, look)
-    elif corpus:
-        run_census(CorpusRun(tuple(corpus), asked, by), options, outputs, json, look)
+        if corpus:
+            raise UsageError("--write-corpus writes the built-in grammar's sentences: it reads no corpus")
+        causal = bool(arguments.model_of(options).info.causal)
+        put_bytes(treebank_text(sentences, causal).encode(), write_corpus)
+        return
+    if not corpus:
+        opened = arguments.model_of(options)
+        table = measure_relations(opened, count=sentences)
+        if not json:
+            show_table(table)
+        for measured in table if json else ():
+            opening = {"schema": "attnctl.relation/1", "attnctl": __version__, "model": opened.info.name}
+            put_json(opening | measured._asdict())
+        return
+    files, folder = _output_files(output or [])
+    if stored:
+        if folder is not None:
+            ends = ", ".join(FILES)
+            raise UsageError(f"-o {folder}: {corpus[0]} was counted already, and goes into files that end in {ends}")
+        found = read_census(corpus[0])
     else:
-        _built_in(options, sentences, json)
+        if replace_results and folder is None:
+            raise UsageError("--replace is for a folder: name it with -o")
+        by.check_engine("evaluate")
+        treebank = Treebank(corpus)
+        work = CensusWork(model_arguments(options), _renamed_relations(relations), untrained, max_tokens=max_tokens)
+        model = open_census_model(work)
+        if model.info.kind == "checkpoint":
+            work = replace(work, batch_size=batch_size)
+        cluster = None
+        if by.engine == "ray":
+            cluster = {"address": by.address, "workers": jobs if jobs > 1 else None, "gpus": by.gpus_per_worker}
+        told = _Told(treebank, folder is not None, cluster is None and jobs == 1)
+        with items_progress(treebank.share_read_so_far) as tick:
+
+            def hear(chunk: list[Result]) -> None:
+                told.chunk_done(chunk)
+                tick(len(chunk))
+
+            found = count_corpus(
+                work,
+                treebank,
+                model,
+                jobs=jobs,
+                cluster=cluster,
+                folder=folder,
+                start_anew=replace_results,
+                hear=hear,
+                say=lambda note: say_unless_quiet(f"note: {note}"),
+            )
+        told.all_done()
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in found.skipped.items())
+    if not stored and not found.used:
+        raise AttnctlError(f"{found.corpus}: not one sentence could be used ({reasons or 'it holds none'})")
+    for path in [*files, *([str(Path(folder) / "census.json")] if folder else [])]:
+        put_bytes(_as_bytes(found, Path(path).suffix.lower(), look), path)
+    if json:
+        put_bytes(_as_bytes(found, ".json", look))
+    else:
+        show_renderable(CensusReport(found, subtypes, least), soft_wrap=True)
+    if found.skipped:
+        count = found.sentences_read - found.used
+        were = "was" if count == 1 else "were"
+        print_complaint(f"{count:,} of {found.sentences_read:,} sentences {were} left out: {reasons}")
+    if not stored:
+        raise typer.Exit(PARTIAL if found.skipped else DONE)
 
 
 def _model_named_first(corpus: list[str], options: dict[str, object]) -> tuple[list[str], dict[str, object]]:
     """A model's name where a corpus could stand: `attnctl evaluate demo-causal`, `attnctl evaluate run/`."""
     if len(corpus) != 1 or corpus[0] == "-" or options.get("model") is not None:
         return corpus, options
-    from attnctl.models import REGISTRY
-
     name = corpus[0]
     path = Path(name)
     if len(os.fsencode(path.name)) > 255:
@@ -64,35 +151,105 @@ def _model_named_first(corpus: list[str], options: dict[str, object]) -> tuple[l
     return ([], options | {"model": name}) if is_model else (corpus, options)
 
 
-def _write_corpus(path: str, sentences: int, corpus: list[str], options: dict[str, object]) -> None:
-    if corpus:
-        raise UsageError("--write-corpus writes the built-in grammar's sentences: it reads no corpus")
-    from attnctl.training.english.treebank import treebank_text
+def _output_files(outputs: list[str]) -> tuple[list[str], str | None]:
+    """The files to be written, and the folder."""
+    files = [path for path in outputs if Path(path).suffix.lower() in FILES]
+    folders = [path for path in outputs if path not in files]
+    if len(folders) > 1:
+        raise UsageError(f"-o {folders[1]}: one folder is enough, and files end in {', '.join(FILES)}")
+    if folders and (folders[0] == "-" or Path(folders[0]).is_file()):
+        raise UsageError(f"-o {folders[0]}: it is a folder, or a file that ends in {', '.join(FILES)}")
+    for path in files:
+        check_writable(path)
+        if path.lower().endswith(".parquet"):
+            need_pyarrow(f"{path}: Parquet")
+    return files, folders[0] if folders else None
 
-    causal = bool(arguments.model_of(options).info.causal)
-    put_bytes(treebank_text(sentences, causal).encode(), path)
+
+class _Told:
+    """What is said on stderr while it runs: how long it will take, and sentences that cannot be used."""
+
+    def __init__(self, treebank: Treebank, resumable: bool, alone: bool) -> None:
+        self.treebank, self.resumable = treebank, resumable
+        self.least = ALONE_SECONDS if alone else MEASURED_SECONDS  # of several processes the first results come late
+        self.errors = self.done = 0
+        self.held: list[str] | None = (
+            None if resumable else []
+        )  # until one sentence is used: else the file is no corpus
+        self.start = time.monotonic()
+        self.said = False
+
+    def chunk_done(self, chunk: list[Result]) -> None:
+        """A chunk is done."""
+        for result in chunk:
+            if result.error is None:
+                self._tell_held()
+            else:
+                self.errors += 1
+                self._tell_error(f"{result.item}: {result.error}")
+        self.done += len(chunk)
+        share, elapsed = self.treebank.share_read_so_far(), time.monotonic() - self.start
+        if not share or not chunk or self.said or elapsed < self.least:
+            return
+        self.said = True
+        read = chunk[-1].item.number + 1
+        rate, whole = self.done / elapsed, round(read / share)
+        about = round(whole, -max(0, len(str(whole)) - 2))  # an estimate, to two digits
+        if (whole - read) / rate > LONG_SECONDS:
+            go_on = "" if self.resumable else "; with -o FOLDER an interrupted run goes on where it was"
+            before = f", {read - self.done:,} of them done before" if read > self.done else ""
+            say_unless_quiet(
+                f"note: about {about:,} sentences{before}: about {duration_text((whole - read) / rate)}, "
+                f"{rate:,.0f} a second{go_on}"
+            )
+
+    def _tell_error(self, message: str) -> None:
+        """A sentence could not be used: said of the first few."""
+        if self.held is not None:
+            self.held += [message] if self.errors <= NAMED else []
+        elif self.errors <= NAMED:
+            print_complaint(message)
+
+    def _tell_held(self) -> None:
+        for message in self.held or ():
+            print_complaint(message)
+        self.held = None
+
+    def all_done(self) -> None:
+        """Everything is done."""
+        if self.held:  # not one sentence was used, which is said next
+            print_complaint(self.held[0])
+        elif self.errors > NAMED:
+            print_complaint(f"… and {self.errors - NAMED:,} more sentences that could not be used")
 
 
-def _built_in(options: dict[str, object], sentences: int, json: bool) -> None:
-    """The table of the built-in grammar."""
-    from attnctl.training.relations import measure_relations as measure
+def _renamed_relations(path: str | None) -> dict[str, str] | None:
+    """The labels that --relations calls otherwise. Raises AttnctlError where the file is no such table."""
+    if path is None:
+        return None
+    rows = [row for row in csv.reader(decode_text(read_bytes(path, limits.SETTINGS_BYTES), path).splitlines()) if row]
+    for number, row in enumerate(rows, 1):
+        if len(row) != 2 or not row[0].strip():
+            raise AttnctlError(
+                f"{path}, row {number}: it is label,name (no name: left out), not {','.join(row)[:60]!r}"
+            )
+    return {label.strip(): name.strip() for label, name in rows}
 
-    opened = arguments.model_of(options)
-    table = measure(opened, count=sentences)
-    if json:
-        for measured in table:
-            opening = {"schema": "attnctl.relation/1", "attnctl": __version__, "model": opened.info.name}
-            put_json(opening | measured._asdict())
-    else:
-        show_table(table)
+
+def _as_bytes(found: CensusTable, suffix: str, look: Look) -> bytes:
+    if suffix == ".json":
+        return census_to_json(found) + b"\n"
+    if suffix in (".csv", ".parquet"):
+        return census_csv(found) if suffix == ".csv" else census_parquet(found)
+    if suffix == ".html":
+        return census_page(found).encode()
+    from attnctl.render.figure.census import census_figure  # matplotlib
+
+    return figure_bytes(census_figure(found, look), suffix[1:])
 
 
 def show_table(table: list[Measured]) -> None:
     """Print the table of relations and how to read it."""
-    from shutil import get_terminal_size
-
-    from attnctl.render.terminal.models.model_card import NOTE, relations_lines
-
     page = safe_console()
     wide = get_terminal_size((120, 24)).columns
     page.print(*relations_lines([measured._asdict() for measured in table], wide), sep="\n", soft_wrap=True)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from attnctl.cli import arguments
+from attnctl.cli.inputs.sources import prompt_of
 from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, show_renderable
+from attnctl.cli.progress import cost_progress
 from attnctl.errors import INTERRUPTED
+from attnctl.formats.chat import Conversation
+from attnctl.formats.documents.sources_json import sources_to_json
 from attnctl.formats.pictures import figure_bytes, format_names
-
-if TYPE_CHECKING:
-    from attnctl.formats.chat import Conversation
-    from attnctl.models.huggingface.text.prompts import SourceSearch
-    from attnctl.models.option_types import OptionValues
-    from attnctl.readings.effects.answer_sources import AnswerSources
+from attnctl.models.option_types import OptionValues
+from attnctl.readings.effects.answer_sources import AnswerSources
+from attnctl.render.page.answer_sources import sources_page
+from attnctl.render.terminal.effects.answer_sources import AnswerTable, plain_table
 
 SAID_SECONDS = 5.0  # from which the cost is told beforehand
 TRIED = 3  # forwards after which it is told at the latest
@@ -42,15 +44,7 @@ def sources_command(
         arguments.check_mode("sources", "a page")
     if answer is not None:
         arguments.check_mode("sources", "--answer")
-    from attnctl.cli.inputs.sources import prompt_of
-    from attnctl.models.huggingface.text.prompts import ANSWER, SourceSearch
-
-    most = options.pop("generate", None)
-    model, prompt, conversation = prompt_of(text, file, options.pop("chat", None), options)
-    search = SourceSearch(model, prompt, spans, answer, most or ANSWER, budget)
-    interrupted = _measure_parts(search, conversation, remove)
-    found = search.found_so_far()
-    arguments.say_notes(found.notes)
+    found, interrupted = _found_sources(text, file, options, remove, kind=spans, answer=answer, budget=budget)
     _write_sources(found, form, output, top)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
@@ -58,23 +52,26 @@ def sources_command(
 
 def answer_page(text: str | None, file: str | None, options: OptionValues) -> str:
     """The page of a prompt, the model's own answer to it, and where that came from: what view --sources shows."""
-    from attnctl.cli.inputs.sources import prompt_of
-    from attnctl.models.huggingface.text.prompts import ANSWER, SourceSearch
-    from attnctl.render.page.answer_sources import sources_page
+    return sources_page(_found_sources(text, file, options)[0])
+
+
+def _found_sources(
+    text: str | None, file: str | None, options: OptionValues, remove: bool = False, **asked: Any
+) -> tuple[AnswerSources, bool]:
+    """What is known of the sources, and whether Ctrl-C ended the search early; `asked` are fields of SourceSearch."""
+    from attnctl.models.huggingface.text.prompts import ANSWER, SourceSearch  # torch
 
     most = options.pop("generate", None)
-    model, prompt, _ = prompt_of(text, file, options.pop("chat", None), options)
-    search = SourceSearch(model, prompt, most=most or ANSWER)
-    _measure_parts(search, None, False)
+    model, prompt, conversation = prompt_of(text, file, options.pop("chat", None), options)
+    search = SourceSearch(model, prompt, most=most or ANSWER, **asked)
+    interrupted = _measure_parts(search, conversation, remove)
     found = search.found_so_far()
     arguments.say_notes(found.notes)
-    return sources_page(found)
+    return found, interrupted
 
 
-def _measure_parts(search: SourceSearch, conversation: Conversation | None, remove: bool) -> bool:
+def _measure_parts(search: Any, conversation: Conversation | None, remove: bool) -> bool:
     """Measure part after part, the cost told beforehand; whether Ctrl-C ended it early."""
-    from attnctl.cli.progress import cost_progress
-
     parts, forwards = len(search.parts), search.forwards
     told = search.read_seconds > SAID_SECONDS and _tell_cost(search, remove)
     try:
@@ -102,21 +99,15 @@ def _tell_cost(search: Any, remove: bool) -> bool:
 
 def _write_sources(found: AnswerSources, form: str, output: str | None, top: int | None) -> None:
     if form == "json":
-        from attnctl.formats.documents.sources_json import sources_to_json
-
         put_bytes(sources_to_json(found, top) + b"\n", output)
     elif form == "html":
-        from attnctl.render.page.answer_sources import sources_page
-
         put_bytes(sources_page(found).encode(), output)
     elif form == "terminal":
-        from attnctl.render.terminal.effects.answer_sources import AnswerTable, plain_table
-
         if safe_console().is_terminal:
             show_renderable(AnswerTable(found, top))
         else:
             print_lines(*plain_table(replace(found, parts=found.parts[:top])))
     else:
-        from attnctl.render.figure.answer_sources import source_bars
+        from attnctl.render.figure.answer_sources import source_bars  # matplotlib
 
         put_bytes(figure_bytes(source_bars(found, top), form), output)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 from attnctl.cli.command_table import COMMANDS as COMMAND_LIST
+from attnctl.cli.documentation import references
 from attnctl.errors import UsageError
 
 FOLDER = Path(__file__).parents[2] / "docs"
@@ -42,10 +42,10 @@ WRITTEN: dict[str, dict[str, str]] = {
 }
 
 # topic → what it is about, and the function that makes its Markdown
-MADE: dict[str, tuple[str, str]] = {
-    "commands": ("every command, a line each", "command_reference:commands_page"),
-    "python": ("the functions and classes of the Python package", "python_reference:python_page"),
-    "formats": ("the files that attnctl writes, field by field", "format_reference:formats_page"),
+MADE: dict[str, tuple[str, Callable[[], str]]] = {
+    "commands": ("every command, a line each", references.commands_page),
+    "python": ("the functions and classes of the Python package", references.python_page),
+    "formats": ("the files that attnctl writes, field by field", references.formats_page),
 }
 REFERENCE, COMMANDS = "Reference", "Commands"
 
@@ -62,30 +62,16 @@ class Topic(NamedTuple):
 def all_topics() -> dict[str, Topic]:
     """Every topic by its name, in reading order."""
     topics = [
-        Topic(name, section, about, partial(read_page, name))
+        Topic(name, section, about, partial((FOLDER / f"{name}.md").read_text, encoding="utf-8"))
         for section, pages in WRITTEN.items()
         for name, about in pages.items()
     ]
-    topics += [Topic(name, REFERENCE, about, partial(make_page, made)) for name, (about, made) in MADE.items()]
+    topics += [Topic(name, REFERENCE, about, made) for name, (about, made) in MADE.items()]
     topics += [
-        Topic(
-            f"{COMMAND_PREFIX}{name}", COMMANDS, entry.about, partial(make_page, "command_reference:command_page", name)
-        )
+        Topic(f"{COMMAND_PREFIX}{name}", COMMANDS, entry.about, partial(references.command_page, name))
         for name, entry in COMMAND_LIST.items()
     ]
     return {topic.name: topic for topic in topics}
-
-
-def read_page(name: str) -> str:
-    """The Markdown of a page written by hand."""
-    return (FOLDER / f"{name}.md").read_text(encoding="utf-8")
-
-
-def make_page(maker: str, *arguments: str) -> str:
-    """The Markdown that a function "module:name" of this package makes."""
-    module, _, name = maker.partition(":")
-    markdown: str = getattr(import_module(f"attnctl.cli.documentation.{module}"), name)(*arguments)
-    return markdown
 
 
 def find_topic(name: str) -> Topic:

@@ -15,7 +15,6 @@ from attnctl.files import check_size, decode_text, open_regular, read_bytes, rea
 from attnctl.formats.arrays import is_table
 from attnctl.formats.chat import Conversation, conversation_of
 from attnctl.models import names_model
-from attnctl.models.huggingface.text.chat import Prompt
 from attnctl.models.option_types import OptionValues
 from attnctl.readings.traces.trace import Trace
 from attnctl.source import TextSource
@@ -83,7 +82,7 @@ def text_or_conversation(text: str | None, file: str | None, options: OptionValu
 
 def prompt_of(
     text: str | None, file: str | None, chat: str | None, options: OptionValues
-) -> tuple[Any, Prompt, Conversation | None]:
+) -> tuple[Any, Any, Conversation | None]:
     """The opened checkpoint, the prompt that it reads, and the conversation that the prompt was made of.
 
     Raises UsageError for a model that is no checkpoint, or for two prompts.
@@ -101,6 +100,8 @@ def prompt_of(
         from attnctl.models.huggingface.text.prompts import chat_prompt  # torch
 
         return model, chat_prompt(model, conversation), conversation
+    from attnctl.models.huggingface.text.chat import Prompt  # the process that fills in templates
+
     return model, Prompt(checked_text(said or ""), ()), None
 
 

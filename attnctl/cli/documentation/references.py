@@ -1,0 +1,244 @@
+"""The references, made from the program itself: of the commands, of Python, and of the files that are written."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import attnctl
+from attnctl.cli.command import Command
+from attnctl.cli.command_table import COMMANDS, commands_by_heading
+from attnctl.formats.schemas.json_schemas import SCHEMAS
+from attnctl.formats.schemas.schema_parts import Schema
+
+LONGEST_SIGNATURE = 88  # characters, beyond which each parameter has a line of its own
+
+# --- commands: what their --help says ---
+
+
+class CommandHelp(NamedTuple):
+    """What --help says of one command, in parts."""
+
+    name: str
+    usage: str
+    paragraphs: list[str]
+    example: str
+    groups: dict[str, list[tuple[str, str]]]  # heading → (option and its value, what it does)
+
+
+def command_help(name: str) -> CommandHelp:
+    """The help of the command `name`, as its --help has it."""
+    command = Command(name)
+    context = command.make_context(name, [], resilient_parsing=True)
+    context.info_name = f"attnctl {name}"
+    rows = command.help_rows(context)
+    groups = {heading: [(flags, one_line(said)) for flags, said in several] for heading, several in rows.items()}
+    paragraphs = [one_line(part) for part in (command.help or "").split("\n\n")]
+    usage = " ".join((f"attnctl {name}", *command.collect_usage_pieces(context)))
+    return CommandHelp(name, usage, paragraphs, COMMANDS[name].example, groups)
+
+
+def one_line(text: str) -> str:
+    """A text on one line, its spaces single."""
+    return " ".join(text.split())
+
+
+def as_markdown(text: str) -> str:
+    """Plain text as Markdown that shows it as it is; what stands between backticks stays code."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if part.startswith("`") else re.sub(r"([\\*<])", r"\\\1", part) for part in parts)
+
+
+def command_page(name: str) -> str:
+    """The Markdown of the reference of one command."""
+    told = command_help(name)
+    parts = [f"# attnctl {name}", *(as_markdown(paragraph) for paragraph in told.paragraphs)]
+    parts += [f"```text\n{told.usage}\n```", "For example", f"```text\n{told.example}\n```"]
+    for heading, records in told.groups.items():
+        parts += [f"## {heading}", "\n".join(f"- `{flags}`: {as_markdown(said)}" for flags, said in records)]
+    return "\n\n".join(parts) + "\n"
+
+
+def commands_page() -> str:
+    """The Markdown of the list of commands."""
+    parts = [
+        "# Commands",
+        "An option means the same in every command that has it. Results go to standard output; progress, notes and errors "
+        "to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 some items of a batch failed, 130 interrupted.",
+    ]
+    for heading, commands in commands_by_heading().items():
+        rows = "\n".join(f"- [`attnctl {name}`](attnctl-{name}.md): {entry.about}" for name, entry in commands.items())
+        parts += [f"## {heading}", rows]
+    return "\n\n".join(parts) + "\n"
+
+
+# --- Python: signatures and docstrings ---
+
+
+def python_page() -> str:
+    """The Markdown of the reference of the package."""
+    parts = ["# Python", "```python\nimport attnctl\n```"]
+    for name in attnctl.__all__:
+        if name.startswith("__"):
+            continue
+        try:
+            parts += object_section(name, getattr(attnctl, name))
+        except ModuleNotFoundError as error:
+            parts += [f"## {name}", f"Needs {error.name}, which is not installed here."]
+    return "\n\n".join(parts) + "\n"
+
+
+def object_section(name: str, thing: Any) -> list[str]:
+    """The Markdown of one function, or of one class with what it has."""
+    if not inspect.isclass(thing):
+        return [f"## {name}", code(f"attnctl.{name}", thing), docstring(thing)]
+    parts = [f"## {name}"]
+    if not issubclass(thing, Exception):
+        parts.append(code(f"attnctl.{name}", thing))
+    parts.append(docstring(thing))
+    for own, member in vars(thing).items():
+        if own.startswith("_") or not inspect.getdoc(member):
+            continue
+        if isinstance(member, property):
+            parts += [f"### {name}.{own}", docstring(member)]
+        elif callable(plain := getattr(member, "__func__", member)):
+            parts += [f"### {name}.{own}", code(f"{name.lower()}.{own}", plain), docstring(plain)]
+    return parts
+
+
+def code(name: str, thing: Callable[..., object]) -> str:
+    """The signature of a function as a block of code: one line, or a line a parameter."""
+    called = inspect.signature(thing)
+    kept = [parameter for own, parameter in called.parameters.items() if own not in ("self", "cls")]
+    written = separated(kept)
+    answer = (
+        "" if called.return_annotation in (called.empty, None, "None") else f" -> {type_name(called.return_annotation)}"
+    )
+    line = f"{name}({', '.join(written)}){answer}"
+    if len(line) > LONGEST_SIGNATURE:
+        line = "\n".join((f"{name}(", *(f"    {one}," for one in written), f"){answer}"))
+    return f"```python\n{line}\n```"
+
+
+def separated(parameters: list[inspect.Parameter]) -> list[str]:
+    """Parameters as they are written, `*` before the first that is given by keyword alone."""
+    written, starred = [], False
+    for parameter in parameters:
+        starred = starred or parameter.kind is parameter.VAR_POSITIONAL
+        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
+            written.append("*")
+            starred = True
+        written.append(as_written(parameter))
+    return written
+
+
+def as_written(parameter: inspect.Parameter) -> str:
+    """One parameter: its name, type and default."""
+    marks = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    stars = next((mark for kind, mark in marks.items() if parameter.kind is kind), "")
+    typed = "" if parameter.annotation is parameter.empty else f": {type_name(parameter.annotation)}"
+    equals = " = " if typed else "="
+    default = "" if parameter.default is parameter.empty else f"{equals}{parameter.default!r}"
+    return f"{stars}{parameter.name}{typed}{default}"
+
+
+def type_name(annotation: object) -> str:
+    """A type as the source writes it."""
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+def docstring(thing: object) -> str:
+    """A docstring as Markdown, its doctests as blocks of code."""
+    parts = [part.strip("\n") for part in re.split(r"\n\s*\n", inspect.getdoc(thing) or "")]
+    return "\n\n".join(
+        f"```pycon\n{part.strip()}\n```"
+        if part.lstrip().startswith(">>>")
+        else indented_as_code(part, as_markdown(part))
+        for part in parts
+    )
+
+
+def indented_as_code(part: str, markdown: str) -> str:
+    """A paragraph as Markdown; one that is indented throughout, or aligned in columns, as a block of code."""
+    lines = part.splitlines()
+    aligned = len(lines) > 1 and all(re.search(r"\S {2,}\S", line) or line.startswith("  ") for line in lines)
+    return f"```text\n{inspect.cleandoc(part)}\n```" if aligned else markdown
+
+
+# --- formats: the JSON Schemas ---
+
+INTRODUCTION = """# Formats
+
+attnctl writes JSON, one document a line. Numbers are the shortest text that reads back to the same float32; no NaN and no
+Infinity appears. What a source cannot give is absent, not null. Each document names its schema, as `attnctl.trace/1`; the
+number after the slash rises only where a reader of the old one would break. `attnctl schema NAME` prints the JSON Schema
+(draft 2020-12), from which this page is made.
+
+An `.npz` file (`explain -o run.npz`) holds the same arrays under the same names, for NumPy. `attnctl.load` reads both, and
+so does every command that takes a trace."""
+
+
+def formats_page() -> str:
+    """The Markdown of every format, field by field; a part that several have stands once, at the end."""
+    schemas = {name: make() for name, make in SCHEMAS.items()}
+    shared = shared_parts(list(schemas.values()))
+    parts = [INTRODUCTION, *(schema_section(name, schema, shared) for name, schema in schemas.items())]
+    if shared:
+        parts.append("## Parts that several formats share")
+        parts += [part_described(name, name, definition) for name, definition in shared.items()]
+    return "\n\n".join(parts) + "\n"
+
+
+def shared_parts(schemas: list[Schema]) -> dict[str, Schema]:
+    """The definitions that more than one schema has, and all alike."""
+    found: dict[str, list[Schema]] = {}
+    for schema in schemas:
+        for name, definition in schema.get("$defs", {}).items():
+            found.setdefault(name, []).append(definition)
+    return {name: same[0] for name, same in found.items() if len(same) > 1 and all(one == same[0] for one in same)}
+
+
+def schema_section(name: str, schema: Schema, shared: dict[str, Schema]) -> str:
+    """The Markdown of one schema: what it is, its fields, and the parts that it alone has."""
+    parts = [f"## {name}", schema.get("description", ""), field_list(schema)]
+    own = {part: definition for part, definition in schema.get("$defs", {}).items() if part not in shared}
+    parts += [part_described(f"{name}: {part}", part, definition) for part, definition in own.items()]
+    return "\n\n".join(part for part in parts if part)
+
+
+def part_described(heading: str, name: str, definition: Schema) -> str:
+    """The Markdown of a part that fields name: its fields, or what kind of value it is."""
+    fields = field_list(definition.get("items", definition))
+    parts = [f"### {heading}", definition.get("description", ""), fields or f"A {name} is a {type_of(definition)}."]
+    return "\n\n".join(part for part in parts if part)
+
+
+def field_list(schema: Schema, depth: int = 0) -> str:
+    """The fields of an object, each with its type, whether it is always there, and what it means; inner ones indented."""
+    required = schema.get("required", [])
+    lines = []
+    for name, field in schema.get("properties", {}).items():
+        always = "" if name in required else ", optional"
+        meaning = f": {field['description']}" if "description" in field else ""
+        lines.append(f"{'    ' * depth}- `{name}` ({type_of(field)}{always}){meaning}")
+        inner = field.get("items", field)
+        if isinstance(inner, dict) and "properties" in inner:
+            lines.append(field_list(inner, depth + 1))
+    return "\n".join(lines)
+
+
+def type_of(field: Schema) -> str:
+    """The type of a field, in words."""
+    if "const" in field:
+        return f"always `{json.dumps(field['const']).strip(chr(34))}`"
+    if "enum" in field:
+        return "one of " + ", ".join(f"`{choice}`" for choice in field["enum"])
+    if "$ref" in field:
+        return str(field["$ref"]).rpartition("/")[2]
+    kind = field.get("type", "any value")
+    if kind == "array" and isinstance(field.get("items"), dict):
+        return f"list of {type_of(field['items'])}"
+    return " or ".join(kind) if isinstance(kind, list) else {"array": "list"}.get(kind, str(kind))
