@@ -300,7 +300,7 @@ def page_of_sources(
     traces: list[Trace | Overview] = []
     exact: Sequence[ExactBlock] = ()
     for source in sources:
-        part = _kept_overview(source, layer, head)
+        part: Trace | Overview | None = _kept_overview(source, layer, head)
         if part is None and alone:
             given = prepare(source, layer=layer, head=head)
             if given.head_count * len(source.tokens) * len(source.key_tokens) > limits.PAGE_WEIGHTS:
@@ -308,9 +308,9 @@ def page_of_sources(
                     check(source, given.head_count)
                 part, exact = survey_text(given)
         if part is None:
-            part = prepare(source, Changes(changes.measure), layer, head, say=say).trace()
+            part = trace = prepare(source, Changes(changes.measure), layer, head, say=say).trace()
             if told is not None:
-                told(part)
+                told(trace)
         traces.append(part)
     document = None
     if effects is not None:

@@ -3,64 +3,48 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from hashlib import sha256
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import typer
 
 from attnctl.cli import arguments
-from attnctl.cli import options as o
 from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, show_renderable
+from attnctl.cli.progress import cost_progress
 from attnctl.errors import INTERRUPTED, AttnctlError, UsageError
+from attnctl.files import read_bytes, write_whole
+from attnctl.formats.documents.json_documents import write_json
+from attnctl.formats.documents.needles_json import cell_document, cells_of, needles_document
 from attnctl.formats.pictures import figure_bytes, format_names
+from attnctl.models.option_types import OptionValues
+from attnctl.readings.effects.needle import Needle, NeedleCell, NeedleRun, Needles, filler_sentences, sentences_of
+from attnctl.render.terminal.effects.needle import NeedleTable
 
-if TYPE_CHECKING:
-    from attnctl.models.huggingface.effects.needles import NeedleAsker
-    from attnctl.models.option_types import OptionValues
-    from attnctl.readings.effects.needle import Needle, NeedleCell, NeedleRun, Needles
-
-LENGTHS, DEPTHS = "512,1024,2048", "0,25,50,75,100"
+LENGTHS = "512,1024,2048"  # as an example in a message
 
 
-class NeedleOptions(NamedTuple):
-    """What is planted and asked, in which filler, at which lengths and depths."""
-
-    needle: str | None = None
-    question: str | None = None
-    expect: str | None = None
-    haystack: str | None = None
-    lengths: str = LENGTHS
-    depths: str = DEPTHS
-
-    def places(self) -> list[tuple[int, float]]:
-        """Every length with every depth, from 0 to 1. Raises UsageError where they are no numbers."""
-        return [
-            (length, depth)
-            for length in _whole_numbers(self.lengths, "--lengths")
-            for depth in _depth_shares(self.depths)
-        ]
-
-    def planted(self) -> Needle:
-        """The needle: the one that is always there, or the user's own. Raises UsageError for a part of one."""
-        from attnctl.readings.effects.needle import Needle
-
-        text, question, expect = self.needle, self.question, self.expect
-        given = [part for part in (text, question, expect) if part is not None]
-        if not given:
-            return Needle()
-        if text is None or question is None or expect is None or not all(part.strip() for part in given):
-            raise UsageError("a needle of your own needs all three: --needle, --question and --expect")
-        return Needle(text, question, expect)
-
-
-def needle_command(*, switch_off: int, json: bool, output: str | None, **options: Any) -> None:
+def needle_command(
+    *,
+    needle: str | None,
+    question: str | None,
+    expect: str | None,
+    haystack: str | None,
+    lengths: str,
+    depths: str,
+    switch_off: int,
+    json: bool,
+    output: str | None,
+    **options: Any,
+) -> None:
     """Whether a planted fact is found, and by which heads."""
-    asked = o.taken(NeedleOptions, options)
     form = output_format("needle", output, ("jsonl", *format_names()), "jsonl" if json else "")
     output = None if output == "-" else output
-    wanted = asked.places()
-    asker, run = _open_asker(asked, options.pop("seed", None) or 0, options)
+    wanted = [(n, depth) for n in _whole_numbers(lengths, "--lengths") for depth in _depth_shares(depths)]
+    planted = _planted_needle(needle, question, expect)
+    asker, run = _open_asker(planted, haystack, options.pop("seed", None) or 0, options)
     cells = _known_cells(output, run) if form == "jsonl" and output is not None else []
     interrupted = False
     try:
@@ -69,8 +53,6 @@ def needle_command(*, switch_off: int, json: bool, output: str | None, **options
                 _write_cell(cell, run, output)
         found = _without_best_heads(asker, run, cells, switch_off)
     except KeyboardInterrupt:
-        from attnctl.readings.effects.needle import Needles
-
         arguments.say_notes(("interrupted: this is what is known so far",))
         found, interrupted = Needles(run, tuple(cells)), True
     _write_needles(found, form, output)
@@ -93,18 +75,24 @@ def _depth_shares(spec: str) -> list[float]:
     return [depth / 100 for depth in found]
 
 
-def _open_asker(asked: NeedleOptions, seed: int, options: OptionValues) -> tuple[NeedleAsker, NeedleRun]:
-    from hashlib import sha256
+def _planted_needle(text: str | None, question: str | None, expect: str | None) -> Needle:
+    """The needle: the one that is always there, or the user's own. Raises UsageError for a part of one."""
+    given = [part for part in (text, question, expect) if part is not None]
+    if not given:
+        return Needle()
+    if text is None or question is None or expect is None or not all(part.strip() for part in given):
+        raise UsageError("a needle of your own needs all three: --needle, --question and --expect")
+    return Needle(text, question, expect)
 
-    from attnctl.readings.effects.needle import NeedleRun, filler_sentences, sentences_of
 
-    needle = asked.planted()
-    text = None if asked.haystack is None else arguments.text_of(None, asked.haystack)
+def _open_asker(needle: Needle, haystack: str | None, seed: int, options: OptionValues) -> tuple[Any, NeedleRun]:
+    """What asks the model, and the run that its answers belong to."""
+    text = None if haystack is None else arguments.text_of(None, haystack)
     sentences = None if text is None else sentences_of(text)
     model = arguments.model_of(options)
     if model.info.kind != "checkpoint":
         raise UsageError(f"{model.info.name} answers no questions: name a checkpoint with --model (smollm2, a folder)")
-    from attnctl.models.huggingface.effects.needles import NeedleAsker
+    from attnctl.models.huggingface.effects.needles import NeedleAsker  # torch
 
     asker = NeedleAsker(
         model, needle, (lambda: filler_sentences(seed)) if sentences is None else (lambda: cycle(sentences))
@@ -113,10 +101,8 @@ def _open_asker(asked: NeedleOptions, seed: int, options: OptionValues) -> tuple
     return asker, NeedleRun(model.info, needle, seed, digest)
 
 
-def _ask_unknown(asker: NeedleAsker, wanted: list[tuple[int, float]], cells: list[NeedleCell]) -> Any:
+def _ask_unknown(asker: Any, wanted: list[tuple[int, float]], cells: list[NeedleCell]) -> Any:
     """Each needle that is not known yet, asked; `cells` grows by it."""
-    from attnctl.cli.progress import cost_progress
-
     limit, known = asker.model.pieces.limit, {(cell.length, cell.depth) for cell in cells}
     longest = max(length for length, _ in wanted)
     if limit is not None and longest > limit:
@@ -130,12 +116,9 @@ def _ask_unknown(asker: NeedleAsker, wanted: list[tuple[int, float]], cells: lis
                 tick(1 / len(left))
 
 
-def _without_best_heads(asker: NeedleAsker, run: NeedleRun, cells: list[NeedleCell], count: int) -> Needles:
+def _without_best_heads(asker: Any, run: NeedleRun, cells: list[NeedleCell], count: int) -> Needles:
     """All that is known, with the check: the best heads switched off, and as many others."""
-    from dataclasses import replace
-
-    from attnctl.models.huggingface.effects.needles import random_heads
-    from attnctl.readings.effects.needle import Needles
+    from attnctl.models.huggingface.effects.needles import random_heads  # torch
 
     found = Needles(run, tuple(cells))
     best = list(found.retrieval_heads())[:count]
@@ -147,9 +130,6 @@ def _without_best_heads(asker: NeedleAsker, run: NeedleRun, cells: list[NeedleCe
 
 def _known_cells(output: str, run: NeedleRun) -> list[NeedleCell]:
     """The needles that the file of an earlier run holds."""
-    from attnctl.files import read_bytes, write_whole
-    from attnctl.formats.documents.needles_json import cells_of
-
     if not Path(output).is_file() or not Path(output).stat().st_size:
         return []
     data = read_bytes(output)
@@ -161,9 +141,6 @@ def _known_cells(output: str, run: NeedleRun) -> list[NeedleCell]:
 
 
 def _write_cell(cell: NeedleCell, run: NeedleRun, output: str | None) -> None:
-    from attnctl.formats.documents.json_documents import write_json
-    from attnctl.formats.documents.needles_json import cell_document
-
     line = write_json(cell_document(cell, run), "needle") + b"\n"
     if output is None:
         put_bytes(line)
@@ -174,13 +151,8 @@ def _write_cell(cell: NeedleCell, run: NeedleRun, output: str | None) -> None:
 
 def _write_needles(found: Needles, form: str, output: str | None) -> None:
     if form == "jsonl" and output is None:
-        from attnctl.formats.documents.json_documents import write_json
-        from attnctl.formats.documents.needles_json import needles_document
-
         put_bytes(write_json(needles_document(found), "result") + b"\n")
     elif form in ("terminal", "jsonl"):
-        from attnctl.render.terminal.effects.needle import NeedleTable
-
         if form == "terminal" and not safe_console().is_terminal:
             print_lines("length\tdepth\ttokens\tanswered\tfound")
             print_lines(
@@ -189,7 +161,7 @@ def _write_needles(found: Needles, form: str, output: str | None) -> None:
             return
         show_renderable(NeedleTable(found))
     else:
-        from attnctl.render.figure.needle import needle_drawing
+        from attnctl.render.figure.needle import needle_drawing  # matplotlib
 
         drawing = needle_drawing(found)
         arguments.say_notes(drawing.notes)

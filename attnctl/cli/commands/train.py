@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any
 
 import typer
 
@@ -26,13 +26,25 @@ from attnctl.cli.output import (
 )
 from attnctl.cli.progress import SAID, duration_text
 from attnctl.errors import INTERRUPTED, UsageError
+from attnctl.models import open_named_model
+from attnctl.models.option_types import OptionValues
+from attnctl.render.terminal.models.training import lesson_view, live_view
+from attnctl.training.corpus import read_lines
+from attnctl.training.relations import measure_relations
+from attnctl.training.run import (
+    DEFAULTS,
+    GRAMMAR,
+    OWN_TEXT,
+    Recipe,
+    TrainingRun,
+    checked_recipe,
+    initial_arrays,
+    read_corpus,
+)
+from attnctl.training.watch import Watch
 
-if TYPE_CHECKING:
-    from attnctl.models.option_types import OptionValues
-    from attnctl.training.lesson import Lesson
-    from attnctl.training.run import Recipe, TrainingRun
-    from attnctl.training.train import Training
-    from attnctl.training.watch import Watch
+# Imports inside functions are of torch, which a mistake in the options need not wait for.
+Training = Any  # attnctl.training.train.Training
 
 MEASURED_SECONDS = 3.0  # of steps, after which the time that all of them take is known
 MEASURED_FROM = 1000  # a run of fewer steps has learned nothing worth measuring
@@ -61,11 +73,9 @@ def train_command(
     if output is None:
         raise UsageError("name the folder of the run: -o RUN")
     arguments.check_mode("train", "--resume" if resume else "a new run")
-    from attnctl.training.run import TrainingRun
-
-    run, start = TrainingRun(output), _resume_run if resume else _begin_run
+    run = TrainingRun(output)
     with contextlib.ExitStack() as held:
-        training, eye = start(run, TrainingRequest(corpus, given, watch, query), held)
+        training, eye = _opened_training(run, resume, corpus, given, watch, query, held)
         if training.step >= training.recipe.steps:
             print_complaint(f"{output} has made all its {training.step} steps: --max-steps asks for more")
             return
@@ -78,72 +88,52 @@ def train_command(
 
 
 def _recipe_of(corpus: str | None, given: OptionValues) -> tuple[Recipe, list[str] | None]:
-    from attnctl.training.corpus import read_lines
-    from attnctl.training.run import DEFAULTS, OWN_TEXT, checked_recipe
-
     objective = given.get("objective", "next-word" if corpus else "masked-word")
     base = (OWN_TEXT if corpus else DEFAULTS).get(objective, OWN_TEXT["next-word"])
-    recipe = checked_recipe(replace(base, corpus=_corpus_name(corpus), **given))
+    name = GRAMMAR if corpus is None else corpus if corpus == "-" else os.path.realpath(corpus)
+    recipe = checked_recipe(replace(base, corpus=name, **given))
     return recipe, None if corpus is None else read_lines(corpus)
 
 
-def _corpus_name(corpus: str | None) -> str:
-    """What the recipe calls the corpus."""
-    from attnctl.training.run import GRAMMAR
-
-    if corpus is None:
-        return GRAMMAR
-    return corpus if corpus == "-" else os.path.realpath(corpus)
-
-
-class TrainingRequest(NamedTuple):
-    """What a run was asked for: the corpus, the recipe's options that were given, and the sentence and query to watch."""
-
-    corpus: str | None
-    given: OptionValues
-    sentence: str | None
-    query: str | None
-
-
-def _begin_run(run: TrainingRun, asked: TrainingRequest, held: contextlib.ExitStack) -> tuple[Training, Watch]:
-    """A fresh training and what watches it; its folder is locked until `held` ends."""
-    from attnctl.training.run import read_corpus
+def _opened_training(
+    run: TrainingRun,
+    resume: bool,
+    corpus: str | None,
+    given: OptionValues,
+    watch: str | None,
+    query: str | None,
+    held: contextlib.ExitStack,
+) -> tuple[Training, Watch]:
+    """A fresh training, or the one that the folder holds, and what watches it; the folder is locked until `held` ends."""
     from attnctl.training.train import begin_training
 
-    recipe, lines = _recipe_of(asked.corpus, asked.given)
-    run.check_free()  # before the corpus, which may take a while
-    _say_corpus(recipe)
-    training = begin_training(recipe, read_corpus(recipe, lines))
-    eye = _watch_sentence(training, asked.sentence, asked.query)
-    held.enter_context(run.held())
-    run.create(recipe, lines)
-    return training, eye
-
-
-def _resume_run(run: TrainingRun, asked: TrainingRequest, held: contextlib.ExitStack) -> tuple[Training, Watch]:
-    """The training that a folder holds and what watches it; the folder is locked until `held` ends."""
-    from attnctl.training.run import checked_recipe, read_corpus
-    from attnctl.training.train import begin_training
-
-    given = {name: value for name, value in asked.given.items() if name in ("steps", "device")}
-    recipe, lines = run.recipe()
-    held.enter_context(run.held())
-    recipe = checked_recipe(replace(recipe, **given))
-    _say_corpus(recipe)
-    training = begin_training(recipe, read_corpus(recipe, lines))
-    eye = _watch_sentence(training, asked.sentence, asked.query)
-    run.restore(training)
-    if given and recipe.steps > training.step:
-        run.write_recipe(recipe)
-    return training, eye
-
-
-def _say_corpus(recipe: Recipe) -> None:
-    """Say on stderr that the sentences of the grammar are made first, which takes a while."""
-    from attnctl.training.run import GRAMMAR
-
+    if resume:
+        given = {name: value for name, value in given.items() if name in ("steps", "device")}
+        recipe, lines = run.recipe()
+        held.enter_context(run.held())
+        recipe = checked_recipe(replace(recipe, **given))
+    else:
+        recipe, lines = _recipe_of(corpus, given)
+        run.check_free()  # before the corpus, which may take a while
     if recipe.corpus == GRAMMAR:
         say_notes([f"making the {recipe.sentences:,} sentences of the built-in grammar comes first"])
+    training = begin_training(recipe, read_corpus(recipe, lines))
+    eye = Watch(
+        _watched_sentence(training, watch),
+        training.corpus.vocabulary,
+        training.causal,
+        query,
+        training.recipe.rope_theta,
+    )
+    eye.start(initial_arrays(training.recipe, training.corpus))
+    if not resume:
+        held.enter_context(run.held())
+        run.create(recipe, lines)
+    else:
+        run.restore(training)
+        if given and recipe.steps > training.step:
+            run.write_recipe(recipe)
+    return training, eye
 
 
 def _telling_time(training: Training, stop: Callable[[], bool]) -> Callable[[], bool]:
@@ -166,26 +156,9 @@ def _telling_time(training: Training, stop: Callable[[], bool]) -> Callable[[], 
 
 def _watched_sentence(training: Training, sentence: str | None) -> str:
     """The sentence to watch; without one, the demo's for the grammar, and for a text its first of a handy length."""
-    from attnctl.training.run import GRAMMAR
-
     if sentence is None:
         return WATCHED if training.recipe.corpus == GRAMMAR else training.corpus.first_sentence()
     return sentence
-
-
-def _watch_sentence(training: Training, sentence: str | None, query: str | None) -> Watch:
-    from attnctl.training.run import initial_arrays
-    from attnctl.training.watch import Watch
-
-    eye = Watch(
-        _watched_sentence(training, sentence),
-        training.corpus.vocabulary,
-        training.causal,
-        query,
-        training.recipe.rope_theta,
-    )
-    eye.start(initial_arrays(training.recipe, training.corpus))
-    return eye
 
 
 @contextlib.contextmanager
@@ -224,7 +197,6 @@ def _in_lines(training: Training, run: TrainingRun, eye: Watch) -> None:
 def _show_live(training: Training, run: TrainingRun, eye: Watch) -> None:
     from rich.live import Live
 
-    from attnctl.render.terminal.models.training import live_view
     from attnctl.training.train import train_network as steps_of
 
     page = safe_console()
@@ -241,13 +213,8 @@ def _show_live(training: Training, run: TrainingRun, eye: Watch) -> None:
 
 def _finish_run(training: Training, run: TrainingRun, eye: Watch) -> None:
     """Say where the weights are; of the grammar, also measure what the heads learned, and write it into the weights."""
-    from attnctl.training.run import GRAMMAR
-
     weights = run.path / "weights.safetensors"
     if training.recipe.corpus == GRAMMAR and training.step >= MEASURED_FROM:
-        from attnctl.models import open_named_model
-        from attnctl.training.relations import measure_relations
-
         model = open_named_model(str(weights))
         table = measure_relations(model, untrained_seed=training.recipe.seed)
         run.write_findings(training, table)
@@ -261,7 +228,6 @@ def _finish_run(training: Training, run: TrainingRun, eye: Watch) -> None:
 
 def _explain_step(corpus: str | None, given: OptionValues, sentence: str | None, query: str | None, json: bool) -> None:
     from attnctl.training.lesson import one_step
-    from attnctl.training.run import read_corpus
     from attnctl.training.train import begin_training
 
     recipe, lines = _recipe_of(corpus, given)
@@ -269,13 +235,7 @@ def _explain_step(corpus: str | None, given: OptionValues, sentence: str | None,
     training = begin_training(recipe, read_corpus(recipe, lines))
     step = one_step(training, _watched_sentence(training, sentence), query, given.get("lr"))
     if json:
-        _lesson_json(step)
+        told = {field.name: getattr(step, field.name) for field in fields(step)}
+        put_json({"schema": "attnctl.lesson/1", "attnctl": __version__} | told)
         return
-    from attnctl.render.terminal.models.training import lesson_view
-
     show_renderable(lesson_view(step, safe_console().width))
-
-
-def _lesson_json(step: Lesson) -> None:
-    told = {field.name: getattr(step, field.name) for field in fields(step)}
-    put_json({"schema": "attnctl.lesson/1", "attnctl": __version__} | told)

@@ -9,6 +9,7 @@ import tempfile
 import webbrowser
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from attnctl import api
 from attnctl.cli import arguments
@@ -43,7 +44,7 @@ def view_command(
     effects: bool,
     against: str | None,
     sources: bool,
-    **options: object,
+    **options: Any,
 ) -> None:
     """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install."""
     changes, ask = o.taken(Changes, options), None

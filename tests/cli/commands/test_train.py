@@ -238,7 +238,7 @@ def test_what_takes_long_is_told_beforehand(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("attnctl.training.run.read_corpus", interrupted)
+    monkeypatch.setattr("attnctl.cli.commands.train.read_corpus", interrupted)
     told = run("train", "-o", tmp_path / "grammar").err.splitlines()
     assert told == [
         "attnctl: note: making the 360,000 sentences of the built-in grammar comes first",
