@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
+import tomllib
 
 from attnctl import limits
 from attnctl.cli import defaults, session
 from attnctl.cli.arguments import check_mode, say_notes
+from attnctl.cli.command import Command
+from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.output import print_lines, print_wrapped
+from attnctl.cli.suggestions import suggest_choice, suggest_command
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.files import write_whole
 
 
 def config_command(*, setting: list[str] | None, unset: list[str] | None, path: bool) -> None:
@@ -30,9 +37,6 @@ def config_command(*, setting: list[str] | None, unset: list[str] | None, path: 
 
 
 def _change_settings(setting: list[str], unset: list[str]) -> None:
-    from attnctl.cli.settings_file import with_setting
-    from attnctl.files import write_whole
-
     where = defaults.config_path()
     defaults.read_defaults()  # a damaged file is told of, not written into
     text = defaults.read_text()
@@ -63,15 +67,10 @@ def _place_of_setting(name: str) -> tuple[str, str]:
 
     Raises UsageError where no command has such an option.
     """
-    from attnctl.cli.command import Command
-    from attnctl.cli.command_table import COMMANDS
-    from attnctl.cli.suggestions import suggest_choice
-    from attnctl.cli.suggestions import suggest_command as about
-
     command, dot, rest = name.rpartition(".")
     key = rest.strip().lstrip("-").replace("-", "_")
     if dot and command not in COMMANDS:
-        raise UsageError(about(command, COMMANDS))
+        raise UsageError(suggest_command(command, COMMANDS))
     known = {option for each in ([command] if dot else COMMANDS) for option in defaults.options_of(Command(each))}
     if key in defaults.NEVER:
         raise UsageError(f"--{rest} has no default: it is given where it is meant")
@@ -84,9 +83,6 @@ def _place_of_setting(name: str) -> tuple[str, str]:
 
 def _check_value(item: str, command: str, key: str, value: str) -> None:
     """Raise UsageError where no command's option of this name reads the value: "x" as a whole number."""
-    from attnctl.cli.command import Command
-    from attnctl.cli.command_table import COMMANDS
-
     tables = [defaults.options_of(Command(each)) for each in ([command] if command else COMMANDS)]
     types = {table[key].type.name for table in tables if key in table}
     read = {"int": limits.whole_number, "float": limits.decimal_number, "boolean": _truth_value}
@@ -135,3 +131,75 @@ def _show_settings() -> None:
     for name, value, source in rows:
         wrong = defaults.why_no_default(name)
         print_lines(f"{f'{name} = {value}':{width}}  {source}{f' ({wrong})' * bool(wrong)}")
+
+
+# --- a default written into the text of the file: its line alone changes, comments and all else stay as they are ---
+
+_HEADING = re.compile(r"\s*\[")
+
+
+def with_setting(text: str, table: str, key: str, value: bool | float | str | None) -> str:
+    """The text of a TOML file with `key` of `table` ("" is the top) set to `value`, or without it for None.
+
+    Raises UsageError for text that is not Unicode, and AttnctlError where the file holds the key in a way that no single
+    line can change: over several lines, or in a table within a table.
+    """
+    lines = text.rstrip("\n").split("\n") if text.strip() else []
+    first, last = _section(lines, table)
+    named = re.compile(rf"""\s*["']?{re.escape(key).replace("_", "[_-]")}["']?\s*=""")
+    found = [at for at in range(first, last) if named.match(lines[at])]
+    if value is None and not found:
+        return text
+    line = [] if value is None else [f"{key} = {_toml_value(value)}"]
+    if found:
+        lines[found[0] : found[0] + 1] = line
+    elif first > len(lines):  # there is no such table yet
+        lines += [*([""] if lines else []), f"[{table}]", *line]
+    else:
+        while last > first and not lines[last - 1].strip():
+            last -= 1
+        lines[last:last] = line if last == len(lines) or not lines[last].strip() else [*line, ""]
+    changed = "\n".join(lines).strip("\n") + "\n"
+    _check_change(text, changed, table, key, value)
+    return changed
+
+
+def _section(lines: list[str], table: str) -> tuple[int, int]:
+    """The lines of a table, its heading left out: from, to. Beyond the last line where there is no such table."""
+    headings = [at for at, line in enumerate(lines) if _HEADING.match(line)]
+    edges = [*headings, len(lines)]
+    if not table:
+        return 0, edges[0]
+    for at, end in zip(headings, edges[1:], strict=True):
+        if re.fullmatch(rf"""\s*\[\s*["']?{re.escape(table)}["']?\s*\]\s*(#.*)?""", lines[at]):
+            return at + 1, end
+    return len(lines) + 1, len(lines) + 1
+
+
+def _toml_value(value: bool | float | str) -> str:
+    """A value as TOML writes it. Raises UsageError for text that is not Unicode."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"--set {value!r}: it is not UTF-8 text") from None
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value)
+
+
+def _check_change(before: str, after: str, table: str, key: str, value: bool | float | str | None) -> None:
+    """Raise AttnctlError where a change changes anything else, or does not do what it is for."""
+    wanted, own = tomllib.loads(before), f"{table}.{key}" if table else key
+    within = wanted.setdefault(table, {}) if table else wanted
+    try:
+        got = tomllib.loads(after)
+        if not isinstance(within, dict):
+            raise ValueError(table)
+        for name in [name for name in within if name.replace("-", "_") == key]:
+            del within[name]
+        if value is not None:
+            within[key] = value
+    except ValueError:
+        got = None
+    if got is None or (got | ({table: got.get(table, {})} if table else {})) != wanted:
+        raise AttnctlError(f"the defaults file holds {own} in a way that cannot be changed here: change it by hand")
