@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from attnctl import api
 from attnctl.cli import arguments, session
@@ -13,13 +12,13 @@ from attnctl.cli.output import output_format, put_bytes, put_json, write_rendera
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import figure_bytes, format_names
 from attnctl.readings.measures import check_measure
+from attnctl.readings.traces.comparison import Comparison
+from attnctl.readings.traces.trace import Trace
+from attnctl.render.figure.look import Look
+from attnctl.render.terminal.comparison import ComparisonTables
+from attnctl.source import Source, TextSource
 from attnctl.source.changes import Changes, selected_indices
-
-if TYPE_CHECKING:
-    from attnctl.readings.traces.comparison import Comparison
-    from attnctl.readings.traces.trace import Trace
-    from attnctl.render.figure.look import Look
-    from attnctl.source import Source
+from attnctl.text import visible_text
 
 
 def compare_command(
@@ -53,7 +52,7 @@ def _write_comparison(
     if form == "json":
         put_json(pair.comparison_document(), output)
     elif form in format_names():
-        from attnctl.render.figure.comparison import comparison_panels
+        from attnctl.render.figure.comparison import comparison_panels  # matplotlib
 
         if len(places) > 1:
             raise UsageError("a picture shows one head: choose it with --layer and --head")
@@ -61,8 +60,6 @@ def _write_comparison(
         put_bytes(figure_bytes(drawing.figure, form), output)
         arguments.say_notes(drawing.notes)
     else:
-        from attnctl.render.terminal.comparison import ComparisonTables
-
         write_renderable(ComparisonTables(pair, places, precision), form, output)
 
 
@@ -70,8 +67,6 @@ def _pair_of_traces(
     a: str, b: str, text: str | None, file: str | None, changes: Changes, options: dict[str, object]
 ) -> Comparison:
     """Both sides as traces, named as the user named them."""
-    from attnctl.source import TextSource
-
     sources: list[Source]
     if text is None and file is None:
         if a == b == "-":
@@ -99,8 +94,6 @@ def _pair_of_traces(
 
 def _model_predictions(traces: Sequence[Trace], names: tuple[str, str]) -> list[str]:
     """What each of two models predicts, where that is what was changed."""
-    from attnctl.text import visible_text
-
     said = [
         [f"{visible_text(one.text)} {100 * one.probability:.0f} %" for one in trace.predictions[:3]] for trace in traces
     ]

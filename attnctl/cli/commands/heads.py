@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from attnctl import api
 from attnctl.cli import arguments
@@ -13,16 +13,21 @@ from attnctl.cli.inputs.sources import open_source
 from attnctl.cli.output import output_format, put_bytes, show_renderable
 from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
 from attnctl.errors import UsageError
+from attnctl.files import write_whole
+from attnctl.formats.documents.census_json import read_census
+from attnctl.formats.documents.overview_json import overview_to_json
 from attnctl.formats.pictures import figure_bytes, format_names
+from attnctl.models.probe import probe_text
+from attnctl.readings.head_statistics import HeadStatistics
+from attnctl.readings.overview import Overview
+from attnctl.readings.questions.roles import roles_of_heads
+from attnctl.readings.statistic_table import STATISTICS
+from attnctl.readings.traces.trace import ModelInfo
+from attnctl.render.figure.look import Look
+from attnctl.render.terminal.head_statistics import HeadTable, heads_csv, ranked_by
+from attnctl.source import Source
 from attnctl.source.changes import Changes, prepare
 from attnctl.source.stored import check_attention_weights
-
-if TYPE_CHECKING:
-    from attnctl.readings.head_statistics import HeadStatistics
-    from attnctl.readings.overview import Overview
-    from attnctl.readings.traces.trace import ModelInfo
-    from attnctl.render.figure.look import Look
-    from attnctl.source import Source
 
 TOP_BY = "confidence"  # the statistic by which --top chooses heads without --by
 PICTURED = "entropy"  # the statistic that is drawn without --by
@@ -38,8 +43,6 @@ class HeadRequest(NamedTuple):
 
     def check_request(self, picture: bool) -> None:
         """Raise UsageError for no statistic's name, and for a picture of another statistic than the probe's."""
-        from attnctl.readings.statistic_table import STATISTICS
-
         if self.by is not None and self.by not in STATISTICS:
             raise UsageError(f"--by {self.by}: it is {', '.join(STATISTICS)}")
         if picture and self.probe and self.by not in ("induction", "duplicate"):
@@ -68,15 +71,11 @@ def heads_command(
     asked.check_request(picture)
     known = None
     if asked.census is not None:
-        from attnctl.formats.documents.census_json import read_census
-
         known = read_census(asked.census)
     changes = o.taken(Changes, options)
     opened: Source
     named = (source, file, tokens, options.get("chat"), options.get("qkv"))
     if asked.probe and all(one is None for one in named):
-        from attnctl.models.probe import probe_text
-
         opened = probe_text(arguments.model_of(options))
         arguments.say_notes(["there is no text: every statistic is of the probe's, random tokens said twice"])
     else:
@@ -96,8 +95,7 @@ def heads_command(
 
 def _write_statistic_grid(found: Overview, by: str, look: Look, output: str, form: str) -> None:
     """One statistic of every head as a picture."""
-    from attnctl.files import write_whole
-    from attnctl.render.figure.head_statistics import statistic_grid
+    from attnctl.render.figure.head_statistics import statistic_grid  # matplotlib
 
     title = f"{found.model.name}, {len(found.tokens):,} tokens"
     drawing = statistic_grid(found.head_statistics, by, title, look, found.model.citation)
@@ -106,15 +104,11 @@ def _write_statistic_grid(found: Overview, by: str, look: Look, output: str, for
 
 def _write_table(found: Overview, asked: HeadRequest, form: str, output: str | None) -> None:
     """The heads, those with most of what was asked for first, as a table, CSV or JSON."""
-    from attnctl.render.terminal.head_statistics import HeadTable, heads_csv, ranked_by
-
     order = asked.by if asked.by or asked.top is None else TOP_BY
     ranked = ranked_by(found.head_statistics, order)[: asked.top]
     if form == "csv":
         put_bytes(heads_csv(ranked).encode(), output)
     elif form == "json":
-        from attnctl.formats.documents.overview_json import overview_to_json
-
         put_bytes(overview_to_json(replace(found, head_statistics=tuple(ranked))) + b"\n", output)
     else:
         show_renderable(
@@ -124,8 +118,6 @@ def _write_table(found: Overview, asked: HeadRequest, form: str, output: str | N
 
 def _named_elsewhere(model: ModelInfo, heads: Sequence[HeadStatistics], by_census: bool) -> str:
     """Where the names of heads come from that are not read off this text; empty where there are none."""
-    from attnctl.readings.questions.roles import roles_of_heads
-
     if by_census:
         named = any(name.endswith("%") for one in heads for name in one.names)
         return " With a share: what the census found, and how often it was right there; nothing of this text." * named

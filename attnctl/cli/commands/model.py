@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from json import dumps, loads
 from pathlib import Path
+from shutil import get_terminal_size
 
 from attnctl import __version__
 from attnctl.cli.arguments import check_mode
 from attnctl.cli.output import print_lines, put_json
 from attnctl.errors import AttnctlError, in_one_line
+from attnctl.models.builtin.weight_file import read_weights
+from attnctl.models.builtin.weights import BUNDLED, path_of
+from attnctl.models.huggingface.files.configured_sizes import known_configurations, model_sizes
+from attnctl.models.huggingface.files.sizes import ModelSizes
+from attnctl.render.terminal.models.model_card import model_card
+from attnctl.render.terminal.models.model_sizes import size_lines
 
 
 def model_command(*, name: str | None, length: int | None, json: bool) -> None:
@@ -16,8 +25,6 @@ def model_command(*, name: str | None, length: int | None, json: bool) -> None:
         check_mode("model", "a trained model's card")
         _print_card(name, path, json)
         return
-    from attnctl.models.huggingface.files.configured_sizes import known_configurations, model_sizes
-
     if name is None:
         check_mode("model", "the list of models")
         width = max(map(len, known_configurations()))
@@ -28,17 +35,11 @@ def model_command(*, name: str | None, length: int | None, json: bool) -> None:
     if json:
         _write_sizes(found, n)
         return
-    from shutil import get_terminal_size
-
-    from attnctl.render.terminal.models.model_sizes import size_lines
-
     print_lines(*size_lines(found, n, get_terminal_size((80, 24)).columns))
 
 
 def _trained_file(name: str) -> Path | None:
     """The file of a bundled model, of a run, or of weights; None for anything else."""
-    from attnctl.models.builtin.weights import BUNDLED, path_of
-
     if name in BUNDLED:
         return path_of(name)
     path = Path(name) / "weights.safetensors" if Path(name).is_dir() else Path(name)
@@ -46,26 +47,18 @@ def _trained_file(name: str) -> Path | None:
 
 
 def _print_card(name: str, path: Path, json: bool) -> None:
-    from attnctl.models.builtin.weight_file import read_weights
-
     file = read_weights(path)
     shapes = {key: list(tensor.shape) for key, tensor in file.tensors.items()}
     if json:
         told = {key: _metadata_entry(name, key, value) for key, value in file.metadata.items()}
         put_json({"schema": "attnctl.card/1", "attnctl": __version__, "name": name, "shapes": shapes, "metadata": told})
         return
-    from shutil import get_terminal_size
-
-    from attnctl.render.terminal.models.model_card import model_card
-
     wide = get_terminal_size((120, 24)).columns
     print_lines(*model_card(name, file.metadata, shapes, path.stat().st_size, wide))
 
 
 def _metadata_entry(name: str, key: str, value: str) -> object:
     """An entry of the metadata, the JSON in it read. Raises AttnctlError where it is damaged."""
-    from json import loads
-
     if key not in ("recipe", "figures", "tokens"):
         return value
     try:
@@ -74,14 +67,8 @@ def _metadata_entry(name: str, key: str, value: str) -> object:
         raise AttnctlError(f"the card of {name} is damaged: {key} is not JSON: {in_one_line(error)}") from error
 
 
-def _write_sizes(found: object, n: int) -> None:
+def _write_sizes(found: ModelSizes, n: int) -> None:
     """One line of JSON: the sizes and what follows from them, bytes as integers."""
-    from dataclasses import asdict
-    from json import dumps
-
-    from attnctl.models.huggingface.files.sizes import ModelSizes
-
-    assert isinstance(found, ModelSizes)
     opening = {"schema": "attnctl.sizes/1", "attnctl": __version__}
     told = opening | {key: value for key, value in asdict(found).items() if value not in (None, "", ())}
     if found.built:

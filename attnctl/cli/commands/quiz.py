@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import random
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
 
 from attnctl import __version__
 from attnctl.cli import arguments
 from attnctl.cli.inputs.sources import open_source
 from attnctl.cli.output import put_json, safe_console
 from attnctl.errors import UsageError
+from attnctl.formats.documents.json_documents import model_document
+from attnctl.models.watching import watched_text
+from attnctl.readings.effects.ablation import EffectRequest
+from attnctl.readings.effects.effect_sweep import measure_effects
+from attnctl.readings.questions.focus import focus
+from attnctl.readings.questions.quiz import QuizQuestion, is_right, quiz_questions
+from attnctl.readings.questions.removal_question import removal_question
+from attnctl.render.terminal.quiz import beginning, marked_answer, put_question, quiz_result
 from attnctl.source.changes import prepare
 from attnctl.source.stored import check_attention_weights
-from attnctl.tokens import BLANKS
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from attnctl.readings.questions.quiz import QuizQuestion
+from attnctl.text import visible_text
+from attnctl.tokens import BLANKS, find_token
 
 
 def quiz_command(
@@ -34,12 +41,6 @@ def quiz_command(
     """Ask questions about the attention of a sentence, mark the answers, give a score."""
     if "-" in (text, file) and not json:
         raise UsageError("standard input is where the answers come from: give the text in quotes or as --file FILE")
-    from attnctl.readings.questions.focus import focus
-    from attnctl.readings.questions.quiz import quiz_questions
-    from attnctl.render.terminal.quiz import beginning
-    from attnctl.text import visible_text
-    from attnctl.tokens import find_token
-
     given = prepare(open_source(text, file, None, options), layer=layer, head=head, say=arguments.say_notes)
     check_attention_weights(given.source, "quiz")
     trace = given.trace(predictions=False)
@@ -50,8 +51,6 @@ def quiz_command(
     if model is not None and layer is None and head is None and len(asked) > 2:
         asked = with_removal(asked, model, text, options.get("seed") or 0)
     if json:
-        from attnctl.formats.documents.json_documents import model_document
-
         opening = {"schema": "attnctl.quiz/1", "attnctl": __version__, "text": text, "model": model_document(info)}
         put_json(opening | {"questions": [q.question_document() for q in asked]})
         return
@@ -65,13 +64,6 @@ def quiz_command(
 
 def with_removal(asked: list[QuizQuestion], model: Any, text: str, seed: int) -> list[QuizQuestion]:
     """The last question made one on what matters, where a built-in model makes a prediction that one head carries."""
-    import random
-
-    from attnctl.models.watching import watched_text
-    from attnctl.readings.effects.ablation import EffectRequest
-    from attnctl.readings.effects.effect_sweep import measure_effects
-    from attnctl.readings.questions.removal_question import removal_question
-
     if model.info.kind in ("checkpoint", "matrix") or getattr(model, "unembedding", None) is None:
         return asked
     watched = watched_text(model, text if model.info.causal else with_blank(model, text))
@@ -90,8 +82,6 @@ def with_blank(model: Any, text: str) -> str:
 
 def run_quiz(page: Console, asked: list[QuizQuestion]) -> None:
     """Ask, mark and count; a stream that ends early ends the quiz with what was answered."""
-    from attnctl.render.terminal.quiz import marked_answer, put_question, quiz_result
-
     correct = answered = 0
     for number, question in enumerate(asked, 1):
         page.print(put_question(question, number, len(asked)))
@@ -107,8 +97,6 @@ def run_quiz(page: Console, asked: list[QuizQuestion]) -> None:
 
 def read_answer(page: Console, question: QuizQuestion) -> tuple[str, bool] | None:
     """One line of standard input, and whether it is right; None where there is no more. At a terminal, asked again."""
-    from attnctl.readings.questions.quiz import is_right
-
     at_terminal = sys.stdin.isatty()
     while True:
         if at_terminal:

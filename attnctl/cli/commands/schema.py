@@ -6,12 +6,11 @@ import json
 
 from attnctl.cli.output import print_lines
 from attnctl.errors import UsageError
+from attnctl.formats.schemas.json_schemas import SCHEMAS
 
 
 def schema_command(*, what: str) -> None:
     """Print the JSON Schema (draft 2020-12) of what attnctl writes."""
-    from attnctl.formats.schemas.json_schemas import SCHEMAS
-
     if what not in SCHEMAS:
         raise UsageError(f"no schema {what!r}: there is {', '.join(SCHEMAS)}")
     print_lines(json.dumps(SCHEMAS[what](), indent=2, ensure_ascii=False))

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from attnctl import limits
 from attnctl.cli.arguments import check_mode
+from attnctl.cli.inputs.sources import token_names
 from attnctl.cli.output import put_json, show_renderable
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.files import decode_text, read_bytes
+from attnctl.models.option_types import scale_of
+from attnctl.readings.questions.softmax import SoftmaxSteps
+from attnctl.render.terminal.softmax import SoftmaxTables
 
 
 def softmax_command(
@@ -25,11 +32,6 @@ def softmax_command(
     numbers = numbers_of(scores)
     factor = factor_of(scale, d_k)
     names = score_names(tokens, len(numbers))
-    import numpy as np
-
-    from attnctl.readings.questions.softmax import SoftmaxSteps
-    from attnctl.render.terminal.softmax import SoftmaxTables
-
     worked = SoftmaxSteps(np.asarray(numbers), names, factor, temperature)
     top = max(abs(x) for x in numbers if math.isfinite(x))
     most = max(1.0, *map(abs, worked.scales_compared)) / min(1.0, temperature)
@@ -51,8 +53,6 @@ def numbers_of(scores: list[str] | None) -> list[float]:
     parts = " ".join(scores).replace(",", " ").strip(" []").split()
     where: type[AttnctlError] = UsageError
     if list(scores) == ["-"]:
-        from attnctl.files import decode_text, read_bytes
-
         parts, where = (
             decode_text(read_bytes("-", limits.SETTINGS_BYTES), "standard input").replace(",", " ").split(),
             AttnctlError,
@@ -83,8 +83,6 @@ def _score_value(part: str, error: type[AttnctlError]) -> float:
 
 def factor_of(scale: str | None, d_k: int | None) -> float:
     """What the scores are multiplied by: --scale, or 1/√d_k; 1 without either. Raises UsageError for no such number."""
-    from attnctl.models.option_types import scale_of
-
     if scale not in (None, "auto"):
         check_mode("softmax", "a number for --scale")
     if scale == "auto" and d_k is None:
@@ -101,8 +99,6 @@ def score_names(tokens: str | None, n: int) -> tuple[str, ...] | None:
     """Names for the scores: those of --tokens, if there are any. Raises UsageError where they do not fit."""
     if tokens is None:
         return None
-    from attnctl.cli.inputs.sources import token_names
-
     names = tuple(token_names(tokens))
     if len(names) != n:
         raise UsageError(f"--tokens has {len(names)} names for {n} scores: give one a score")
