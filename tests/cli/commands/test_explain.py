@@ -200,7 +200,7 @@ def test_color_only_where_it_belongs() -> None:
     assert b"\x1b" not in plain.stdout
     forced = process("explain", TEXT, "--model", "random", env=os.environ | {"FORCE_COLOR": "1"})
     assert b"\x1b[" in forced.stdout
-    terminal = {"COLUMNS": "80", "LINES": "50", "TERM": "xterm-256color"}
+    terminal = {"COLUMNS": "80", "LINES": "50", "TERM": "xterm-256color", "PAGER": "cat"}
     env = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")} | terminal
     seen = pexpect.run(f"{sys.executable} -m attnctl explain 'a b c' --model random", env=env, timeout=60)
     assert b"\x1b[" in seen
