@@ -22,7 +22,7 @@ from attnctl.models.builtin.together import can_run_together, run_together
 from attnctl.models.option_types import model_arguments
 from attnctl.readings.measures import check_measure
 from attnctl.readings.traces.record import TraceReading
-from attnctl.readings.traces.trace import Trace, is_doubt
+from attnctl.readings.traces.trace import Trace, notes_of_kind
 from attnctl.source import Pass, TextSource, check_room, room_of_trace
 from attnctl.source.changes import Changes, prepare
 from attnctl.source.stored import TraceSource
@@ -261,7 +261,7 @@ class Worker:
     def _result_of_trace(self, item: Item, trace: Trace) -> Result:
         """Everything asked for of one trace."""
         made: dict[str, bytes] = {}
-        notes = [f"{item}: {note}" for note in trace.notes if is_doubt(note)]
+        notes = [f"{item}: {note}" for note in notes_of_kind(trace.notes, "doubt", "no-weights")]
         try:
             for form in self.work.formats:
                 made[form] = self._bytes_of_format(form, item, trace, notes)

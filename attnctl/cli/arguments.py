@@ -146,11 +146,11 @@ def say_unknown(*texts: Sequence[Token], notes: Sequence[str] = (), every: bool 
     Of the `notes` of what was read, `every` one is said too, or those that call a text too strange to be read well, a matrix
     no attention weights, and numbers doubtful.
     """
-    from attnctl.readings.traces.trace import is_doubt
-    from attnctl.tokens import GUESS, unknown_words
+    from attnctl.readings.traces.trace import notes_of_kind
+    from attnctl.tokens import unknown_words
 
     said = [note for tokens in dict.fromkeys(map(tuple, texts)) for note in unknown_words(tokens)]
-    say_notes([*said, *(note for note in dict.fromkeys(notes) if every or note.endswith(GUESS) or is_doubt(note))])
+    say_notes([*said, *dict.fromkeys(notes if every else notes_of_kind(notes, "guess", "doubt", "no-weights"))])
 
 
 def size_in_inches(size: str) -> tuple[float, float]:

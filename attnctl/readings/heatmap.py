@@ -12,7 +12,7 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.readings.overview import Overview, TextPart
 from attnctl.readings.spans import REST
-from attnctl.readings.traces.trace import LEFT_OUT, NO_WEIGHTS, RESCALED, SINK_NOTE
+from attnctl.readings.traces.trace import Note, notes_of_kind
 from attnctl.text import visible_text
 from attnctl.tokens import AS_TEXT, Token, find_token, is_index
 
@@ -94,11 +94,11 @@ def of_overview(
         said.append("share of its attention that a query of the row gives to the column, on average")
         if any(part.name == REST for part in (*grid.rows, *grid.columns)):
             said.append(f"{REST}: tokens in no part")
-    if single and any(note.endswith(NO_WEIGHTS) for note in overview.notes):
+    if single and notes_of_kind(overview.notes, "no-weights"):
         measure = AS_GIVEN
     numbers = range(len(overview.key_axis)) if key_numbers is None else key_numbers
     starts = _part_starts(grid.rows), tuple(numbers[at] for at in _part_starts(grid.columns))
-    if SINK_NOTE in overview.notes and measure is None and not any(RESCALED in words for words in done):
+    if notes_of_kind(overview.notes, "sink") and measure is None and not notes_of_kind(done, "rescaled"):
         said.append(SINK_TAKES_PART)
     return HeatmapGrid(
         name=overview.model.name,
@@ -156,15 +156,15 @@ def keys_left_out(keys: Sequence[Token], drop: Sequence[str]) -> tuple[int, ...]
     return tuple(sorted(out))
 
 
-def weights_notes(keys: Sequence[Token], out: Sequence[int], renormalise: bool) -> tuple[str, ...]:
+def weights_notes(keys: Sequence[Token], out: Sequence[int], renormalise: bool) -> tuple[Note, ...]:
     """What was done to the weights, in words: the same in every picture, page and table."""
     said = []
     if out:
         names = [f"“{visible_text(keys[j].text)}” ({j})" for j in out[:4]]
         more = f" and {len(out) - 4} more" if len(out) > 4 else ""
-        said.append(f"{'key' if len(out) == 1 else 'keys'} {', '.join(names)}{more} {LEFT_OUT}")
+        said.append(Note(f"{'key' if len(out) == 1 else 'keys'} {', '.join(names)}{more} left out", "left-out"))
     if renormalise:
-        said.append(RESCALED)
+        said.append(Note("rows rescaled to sum to 1", "rescaled"))
     return tuple(said)
 
 

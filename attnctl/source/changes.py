@@ -17,7 +17,7 @@ from attnctl.readings.heatmap import keys_left_out, weights_notes
 from attnctl.readings.measures import attention_rollout, by_words, check_measure, value_norm, value_norm_note
 from attnctl.readings.overview import Overview
 from attnctl.readings.traces.record import TraceReading
-from attnctl.readings.traces.trace import Trace
+from attnctl.readings.traces.trace import Note, Trace
 from attnctl.selection import chosen_indices, parse_selection
 from attnctl.source import Reading, Result, Source, check_room, room_of_trace
 from attnctl.source.stored import OverviewSource, TraceSource
@@ -183,7 +183,7 @@ def prepare(
         raise UsageError("--drop goes with --renormalise here: statistics are of rows that share all their attention")
     if isinstance(source, OverviewSource) and out and not changes.renormalise:
         return Prepared(_without_columns(source, out), layers, heads, rows, numbers, model, out, done, say)
-    notes = tuple(f"{what[0].upper()}{what[1:]}." for what in done)
+    notes = tuple(Note(f"{what[0].upper()}{what[1:]}.", what.kind) for what in done)
     kept = None if not out or keeps_columns else [at for at in range(len(source.key_tokens)) if at not in out]
     if done:
         rescale, narrow = changes.renormalise, kept

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from attnctl.errors import AttnctlError
 from attnctl.layer import Run
 from attnctl.readings.traces.record import stored_layer
-from attnctl.readings.traces.trace import Trace
+from attnctl.readings.traces.trace import Trace, notes_of_kind
 from attnctl.selection import chosen_indices
 from attnctl.source import Reading, Result, Source
 from attnctl.tokens import Token
@@ -101,6 +101,5 @@ class OverviewSource:
 
 def check_attention_weights(source: Source, command: str) -> None:
     """Raise AttnctlError where a source holds numbers that are no attention weights, of which `command` can tell nothing."""
-    if isinstance(source, TraceSource) and not source.trace.holds_weights:
-        told = source.trace.notes[-1]
+    for told in notes_of_kind(source.trace.notes, "no-weights") if isinstance(source, TraceSource) else ():
         raise AttnctlError(f"{command} tells of attention weights. {source.name}: {told[:1].lower()}{told[1:]}")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from typing import get_args
 
 from attnctl import __version__
 from attnctl.errors import AttnctlError
 from attnctl.formats.validation import checked_whole_number, read_fields
-from attnctl.readings.traces.trace import ModelInfo
+from attnctl.readings.traces.trace import ModelInfo, Note, NoteKind, note_kinds
 from attnctl.text import Document, as_json
 from attnctl.tokens import Token
 
@@ -43,7 +44,7 @@ def read_opening(entries: Document) -> Document:
         "tokens": read_tokens(entries["tokens"]),
         "model": read_model(entries["model"]),
         "key_tokens": read_tokens(entries["key_tokens"]) if "key_tokens" in entries else None,
-        "notes": tuple(checked_text(note, "a note") for note in entries.get("notes", ())),
+        "notes": read_notes(entries),
     }
 
 
@@ -110,6 +111,21 @@ def read_model(entry: Mapping[str, object]) -> ModelInfo:
     if info.off is not None and not re.fullmatch(r"\d{1,6}\.\d{1,6}(, *\d{1,6}\.\d{1,6})*", info.off):
         raise ValueError(f"off is {info.off[:40]!r}, not layer.head of heads: 1.2, 0.5")
     return info
+
+
+def notes_document(notes: Sequence[str]) -> Document:
+    """The notes of a document, and their kinds where one has a kind."""
+    kinds = note_kinds(notes)
+    return ({"notes": list(notes)} if notes else {}) | ({"note_kinds": kinds} if any(kinds) else {})
+
+
+def read_notes(entries: Document) -> tuple[str, ...]:
+    """The notes of a document. Raises TypeError for one that is no text, ValueError where their kinds are none of them."""
+    notes = [checked_text(note, "a note") for note in entries.get("notes", ())]
+    kinds = entries.get("note_kinds", [""] * len(notes))
+    if len(kinds) != len(notes) or any(kind not in get_args(NoteKind) for kind in kinds):
+        raise ValueError(f"note_kinds is {str(kinds)[:40]}, not the kinds of {len(notes)} notes")
+    return tuple(map(Note, notes, kinds))
 
 
 def write_json(document: Document, what: str) -> bytes:

@@ -14,6 +14,7 @@ from attnctl.formats.documents.json_documents import (
     check_schema,
     damage_of,
     document_opening,
+    notes_document,
     read_opening,
     write_json,
 )
@@ -50,9 +51,7 @@ def _overview_document(overview: Overview) -> Document:
     known = [(measured.layer, measured.head) for measured in overview.head_statistics]
     known += [*overview.links, *(() if grid is None else grid.weights)]
     document["heads"] = [_head_document(overview, layer, head) for layer, head in dict.fromkeys(known)]
-    if overview.notes:
-        document["notes"] = list(overview.notes)
-    return document
+    return document | notes_document(overview.notes)
 
 
 def _head_document(overview: Overview, layer: int, head: int) -> Document:
@@ -84,7 +83,7 @@ def _row_document(row: LongRow) -> Document:
         {"layer": layer, "head": head, "query": row.query, "weights": np.ascontiguousarray(weights, np.float32)}
         for (layer, head), weights in row.weights.items()
     ]
-    return document | ({"notes": list(row.notes)} if row.notes else {})
+    return document | notes_document(row.notes)
 
 
 # --- reading -----------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from attnctl.formats.documents.json_documents import (
     check_schema,
     damage_of,
     document_opening,
+    notes_document,
     read_opening,
     write_json,
 )
@@ -72,9 +73,7 @@ def trace_document(trace: Trace) -> Document:
         ]
     if trace.measure is not None:
         document["measure"] = trace.measure
-    if trace.notes:
-        document["notes"] = list(trace.notes)
-    return document
+    return document | notes_document(trace.notes)
 
 
 Written = npt.NDArray[np.generic] | Fragment | list[Fragment]  # an array, or its text where that is known already

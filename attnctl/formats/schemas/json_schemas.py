@@ -10,6 +10,7 @@ from attnctl.formats.schemas.schema_parts import (
     COUNT,
     INDEX,
     MASK,
+    NOTES,
     SHARE,
     TEXT,
     Schema,
@@ -44,7 +45,7 @@ def trace_schema() -> Schema:
             "description": "What stands in place of the weights: shares of the weighted values' lengths, or rollout over "
             "the layers.",
         },
-        "notes": list_schema(TEXT, "What a reader must know about these numbers."),
+        **NOTES,
     }
     layer = {
         "layer": INDEX,
@@ -80,7 +81,7 @@ def overview_schema() -> Schema:
             object_schema({"layer": INDEX, "mask": MASK}, ["layer", "mask"]), "Where a grid has hidden cells."
         ),
         "heads": list_schema({"$ref": "#/$defs/head"}),
-        "notes": list_schema(TEXT),
+        **NOTES,
     }
     head = {
         "layer": INDEX,

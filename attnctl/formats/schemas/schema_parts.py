@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import UnionType
 from typing import get_args, get_type_hints
 
-from attnctl.readings.traces.trace import ModelInfo
+from attnctl.readings.traces.trace import ModelInfo, NoteKind
 from attnctl.text import Document
 
 Schema = Document
@@ -101,6 +101,12 @@ def opening_properties() -> dict[str, Schema]:
         "key_tokens": {"$ref": "#/$defs/tokens", "description": about},
         "model": {"$ref": "#/$defs/model"},
     }
+
+
+NOTES: dict[str, Schema] = {
+    "notes": list_schema(TEXT, "What a reader must know about these numbers."),
+    "note_kinds": list_schema({"enum": list(get_args(NoteKind))}, "What each note tells of; empty: of none of these."),
+}
 
 
 def token_schema() -> Schema:

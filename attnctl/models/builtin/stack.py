@@ -23,7 +23,7 @@ from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.intervention import changed_visit
 from attnctl.models.builtin.phrasing import Phrasing
 from attnctl.models.option_types import RANGES
-from attnctl.readings.traces.trace import ModelInfo, Prediction
+from attnctl.readings.traces.trace import ModelInfo, Note, Prediction
 from attnctl.tokens import BLANKS, GUESS, Token, Tokenize, find_token, split_words, strange_words
 
 if TYPE_CHECKING:
@@ -171,9 +171,9 @@ class Stack:
         doubt = strange_words(self.info.name, tokens) or self._too_long(len(tokens))
         if doubt is None and self.phrasing is not None:
             doubt = self.phrasing.doubt(self.info.name, tokens)
-        off = None if self.intervention is None else self.intervention.note
-        said = [note for note in (doubt, off) if note is not None]
-        return Run(tuple(tokens), embeddings, notes=(*self.notes, *said))
+        notes = self.notes if doubt is None else (*self.notes, Note(doubt, "guess"))
+        off = () if self.intervention is None else (self.intervention.note,)
+        return Run(tuple(tokens), embeddings, notes=(*notes, *off))
 
     def _too_long(self, n: int) -> str | None:
         """What is to be said of a text far longer than any that the model was trained on."""

@@ -14,7 +14,7 @@ import numpy as np
 from attnctl import attention, limits
 from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError
-from attnctl.readings.traces.trace import DOUBTFUL, NO_WEIGHTS, SINK_NOTE, LayerTrace, Trace, own_numbers
+from attnctl.readings.traces.trace import LayerTrace, Note, Trace, notes_of_kind, own_numbers
 
 MEASURES = (None, "weights", "value-norm", "rollout")
 
@@ -85,8 +85,7 @@ def checked_trace(trace: Trace, source: str) -> Trace:
     Raises AttnctlError, naming `source`, where sizes or numbers of it cannot be.
     """
     check_sizes(trace, source)
-    notes = dict.fromkeys((*trace.notes, *doubts(trace)))
-    return replace(trace, notes=tuple(notes)) if len(notes) > len(trace.notes) else trace
+    return replace(trace, notes=tuple({note: note for note in (*trace.notes, *doubts(trace))}.values()))
 
 
 # --- what cannot be ----------------------------------------------------------------------------------------------
@@ -174,14 +173,18 @@ def _check_shared(layer: LayerTrace, where: str) -> None:
 # --- what does not follow ----------------------------------------------------------------------------------------
 
 
-def doubts(trace: Trace) -> list[str]:
+def doubts(trace: Trace) -> list[Note]:
     """A sentence for each thing in a trace that attention does not give: of its weights' range and sums, and by RULES."""
     limit = max(NOTED, ROUNDING.get(trace.model.dtype, 0.0))
     wrong = [gap for gap in worst_gaps(trace, CELLS) if not gap.holds(limit)]
-    return weights_notes(trace) + [f"{DOUBTFUL}{RULES[gap.rule][1]}, by up to {gap}." for gap in wrong]
+    return weights_notes(trace) + [_doubt(f"{RULES[gap.rule][1]}, by up to {gap}") for gap in wrong]
 
 
-def weights_notes(trace: Trace) -> list[str]:
+def _doubt(said: str) -> Note:
+    return Note(f"Doubtful numbers: {said}.", "doubt")
+
+
+def weights_notes(trace: Trace) -> list[Note]:
     """What a reader must know of weights that are not from 0 to 1, or of rows that do not sum to 1."""
     known = [layer for layer in trace.layers if layer.weights is not None and layer.weights.size]
     if not known:
@@ -202,7 +205,7 @@ def weights_notes(trace: Trace) -> list[str]:
         bare, said = False, f"rows sum to {least:.3g}{up_to}, and attention weights to 1"
     else:
         return []
-    return [f"The {said}: {NO_WEIGHTS}" if bare else f"{DOUBTFUL}the {said}."]
+    return [Note(f"The {said}: are these scores?", "no-weights") if bare else _doubt(f"the {said}")]
 
 
 def row_sums(trace: Trace, layer: LayerTrace) -> Floats:
@@ -211,7 +214,7 @@ def row_sums(trace: Trace, layer: LayerTrace) -> Floats:
     sums: Floats = layer.weights.sum(axis=-1)  # (heads, rows)
     if layer.sink_weights is not None:
         return sums + layer.sink_weights
-    if SINK_NOTE in trace.notes or (trace.lacks_keys and not trace.is_rescaled):
+    if notes_of_kind(trace.notes, "sink") or (trace.lacks_keys and not trace.is_rescaled):
         return np.maximum(sums, 1)
     right = np.zeros(sums.shape, dtype=bool)  # (heads, rows)
     if trace.is_rescaled or trace.measure is not None:  # where nothing is left to share
@@ -340,7 +343,7 @@ def _gaps_of_scores(trace: Trace, layer: LayerTrace, step: int) -> Iterator[Gap]
         shares = attention.softmax(scaled, mask, temperature=model.temperature or 1.0)  # (heads, some, n_k)
         if sinks is not None:
             shares = shares * (1 - sinks[..., None])
-        elif SINK_NOTE in trace.notes:
+        elif notes_of_kind(trace.notes, "sink"):
             shares = shares * weights.sum(axis=-1, keepdims=True)
         yield _gap("weights", layer, weights, shares, 1.0)
     if mask is not None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from attnctl import __version__
 from attnctl.argument_types import checked
@@ -32,7 +32,34 @@ class Prediction:
     probability: float
 
 
-SINK_NOTE = "A learned sink takes a part of each row and gives nothing back: rows sum to less than 1."
+# guess: the model cannot read the text well; doubt: numbers that do not follow from the others of their file; no-weights:
+# numbers that no softmax gives; left-out: keys; rescaled: rows; sink: a learned one; parked: how much the first token gets
+NoteKind = Literal["", "guess", "doubt", "no-weights", "left-out", "rescaled", "sink", "parked"]
+
+
+class Note(str):
+    """A sentence that a reader must know, and its kind where the program, too, must know what it says."""
+
+    kind: NoteKind
+
+    def __new__(cls, said: str, kind: NoteKind = "") -> Note:
+        """The sentence, of a kind."""
+        note = super().__new__(cls, said)
+        note.kind = kind
+        return note
+
+
+def note_kinds(notes: Sequence[str]) -> list[NoteKind]:
+    """The kind of each note."""
+    return [note.kind if isinstance(note, Note) else "" for note in notes]
+
+
+def notes_of_kind(notes: Sequence[str], *kinds: NoteKind) -> list[str]:
+    """Those of the notes that are of one of these kinds."""
+    return [note for note, kind in zip(notes, note_kinds(notes), strict=True) if kind in kinds]
+
+
+SINK_NOTE = Note("A learned sink takes a part of each row and gives nothing back: rows sum to less than 1.", "sink")
 
 
 @dataclass(frozen=True)
@@ -193,9 +220,6 @@ def own_numbers(tokens: tuple[Token, ...], keys: tuple[Token, ...]) -> tuple[int
     return tuple(found)
 
 
-LEFT_OUT, RESCALED = "left out", "rows rescaled to sum to 1"  # what was done to weights, as notes end on it
-
-
 class WithAxes:
     """What holds a text's tokens as the queries, and these or others as the keys."""
 
@@ -221,15 +245,6 @@ class WithAxes:
         return self.model.citation
 
 
-NO_WEIGHTS = "are these scores?"  # the end of the note on numbers that are no attention weights
-DOUBTFUL = "Doubtful numbers: "  # the beginning of a note on what does not follow from the other numbers of a file
-
-
-def is_doubt(note: str) -> bool:
-    """Whether a note says that numbers are not as attention has them."""
-    return note.startswith(DOUBTFUL) or note.endswith(NO_WEIGHTS)
-
-
 @dataclass(frozen=True, eq=False)
 class Trace(WithAxes):
     """All of one text through one model: tokens, embeddings, and each layer's queries to context."""
@@ -242,7 +257,7 @@ class Trace(WithAxes):
     key_tokens: tuple[Token, ...] | None = None  # where the keys are not just `tokens`: cross attention, slots
     predictions: tuple[Prediction, ...] = ()
     measure: str | None = None  # what stands in place of the weights: value-norm, rollout
-    notes: tuple[str, ...] = ()  # what a reader must know about these numbers, in sentences
+    notes: tuple[str, ...] = ()  # what a reader must know about these numbers, in sentences: a Note has a kind
     id: str | int | None = None  # the text's own name, in a batch
 
     def __repr__(self) -> str:
@@ -259,7 +274,7 @@ class Trace(WithAxes):
     @property
     def holds_weights(self) -> bool:
         """Whether the numbers are shares of attention; false of a file of numbers that no softmax gives."""
-        return not any(note.endswith(NO_WEIGHTS) for note in self.notes)
+        return not notes_of_kind(self.notes, "no-weights")
 
     @property
     def cited(self) -> str:
@@ -269,7 +284,7 @@ class Trace(WithAxes):
     @property
     def lacks_keys(self) -> bool:
         """Whether some of the keys were left out."""
-        return any(note.endswith(f" {LEFT_OUT}.") for note in self.notes)
+        return bool(notes_of_kind(self.notes, "left-out"))
 
     @property
     def key_numbers(self) -> tuple[int, ...]:
@@ -280,7 +295,7 @@ class Trace(WithAxes):
     @property
     def is_rescaled(self) -> bool:
         """Whether each row was made to sum to 1 again."""
-        return any(RESCALED in note.casefold() for note in self.notes)
+        return bool(notes_of_kind(self.notes, "rescaled"))
 
     @checked
     def layer(self, index: int) -> LayerTrace:

@@ -13,7 +13,7 @@ from rich.text import Text
 from attnctl.arrays import Bools, Floats
 from attnctl.readings.questions.focus import Focus
 from attnctl.readings.questions.roles import roles_of_heads
-from attnctl.readings.traces.trace import LayerTrace, Trace
+from attnctl.readings.traces.trace import LayerTrace, Trace, notes_of_kind
 from attnctl.render.terminal.conclusion import conclusion_of, focus_sentence, place_name
 from attnctl.render.terminal.number_grid import (
     ACCENT,
@@ -30,7 +30,7 @@ from attnctl.render.terminal.worked_example import Blackboard, summary_line, tol
 from attnctl.steps import walk_steps
 from attnctl.steps.step import Part, Step
 from attnctl.text import counted
-from attnctl.tokens import BLANKS, GUESS
+from attnctl.tokens import BLANKS
 
 INDENT = 5
 LINKED = 60  # cells of each end of a link that is named in a sentence
@@ -100,8 +100,9 @@ class Explanation:
         text = token_label(" ".join(self.trace.text.split() or self.queries))
         yield from self._wrapped_prose(label_fit(text, 4 * (width - 4)), "bold", 2)
         yield from self._wrapped_prose(self._model_line(), DIM, 2)
+        last = notes_of_kind(self.trace.notes, "guess")  # the last line of all
         for note in self.trace.notes:
-            if not note.endswith(GUESS):  # that is the last line of all
+            if note not in last:
                 yield from self._wrapped_prose(note, indent=2)
         if any(token.unknown for token in self.trace.tokens):
             yield from self._wrapped_prose(
@@ -297,7 +298,7 @@ class Explanation:
 
     def _last_line(self, width: int) -> Iterator[Text]:
         # what is said instead of shares where the model cannot read the sentence well
-        guess = next((f"{note}." for note in self.trace.notes if note.endswith(GUESS)), None)
+        guess = next((f"{note}." for note in notes_of_kind(self.trace.notes, "guess")), None)
         for focus in self.focuses[:1] if guess else self.focuses:
             yield Text("")
             for part in Text(guess or focus_sentence(self.trace, focus, width)).wrap(self._console, width):

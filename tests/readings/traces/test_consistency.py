@@ -18,7 +18,7 @@ from attnctl.formats.trace_npz import trace_from_npz, trace_to_npz
 from attnctl.models.builtin.matrix import trace_of_mapped_matrix, trace_of_matrix
 from attnctl.readings.measures import attention_rollout, by_words
 from attnctl.readings.traces.consistency import CELLS, findings_of_trace
-from attnctl.readings.traces.trace import DOUBTFUL, Trace, is_doubt
+from attnctl.readings.traces.trace import Trace, notes_of_kind
 from attnctl.source.changes import Changes, prepare
 from attnctl.source.stored import TraceSource
 from attnctl.steps import NAMES, narrow_trace
@@ -53,7 +53,7 @@ def only_weights(document: Any) -> None:
 
 
 def doubts_of(trace: attnctl.Trace) -> str:
-    return "\n".join(note for note in trace.notes if note.startswith(DOUBTFUL))
+    return "\n".join(notes_of_kind(trace.notes, "doubt"))
 
 
 WEIGHTS = "layers.1.heads.1.weights"
@@ -239,7 +239,7 @@ def test_check_recomputes_a_file(run: Run, refused: Callable[..., str], tmp_path
     damaged = document()
     scaled(damaged, "context", 1.001)
     Path(path).write_text(json.dumps(damaged))
-    assert not any(is_doubt(note) for note in attnctl.load(path).notes)  # less than three decimals
+    assert not notes_of_kind(attnctl.load(path).notes, "doubt", "no-weights")  # less than three decimals
     done = run("explain", path, "--check")
     assert done.code == 1 and "✗ context against weights × values" in done.out and "layer 1, head 1" in done.out
     assert run("explain", path, "--check", "--head", "0").code == 0

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from attnctl.errors import UsageError
 from attnctl.readings.heatmap import HeatmapGrid, log_span, weight_span
-from attnctl.readings.traces.trace import RESCALED, Trace
+from attnctl.readings.traces.trace import Trace, notes_of_kind
 from attnctl.render.figure.grids import Drawing, Grids, Panel, Scale, token_labels
 from attnctl.render.figure.heatmaps.drawing import Sheet
 from attnctl.render.figure.look import PLAIN, Look
@@ -94,7 +94,7 @@ def _colour_scale(reading: HeatmapGrid, look: Look) -> tuple[Scale, tuple[str, .
     beyond = [f"above {ends[1]:g}"] * (ends[1] < high) + [f"below {ends[0]:g}"] * (ends[0] > low)
     if beyond:
         said = (*said, f"all {' and all '.join(beyond)} in one colour")
-    unit = reading.unit_of_cells + (", rescaled" if RESCALED in reading.said else "")
+    unit = reading.unit_of_cells + (", rescaled" if notes_of_kind(reading.said, "rescaled") else "")
     return Scale((LogNorm if look.log else Normalize)(*ends), colour_map(look.cmap), unit), said
 
 

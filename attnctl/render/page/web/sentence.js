@@ -187,7 +187,7 @@ function writeFinding() {
   const lines = own.map((panel) => el("span", { class: "line" }, ...findingOf(panel, own.length > 1)));
   const unknown = own.some(({ head }) => [head.trace.tokens, keyTokens(head.trace)].some((t) => t.unknown.length));
   const legend = "† not among the words the model knows: read by its shape, or as its unknown word";
-  const doubts = own.flatMap(({ head }) => head.trace.notes.filter((note) => /is a guess$|are these scores\?$/.test(note)));
+  const doubts = own.flatMap(({ head }) => notesOfKind(head.trace, "guess", "no-weights"));
   const below = [...new Set(doubts), ...(unknown ? [legend] : [])];
   byId("finding").replaceChildren(...lines, ...below.map((said) => el("span", { class: "line legend" }, said)));
 }
