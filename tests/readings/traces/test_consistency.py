@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
 import attnctl
 from attnctl.errors import AttnctlError
@@ -18,9 +21,11 @@ from attnctl.formats.trace_npz import trace_from_npz, trace_to_npz
 from attnctl.models.builtin.matrix import trace_of_mapped_matrix, trace_of_matrix
 from attnctl.readings.measures import attention_rollout, by_words
 from attnctl.readings.traces.consistency import CELLS, findings_of_trace
-from attnctl.readings.traces.trace import Trace, notes_of_kind
+from attnctl.readings.traces.record import TraceReading
+from attnctl.readings.traces.trace import Note, NoteKind, Trace, note_kinds, notes_of_kind
 from attnctl.source.changes import Changes, prepare
 from attnctl.source.stored import TraceSource
+from attnctl.source.zoom import read_heatmap
 from attnctl.steps import NAMES, narrow_trace
 from tests.conftest import attend
 from tests.formats.test_validation import put
@@ -264,3 +269,71 @@ def test_a_bare_matrix_of_other_sums(factor: float, says: str, run: Run, tmp_pat
     assert trace_of_mapped_matrix(path).notes == trace_of_matrix(path).notes
     found = {finding.what: finding.holds for finding in findings_of_trace(trace_of_matrix(path))}
     assert found["row sums, max |Σ - 1|"] is False and found["context against weights × values"] is None
+
+
+STORED: dict[str, Callable[[Trace], Trace]] = {  # a trace with each kind of note, as a file holds it
+    "doubt": lambda trace: replace(trace, layers=tuple(replace(one, context=one.context * 5) for one in trace.layers)),
+    "left-out": lambda trace: without_left_out(trace, [0], False),
+    "rescaled": lambda trace: without_left_out(trace, [0], True),
+    "sink": lambda trace: replace(
+        trace,
+        notes=(Note("A sink takes a part.", "sink"),),
+        layers=tuple(replace(one, weights=one.weights / 2, scaled_scores=None, context=None) for one in trace.layers),
+    ),
+    "parked": lambda trace: TraceSource(replace(trace, model=replace(trace.model, kind="checkpoint"))).read(
+        TraceReading()
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["guess", "no-weights", *STORED])
+def test_notes_are_known_by_their_kind_whatever_their_words(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: NoteKind
+) -> None:
+    path, again = tmp_path / "trace.json", tmp_path / "again.npz"
+    Path(tmp_path / "scores.csv").write_text("3,-1\n0.5,2\n")
+    source = {"guess": "zorp blick frump eats quux", "no-weights": str(tmp_path / "scores.csv")}.get(kind, str(again))
+    drop = ["--drop", "1", "--renormalise"]
+    commands = [
+        *(["explain", source], ["explain", source, "--json"], ["explain", source, "--check"], ["heads", source]),
+        *(
+            ["heatmap", source],
+            ["heatmap", source, *drop],
+            ["heatmap", source, *drop, "--json"],
+            ["explain", source, *drop],
+        ),
+        ["view", source, "-o", str(tmp_path / "page.html"), "--no-open"],
+    ]
+
+    def outputs() -> list[str]:
+        if kind in STORED:
+            STORED[kind](attend(TEXT, n_layers=2, causal=True)).save(path)
+            trace = attnctl.load(path)
+            assert isinstance(trace, Trace) and kind in note_kinds(trace.notes)
+            pickle.loads(pickle.dumps(replace(trace))).save(again)
+            assert note_kinds(attnctl.load(again).notes) == note_kinds(trace.notes)
+        said = [run(*command) for command in commands]
+        trace = attnctl.load(again) if kind in STORED else None
+        trace = trace_of_matrix(source) if kind == "no-weights" else trace or attnctl.attend(source)
+        pictures = []
+        for how in ({}, {"drop": "1", "renormalise": True}):
+            grid = read_heatmap(trace, **how)
+            unit = any(text.get_text().endswith(", rescaled") for text in trace.figure(**how).findobj(Text))
+            pictures.append(f"{grid.said} {grid.measure} {unit}")
+        page = Path(tmp_path / "page.html").read_text()
+        return [*(f"{one.code}\n{one.out}\n{one.err}" for one in said), *pictures, page]
+
+    def without_words(text: str) -> str:  # as long, in lines as long
+        return re.sub("[A-Za-z]", "x", text)
+
+    def reworded(cls: type[Note], said: str, kind: NoteKind = "") -> Note:
+        note = str.__new__(cls, without_words(said))
+        note.kind = kind
+        return note
+
+    plain = outputs()
+    monkeypatch.setattr(Note, "__new__", reworded)
+    other = outputs()
+    assert plain != other
+    for one, two in zip(plain, other, strict=True):
+        assert without_words(one).splitlines() == without_words(two).splitlines()
