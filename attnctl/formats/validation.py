@@ -61,7 +61,7 @@ def _accepted_types(kind: Hashable) -> dict[str, tuple[type, ...]]:
     """The types that the fields of a dataclass may have; a whole number is a number, too."""
     accepted = {}
     for name, hint in get_type_hints(kind).items():
-        kinds = get_args(hint) if isinstance(hint, UnionType) else (get_origin(hint) or hint,)
+        kinds = tuple(get_origin(one) or one for one in (get_args(hint) if isinstance(hint, UnionType) else (hint,)))
         accepted[name] = (*kinds, int) if float in kinds else kinds
     return accepted
 

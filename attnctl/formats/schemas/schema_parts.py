@@ -27,6 +27,7 @@ MODEL_LIMITS: dict[str, Schema] = {
     "dropout": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
     "positions": {"enum": ["learned", "sinusoidal"]},
     "off": {**TEXT, "description": "Heads whose context goes nowhere, layer.head: 1.2, 0.5."},
+    "finds": TEXT,
     "final_norm": {"type": "boolean", "description": "Whether the residual stream is normalised before the head."},
     "rope_pairs": {"enum": ["half", "interleaved"]},
     "source": {**TEXT, "description": "What the name stands for: a repository, a file, the version that it came with."},

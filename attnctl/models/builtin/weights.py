@@ -22,7 +22,7 @@ from attnctl.models.builtin.phrasing import Phrasing
 from attnctl.models.builtin.stack import PROJECTIONS, Settings, Stack, chosen_settings, stack_info
 from attnctl.models.builtin.vocabulary import SHAPES, letter_pieces, vocabulary_tokenizer
 from attnctl.models.builtin.weight_file import LAYER_TENSORS, WeightFile, looked_up, read_weights
-from attnctl.readings.questions.roles import roles_sentence
+from attnctl.readings.questions.roles import measured_roles
 from attnctl.text import counted
 from attnctl.tokens import Token, open_tokenizer
 
@@ -129,7 +129,7 @@ def _known_of_file(file: WeightFile, bundled: str | None) -> Document:
     """
     known: Document = {"positions": "learned"} if "positions" in file.tensors else {}
     try:
-        known["finds"] = roles_sentence(json.loads(file.metadata.get("figures", "{}")))
+        known["finds"] = measured_roles(json.loads(file.metadata.get("figures", "{}")))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise AttnctlError(f"{file.path}: metadata figures is damaged: {in_one_line(error)}") from error
     path = Path(file.path)

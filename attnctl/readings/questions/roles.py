@@ -21,27 +21,22 @@ PRONOUNS = frozenset(("it", "they", "he", "she", "him", "her", "them"))
 _OF_PRONOUNS = ("it →", "pronoun →")
 
 
-def roles_sentence(figures: Document) -> str | None:
-    """`1.2 pronoun -> antecedent; …` of the figures in a weights file, the surest first; None where no head is sure.
+def measured_roles(figures: Document) -> tuple[tuple[int, int, str], ...] | None:
+    """(layer, head, relation) of the figures in a weights file, the surest first; None where no head is sure.
 
     Raises KeyError, TypeError, ValueError where they are no figures.
     """
     known = [row for row in figures.values() if float(row["held_out"]) >= LEAST]
     sure = sorted(known, key=lambda row: -round(row["held_out"], 2))
     # of equals the one that was measured first, which is the simpler
-    text = "; ".join(f"{int(row['layer'])}.{int(row['head'])} {row['relation']}" for row in sure)
-    return text.replace("→", "->") or None  # in JSON: text that is all ASCII is written far faster
+    return tuple((int(row["layer"]), int(row["head"]), str(row["relation"])) for row in sure) or None
 
 
 def roles_of_heads(info: ModelInfo) -> dict[tuple[int, int], tuple[str, ...]]:
     """(layer, head) → what it finds, the surest first."""
     found: dict[tuple[int, int], tuple[str, ...]] = {}
-    for part in (info.finds or "").split("; "):
-        place, _, relation = part.partition(" ")
-        layer, _, head = place.partition(".")
-        if relation and layer.isdecimal() and head.isdecimal():
-            at = (int(layer), int(head))
-            found[at] = (*found.get(at, ()), relation.replace("->", "→"))
+    for layer, head, relation in info.finds or ():
+        found[layer, head] = (*found.get((layer, head), ()), relation)
     return found
 
 

@@ -83,11 +83,9 @@ class ModelInfo:
     positions: str | None = None  # learned, sinusoidal
     rope_theta: float | None = None
     rope_pairs: str | None = None  # half, interleaved
-    off: str | None = None  # heads whose context goes nowhere, layer.head: "1.2, 0.5"
+    off: tuple[tuple[int, int], ...] | None = None  # (layer, head) of heads whose context goes nowhere
     final_norm: bool | None = None  # a checkpoint normalises the residual stream before its head
-    finds: str | None = (
-        None  # what its heads were measured to find: "1.2 pronoun -> antecedent; …", layer.head before each
-    )
+    finds: tuple[tuple[int, int, str], ...] | None = None  # (layer, head, what it was measured to find), surest first
     source: str | None = None  # what `name` stands for: a repository, a file, the version that a model came with
     revision: str | None = None  # the commit of a repository
     sha256: str | None = None  # of the weights file
@@ -106,12 +104,16 @@ class ModelInfo:
     @property
     def card_name(self) -> str:
         """The name by which `attnctl model` knows it, also where heads of it are off."""
-        return self.name.removesuffix(f" without {self.off}")
+        return self.name.removesuffix(f" without {self.heads_off}")
+
+    @property
+    def heads_off(self) -> str | None:
+        """The heads that are switched off, layer.head: "1.2, 0.5"."""
+        return ", ".join(f"{layer}.{head}" for layer, head in self.off) if self.off else None
 
     def heads_off_in(self, layer: int) -> tuple[int, ...]:
         """The heads of a layer that are switched off."""
-        places = [place.strip().split(".") for place in (self.off or "").split(",")]
-        return tuple(int(place[1]) for place in places if len(place) == 2 and place[0] == str(layer))
+        return tuple(head for at, head in self.off or () if at == layer)
 
     def size_line(self) -> str:
         """Name, layers and heads, as an opened model shows itself in Python."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.tokens import Token
 
 
-def trace_of(words: str, *heads: list[list[float]], kind: str = "matrix", finds: str | None = None) -> Trace:
+def trace_of(words: str, *heads: list[list[float]], kind: str = "matrix", finds: Any = None) -> Trace:
     """One layer whose heads have these weights."""
     tokens = tuple(Token(word, at) for at, word in enumerate(words.split()))
     numbers = tuple(range(len(heads)))
@@ -52,17 +53,21 @@ def test_nothing_is_said_where_nothing_was_chosen() -> None:
 
 def test_a_head_that_was_measured_comes_first_where_its_relation_is_there() -> None:
     object_verb = [[0.4, 0.2, 0.2, 0.2], [0.3, 0.3, 0.2, 0.2], [0.3, 0.2, 0.3, 0.2], [0.1, 0.1, 0.6, 0.2]]
-    trace = trace_of("Alice will eat pizza", OWN, object_verb, finds="0.0 verb -> subject; 0.1 object -> verb")
+    trace = trace_of(
+        "Alice will eat pizza", OWN, object_verb, finds=((0, 0, "verb → subject"), (0, 1, "object → verb"))
+    )
     found = focus(trace)
     assert found is not None and (found.head, found.query, found.key) == (1, 3, 2)
     assert "object → verb" in found.reason
-    none_there = focus(trace_of("of to by in", OWN, object_verb, finds="0.1 object -> verb"))
+    none_there = focus(trace_of("of to by in", OWN, object_verb, finds=((0, 1, "object → verb"),)))
     assert none_there is not None and none_there.reason == OUTSTANDING
 
 
 def test_a_pronoun_is_looked_at_before_all() -> None:
     rows = [[0.2] * 5] * 4 + [[0.1, 0.1, 0.6, 0.1, 0.1]]
-    trace = trace_of("Mary thanked Tom because he", rows, rows, finds="0.1 pronoun -> antecedent; 0.0 object -> verb")
+    trace = trace_of(
+        "Mary thanked Tom because he", rows, rows, finds=((0, 1, "pronoun → antecedent"), (0, 0, "object → verb"))
+    )
     found = focus(trace)
     assert found is not None and (found.head, found.query, found.key) == (1, 4, 2)
 
@@ -90,15 +95,15 @@ def test_what_stands_behind_a_preposition_is_no_subject() -> None:
     subject, verb = [list(row) for row in rows], [list(row) for row in rows]
     subject[6] = [0, 0, 0, 0.8, 0, 0.2, 0, 0]
     verb[7] = [0.1, 0.1, 0, 0, 0, 0.1, 0.7, 0]
-    found = focus(trace_of(words, subject, verb, finds="0.0 verb -> subject; 0.1 object -> verb"))
+    found = focus(trace_of(words, subject, verb, finds=((0, 0, "verb → subject"), (0, 1, "object → verb"))))
     assert found is not None and (found.head, found.query, found.key) == (1, 7, 6)
     verb[7] = [0.1, 0.1, 0.1, 0.1, 0, 0.1, 0.45, 0.05]
     subject[6] = [0, 0, 0, 0.3, 0.1, 0.6, 0, 0]
-    found = focus(trace_of(words, subject, verb, finds="0.1 object -> verb; 0.0 verb -> subject"))
+    found = focus(trace_of(words, subject, verb, finds=((0, 1, "object → verb"), (0, 0, "verb → subject"))))
     assert found is not None and (found.head, found.query, found.key) == (0, 6, 5)
 
 
-PRONOUN = "0.0 pronoun -> antecedent; 0.0 it -> its noun, by meaning"
+PRONOUN = ((0, 0, "pronoun → antecedent"), (0, 0, "it → its noun, by meaning"))
 
 
 @pytest.mark.parametrize(

@@ -262,14 +262,14 @@ def test_a_long_name_hides_no_column() -> None:
             None,
             None,
         ),  # the strongest link of one row, but not where most words look
-        ([0, 0, 0.2, 0, 0, 0.8], "demo", "0.0 verb -> subject", "What it keeps for itself is parked there"),
+        ([0, 0, 0.2, 0, 0, 0.8], "demo", ((0, 0, "verb → subject"),), "What it keeps for itself is parked there"),
         ([0, 0, 0.2, 0, 0, 0.8], "checkpoint", None, "on the token itself is often parked there"),
         ([0, 0, 0.2, 0, 0, 0.8], "dot", None, None),  # a row is its own best match where queries are keys
         ([0, 0, 0.3, 0.3, 0, 0.4], "matrix", None, None),
     ],
 )
 def test_attention_is_called_parked_where_that_was_measured(
-    row: list[float], kind: str, finds: str | None, says: str | None
+    row: list[float], kind: str, finds: Any, says: str | None
 ) -> None:
     weights = np.tile(np.array(row, np.float32), (1, 6, 1))  # (1, 6, 6)
     layer = LayerTrace(0, (0,), (0,), weights=weights)
