@@ -21,6 +21,10 @@ class AttnctlError(Exception):
     exit_code = FAILED
 
 
+class TooLongError(AttnctlError):
+    """A text of more tokens than are read of one."""
+
+
 class UsageError(AttnctlError):
     """The command line asks for something that cannot be: a head that is not there, options that exclude each other."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnctl import limits
-from attnctl.errors import AttnctlError, UsageError, telling_errors
+from attnctl.errors import AttnctlError, TooLongError, UsageError, telling_errors
 from attnctl.files import is_possible_name
 from attnctl.text import isolated, visible_text
 from attnctl.tokens.word_spans import cluster_spans, word_spans
@@ -67,7 +67,7 @@ def check_token_count(count: int, text: str | None = None) -> None:
     if text is not None and (said := limits.growth_error(count, len(text), "tokens")):
         raise AttnctlError(f"the tokenizer fails on this text ({said})")
     if count > limits.TEXT_TOKENS:
-        raise AttnctlError(
+        raise TooLongError(
             f"the text has more than the {limits.TEXT_TOKENS:,} tokens that are read of one: give less of it"
         )
 

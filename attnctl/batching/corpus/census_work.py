@@ -12,7 +12,7 @@ import numpy as np
 from attnctl.batching.corpus.treebank import document_of, sentence_of
 from attnctl.batching.items import Item
 from attnctl.batching.work import Result, describe_bug
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, TooLongError, UsageError
 from attnctl.models import Model, open_named_model
 from attnctl.readings.census.census import Census, SentenceCounts
 from attnctl.readings.census.census_tally import SentenceRecord, packed_document, packed_record, record_of
@@ -125,9 +125,9 @@ class CensusWorker:
         text = checked_text(said)
         try:
             tokens: tuple[Token, ...] = self.model.tokenize(text)
+        except TooLongError as error:
+            raise BadSentenceError(f"too long: {error}") from error
         except AttnctlError as error:
-            if "tokens" in str(error):  # more than the model reads
-                raise BadSentenceError(f"too long: {error}") from error
             raise BadSentenceError(f"no tokens: {error}") from error
         if len(tokens) > self.work.max_tokens:
             raise BadSentenceError(

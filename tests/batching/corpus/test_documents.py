@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
+import attnctl
 from attnctl.batching.corpus.treebank import Treebank, document_of, sentence_of
+from attnctl.errors import AttnctlError
 from attnctl.formats.schemas.json_schemas import SCHEMAS
 from attnctl.readings.census.windows import windows_of_sizes
 from tests.conftest import SAMPLES, Result
@@ -159,6 +162,17 @@ def test_a_sentence_too_long_for_a_window_is_counted(run: Run, corpus: Path) -> 
     assert found.json["mentions"] == {
         "documents": 2, "windows": 4, "mentions": 9, "new": 4, "outside": 3, "unread": 2
     }  # fmt: skip
+
+
+def test_a_sentence_that_a_tokenizer_fails_on_is_not_called_too_long(
+    run: Run, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(text: str) -> None:
+        raise AttnctlError("the tokenizer of no-tokens fails on this text")
+
+    model = replace(attnctl.open_model("random"), tokenize=failing)
+    monkeypatch.setattr("attnctl.batching.corpus.census_work.open_named_model", lambda **options: model)
+    assert "(no tokens 5)" in run("evaluate", corpus, *MODEL).err
 
 
 def test_a_run_in_a_folder_and_in_processes_gives_the_same(run: Run, corpus: Path, tmp_path: Path) -> None:

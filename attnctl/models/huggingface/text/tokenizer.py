@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnctl import limits
-from attnctl.errors import AttnctlError, UsageError, telling_errors
+from attnctl.errors import AttnctlError, TooLongError, UsageError, telling_errors
 from attnctl.files import decode_text, read_bytes
 from attnctl.light_import import complete_torch
 from attnctl.models.huggingface.files.hub import import_extra, read_json
@@ -46,7 +46,7 @@ class Pieces:
             tokens = self._with_bos(self.tokens_of_encoding(text, self.tokenizer.encode(text)))
         if self.limit is not None and len(tokens) > self.limit:
             if not self.truncate:
-                raise AttnctlError(
+                raise TooLongError(
                     f"the text has {len(tokens):,} tokens, but {self.name} reads {self.limit:,}: "
                     "shorten it, or give --truncate"
                 )
