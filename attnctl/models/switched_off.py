@@ -20,8 +20,7 @@ def switch_heads_off(model: Any, off: str) -> Any:
 
         check_switchable(model.network)
     intervention = Intervention(off_heads(info, off))
-    off_now = tuple((layer, head) for layer, heads in intervention.heads.items() for head in heads)
-    named = replace(info, name=f"{info.name} without {spoken_heads(intervention.heads)}", off=off_now)
+    named = replace(info, name=f"{info.name} without {spoken_heads(intervention.heads)}", off=intervention.heads)
     return replace(model, info=named, intervention=intervention)
 
 

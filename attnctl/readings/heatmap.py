@@ -94,11 +94,11 @@ def of_overview(
         said.append("share of its attention that a query of the row gives to the column, on average")
         if any(part.name == REST for part in (*grid.rows, *grid.columns)):
             said.append(f"{REST}: tokens in no part")
-    if single and notes_of_kind(overview.notes, "no-weights"):
+    if single and "no-weights" in overview.noted:
         measure = AS_GIVEN
     numbers = range(len(overview.key_axis)) if key_numbers is None else key_numbers
     starts = _part_starts(grid.rows), tuple(numbers[at] for at in _part_starts(grid.columns))
-    if notes_of_kind(overview.notes, "sink") and measure is None and not notes_of_kind(done, "rescaled"):
+    if "sink" in overview.noted and measure is None and not notes_of_kind(done, "rescaled"):
         said.append(SINK_TAKES_PART)
     return HeatmapGrid(
         name=overview.model.name,

@@ -101,8 +101,8 @@ def _all_steps(trace: Trace, heads: Collection[int] | None) -> Iterator[Step]:
             yield _residual_step(layer)
     if trace.predictions:
         yield _prediction_step(trace)
-    if trace.holds_weights and any(layer.weights is not None for layer in trace.layers):
-        left = ", once keys are left out and rows rescaled" if trace.lacks_keys and trace.is_rescaled else ""
+    if "no-weights" not in trace.noted and any(layer.weights is not None for layer in trace.layers):
+        left = ", once keys are left out and rows rescaled" if trace.noted >= {"left-out", "rescaled"} else ""
         yield Step("summary", "where attention went", "", f"The largest weights of each row, as shares of one{left}.")
 
 

@@ -229,7 +229,11 @@ def _weights_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
             "Each score's exponential, divided by the sum over its row and a learned sink, which gives nothing back."
         )
     if trace.model.kind == "matrix" and layer.scaled_scores is None:
-        told = "says how token i shares out its attention" if trace.holds_weights else "holds the numbers of token i"
+        told = (
+            "says how token i shares out its attention"
+            if "no-weights" not in trace.noted
+            else "holds the numbers of token i"
+        )
         formula, sentence = "weights", f"As given: row i {told}."
     if trace.measure is not None:
         formula, sentence = OTHERWISE[trace.measure]
@@ -242,17 +246,17 @@ def _weights_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         formula,
         sentence + changed,
         (part,),
-        "How much of its attention each token pays to each." if trace.holds_weights else "",
+        "How much of its attention each token pays to each." if "no-weights" not in trace.noted else "",
     )
 
 
 def _said_of_changed_rows(trace: Trace) -> str:
     """What was done to the rows afterwards: keys left out, rows rescaled; empty where nothing was."""
-    if trace.lacks_keys and trace.is_rescaled:
+    if trace.noted >= {"left-out", "rescaled"}:
         return " Then keys are left out, and each row is rescaled to sum to 1."
-    if trace.lacks_keys:
+    if "left-out" in trace.noted:
         return " Then keys are left out: what they took is missing from its row."
-    return " Then each row is rescaled to sum to 1." if trace.is_rescaled else ""
+    return " Then each row is rescaled to sum to 1." if "rescaled" in trace.noted else ""
 
 
 def _difference_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:

@@ -182,9 +182,6 @@ def open_tokenizer(name: str | os.PathLike[str] | None) -> Tokenize:
     raise UsageError(f"no tokenizer {name[:80]!r}: it is words, chars, or the path of a tokenizer.json")
 
 
-GUESS = "what its heads find here is a guess"  # the end of every note on a text that a model cannot read well
-
-
 STRANGE_SHARE = 0.3  # of the tokens of a text that a model does not know, from which it cannot read the text well
 
 
@@ -204,7 +201,7 @@ def strange_words(name: str, tokens: Sequence[Token]) -> str | None:
         return None
     short = [word if len(word) <= 16 else f"{word[:15]}…" for word in strange[:3]]
     named = ", ".join(isolated(f"{word}†") for word in short) + (", …" if len(strange) > 3 else "")
-    return f"{name} does not know {len(strange)} of these {len(tokens)} tokens ({named}): {GUESS}"
+    return f"{name} does not know {len(strange)} of these {len(tokens)} tokens ({named})"
 
 
 def named_tokens(names: Sequence[str]) -> list[Token]:

@@ -87,7 +87,7 @@ def test_what_cannot_be_off_is_one_line(refused: Callable[..., str], tmp_path: A
 def test_what_is_shown_of_a_head_that_is_off_adds_up(run: Callable[..., Any]) -> None:
     """The contexts side by side, times W_O, are the output: a head that is off stands there as zeros."""
     trace = attnctl.attend("Alice will eat pizza", off="1.2,1.4")
-    assert trace.model.off == ((1, 2), (1, 4)) and trace.model.card_name == "demo"
+    assert trace.model.off == {1: (2, 4)} and trace.model.card_name == "demo"
     assert '"off":"1.2, 1.4","finds":"1.3 determiner -> noun;' in trace.to_json()
     assert from_json(trace.to_json().encode()).model == trace.model
     (step,) = (step for step in walk_steps(trace, None, ["output"]) if step.layer == 1)
@@ -112,6 +112,6 @@ def test_a_copy_of_a_model_keeps_its_heads_off() -> None:
     """It was a wrapper, of which dataclasses.replace made no copy, or one with every head."""
     model = attnctl.open_model("demo", off="1.2")
     again = replace(model, predict="eat")
-    assert again.info.off == ((1, 2),)
+    assert again.info.off == {1: (2,)}
     whole, without = attnctl.attend(TEXT), attnctl.attend(TEXT, again)
     assert np.abs(whole.layers[1].output - without.layers[1].output).max() > 1e-3

@@ -9,7 +9,8 @@ from typing import get_args
 from attnctl import __version__
 from attnctl.errors import AttnctlError
 from attnctl.formats.validation import checked_whole_number, read_fields
-from attnctl.readings.traces.trace import ModelInfo, Note, NoteKind, note_kinds
+from attnctl.interventions import heads_off, spoken_heads
+from attnctl.readings.traces.trace import ModelInfo, Note, NoteKind
 from attnctl.text import Document, as_json
 from attnctl.tokens import Token
 
@@ -64,7 +65,7 @@ def model_document(info: ModelInfo) -> Document:
     """A model as it stands in JSON."""
     finds = info.finds and "; ".join(f"{layer}.{head} {relation}" for layer, head, relation in info.finds)
     # text that is all ASCII is written far faster
-    said = vars(info) | {"off": info.heads_off, "finds": finds and finds.replace("→", "->")}
+    said = vars(info) | {"off": info.off and spoken_heads(info.off), "finds": finds and finds.replace("→", "->")}
     # the seed is always said: null is an answer ("none was used")
     return {name: value for name, value in said.items() if value is not None or name == "seed"}
 
@@ -104,7 +105,7 @@ def read_model(entry: Mapping[str, object]) -> ModelInfo:
         off = checked_text(entry["off"], "off")
         if not re.fullmatch(r"\d{1,6}\.\d{1,6}(, *\d{1,6}\.\d{1,6})*", off):
             raise ValueError(f"off is {off[:40]!r}, not layer.head of heads: 1.2, 0.5")
-        given["off"] = tuple((int(layer), int(head)) for layer, head in re.findall(r"(\d+)\.(\d+)", off))
+        given["off"] = heads_off(off)
     if entry.get("finds") is not None:
         finds = checked_text(entry["finds"], "finds").replace("->", "→")
         found = re.findall(r"(\d{1,6})\.(\d{1,6}) ([^;]+)", finds)
@@ -122,7 +123,7 @@ def read_model(entry: Mapping[str, object]) -> ModelInfo:
 
 def notes_document(notes: Sequence[str]) -> Document:
     """The notes of a document, and their kinds where one has a kind."""
-    kinds = note_kinds(notes)
+    kinds = [note.kind if isinstance(note, Note) else "" for note in notes]
     return ({"notes": list(notes)} if notes else {}) | ({"note_kinds": kinds} if any(kinds) else {})
 
 

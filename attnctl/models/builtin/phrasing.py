@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from attnctl.arrays import Ids
 from attnctl.text import visible_text
-from attnctl.tokens import GUESS, Token
+from attnctl.tokens import Token
 
 ANY, EDGE = 0, 1  # kinds: of words that may stand anywhere, and of what is before and after a sentence
 LEAST_MET = 2  # how often three kinds must have stood side by side to count as met
@@ -76,7 +76,7 @@ class Phrasing:
             return None
         said = [" ".join(visible_text(t.text) for t in tokens[max(0, at - 1) : at + 2]) for at in new]
         shown = ", ".join(f'"{words}"' for words in dict.fromkeys(said[:: max(1, len(said) // 3)][:3]))
-        return f"{name} was trained on simpler English than this ({shown} are new to it): {GUESS}"
+        return f"{name} was trained on simpler English than this ({shown} are new to it)"
 
 
 def _slot(first: int, second: int, third: int) -> int:

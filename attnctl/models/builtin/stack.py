@@ -24,7 +24,7 @@ from attnctl.models.builtin.intervention import changed_visit
 from attnctl.models.builtin.phrasing import Phrasing
 from attnctl.models.option_types import RANGES
 from attnctl.readings.traces.trace import ModelInfo, Note, Prediction
-from attnctl.tokens import BLANKS, GUESS, Token, Tokenize, find_token, split_words, strange_words
+from attnctl.tokens import BLANKS, Token, Tokenize, find_token, split_words, strange_words
 
 if TYPE_CHECKING:
     from attnctl.models.option_types import OptionValues
@@ -171,15 +171,15 @@ class Stack:
         doubt = strange_words(self.info.name, tokens) or self._too_long(len(tokens))
         if doubt is None and self.phrasing is not None:
             doubt = self.phrasing.doubt(self.info.name, tokens)
-        notes = self.notes if doubt is None else (*self.notes, Note(doubt, "guess"))
+        guess = () if doubt is None else (Note(f"{doubt}: what its heads find here is a guess", "guess"),)
         off = () if self.intervention is None else (self.intervention.note,)
-        return Run(tuple(tokens), embeddings, notes=(*notes, *off))
+        return Run(tuple(tokens), embeddings, notes=(*self.notes, *guess, *off))
 
     def _too_long(self, n: int) -> str | None:
         """What is to be said of a text far longer than any that the model was trained on."""
         if self.longest is None or n <= max(self.longest, READABLE):
             return None
-        return f"{self.info.name} was trained on sentences of up to {self.longest} words, not of {n:,}: {GUESS}"
+        return f"{self.info.name} was trained on sentences of up to {self.longest} words, not of {n:,}"
 
     def input_rows(self, tokens: Sequence[Token]) -> Floats:
         """What the first layer reads: embeddings, and positions where they are added → (n, d_model)."""

@@ -14,7 +14,7 @@ import numpy as np
 from attnctl import attention, limits
 from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError
-from attnctl.readings.traces.trace import LayerTrace, Note, Trace, notes_of_kind, own_numbers
+from attnctl.readings.traces.trace import LayerTrace, Note, Trace, own_numbers
 
 MEASURES = (None, "weights", "value-norm", "rollout")
 
@@ -177,11 +177,8 @@ def doubts(trace: Trace) -> list[Note]:
     """A sentence for each thing in a trace that attention does not give: of its weights' range and sums, and by RULES."""
     limit = max(NOTED, ROUNDING.get(trace.model.dtype, 0.0))
     wrong = [gap for gap in worst_gaps(trace, CELLS) if not gap.holds(limit)]
-    return weights_notes(trace) + [_doubt(f"{RULES[gap.rule][1]}, by up to {gap}") for gap in wrong]
-
-
-def _doubt(said: str) -> Note:
-    return Note(f"Doubtful numbers: {said}.", "doubt")
+    told = (f"Doubtful numbers: {RULES[gap.rule][1]}, by up to {gap}." for gap in wrong)
+    return weights_notes(trace) + [Note(said, "doubt") for said in told]
 
 
 def weights_notes(trace: Trace) -> list[Note]:
@@ -205,7 +202,9 @@ def weights_notes(trace: Trace) -> list[Note]:
         bare, said = False, f"rows sum to {least:.3g}{up_to}, and attention weights to 1"
     else:
         return []
-    return [Note(f"The {said}: are these scores?", "no-weights") if bare else _doubt(f"the {said}")]
+    if bare:
+        return [Note(f"The {said}: are these scores?", "no-weights")]
+    return [Note(f"Doubtful numbers: the {said}.", "doubt")]
 
 
 def row_sums(trace: Trace, layer: LayerTrace) -> Floats:
@@ -214,10 +213,10 @@ def row_sums(trace: Trace, layer: LayerTrace) -> Floats:
     sums: Floats = layer.weights.sum(axis=-1)  # (heads, rows)
     if layer.sink_weights is not None:
         return sums + layer.sink_weights
-    if notes_of_kind(trace.notes, "sink") or (trace.lacks_keys and not trace.is_rescaled):
+    if "sink" in trace.noted or ("left-out" in trace.noted and "rescaled" not in trace.noted):
         return np.maximum(sums, 1)
     right = np.zeros(sums.shape, dtype=bool)  # (heads, rows)
-    if trace.is_rescaled or trace.measure is not None:  # where nothing is left to share
+    if "rescaled" in trace.noted or trace.measure is not None:  # where nothing is left to share
         right |= sums == 0
     if layer.mask is not None:
         right |= ~layer.mask.any(axis=-1)
@@ -343,7 +342,7 @@ def _gaps_of_scores(trace: Trace, layer: LayerTrace, step: int) -> Iterator[Gap]
         shares = attention.softmax(scaled, mask, temperature=model.temperature or 1.0)  # (heads, some, n_k)
         if sinks is not None:
             shares = shares * (1 - sinks[..., None])
-        elif notes_of_kind(trace.notes, "sink"):
+        elif "sink" in trace.noted:
             shares = shares * weights.sum(axis=-1, keepdims=True)
         yield _gap("weights", layer, weights, shares, 1.0)
     if mask is not None:
@@ -372,7 +371,7 @@ def _later_keys(trace: Trace, layer: LayerTrace) -> Bools | None:
     """Where a key stands after its query → (rows, n_k); None of a model that may look there, or keys without places."""
     if not trace.model.causal or not trace.reads_itself or trace.measure == "rollout":
         return None
-    numbers = own_numbers(trace.tokens, trace.key_axis) if trace.lacks_keys else range(len(trace.tokens))
+    numbers = own_numbers(trace.tokens, trace.key_axis) if "left-out" in trace.noted else range(len(trace.tokens))
     if numbers is None:
         return None
     places = np.full(len(trace.key_axis), -1)  # of slots behind the text's own keys: before all

@@ -11,7 +11,7 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, Run
 from attnctl.layer.stored import StoredLayer
-from attnctl.readings.traces.trace import LayerTrace, Note, Trace, notes_of_kind
+from attnctl.readings.traces.trace import LayerTrace, Note, Trace
 from attnctl.readings.traces.trace_arrays import FIELD_ARRAYS
 from attnctl.text import visible_text
 
@@ -41,7 +41,7 @@ class TraceReading:
             notes=run.notes,
             measure=run.measure,
         )
-        if trace.model.kind != "checkpoint" or notes_of_kind(trace.notes, "parked"):
+        if trace.model.kind != "checkpoint" or "parked" in trace.noted:
             return trace
         parked = sink_sentence(trace)
         return trace if parked is None else replace(trace, notes=(*trace.notes, Note(parked, "parked")))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 from attnctl import __version__
 from attnctl.argument_types import checked
 from attnctl.errors import AttnctlError
+from attnctl.interventions import spoken_heads
 from attnctl.named_function import call_named
 from attnctl.readings.traces.figure_options import FigureOptions, given_figure_options, with_figure_options
 from attnctl.readings.traces.trace_arrays import LAYER_TRACE_ARRAYS, TraceArray
@@ -49,14 +50,9 @@ class Note(str):
         return note
 
 
-def note_kinds(notes: Sequence[str]) -> list[NoteKind]:
-    """The kind of each note."""
-    return [note.kind if isinstance(note, Note) else "" for note in notes]
-
-
 def notes_of_kind(notes: Sequence[str], *kinds: NoteKind) -> list[str]:
     """Those of the notes that are of one of these kinds."""
-    return [note for note, kind in zip(notes, note_kinds(notes), strict=True) if kind in kinds]
+    return [note for note in notes if isinstance(note, Note) and note.kind in kinds]
 
 
 SINK_NOTE = Note("A learned sink takes a part of each row and gives nothing back: rows sum to less than 1.", "sink")
@@ -83,7 +79,7 @@ class ModelInfo:
     positions: str | None = None  # learned, sinusoidal
     rope_theta: float | None = None
     rope_pairs: str | None = None  # half, interleaved
-    off: tuple[tuple[int, int], ...] | None = None  # (layer, head) of heads whose context goes nowhere
+    off: Mapping[int, tuple[int, ...]] | None = None  # layer → heads whose context goes nowhere
     final_norm: bool | None = None  # a checkpoint normalises the residual stream before its head
     finds: tuple[tuple[int, int, str], ...] | None = None  # (layer, head, what it was measured to find), surest first
     source: str | None = None  # what `name` stands for: a repository, a file, the version that a model came with
@@ -104,16 +100,11 @@ class ModelInfo:
     @property
     def card_name(self) -> str:
         """The name by which `attnctl model` knows it, also where heads of it are off."""
-        return self.name.removesuffix(f" without {self.heads_off}")
-
-    @property
-    def heads_off(self) -> str | None:
-        """The heads that are switched off, layer.head: "1.2, 0.5"."""
-        return ", ".join(f"{layer}.{head}" for layer, head in self.off) if self.off else None
+        return self.name.removesuffix(f" without {spoken_heads(self.off)}") if self.off else self.name
 
     def heads_off_in(self, layer: int) -> tuple[int, ...]:
         """The heads of a layer that are switched off."""
-        return tuple(head for at, head in self.off or () if at == layer)
+        return (self.off or {}).get(layer, ())
 
     def size_line(self) -> str:
         """Name, layers and heads, as an opened model shows itself in Python."""
@@ -230,6 +221,12 @@ class WithAxes:
     tokens: tuple[Token, ...]
     key_tokens: tuple[Token, ...] | None  # where the keys are not just `tokens`: cross attention, slots
     model: ModelInfo
+    notes: tuple[str, ...]
+
+    @property
+    def noted(self) -> set[NoteKind]:
+        """The kinds of the notes."""
+        return {note.kind for note in self.notes if isinstance(note, Note)}
 
     @property
     def key_axis(self) -> tuple[Token, ...]:
@@ -274,30 +271,15 @@ class Trace(WithAxes):
         return "\n".join([repr(self), *layers, *more])
 
     @property
-    def holds_weights(self) -> bool:
-        """Whether the numbers are shares of attention; false of a file of numbers that no softmax gives."""
-        return not notes_of_kind(self.notes, "no-weights")
-
-    @property
     def cited(self) -> str:
         """What the numbers come from, as the metadata of a picture say it: the program, the model, and the text's own id."""
         return super().cited + ("" if self.id is None else f"; text {self.id}")
 
     @property
-    def lacks_keys(self) -> bool:
-        """Whether some of the keys were left out."""
-        return bool(notes_of_kind(self.notes, "left-out"))
-
-    @property
     def key_numbers(self) -> tuple[int, ...]:
         """The number of each key: the token's own in the text, also where keys were left out; of other keys their place."""
-        own = own_numbers(self.tokens, self.key_axis) if self.lacks_keys else None
+        own = own_numbers(self.tokens, self.key_axis) if "left-out" in self.noted else None
         return tuple(range(len(self.key_axis))) if own is None else own
-
-    @property
-    def is_rescaled(self) -> bool:
-        """Whether each row was made to sum to 1 again."""
-        return bool(notes_of_kind(self.notes, "rescaled"))
 
     @checked
     def layer(self, index: int) -> LayerTrace:

@@ -9,7 +9,7 @@ import numpy as np
 from attnctl.errors import AttnctlError
 from attnctl.readings.exact_blocks import ExactBlock, strongest_links
 from attnctl.readings.overview import Overview, PooledGrid
-from attnctl.readings.traces.trace import note_kinds
+from attnctl.readings.traces.trace import notes_of_kind
 from attnctl.render.page.packing import Blobs, model_facts, pack_thumbnails, packed_tokens
 from attnctl.text import Document, visible_text
 
@@ -55,7 +55,8 @@ def pack_overview(overview: Overview, label: str, blobs: Blobs, exact: Sequence[
         "steps": None,
         "predictions": [],
         "notes": [visible_text(note) for note in overview.notes],
-        "noteKinds": note_kinds(overview.notes),
+        "doubts": [visible_text(note) for note in notes_of_kind(overview.notes, "guess", "no-weights")],
+        "holdsWeights": "no-weights" not in overview.noted,
         "overview": {
             "pool": grid.pool,
             "title": POOLS[grid.pool][0],

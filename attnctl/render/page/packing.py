@@ -15,7 +15,7 @@ from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError
 from attnctl.readings import measures
 from attnctl.readings.questions.focus import focus
-from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace, note_kinds
+from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace, notes_of_kind
 from attnctl.steps.head_steps import is_default_scale
 from attnctl.text import Document, visible_text
 from attnctl.tokens import Token
@@ -87,7 +87,8 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: Budget, walked: b
         "steps": packed_steps(trace) if walked else None,
         "predictions": [{"at": p.position, "text": page_label(p.text), "p": p.probability} for p in trace.predictions],
         "notes": [visible_text(note) for note in trace.notes],
-        "noteKinds": note_kinds(trace.notes),
+        "doubts": [visible_text(note) for note in notes_of_kind(trace.notes, "guess", "no-weights")],
+        "holdsWeights": "no-weights" not in trace.noted,
         "measure": trace.measure,
     }
 

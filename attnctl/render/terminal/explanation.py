@@ -100,9 +100,8 @@ class Explanation:
         text = token_label(" ".join(self.trace.text.split() or self.queries))
         yield from self._wrapped_prose(label_fit(text, 4 * (width - 4)), "bold", 2)
         yield from self._wrapped_prose(self._model_line(), DIM, 2)
-        last = notes_of_kind(self.trace.notes, "guess")  # the last line of all
         for note in self.trace.notes:
-            if note not in last:
+            if not notes_of_kind([note], "guess"):  # that is the last line of all
                 yield from self._wrapped_prose(note, indent=2)
         if any(token.unknown for token in self.trace.tokens):
             yield from self._wrapped_prose(

@@ -190,7 +190,7 @@ class Blackboard:
         formula = "exp(score) / Σ exp(scores)" if self.layer.scaled_scores is not None else ""
         formula = OTHERWISE[self.trace.measure][0] if self.trace.measure is not None else formula
         told = "comes from" if self.trace.measure is not None else "shares out its attention"
-        told = told if self.trace.holds_weights else "has these numbers"
+        told = told if "no-weights" not in self.trace.noted else "has these numbers"
         lines = [self._says_line(told, formula), head]
         room = max(0, min(24, self.width - left - sum(widths) - GAP * (len(widths) + 1)))
         for at, j in enumerate(self.keys):
@@ -276,7 +276,7 @@ def summary_line(trace: Trace, layer: LayerTrace, head: int, query: int, width: 
     """
     assert layer.weights is not None
     verb, what, to = ("pays", " of its attention", "to") if trace.measure is None else ("comes", "", "from")
-    if trace.lacks_keys and trace.is_rescaled and what:
+    if trace.noted >= {"left-out", "rescaled"} and what:
         what = " of the rest of its attention"
     row = layer.weights[layer.position_of(head), layer.row_of(query)]  # (n_k,)
     longest = max(6, min(24, (width - len(f" {verb} 100 %{what} {to} ")) // 2))  # cells, so that the names fit
@@ -286,7 +286,7 @@ def summary_line(trace: Trace, layer: LayerTrace, head: int, query: int, width: 
     order = [int(j) for j in np.argsort(-row, kind="stable")[:most]]
     shares: list[str] = []
     numbers = trace.key_numbers
-    own = trace.reads_itself or trace.lacks_keys and own_numbers(trace.tokens, trace.key_axis) is not None
+    own = trace.reads_itself or "left-out" in trace.noted and own_numbers(trace.tokens, trace.key_axis) is not None
     for j in order:
         whom = "itself" if own and numbers[j] == query else told_apart(trace.key_axis, j, longest, numbers[j])
         if row[j] >= 0.05 or not shares:

@@ -22,7 +22,7 @@ from attnctl.models.builtin.matrix import trace_of_mapped_matrix, trace_of_matri
 from attnctl.readings.measures import attention_rollout, by_words
 from attnctl.readings.traces.consistency import CELLS, findings_of_trace
 from attnctl.readings.traces.record import TraceReading
-from attnctl.readings.traces.trace import Note, NoteKind, Trace, note_kinds, notes_of_kind
+from attnctl.readings.traces.trace import Note, NoteKind, Trace, notes_of_kind
 from attnctl.source.changes import Changes, prepare
 from attnctl.source.stored import TraceSource
 from attnctl.source.zoom import read_heatmap
@@ -309,9 +309,9 @@ def test_notes_are_known_by_their_kind_whatever_their_words(
         if kind in STORED:
             STORED[kind](attend(TEXT, n_layers=2, causal=True)).save(path)
             trace = attnctl.load(path)
-            assert isinstance(trace, Trace) and kind in note_kinds(trace.notes)
+            assert isinstance(trace, Trace) and kind in trace.noted
             pickle.loads(pickle.dumps(replace(trace))).save(again)
-            assert note_kinds(attnctl.load(again).notes) == note_kinds(trace.notes)
+            assert attnctl.load(again).noted == trace.noted
         said = [run(*command) for command in commands]
         trace = attnctl.load(again) if kind in STORED else None
         trace = trace_of_matrix(source) if kind == "no-weights" else trace or attnctl.attend(source)

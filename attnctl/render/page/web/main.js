@@ -67,7 +67,7 @@ const MEASURED = { rollout: "Rollout", "value-norm": "Value norms" }; // what st
 function drawLead() {
   const { head } = view;
   const step = stepNamed(head.trace, head.layer, head.head, "weights");
-  byId("weights-title").textContent = MEASURED[head.trace.measure] ?? (holdsWeights(head.trace) ? "Weights" : "Numbers as given");
+  byId("weights-title").textContent = MEASURED[head.trace.measure] ?? (head.trace.holdsWeights ? "Weights" : "Numbers as given");
   byId("weights-lead").replaceChildren(...(step ? [formula(step.formula), step.sentence] : []));
 }
 

@@ -277,4 +277,4 @@ function chooser(name, label, entries, pick) {
   );
 }
 
-const numberName = (trace) => (trace.measure ? "share" : holdsWeights(trace) ? "weight" : "number");
+const numberName = (trace) => (trace.measure ? "share" : trace.holdsWeights ? "weight" : "number");

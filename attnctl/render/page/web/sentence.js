@@ -187,7 +187,7 @@ function writeFinding() {
   const lines = own.map((panel) => el("span", { class: "line" }, ...findingOf(panel, own.length > 1)));
   const unknown = own.some(({ head }) => [head.trace.tokens, keyTokens(head.trace)].some((t) => t.unknown.length));
   const legend = "† not among the words the model knows: read by its shape, or as its unknown word";
-  const doubts = own.flatMap(({ head }) => notesOfKind(head.trace, "guess", "no-weights"));
+  const doubts = own.flatMap(({ head }) => head.trace.doubts);
   const below = [...new Set(doubts), ...(unknown ? [legend] : [])];
   byId("finding").replaceChildren(...lines, ...below.map((said) => el("span", { class: "line legend" }, said)));
 }
@@ -221,7 +221,7 @@ function findingOf({ grid, head, title }, several) {
     percent(weight(other)),
     el("b", {}, itself(others[other]) ? (trace.overview ? "themselves" : "itself") : named(others, other)),
   ]);
-  if (!holdsWeights(trace)) return [...where, ...largestIn("numbers", name, from, best, cell, others)];
+  if (!trace.holdsWeights) return [...where, ...largestIn("numbers", name, from, best, cell, others)];
   if (pool === "max") return [...where, ...largestIn("weights", name, from, best, cell, others)];
   const thin = from ? " gets almost no attention here." : " spreads its attention so thinly that no key gets 0.5 %.";
   if (!parts.length) return [...where, name, thin];

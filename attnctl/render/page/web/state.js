@@ -260,8 +260,3 @@ function chooseIn(trace, changes) {
 const chosenRow = (grid) => grid.rowFor.get(tokenIn(grid.head.trace, state.query, "query")) ?? -1;
 const chosenCol = (grid) => grid.colFor.get(tokenIn(grid.head.trace, state.key, "key")) ?? -1;
 
-/** Whether the numbers of a trace are attention weights; a matrix that a user gave may hold scores. */
-const holdsWeights = (trace) => !trace.noteKinds.includes("no-weights");
-
-/** The notes of a trace that are of one of these kinds. */
-const notesOfKind = (trace, ...kinds) => trace.notes.filter((_, at) => kinds.includes(trace.noteKinds[at]));
