@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from attnctl.models import attend, open_model
     from attnctl.models.huggingface.attention_log import AttentionLog
     from attnctl.models.huggingface.capture import capture
-    from attnctl.models.huggingface.effects.effects import effects
-    from attnctl.models.huggingface.effects.intervention import intervene
+    from attnctl.models.huggingface.intervention import intervene
+    from attnctl.models.huggingface.model_effects import effects
     from attnctl.readings.overview import Overview
     from attnctl.readings.traces.trace import Trace
 
@@ -71,8 +71,8 @@ _PUBLIC = {
     "attend": "attnctl.models",
     "batch": "attnctl.batching",
     "capture": "attnctl.models.huggingface.capture",
-    "effects": "attnctl.models.huggingface.effects.effects",
-    "intervene": "attnctl.models.huggingface.effects.intervention",
+    "effects": "attnctl.models.huggingface.model_effects",
+    "intervene": "attnctl.models.huggingface.intervention",
     "load": "attnctl.formats.storage",
     "open_model": "attnctl.models",
 }

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from attnctl.readings.effects.ablation import EffectRequest, Watched
     from attnctl.readings.effects.answer_sources import AnswerSources
     from attnctl.readings.effects.effects import Effects
-    from attnctl.readings.exact_blocks import ExactBlock
     from attnctl.readings.head_statistics import HeadStatistics
     from attnctl.readings.overview import Overview
+    from attnctl.readings.rows import ExactBlock
     from attnctl.readings.traces.comparison import Comparison
     from attnctl.readings.traces.trace import ModelInfo
     from attnctl.source import Source
@@ -100,7 +100,7 @@ def measure_heads(
     found: Overview = given.read(OverviewReading(statistics=statistics), tick)
     measured = list(found.head_statistics)
     if probe:
-        from attnctl.models.probe import probe_heads
+        from attnctl.models.watching import probe_heads
 
         scores = probe_heads(given.model, layers=given.layers, heads=given.heads)
         for at, one in enumerate(measured):
@@ -123,7 +123,7 @@ def _known_names(info: ModelInfo, census: CensusTable | None) -> tuple[Names, Na
     Raises UsageError for the census of a model of other sizes.
     """
     from attnctl.readings.census.census_table import head_names
-    from attnctl.readings.questions.roles import roles_of_heads
+    from attnctl.readings.questions.focus import roles_of_heads
 
     if census is None:
         return roles_of_heads(info), {}
@@ -287,9 +287,9 @@ def page_of_sources(
     `say` hears what large traces take, `check` the source and heads of a long text before it is read, `told` each trace.
     Raises UsageError for what a page cannot show.
     """
-    from attnctl.formats.documents.effects_json import effects_document
+    from attnctl.formats.documents.readings_json import effects_document
     from attnctl.models.watching import watched_text
-    from attnctl.readings.effects.effect_sweep import measure_effects
+    from attnctl.readings.effects.ablation import measure_effects
     from attnctl.readings.measures import check_measure
     from attnctl.readings.traces.trace import reads_itself
     from attnctl.source import TextSource
@@ -405,11 +405,9 @@ def _kept_overview(source: Source, layer: Chosen, head: Chosen) -> Overview | No
 
 def survey_text(given: Prepared) -> tuple[Overview, list[ExactBlock]]:
     """The overview of a long text with its strongest links, and the blocks around them, exactly: two readings."""
-    from attnctl.readings.exact_blocks import ExactBlock, telling_blocks
     from attnctl.readings.grid import GridReading, OverviewReading
-    from attnctl.readings.links import LinksReading
-    from attnctl.readings.rows import BlocksReading
-    from attnctl.source.zoom import SIZE, zoom_cells
+    from attnctl.readings.rows import BlocksReading, ExactBlock, LinksReading, telling_blocks
+    from attnctl.source.changes import SIZE, zoom_cells
 
     source = given.source
     parts = zoom_cells(source.tokens, range(len(source.tokens)), None, "--rows", SIZE, source.text)
@@ -456,7 +454,7 @@ def ablate(
     >>> len(ablate("Alice will eat", model="demo").heads) > 0
     True
     """
-    from attnctl.readings.effects.effect_sweep import measure_effects
+    from attnctl.readings.effects.ablation import measure_effects
     from attnctl.tokens import checked_text
 
     checked_text(text)
@@ -507,8 +505,7 @@ def ablation_of_text(
     `cross` looks into an encoder-decoder by its cross attention. Raises UsageError for what does not go together.
     """
     from attnctl.interventions import HOW, Intervention
-    from attnctl.models.switched_off import off_heads
-    from attnctl.models.watching import by_cross_attention, reference_contexts, watched_text
+    from attnctl.models.watching import by_cross_attention, off_heads, reference_contexts, watched_text
     from attnctl.readings.effects.ablation import EffectRequest
     from attnctl.readings.spans import REST, SPECIAL, parts_of
     from attnctl.tokens import checked_text, find_token
@@ -563,8 +560,7 @@ def sources(
 
     `answer` None is the model's own; `generate` of the options says how long it may be, `budget` how many forwards are made.
     """
-    from attnctl.models.huggingface.text.chat import Prompt
-    from attnctl.models.huggingface.text.prompts import ANSWER, SourceSearch
+    from attnctl.models.huggingface.prompts import ANSWER, Prompt, SourceSearch
     from attnctl.tokens import checked_text
 
     most = options.pop("generate", None)
@@ -604,8 +600,7 @@ def _census_of_corpus(
     corpus: str | os.PathLike[str] | Sequence[str], model: Model, max_tokens: int, untrained: bool
 ) -> CensusTable:
     """A census over the sentences of files, counted by this process."""
-    from attnctl.batching.corpus.census_run import count_corpus
-    from attnctl.batching.corpus.census_work import CensusWork
+    from attnctl.batching.corpus.census_work import CensusWork, count_corpus
     from attnctl.batching.corpus.treebank import Treebank
 
     paths = [corpus] if isinstance(corpus, (str, os.PathLike)) else corpus
@@ -621,8 +616,7 @@ def _census_of_corpus(
 
 
 def _source(function: str, text: str | Trace, model: ModelArgument, options: ModelOptions) -> Source:
-    from attnctl.source import TextSource
-    from attnctl.source.stored import TraceSource
+    from attnctl.source import TextSource, TraceSource
 
     if isinstance(text, Trace):
         return TraceSource(text)

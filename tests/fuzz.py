@@ -73,7 +73,7 @@ def samples() -> dict[str, bytes]:
     from safetensors.numpy import save
 
     import attnctl
-    from attnctl.formats.trace_npz import write_trace_npz
+    from attnctl.formats.storage import write_trace_npz
     from attnctl.models.builtin.weights import path_of
 
     trace: Any = attnctl.attend("Alice will eat", "random", causal=True, n_heads=2)

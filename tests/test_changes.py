@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 
 import attnctl
-from attnctl.layer.narrowed import NarrowedLayer
+from attnctl.layer import NarrowedLayer
 from attnctl.layer.stored import StoredLayer
 from attnctl.models import open_model
-from attnctl.readings.traces.record import TraceReading
-from attnctl.source import TextSource
-from attnctl.source.changes import Changes, prepare
-from attnctl.source.stored import TraceSource
-from attnctl.source.zoom import heatmap_grid, read_cells
+from attnctl.readings.traces.trace import TraceReading
+from attnctl.source import TextSource, TraceSource
+from attnctl.source.changes import Changes, heatmap_grid, prepare, read_cells
 from tests.conftest import Result
 
 TEXT = "Alice will eat pizza"

@@ -21,7 +21,7 @@ import torch
 import attnctl
 from attnctl.attention import Call
 from attnctl.blockwise import even_parts, pool_between_parts
-from attnctl.blockwise.context import fused_context
+from attnctl.blockwise.rows import fused_context
 from attnctl.source import record_trace
 from tests.conftest import SAMPLES, Result
 from tests.models.huggingface import architectures, folders

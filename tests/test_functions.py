@@ -17,7 +17,7 @@ import pytest
 
 import attnctl
 from attnctl.errors import AttnctlError
-from attnctl.formats.documents.effects_json import effects_to_json
+from attnctl.formats.documents.readings_json import effects_to_json
 from tests.conftest import SAMPLES, Result
 
 TEXT = "Alice will eat pizza"

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from attnctl.batching.items import Item
-from attnctl.readings.traces.trace import Trace
-from attnctl.readings.traces.trace_arrays import HEAD_FIELD_ARRAYS
+from attnctl.readings.traces.trace import HEAD_FIELD_ARRAYS, Trace
 
 if TYPE_CHECKING:
     from attnctl.attention import Array

@@ -20,17 +20,18 @@ from typing import IO, TYPE_CHECKING, Protocol
 from attnctl.batching.items import Item
 from attnctl.batching.manifest import (
     MANIFEST,
+    RUN,
     AppendedFile,
     Entry,
     FileEntry,
     Group,
+    check_run,
     file_entry,
     has_files,
     is_as_written,
     read_entry,
     read_groups,
 )
-from attnctl.batching.run_description import RUN, check_run
 from attnctl.batching.work import Result
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import LOCK, lock_folder, said_plainly, write_whole

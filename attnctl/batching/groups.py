@@ -12,12 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from attnctl.batching.corpus.corpus_effects import MEASURES
-from attnctl.batching.corpus.corpus_statistics import Tally, add_measurements, merge_tallies, tally_csv
+from attnctl.batching.corpus.treebank import MEASURES, Tally, add_measurements, merge_tallies, tally_csv
 from attnctl.batching.work import Result
 from attnctl.errors import AttnctlError
 from attnctl.files import said_plainly, write_whole
-from attnctl.readings.statistic_table import STATISTICS
+from attnctl.readings.head_statistics import STATISTICS
 from attnctl.text import as_json
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class Contacts:
     def take_result(self, result: Result) -> Iterator[tuple[str, bytes]]:
         """Take an item in; the pages that are full."""
         if self.form in result.made:
-            from attnctl.render.figure.heatmaps.contact_sheet import SHAPE, unpacked_tiles
+            from attnctl.render.figure.contact_sheet import SHAPE, unpacked_tiles
 
             self._first = result.item.number if self._first is None else self._first
             self._tiles += list(unpacked_tiles(result.made[self.form]))
@@ -97,7 +96,7 @@ class Contacts:
         self._first, self._page = None, 0
 
     def _contact_page(self, count: int) -> tuple[str, bytes]:
-        from attnctl.render.figure.heatmaps.contact_sheet import sheet_page
+        from attnctl.render.figure.contact_sheet import sheet_page
 
         tiles, self._tiles = self._tiles[:count], self._tiles[count:]
         self._page += 1
@@ -105,7 +104,7 @@ class Contacts:
 
     def finish_run(self, folder: Path, files: Sequence[str]) -> None:
         """All pages as one PDF."""
-        from attnctl.render.figure.heatmaps.contact_sheet import sheet_pdf
+        from attnctl.render.figure.contact_sheet import sheet_pdf
 
         if files:
             from PIL import Image

@@ -5,13 +5,20 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.models import Model
+from attnctl.selection import chosen_indices, parse_selection
+from attnctl.text import as_json
+from attnctl.tokens import Token
 
 if TYPE_CHECKING:
     from attnctl.models.option_types import OptionValues
     from attnctl.text import Document
+
 
 SLUG = 48  # characters of an id or a text in a file's name
 
@@ -62,3 +69,87 @@ def slug_of(text: str) -> str:
     plain = unicodedata.normalize("NFKD", text[: 4 * SLUG]).encode("ascii", "ignore").decode().lower()
     slug = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
     return slug if len(slug) <= SLUG else slug[:SLUG].rpartition("-")[0] or slug[:SLUG]
+
+
+def rendered(model: Any, item: Item) -> tuple[Item, tuple[Token, ...]]:
+    """A conversation as its checkpoint reads it: the item with that text, and its tokens. Raises AttnctlError."""
+    from attnctl.formats.chat import conversation_of
+
+    conversation = conversation_of(as_json(item.messages), "it")
+    if model.info.kind != "checkpoint":
+        raise UsageError(f"{model.info.name} reads no conversations: name a checkpoint with --model (smollm2, …)")
+    from attnctl.models.huggingface.prompts import chat_prompt, prompt_tokens
+
+    prompt = chat_prompt(model, conversation)
+    return replace(item, text=prompt.text), prompt_tokens(model, prompt.text)
+
+
+def given(model: Model, item: Item) -> tuple[Token, ...]:
+    """The tokens that an item names itself, with the model's ids and their places in the text.
+
+    Raises AttnctlError for one that the model's vocabulary does not have.
+    """
+    vocabulary: Any = getattr(model, "vocabulary", ()) or getattr(model, "pieces", None)
+    tokens, ids, after = [], dict[str, int](), 0
+    for name in item.tokens or ():
+        at = item.text.find(name, after)
+        start, end = (at, at + len(name)) if at >= 0 and name else (None, None)
+        after = end if end is not None else after
+        if vocabulary:
+            tokens.append(replace(_known(model, name), start=start, end=end))
+        else:
+            tokens.append(Token(name, ids.setdefault(name, len(ids)), start, end))
+    return tuple(tokens)
+
+
+def _known(model: Any, name: str) -> Token:
+    """A token of the model's own vocabulary."""
+    if hasattr(model, "pieces"):
+        number = model.pieces.tokenizer.token_to_id(name)
+        if number is not None:
+            return Token(name, number, special=number in model.pieces.special_ids)
+    else:
+        found: tuple[Token, ...] = model.tokenize(name)
+        if len(found) == 1:
+            return replace(found[0], text=name)
+    raise AttnctlError(f"{name!r} is not one token of {model.info.name}")
+
+
+NUMBER = (int, float)
+CHOICES = {"layer": (str, int, list), "head": (str, int, list), "query": (str, int), "title": (str,)}
+WORDS = {"word": (str,), "against": (str,)}  # what --format effects watches
+# what an item may say for itself of a model: how it attends, but not where numbers are read from
+OWN: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("d_model", "d_k", "n_heads", "n_kv_heads", "n_layers", "seed", "window"), (int,)),
+    **dict.fromkeys(("causal", "output_projection", "no_scale", "rope"), (bool,)),
+    **dict.fromkeys(("temperature", "dropout", "rope_theta"), NUMBER),
+    **dict.fromkeys(("positions", "rope_pairs", "target"), (str,)),
+    "scale": (str, *NUMBER),
+}
+
+
+def item_indices(spec: Any, count: int | None, what: str, of: str) -> list[int] | None:
+    """A selection as the command line writes it, or a number, or a list of them."""
+    if spec is None or spec == "all":
+        return None
+    if isinstance(spec, str):
+        return parse_selection(spec, count or 1, what, of)
+    several = [spec] if isinstance(spec, int) else spec
+    if not isinstance(several, list) or not all(isinstance(index, int) for index in several):
+        raise UsageError(f'"{what}" is a number, a list of numbers, or a selection like "0-5"')
+    return list(chosen_indices(several, count or 1, what, of))
+
+
+def item_options(item: Item) -> OptionValues:
+    """What an item says of its model. Raises UsageError for an option that it cannot have, or a value of another kind."""
+    own = {}
+    for name, value in item.options.items():
+        known = name.replace("-", "_")
+        kinds = OWN.get(known) or CHOICES.get(known) or WORDS.get(known)
+        if kinds is None:
+            raise UsageError(f"one text has no option {name!r}: it is {', '.join((*CHOICES, *WORDS, *OWN))}")
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise UsageError(f"option {name!r} cannot be {str(value)[:40]!r}")
+        if known in OWN:
+            own[known] = value
+    return own

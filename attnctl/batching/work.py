@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnctl import limits
-from attnctl.batching.item_options import item_indices, item_options
-from attnctl.batching.item_tokens import given, rendered
-from attnctl.batching.items import Item
+from attnctl.batching.items import Item, given, item_indices, item_options, rendered
 from attnctl.errors import AttnctlError, UsageError, error_place
 from attnctl.files import need_pyarrow
 from attnctl.formats.pictures import format_names, heatmap_bytes
@@ -21,17 +19,15 @@ from attnctl.models.builtin.stack import Stack
 from attnctl.models.builtin.together import can_run_together, run_together
 from attnctl.models.option_types import model_arguments
 from attnctl.readings.measures import check_measure
-from attnctl.readings.traces.record import TraceReading
-from attnctl.readings.traces.trace import Trace, notes_of_kind
-from attnctl.source import Pass, TextSource, check_room, room_of_trace
+from attnctl.readings.traces.trace import Trace, TraceReading, notes_of_kind
+from attnctl.source import Pass, TextSource, TraceSource, check_room, room_of_trace
 from attnctl.source.changes import Changes, prepare
-from attnctl.source.stored import TraceSource
 from attnctl.steps import check_names, narrow_trace, rounded_trace
 from attnctl.text import as_json
 from attnctl.tokens import checked_text, find_several
 
 if TYPE_CHECKING:
-    from attnctl.models.huggingface.batches.padded_batch import SharedPasses
+    from attnctl.models.huggingface.padded_batch import SharedPasses
     from attnctl.models.option_types import OptionValues
 
 PICTURES = format_names()
@@ -194,7 +190,7 @@ class Worker:
         if can_run_together(self.model_of_item(item), n):
             return True
         if self._passes is None and self.work.batch_size > 1:
-            from attnctl.models.huggingface.batches.padded_batch import SharedPasses
+            from attnctl.models.huggingface.padded_batch import SharedPasses
 
             self._passes = SharedPasses(self.model_of_item(item), self.work.batch_size)
         return self._passes is not None and self._passes.most > 1
@@ -229,7 +225,7 @@ class Worker:
         if isinstance(model, Stack):
             run: Any = run_together
         else:
-            from attnctl.models.huggingface.batches.padded_batch import run_padded as run
+            from attnctl.models.huggingface.padded_batch import run_padded as run
         with np.errstate(all="ignore"):  # what overflows is refused by name
             runs = run(model, [one.tokens for one in recordings], [one.visit for one in recordings])
             return [one.value(ran) for one, ran in zip(recordings, runs, strict=True)]
@@ -281,7 +277,7 @@ class Worker:
 
             return trace_to_json(self.work.kept_of(trace)) + b"\n"
         if form == "npz":
-            from attnctl.formats.trace_npz import trace_to_npz
+            from attnctl.formats.storage import trace_to_npz
 
             return trace_to_npz(self.work.kept_of(trace, rounded=False))
         if form == "parquet":
@@ -289,12 +285,12 @@ class Worker:
 
             return packed_rows(trace, item)
         if form == "contact-sheet":
-            from attnctl.render.figure.heatmaps.contact_sheet import head_tiles, packed_tiles
+            from attnctl.render.figure.contact_sheet import head_tiles, packed_tiles
 
             name = str(item.number if item.id is None else item.id)
             return packed_tiles(head_tiles(trace, name, self.work.look.get("cmap", "viridis")))
         if form == "statistics":
-            from attnctl.batching.corpus.corpus_statistics import of_trace
+            from attnctl.batching.corpus.treebank import of_trace
 
             return as_json(of_trace(trace))
         if form == "effects":
@@ -302,7 +298,7 @@ class Worker:
         raise ValueError(form)
 
     def _effects_of_item(self, item: Item, trace: Trace) -> bytes:
-        from attnctl.batching.corpus.corpus_effects import of_item
+        from attnctl.batching.corpus.treebank import of_item
 
         info, said = trace.model, item.options
         layers = item_indices(said.get("layer", self.work.layer), info.n_layers, "layer", info.name)
@@ -312,7 +308,7 @@ class Worker:
     def _picture_of_trace(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
         from attnctl.readings.heatmap import is_drowned
         from attnctl.render.figure.look import Look
-        from attnctl.source.zoom import read_heatmap
+        from attnctl.source.changes import read_heatmap
 
         look = self.work.look | ({"title": item.options["title"]} if "title" in item.options else {})
         reading = read_heatmap(trace, drop=look.pop("drop", ()), renormalise=look.pop("renormalise", False))
@@ -339,7 +335,7 @@ def open_work_model(work: Work) -> Model:
     if "parquet" in work.formats:
         need_pyarrow("--format parquet")
     if work.draws_pictures:
-        from attnctl.render.figure.heatmaps.heatmap import colour_map
+        from attnctl.render.figure.heatmap import colour_map
 
         colour_map(work.look.get("cmap", "viridis"))
     return model

@@ -1,4 +1,4 @@
-"""Exact single weights, rows and strongest links, of a matrix that is never built."""
+"""The context of a long text, by a fused kernel or in blocks of rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,40 @@ import numpy as np
 from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
-from attnctl.blockwise import MEMORY, call_positions, cut_call
+from attnctl.blockwise import MEMORY, call_positions, cut_call, is_short
+
+
+def fused_context(call: Call) -> Array:
+    """The context of a call → (heads, n_q, d_v), in its own library: by a fused kernel, or in blocks of rows.
+
+    The kernel takes scale, causality, grouped heads and a mask; what it cannot take goes through `attention.run_call`.
+    """
+    if is_short(call):
+        return attention.run_call(call).context
+    bent = call.bends_scores or call.sinks is not None
+    square = call.n_q == call.n_k and call.first_position == 0
+    same = call.values.shape[-1] == call.queries.shape[-1]
+    causal_alone = not call.causal or (square and call.mask is None)
+    if bent or call.keep is not None or call.window is not None or not causal_alone or not same:
+        return attention.array_namespace(call.queries).concat(
+            [steps.context for *_, steps in row_blocks(call)], axis=-2
+        )
+    import torch
+
+    from attnctl.blockwise.tiles import as_torch
+
+    given = as_torch(call)
+    context: Array = torch.nn.functional.scaled_dot_product_attention(
+        given.queries[None],
+        given.keys[None],
+        given.values[None],
+        attn_mask=given.mask,
+        is_causal=call.causal,
+        scale=call.effective_scale / call.temperature,
+        enable_gqa=given.queries.shape[0] != given.keys.shape[0],
+    )[0]  # (heads, n_q, d_v)
+    return context.numpy() if isinstance(call.queries, np.ndarray) else context
+
 
 Cells = Callable[[Array, Array], Array]  # queries (grids, r), keys (grids, c) → something of (…, grids, r, c)
 
@@ -154,3 +187,68 @@ def strongest_keys(weights: Array, count: int) -> tuple[Array, Array]:
     values = np.take_along_axis(weights, best, -1)
     order = np.argsort(-values, axis=-1, kind="stable")
     return np.take_along_axis(best, order, -1), np.take_along_axis(values, order, -1)
+
+
+TILE = 256  # queries at a time
+
+
+def streaming_change_of_call(call: Call, context: Array, first: int, last: int) -> Array:
+    """How far each query's context moves where it sees only the `first` tokens and the `last` up to itself.
+
+    ‖after - before‖ / ‖before‖ of every query that has more tokens before it: (heads, queries). `context` (heads, n_q, d_v)
+    is that with all keys. Work and memory grow with n, not n².
+    """
+    places = call_positions(call)  # (n_q,)
+    changes = []
+    for lo in range(int((places < first + last).sum()), call.n_q, TILE):
+        hi = min(lo + TILE, call.n_q)
+        after = as_numpy(attention.run_call(_streaming(call, places[lo:hi], lo, hi, first, last)).context)
+        before = as_numpy(context[:, lo:hi])  # (heads, rows, d_v)
+        changes.append(relative_change(after, before))
+    heads = call.queries.shape[-3]
+    return np.concatenate(changes, -1) if changes else np.zeros((heads, 0), np.float32)
+
+
+def _streaming(call: Call, rows: Array, lo: int, hi: int, first: int, last: int) -> Call:
+    """The call of queries [lo, hi) at the positions `rows`, with the keys that some of them keeps."""
+    near = max(first, int(rows[0]) - last + 1)
+    keys = np.r_[0:first, near : min(call.n_k, int(rows[-1]) + 1)]  # (kept,)
+    mask = call.mask
+    if mask is not None:
+        own = as_numpy(mask)  # (n_q or 1, n_k)
+        mask = (own[lo:hi] if own.shape[-2] > 1 else own)[:, keys]  # (rows or 1, kept)
+    shown = attention.visibility_mask(rows, keys, causal=call.causal, window=call.window, mask=mask)
+    kept = (keys < first) | (keys > rows[:, None] - last)  # (rows, kept)
+    shown = kept if shown is None else kept & shown  # (rows, kept)
+    bias = call.bias
+    if bias is not None:
+        bias = bias[..., lo:hi, :] if bias.shape[-2] > 1 else bias
+        bias = bias[..., _like(keys, bias)] if bias.shape[-1] > 1 else bias
+    return replace(
+        call,
+        queries=call.queries[..., lo:hi, :],
+        keys=call.keys[..., _like(keys, call.keys), :],
+        values=call.values[..., _like(keys, call.values), :],
+        mask=_like(shown, call.queries),
+        bias=bias,
+        causal=False,
+        window=None,
+        offset=None,
+        keep=None,
+    )
+
+
+def relative_change(after: Array, before: Array) -> Array:
+    """‖after - before‖ / ‖before‖ over the last axis; 0 where both are 0."""
+    size = np.linalg.norm(before, axis=-1)  # (heads, rows)
+    gap = np.linalg.norm(after - before, axis=-1)  # (heads, rows)
+    return gap / np.where(size == 0, 1, size)
+
+
+def _like(array: Array, like: Array) -> Array:
+    """A NumPy array in the library of another."""
+    if isinstance(like, np.ndarray):
+        return array
+    import torch
+
+    return torch.as_tensor(np.ascontiguousarray(array), device=like.device)

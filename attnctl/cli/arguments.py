@@ -70,7 +70,7 @@ def map_look_of(options: OptionValues, picture: bool) -> Look:
 
     given = {name: value for name in MAP_OPTIONS if (value := options.pop(name, None)) is not None}
     if "cmap" in given and picture:  # refused before long work
-        from attnctl.render.figure.heatmaps.heatmap import colour_map
+        from attnctl.render.figure.heatmap import colour_map
 
         colour_map(given["cmap"])
     return Look(**given)

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from attnctl import limits
-from attnctl.cli import defaults, session, suggestions
+from attnctl.cli import session, suggestions
+from attnctl.cli import session as defaults
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.options import GROUPS, Option
 from attnctl.cli.output import say_unless_quiet
 from attnctl.errors import UsageError
-from attnctl.named_function import call_named
+from attnctl.light_import import call_named
 
 if TYPE_CHECKING:
     from typer._click.core import Context, Parameter
@@ -35,7 +36,7 @@ SWITCHES = {"quiet": session.set_quiet, "no_pager": session.set_no_pager}
 
 def _completed(context: Context, parameter: Parameter, incomplete: str) -> list[str]:
     """The values that a parameter may take, for the completion of a user's own shell."""
-    from attnctl.cli.inputs.completion import complete_parameter
+    from attnctl.cli.suggestions import complete_parameter
 
     return complete_parameter(context, parameter, incomplete)
 
@@ -163,7 +164,7 @@ class Command(TyperCommand):
                 rows[GROUPS[-1] if known is None else known.group].append(record)
         found = {group: several for group, several in rows.items() if several}
         if self.name == "heads":
-            from attnctl.readings.statistic_table import statistics_explained
+            from attnctl.readings.head_statistics import statistics_explained
 
             found["Columns, means over the queries"] = statistics_explained()
         return found

@@ -49,7 +49,7 @@ INPUT, WORK = "What goes in", "How the work is done"
 ARGUMENTS = "Arguments"
 
 BATCH_FORMATS = ("json", "npz", "parquet", *format_names(), "contact-sheet", "statistics", "effects", "sources")
-_MODELS = ("attnctl.models:REGISTRY", "attnctl.models.huggingface.files.hub:KNOWN")
+_MODELS = ("attnctl.models:REGISTRY", "attnctl.models.huggingface.hub:KNOWN")
 # the colour maps of matplotlib that grids of weights are drawn in most; a test holds that it has them
 _MAPS = ("viridis", "cividis", "magma", "inferno", "plasma", "Greys", "Blues", "Greens", "Oranges", "Purples", "Reds",
          "YlGnBu", "gray", "bone", "hot", "cubehelix")  # fmt: skip
@@ -73,7 +73,7 @@ _TABLE: dict[str, dict[str, Option]] = {
         "name": Option(
             "",
             "A known name, a checkpoint's folder or .gguf file, owner/name; demo, a weights file or a run.",
-            values=("attnctl.models.huggingface.files.configured_sizes:known_configurations",),
+            values=("attnctl.models.huggingface.configured_sizes:known_configurations",),
         ),
         "corpus": Option(
             "",
@@ -132,7 +132,7 @@ _TABLE: dict[str, dict[str, Option]] = {
             "--by",
             "Most of this first: entropy, first, previous, induction, …",
             metavar="STATISTIC",
-            values=("attnctl.readings.statistic_table:STATISTICS",),
+            values=("attnctl.readings.head_statistics:STATISTICS",),
             meant_by="--sort",
         ),
         "spans": Option(

@@ -11,7 +11,7 @@ from typing import IO, Any
 from attnctl import limits
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.formats.entities import Node, mentions_of
-from attnctl.readings.census.parsed_sentence import HALVES, BadSentenceError, ParsedSentence
+from attnctl.readings.census.words import HALVES, BadSentenceError, ParsedSentence
 
 LEFT_OUT = dict.fromkeys(("lemma", "feats", "deps"), lambda line, at: None)  # columns that nobody here reads
 

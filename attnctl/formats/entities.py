@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
-from attnctl.readings.census.parsed_sentence import Mention
+from attnctl.readings.census.words import Mention
 
 PART = re.compile(r"\(([^()]+)(\))?|([^()]+)\)")
 PIECE = re.compile(r"(.+)\[(\d+)/(\d+)\]")  # of a mention in several pieces: e3[1/2]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from attnctl.errors import UsageError
-from attnctl.named_function import find_named
+from attnctl.light_import import find_named
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +34,7 @@ PICTURE_FORMATS = {
             "png",
             "figure",
             "attnctl.render.figure.saving:png_bytes",
-            "attnctl.render.figure.heatmaps.raster:heatmap_png",
+            "attnctl.render.figure.raster:heatmap_png",
         ),
         PictureFormat("svg", "figure", "attnctl.render.figure.saving:svg_bytes"),
         PictureFormat("pdf", "figure", "attnctl.render.figure.saving:pdf_bytes"),
@@ -75,5 +75,5 @@ def heatmap_bytes(reading: HeatmapGrid, look: Look, name: str) -> tuple[bytes, t
     if form is not None and form.heatmap_writer is not None:
         quick: tuple[bytes, tuple[str, ...]] = find_named(form.heatmap_writer)(reading, look)
         return quick
-    figure, notes = find_named("attnctl.render.figure.heatmaps.heatmap:draw_heatmap")(reading, look)
+    figure, notes = find_named("attnctl.render.figure.heatmap:draw_heatmap")(reading, look)
     return figure_bytes(figure, name), notes

@@ -13,8 +13,7 @@ from attnctl import attention
 from attnctl.arrays import LONG, Bools, Floats, as_numpy, place_array
 from attnctl.attention import Array, Attended, Call
 from attnctl.layer import SHARED_PARAMETERS, LayerAttention
-from attnctl.layer.step_arrays import arrays_of_heads, step_arrays
-from attnctl.layer.stored import StoredLayer
+from attnctl.layer.stored import StoredLayer, arrays_of_heads, step_arrays
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Ranges, RowStatistics
@@ -63,7 +62,7 @@ class Forward:
         """What the model goes on with (heads, n_q, d_v): of the steps, or by a kernel that holds no n × n weights."""
         if (known := self.context_so_far) is not None:
             return known
-        from attnctl.blockwise.context import fused_context
+        from attnctl.blockwise.rows import fused_context
 
         return fused_context(self.call)
 
@@ -116,7 +115,7 @@ class ComputedLayer(LayerAttention):
         """As of `blockwise.streaming.streaming_change_of_call`, without n × n weights → (heads, queries)."""
         if self.changed is not None:
             return super().streaming_change(first, last)
-        from attnctl.blockwise.streaming import streaming_change_of_call
+        from attnctl.blockwise.rows import streaming_change_of_call
 
         context = self.forward.context_of_heads[list(self.heads)]  # (heads, n_q, d_v)
         found: Floats = streaming_change_of_call(self.call, context, first, last)

@@ -16,7 +16,7 @@ from attnctl import limits
 from attnctl.argument_types import checked_selection, is_network, plain_number, require_type
 from attnctl.errors import UsageError
 from attnctl.files import is_possible_name
-from attnctl.models.huggingface.files.hub import CHECKPOINT_OPTIONS, KNOWN, instead_of, is_checkpoint
+from attnctl.models.huggingface.hub import CHECKPOINT_OPTIONS, KNOWN, instead_of, is_checkpoint
 from attnctl.models.option_types import (
     RANGES,
     ModelOptions,
@@ -39,7 +39,7 @@ REGISTRY = {
     "demo": "attnctl.models.builtin.weights:open_demo",
     "demo-causal": "attnctl.models.builtin.weights:open_demo_causal",
     "random": "attnctl.models.builtin.random:open_random",
-    "dot": "attnctl.models.builtin.dot:open_dot",
+    "dot": "attnctl.models.builtin.random:open_dot",
 }
 
 
@@ -71,7 +71,7 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
         module, attribute = "attnctl.models.builtin.weights", "open_weights"
         given["path"] = name
     elif is_checkpoint(name):
-        module, attribute = "attnctl.models.huggingface.files.opening", "open_checkpoint"
+        module, attribute = "attnctl.models.huggingface.opening", "open_checkpoint"
         given["name"] = name
     else:
         from difflib import get_close_matches
@@ -95,7 +95,7 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
     model = model if predict is None else _predicting_at(model, predict)
     if off is None:
         return model
-    from attnctl.models.switched_off import switch_heads_off
+    from attnctl.models.watching import switch_heads_off
 
     return switch_heads_off(model, off)  # type: ignore[no-any-return]
 
@@ -154,7 +154,7 @@ def opened_model(function: str, model: ModelArgument, options: ModelOptions) -> 
     given: OptionValues = {name: value for name, value in options.items() if value is not None}
     opened: Any = model
     if is_network(model):
-        from attnctl.models.huggingface.files.opening import wrap_network
+        from attnctl.models.huggingface.opening import wrap_network
 
         opened = wrap_network(model, given.pop("tokenizer", None))
     for name in given:

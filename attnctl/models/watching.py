@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from attnctl import limits
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.interventions import Intervention
-from attnctl.models.switched_off import with_heads_on
+from attnctl.interventions import Intervention, checked_heads, heads_off, spoken_heads
+from attnctl.layer import LayerAttention, Run
 from attnctl.readings.effects.ablation import Watched
+from attnctl.readings.traces.trace import ModelInfo
+from attnctl.source import Model, TextSource
 from attnctl.text import visible_text
+from attnctl.tokens import Token, named_tokens
 
 if TYPE_CHECKING:
     pass
@@ -24,7 +29,7 @@ def watched_text(model: Any, text: str, query: str | None = None, base: Interven
     model, off = with_heads_on(model)
     base = base if off is None else off
     if model.info.kind == "checkpoint":
-        from attnctl.models.huggingface.effects.watched import watch_network
+        from attnctl.models.huggingface.watched import watch_network
 
         return watch_network(model, text, query, base)
     from attnctl.models.builtin.watched import watch_stack as watch_stack
@@ -36,8 +41,8 @@ def by_cross_attention(model: Any) -> Any:
     """An encoder-decoder looked into by its cross attention, or by the decoder's that holds it; any other model as it is."""
     if getattr(model, "kind", None) != "encoder":
         return model
-    from attnctl.models.huggingface.attention_sites import merges_source
-    from attnctl.models.huggingface.files.network import network_info
+    from attnctl.models.huggingface.attention_session import merges_source
+    from attnctl.models.huggingface.network import network_info
 
     told = {name: getattr(model.info, name) for name in ("source", "revision", "sha256", "quantised", "off")}
     kind = "decoder" if merges_source(model.network) else "cross"
@@ -92,8 +97,91 @@ def _layer_contexts(model: Any, text: str) -> dict[int, Array]:
 
     with ExitStack() as stack:
         if model.info.kind == "checkpoint":
-            from attnctl.models.huggingface.effects.intervention import gated_contexts_kept
+            from attnctl.models.huggingface.intervention import gated_contexts_kept
 
             stack.enter_context(gated_contexts_kept(model.network, model.kind, found))
         model.run(model.tokenize(text), keep_context, text)
     return found
+
+
+def switch_heads_off(model: Any, off: str) -> Any:
+    """The model with the heads of `23.3,0.5` off. Raises UsageError for heads that are not there, or cannot be switched."""
+    info = model.info
+    if info.kind == "matrix":
+        raise UsageError(f"--off: {info.name} has no heads to switch off: its numbers are given, not computed")
+    if info.kind == "checkpoint":
+        from attnctl.models.huggingface.watched import check_switchable
+
+        check_switchable(model.network)
+    intervention = Intervention(off_heads(info, off))
+    named = replace(info, name=f"{info.name} without {spoken_heads(intervention.heads)}", off=intervention.heads)
+    return replace(model, info=named, intervention=intervention)
+
+
+def with_heads_on(model: Any) -> tuple[Any, Intervention | None]:
+    """The model with all its heads, and what of them was off."""
+    off: Intervention | None = getattr(model, "intervention", None)
+    if off is None:
+        return model, None
+    return replace(model, info=replace(model.info, name=model.info.card_name, off=None), intervention=None), off
+
+
+def off_heads(info: ModelInfo, off: str) -> dict[int, tuple[int, ...]]:
+    """Layer → heads that `off` names. Raises UsageError for one that is not there, and where nothing would be left."""
+    n_layers, n_heads = info.n_layers or 1, info.n_heads or 1
+    heads = checked_heads(heads_off(off), n_layers, n_heads, info.name, every_is_empty=True)
+    if sum(map(len, heads.values())) >= n_layers * n_heads:
+        raise UsageError(f"--off {off}: that is every head of {info.name}, and nothing is left to look at")
+    return heads
+
+
+class ProbeReading:
+    """Of a text that says `length` tokens twice, the mean weight over the second half on what followed the first copy,
+    and on the first copy: (layer, head) → (both).
+    """
+
+    predicts = False
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._scores: dict[tuple[int, int], tuple[float, float]] = {}
+
+    def take(self, layer: LayerAttention) -> None:
+        """Take in one layer."""
+        length, at = self._length, slice(layer.n_q - self._length, None)
+        scores = [layer.at_offset(back)[:, at].mean(-1) for back in (1 - length, -length)]  # (heads,) each
+        for head, after, on in zip(layer.heads, *scores, strict=True):
+            self._scores[layer.layer, head] = float(after), float(on)
+
+    def value(self, run: Run) -> dict[tuple[int, int], tuple[float, float]]:
+        """(layer, head) → induction, duplicate."""
+        return self._scores
+
+
+def probe_heads(
+    model: Model, length: int = 100, *, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
+) -> dict[tuple[int, int], tuple[float, float]]:
+    """Induction and duplicate-token scores of a model's heads: (layer, head) → (both)."""
+    return probe_text(model, length).read(ProbeReading(length), layers, heads)
+
+
+def probe_text(model: Model, length: int = 100) -> TextSource:
+    """`length` random tokens of the model's vocabulary, said twice, after what the model begins every text with."""
+    rng = np.random.default_rng(0)
+    pieces: Any = getattr(model, "pieces", None)
+    if pieces is not None:
+        added = set(pieces.tokenizer.get_added_tokens_decoder())
+        ids = [at for at in range(pieces.tokenizer.get_vocab_size()) if at not in added]
+        first = [token for token in model.tokenize("a")[:1] if token.special]
+        names = {at: pieces.tokenizer.id_to_token(at) or str(at) for at in ids}
+    else:
+        words: Sequence[str] = [word for word in getattr(model, "vocabulary", ()) if word.isalpha()]
+        words = words if len(words) > 1 else [f"word{at}" for at in range(10 * length)]
+        known = {word: at for at, word in enumerate(getattr(model, "vocabulary", ()))}
+        names, first = {known.get(word, at): word for at, word in enumerate(words)}, []
+        ids = list(names)
+    drawn = rng.choice(ids, length, replace=len(ids) < length).tolist()
+    said = [*first, *(Token(names[at], at) for at in 2 * drawn)]
+    placed = zip(said, named_tokens([token.text for token in said]), strict=True)
+    tokens = tuple(replace(token, start=at.start, end=at.end) for token, at in placed)
+    return TextSource(model, " ".join(token.text for token in tokens), tokens)

@@ -10,8 +10,8 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, Run
 from attnctl.readings.head_statistics import HeadStatisticsReading
-from attnctl.readings.links import LinksReading
 from attnctl.readings.overview import LongRow, Overview, PooledGrid, TextPart
+from attnctl.readings.rows import LinksReading
 
 
 class GridReading:

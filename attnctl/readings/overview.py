@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnctl.argument_types import checked
-from attnctl.named_function import call_named
+from attnctl.light_import import call_named
 from attnctl.readings.head_statistics import HeadStatistics
 from attnctl.readings.traces.trace import ModelInfo, WithAxes
 from attnctl.text import counted, quoted_beginning

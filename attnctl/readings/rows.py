@@ -1,14 +1,17 @@
-"""Single rows and small blocks of the weights as readings, exact at any length."""
+"""Single rows of weights, exact, and the strongest links: of a trace, and of a long text block by block."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+
+import numpy as np
 
 from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, Run
-from attnctl.readings.overview import LongRow, Overview
+from attnctl.readings.overview import Links, LongRow, Overview
 
 
 class RowReading:
@@ -59,3 +62,80 @@ class BlocksReading:
     def value(self, run: Run) -> dict[tuple[int, int], list[Floats]]:
         """(layer, head) → the weights of each block."""
         return self._weights
+
+
+class LinksReading:
+    """The `count` keys that each query attends to most, for each layer and head."""
+
+    predicts = False
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._links: dict[tuple[int, int], Links] = {}
+
+    def take(self, layer: LayerAttention) -> None:
+        """Take in one layer."""
+        keys, weights = layer.links(self._count)  # (heads, n_q, count) each
+        for head, *link in zip(layer.heads, keys, weights, strict=True):
+            self._links[layer.layer, head] = Links(*link)
+
+    def kept_in(
+        self, overview: Overview | LongRow, wanted: Callable[[int, int], bool], name: str
+    ) -> dict[tuple[int, int], Links]:
+        """The links of an overview, the strongest of each query. Raises AttnctlError where it has fewer."""
+        links = overview.links if isinstance(overview, Overview) else {}
+        found = {at: link for at, link in links.items() if wanted(*at)}
+        held = min((link.keys.shape[1] for link in found.values()), default=0)
+        if held < min(self._count, len(overview.key_axis)):
+            links_held = f"{held} links a query, not {self._count}" if held else "no links of single queries"
+            raise AttnctlError(f"{name} holds {links_held}: give the text and its model")
+        return {at: Links(link.keys[:, : self._count], link.weights[:, : self._count]) for at, link in found.items()}
+
+    def value(self, run: Run) -> dict[tuple[int, int], Links]:
+        """(layer, head) → its links."""
+        return self._links
+
+
+MOST_LINKS = 14  # of a head
+MOST_EXACT = 4_000_000  # weights kept exactly, over all heads
+SIDE = 64  # of an exact block, tokens
+
+
+@dataclass(frozen=True)
+class ExactBlock:
+    """Weights of one head kept exactly: queries [a, b), keys [a, b), weights (queries, keys)."""
+
+    layer: int
+    head: int
+    rows: tuple[int, int]
+    keys: tuple[int, int]
+    weights: Floats
+
+
+def strongest_links(links: Links, causal: bool) -> list[tuple[int, int, float]]:
+    """The strongest links of a head, (query, key, weight), the most telling first.
+
+    A large weight tells less where a causal query has few keys to choose from, and little on the first token (where unused
+    attention is parked) or on itself.
+    """
+    weights = np.array(links.weights, dtype=np.float64)  # (n_q, count)
+    keys = np.asarray(links.keys)  # (n_q, count)
+    i = np.arange(len(keys))[:, None]  # (n_q, 1)
+    rank = weights * np.log1p(i) if causal else weights
+    rank = np.where((keys == 0) | (keys == i), rank * 1e-3, rank)  # not 0: taken where nothing else is there
+    best = np.argsort(-rank, axis=None, kind="stable")[:MOST_LINKS]
+    rows, places = np.unravel_index(best, rank.shape)
+    found = zip(rows, places, strict=True)
+    return [(int(i), int(keys[i, at]), float(links.weights[i, at])) for i, at in found if links.weights[i, at] > 0]
+
+
+def telling_blocks(overview: Overview) -> list[tuple[int, int, int, int]]:
+    """Where to look exactly: blocks (first query, past, first key, past) that hold the strongest links of all heads."""
+    causal = bool(overview.model.causal)
+    # in turn: each head's most telling link, then each head's second, …
+    turns = zip_longest(*(strongest_links(found, causal) for found in overview.links.values()))
+    links = [link for turn in turns for link in turn if link is not None]
+    n_q, n_k = len(overview.tokens), len(overview.key_axis)
+    most = max(1, MOST_EXACT // (SIDE * SIDE * max(1, len(overview.links))))
+    corners = dict.fromkeys((i // SIDE * SIDE, j // SIDE * SIDE) for i, j, _ in links)
+    return [(i, min(i + SIDE, n_q), j, min(j + SIDE, n_k)) for i, j in list(corners)[: min(most, 8)]]

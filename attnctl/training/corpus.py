@@ -14,8 +14,7 @@ from attnctl import limits
 from attnctl.arrays import Floats, Ids
 from attnctl.errors import AttnctlError
 from attnctl.files import check_size, decode_text, read_bytes, said_plainly
-from attnctl.models.builtin.phrasing import Phrasing
-from attnctl.models.builtin.vocabulary import SHAPES, shape_of
+from attnctl.models.builtin.vocabulary import SHAPES, Phrasing, shape_of
 from attnctl.tokens import split_words
 
 UNKNOWN, MASK = "[UNK]", "[MASK]"

@@ -1,15 +1,13 @@
-"""What the heads of a model have learned of sentences: which word looks at the word it belongs to, beside simple rules.
+"""Rules that need no learning: the best fixed offset, the nearest word of the right kind, the first one.
 
-A relation holds in a sentence where the largest weight that a word gives to another goes to the right word, in one head that
-is fixed beforehand on other sentences. Beside it stand an untrained model, and rules that need no learning: a head that
-"finds subjects" may only count positions.
+A head that "finds subjects" may only count positions, so each of its figures stands beside theirs.
 """
 
 from __future__ import annotations
 
 import random
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,17 +17,87 @@ import numpy as np
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
 from attnctl.models.builtin.stack import Stack
-from attnctl.training import network, rules
+from attnctl.training import network
 from attnctl.training.english import draft, grammar
 from attnctl.training.english.draft import Link, Sentence
-from attnctl.training.english.language import openness, vocabulary
-from attnctl.training.english.tables import pairs_of, words_of
+from attnctl.training.english.language import function_words, openness, vocabulary
+from attnctl.training.english.lexicon import lexicon, pairs_of, words_of
 from attnctl.training.marked import marked_sentences
 
 if TYPE_CHECKING:
     from attnctl.arrays import Bools, Floats
     from attnctl.attention import Array
     from attnctl.source import Model
+
+
+Rule = Callable[[Sentence, int], int]
+
+OPENING = frozenset('([{“‘"')
+PRONOUNS = frozenset(words_of("pronouns"))
+
+
+@cache
+def noun_forms() -> frozenset[str]:
+    """Nouns, names and pronouns: what a verb's subject, or what a pronoun stands for, can be."""
+    lex = lexicon()
+    found = {form for some in lex.nouns.values() for noun in some for form in (noun.singular, noun.plural) if form}
+    found |= set(lex.capitalized)
+    return frozenset(found - verbs_only() - function_words() | PRONOUNS)
+
+
+@cache
+def verbs_only() -> frozenset[str]:
+    """Verb forms that are no plural or singular of a common noun: those in -ed and -ing, and what is mostly a verb."""
+    lex = lexicon()
+    named = {form for some in lex.nouns.values() for noun in some[:60] for form in (noun.singular, noun.plural) if form}
+    return frozenset({form for verb in lex.verbs for form in verb.forms} - named)
+
+
+@cache
+def verb_forms() -> frozenset[str]:
+    """Verb forms, the forms of be among them."""
+    return verbs_only() | {"is", "are", "was", "were", "am", "be", "been"}
+
+
+def kind_of_word(relation: str) -> Callable[[str], bool]:
+    """Whether a word can be what this relation looks for."""
+    if relation == draft.OBJECT_VERB:
+        return verb_forms().__contains__
+    if relation == draft.PREPOSITION:
+        return lambda word: word in verb_forms() or is_noun(word)
+    if relation == draft.CLOSING:
+        return OPENING.__contains__
+    if relation == draft.INDUCTION:
+        return lambda word: True
+    return is_noun
+
+
+def is_noun(word: str) -> bool:
+    """Whether a word is a noun, a name or a pronoun; a capital makes a name of what is not known."""
+    return (
+        word in noun_forms()
+        or word.lower() in noun_forms()
+        or (word[:1].isupper() and word.lower() not in function_words())
+    )
+
+
+def candidate_places(relation: str, sentence: Sentence, query: int) -> Sequence[int]:
+    """Where such words stand on the side that the relation looks to, the nearest first; [-1] where there is none."""
+    wanted, n = kind_of_word(relation), len(sentence.words)
+    after, before = range(query + 1, n), range(query - 1, -1, -1)
+    if relation == draft.DETERMINER:
+        sides = [*after]
+    elif relation == draft.ADJECTIVE:
+        sides = sorted([*before, *after], key=lambda at: (abs(at - query), at < query))
+    else:
+        sides = [*before]
+    return [at for at in sides if wanted(sentence.words[at])] or [-1]
+
+
+def best_offset(links: Iterable[Link]) -> int:
+    """The distance that fits these links most often."""
+    return Counter(link.key - link.query for link in links).most_common(1)[0][0]
+
 
 SEEDS = {"validation": 991, "held_out": 992, "unseen": 993}
 BY_HAND = "by_hand"
@@ -109,9 +177,9 @@ def _measured_relation(
     if before:
         own = {name: before[name][relation].right.mean(axis=0) for name in before}  # (layers, heads)
         untrained = float(own["held_out"][_best_head(own["validation"])])
-    offset = rules.best_offset(link for _, link in samples["validation"].links[relation])
+    offset = best_offset(link for _, link in samples["validation"].links[relation])
     held, hand = samples["held_out"], samples[BY_HAND].links.get(relation, [])
-    places = partial(rules.candidate_places, relation)
+    places = partial(candidate_places, relation)
     return Measured(
         relation,
         layer=at[0],
@@ -273,7 +341,7 @@ def _best_head(shares: Floats) -> tuple[int, int]:
     return int(layer), int(head)
 
 
-def _rule_share(of: Sample, relation: str, rule: rules.Rule) -> float:
+def _rule_share(of: Sample, relation: str, rule: Rule) -> float:
     """How often a rule finds the right word."""
     links = of.links[relation]
     return sum(rule(of.sentences[at], link.query) == link.key for at, link in links) / len(links)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from attnctl.batching import folder as folder_module
-from attnctl.batching.corpus import census_run
+from attnctl.batching.corpus import census_work
 
 Run = Callable[..., Any]
 
@@ -34,7 +34,7 @@ TREES = "".join(
 def small_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(folder_module, "GROUP", 2)
-    monkeypatch.setattr(census_run, "TOGETHER", 2)
+    monkeypatch.setattr(census_work, "TOGETHER", 2)
     Path("in.txt").write_text("one two\nthree four\nfive six\nseven eight\n")
     Path("in.conllu").write_text(TREES)
 

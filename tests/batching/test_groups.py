@@ -16,13 +16,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attnctl.batching.corpus.corpus_statistics import add_measurements, merge_tallies
+from attnctl.batching.corpus.treebank import add_measurements, merge_tallies
 from attnctl.formats.documents.trace_json import trace_from_json
 from attnctl.models import open_model
-from attnctl.readings.head_statistics import HeadStatisticsReading
-from attnctl.readings.statistic_table import STATISTICS
-from attnctl.readings.traces.trace_arrays import HEAD_FIELD_ARRAYS
-from attnctl.render.figure.heatmaps import contact_sheet
+from attnctl.readings.head_statistics import STATISTICS, HeadStatisticsReading
+from attnctl.readings.traces.trace import HEAD_FIELD_ARRAYS
+from attnctl.render.figure import contact_sheet
 from attnctl.source import TextSource, record_trace
 from tests.batching.test_resume import check_whole, contents, killed_midway, manifest, sentences
 from tests.conftest import process

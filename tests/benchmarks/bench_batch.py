@@ -63,10 +63,10 @@ def pictures() -> None:
         print("pictures: seaborn is not installed")
         return
     from attnctl.models import open_model
-    from attnctl.render.figure.heatmaps.raster import heatmap_png
     from attnctl.render.figure.look import Look
+    from attnctl.render.figure.raster import heatmap_png
     from attnctl.source import record_trace
-    from attnctl.source.zoom import read_heatmap
+    from attnctl.source.changes import read_heatmap
 
     model = open_model("random")
     traces = [record_trace(model, text) for text in texts(60, 10)]

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from attnctl.batching.corpus.census_run import Tallies, census_results
-from attnctl.batching.corpus.census_work import CensusWork
+from attnctl.batching.corpus.census_work import CensusWork, Tallies, census_results
 from attnctl.batching.corpus.treebank import Treebank, sentence_of
 from attnctl.batching.items import Item
 from attnctl.models import open_model

@@ -134,8 +134,8 @@ def process(folder: str, pairs: int) -> None:
 def main(pairs: int = 3) -> None:
     head(pairs)
     from attnctl.errors import AttnctlError
-    from attnctl.models.huggingface.files.gguf import dequantised_folder
-    from attnctl.models.huggingface.files.hub import find_checkpoint
+    from attnctl.models.huggingface.gguf import dequantised_folder
+    from attnctl.models.huggingface.hub import find_checkpoint
 
     try:
         folder = find_checkpoint("smollm2")

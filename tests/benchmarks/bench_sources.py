@@ -19,9 +19,8 @@ import numpy as np
 
 from attnctl.formats.chat import Conversation, Message
 from attnctl.models import open_model
-from attnctl.models.huggingface.effects.answers import AnsweredPrompt
-from attnctl.models.huggingface.text.chat import Prompt
-from attnctl.models.huggingface.text.prompts import SourceSearch, answer_ids, chat_prompt, ids_of, prompt_tokens
+from attnctl.models.huggingface.answers import AnsweredPrompt
+from attnctl.models.huggingface.prompts import Prompt, SourceSearch, answer_ids, chat_prompt, ids_of, prompt_tokens
 from attnctl.readings.effects.needle import filler_sentences
 
 NAMES = ("Anna", "Bruno", "Chidi", "Dora", "Emil", "Farah", "Goran", "Hana", "Igor", "Jana")

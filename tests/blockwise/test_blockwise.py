@@ -13,7 +13,7 @@ import torch
 from attnctl import attention, blockwise
 from attnctl.attention import Call
 from attnctl.blockwise import Wanted, rows, sweep, tiles
-from attnctl.blockwise.context import fused_context
+from attnctl.blockwise.rows import fused_context
 from attnctl.layer.computed import ComputedLayer
 
 KINDS = {
@@ -327,7 +327,7 @@ def test_random_rows_of_a_long_text_in_float64():
 LIMITED = """
 import resource, sys, torch
 from attnctl import attention, blockwise
-from attnctl.blockwise.context import fused_context
+from attnctl.blockwise.rows import fused_context
 torch.set_num_threads(1)
 n, heads = 12288, 4
 q = torch.randn(heads, n, 16, generator=torch.Generator().manual_seed(0))

@@ -167,7 +167,7 @@ def test_a_damaged_defaults_file(refused: Refused, config_file: Path) -> None:
 
 
 def test_the_help_of_heads_tells_every_column_and_threshold(run: Run) -> None:
-    from attnctl.readings.statistic_table import STATISTICS
+    from attnctl.readings.head_statistics import STATISTICS
 
     told = run("heads", "--help").out
     below = " ".join(told.partition("Columns, means over the queries:")[2].split())

@@ -18,15 +18,13 @@ from rich.cells import cell_len
 from attnctl import models
 from attnctl.models import attend
 from attnctl.models.builtin.matrix import trace_of_matrix
-from attnctl.models.probe import probe_heads
+from attnctl.models.watching import probe_heads
 from attnctl.readings.grid import GridReading, OverviewReading
 from attnctl.readings.heatmap import of_overview, weight_span
 from attnctl.readings.overview import TextPart
 from attnctl.readings.spans import parts_of
-from attnctl.source import TextSource
-from attnctl.source.changes import prepare
-from attnctl.source.stored import TraceSource
-from attnctl.source.zoom import read_cells
+from attnctl.source import TextSource, TraceSource
+from attnctl.source.changes import prepare, read_cells
 from attnctl.tokens import Token, split_words
 
 MODEL = ("--model", "random", "--d-model", "16", "--heads", "2", "--layers", "2", "--causal", "--rope", "--scale", "1")

@@ -274,7 +274,7 @@ DOORS = {
     "errors.py",
     "render/terminal/console.py",
     "__main__.py",
-    "models/huggingface/text/template_process.py",  # JSON, to the process that asked it
+    "models/huggingface/template_process.py",  # JSON, to the process that asked it
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from attnctl.formats.schemas.json_schemas import trace_schema
 from attnctl.models import open_model
-from attnctl.models.huggingface.checks import check as checking
+from attnctl.models.huggingface import check as checking
 from attnctl.source import record_trace
 
 SCHEMA = trace_schema()

@@ -69,7 +69,7 @@ def test_a_home_that_may_not_be_looked_into_holds_no_defaults(
     assert "gpt2 (openai-community/gpt2) is not on this machine" in refused("explain", "a b", "--model", "gpt2")
     (tmp_path / "x.gguf").write_bytes(b"GGUF")
     if find_spec("transformers") is not None:
-        from attnctl.models.huggingface.files.gguf import dequantised_folder
+        from attnctl.models.huggingface.gguf import dequantised_folder
 
         with pytest.raises(AttnctlError, match="set XDG_CACHE_HOME to a folder of yours"):
             dequantised_folder(tmp_path / "x.gguf")

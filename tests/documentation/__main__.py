@@ -42,8 +42,7 @@ def heads_of_relations() -> dict[str, tuple[int, int]]:
     """Relation → the (layer, head) of demo that was measured to find it."""
     import json
 
-    from attnctl.models.builtin.weight_file import read_weights
-    from attnctl.models.builtin.weights import path_of
+    from attnctl.models.builtin.weights import path_of, read_weights
 
     figures = json.loads(read_weights(path_of("demo")).metadata["figures"])
     return {relation: (found["layer"], found["head"]) for relation, found in figures.items()}

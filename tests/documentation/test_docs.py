@@ -15,10 +15,8 @@ import pytest
 from attnctl.cli.command import Command
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.documentation.references import code, command_help, command_page, docstring, python_page
-from attnctl.cli.documentation.site import MARK, build_site
-from attnctl.cli.documentation.topics import FOLDER, WRITTEN, all_topics
-from attnctl.render.terminal.console import SafeConsole
-from attnctl.render.terminal.markdown_page import THEME, markdown_page, plain_source
+from attnctl.cli.documentation.site import FOLDER, MARK, WRITTEN, all_topics, build_site
+from attnctl.render.terminal.console import THEME, SafeConsole, markdown_page, plain_source
 from tests.conftest import Result
 from tests.documentation.examples import PAGES, ROOT, sections_of
 

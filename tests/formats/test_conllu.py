@@ -14,7 +14,7 @@ from attnctl.errors import AttnctlError
 from attnctl.formats.conllu import comment_value, line_of, parsed_sentence, sentence_blocks
 from attnctl.formats.entities import fields_of, mentions_of
 from attnctl.limits import SENTENCE_LINES
-from attnctl.readings.census.parsed_sentence import BadSentenceError, Mention, ParsedSentence, from_dict
+from attnctl.readings.census.words import BadSentenceError, Mention, ParsedSentence, from_dict
 from tests.conftest import SAMPLES
 
 DOCUMENTS = SAMPLES / "documents.conllu"

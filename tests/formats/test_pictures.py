@@ -11,7 +11,7 @@ import pytest
 from attnctl import __version__
 from attnctl.formats import pictures
 from attnctl.formats.pictures import PictureFormat
-from attnctl.named_function import find_named
+from attnctl.light_import import find_named
 from tests.conftest import SAMPLES, Result
 
 

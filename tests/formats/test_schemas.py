@@ -15,7 +15,7 @@ from attnctl.cli.command import Command
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.options import MODEL_OPTIONS
 from attnctl.formats.schemas.json_schemas import SCHEMAS
-from attnctl.models.huggingface.files.configured_sizes import known_configurations
+from attnctl.models.huggingface.configured_sizes import known_configurations
 from tests.cli.test_pairs import VALUES
 from tests.conftest import SAMPLES
 from tests.models.huggingface import folders

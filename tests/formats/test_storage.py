@@ -20,9 +20,8 @@ from attnctl.formats.schemas.json_schemas import overview_schema
 from attnctl.models import open_model
 from attnctl.readings.grid import GridReading, OverviewReading
 from attnctl.readings.head_statistics import HeadStatisticsReading
-from attnctl.readings.links import LinksReading
 from attnctl.readings.overview import LongRow, Overview, TextPart
-from attnctl.readings.rows import RowReading
+from attnctl.readings.rows import LinksReading, RowReading
 from attnctl.source import TextSource
 from tests.conftest import attend
 

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from attnctl.errors import AttnctlError
-from attnctl.formats.documents.needles_json import _cell_of_document
 from attnctl.formats.documents.overview_json import overview_from_document
+from attnctl.formats.documents.readings_json import _cell_of_document
 from attnctl.formats.documents.trace_json import trace_from_document, trace_from_json
-from attnctl.formats.trace_npz import trace_from_npz, trace_to_npz
+from attnctl.formats.storage import trace_from_npz, trace_to_npz
 from attnctl.formats.validation import read_npy, read_npz
 from attnctl.readings.measures import word_groups
 from tests.conftest import attend, process

@@ -13,7 +13,7 @@ from attnctl.layer.run_memory import RunMemory
 from attnctl.models import open_model
 from attnctl.readings.grid import OverviewReading
 from attnctl.readings.head_statistics import HeadStatisticsReading
-from attnctl.readings.traces.record import TraceReading
+from attnctl.readings.traces.trace import TraceReading
 from attnctl.source import TextSource
 
 TEXT = "Alice will eat pizza"

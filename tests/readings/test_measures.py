@@ -11,11 +11,9 @@ from attnctl.errors import UsageError
 from attnctl.layer import LayerAttention
 from attnctl.models import attend, open_model
 from attnctl.readings import measures
-from attnctl.readings.traces.record import TraceReading, sink_sentence, stored_layer
-from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
-from attnctl.source import TextSource
+from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace, TraceReading, sink_sentence, stored_layer
+from attnctl.source import TextSource, TraceSource
 from attnctl.source.changes import Changes, prepare
-from attnctl.source.stored import TraceSource
 from attnctl.tokens import Token
 
 # [CLS] un|believ|able , isn ' t it

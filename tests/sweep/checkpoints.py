@@ -11,10 +11,10 @@ import tokenizers
 
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.trace_json import trace_from_json
+from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.checks.check import check_attention
-from attnctl.models.huggingface.files.network import network_info
-from attnctl.models.huggingface.text.tokenizer import Pieces
+from attnctl.models.huggingface.network import network_info
+from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.readings.traces.consistency import findings_of_trace
 from attnctl.source import record_trace
 from tests.sweep.families import Family, build

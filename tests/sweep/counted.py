@@ -1,6 +1,6 @@
 """Do parameters and cache that `attnctl model` tells equal those of the built network? `python -m tests.sweep.counted` writes the list.
 
-attnctl/models/huggingface/files/counted.json names the families whose four matrices and cache they are, in every head that
+attnctl/models/huggingface/counted.json names the families whose four matrices and cache they are, in every head that
 can be built; and of the others, whose layers are built, those of which a cache keeps what the built layers say.
 """
 
@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
-import attnctl.models.huggingface.files.configured_sizes as module
+import attnctl.models.huggingface.configured_sizes as module
 from attnctl.errors import AttnctlError
-from attnctl.models.huggingface.files.built_sizes import BuiltLayers, built_layers
-from attnctl.models.huggingface.files.configured_sizes import of_configuration, sizes_of_layers
-from attnctl.models.huggingface.files.sizes import ModelSizes
+from attnctl.models.huggingface.built_sizes import BuiltLayers, built_layers
+from attnctl.models.huggingface.configured_sizes import of_configuration, sizes_of_layers
+from attnctl.models.huggingface.sizes import ModelSizes
 from tests.sweep.families import Family, build, families
 from tests.sweep.modes import TARGET, N, given
 

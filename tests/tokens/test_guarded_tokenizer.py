@@ -10,8 +10,7 @@ import pytest
 
 from attnctl import limits
 from attnctl.errors import AttnctlError
-from attnctl.tokens import from_file
-from attnctl.tokens.guarded_tokenizer import GuardedTokenizer, may_explode
+from attnctl.tokens import GuardedTokenizer, from_file, may_explode
 
 IN_USE = [
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",  # GPT-2

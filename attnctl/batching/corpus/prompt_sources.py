@@ -62,9 +62,8 @@ class SourcesWorker:
     def _document(self, item: Item) -> tuple[Document, int, tuple[str, ...]]:
         """The document of one prompt, with its number and id; its tokens; notes."""
         from attnctl.formats.chat import conversation_of
-        from attnctl.formats.documents.sources_json import sources_document
-        from attnctl.models.huggingface.text.chat import Prompt
-        from attnctl.models.huggingface.text.prompts import ANSWER, SourceSearch, chat_prompt
+        from attnctl.formats.documents.readings_json import sources_document
+        from attnctl.models.huggingface.prompts import ANSWER, Prompt, SourceSearch, chat_prompt
         from attnctl.tokens import checked_text
 
         if item.error is not None:

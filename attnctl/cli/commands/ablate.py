@@ -6,14 +6,13 @@ from typing import Any
 
 from attnctl import api
 from attnctl.cli import arguments
-from attnctl.cli.inputs.sources import text_or_conversation
 from attnctl.cli.output import output_format, put_bytes, write_renderable
 from attnctl.cli.progress import LESS_HEADS, check_sweep_cost, items_progress
-from attnctl.formats.documents.effects_json import effects_to_json
+from attnctl.cli.sources import text_or_conversation
+from attnctl.formats.documents.readings_json import effects_to_json
 from attnctl.formats.pictures import figure_bytes, format_names
 from attnctl.models.option_types import OptionValues
-from attnctl.readings.effects.ablation import EffectRequest, Watched, chosen_heads
-from attnctl.readings.effects.effect_sweep import measure_effects
+from attnctl.readings.effects.ablation import EffectRequest, Watched, chosen_heads, measure_effects
 
 # options of the command that are arguments of api.ablation_of_text
 MEASURED = (
@@ -59,11 +58,11 @@ def ablate_command(
     if form == "json":
         put_bytes(effects_to_json(found, top) + b"\n", output)
     elif form in ("terminal", "txt"):
-        from attnctl.render.terminal.effects.effects import EffectsTable  # rich
+        from attnctl.render.terminal.effect_tables import EffectsTable
 
         write_renderable(EffectsTable(found, top), form, output)
     else:
-        from attnctl.render.figure.effects import effects_drawing  # matplotlib
+        from attnctl.render.figure.charts import effects_drawing
 
         drawing = effects_drawing(found)
         arguments.say_notes(drawing.notes)

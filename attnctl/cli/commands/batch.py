@@ -222,7 +222,7 @@ def _fill_folder(work: Work, do: Do, source: TextStream, output: str, strict: bo
     from attnctl.batching.engines import SHARED
     from attnctl.batching.folder import Folder
     from attnctl.batching.groups import Contacts, EffectMeans, Statistics, Tables
-    from attnctl.batching.run_description import input_paths
+    from attnctl.batching.manifest import input_paths
     from attnctl.cli.progress import items_progress
 
     said: Document = {"input": input_paths([source.path], output), "input_form": source.form}

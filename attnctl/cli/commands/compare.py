@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from attnctl import api
 from attnctl.cli import arguments, session
 from attnctl.cli import options as o
-from attnctl.cli.inputs.sources import is_file, open_source, refuse_models, refuse_texts
 from attnctl.cli.output import output_format, put_bytes, put_json, write_renderable
+from attnctl.cli.sources import is_file, open_source, refuse_models, refuse_texts
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import figure_bytes, format_names
 from attnctl.readings.measures import check_measure
 from attnctl.readings.traces.comparison import Comparison
 from attnctl.readings.traces.trace import Trace
 from attnctl.render.figure.look import Look
-from attnctl.render.terminal.comparison import ComparisonTables
+from attnctl.render.terminal.head_tables import ComparisonTables
 from attnctl.source import Source, TextSource
 from attnctl.source.changes import Changes, selected_indices
 from attnctl.text import visible_text
@@ -52,7 +52,7 @@ def _write_comparison(
     if form == "json":
         put_json(pair.comparison_document(), output)
     elif form in format_names():
-        from attnctl.render.figure.comparison import comparison_panels  # matplotlib
+        from attnctl.render.figure.charts import comparison_panels
 
         if len(places) > 1:
             raise UsageError("a picture shows one head: choose it with --layer and --head")

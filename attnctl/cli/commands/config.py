@@ -9,7 +9,8 @@ import re
 import tomllib
 
 from attnctl import limits
-from attnctl.cli import defaults, session
+from attnctl.cli import session
+from attnctl.cli import session as defaults
 from attnctl.cli.arguments import check_mode, say_notes
 from attnctl.cli.command import Command
 from attnctl.cli.command_table import COMMANDS

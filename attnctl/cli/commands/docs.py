@@ -13,11 +13,11 @@ import attnctl
 from attnctl.cli.arguments import check_mode
 from attnctl.cli.commands import view
 from attnctl.cli.documentation import site as mkdocs
-from attnctl.cli.documentation.topics import COMMANDS, all_topics, find_topic
+from attnctl.cli.documentation.site import COMMANDS, all_topics, find_topic
 from attnctl.cli.output import print_lines, safe_console
 from attnctl.errors import UsageError
 from attnctl.files import said_plainly, write_whole
-from attnctl.render.terminal.markdown_page import THEME, WIDEST, markdown_page, plain_source
+from attnctl.render.terminal.console import THEME, WIDEST_PAGE, markdown_page, plain_source
 
 NARROW = 60  # columns, below which what a topic is about stands under its name
 MORE = "attnctl docs TOPIC shows a page, attnctl docs COMMAND the options of a command; --open shows them in a browser."
@@ -93,4 +93,4 @@ def show_page(markdown: str) -> None:
         print_lines(plain_source(markdown).rstrip("\n"))
         return
     terminal = safe_console(theme=THEME)
-    terminal.print(markdown_page(markdown), width=min(terminal.width, WIDEST), crop=False)
+    terminal.print(markdown_page(markdown), width=min(terminal.width, WIDEST_PAGE), crop=False)

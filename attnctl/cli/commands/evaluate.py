@@ -12,8 +12,7 @@ from shutil import get_terminal_size
 import typer
 
 from attnctl import __version__, limits
-from attnctl.batching.corpus.census_run import count_corpus
-from attnctl.batching.corpus.census_work import CensusWork, open_census_model
+from attnctl.batching.corpus.census_work import CensusWork, count_corpus, open_census_model
 from attnctl.batching.corpus.treebank import Treebank
 from attnctl.batching.work import Result
 from attnctl.cli import arguments
@@ -29,9 +28,9 @@ from attnctl.models import REGISTRY
 from attnctl.models.option_types import model_arguments
 from attnctl.readings.census.census_table import CensusTable
 from attnctl.render.figure.look import Look
-from attnctl.render.page.census import census_page
-from attnctl.render.terminal.models.census import CensusReport
-from attnctl.render.terminal.models.model_card import NOTE, relations_lines
+from attnctl.render.page.reading_pages import census_page
+from attnctl.render.terminal.census import CensusReport
+from attnctl.render.terminal.model_tables import NOTE, relations_lines
 from attnctl.training.english.treebank import treebank_text
 from attnctl.training.relations import Measured, measure_relations
 

@@ -11,22 +11,20 @@ import typer
 from attnctl import limits
 from attnctl.cli import arguments
 from attnctl.cli import options as o
-from attnctl.cli.inputs.sources import open_source
 from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, write_renderable
 from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
+from attnctl.cli.sources import open_source
 from attnctl.errors import DONE, FAILED, AttnctlError, UsageError
 from attnctl.models.option_types import OptionValues
 from attnctl.readings.grid import OverviewReading
 from attnctl.readings.head_statistics import HeadStatisticsReading
-from attnctl.readings.links import LinksReading
 from attnctl.readings.overview import LongRow, Overview
 from attnctl.readings.questions.focus import Focus, focus
-from attnctl.readings.rows import RowReading
+from attnctl.readings.rows import LinksReading, RowReading
 from attnctl.readings.spans import parts_of, stand_in_text
 from attnctl.readings.traces.trace import Trace
-from attnctl.source.changes import Changes, Prepared, prepare, selected_indices
-from attnctl.source.stored import OverviewSource
-from attnctl.source.zoom import is_long
+from attnctl.source import OverviewSource
+from attnctl.source.changes import Changes, Prepared, is_long, prepare, selected_indices
 from attnctl.steps import check_names, check_steps, narrow_trace
 from attnctl.tokens import find_several
 
@@ -125,9 +123,9 @@ def _walked_heads(
 
 def _print_check(given: Prepared) -> int:
     """Print what was checked and found; the exit code is 1 where anything is off."""
-    from attnctl.models.huggingface.checks.check import check_attention
+    from attnctl.models.huggingface.check import check_attention
     from attnctl.readings.traces.consistency import findings_of_trace
-    from attnctl.render.terminal.tables import finding_lines
+    from attnctl.render.terminal.console import finding_lines
 
     if isinstance(given.source, OverviewSource):
         name = given.source.name
@@ -166,10 +164,10 @@ def _explain_contributions(
     output: str | None,
 ) -> None:
     """Write the sum for the word of --target, else for the model's own best."""
-    from attnctl.formats.documents.effects_json import effects_to_json
+    from attnctl.formats.documents.readings_json import effects_to_json
     from attnctl.models.watching import watched_text
     from attnctl.readings.effects.ablation import EffectRequest, Gauge, baseline_of
-    from attnctl.render.terminal.effects.contributions import ContributionsTable
+    from attnctl.render.terminal.effect_tables import ContributionsTable
     from attnctl.tokens import checked_text
 
     if form == "npz":
@@ -229,7 +227,7 @@ def _explain_long(
 
 def _row_table(given: Prepared, at: int | None, top: int | None, spans: str | None) -> Any:
     """Where a query looks, for the terminal: its exact row, or its strongest links where a file holds no more of it."""
-    from attnctl.render.terminal.row import RowTable
+    from attnctl.render.terminal.head_tables import RowTable
 
     source = given.source
     kept = getattr(source, "overview", None)

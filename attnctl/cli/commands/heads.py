@@ -9,25 +9,23 @@ from typing import NamedTuple
 from attnctl import api
 from attnctl.cli import arguments
 from attnctl.cli import options as o
-from attnctl.cli.inputs.sources import open_source
 from attnctl.cli.output import output_format, put_bytes, show_renderable
 from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
+from attnctl.cli.sources import open_source
 from attnctl.errors import UsageError
 from attnctl.files import write_whole
 from attnctl.formats.documents.census_json import read_census
 from attnctl.formats.documents.overview_json import overview_to_json
 from attnctl.formats.pictures import figure_bytes, format_names
-from attnctl.models.probe import probe_text
-from attnctl.readings.head_statistics import HeadStatistics
+from attnctl.models.watching import probe_text
+from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
 from attnctl.readings.overview import Overview
-from attnctl.readings.questions.roles import roles_of_heads
-from attnctl.readings.statistic_table import STATISTICS
+from attnctl.readings.questions.focus import roles_of_heads
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.render.figure.look import Look
-from attnctl.render.terminal.head_statistics import HeadTable, heads_csv, ranked_by
-from attnctl.source import Source
+from attnctl.render.terminal.head_tables import HeadTable, heads_csv, ranked_by
+from attnctl.source import Source, check_attention_weights
 from attnctl.source.changes import Changes, prepare
-from attnctl.source.stored import check_attention_weights
 
 TOP_BY = "confidence"  # the statistic by which --top chooses heads without --by
 PICTURED = "entropy"  # the statistic that is drawn without --by
@@ -95,7 +93,7 @@ def heads_command(
 
 def _write_statistic_grid(found: Overview, by: str, look: Look, output: str, form: str) -> None:
     """One statistic of every head as a picture."""
-    from attnctl.render.figure.head_statistics import statistic_grid  # matplotlib
+    from attnctl.render.figure.charts import statistic_grid
 
     title = f"{found.model.name}, {len(found.tokens):,} tokens"
     drawing = statistic_grid(found.head_statistics, by, title, look, found.model.citation)

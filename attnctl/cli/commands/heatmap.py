@@ -11,9 +11,9 @@ from typing import Any
 from attnctl import api
 from attnctl.cli import arguments, session
 from attnctl.cli import options as o
-from attnctl.cli.inputs.sources import open_source, sources_of_run
 from attnctl.cli.output import print_lines, put_bytes, safe_console
 from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
+from attnctl.cli.sources import open_source, sources_of_run
 from attnctl.errors import UsageError
 from attnctl.files import check_writable, write_whole
 from attnctl.formats import pictures
@@ -23,8 +23,7 @@ from attnctl.readings.heatmap import HeatmapGrid, is_drowned
 from attnctl.readings.overview import Overview
 from attnctl.readings.questions.focus import focus
 from attnctl.render.figure.look import Look
-from attnctl.source.changes import Changes, Prepared, prepare, selected_indices
-from attnctl.source.zoom import Zoom, heatmap_grid, is_long, read_cells
+from attnctl.source.changes import Changes, Prepared, Zoom, heatmap_grid, is_long, prepare, read_cells, selected_indices
 from attnctl.text import in_a_cell
 from attnctl.tokens import Token
 
@@ -80,7 +79,7 @@ def heatmap_command(
     if output is None or picture is None:
         _show_grid(seen, colour, title=look.title, values=look.values, log=look.log)
         return
-    from attnctl.render.figure.heatmaps.heatmap import draw_heatmap  # matplotlib
+    from attnctl.render.figure.heatmap import draw_heatmap
 
     figure, notes = draw_heatmap(seen, look)
     write_whole(output, pictures.figure_bytes(figure, picture))
@@ -204,7 +203,7 @@ def _show_grid(reading: HeatmapGrid, colour: Colour | None, **look: Any) -> None
 
 
 def _colour_function(cmap: str) -> Colour:
-    from attnctl.render.figure.heatmaps.heatmap import colour_map  # matplotlib
+    from attnctl.render.figure.heatmap import colour_map
 
     chosen = colour_map(cmap)
 

@@ -11,12 +11,10 @@ from attnctl import __version__
 from attnctl.cli.arguments import check_mode
 from attnctl.cli.output import print_lines, put_json
 from attnctl.errors import AttnctlError, in_one_line
-from attnctl.models.builtin.weight_file import read_weights
-from attnctl.models.builtin.weights import BUNDLED, path_of
-from attnctl.models.huggingface.files.configured_sizes import known_configurations, model_sizes
-from attnctl.models.huggingface.files.sizes import ModelSizes
-from attnctl.render.terminal.models.model_card import model_card
-from attnctl.render.terminal.models.model_sizes import size_lines
+from attnctl.models.builtin.weights import BUNDLED, path_of, read_weights
+from attnctl.models.huggingface.configured_sizes import known_configurations, model_sizes
+from attnctl.models.huggingface.sizes import ModelSizes
+from attnctl.render.terminal.model_tables import model_card, size_lines
 
 
 def model_command(*, name: str | None, length: int | None, json: bool) -> None:

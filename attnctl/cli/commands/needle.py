@@ -17,11 +17,11 @@ from attnctl.cli.progress import cost_progress
 from attnctl.errors import INTERRUPTED, AttnctlError, UsageError
 from attnctl.files import read_bytes, write_whole
 from attnctl.formats.documents.json_documents import write_json
-from attnctl.formats.documents.needles_json import cell_document, cells_of, needles_document
+from attnctl.formats.documents.readings_json import cell_document, cells_of, needles_document
 from attnctl.formats.pictures import figure_bytes, format_names
 from attnctl.models.option_types import OptionValues
 from attnctl.readings.effects.needle import Needle, NeedleCell, NeedleRun, Needles, filler_sentences, sentences_of
-from attnctl.render.terminal.effects.needle import NeedleTable
+from attnctl.render.terminal.source_tables import NeedleTable
 
 LENGTHS = "512,1024,2048"  # as an example in a message
 
@@ -92,7 +92,7 @@ def _open_asker(needle: Needle, haystack: str | None, seed: int, options: Option
     model = arguments.model_of(options)
     if model.info.kind != "checkpoint":
         raise UsageError(f"{model.info.name} answers no questions: name a checkpoint with --model (smollm2, a folder)")
-    from attnctl.models.huggingface.effects.needles import NeedleAsker  # torch
+    from attnctl.models.huggingface.needles import NeedleAsker
 
     asker = NeedleAsker(
         model, needle, (lambda: filler_sentences(seed)) if sentences is None else (lambda: cycle(sentences))
@@ -118,7 +118,7 @@ def _ask_unknown(asker: Any, wanted: list[tuple[int, float]], cells: list[Needle
 
 def _without_best_heads(asker: Any, run: NeedleRun, cells: list[NeedleCell], count: int) -> Needles:
     """All that is known, with the check: the best heads switched off, and as many others."""
-    from attnctl.models.huggingface.effects.needles import random_heads  # torch
+    from attnctl.models.huggingface.needles import random_heads
 
     found = Needles(run, tuple(cells))
     best = list(found.retrieval_heads())[:count]
@@ -161,7 +161,7 @@ def _write_needles(found: Needles, form: str, output: str | None) -> None:
             return
         show_renderable(NeedleTable(found))
     else:
-        from attnctl.render.figure.needle import needle_drawing  # matplotlib
+        from attnctl.render.figure.charts import needle_drawing
 
         drawing = needle_drawing(found)
         arguments.say_notes(drawing.notes)

@@ -10,19 +10,17 @@ from rich.console import Console
 
 from attnctl import __version__
 from attnctl.cli import arguments
-from attnctl.cli.inputs.sources import open_source
 from attnctl.cli.output import put_json, safe_console
+from attnctl.cli.sources import open_source
 from attnctl.errors import UsageError
 from attnctl.formats.documents.json_documents import model_document
 from attnctl.models.watching import watched_text
-from attnctl.readings.effects.ablation import EffectRequest
-from attnctl.readings.effects.effect_sweep import measure_effects
+from attnctl.readings.effects.ablation import EffectRequest, measure_effects
 from attnctl.readings.questions.focus import focus
-from attnctl.readings.questions.quiz import QuizQuestion, is_right, quiz_questions
-from attnctl.readings.questions.removal_question import removal_question
-from attnctl.render.terminal.quiz import beginning, marked_answer, put_question, quiz_result
+from attnctl.readings.questions.quiz import QuizQuestion, is_right, quiz_questions, removal_question
+from attnctl.render.terminal.learning import beginning, marked_answer, put_question, quiz_result
+from attnctl.source import check_attention_weights
 from attnctl.source.changes import prepare
-from attnctl.source.stored import check_attention_weights
 from attnctl.text import visible_text
 from attnctl.tokens import BLANKS, find_token
 

@@ -33,12 +33,12 @@ def shell_command(*, text: str | None, file: str | None, **options: object) -> N
     if "-" in (text, file, chat):
         raise UsageError("standard input is where the commands come from: give the text in quotes or as --file FILE")
     from attnctl.layer.run_memory import RunMemory
-    from attnctl.models.huggingface.files import network
+    from attnctl.models.huggingface import network
     from attnctl.source import TextSource
 
     read = arguments.text_of(text, file) if text is not None or file is not None else None
     if chat is not None:
-        from attnctl.cli.inputs.sources import conversation_in
+        from attnctl.cli.sources import conversation_in
 
         if read is not None:
             raise UsageError("give the text, --file, or --chat: one of them")
@@ -182,7 +182,7 @@ def _prompt(here: session.Session) -> Any:
         from prompt_toolkit.shortcuts import CompleteStyle
     except ImportError:
         return lambda: input(f"{here.model or 'demo'}> ")
-    from attnctl.cli.inputs.completion import shell_completer
+    from attnctl.cli.suggestions import shell_completer
 
     typed: Any = PromptSession(
         history=FileHistory(str(history_path())),

@@ -8,13 +8,13 @@ import numpy as np
 
 from attnctl import limits
 from attnctl.cli.arguments import check_mode
-from attnctl.cli.inputs.sources import token_names
 from attnctl.cli.output import put_json, show_renderable
+from attnctl.cli.sources import token_names
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import decode_text, read_bytes
 from attnctl.models.option_types import scale_of
 from attnctl.readings.questions.softmax import SoftmaxSteps
-from attnctl.render.terminal.softmax import SoftmaxTables
+from attnctl.render.terminal.learning import SoftmaxTables
 
 
 def softmax_command(

@@ -9,17 +9,17 @@ from typing import Any
 import typer
 
 from attnctl.cli import arguments
-from attnctl.cli.inputs.sources import prompt_of
 from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, show_renderable
 from attnctl.cli.progress import cost_progress
+from attnctl.cli.sources import prompt_of
 from attnctl.errors import INTERRUPTED
 from attnctl.formats.chat import Conversation
-from attnctl.formats.documents.sources_json import sources_to_json
+from attnctl.formats.documents.readings_json import sources_to_json
 from attnctl.formats.pictures import figure_bytes, format_names
 from attnctl.models.option_types import OptionValues
 from attnctl.readings.effects.answer_sources import AnswerSources
-from attnctl.render.page.answer_sources import sources_page
-from attnctl.render.terminal.effects.answer_sources import AnswerTable, plain_table
+from attnctl.render.page.reading_pages import sources_page
+from attnctl.render.terminal.source_tables import AnswerTable, plain_table
 
 SAID_SECONDS = 5.0  # from which the cost is told beforehand
 TRIED = 3  # forwards after which it is told at the latest
@@ -59,7 +59,7 @@ def _found_sources(
     text: str | None, file: str | None, options: OptionValues, remove: bool = False, **asked: Any
 ) -> tuple[AnswerSources, bool]:
     """What is known of the sources, and whether Ctrl-C ended the search early; `asked` are fields of SourceSearch."""
-    from attnctl.models.huggingface.text.prompts import ANSWER, SourceSearch  # torch
+    from attnctl.models.huggingface.prompts import ANSWER, SourceSearch
 
     most = options.pop("generate", None)
     model, prompt, conversation = prompt_of(text, file, options.pop("chat", None), options)
@@ -108,6 +108,6 @@ def _write_sources(found: AnswerSources, form: str, output: str | None, top: int
         else:
             print_lines(*plain_table(replace(found, parts=found.parts[:top])))
     else:
-        from attnctl.render.figure.answer_sources import source_bars  # matplotlib
+        from attnctl.render.figure.charts import source_bars
 
         put_bytes(figure_bytes(source_bars(found, top), form), output)

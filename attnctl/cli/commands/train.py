@@ -28,7 +28,7 @@ from attnctl.cli.progress import SAID, duration_text
 from attnctl.errors import INTERRUPTED, UsageError
 from attnctl.models import open_named_model
 from attnctl.models.option_types import OptionValues
-from attnctl.render.terminal.models.training import lesson_view, live_view
+from attnctl.render.terminal.training import lesson_view, live_view
 from attnctl.training.corpus import read_lines
 from attnctl.training.relations import measure_relations
 from attnctl.training.run import (

@@ -14,9 +14,9 @@ from typing import Any
 from attnctl import api
 from attnctl.cli import arguments
 from attnctl.cli import options as o
-from attnctl.cli.inputs.sources import is_file, open_source, refuse_models, sources_of_run
 from attnctl.cli.output import print_lines, put_bytes
 from attnctl.cli.progress import check_cost
+from attnctl.cli.sources import is_file, open_source, refuse_models, sources_of_run
 from attnctl.errors import UsageError
 from attnctl.files import check_writable
 from attnctl.models.option_types import OptionValues

@@ -19,9 +19,8 @@ from attnctl.formats.documents.json_documents import (
     write_json,
 )
 from attnctl.formats.validation import checked_number, checked_whole_number, finite_floats, true_or_false
-from attnctl.readings.head_statistics import HeadStatistics
+from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
 from attnctl.readings.overview import Links, LongRow, Overview, PooledGrid, TextPart
-from attnctl.readings.statistic_table import STATISTICS
 from attnctl.text import Document
 
 SCHEMA = "attnctl.overview/1"

@@ -23,8 +23,7 @@ from attnctl.formats.documents.json_documents import (
 )
 from attnctl.formats.validation import checked_whole_number, finite_floats, read_fields, true_or_false
 from attnctl.readings.traces.consistency import checked_trace
-from attnctl.readings.traces.trace import LayerTrace, Prediction, Trace
-from attnctl.readings.traces.trace_arrays import FIELD_ARRAYS, LAYER_TRACE_ARRAYS, TraceArray
+from attnctl.readings.traces.trace import FIELD_ARRAYS, LAYER_TRACE_ARRAYS, LayerTrace, Prediction, Trace, TraceArray
 from attnctl.text import Document, as_json
 
 SCHEMA = "attnctl.trace/1"

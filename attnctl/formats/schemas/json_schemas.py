@@ -20,11 +20,11 @@ from attnctl.formats.schemas.schema_parts import (
     opening_properties,
     tuple_schema,
 )
-from attnctl.named_function import call_named
-from attnctl.readings.traces.trace_arrays import TRACE_ARRAYS, Level
+from attnctl.light_import import call_named
+from attnctl.readings.traces.trace import TRACE_ARRAYS, Level
 
 if TYPE_CHECKING:
-    from attnctl.readings.statistic_table import Statistic
+    from attnctl.readings.head_statistics import Statistic
 
 
 def trace_schema() -> Schema:
@@ -66,7 +66,7 @@ def trace_schema() -> Schema:
 
 def overview_schema() -> Schema:
     """The schema of an overview, or of one query's weights, of a long text: `attnctl.overview/1`."""
-    from attnctl.readings.statistic_table import STATISTICS
+    from attnctl.readings.head_statistics import STATISTICS
 
     properties = {
         **opening_properties(),
@@ -177,20 +177,20 @@ SCHEMAS: dict[str, Callable[[], Schema]] = {
     "trace": trace_schema,
     "overview": overview_schema,
     "effects": effects_schema,
-    "comparison": _schema_of("comparison", "comparison_schema"),
-    "census": _schema_of("census", "census_schema"),
-    "sources": _schema_of("sources", "sources_schema"),
-    "needle": _schema_of("needle", "needle_schema"),
-    "needles": _schema_of("needles", "needle_schema"),
-    "batch": _schema_of("batch", "batch_schemas"),
-    "manifest": _schema_of("manifest", "batch_schemas"),
+    "comparison": _schema_of("comparison", "reading_schemas"),
+    "census": _schema_of("census", "reading_schemas"),
+    "sources": _schema_of("sources", "reading_schemas"),
+    "needle": _schema_of("needle", "reading_schemas"),
+    "needles": _schema_of("needles", "reading_schemas"),
+    "batch": _schema_of("batch", "model_schemas"),
+    "manifest": _schema_of("manifest", "model_schemas"),
     "sizes": _schema_of("sizes", "model_schemas"),
     "card": _schema_of("card", "model_schemas"),
     "relation": _schema_of("relation", "model_schemas"),
     "report": _schema_of("report", "model_schemas"),
     "lesson": _schema_of("lesson", "model_schemas"),
-    "softmax": _schema_of("softmax", "comparison_schema"),
-    "quiz": _schema_of("quiz", "comparison_schema"),
+    "softmax": _schema_of("softmax", "reading_schemas"),
+    "quiz": _schema_of("quiz", "reading_schemas"),
 }
 
 

@@ -84,7 +84,7 @@ def open_qkv(*, qkv: str, tokenizer: str | None = None, seed: int = 0, **how: An
 def _read_qkv(path: str) -> tuple[Floats, Floats, Floats]:
     data = read_bytes(path)
     if data[8:9] == b"{":  # a safetensors file, whatever it is called: its header's length, then JSON
-        from attnctl.models.builtin.weight_file import read_safetensors
+        from attnctl.models.builtin.weights import read_safetensors
 
         arrays, _ = read_safetensors(path)
     else:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.layer import StopForward
-from attnctl.models.huggingface import attention_sites as sites
+from attnctl.models.huggingface import attention_session as sites
 from attnctl.models.huggingface.attention_call import (
     HandedCall,
     call_of,
@@ -28,13 +28,13 @@ from attnctl.models.huggingface.attention_call import (
 )
 from attnctl.models.huggingface.attention_session import (
     LOOKING_ON,
+    Site,
     Visit,
     WatchOptions,
     WatchSession,
     enter_readable,
     uncompiled,
 )
-from attnctl.models.huggingface.attention_sites import Site
 
 if TYPE_CHECKING:
     from torch.nn import Module

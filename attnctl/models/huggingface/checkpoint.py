@@ -19,22 +19,22 @@ from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.layer.stored import StoredLayer
 from attnctl.models.builtin.stack import MOST_LIKELY, predicted_places
-from attnctl.models.huggingface.attention_sites import merges_source
-from attnctl.models.huggingface.files.network import running_network
+from attnctl.models.huggingface.attention_session import merges_source
+from attnctl.models.huggingface.generation import generated_tokens
 from attnctl.models.huggingface.key_slots import tokens_of_call_keys
+from attnctl.models.huggingface.network import running_network
 from attnctl.models.huggingface.run_notes import RunNotes, nothing_seen_sentence, text_notes
-from attnctl.models.huggingface.text.generation import generated_tokens
-from attnctl.models.huggingface.text.tokenizer import Pieces, named_token
+from attnctl.models.huggingface.tokenizer import Pieces, named_token
 from attnctl.readings.traces.trace import ModelInfo, Prediction
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from attnctl.models.huggingface.attention_sites import Output, Site
-    from attnctl.models.huggingface.checks.module_outputs import ModuleOutputs, ShownLayer
+    from attnctl.models.huggingface.attention_session import Output, Site
     from attnctl.models.huggingface.family_traits import FamilyTraits
     from attnctl.models.huggingface.key_slots import KeySlots
+    from attnctl.models.huggingface.module_outputs import ModuleOutputs, ShownLayer
 
 EMBEDDED = 4096  # tokens up to which the embeddings are kept
 
@@ -49,7 +49,7 @@ def _with_heads_off(method: Method) -> Method:
     def under_intervention(self: Checkpoint, *arguments: Any, **options: Any) -> Any:
         if self.intervention is None:
             return method(self, *arguments, **options)
-        from attnctl.models.huggingface.effects.intervention import apply_interventions
+        from attnctl.models.huggingface.intervention import apply_interventions
 
         with apply_interventions(self.network, [self.intervention], self.kind):
             return method(self, *arguments, **options)
@@ -105,7 +105,7 @@ class Checkpoint:
         Raises AttnctlError where the architecture hands over what attnctl does not know.
         """
         from attnctl.models.huggingface.attention_call import check_finite, without_batch
-        from attnctl.models.huggingface.attention_sites import may_repeat_layers
+        from attnctl.models.huggingface.attention_session import may_repeat_layers
         from attnctl.models.huggingface.family_traits import FamilyTraits
 
         self.check_tokens(tokens)
@@ -250,7 +250,7 @@ class Checkpoint:
         With `own`, of a run before, by the eager functions, what is shown in the place of their own weights and values.
         """
         from attnctl.models.huggingface.attention_session import attention_set_to
-        from attnctl.models.huggingface.checks.module_outputs import module_outputs
+        from attnctl.models.huggingface.module_outputs import module_outputs
 
         source = self.pieces.tokenize_text(text) if self.kind in ("decoder", "cross") else None
         inputs, slots = self._forward_inputs(tokens, source), self._slots(len(tokens))
@@ -340,7 +340,7 @@ class Checkpoint:
             self.network(**inputs)
 
     def _own_weights(self, output: Output) -> dict[int, Array]:
-        from attnctl.models.huggingface.weights_put_out import check_weights, key_counts, weights_of_layers
+        from attnctl.models.huggingface.attention_call import check_weights, key_counts, weights_of_layers
 
         key = {"self": "attentions", "cross": "cross_attentions"}.get(self.kind, f"{self.kind}_attentions")
         weights = weights_of_layers(self.network, self.kind, tuple(getattr(output, key, None) or ()))

@@ -15,7 +15,7 @@ import torch
 from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.models.huggingface.attention_interface import leave_where_done
-from attnctl.models.huggingface.attention_sites import Site, attention_modules, names_of_modules
+from attnctl.models.huggingface.attention_session import Site, attention_modules, names_of_modules
 from attnctl.models.huggingface.indexer_scores import IndexerScores
 from attnctl.models.huggingface.key_slots import KeySlots
 from attnctl.text import number_list

@@ -10,7 +10,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from attnctl.attention import Array
-from attnctl.models.huggingface.attention_sites import names_of_modules
+from attnctl.models.huggingface.attention_session import names_of_modules
 from attnctl.models.huggingface.key_slots import KeySlots
 
 if TYPE_CHECKING:

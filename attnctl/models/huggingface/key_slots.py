@@ -13,14 +13,14 @@ import numpy as np
 
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
-from attnctl.models.huggingface.attention_sites import names_of_modules
+from attnctl.models.huggingface.attention_session import names_of_modules
 from attnctl.text import number_list
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from attnctl.models.huggingface.checks.module_outputs import ShownLayer
+    from attnctl.models.huggingface.module_outputs import ShownLayer
 
 
 Span = tuple[int, int]  # the first and the last token that a slot holds

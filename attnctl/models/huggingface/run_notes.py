@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
-from attnctl.models.huggingface.attention_sites import Site, unseen_sentence
+from attnctl.models.huggingface.attention_session import Site, unseen_sentence
 from attnctl.readings.traces.trace import SINK_NOTE, ModelInfo
 from attnctl.text import visible_text
 from attnctl.tokens import Token

@@ -1,7 +1,7 @@
-"""Which word each head finds, in sentences whose words are parsed: counts for every relation, direction, layer and head.
+"""Documents of parsed sentences read in windows, so that a mention can look at an antecedent in an earlier sentence.
 
-Words from pieces as Clark et al. (2019): attention to a word is the sum over its pieces, from a word the mean. A head finds
-the other word that gets most; special tokens and the word itself are set apart. One layer at a time, nothing n × n is kept.
+Clark et al. (2019) cut documents to what the model reads. Here sentences that follow one another share a window until the
+next would not fit, and none stands in two: a mention whose antecedents all stand before its window is counted, and no case.
 """
 
 from __future__ import annotations
@@ -14,8 +14,105 @@ import numpy as np
 from attnctl.arrays import as_numpy, place_array
 from attnctl.attention import Array, array_namespace
 from attnctl.errors import AttnctlError
-from attnctl.readings.census.trees import edges_found, maximum_spanning_trees
-from attnctl.readings.census.words import FARTHEST, AlignedSentence
+from attnctl.readings.census.words import FARTHEST, AlignedSentence, Mention, ParsedSentence
+
+# of the mentions of documents: the first of their entity, those whose antecedents stand before the window, those not read
+MENTION_COUNTS = ("documents", "windows", "mentions", "new", "outside", "unread")
+
+
+def windows_of_sizes(sizes: Sequence[int], most: int) -> list[range]:
+    """Which sentences share a window: neighbours whose sizes add up to `most` at most; one larger by itself is in none."""
+    windows: list[range] = []
+    start, room = 0, most
+    for at, size in enumerate(sizes):
+        if size > room or size > most:
+            windows.append(range(start, at))
+            start, room = (at, most) if size <= most else (at + 1, most)
+        room -= size if size <= most else 0
+    return [window for window in (*windows, range(start, len(sizes))) if window]
+
+
+def joined_sentences(sentences: Sequence[ParsedSentence]) -> ParsedSentence:
+    """Several sentences as one text, a space between them, their mentions in order; of their trees nothing is left."""
+    spans, mentions, start, words = [], [], 0, 0
+    for sentence in sentences:
+        spans += [(start + a, start + b) for a, b in sentence.spans]
+        mentions += [
+            Mention(one.entity, words + one.first, words + one.last, words + one.head) for one in sentence.mentions
+        ]
+        start, words = start + len(sentence.text) + 1, words + len(sentence.forms)
+    return ParsedSentence(
+        " ".join(sentence.text for sentence in sentences),
+        tuple(spans),
+        tuple(form for sentence in sentences for form in sentence.forms),
+        tuple(tag for sentence in sentences for tag in sentence.tags),
+        (-1,) * words,
+        ("root",) * words,
+        tuple(mentions),
+        sentences[0].half,
+    )
+
+
+def mention_counts(sentences: Sequence[ParsedSentence], windows: Sequence[range]) -> dict[str, int]:
+    """MENTION_COUNTS of one document that is read in these windows."""
+    counts = dict.fromkeys(MENTION_COUNTS, 0) | {"documents": 1, "windows": len(windows)}
+    window_of = {at: number for number, window in enumerate(windows) for at in window}
+    seen: dict[str, int | None] = {}  # entity → the last window that it was mentioned in
+    for at, sentence in enumerate(sentences):
+        here = window_of.get(at)
+        for mention in sentence.mentions:
+            counts["mentions"] += 1
+            if here is None:
+                counts["unread"] += 1
+            elif mention.entity not in seen:
+                counts["new"] += 1
+            elif seen[mention.entity] != here:
+                counts["outside"] += 1
+            seen[mention.entity] = here
+    return counts
+
+
+def maximum_spanning_trees(ties: Array, there: Array) -> Array:
+    """Parents in the maximum spanning tree of each graph (Prim 1957): (graphs, n, n), (graphs, n) → (graphs, n).
+
+    `ties` are symmetric: words i and j are joined by the weight i gives j and that which j gives i, added. Words that
+    are not `there` have no place in the tree; they, and the word that each tree starts from (the first), have the parent -1.
+    """
+    graphs, n = there.shape
+    parents = np.full((graphs, n), -1)  # (graphs, n)
+    if not n:
+        return parents
+    rows = np.arange(graphs)
+    flat, first_rows = ties.reshape(graphs * n, n), rows * n
+    outside = there.copy()  # (graphs, n), the words that the tree has yet to reach
+    newest = there.argmax(-1)  # (graphs,)
+    outside[rows, newest] = False
+    best = np.full((graphs, n), -np.inf, ties.dtype)  # (graphs, n), the strongest tie to the tree of what is outside
+    for _ in range(int(there.sum(-1).max(initial=1)) - 1):
+        new = flat.take(first_rows + newest, axis=0)  # (graphs, n)
+        closer = (new > best) & outside  # (graphs, n)
+        np.copyto(best, new, where=closer)
+        np.copyto(parents, newest[:, None], where=closer)
+        newest = best.argmax(-1)  # (graphs,)
+        outside[rows, newest] = False
+        best[rows, newest] = -np.inf
+    return parents
+
+
+def edges_found(parents: Array, edges: Array) -> Array:
+    """How many edges of each tree are in `edges`: parents (graphs, n), edges (graphs, n, n) symmetric → (graphs,)."""
+    graphs, n = parents.shape
+    found = edges[np.arange(graphs)[:, None], np.arange(n)[None, :], parents]  # (graphs, n)
+    return (found & (parents >= 0)).sum(-1)
+
+
+def right_branching(there: Array) -> Array:
+    """The tree that joins each word to the next: there (n,) → parents (n,), -1 for the first word and those not there."""
+    words = np.flatnonzero(there)
+    parents = np.full(len(there), -1)  # (n,)
+    parents[words[1:]] = words[:-1]
+    return parents
+
 
 # what is added up for each head over the words of a sentence
 SUMS = ("entropy", "self", "special", "words", "distance", "linked", "edges", "looking")

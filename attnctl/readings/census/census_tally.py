@@ -10,8 +10,7 @@ import numpy as np
 
 from attnctl import limits
 from attnctl.attention import Array
-from attnctl.readings.census.census import SentenceCounts
-from attnctl.readings.census.trees import edges_found, right_branching
+from attnctl.readings.census.census import SentenceCounts, edges_found, right_branching
 from attnctl.readings.census.words import FARTHEST, AlignedSentence, TreeQuestion
 
 Key = tuple[str, str]  # relation as the corpus labels it, direction

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from attnctl.arrays import Floats
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.interventions import Intervention
-from attnctl.readings.effects.contributions import Contributions
-from attnctl.readings.effects.effects import Effect, Effects, HeadEffect, Outcome, Word
-from attnctl.readings.effects.rank_correlation import kendall_tau
-from attnctl.readings.traces.trace import ModelInfo
+from attnctl.interventions import Cut, Intervention
+from attnctl.readings.effects.effects import (
+    Contributions,
+    EdgeEffect,
+    Effect,
+    Effects,
+    HeadEffect,
+    Outcome,
+    SpanEffect,
+    Word,
+    kendall_tau,
+    spearman_rho,
+)
+from attnctl.readings.traces.trace import ModelInfo, reads_itself
+from attnctl.text import number_list
 from attnctl.tokens import Token
+
+if TYPE_CHECKING:
+    from attnctl.text import Document
 
 
 @dataclass
@@ -260,3 +273,130 @@ def _cosine_distance(one: Floats, other: Floats) -> float:
         return 0.0
     lengths = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)  # (n,)
     return float(np.mean(1 - (a * b).sum(-1) / np.maximum(lengths, 1e-30)))
+
+
+def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda done, of: None) -> Effects:
+    """Everything asked for, over one text. Raises UsageError and AttnctlError in one line for what cannot be."""
+    gauge = Gauge.of_request(watched, ask)
+    found = baseline_of(watched, ask, gauge)
+    if ask.approximate:
+        return approximate_effects(found, watched, ask, gauge, tick)
+    jobs = chosen_heads(watched, ask) if ask.sweep_heads else []
+    edges, spans = _edges_to_cut(watched, ask), _spans_to_cut(watched, ask)
+    changes = [
+        *(watched.base.with_head(*place) for place in jobs),
+        *(cuts for *_, cuts in edges),
+        *(c for *_, c in spans),
+    ]
+    effects: list[Effect] = []
+    for effect in gauge.effects_of_changes(changes):
+        effects.append(effect)
+        tick(len(effects), len(changes))
+    if jobs:
+        found = with_heads(found, watched, jobs, effects[: len(jobs)])
+    rest = effects[len(jobs) :]
+    places = (("layer", ask.layers), ("head", ask.heads))
+    named = [f"{name}{'s' * (len(some) > 1)} {number_list(some)}" for name, some in places if some is not None]
+    note = (f"Cut in {', '.join(named)} alone: elsewhere the key is seen.",) if named and rest else ()
+    return replace(
+        found,
+        notes=(*found.notes, *note),
+        edges=tuple(EdgeEffect(query, key, effect) for (query, key, _), effect in zip(edges, rest, strict=False)),
+        spans=tuple(
+            SpanEffect(name, start, end, effect)
+            for (name, start, end, _), effect in zip(spans, rest[len(edges) :], strict=True)
+        ),
+    )
+
+
+def _edges_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[int, int | None, Intervention]]:
+    """(query, key, what to cut): each edge by itself, and all those that are named together."""
+    pairs, square = list(ask.edges), reads_itself(watched.tokens, watched.key_tokens, watched.info)
+    if ask.every_edge:
+        row = np.max([weights.max(axis=0) for weights in watched.query_weights().values()], axis=0)  # (n_k,)
+        row = row[: len(watched.tokens)] if square else row
+        pairs += [(watched.query, key) for key in range(len(row)) if row[key] > 0]
+    for query, key in pairs:
+        if square and key >= len(watched.tokens):
+            name = (watched.key_tokens or watched.tokens)[key].text
+            raise UsageError(f"no edge to {name!r}: it is no token, but several in one")
+        if square and watched.info.causal and key > query:
+            one, other = watched.tokens[query].text, watched.tokens[key].text
+            raise UsageError(f"no edge {one!r} → {other!r}: it looks into the future, which {watched.info.name} hides")
+    cuts = [(query, key, _cut_of(ask, (key,), (query,))) for query, key in pairs]
+    found: list[tuple[int, int | None, Intervention]] = [(q, k, watched.base.with_cuts(cut)) for q, k, cut in cuts]
+    if len(ask.edges) > 1:
+        together = [cut for *_, cut in cuts[: len(ask.edges)]]
+        found.append((ask.edges[0][0], None, watched.base.with_cuts(*together)))
+    return found
+
+
+def _spans_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[str, int, int, Intervention]]:
+    square = reads_itself(watched.tokens, watched.key_tokens, watched.info)
+    queries = None if square else (watched.query,)
+    return [
+        (name, tokens[0], tokens[-1] + 1, watched.base.with_cuts(_cut_of(ask, tokens, queries)))
+        for name, tokens in ask.spans
+    ]
+
+
+def _cut_of(ask: EffectRequest, keys: tuple[int, ...], queries: tuple[int, ...] | None) -> Cut:
+    layers = None if ask.layers is None else frozenset(ask.layers)
+    return Cut(keys, queries, layers, None if ask.heads is None else frozenset(ask.heads))
+
+
+CHECKED = 20  # heads that are ablated exactly as well
+
+
+def approximate_effects(found: Effects, watched: Watched, ask: EffectRequest, gauge: Gauge, tick: Tick) -> Effects:
+    """The effects of every head and every edge to first order, with their rank correlation to exact ablation.
+
+    Raises UsageError where there is no prediction to take the gradient of.
+    """
+    if gauge.target is None:
+        raise UsageError(f"--approximate follows a prediction back, and {watched.info.name} makes none")
+    if gauge.against is not None and len(gauge.against.ids) > 1:
+        raise UsageError("--approximate takes one token for --against: leave it out, or ablate exactly")
+    jobs = chosen_heads(watched, ask)
+    slopes = watched.gradients(gauge.target, gauge.against)
+    effects = [
+        _effect_of_values({name: values[head] for name, values in slopes.heads[layer].items()}) for layer, head in jobs
+    ]
+    found = with_heads(found, watched, jobs, effects)
+    found = replace(found, edges=_edge_effects(found, ask, slopes))
+    first = found.strongest(CHECKED)
+    exact = []
+    for effect in gauge.effects_of_changes(
+        [watched.base.with_head(one.layer, one.head) for one in sorted(first, key=_head_place)]
+    ):
+        exact.append(effect.signed_size)
+        tick(len(exact), len(first))
+    rank = spearman_rho([one.effect.signed_size for one in sorted(first, key=_head_place)], exact)
+    return replace(found, approximation=None if rank is None else (rank, len(first)))
+
+
+def _head_place(one: Any) -> tuple[int, int]:
+    return one.layer, one.head
+
+
+def _effect_of_values(values: Document) -> Effect:
+    difference = values.get("logit_difference")
+    return Effect(float(values["log_probability"]), None if difference is None else float(difference), None, Outcome())
+
+
+def _edge_effects(found: Effects, ask: EffectRequest, slopes: FirstOrder) -> tuple[EdgeEffect, ...]:
+    """Each key of the watched query, in the layers and heads that were chosen."""
+    sums: dict[str, Floats] = {}
+    square = found.reads_itself
+    for layer, numbers in slopes.edges.items():
+        if ask.layers is not None and layer not in ask.layers:
+            continue
+        for name, values in numbers.items():
+            chosen = values if ask.heads is None else values[[head for head in ask.heads if head < len(values)]]
+            own = slice(len(found.tokens)) if square else slice(None)  # no slot is an edge to a token
+            sums[name] = sums.get(name, 0) + chosen.sum(axis=0)[own]  # (n_k,)
+    n_k = found.query + 1 if found.model.causal and square else len(found.tokens if square else found.key_axis)
+    return tuple(
+        EdgeEffect(found.query, key, _effect_of_values({name: values[key] for name, values in sums.items()}))
+        for key in range(n_k)
+    )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+import numpy as np
 
 from attnctl.argument_types import checked
+from attnctl.attention import Array
 from attnctl.readings.traces.trace import ModelInfo, WithAxes
 from attnctl.text import counted, quoted_beginning
 from attnctl.tokens import Token
-
-if TYPE_CHECKING:
-    from attnctl.readings.effects.contributions import Contributions
 
 
 @dataclass(frozen=True)
@@ -132,3 +133,57 @@ def strongest_cuts(rows: Sequence[CutEffect], top: int | None) -> tuple[CutEffec
         return tuple(rows)
     most = sorted(range(len(rows)), key=lambda at: (-rows[at].effect.absolute_size, at))[:top]
     return tuple(rows[at] for at in sorted(most))
+
+
+def kendall_tau(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Kendall's τ-b of two rankings (Kendall 1945), ties counted; None for fewer than two, or where one is all ties."""
+    x, y = np.asarray(one, dtype=np.float64), np.asarray(other, dtype=np.float64)  # (n,)
+    both = x_pairs = y_pairs = 0.0
+    for at in range(1, len(x)):
+        a, b = np.sign(x[at] - x[:at]), np.sign(y[at] - y[:at])  # (at,)
+        both += float((a * b).sum())
+        x_pairs += float(np.abs(a).sum())
+        y_pairs += float(np.abs(b).sum())
+    return None if not x_pairs or not y_pairs else both / float(np.sqrt(x_pairs * y_pairs))
+
+
+def spearman_rho(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Spearman's rank correlation, ties sharing their mean rank; None for fewer than two, or where one is all ties."""
+    a, b = _mean_ranks(one), _mean_ranks(other)  # (n,)
+    if len(a) < 2 or not a.std() or not b.std():
+        return None
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def _mean_ranks(values: Sequence[float]) -> Array:
+    _, place, count = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)
+    ends = np.cumsum(count)  # (distinct,)
+    return (ends - (count - 1) / 2)[place]  # (n,)
+
+
+@dataclass(frozen=True)
+class ContributionPart:
+    """What one part adds to a logit: the embedding, a head, an MLP, a bias, under the final norm's scale on this text.
+
+    `keys`: of a head, the same by source token, Σⱼ weight · value · W_O · unembedding.
+    """
+
+    part: str  # embedding, head, mlp, bias, …
+    value: float
+    layer: int | None = None
+    head: int | None = None
+    keys: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Contributions:
+    """The logit of a word (minus that of another), by the model itself and as the sum of its parts."""
+
+    logit: float
+    parts: tuple[ContributionPart, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def sum_of_parts(self) -> float:
+        """What the parts add up to."""
+        return math.fsum(part.value for part in self.parts)

@@ -1,26 +1,68 @@
-"""A trace: one text through one model, every intermediate kept."""
+"""The options of `Trace.figure`: their types, checked before anything is drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+
+import numpy as np
 
 from attnctl import __version__
-from attnctl.argument_types import checked
+from attnctl.argument_types import Function, checked, checked_selection, plain_number, require_type, with_named_options
+from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.interventions import spoken_heads
-from attnctl.named_function import call_named
-from attnctl.readings.traces.figure_options import FigureOptions, given_figure_options, with_figure_options
-from attnctl.readings.traces.trace_arrays import LAYER_TRACE_ARRAYS, TraceArray
-from attnctl.text import counted, number_list, quoted_beginning
+from attnctl.layer import LayerAttention, Run
+from attnctl.layer.stored import StoredLayer
+from attnctl.light_import import call_named
+from attnctl.text import counted, number_list, quoted_beginning, visible_text
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from attnctl.arrays import Bools, Floats
+
+
+class FigureOptions(TypedDict, total=False):
+    """Each as the option of `attnctl heatmap` of that name; None, or left out, is as it comes."""
+
+    layer: int | Sequence[int] | None
+    head: int | Sequence[int] | None
+    drop: str | tuple[str, ...] | list[str] | None
+    renormalise: bool | None
+    cmap: str | None
+    size: tuple[float, float] | None
+    dpi: float | None
+    title: str | None
+    values: bool | None
+    log: bool | None
+    font_size: float | None
+    vmin: float | None
+    vmax: float | None
+    colour_bar: bool | None
+
+
+def with_figure_options(function: Function) -> Function:
+    """Name each of FigureOptions in the signature of a function that takes `**options`."""
+    return with_named_options(FigureOptions.__annotations__, function)
+
+
+def given_figure_options(options: Mapping[str, object]) -> dict[str, Any]:
+    """The options that are not None, `layer` and `head` as indices. Raises TypeError for what a list of them holds."""
+    given = {name: plain_number(value) for name, value in options.items() if value is not None}
+    for name in {"layer", "head"} & given.keys():
+        given[name] = checked_selection("figure", name, given[name])
+    for one in given.get("drop", ()):
+        require_type("figure", "a key to drop", one, str)
+    if "size" in given:
+        if len(given["size"]) != 2:
+            raise TypeError(f"figure(): size is (width, height) in inches, not {given['size']!r}")
+        for side in given["size"]:
+            require_type("figure", "size", side, int, float)
+    return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,10 +350,207 @@ class Trace(WithAxes):
         in inches. Raises TypeError naming an option that is none or of another type, UsageError for one that cannot be.
         """
         given = given_figure_options(options)
-        figure: Figure = call_named("attnctl.render.figure.heatmaps.heatmap:figure_of_trace", self, **given)
+        figure: Figure = call_named("attnctl.render.figure.heatmap:figure_of_trace", self, **given)
         return figure
 
     def _repr_html_(self) -> str:
         """The page of this trace, as a notebook shows it."""
         page: str = call_named("attnctl.render.page.document:page_in_frame", self)
         return page
+
+
+Level = Literal["text", "layer", "head"]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceArray:
+    """One array of a trace.
+
+    `level` is the object of the JSON document that it stands in; a head's arrays have the heads as a first axis in a
+    LayerTrace and in NPZ. `axes` are what the others count: rows (the queries kept), keys, tokens, or sizes of vectors.
+    `step` names the step that shows it.
+    """
+
+    name: str
+    level: Level
+    axes: tuple[str, ...]
+    step: str
+    meaning: str = ""
+    parameter: bool = False  # one of the model's own, in `LayerTrace.parameters`
+    boolean: bool = False
+
+
+def _parameter_array(name: str, level: Level, *axes: str) -> TraceArray:
+    return TraceArray(name, level, axes, "matrices", parameter=True)
+
+
+# in the order of the JSON document, which is that of the mathematics
+TRACE_ARRAYS = (
+    TraceArray("embeddings", "text", ("tokens", "d_model"), "embeddings", "X: what the first layer reads"),
+    TraceArray(
+        "input", "layer", ("tokens", "d_model"), "input", "X of this layer, where it is not the embeddings"
+    ),
+    TraceArray(
+        "rope_angles", "layer", ("tokens", "d_k / 2"), "rope", "Radians by which each pair of dimensions is turned"
+    ),
+    TraceArray(
+        "mask", "layer", ("rows", "keys"), "mask", "True where a query may look; absent where nothing is masked",
+        boolean=True,
+    ),
+    TraceArray(
+        "index_scores", "layer", ("rows", "keys"), "mask",
+        "Scores by which an indexer picks the keys that a query may see (DeepSeek-V3.2; of blocks at each key: Qwen 4), "
+        "0 for those in the future",
+    ),
+    TraceArray(
+        "differential_lambda", "layer", ("1",), "difference", "λ of differential attention (Ye et al. 2024)"
+    ),
+    TraceArray("queries_before_rope", "head", ("rows", "d_k"), "rope", "Q before the rotary positions"),
+    TraceArray("keys_before_rope", "head", ("keys", "d_k"), "rope", "K before the rotary positions"),
+    TraceArray("queries", "head", ("rows", "d_k"), "queries", "Q"),
+    TraceArray("keys", "head", ("keys", "d_k"), "keys", "K"),
+    TraceArray("values", "head", ("keys", "d_v"), "values", "V"),
+    TraceArray("scores", "head", ("rows", "keys"), "scores", "Q Kᵀ"),
+    TraceArray("bias", "head", ("rows", "keys"), "scaled", "Added to the scaled scores"),
+    TraceArray(
+        "scaled_scores", "head", ("rows", "keys"), "scaled",
+        "Scores × scale, soft cap and bias, before mask and temperature",
+    ),
+    TraceArray(
+        "weights", "head", ("rows", "keys"), "weights",
+        "Softmax of the masked scaled scores / temperature, before dropout; rows sum to 1, less what a sink takes",
+    ),
+    TraceArray("sink_weights", "head", ("rows",), "weights", "What a learned sink takes of each row"),
+    TraceArray(
+        "signed_weights", "head", ("rows", "keys"), "difference",
+        "Differential attention: weights of the first head of a pair - λ × those of the second",
+    ),
+    TraceArray("dropped_weights", "head", ("rows", "keys"), "dropout", "Weights after dropout"),
+    TraceArray("context", "head", ("rows", "d_v"), "context", "Weights V"),
+    TraceArray(
+        "gate", "head", ("rows",), "gate", "How far a learned gate after the context is open: ‖gated context‖ / ‖context‖"
+    ),
+    _parameter_array("W_Q", "head", "d_model", "d_k"),
+    _parameter_array("b_Q", "head", "d_k"),
+    _parameter_array("W_K", "head", "d_model", "d_k"),
+    _parameter_array("b_K", "head", "d_k"),
+    _parameter_array("W_V", "head", "d_model", "d_v"),
+    _parameter_array("b_V", "head", "d_v"),
+    _parameter_array("W_O", "layer", "heads · d_v", "d_out"),
+    _parameter_array("b_O", "layer", "d_out"),
+    TraceArray("output", "layer", ("tokens", "d_out"), "output", "What attention adds"),
+    TraceArray("residual", "layer", ("tokens", "d_model"), "residual", "Input + output"),
+)  # fmt: skip
+
+LAYER_TRACE_ARRAYS = tuple(array for array in TRACE_ARRAYS if array.level != "text")
+FIELD_ARRAYS = tuple(array for array in LAYER_TRACE_ARRAYS if not array.parameter)
+HEAD_FIELD_ARRAYS = tuple(array for array in FIELD_ARRAYS if array.level == "head")
+
+
+class TraceReading:
+    """Everything that each layer knows, for some queries (None: all), as a Trace."""
+
+    def __init__(self, rows: Sequence[int] | None = None, predictions: bool = True) -> None:
+        self.rows = None if rows is None else tuple(rows)
+        self.predicts = predictions
+        self._layers: list[LayerTrace] = []
+
+    def take(self, layer: LayerAttention) -> None:
+        """Keep one layer. Raises AttnctlError where its numbers overflow float32."""
+        self._layers.append(layer_trace(layer, self.rows))
+
+    def value(self, run: Run) -> Trace:
+        """The trace; of a checkpoint's, it is noted where the attention is parked."""
+        trace = Trace(
+            text=run.text,
+            tokens=run.tokens,
+            model=run.known_model,
+            layers=tuple(_with_gates(layer, run) for layer in sorted(self._layers, key=lambda layer: layer.layer)),
+            embeddings=run.embeddings,
+            key_tokens=run.key_tokens,
+            predictions=run.predictions,
+            notes=run.notes,
+            measure=run.measure,
+        )
+        if trace.model.kind != "checkpoint" or "parked" in trace.noted:
+            return trace
+        parked = sink_sentence(trace)
+        return trace if parked is None else replace(trace, notes=(*trace.notes, Note(parked, "parked")))
+
+
+def _with_gates(layer: LayerTrace, run: Run) -> LayerTrace:
+    """The layer with how far its gates were open, which a run knows when the layer has ended."""
+    gate = run.gates.get(layer.layer)  # (heads, n)
+    if gate is None or layer.context is None:
+        return layer
+    chosen = gate[list(layer.heads)]
+    return replace(layer, gate=chosen if layer.rows is None else chosen[:, list(layer.rows)])
+
+
+def layer_trace(layer: LayerAttention, rows: Sequence[int] | None = None) -> LayerTrace:
+    """Everything that a layer knows, for some queries (None: all). Raises AttnctlError for scores that are not finite."""
+    known = layer.arrays(rows)
+    for name in ("scores", "scaled_scores", "weights"):
+        if name in known and not np.isfinite(known[name]).all():
+            what = name.replace("_", " ")
+            raise AttnctlError(
+                f"the {what} of layer {layer.layer} are too large for float32: see the scale and temperature"
+            )
+    held = layer.held if rows is None else rows
+    return LayerTrace(
+        layer=layer.layer,
+        heads=layer.heads,
+        kv_heads=layer.kv_heads,
+        rows=None if held is None else tuple(held),
+        parameters=layer.parameters,
+        **known,
+    )
+
+
+def stored_layer(layer: LayerTrace) -> StoredLayer:
+    """The layer of a trace, to be read. Raises AttnctlError where it holds no weights."""
+    if layer.weights is None:
+        raise AttnctlError(f"layer {layer.layer} of this trace holds no weights: write it without narrowing its steps")
+    names = [array.name for array in FIELD_ARRAYS]
+    known: dict[str, Array] = {name: array for name in names if (array := getattr(layer, name)) is not None}
+    del known["weights"]
+    known.pop("mask", None)
+    return StoredLayer(
+        layer.layer,
+        layer.heads,
+        layer.weights,
+        mask=layer.mask,
+        held=layer.rows,
+        known=known,
+        matrices=layer.parameters,
+        key_heads=layer.kv_heads,
+    )
+
+
+def sink_sentence(trace: Trace) -> str | None:
+    """How much of the attention goes to the first and to the other special tokens, as a sentence; None for one token.
+
+    The first token's own row is left out: where the future is hidden it has nowhere else to look.
+    """
+    keys = trace.key_axis
+    first, special, heads = [], [], 0
+    others = [j for j, token in enumerate(keys) if token.special and j > 0]
+    for layer in trace.layers:
+        if layer.weights is None:
+            continue
+        at = range(len(trace.tokens)) if layer.rows is None else layer.rows
+        rows = [place for place, i in enumerate(at) if i > 0 or not trace.reads_itself]
+        part = layer.weights[:, rows]  # (heads, rows, n_k)
+        heads += len(layer.heads)
+        if part.size:
+            first.append(part[..., 0].astype(np.float64).mean())
+            special.append(part[..., others].astype(np.float64).sum(axis=-1).mean())
+    if not first or len(keys) < 2:
+        return None
+    layers = [layer.layer for layer in trace.layers]
+    where = f"layer {layers[0]}, head {trace.layers[0].heads[0]}" if heads == 1 else f"{heads} heads"
+    said = f"{100 * np.mean(first):.0f} % goes to the first token, {visible_text(keys[0].text)}"
+    if others:
+        names = dict.fromkeys(visible_text(keys[j].text) for j in others)
+        said += f", {100 * np.mean(special):.0f} % to the other special ones ({', '.join(list(names)[:4])})"
+    return f"Of the attention of {where}, {said}."

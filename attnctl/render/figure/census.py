@@ -14,8 +14,8 @@ from attnctl import __version__
 from attnctl.attention import Array
 from attnctl.readings.census.census_table import ALL, FEWEST, CensusTable, Relation
 from attnctl.readings.census.words import DOWN, UP
-from attnctl.render.figure.heatmaps.drawing import INK, QUIET
-from attnctl.render.figure.heatmaps.heatmap import colour_map
+from attnctl.render.figure.drawing import INK, QUIET
+from attnctl.render.figure.heatmap import colour_map
 from attnctl.render.figure.look import PLAIN, Look
 from attnctl.render.figure.saving import plain_settings
 from attnctl.text import visible_text

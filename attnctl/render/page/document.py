@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
-from attnctl.readings.exact_blocks import ExactBlock
 from attnctl.readings.overview import Overview
-from attnctl.readings.traces.alignment import aligned_tokens
+from attnctl.readings.rows import ExactBlock
+from attnctl.readings.traces.comparison import aligned_tokens
 from attnctl.readings.traces.trace import Trace
 from attnctl.render import colours
-from attnctl.render.page.overview import pack_overview
-from attnctl.render.page.packing import Blobs, Budget, pack_trace
+from attnctl.render.page.packing import Blobs, Budget, pack_overview, pack_trace
 from attnctl.text import Document, every_string, harmless_text, visible_text
 
 SCRIPTS = (  # in the order in which they stand in the page

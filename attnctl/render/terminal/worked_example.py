@@ -24,7 +24,7 @@ from attnctl.render.terminal.number_grid import (
     share_bar,
     token_label,
 )
-from attnctl.steps.head_steps import OTHERWISE, is_default_scale
+from attnctl.steps import OTHERWISE, is_default_scale
 from attnctl.tokens import Token
 
 SHOWN_KEYS = 8  # as many keys as a reader will follow

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from attnctl.training.english import classes, phrases, verbs
+from attnctl.training.english import lexicon as classes
+from attnctl.training.english import phrases, verbs
 from attnctl.training.english.draft import (
     ADJECTIVE,
     DETERMINER,
@@ -22,7 +23,7 @@ from attnctl.training.english.draft import (
     Link,
     Sentence,
 )
-from attnctl.training.english.lexicon import HABITS, Verb, lexicon
+from attnctl.training.english.lexicon import HABITS, Verb, lexicon, lines_of, words_of
 from attnctl.training.english.phrases import (
     ANYONE,
     DEGREES,
@@ -33,7 +34,6 @@ from attnctl.training.english.phrases import (
     subject,
     with_clause,
 )
-from attnctl.training.english.tables import lines_of, words_of
 from attnctl.training.english.verbs import be, finite, helped, third, verb_for, verb_group
 
 

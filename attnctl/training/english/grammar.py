@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from attnctl.training.english import classes, clauses
+from attnctl.training.english import clauses
+from attnctl.training.english import lexicon as classes
 from attnctl.training.english.draft import (
     INFINITIVE,
     OBJECT_VERB,
@@ -22,11 +23,10 @@ from attnctl.training.english.draft import (
     Link,
     Sentence,
 )
-from attnctl.training.english.lexicon import HABITS, lexicon, number_of
+from attnctl.training.english.lexicon import HABITS, lexicon, number_of, words_of
 from attnctl.training.english.meaning import by_meaning
 from attnctl.training.english.patterns import bracketed, ended, quoted, repeated
 from attnctl.training.english.phrases import ANYONE, given_name, name, noun_phrase, said_again
-from attnctl.training.english.tables import words_of
 from attnctl.training.english.verbs import finite, verb_for, verb_group
 from attnctl.training.marked import content_words, kept_out
 

@@ -10,13 +10,12 @@ from functools import cache
 import numpy as np
 
 from attnctl.arrays import Ids
-from attnctl.models.builtin.phrasing import Phrasing, number_kinds
-from attnctl.models.builtin.vocabulary import CLITICS
+from attnctl.models.builtin.vocabulary import CLITICS, Phrasing, number_kinds
 from attnctl.training.corpus import Corpus, table_of
-from attnctl.training.english import classes, draft, phrases, verbs
+from attnctl.training.english import draft, phrases, verbs
+from attnctl.training.english import lexicon as classes
 from attnctl.training.english.draft import Sentence
-from attnctl.training.english.lexicon import lexicon
-from attnctl.training.english.tables import lines_of, words_of
+from attnctl.training.english.lexicon import lexicon, lines_of, words_of
 
 # little words that agree with another word, or that open and close; each is easily taken for the others of its set
 CONFUSED = lines_of("confused")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnctl.training.english import classes
+from attnctl.training.english import lexicon as classes
 from attnctl.training.english.draft import (
     ADJECTIVE,
     MEANING,
@@ -15,9 +15,8 @@ from attnctl.training.english.draft import (
     Draw,
     Sentence,
 )
-from attnctl.training.english.lexicon import Noun, lexicon
+from attnctl.training.english.lexicon import Noun, lexicon, words_of
 from attnctl.training.english.phrases import noun_phrase
-from attnctl.training.english.tables import words_of
 from attnctl.training.english.verbs import be, finite, helped, verb_group
 
 # who does what where: the subject's class, verbs, prepositions ("" for an object), the other's class

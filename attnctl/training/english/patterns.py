@@ -5,9 +5,8 @@ from __future__ import annotations
 from attnctl.training.english import clauses
 from attnctl.training.english.draft import CLOSING, INDUCTION, INFINITIVE, SUBJECT_VERB, Draw, Sentence
 from attnctl.training.english.language import function_words
-from attnctl.training.english.lexicon import lexicon
+from attnctl.training.english.lexicon import lexicon, words_of
 from attnctl.training.english.phrases import given_name, name, noun_phrase, subject
-from attnctl.training.english.tables import words_of
 from attnctl.training.english.verbs import finite
 
 

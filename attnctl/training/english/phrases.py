@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from attnctl.training.english import classes
+from attnctl.training.english import lexicon as classes
 from attnctl.training.english.draft import (
     ADJECTIVE,
     DETERMINER,
@@ -22,8 +22,7 @@ from attnctl.training.english.draft import (
     Draw,
     Sentence,
 )
-from attnctl.training.english.lexicon import HABITS, Noun, lexicon, number_of
-from attnctl.training.english.tables import pairs_of, words_of
+from attnctl.training.english.lexicon import HABITS, Noun, lexicon, number_of, pairs_of, words_of
 from attnctl.training.english.verbs import finite, verb_for, verb_group
 
 # --- nouns -------------------------------------------------------------------------------------------------------

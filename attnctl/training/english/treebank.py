@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attnctl.formats.conllu import line_of
-from attnctl.readings.census.parsed_sentence import HALVES
-from attnctl.training import rules
+from attnctl.readings.census.words import HALVES
+from attnctl.training import relations
 from attnctl.training.english import draft
 from attnctl.training.english.draft import Sentence
 from attnctl.training.english.grammar import sentences
@@ -82,6 +82,6 @@ def tag_of(word: str) -> str:
     """The tag of a word of the grammar, X for the little ones."""
     if not word[0].isalnum():
         return "X" if word[0] == "'" and len(word) > 1 else "PUNCT"
-    if word in rules.PRONOUNS:
+    if word in relations.PRONOUNS:
         return "PRON"
-    return "VERB" if word in rules.verb_forms() else "NOUN" if rules.is_noun(word) else "X"
+    return "VERB" if word in relations.verb_forms() else "NOUN" if relations.is_noun(word) else "X"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from attnctl.training.english import classes
+from attnctl.training.english import lexicon as classes
 from attnctl.training.english.draft import (
     HELPER,
     PAST_OTHERS,
@@ -14,8 +14,7 @@ from attnctl.training.english.draft import (
     Draw,
     Sentence,
 )
-from attnctl.training.english.lexicon import Verb, lexicon, number_of
-from attnctl.training.english.tables import words_of
+from attnctl.training.english.lexicon import Verb, lexicon, number_of, words_of
 
 ADVERBS = words_of("adverbs")
 MODALS = words_of("modals")

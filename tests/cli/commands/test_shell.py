@@ -12,7 +12,7 @@ import pexpect
 import pytest
 
 from attnctl.cli import session
-from attnctl.models.huggingface.files import network
+from attnctl.models.huggingface import network
 from attnctl.source import TextSource
 from tests.conftest import Result
 

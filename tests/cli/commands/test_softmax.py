@@ -11,7 +11,7 @@ import pytest
 
 from attnctl.readings.questions.softmax import SoftmaxSteps
 from attnctl.render.terminal.console import as_text
-from attnctl.render.terminal.softmax import SoftmaxTables
+from attnctl.render.terminal.learning import SoftmaxTables
 from tests.conftest import Result
 
 Run = Callable[..., Result]

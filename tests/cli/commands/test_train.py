@@ -15,7 +15,7 @@ import pexpect
 import pytest
 
 from attnctl.render.terminal.console import as_text
-from attnctl.render.terminal.models.training import live_view
+from attnctl.render.terminal.training import live_view
 from tests.conftest import Result
 
 Run = Callable[..., Result]

@@ -200,7 +200,7 @@ def test_bad_input_gets_one_line(arguments: list[str], code: int, says: str, ref
 
 def test_a_long_text_is_pooled(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnctl.limits.PAGE_WEIGHTS", 10_000)
-    monkeypatch.setattr("attnctl.source.zoom.SIZE", 16)
+    monkeypatch.setattr("attnctl.source.changes.SIZE", 16)
     (tmp_path / "long.txt").write_text("Alice will eat pizza. " * 40)
     page = viewed(
         run, tmp_path, "--file", str(tmp_path / "long.txt"), "--model", "random", "--heads", "2", "--head", "1"

@@ -9,8 +9,8 @@ import sys
 import matplotlib
 import pytest
 
-from attnctl.cli.inputs.completion import completions, shell_completions, values_of
 from attnctl.cli.session import Session
+from attnctl.cli.suggestions import completions, shell_completions, values_of
 from attnctl.models import open_model
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnctl.models.builtin.phrasing import ANY, Phrasing, number_kinds
+from attnctl.models.builtin.vocabulary import ANY, Phrasing, number_kinds
 from attnctl.tokens import Token
 
 WORDS = ["[UNK]", "the", "dog", "cat", "sees", "why", "zorp"]

@@ -389,7 +389,7 @@ def test_layers_of_other_keys_are_no_trace() -> None:
 
 def test_weights_put_out_as_pairs_are_refused() -> None:
     """XLNet while generating puts out two streams a layer: one line, no AttributeError."""
-    from attnctl.models.huggingface.weights_put_out import check_weights, key_counts
+    from attnctl.models.huggingface.attention_call import check_weights, key_counts
 
     pairs: list[Any] = [(torch.ones(1, 1, 2, 2),) * 2]
     assert key_counts(pairs) == set()

@@ -21,13 +21,12 @@ import torch
 import attnctl
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models import attend, open_model, open_named_model
-from attnctl.models.huggingface import attention_interface
-from attnctl.models.huggingface.checks.check import check_attention
-from attnctl.models.huggingface.files import hub
+from attnctl.models.huggingface import attention_interface, hub
+from attnctl.models.huggingface.check import check_attention
 from attnctl.readings.measures import by_words
 from attnctl.readings.rows import RowReading
 from attnctl.render.terminal.console import as_text
-from attnctl.render.terminal.row import RowTable
+from attnctl.render.terminal.head_tables import RowTable
 from attnctl.source import TextSource, record_trace
 from tests.models.huggingface import architectures as zoo
 from tests.models.huggingface import folders
@@ -379,7 +378,7 @@ def test_a_process_of_its_own_imports_no_compiler(shelf: Callable[..., Path]) ->
 
 def test_the_quick_listing_is_the_same_list() -> None:
     code = (
-        "import hashlib, sys; from attnctl import light_import; from attnctl.models.huggingface.files.hub import import_extra\n"
+        "import hashlib, sys; from attnctl import light_import; from attnctl.models.huggingface.hub import import_extra\n"
         "light_import.alone = sys.argv[1] == 'alone'; listed = import_extra('transformers')\n"
         "names = sorted((key, value) for key, value in listed._class_to_module.items())\n"
         "print(listed.__version__, len(names), hashlib.sha256(repr(names).encode()).hexdigest())"
@@ -393,7 +392,7 @@ def test_the_quick_listing_is_the_same_list() -> None:
 
 def test_an_operation_whose_shape_is_known_in_python_alone() -> None:
     code = (
-        "import sys; from attnctl import light_import; from attnctl.models.huggingface.files.hub import import_extra\n"
+        "import sys; from attnctl import light_import; from attnctl.models.huggingface.hub import import_extra\n"
         "light_import.alone = True; torch = import_extra('torch'); tries = []\n"
         "def load():\n"
         "    tries.append(light_import.SHAPES in sys.modules)\n"

@@ -23,8 +23,8 @@ from attnctl.formats.schemas.json_schemas import SCHEMAS
 from attnctl.formats.storage import load, save_value
 from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.capture import capture
+from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.checks.check import check_attention
 from attnctl.models.huggingface.family_traits import matrix_after_context
 from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.measures import attention_rollout

@@ -20,11 +20,10 @@ import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.formats.chat import Conversation, Message
 from attnctl.models import open_model
+from attnctl.models.huggingface.answers import AnsweredPrompt
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.effects.answers import AnsweredPrompt
-from attnctl.models.huggingface.files.configured_sizes import model_sizes
-from attnctl.models.huggingface.text.chat import Prompt
-from attnctl.models.huggingface.text.prompts import SourceSearch, chat_prompt, ids_of
+from attnctl.models.huggingface.configured_sizes import model_sizes
+from attnctl.models.huggingface.prompts import Prompt, SourceSearch, chat_prompt, ids_of
 from attnctl.source import record_trace
 
 TEXT = " ".join(f"Mary gave {number} apples to John, and he thanked her." for number in range(45))

@@ -10,11 +10,10 @@ import pytest
 import torch
 
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.checks.check import check_attention
 from attnctl.models.huggingface.key_slots import slot_spans
-from attnctl.readings.effects.ablation import EffectRequest
-from attnctl.readings.effects.effect_sweep import measure_effects
+from attnctl.readings.effects.ablation import EffectRequest, measure_effects
 from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.source import TextSource, record_trace
 from tests.models.huggingface import folders
@@ -74,13 +73,13 @@ def test_effects_beside_compressed_slots(model: Checkpoint) -> None:
 
 
 def model_watched(model: Checkpoint) -> Any:
-    from attnctl.models.huggingface.effects.watched import watch_network
+    from attnctl.models.huggingface.watched import watch_network
 
     return watch_network(model, TEXT)
 
 
 def test_a_cache_of_compressed_slots_is_refused_by_name(model: Checkpoint) -> None:
-    from attnctl.models.huggingface.effects.answers import AnsweredPrompt
+    from attnctl.models.huggingface.answers import AnsweredPrompt
 
     with pytest.raises(AttnctlError, match="DeepseekV4ForCausalLM keeps no keys and values of every token"):
         AnsweredPrompt(model, (5, 6, 7, 8))
@@ -100,7 +99,7 @@ def test_columns_of_cross_attention_are_the_source_tokens(tmp_path: Path, run: A
 
 
 def test_no_distance_between_two_texts_of_one_length(tmp_path: Path) -> None:
-    from attnctl.models.huggingface.files.opening import open_checkpoint
+    from attnctl.models.huggingface.opening import open_checkpoint
 
     folder = folders.write(tmp_path / "t5", "t5, bias")
     source = TextSource(open_checkpoint(str(folder), target="xy"), "abc")
@@ -116,7 +115,7 @@ def test_a_decoder_that_merges_the_source_has_columns_for_both() -> None:
     assert [token.text for token in source.key_tokens] == [*(t.text for t in source.tokens), *TEXT.split()]
     trace = record_trace(merged, TEXT)
     assert trace.key_tokens == source.key_tokens
-    from attnctl.models.huggingface.effects.watched import watch_network
+    from attnctl.models.huggingface.watched import watch_network
 
     watched = watch_network(merged, TEXT)
     assert {looks.shape[-1] for looks in watched.query_weights().values()} == {len(watched.key_tokens or ())}

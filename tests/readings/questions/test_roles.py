@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attnctl.readings.questions.roles import other_name, relation_of_pronoun, usual_gender
+from attnctl.readings.questions.focus import other_name, relation_of_pronoun, usual_gender
 from attnctl.tokens import split_words
 
 FINDS = ("pronoun → antecedent", "it → its noun, by meaning", "own token")

@@ -17,15 +17,13 @@ from matplotlib.text import Text
 import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.trace_json import trace_from_document
-from attnctl.formats.trace_npz import trace_from_npz, trace_to_npz
+from attnctl.formats.storage import trace_from_npz, trace_to_npz
 from attnctl.models.builtin.matrix import trace_of_mapped_matrix, trace_of_matrix
 from attnctl.readings.measures import attention_rollout, by_words
 from attnctl.readings.traces.consistency import CELLS, findings_of_trace
-from attnctl.readings.traces.record import TraceReading
-from attnctl.readings.traces.trace import Note, NoteKind, Trace, notes_of_kind
-from attnctl.source.changes import Changes, prepare
-from attnctl.source.stored import TraceSource
-from attnctl.source.zoom import read_heatmap
+from attnctl.readings.traces.trace import Note, NoteKind, Trace, TraceReading, notes_of_kind
+from attnctl.source import TraceSource
+from attnctl.source.changes import Changes, prepare, read_heatmap
 from attnctl.steps import NAMES, narrow_trace
 from tests.conftest import attend
 from tests.formats.test_validation import put

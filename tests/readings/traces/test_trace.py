@@ -16,8 +16,7 @@ import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.trace_json import trace_from_json
 from attnctl.formats.schemas.json_schemas import trace_schema
-from attnctl.readings.traces.trace import LayerTrace
-from attnctl.readings.traces.trace_arrays import FIELD_ARRAYS
+from attnctl.readings.traces.trace import FIELD_ARRAYS, LayerTrace
 from attnctl.steps import NAMES
 from tests.conftest import attend
 

@@ -6,7 +6,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from attnctl.readings.effects.needle import Needle, NeedleCell, NeedleRun, Needles
 from attnctl.readings.traces.trace import ModelInfo
-from attnctl.render.figure.needle import needle_drawing
+from attnctl.render.figure.charts import needle_drawing
 
 
 def test_cells_say_shares_and_what_was_not_answered_is_hatched() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from attnctl.batching.corpus.census_run import Tallies, census_results
-from attnctl.batching.corpus.census_work import CensusWork
+from attnctl.batching.corpus.census_work import CensusWork, Tallies, census_results
 from attnctl.batching.corpus.treebank import Treebank
 from attnctl.readings.census.census_table import CensusTable
 from attnctl.readings.census.table_of_tally import table_of_tally
@@ -31,7 +30,7 @@ def census() -> CensusTable:
 
 @pytest.fixture
 def opened(tab: Tab, census: CensusTable, tmp_path: Path) -> Tab:  # noqa: F811
-    from attnctl.render.page.census import census_page
+    from attnctl.render.page.reading_pages import census_page
 
     first = replace(census.relations[0], relation=HOSTILE)
     path = tmp_path / "census.html"

@@ -13,7 +13,7 @@ from rich.console import Console
 from attnctl.models import open_model
 from attnctl.render.terminal.heatmap import Blocks, pool_cells
 from attnctl.source import record_trace
-from attnctl.source.zoom import read_heatmap
+from attnctl.source.changes import read_heatmap
 
 
 def drawn(text: str, width: int = 80, colour: bool = False, layers: int = 1, heads: int = 1, **how: Any) -> str:

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from attnctl.render.terminal.quiz import Beside
+from attnctl.render.terminal.learning import Beside
 
 
 @pytest.mark.parametrize("width", [40, 80, 160])

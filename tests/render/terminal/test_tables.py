@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 from rich.text import Text
 
-from attnctl.readings.head_statistics import HeadStatistics
-from attnctl.readings.statistic_table import STATISTICS
-from attnctl.render.terminal.console import SafeConsole
-from attnctl.render.terminal.head_statistics import HeadTable
-from attnctl.render.terminal.tables import Column, fitting_columns, table_lines
+from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
+from attnctl.render.terminal.console import Column, SafeConsole, fitting_columns, table_lines
+from attnctl.render.terminal.head_tables import HeadTable
 
 COLUMNS = (
     Column("name", ["a", "bb"], left=True),

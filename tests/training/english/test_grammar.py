@@ -11,12 +11,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from attnctl.training import rules
+from attnctl.training import relations
 from attnctl.training.english import draft
-from attnctl.training.english.classes import QUALITIES
 from attnctl.training.english.grammar import held_out, sentences
 from attnctl.training.english.language import corpus_of, openness, vocabulary
-from attnctl.training.english.lexicon import lexicon
+from attnctl.training.english.lexicon import QUALITIES, lexicon
 from attnctl.training.relations import UNSEEN_NAMES, UNSEEN_NOUNS, with_unseen_words
 
 SENTENCES = sentences(4000, 3)
@@ -54,7 +53,7 @@ def test_every_word_is_in_the_vocabulary() -> None:
 
 def test_links_join_the_words_they_say() -> None:
     for s, link in links(draft.PRONOUN) + links(draft.MEANING):
-        assert s.words[link.query] in rules.PRONOUNS and link.key < link.query
+        assert s.words[link.query] in relations.PRONOUNS and link.key < link.query
     lex = lexicon()
     for s, link in links(draft.PRONOUN):
         sexes = [sex for sex in "fm" if s.words[link.key] in lex.names[sex]]
@@ -66,7 +65,7 @@ def test_links_join_the_words_they_say() -> None:
         ]  # fmt: skip
     for s, link in links(draft.INDUCTION):
         assert s.words[link.key - 1] == s.words[link.query] and link.key <= link.query
-    known = [rules.is_noun(s.words[link.key]) for s, link in links(draft.DETERMINER) if link.key > link.query]
+    known = [relations.is_noun(s.words[link.key]) for s, link in links(draft.DETERMINER) if link.key > link.query]
     assert len(known) == len(links(draft.DETERMINER)) and sum(known) > 0.85 * len(known)  # some are verbs as well
 
 
@@ -123,7 +122,9 @@ def test_verbs_agree_with_their_subjects() -> None:
 def test_only_the_last_word_tells_what_it_is() -> None:
     """Half of the time the nearest noun is meant, and what is said of an animal is said of animals."""
     assert len(links(draft.MEANING)) > 300
-    nearest = [rules.candidate_places(draft.MEANING, s, link.query)[0] == link.key for s, link in links(draft.MEANING)]
+    nearest = [
+        relations.candidate_places(draft.MEANING, s, link.query)[0] == link.key for s, link in links(draft.MEANING)
+    ]
     assert 0.4 < sum(nearest) / len(nearest) < 0.6
     group = {n.singular: g for g, some in lexicon().nouns.items() for n in some}
     for s, link in links(draft.MEANING):
@@ -140,7 +141,9 @@ def test_no_fixed_offset_finds_it(relation: str) -> None:
 
 def test_pronouns_are_balanced() -> None:
     """Neither the first nor the nearest person is right much more than half of the time."""
-    nearest = [rules.candidate_places(draft.PRONOUN, s, link.query)[0] == link.key for s, link in links(draft.PRONOUN)]
+    nearest = [
+        relations.candidate_places(draft.PRONOUN, s, link.query)[0] == link.key for s, link in links(draft.PRONOUN)
+    ]
     assert len(nearest) > 400 and 0.35 < sum(nearest) / len(nearest) < 0.6
 
 

@@ -16,8 +16,8 @@ import torch
 import attnctl
 from attnctl.arrays import as_numpy
 from attnctl.models import open_model
-from attnctl.models.huggingface.batches.packed_linear import PackedLinear, packed_products, packing_mode
-from attnctl.models.huggingface.batches.sentence_batch import weights_of_several
+from attnctl.models.huggingface.packed_linear import PackedLinear, packed_products, packing_mode
+from attnctl.models.huggingface.padded_batch import weights_of_several
 from tests.models.huggingface import architectures as zoo
 from tests.models.huggingface import folders
 

@@ -13,12 +13,12 @@ import pytest
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import attnctl
-from attnctl.batching.corpus import census_run
+from attnctl.batching.corpus import census_work
 from attnctl.batching.items import Item
 from attnctl.batching.work import Work, Worker
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
-from attnctl.models.huggingface.batches import padded_batch
+from attnctl.models.huggingface import padded_batch
 from attnctl.readings.traces.trace import Trace
 from attnctl.source import record_trace
 from tests.models.huggingface import architectures as zoo
@@ -151,7 +151,7 @@ def test_tokens_of_a_pass_are_counted_with_their_padding(shelf: Callable[[str], 
 def test_a_census_tries_padding_behind_sentences_of_one_length(
     shelf: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(census_run, "FIRST_TOGETHER", 2)
+    monkeypatch.setattr(census_work, "FIRST_TOGETHER", 2)
     tried: list[int] = []
     monkeypatch.setattr(
         padded_batch, "padding_changes_weights", lambda _, short, long: tried.append(len(long)) or len(long) > 0

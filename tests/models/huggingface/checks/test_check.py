@@ -13,9 +13,9 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import torch
 
-from attnctl.models.huggingface.checks import check, module_outputs
-from attnctl.models.huggingface.checks.check import EAGER, MULTIPLIED, OUTPUT, check_attention
-from attnctl.models.switched_off import switch_heads_off
+from attnctl.models.huggingface import check, module_outputs
+from attnctl.models.huggingface.check import EAGER, MULTIPLIED, OUTPUT, check_attention
+from attnctl.models.watching import switch_heads_off
 from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.source import record_trace
 from tests.sweep.checkpoints import TEXT, opened

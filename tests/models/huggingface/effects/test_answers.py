@@ -25,12 +25,11 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.chat import Conversation, Message
 from attnctl.formats.schemas.json_schemas import SCHEMAS
 from attnctl.models import open_model
-from attnctl.models.huggingface.effects import answers
-from attnctl.models.huggingface.effects.answer_writes import writes_by_token
-from attnctl.models.huggingface.effects.answers import AnsweredPrompt
-from attnctl.models.huggingface.effects.needles import NeedleAsker, random_heads
-from attnctl.models.huggingface.text.chat import Prompt
-from attnctl.models.huggingface.text.prompts import SourceSearch, chat_prompt, ids_of, prompt_tokens
+from attnctl.models.huggingface import answers
+from attnctl.models.huggingface.answers import AnsweredPrompt
+from attnctl.models.huggingface.contributions import writes_by_token
+from attnctl.models.huggingface.needles import NeedleAsker, random_heads
+from attnctl.models.huggingface.prompts import Prompt, SourceSearch, chat_prompt, ids_of, prompt_tokens
 from attnctl.readings.effects.answer_sources import search_parts
 from attnctl.readings.effects.needle import Needle, filler_sentences
 from tests.conftest import Result
@@ -190,7 +189,7 @@ def test_a_part_that_writes_nothing_known_has_no_such_column(
     def refused(*_: Any) -> Any:
         raise AttnctlError("XForCausalLM cannot be taken apart into direct contributions: why")
 
-    monkeypatch.setattr("attnctl.models.huggingface.text.prompts.writes_by_token", refused)
+    monkeypatch.setattr("attnctl.models.huggingface.prompts.writes_by_token", refused)
     found = run("sources", TEXT, "--model", folder, "--answer", " Rome", "--json")
     jsonschema.validate(found.json, SCHEMAS["sources"]())
     assert found.code == 0 and not any("writes" in part for part in found.json["parts"])
@@ -328,7 +327,7 @@ def test_ctrl_c_prints_what_is_known(run: Run, folder: Path, chat: Path, monkeyp
             if at == 1:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr("attnctl.models.huggingface.text.prompts.search_parts", stopping)
+    monkeypatch.setattr("attnctl.models.huggingface.prompts.search_parts", stopping)
     assert answer_sources.search_parts is search_parts
     result = run("sources", "--chat", chat, "--model", folder, "--answer", "Rome")
     assert result.code == 130 and len(result.out.splitlines()) == 3
@@ -408,7 +407,7 @@ MEMORY = """
 import resource, torch
 torch.set_num_threads(1)
 from attnctl.models import open_model
-from attnctl.models.huggingface.effects.answers import AnsweredPrompt
+from attnctl.models.huggingface.answers import AnsweredPrompt
 model = open_model("FOLDER")
 ids = tuple(range(5, 25)) * 200
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -15,8 +15,8 @@ import torch
 import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.interventions import Intervention
-from attnctl.models.huggingface.effects.contributions import TargetLogit, taken_apart
-from attnctl.readings.effects.contributions import ContributionPart, Contributions
+from attnctl.models.huggingface.contributions import TargetLogit, taken_apart
+from attnctl.readings.effects.effects import ContributionPart, Contributions
 from tests.models.huggingface import architectures as zoo
 
 TARGET, AGAINST = 5, 7

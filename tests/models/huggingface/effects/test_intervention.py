@@ -18,8 +18,8 @@ import torch
 import attnctl
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
-from attnctl.models.huggingface.effects.intervention import apply_interventions, intervene
-from attnctl.models.huggingface.effects.replay import Replay, logits_of
+from attnctl.models.huggingface.intervention import apply_interventions, intervene
+from attnctl.models.huggingface.replay import Replay, logits_of
 from tests.models.huggingface import architectures as zoo
 
 DECODERS = [case for case in zoo.DECODERS if "indexer" not in case]

@@ -12,9 +12,9 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 import torch
 
 from attnctl.models import open_model
-from attnctl.models.huggingface.effects.answers import AnsweredPrompt
-from attnctl.models.huggingface.effects.needles import NeedleAsker
-from attnctl.models.huggingface.text.prompts import ids_of
+from attnctl.models.huggingface.answers import AnsweredPrompt
+from attnctl.models.huggingface.needles import NeedleAsker
+from attnctl.models.huggingface.prompts import ids_of
 from attnctl.readings.effects.needle import Needle, filler_sentences, retrieval_scores
 
 

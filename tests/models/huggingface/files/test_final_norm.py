@@ -10,7 +10,7 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import torch
 
-from attnctl.models.huggingface.files.network import has_final_norm, last_stack
+from attnctl.models.huggingface.network import has_final_norm, last_stack
 from tests.sweep.families import Family, build
 from tests.sweep.modes import given
 

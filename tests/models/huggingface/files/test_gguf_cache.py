@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
-from attnctl.models.huggingface.files import gguf
+from attnctl.models.huggingface import gguf
 
 
 @pytest.mark.parametrize(

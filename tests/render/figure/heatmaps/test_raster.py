@@ -14,12 +14,12 @@ from attnctl import __version__
 from attnctl.models import open_model
 from attnctl.readings.heatmap import HeatmapGrid
 from attnctl.readings.traces.trace import Trace
-from attnctl.render.figure.heatmaps.heatmap import draw_heatmap
-from attnctl.render.figure.heatmaps.raster import encode_png, heatmap_png
+from attnctl.render.figure.heatmap import draw_heatmap
 from attnctl.render.figure.look import Look
+from attnctl.render.figure.raster import encode_png, heatmap_png
 from attnctl.render.figure.saving import png_bytes as figure_png
 from attnctl.source import record_trace
-from attnctl.source.zoom import read_heatmap
+from attnctl.source.changes import read_heatmap
 from attnctl.tokens import Token
 
 TEXT = "Alice will eat pizza because the antidisestablishmentarian chef lives in Naples"

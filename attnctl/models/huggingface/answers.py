@@ -1,0 +1,262 @@
+"""A prompt and its answer in a decoder: the answer generated, measured, and measured again with parts of the prompt hidden.
+
+The prompt is read in chunks through the key/value cache, logits are made for the answer alone, and a forward with a part
+hidden begins behind that part: what stands before it is not computed again. Where every layer sees all that came before,
+a part hidden from all that follows is a part whose tokens are left out while the others keep their positions: no mask is
+needed, and the hidden tokens cost nothing. Nothing is ever n × n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from attnctl import attention
+from attnctl.arrays import Floats, as_numpy
+from attnctl.attention import Array, Call
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.interventions import Cut, Intervention
+from attnctl.models.huggingface.attention_interface import watch_attention
+from attnctl.models.huggingface.attention_session import Site
+from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.intervention import apply_interventions, seen_keys
+from attnctl.models.huggingface.network import running_network
+from attnctl.models.huggingface.packed_linear import PackedLinear, packed_products, packing_mode
+
+if TYPE_CHECKING:
+    from transformers import Cache, PreTrainedModel
+
+    from attnctl.models.huggingface.attention_session import Output
+
+
+CHUNK = 512  # tokens of the prompt that are read at once
+# layers of a cache that hold keys and values, those of another layer (Dummy) included
+PLAIN_CACHES = ("DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer")
+
+
+def check_cache(network: PreTrainedModel) -> None:
+    """Raise AttnctlError for a network whose cache, by its configuration, holds more than keys and values of tokens."""
+    from transformers import DynamicCache
+
+    layers = DynamicCache(config=network.config).layers
+    own = getattr(network.config, "prompt_length", None)  # CPM-Ant reads so many tokens of its own before the text
+    if own or any(type(layer).__name__ not in PLAIN_CACHES for layer in layers):
+        raise AttnctlError(_no_cache(network))
+
+
+def _no_cache(network: PreTrainedModel) -> str:
+    name = type(network).__name__
+    return f"{name} keeps no keys and values of every token alone, so its prompt cannot be read in parts"
+
+
+@dataclass
+class AnsweredPrompt:
+    """A prompt's token ids, and those of the answer to it, in a network that continues texts."""
+
+    model: Checkpoint
+    prompt: tuple[int, ...]
+    answer: tuple[int, ...] = ()
+    states: list[tuple[Array, Array]] = field(default_factory=list)  # each layer's keys and values of the prompt
+    forwards: int = 0
+    _leaves_out: bool | None = None  # hidden tokens may be left out of the forward; None: not tried yet
+    _looks: Looks | None = None
+    _kernels: PackedLinear | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.model.kind != "self" or not self.model.info.causal:
+            raise UsageError(f"{self.model.info.name} does not continue texts, so it answers no prompt")
+        self._kernels = packing_mode(self.model.network)
+        self.read_prompt()
+
+    @property
+    def base(self) -> Intervention:
+        """What is changed throughout: the heads of --off."""
+        return self.model.intervention or Intervention()
+
+    # --- the cache -----------------------------------------------------------------------------------------------
+
+    def read_prompt(self) -> None:
+        """Read the prompt but for its last token, and keep every layer's keys and values.
+
+        Raises AttnctlError for a network whose cache holds something else (a state that cannot be cut).
+        """
+        check_cache(self.model.network)
+        cache = self._run_network(self.prompt[:-1], None, 0)[0]
+        layers = getattr(cache, "layers", None)
+        kept = [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in layers or ()]
+        whole = len(self.prompt) - 1
+        if whole and not all(k is not None and v is not None and k.shape[-2] == whole for k, v in kept):
+            raise AttnctlError(_no_cache(self.model.network))
+        self.states = [(k, v) for k, v in kept if k is not None and v is not None]
+
+    def cache_of(self, first: int) -> Cache:
+        """A cache that holds the prompt's tokens [0, first)."""
+        from transformers import DynamicCache
+
+        cache = DynamicCache()
+        for layer, (keys, values) in enumerate(self.states if first else ()):
+            cache.update(keys[:, :, :first], values[:, :, :first], layer)
+        return cache
+
+    def _run_network(
+        self, ids: Sequence[int], cache: Cache | None, wanted: int, positions: Sequence[int] | None = None
+    ) -> tuple[Output, Array | None]:
+        """The network over `ids` behind a cache: the cache, and the last `wanted` tokens' logits (wanted, vocabulary).
+
+        `positions` are the ids' own in the text; None: they follow the cache.
+        """
+        if cache is None:
+            from transformers import DynamicCache
+
+            cache = DynamicCache()
+        network, logits = self.model.network, None
+        edges = [*range(0, max(0, len(ids) - max(1, wanted)), CHUNK), max(0, len(ids) - max(1, wanted)), len(ids)]
+        with (
+            running_network(network, len(ids), self.model.info.name),
+            packed_products(self._kernels),
+            apply_interventions(network, [self.base]),
+        ):
+            for a, b in zip(edges, edges[1:], strict=False):
+                if a == b:
+                    continue
+                given = torch.tensor([ids[a:b]], device=network.device)  # (1, chunk)
+                keep = wanted if b == len(ids) and wanted else 1
+                own = {} if positions is None else {"position_ids": torch.tensor([positions[a:b]]).to(given.device)}
+                output = network(input_ids=given, past_key_values=cache, use_cache=True, logits_to_keep=keep, **own)
+                cache, logits = getattr(output, "past_key_values", None), output.logits[0]  # (keep, vocabulary)
+                if cache is None:
+                    raise AttnctlError(_no_cache(network))
+        return cache, logits
+
+    # --- the answer ----------------------------------------------------------------------------------------------
+
+    def generate_answer(self, most: int) -> None:
+        """Let the model answer greedily with at most `most` tokens, up to its own end. Raises AttnctlError for none."""
+        ends = self._end_ids()
+        cache, ids = self.cache_of(len(self.prompt) - 1), [self.prompt[-1]]
+        answer: list[int] = []
+        while len(answer) < most:
+            cache, logits = self._run_network(ids, cache, 1)
+            assert logits is not None
+            ids = [int(logits[-1].argmax())]
+            if ids[0] in ends:
+                break
+            answer += ids
+        if not answer:
+            raise AttnctlError(
+                f"{self.model.info.name} answers this prompt with nothing: its first token ends the text"
+            )
+        self.answer = tuple(answer)
+
+    def _end_ids(self) -> set[int]:
+        network = self.model.network
+        said = (getattr(network, "generation_config", None), network.config.get_text_config())
+        told = (getattr(part, "eos_token_id", None) for part in said)
+        ends: int | list[int] = next((ends for ends in told if ends is not None), [])
+        return set(ends) if isinstance(ends, list) else {ends}
+
+    def log_probabilities(self, hidden: Sequence[tuple[int, int]] = ()) -> Floats:
+        """Log-probability of each answer token after those before it: (m,).
+
+        `hidden` are stretches [a, b) of the prompt's tokens that nothing behind them can see.
+        """
+        self.forwards += bool(hidden)
+        inner = hidden and all(b < len(self.prompt) for _, b in hidden)
+        return self._logits_without(hidden) if inner and self.leaves_out() else self._masked(hidden)
+
+    def leaves_out(self) -> bool:
+        """Whether hidden tokens may be left out: the network sees all that came before, and takes positions as told.
+
+        The one is seen in the answer's own attention, the other tried on a token that is hidden both ways.
+        """
+        if self._leaves_out is None:
+            last = len(self.prompt) - 2
+            self._leaves_out = last > 0 and self.answer_looks().sees_all
+            if self._leaves_out:
+                try:
+                    one, other = self._logits_without([(last, last + 1)]), self._masked([(last, last + 1)])
+                    self._leaves_out = bool(np.allclose(one, other, rtol=1e-4, atol=1e-3))
+                except AttnctlError:  # it takes no positions
+                    self._leaves_out = False
+        return self._leaves_out
+
+    def _masked(self, hidden: Sequence[tuple[int, int]]) -> Floats:
+        """The stretches hidden by a mask from all that follows: (m,)."""
+        cuts = tuple(Cut(tuple(range(a, b))) for a, b in hidden)
+        start = min([len(self.prompt) - 1, *(b for _, b in hidden)])
+        ids = (*self.prompt[start:], *self.answer[:-1])
+        with apply_interventions(self.model.network, [Intervention(cuts=cuts)] if cuts else []):
+            _, logits = self._run_network(ids, self.cache_of(start), len(self.answer))
+        return self._shares(logits)
+
+    def _logits_without(self, hidden: Sequence[tuple[int, int]]) -> Floats:
+        """The stretches' tokens left out, the others at their own positions: (m,)."""
+        start = min(a for a, _ in hidden)
+        whole = (*self.prompt, *self.answer[:-1])
+        left_out = {at for a, b in hidden for at in range(a, b)}
+        kept = [at for at in range(start, len(whole)) if at not in left_out]
+        _, logits = self._run_network([whole[at] for at in kept], self.cache_of(start), len(self.answer), kept)
+        return self._shares(logits)
+
+    def _shares(self, logits: Array | None) -> Floats:
+        """The answer tokens' log-probabilities by the logits of those before them: (m,)."""
+        assert logits is not None
+        shares = torch.log_softmax(logits.float(), -1)  # (m, vocabulary)
+        found: Floats = as_numpy(shares[torch.arange(len(self.answer)), list(self.answer)])  # (m,)
+        return found
+
+    # --- where the answer looks ----------------------------------------------------------------------------------
+
+    def answer_inputs(self) -> dict[str, Array]:
+        """The network's inputs for the queries that the answer is predicted from, behind a cache of the prompt."""
+        ids = (self.prompt[-1], *self.answer[:-1])
+        given = torch.tensor([ids], device=self.model.network.device)  # (1, m)
+        cache = self.cache_of(len(self.prompt) - 1)
+        return {"input_ids": given, "past_key_values": cache, "use_cache": True, "logits_to_keep": len(ids)}
+
+    def run_answer(self) -> None:
+        """The network over the queries that the answer is predicted from: the prompt's last token, the answer's but one."""
+        network = self.model.network
+        with (
+            running_network(network, len(self.answer), self.model.info.name),
+            packed_products(self._kernels),
+            apply_interventions(network, [self.base]),
+        ):
+            network(**self.answer_inputs())
+
+    def answer_looks(self) -> Looks:
+        """Where the queries look that the answer is predicted from."""
+        if self._looks is None:
+            found = Looks({}, {})
+            with watch_attention(self.model.network, found.keep_call):
+                self.run_answer()
+            self._looks = found
+        return self._looks
+
+
+@dataclass
+class Looks:
+    """Where the answer's queries look: of each layer the share of each key, and each head's strongest key."""
+
+    masses: dict[int, Floats]  # layer → over all heads and queries: (n_k,)
+    strongest: dict[int, Array]  # layer → the key that each head and query attends to most: (heads, m)
+    sees_all: bool = True  # every query every key before it, at no other price than the scores
+
+    def keep_call(self, site: Site, call: Call) -> Array | None:
+        """Take what is kept of one layer."""
+        weights = attention.run_call(call).weights[0]  # (heads, m, n_k)
+        self.masses[site.layer] = as_numpy(weights.double().mean((0, 1)))  # (n_k,)
+        self.strongest[site.layer] = as_numpy(weights.argmax(-1))  # (heads, m)
+        n_q, n_k = weights.shape[-2:]
+        every = torch.ones(n_q, n_k, dtype=torch.bool).tril(n_k - n_q)  # (m, n_k)
+        self.sees_all &= call.bias is None and bool((seen_keys(call).cpu() == every).all())
+        return None
+
+    def mass_of_keys(self) -> Floats:
+        """The share of each key, over all heads, layers and queries: (n_k,)."""
+        mean: Floats = np.mean(list(self.masses.values()), axis=0).astype(np.float32)  # (n_k,)
+        return mean

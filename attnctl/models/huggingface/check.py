@@ -1,0 +1,234 @@
+"""Is what is shown true? The weights recomputed by other means, and the findings."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnctl.arrays import Floats
+from attnctl.attention import Array, default_scale
+from attnctl.models import Model
+from attnctl.readings.traces.consistency import ROUNDING, Finding, row_sums
+from attnctl.readings.traces.trace import LayerTrace, Trace
+from attnctl.source import record_trace
+from attnctl.text import counted, number_list
+
+if TYPE_CHECKING:
+    from attnctl.models.huggingface.module_outputs import ModuleOutputs
+
+
+# what each number type resolves
+RESOLVES = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
+
+
+def check_attention(
+    model: Model, text: str, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
+) -> tuple[Finding, ...]:
+    """Recompute the attention over `text` by the model's own eager path and by torch's fused kernel.
+
+    What each module of attention hands on is held against what it hands on with the shown weights and values in the place
+    of its own. Raises AttnctlError as `record_trace`.
+    """
+    trace = record_trace(model, text, layers=layers, heads=heads, predictions=False)
+    limit = ROUNDING.get(trace.model.dtype, 1e-5)
+    return (
+        *_against_model(model, trace, limit),
+        _against_fused(trace, limit),
+        _row_sums(trace, limit),
+        _nan_finding(trace),
+        _dropout_finding(model, trace),
+        _shape_finding(trace),
+    )
+
+
+EAGER = "weights against the model's own eager path, max |Δ|"
+MULTIPLIED = "weights against those its code multiplies values with, max |Δ|"
+OUTPUT = "layer output with what is shown, max |Δ| / max |output|"
+
+
+def _against_model(model: Any, trace: Trace, limit: float) -> tuple[Finding, Finding]:
+    """The weights against the model's own, and what its modules hand on with the weights and values that are shown."""
+    if model.info.kind != "checkpoint":
+        why = "a built-in model has no other path"
+        return Finding(EAGER, None, why), Finding(OUTPUT, None, why)
+    from attnctl.models.huggingface.module_outputs import ShownLayer
+
+    shown = {
+        part.layer: ShownLayer(part.heads, part.weights, part.values, part.sink_weights is not None)
+        for part in trace.layers
+        if part.weights is not None
+    }
+    own = model.layer_outputs(trace.tokens, trace.text, shown)
+    ours = model.layer_outputs(trace.tokens, trace.text, shown, own)
+    if not model.puts_out_weights:
+        eager = model.own_weights(trace.tokens, trace.text)
+        weights = _own_weights_finding(
+            EAGER, trace, eager, _limit_of_weights(trace, limit), "its eager path puts out no weights"
+        )
+    else:
+        why = "its code multiplies none: the weights are its own, and their rows alone are checked"
+        weights = _own_weights_finding(MULTIPLIED, trace, own.weights_by_layer, limit, why)
+    output = _output_finding(own, ours, shown.keys(), limit)
+    return tuple(_as_picked(trace, finding) for finding in (weights, output))  # type: ignore[return-value]
+
+
+def _as_picked(trace: Trace, finding: Finding) -> Finding:
+    """The finding; in half precision no error where an indexer picks keys, which by rounding alone may be others."""
+    picks = any(layer.index_scores is not None for layer in trace.layers)
+    if finding.holds is False and picks and trace.model.dtype in ("bfloat16", "float16"):
+        why = f"{finding.found}: where scores nearly tie, an indexer picks other keys by rounding ({trace.model.dtype})"
+        return Finding(finding.what, None, why)
+    return finding
+
+
+def _limit_of_weights(trace: Trace, limit: float) -> float:
+    """How far weights may lie apart: by half of what their scores may, which are rounded the more the larger they are."""
+    largest = max(
+        (float(np.abs(part.scaled_scores).max(initial=0)) for part in trace.layers if part.scaled_scores is not None),
+        default=0.0,
+    )
+    return max(limit, RESOLVES.get(trace.model.dtype, 0.0) * largest / 2)
+
+
+def _own_weights_finding(what: str, trace: Trace, own: Mapping[int, Floats], limit: float, why: str) -> Finding:
+    """The weights of each layer against the model's `own`, (heads, n_q, n_k); `why` a layer may have none there."""
+    worst, missing = 0.0, []
+    for layer in trace.layers:
+        if layer.weights is None or layer.layer not in own:
+            missing.append(layer.layer)
+            continue
+        if max(layer.heads) >= len(own[layer.layer]):
+            return Finding(
+                what, False, f"layer {layer.layer}: {counted(len(layer.heads), 'head')} for {len(own[layer.layer])}"
+            )
+        ours, theirs = layer.weights, own[layer.layer][list(layer.heads)]  # (heads, n_q, n_k)
+        if ours.shape != theirs.shape:
+            return Finding(what, False, f"layer {layer.layer}: {ours.shape} for {theirs.shape}")
+        if has_sinks(trace):  # some eager paths tell the tokens' shares without the sink's
+            ours, theirs = _rescaled_rows(ours), _rescaled_rows(theirs)
+        blind = np.zeros(theirs.shape[1], dtype=bool) if layer.mask is None else ~layer.mask.any(axis=-1)  # (n_q,)
+        worst = worse_error(worst, float(np.abs(ours - theirs)[:, ~blind].max(initial=0)))
+    return _finding_of_layers(what, worst, limit, missing, len(trace.layers), why)
+
+
+def _output_finding(own: ModuleOutputs, ours: ModuleOutputs, layers: Collection[int], limit: float) -> Finding:
+    """What the modules hand on with what is shown, against what they hand on."""
+    errors = ours.errors_by_layer(own)
+    worst = 0.0
+    for layer in layers:
+        worst = worse_error(worst, errors.get(layer, 0.0))
+    missing = [layer for layer in layers if layer not in errors]
+    why = "where its code multiplies weights with values is not seen, and the context is not recomputed"
+    return _finding_of_layers(OUTPUT, worst, 10 * limit, missing, len(layers), why)
+
+
+def _finding_of_layers(what: str, worst: float, limit: float, missing: Sequence[int], count: int, why: str) -> Finding:
+    """The worst error of the layers that could be checked; where some could not, it holds of none."""
+    said = f"{worst:.1e}" if worst else "0, bit for bit"
+    if not missing or not worst <= limit:
+        return Finding(what, worst <= limit, said)
+    if len(missing) == count:
+        return Finding(what, None, why)
+    return Finding(what, None, f"{said}, but not of layers {number_list(missing)}: {why}")
+
+
+def _against_fused(trace: Trace, limit: float) -> Finding:
+    what = "context against torch's fused kernel, max |Δ| / max |context|"
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    worst, temperature = 0.0, trace.model.temperature or 1.0
+    for layer in trace.layers:
+        if layer.queries is None or layer.keys is None or layer.values is None or layer.context is None:
+            return Finding(what, None, "the source gives no queries, keys and values")
+        if trace.model.caps_scores or has_sinks(trace):
+            return _against_product(trace, limit, "no fused kernel knows soft caps and sinks")
+        if layer.dropped_weights is not None:
+            return _against_product(trace, limit, "the fused kernel drops other weights")
+        bias = torch.zeros(layer.queries.shape[0], layer.queries.shape[1], layer.keys.shape[1])  # (heads, n_q, n_k)
+        if layer.bias is not None:
+            bias += torch.tensor(np.asarray(layer.bias, dtype=np.float32)) / temperature
+        if layer.mask is not None:
+            bias.masked_fill_(~torch.tensor(layer.mask), -torch.inf)
+        q, k, v = (torch.tensor(part, dtype=torch.float32)[None] for part in (layer.queries, layer.keys, layer.values))
+        ours = layer.context
+        scale = _scale_of_scores(trace, layer) / temperature
+        kernel = scaled_dot_product_attention(q, k, v, attn_mask=bias[None], scale=scale)[0].numpy()
+        worst = worse_error(worst, float(np.abs(ours - kernel).max(initial=0) / max(np.abs(ours).max(initial=0), 1e-9)))
+    return Finding(what, worst <= 10 * limit, f"{worst:.1e}")
+
+
+def _against_product(trace: Trace, limit: float, why: str) -> Finding:
+    """The context of each layer against weights × values in double precision; `why` no fused kernel tells it."""
+    worst = 0.0
+    for layer in trace.layers:
+        weights = layer.weights if layer.dropped_weights is None else layer.dropped_weights  # (heads, n_q, n_k)
+        if weights is None or layer.values is None or layer.context is None:
+            continue
+        product = weights.astype(np.float64) @ layer.values  # (heads, n_q, d_v)
+        largest = max(np.abs(product).max(initial=0), 1e-9)
+        worst = worse_error(worst, float(np.abs(layer.context - product).max(initial=0) / largest))
+    what = "context against weights × values in float64, max |Δ| / max |context|"
+    return Finding(what, worst <= 10 * limit, f"{worst:.1e}: {why}")
+
+
+def _rescaled_rows(weights: Array) -> Array:
+    """Rows (..., n_k) as shares of what their keys have together."""
+    return weights / np.maximum(weights.sum(axis=-1, keepdims=True), 1e-12)  # (..., n_k)
+
+
+def _scale_of_scores(trace: Trace, layer: LayerTrace) -> float:
+    """The factor on the scores, read off the largest of them: what the model said, in whatever way it said it."""
+    assert layer.queries is not None
+    if layer.scores is None or layer.scaled_scores is None:
+        return trace.model.scale or default_scale(layer.queries.shape[-1])
+    scaled = layer.scaled_scores if layer.bias is None else layer.scaled_scores - layer.bias
+    at = int(np.abs(layer.scores).argmax())
+    largest = float(layer.scores.flat[at])
+    if not largest:  # every score is 0
+        return trace.model.scale or default_scale(layer.queries.shape[-1])
+    return float(scaled.flat[at]) / largest
+
+
+def has_sinks(trace: Trace) -> bool:
+    """Whether some layer has learned sinks (gpt-oss), which take weight and give nothing back."""
+    return any(layer.sink_weights is not None for layer in trace.layers)
+
+
+def worse_error(one: float, other: float) -> float:
+    """The larger of two errors; NaN is the worst of all."""
+    return float(np.maximum(one, other))
+
+
+def _row_sums(trace: Trace, limit: float) -> Finding:
+    worst = 0.0
+    for layer in trace.layers:
+        if layer.weights is not None:
+            worst = worse_error(worst, float(np.abs(row_sums(trace, layer) - 1).max(initial=0)))
+    said = "below 1: a learned sink takes the rest" if has_sinks(trace) else f"{worst:.1e}"
+    return Finding("row sums, max |Σ - 1|", worst <= 10 * limit, said)
+
+
+def _nan_finding(trace: Trace) -> Finding:
+    count = sum(int(np.isnan(part.weights).any(axis=-1).sum()) for part in trace.layers if part.weights is not None)
+    return Finding("rows with NaN", count == 0, str(count))
+
+
+def _dropout_finding(model: Model, trace: Trace) -> Finding:
+    what = "dropout"
+    if trace.model.dropout:
+        return Finding(what, True, f"asked for: {trace.model.dropout:g}")
+    training = bool(getattr(getattr(model, "network", None), "training", False))
+    return Finding(what, not training, "on: the model is in training mode" if training else "off")
+
+
+def _shape_finding(trace: Trace) -> Finding:
+    n_q, n_k = len(trace.tokens), len(trace.key_axis)
+    wrong = [
+        f"layer {layer.layer}: {layer.weights.shape}"
+        for layer in trace.layers
+        if layer.weights is not None and layer.weights.shape != (len(layer.heads), n_q, n_k)
+    ]
+    return Finding("labels match shapes", not wrong, "; ".join(wrong) or f"{n_q} × {n_k}")

@@ -1,0 +1,326 @@
+"""The logit of a word taken apart: embedding, heads, MLPs and biases, as they stand in the residual stream at one position.
+
+Blocks are found to add to a residual stream by trying: what a block puts out, less what it was given, must be the sum of
+what its own children put out. An architecture of which this is not so (post-norm blocks, residuals mixed across layers) is
+refused by name. Norms are taken at the scale they had on this text, so that what is left is linear. Source: direct logit
+attribution (Elhage et al. 2021). Of several positions the sums are over the positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+from attnctl import attention
+from attnctl.arrays import Floats, as_numpy
+from attnctl.attention import Array, Call
+from attnctl.errors import AttnctlError
+from attnctl.interventions import Intervention
+from attnctl.models.huggingface.answers import AnsweredPrompt
+from attnctl.models.huggingface.attention_interface import architecture_name, watch_attention
+from attnctl.models.huggingface.attention_session import Site
+from attnctl.models.huggingface.network import running_network
+from attnctl.models.huggingface.replay import RecordedForward, RefusedError, SeenBlock, SeenCall, is_near
+from attnctl.readings.effects.effects import ContributionPart, Contributions
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+
+class TargetLogit(NamedTuple):
+    """The logit of id `target` (minus that of `against`) at token `query`, which is `tail` positions from the end."""
+
+    tail: int
+    query: int
+    target: int
+    against: int | None
+
+
+def taken_apart(
+    network: PreTrainedModel, inputs: dict[str, object], logit: TargetLogit, base: Intervention
+) -> Contributions:
+    """A logit as a sum over the model's parts. Raises AttnctlError, naming the architecture, where its logits are no
+    such sum.
+    """
+    name = architecture_name(network)
+    try:
+        forward = RecordedForward(network, logit.tail, logit.query)
+        forward.record(inputs, base)
+        assert forward.logits is not None
+        mix = torch.zeros_like(forward.logits)  # (1, vocabulary)
+        mix[0, logit.target] = 1
+        if logit.against is not None:
+            mix[0, logit.against] -= 1
+        return _sum_of_parts(forward, mix)
+    except RefusedError as why:
+        raise AttnctlError(f"{name} cannot be taken apart into direct contributions: {why}") from why
+
+
+# --- the sum -----------------------------------------------------------------------------------------------------
+
+
+def stream_direction(forward: RecordedForward, mix: Array) -> tuple[Array, float, float, tuple[str, ...]]:
+    """The direction along which the residual stream makes a mix of logits (rows, vocabulary), each row its own.
+
+    (rows, d_model), and what biases add along it, the mixed logits themselves, and notes. Raises RefusedError.
+    """
+    blocks = forward.blocks
+    if not blocks or any(block.given is None or block.made is None for block in blocks):
+        raise RefusedError("its blocks pass on more than one stream")
+    for one, other in zip(blocks, blocks[1:], strict=False):
+        if not is_near(other.given, one.made):
+            raise RefusedError("what a block puts out is changed before the next one reads it")
+    head, last, logits = forward.head, blocks[-1].made, forward.logits
+    if head is None or logits is None or last is None:
+        raise RefusedError("its unembedding is not called as one")
+    scale, cap, notes = _after_head(forward, head.made, logits)
+    way, bias = _unembedded(head.module, mix)
+    made = head.made if cap is not None else logits
+    linear = _Linear.identity() if is_near(head.given, last) else None
+    for norm in forward.outside:
+        if linear is None and is_near(norm.given, last) and is_near(head.given, norm.made):
+            linear = _Linear.of_norm(norm)
+    if linear is None:
+        raise RefusedError("between its last block and its unembedding stands more than a norm")
+    direction = linear.back(way) * scale  # (rows, d_model)
+    return direction, (linear.constant(way) + bias) * scale, _along(mix, made), notes
+
+
+def _sum_of_parts(forward: RecordedForward, mix: Array) -> Contributions:
+    direction, bias, logit, notes = stream_direction(forward, mix)
+    parts = [ContributionPart("embedding", _along(forward.blocks[0].given, direction))]
+    for block in forward.blocks:
+        parts += _block_parts(block, direction, forward.network.config)
+    parts.append(ContributionPart("bias", bias))
+    return Contributions(logit, tuple(parts), notes)
+
+
+def _along(x: Array, direction: Array) -> float:
+    """What (rows, d) adds along each row's direction, over all rows."""
+    return float((x * direction).sum())
+
+
+def _unembedded(head: Any, mix: Array) -> tuple[Array, float]:
+    """The directions (rows, d_model) before the unembedding that make a mix of logits, and what its bias adds."""
+    named = mix.any(0).nonzero()[:, 0]  # (words that are mixed,)
+    if len(named) < 8:
+        way = mix[:, named] @ head.weight[named].double()  # (rows, d_model)
+    else:  # every word is: no copy of the whole matrix in float64
+        way = (mix.to(head.weight.dtype) @ head.weight).double()  # (rows, d_model)
+    bias = getattr(head, "bias", None)
+    return way, 0.0 if bias is None else _along(mix, bias.double().expand_as(mix))
+
+
+def _after_head(forward: RecordedForward, made: Array, logits: Array) -> tuple[float, float | None, tuple[str, ...]]:
+    """What happens to logits after the unembedding: a factor, or a soft cap, before which the sum then is."""
+    cap = getattr(forward.network.config.get_text_config(), "final_logit_softcapping", None)
+    if cap and is_near(torch.tanh(made / cap) * cap, logits):
+        note = (
+            f"{architecture_name(forward.network)} caps its logits at ±{cap:g}: the sum is of the logit before the cap."
+        )
+        return 1.0, float(cap), (note,)
+    at = int(made.abs().argmax())
+    factor = float(logits.flatten()[at] / made.flatten()[at])
+    if not is_near(made * factor, logits):
+        raise RefusedError("its logits are changed after the unembedding")
+    return factor, None, ()
+
+
+@dataclass
+class _Linear:
+    """A norm at the scale it had: x → (x - its mean, where centred) · scale + shift."""
+
+    scale: Array | None = None  # (rows, d)
+    shift: Array | None = None  # (d,)
+    centred: bool = False
+
+    @classmethod
+    def identity(cls) -> _Linear:
+        return cls()
+
+    @classmethod
+    def of_norm(cls, seen: SeenCall) -> _Linear:
+        """The norm as it was on this row. Raises RefusedError for one of another kind than RMS and layer norms."""
+        weight, bias = getattr(seen.module, "weight", None), getattr(seen.module, "bias", None)
+        gain = torch.ones_like(seen.given) if weight is None else weight.double()  # (d,), or (rows, d) of ones
+        shift = torch.zeros_like(seen.given) if bias is None else bias.double()  # (d,)
+        names = ("variance_epsilon", "eps", "epsilon", "norm_eps")
+        eps = next((float(value) for name in names if (value := getattr(seen.module, name, None)) is not None), 1e-6)
+        for centred in (False, True):
+            x = seen.given - seen.given.mean(-1, keepdim=True) if centred else seen.given  # (rows, d)
+            length = torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)  # (rows, 1)
+            for factor in (gain, 1 + gain):
+                if is_near(x * length * factor + shift, seen.made):
+                    return cls(length * factor, shift, centred)
+        raise RefusedError(f"its {type(seen.module).__name__} is no norm that it knows how to hold still")
+
+    def back(self, way: Array) -> Array:
+        """The directions before the norm that become `way` after it: (rows, d)."""
+        if self.scale is None:
+            return way
+        before = way * self.scale  # (rows, d)
+        return before - before.mean(-1, keepdim=True) if self.centred else before
+
+    def constant(self, way: Array) -> float:
+        """What the shift adds along the directions."""
+        return 0.0 if self.shift is None else _along(self.shift.expand_as(way), way)
+
+
+def _block_parts(block: SeenBlock, direction: Array, config: PreTrainedConfig) -> Iterator[ContributionPart]:
+    """What a block adds: its heads, its output projection's bias, and its MLP."""
+    assert block.given is not None and block.made is not None
+    added = block.made - block.given  # (rows, d_model)
+    if block.context is None:  # no attention in it: a convolution, a state space
+        yield ContributionPart("mlp", _along(added, direction))
+        return
+    read = head_directions(block, direction, config)
+    yield from _head_parts(block, read.along, read.given)
+    if read.bias:
+        yield ContributionPart("bias", read.bias, block.layer)
+    yield ContributionPart("mlp", _along(added, direction) - read.attended, block.layer)
+
+
+@dataclass
+class HeadDirections:
+    """How a block's heads reach a direction of the residual stream."""
+
+    along: Array  # what each head's context is worth along the direction: (rows, heads, d_v)
+    given: Array  # the contexts that went into the output projection: (rows, heads, d_v)
+    bias: float  # what the projection's bias and the norm behind it add
+    attended: float  # what the whole attention adds
+
+
+def head_directions(block: SeenBlock, direction: Array, config: PreTrainedConfig) -> HeadDirections:
+    """What each head's context is worth along `direction` (rows, d_model). Raises RefusedError where it is no such sum."""
+    assert block.given is not None and block.made is not None and block.context is not None
+    projection = _output_projection(block)
+    written, linear = _attention_branch(block, projection, block.made - block.given, config)
+    way = linear.back(direction) * written  # (rows, d_model)
+    matrix, shift = _projection_matrix(projection, way)
+    heads, _, d_v = block.context.shape
+    bias = _along(shift.expand_as(way), way) + linear.constant(direction) * written
+    made = projection.made  # (rows, d_model)
+    if linear.scale is not None and linear.shift is not None:
+        made = (made - made.mean(-1, keepdim=True) if linear.centred else made) * linear.scale + linear.shift
+    attended = _along(made, direction) * written
+    along = (way @ matrix).reshape(-1, heads, d_v)  # (rows, heads, d_v)
+    return HeadDirections(along, projection.given.reshape(-1, heads, d_v), bias, attended)
+
+
+def _output_projection(block: SeenBlock) -> SeenCall:
+    """The output projection: the first matrix that the heads side by side go through."""
+    assert block.context is not None
+    width = block.context.shape[0] * block.context.shape[-1]
+    for seen in block.linear:
+        if seen.given.shape[-1] == width and block.given is not None and seen.made.shape == block.given.shape:
+            return seen
+    raise RefusedError("its heads do not go through an output projection of their own")
+
+
+def _attention_branch(
+    block: SeenBlock, projection: SeenCall, added: Array, config: PreTrainedConfig
+) -> tuple[float, _Linear]:
+    """The factor on what attention adds to the stream, and the norm it goes through first.
+
+    Raises RefusedError where what the block adds is not the sum of its children: the stream is normalised in it.
+    """
+    candidates: list[tuple[Array, _Linear]] = [(projection.made, _Linear.identity())]
+    for child in block.children:
+        if is_near(child.given, projection.made) and "norm" in type(child.module).__name__.lower():
+            candidates.insert(0, (child.made, _Linear.of_norm(child)))
+    factors = [1.0]
+    if (multiplier := getattr(config.get_text_config(), "residual_multiplier", None)) is not None:
+        factors.insert(0, float(multiplier))
+    others = [child.made for child in block.children if child.made.shape == added.shape]
+    others += [seen.made for seen in block.linear if seen.made.shape == added.shape and seen is not projection]
+    for factor in factors:
+        for attended, linear in candidates:
+            rest = added - factor * attended  # (rows, d_model)
+            if any(is_near(factor * sum(several), rest) for count in (1, 2) for several in combinations(others, count)):
+                return factor, linear
+    raise RefusedError("it normalises the residual stream inside its blocks (post-norm), or mixes it")
+
+
+def _projection_matrix(projection: SeenCall, way: Array) -> tuple[Array, Array]:
+    """The output projection as a matrix (d_model, heads · d_v), and its bias (d_model,). Raises RefusedError for another."""
+    weight: Array = projection.module.weight
+    matrix = weight.double()  # (d_model, heads · d_v), or of a Conv1D the other way around
+    width = projection.given.shape[-1]
+    if matrix.shape[0] == width and type(projection.module).__name__ == "Conv1D":
+        matrix = matrix.T
+    if matrix.shape != (way.shape[-1], width):
+        raise RefusedError("its output projection is packed")
+    bias = getattr(projection.module, "bias", None)
+    shift = torch.zeros_like(projection.made[0]) if bias is None else bias.double()  # (d_model,)
+    if not is_near(projection.given @ matrix.T + shift, projection.made):
+        raise RefusedError("its output projection is more than a matrix")
+    return matrix, shift
+
+
+def _head_parts(block: SeenBlock, along: Array, given: Array) -> Iterator[ContributionPart]:
+    """What each head writes along a direction, by source token where it stands for weights × values."""
+    assert block.weights is not None and block.values is not None and block.context is not None
+    read = torch.einsum("hkd,rhd->hrk", block.values, along)  # (heads, rows, n_k)
+    by_key = (block.weights * read).sum(1)  # (heads, n_k)
+    for head in range(len(by_key)):
+        own = is_near(block.context[head], given[:, head])  # else gated or ablated: not its own
+        value = _along(given[:, head], along[:, head])
+        yield ContributionPart("head", value, block.layer, head, tuple(by_key[head].tolist()) if own else None)
+
+
+def writes_by_token(read: AnsweredPrompt) -> tuple[Floats, tuple[str, ...]]:
+    """What each token before the answer's end adds to the answer's log-probability, nats: (n_k,), and notes.
+
+    The sum is over the answer's tokens, all layers and all heads. Raises AttnctlError, naming the architecture, where its
+    logits are no such sum.
+    """
+    network = read.model.network
+    try:
+        along, notes = _directions(read)
+    except RefusedError as why:
+        raise AttnctlError(
+            f"{architecture_name(network)} cannot be taken apart into direct contributions: {why}"
+        ) from why
+    total = np.zeros(len(read.prompt) + len(read.answer) - 1)  # (n_k,)
+
+    def add_writes(site: Site, call: Call) -> Array | None:
+        weights = attention.run_call(call).weights[0]  # (heads, m, n_k)
+        values = attention.share_heads(call.values, weights.shape[0])[0]  # (heads, n_k, d_v)
+        worth = torch.einsum("hkd,rhd->hrk", values, along[site.layer].to(values))  # (heads, m, n_k)
+        written = weights * worth  # (heads, m, n_k)
+        written[list(read.base.heads.get(site.layer, ()))] = 0  # what is off writes nothing
+        total[:] += as_numpy(written.sum((0, 1)))  # (n_k,)
+        return None
+
+    with watch_attention(network, add_writes, lambda site: site.layer in along):
+        read.run_answer()
+    summed: Floats = total.astype(np.float32)  # (n_k,)
+    return summed, notes
+
+
+def _directions(read: AnsweredPrompt) -> tuple[dict[int, Array], tuple[str, ...]]:
+    """Layer → what each head's context is worth for each answer token's log-probability (m, heads, d_v), and notes."""
+    m = len(read.answer)
+    forward = RecordedForward(read.model.network, m, 0, m, keep_weights=False)
+    with running_network(read.model.network, m, read.model.info.name):
+        forward.record(read.answer_inputs(), read.base)
+        assert forward.logits is not None
+        mix = -torch.softmax(forward.logits, -1)  # (m, vocabulary)
+        mix[torch.arange(m), list(read.answer)] += 1
+        direction, _, _, notes = stream_direction(forward, mix)
+        along = {}
+        for block in forward.blocks:
+            if block.context is None:  # no attention in it
+                continue
+            found = head_directions(block, direction, read.model.network.config)
+            context = block.context.transpose(0, 1).clone()  # (m, heads, d_v)
+            context[:, list(read.base.heads.get(block.layer, ()))] = 0
+            if not is_near(context, found.given):
+                raise RefusedError("its heads' outputs are changed before its output projection")
+            along[block.layer] = found.along.float()  # (m, heads, d_v)
+    return along, notes

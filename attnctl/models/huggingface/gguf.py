@@ -1,0 +1,144 @@
+"""GGUF files: dequantised once into a folder of safetensors in the user's cache, and read from there afterwards."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr
+from pathlib import Path
+from typing import Any
+
+from attnctl.errors import AttnctlError, in_one_line, print_complaint
+from attnctl.interrupts import removed_at_end, tidied_up
+from attnctl.light_import import complete_torch
+from attnctl.models.huggingface.hub import import_extra
+from attnctl.models.huggingface.network import check_whole, file_fingerprint, stored_text
+
+BIG = 10**9  # parameters from which the cache holds half precision
+
+
+def dequantised_folder(path: Path) -> Path:
+    """The folder that holds `path` dequantised, made now where it is not there yet.
+
+    Raises AttnctlError where the file is damaged, of an architecture unknown to transformers, the disk too small, or the
+    user's cache somebody else's or read-only.
+    """
+    try:
+        return _kept_folder(path)
+    except OSError as error:
+        if not str(error.filename).startswith(str(cache_folder().parent)):
+            raise
+        said = (error.strerror or str(error)).lower()
+        raise AttnctlError(
+            f"{path.name} is kept dequantised in {cache_folder()}, which cannot be used ({said}): set XDG_CACHE_HOME to "
+            "a folder of yours"
+        ) from error
+
+
+def _kept_folder(path: Path) -> Path:
+    place = cache_folder() / f"{file_fingerprint(path)}.place"  # names this path's folder
+    known = stored_text(place, r"[^/\\\0]*-[0-9a-f]{12}")
+    name = known
+    if name is None:  # by the content, so that the same file in two environments is kept once
+        with path.open("rb") as file:
+            name = f"{path.stem}-{hashlib.file_digest(file, 'sha256').hexdigest()[:12]}"
+    target = cache_folder() / name
+    if not (target / "config.json").is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(target, ignore_errors=True)  # what is left of one that somebody took apart
+        temporary = Path(tempfile.mkdtemp(prefix=".", dir=target.parent))
+        with tidied_up(), removed_at_end(temporary):
+            try:
+                _convert_file(path, temporary)
+                if not target.exists():  # another process may have been faster
+                    temporary.rename(target)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+    if known is None:
+        from attnctl.files import write_whole
+
+        write_whole(place, target.name.encode())
+    return target
+
+
+def cache_folder() -> Path:
+    """Where dequantised files are kept."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("attnctl") / "gguf"
+
+
+def _convert_file(path: Path, folder: Path) -> None:
+    for module in ("torch", "accelerate", "gguf"):
+        import_extra(module)
+    transformers = import_extra("transformers")
+    import torch
+
+    complete_torch()
+    with _one_parse() as reader, _conversion_bar(path):
+        try:
+            parsed = reader(path)
+            for name, field in parsed.fields.items():  # layers without tensors would be built for nothing
+                if name.endswith(".block_count") and not 0 < int(field.contents()) <= len(parsed.tensors):
+                    has = f"says {name} {field.contents()}, and holds {len(parsed.tensors):,} tensors"
+                    raise AttnctlError(f"{path.name} {has}")
+            count = sum(int(tensor.n_elements) for tensor in parsed.tensors)
+            dtype = torch.float16 if count > BIG else torch.float32
+            _check_space(path, folder, count * dtype.itemsize)
+            how = {"gguf_file": path.name, "local_files_only": True, "trust_remote_code": False}
+            quantised = transformers.GgufConfig(dequantize=True)
+            model, told = transformers.AutoModelForCausalLM.from_pretrained(
+                path.parent, dtype=dtype, quantization_config=quantised, output_loading_info=True, **how
+            )
+            check_whole(model, told, path.name)
+            if model.attnctl_headless:
+                raise AttnctlError(f"{path.name} lacks the weights of its head: its file is not whole")
+            model.save_pretrained(folder)
+            transformers.AutoTokenizer.from_pretrained(path.parent, **how).save_pretrained(folder)
+        except AttnctlError:
+            raise
+        except Exception as error:  # a damaged file fails in as many ways as it has bytes
+            raise AttnctlError(f"cannot read {path}: {in_one_line(error)}") from error
+
+
+def _check_space(path: Path, folder: Path, size: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if size > 0.9 * free:
+        raise AttnctlError(
+            f"{path.name} takes {size / 1e9:.1f} GB dequantised, and {folder.parent} has {free / 1e9:.1f} GB left: make "
+            "room, or set XDG_CACHE_HOME to a larger disk"
+        )
+
+
+@contextmanager
+def _one_parse() -> Iterator[Any]:
+    """While this lasts, each file's metadata is parsed once: transformers asks for it three times, seconds each."""
+    import gguf
+
+    plain = gguf.GGUFReader
+    once = functools.cache(plain)
+    reader = lambda name, *_: once(str(name))  # noqa: E731
+    setattr(gguf, "GGUFReader", reader)  # noqa: B010
+    try:
+        yield reader
+    finally:
+        setattr(gguf, "GGUFReader", plain)  # noqa: B010
+
+
+@contextmanager
+def _conversion_bar(path: Path) -> Iterator[None]:
+    """The library's own progress bars on a terminal, one line in a pipe."""
+    print_complaint(f"dequantising {path.name} (once; kept in {cache_folder()})")
+    logging = import_extra("transformers.utils.logging")
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.set_verbosity(level)

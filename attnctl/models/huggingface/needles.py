@@ -1,0 +1,107 @@
+"""Needles asked of a checkpoint: prompts of a wanted length with a fact at a wanted depth, answered and looked into."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from attnctl.errors import AttnctlError
+from attnctl.formats.chat import Conversation, Message
+from attnctl.interventions import Intervention
+from attnctl.models.huggingface.answers import AnsweredPrompt
+from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.intervention import apply_interventions
+from attnctl.models.huggingface.prompts import Prompt, chat_prompt, ids_of, prompt_tokens
+from attnctl.readings.effects.needle import HeadsOff, Needle, NeedleCell, retrieval_scores
+from attnctl.tokens import Token
+
+ANSWER = 24  # tokens of an answer
+
+
+@dataclass
+class NeedleAsker:
+    """A checkpoint, a needle, and the haystack's sentences, as often as they are asked for."""
+
+    model: Checkpoint
+    needle: Needle
+    sentences: Callable[[], Iterator[str]]
+
+    def ask_needle(self, length: int, depth: float) -> NeedleCell:
+        """One needle at `depth` (0 first, 1 last) of a prompt of about `length` tokens. Raises AttnctlError for too few."""
+        prompt, tokens, where = self._prompt_of_length(length, depth)
+        read = AnsweredPrompt(self.model, ids_of(tokens))
+        try:
+            read.generate_answer(ANSWER)
+        except AttnctlError:
+            return NeedleCell(length, depth, len(tokens), "", False, 0.0)
+        answer = self._spelled_answer(read.answer)
+        answered = self.needle.is_answered(answer)
+        looks = read.answer_looks()
+        found = float(looks.mass_of_keys()[slice(*where)].sum())
+        scores = retrieval_scores(looks.strongest, read.prompt, read.answer, where) if answered else {}
+        return NeedleCell(length, depth, len(tokens), answer, answered, found, scores)
+
+    def answered_without(self, heads: Sequence[tuple[int, int]], cells: Sequence[NeedleCell]) -> HeadsOff:
+        """How many of the answered needles are still answered with these heads' outputs set to 0."""
+        off: dict[int, tuple[int, ...]] = {}
+        for layer, head in heads:
+            off[layer] = (*off.get(layer, ()), head)
+        asked = [cell for cell in cells if cell.answered]
+        still = sum(self._still_answers(cell, off) for cell in asked)
+        return HeadsOff(tuple(heads), still, len(asked))
+
+    def _still_answers(self, cell: NeedleCell, off: Mapping[int, tuple[int, ...]]) -> bool:
+        _, tokens, _ = self._prompt_of_length(cell.length, cell.depth)
+        with apply_interventions(self.model.network, [Intervention(off)]):
+            read = AnsweredPrompt(self.model, ids_of(tokens))
+            try:
+                read.generate_answer(ANSWER)
+            except AttnctlError:
+                return False
+        return self.needle.is_answered(self._spelled_answer(read.answer))
+
+    def _spelled_answer(self, answer: Sequence[int]) -> str:
+        decoded: str = self.model.pieces.tokenizer.decode(list(answer), skip_special_tokens=True)
+        return decoded
+
+    def _prompt_of_length(self, length: int, depth: float) -> tuple[Prompt, tuple[Token, ...], tuple[int, int]]:
+        """The prompt, its tokens, and where the needle's tokens are in them."""
+        empty = len(prompt_tokens(self.model, self._rendered_prompt([]).text))
+        count = self.model.pieces.tokenizer.encode
+        room, sentences = length - empty, []
+        for sentence in self.sentences():
+            size = len(count(f" {sentence}", add_special_tokens=False).ids)
+            if size > room:
+                break
+            sentences.append(sentence)
+            room -= size
+        if length < empty:
+            raise AttnctlError(f"a prompt of {length:,} tokens has no room for the needle and its question: {empty:,}")
+        at = round(depth * len(sentences))
+        prompt = self._rendered_prompt([*sentences[:at], self.needle.text, *sentences[at:]])
+        tokens = prompt_tokens(self.model, prompt.text)
+        start = prompt.text.index(self.needle.text)
+        end = start + len(self.needle.text)
+        inside = [
+            at
+            for at, token in enumerate(tokens)
+            if token.start is not None and token.end is not None and token.end > start and token.start < end
+        ]
+        return prompt, tokens, (inside[0], inside[-1] + 1)
+
+    def _rendered_prompt(self, sentences: Sequence[str]) -> Prompt:
+        """The haystack and the question, by the checkpoint's chat template where it has one."""
+        body = " ".join(sentences or [self.needle.text])
+        said = f"{body}\n\n{self.needle.question}"
+        if "chat_template" in self.model.pieces.settings:
+            return chat_prompt(self.model, Conversation((Message("user", said),)))
+        return Prompt(f"{body}\n\nQuestion: {self.needle.question}\nAnswer:", ())
+
+
+def random_heads(
+    every: Sequence[tuple[int, int]], but: Sequence[tuple[int, int]], count: int, seed: int
+) -> list[tuple[int, int]]:
+    """`count` of the heads, none of them in `but`, the same for the same seed."""
+    rest = sorted(set(every) - set(but))
+    return sorted(random.Random(seed).sample(rest, min(count, len(rest))))

@@ -1,0 +1,443 @@
+"""Where a checkpoint's weights come from, for whoever cites what is made of them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+import math
+import os
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnctl import limits
+from attnctl.errors import AttnctlError, error_place, in_one_line
+from attnctl.files import write_whole
+from attnctl.formats.safetensors_header import safetensors_header
+from attnctl.light_import import import_lightly
+from attnctl.models.huggingface.attention_session import attention_modules, layer_count, reads_text
+from attnctl.models.huggingface.hub import KNOWN, import_extra, stored_files
+from attnctl.readings.traces.trace import ModelInfo
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+    from attnctl.text import Document
+
+
+SNAPSHOT = re.compile(r"models--(?P<owner>[^/]+?)--(?P<name>[^/]+)/snapshots/(?P<revision>[0-9a-f]{40})/?$")
+# of a GGUF file, by its general.file_type in ggml: how most of its weights are stored; others are said by their number
+FILE_TYPES = {
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
+    13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS",
+    21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S",
+    29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16",
+}  # fmt: skip
+PLAIN = ("F32", "F16", "BF16")
+
+
+def origin_of(path: Path, name: str = "") -> Document:
+    """`source`, `revision`, `sha256` and `quantised` of a checkpoint's folder or GGUF file, those that are known.
+
+    A snapshot in the hub's cache is named by its repository and commit; anything else by its name and the digest of its
+    weights, which is made once and kept in the user's cache. The well-known `name` of a folder says its repository.
+    """
+    if snapshot := SNAPSHOT.search(path.as_posix()):
+        return {"source": f"{snapshot['owner']}/{snapshot['name']}", "revision": snapshot["revision"]}
+    if path.suffix.lower() == ".gguf":
+        return {"source": path.name} | digest_of(path) | quantisation_of(path)
+    weights = sorted(path.glob("*.safetensors"))
+    source = KNOWN[name].hub_id if name in KNOWN else path.name
+    return {"source": source} | (digest_of(weights[0]) if len(weights) == 1 else {})
+
+
+def quantisation_of(path: Path) -> dict[str, str]:
+    """`quantised`: how most weights of a GGUF file are stored, where that is not as plain numbers."""
+    kept = kept_file(path, "quantised")
+    stored = stored_text(kept, r"([A-Z0-9_]+|type [0-9]+)?")
+    if stored is None:
+        from attnctl.models.huggingface.gguf_header import read_header
+
+        kind = read_header(path).entries.get("general.file_type")
+        stored = FILE_TYPES.get(kind, f"type {kind}") if isinstance(kind, int) else ""
+        store_text(kept, stored)
+    return {} if stored in ("", *PLAIN) else {"quantised": f"{stored}, dequantised"}
+
+
+def digest_of(path: Path) -> dict[str, str]:
+    """`sha256` of a file, in hexadecimal digits; nothing of one of more than `limits.DIGEST_BYTES`."""
+    if path.stat().st_size > limits.DIGEST_BYTES:
+        return {}
+    kept = kept_file(path, "sha256")
+    if (known := stored_text(kept, "[0-9a-f]{64}")) is not None:
+        return {"sha256": known}
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    store_text(kept, digest)
+    return {"sha256": digest}
+
+
+def kept_file(path: Path, what: str) -> Path:
+    """Where `what` was found out of this very file is kept: by its place, size and time of change."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("attnctl") / "origins" / f"{file_fingerprint(path)}.{what}"
+
+
+def file_fingerprint(path: Path) -> str:
+    """What tells a file from another, and from itself before it was changed: of its place, size and time of change."""
+    stat = path.stat()
+    return hashlib.sha256(f"{os.path.realpath(path)}\0{stat.st_size}\0{stat.st_mtime_ns}".encode()).hexdigest()[:12]
+
+
+def stored_text(path: Path, wanted: str) -> str | None:
+    """A text kept before, where it matches the expression `wanted`; None where there is none, or it is damaged."""
+    with contextlib.suppress(OSError, ValueError):
+        if path.is_file() and path.stat().st_size < 1000:
+            text = path.read_text(encoding="utf-8")
+            return text if re.fullmatch(wanted, text) else None
+    return None
+
+
+def store_text(path: Path, text: str) -> None:
+    """Keep a text in the user's cache, where that can be written."""
+    with contextlib.suppress(OSError, AttnctlError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text.encode())
+
+
+SHORT = 2e10  # parameters × tokens below which one thread is enough, and safe where the machine is busy
+
+
+# networks by folder, dtype and device, where a session keeps them for its next question; None: nothing is kept
+loaded_networks: dict[tuple[Path, str, str], PreTrainedModel] | None = None
+
+
+def load_network(folder: Path, settings: Document, dtype: str, device: str, name: str) -> PreTrainedModel:
+    """The network in a folder, ready to be read: of the class its configuration names, weights mapped from disk."""
+    if loaded_networks is None:
+        return _load(folder, settings, dtype, device, name)
+    place = (folder.resolve(), dtype, device)
+    if place not in loaded_networks:
+        loaded_networks.clear()  # one network fits where two may not
+        loaded_networks[place] = _load(folder, settings, dtype, device, name)
+    return loaded_networks[place]
+
+
+def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) -> PreTrainedModel:
+    transformers = import_extra("transformers")
+    import torch
+
+    from attnctl.arrays import torch_device
+
+    stored = _stored_shapes(folder, name)
+    check_layer_count(settings, len(stored), name)
+    place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch_device(device)
+    kept: Any = dtype if dtype == "auto" else getattr(torch, dtype)
+    if dtype == "auto" and place == "cpu":
+        kept = torch.float32
+    how = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
+
+    def build_network() -> tuple[PreTrainedModel, Document]:
+        model_class = class_of(transformers, settings, name)
+        check_sizes(model_class, folder, stored, name)
+        # ours takes its place later, and eager is what remains to those outside the interface
+        fused = model_class._can_set_attn_implementation() and model_class._supports_sdpa
+        return model_class.from_pretrained(  # type: ignore[no-any-return]
+            folder,
+            dtype=kept,
+            attn_implementation="sdpa" if fused else "eager",
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **how,
+        )
+
+    with quiet_library():
+        try:
+            network, told = import_lightly(build_network)
+        except (AttnctlError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # a damaged checkpoint fails in many ways
+            raise AttnctlError(f"cannot read {name}: {in_one_line(error)}") from error
+    check_whole(network, told, name)
+    return network.to(place).eval()  # type: ignore[no-any-return, arg-type]
+
+
+def check_whole(network: PreTrainedModel, told: Document, name: str) -> None:
+    """Raise AttnctlError for weights that the file lacks, or has in another shape: they would be random.
+
+    A pooler is never run. Of a head that is lacking, nothing is predicted.
+    """
+    for key, theirs, ours in sorted(told["mismatched_keys"]):
+        raise _sizes_differ(name, key, theirs, ours)
+    prefix = network.base_model_prefix + "."
+    lacking = sorted(key for key in told["missing_keys"] if "pooler" not in key)
+    inner = [key for key in lacking if network.base_model is network or key.startswith(prefix)]
+    if inner:
+        other = next((key for key in told["unexpected_keys"] if key.endswith(f".{inner[0]}")), None)
+        if other is not None:  # saved from within torch.compile's or DistributedDataParallel's wrapper
+            raise AttnctlError(f"{name} names its weights otherwise: {other} for {inner[0]}: rename them in its file")
+        raise AttnctlError(f"{name} lacks {len(inner)} of its weights, {inner[0]} first: its file is not whole")
+    network.attnctl_headless = bool(lacking)  # type: ignore[assignment]
+
+
+def class_of(transformers: ModuleType, settings: Document, name: str) -> Any:
+    """The class that a configuration names; only its own module is imported."""
+    names = settings.get("architectures") or []
+    if not isinstance(names, list) or not all(isinstance(said, str) and said for said in names):
+        raise AttnctlError(f"{name}: config.json says architectures {str(names)[:80]!r}, which is no list of names")
+    if not names:
+        from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
+
+        found = MODEL_MAPPING_NAMES.get(str(settings.get("model_type", "")))
+        names = [found if isinstance(found, str) else found[0]] if found else []
+    model_class = getattr(transformers, names[0], None) if names else None
+    model_type = settings.get("model_type")
+    if settings.get("auto_map") and model_type not in transformers.CONFIG_MAPPING:  # a known name over code of its own
+        model_class, names = None, [str(model_type)[:80]] if model_type else names
+    if not hasattr(model_class, "_can_set_attn_implementation"):  # none of its models
+        what = names[0] if names else settings.get("model_type") or "an architecture that it does not name"
+        own = ", and attnctl never runs code that comes with a checkpoint" if settings.get("auto_map") else ""
+        raise AttnctlError(f"{name} is {what}, which transformers {transformers.__version__} does not know{own}")
+    return model_class
+
+
+def _directed_modules(network: PreTrainedModel) -> list[Any]:
+    """The modules on the way of the text that say whether they are causal."""
+    return [m for n, m in network.named_modules() if isinstance(getattr(m, "is_causal", None), bool) and reads_text(n)]
+
+
+def says_direction(network: PreTrainedModel) -> bool:
+    """Whether a network's modules all say alike whether they look ahead, and its masks are left to them.
+
+    A class that supports eager alone makes masks of its own, whatever its modules say (BigBird-Pegasus' decoder).
+    """
+    said = {module.is_causal for module in _directed_modules(network)}
+    return len(said) == 1 and bool(type(network)._supports_sdpa)
+
+
+def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
+    """What is known of the attention before anything ran."""
+    decoder = kind in ("decoder", "cross")
+    config = network.config
+    if kind != "self":  # some keep a configuration for each half
+        config = getattr(config, "decoder" if decoder else "encoder", config)
+    if kind == "self" or config is not network.config:
+        config = config.get_text_config()
+    own = "decoder_attention_heads" if decoder else "encoder_attention_heads"
+    heads = _first_setting(config, own, "num_attention_heads", "num_heads") or _most_heads(config)
+    several = _first_setting(config, "num_attention_heads_per_layer")  # Laguna
+    heads = max([heads or 0, *several]) if isinstance(several, list | tuple) and several else heads
+    layers = _first_setting(
+        config, "decoder_layers" if decoder else "encoder_layers", "num_hidden_layers", "num_layers"
+    )
+    if decoder and hasattr(config, "num_decoder_layers"):
+        layers = config.num_decoder_layers
+    if kind == "self" and hasattr(config, "num_hidden_groups"):
+        layers = layer_count(network, kind)
+    d_model = _first_setting(config, "hidden_size", "d_model")
+    module = next(iter(_directed_modules(network)), None)
+    causal = kind == "decoder" if kind != "self" else bool(module.is_causal) if module else network.can_generate()
+    scaling = getattr(module, "scaling", None) if kind == "self" else None
+    d_k = _first_setting(config, "qk_head_dim", "head_dim", "d_kv") or (d_model // heads if d_model and heads else None)
+    return ModelInfo(
+        name,
+        "checkpoint",
+        d_model=d_model,
+        d_k=d_k,
+        d_v=_first_setting(config, "v_head_dim") or d_k,
+        n_heads=heads,
+        n_kv_heads=_first_setting(config, "num_key_value_heads") or heads,
+        n_layers=layers,
+        causal=causal,
+        scale=float(scaling) if isinstance(scaling, int | float) else None,
+        soft_cap=_first_setting(config, "attn_logit_softcapping"),
+        final_norm=has_final_norm(network),
+        rope_theta=(getattr(config, "rope_parameters", None) or {}).get("rope_theta"),
+        dtype=str(network.dtype).removeprefix("torch."),
+        device=str(network.device),
+    )
+
+
+def _first_setting(config: PreTrainedConfig, *names: str) -> Any:
+    """The first of these settings that is there and says something; one that differs from layer to layer says nothing."""
+    for name in names:
+        try:
+            value = getattr(config, name, None)
+        except Exception:  # of transformers' own: "is a per-layer attribute"
+            continue
+        if value is not None:
+            return value
+    return None
+
+
+def _most_heads(config: PreTrainedConfig) -> int | None:
+    """The most heads of any layer, of a configuration that says them for each."""
+    try:
+        parts = getattr(config, "per_layer_config", None) or {}
+        several = list(parts.values() if isinstance(parts, dict) else parts)
+    except Exception:  # of transformers' own, where a configuration has no layers to count
+        return None
+    return max(
+        (value for part in several if (value := _first_setting(part, "num_attention_heads")) is not None), default=None
+    )
+
+
+# --- manners -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def running_network(network: PreTrainedModel, n: int, name: str) -> Iterator[None]:
+    """Within this, the network runs over n tokens: without gradients and advice, what it fails with said in one line."""
+    import torch
+
+    with torch.inference_mode(), steady_threads(network, n), quiet_library():
+        try:
+            yield
+        except (AttnctlError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            what = f"{type(error).__name__}: {in_one_line(error)}"
+            raise AttnctlError(f"{name} fails on this text, in {error_place(error)}: {what}") from error
+
+
+@contextmanager
+def steady_threads(network: PreTrainedModel, n: int) -> Iterator[None]:
+    """One thread while a short text runs: two on a busy machine wait for each other, many times longer than one works."""
+    import torch
+
+    before = torch.get_num_threads()
+    if sum(p.numel() for p in network.parameters()) * n < SHORT:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def quiet_library() -> Iterator[None]:
+    """The library without its progress bars, advice and warnings, which are not about attention."""
+    logging = import_extra("transformers.utils.logging")
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    with ExitStack() as stack:
+        stack.callback(logging.set_verbosity, level)
+        if bars:
+            stack.callback(logging.enable_progress_bar)
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        yield
+
+
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers", "num_decoder_layers")
+
+
+def _stored_shapes(folder: Path, name: str) -> dict[str, tuple[int, ...]]:
+    """Name → shape of every tensor of a folder's weights, by their headers. Raises AttnctlError for one that is damaged."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    try:
+        for path in stored_files(folder):
+            header = safetensors_header(path)
+            shapes |= {key: tuple(one["shape"]) for key, one in header.items() if key != "__metadata__"}
+    except AttnctlError as error:
+        raise AttnctlError(f"cannot read {name}: {error}") from error
+    return shapes
+
+
+def check_layer_count(settings: dict[str, object], count: int, name: str) -> None:
+    """Raise AttnctlError where the settings ask for more layers than there are tensors: each would be built."""
+    text = settings.get("text_config")
+    for said in (settings, text if isinstance(text, dict) else {}):
+        for field in LAYERS:
+            layers = said.get(field)
+            if isinstance(layers, int) and layers > max(count, limits.LAYERS_BUILT):
+                raise AttnctlError(
+                    f"{name}: config.json says {field} {str(layers)[:40]}, its files hold {count:,} tensors"
+                )
+
+
+def check_sizes(model_class: Any, folder: Path, stored: dict[str, tuple[int, ...]], name: str) -> None:
+    """Raise AttnctlError where a network by its config.json has other, or far more, numbers than its file holds.
+
+    It is laid out without memory: transformers would fill what does not fit the file with random numbers first.
+    """
+    import torch
+
+    try:
+        config = model_class.config_class.from_pretrained(folder, local_files_only=True)
+        with torch.device("meta"):
+            network = model_class._from_config(config)
+    except Exception:  # what fails here fails as it is loaded, which says why
+        return
+    if getattr(config, "quantization_config", None):  # packed: of other shapes
+        return
+    own, lacking = network.base_model_prefix, 0
+    for key, part in sorted({**dict(network.named_parameters()), **dict(network.named_buffers())}.items()):
+        shape = next((stored[one] for one in (key, key.removeprefix(f"{own}."), f"{own}.{key}") if one in stored), None)
+        if shape is None:
+            lacking += part.numel()
+        elif math.prod(shape) != part.numel():  # one that lies the other way may be turned as it is read
+            raise _sizes_differ(name, key, shape, part.shape)
+    held = sum(map(math.prod, stored.values()))
+    if lacking > held + limits.NUMBERS_LACKING:
+        raise AttnctlError(
+            f"{name}: config.json asks for {lacking:,} numbers that its files, with {held:,}, do not hold"
+        )
+
+
+def _sizes_differ(name: str, key: str, stored: Sequence[int], configured: Sequence[int]) -> AttnctlError:
+    return AttnctlError(
+        f"cannot read {name}: {key} is {tuple(stored)} in its file and {tuple(configured)} by its config.json"
+    )
+
+
+_EMBEDDED = re.compile(r"emb|per_layer|proj", re.IGNORECASE)  # norms of embeddings, and of what goes into layers
+
+
+def has_final_norm(network: Any) -> bool:
+    """Whether a norm beside the stack of layers whose output is read, or beside what holds it, is called after it."""
+    stack = innermost = last_stack(network)
+    while stack:
+        holder, _, own = stack.rpartition(".")
+        module = network.get_submodule(holder)
+        for name, part in module.named_children():
+            # beside the layers themselves, a part may hold the norm (Qwen 4 mixes several residual streams)
+            parts = [part, *(part.children() if stack == innermost else ())]
+            if any("norm" in type(one).__name__.lower() for one in parts) and _called_after(module, name, own):
+                return True
+        stack = holder
+    return False
+
+
+def _called_after(module: Any, norm: str, layers: str) -> bool:
+    """Whether a module's forward calls its child `norm` below its child `layers`."""
+    try:
+        code = inspect.getsource(type(module).forward)
+    except (OSError, TypeError):
+        return not _EMBEDDED.search(norm)
+    return code.rfind(f"self.{norm}(") > code.rfind(f"self.{layers}") >= 0
+
+
+def last_stack(network: Any) -> str:
+    """The name of the list of layers whose output predictions are made of: the decoder's, where there are two."""
+    import torch
+
+    attending = list(attention_modules(network))
+    stacks = [
+        str(name)
+        for name, part in network.named_modules()
+        if isinstance(part, torch.nn.ModuleList) and any(one.startswith(f"{name}.") for one in attending)
+    ]
+    stacks = [name for name in stacks if not re.search(r"vision|visual|image|audio|timestamp", name)]
+    outer = [name for name in stacks if not any(name.startswith(f"{other}.") for other in stacks)]
+    decoders = [name for name in outer if "decoder" in name]
+    return (decoders or outer or [""])[-1]

@@ -1,0 +1,201 @@
+"""A checkpoint found, loaded and read by its own tokenizer: what `--model DIR`, a GGUF file or a hub's id opens."""
+
+from __future__ import annotations
+
+import copy
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.models.huggingface.attention_session import merges_source
+from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.hub import check_extra, find_checkpoint, import_extra, instead_of, read_json
+from attnctl.models.huggingface.network import load_network, network_info, origin_of, says_direction
+from attnctl.models.huggingface.sizes import usable_positions
+from attnctl.models.huggingface.tokenizer import Pieces, open_pieces
+from attnctl.tokens import Token
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+    from attnctl.text import Document
+
+
+KINDS = ("encoder", "decoder", "cross")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+class DecoderRequest(NamedTuple):
+    """The options --attention, --target and --generate: what of an encoder-decoder is shown, and what it writes."""
+
+    attention: str | None = None
+    target: str | None = None
+    generate: int | None = None
+
+
+def open_checkpoint(
+    name: str,
+    *,
+    dtype: str = "auto",
+    device: str = "auto",
+    bos: bool | None = None,
+    truncate: bool = False,
+    **decoder: Any,
+) -> Checkpoint:
+    """A checkpoint by its folder, GGUF file, Hugging Face id, or well-known name (minilm, smollm2, gpt2).
+
+    `dtype` auto is float32 on the CPU and as stored on a GPU; `decoder` are the fields of DecoderRequest. Raises UsageError
+    for options that do not go with it, and AttnctlError, one line, for a checkpoint that is missing, damaged, pickled, or
+    needs code of its own.
+    """
+    if dtype not in DTYPES:
+        raise UsageError(f"--dtype {dtype}: it is {', '.join(DTYPES)}")
+    check_extra()
+    folder = found = find_checkpoint(name)
+    import_extra("torch")
+    if folder.suffix.lower() == ".gguf":
+        from attnctl.models.huggingface.gguf import dequantised_folder
+
+        folder = dequantised_folder(folder)
+    settings = read_json(folder / "config.json")
+    asked = DecoderRequest(**decoder)
+    kind = _kind_of_model(settings, asked, name)
+    pieces = open_pieces(folder, short_name(name), bos=bos, truncate=truncate)
+    network = load_network(folder, settings, dtype, device, short_name(name))
+    n_layers = network_info(network, short_name(name), kind).n_layers
+    if n_layers is not None and n_layers < 1:
+        raise AttnctlError(f"{short_name(name)} has no layers, by its config.json")
+    if network.main_input_name != "input_ids":
+        raise AttnctlError(f"{short_name(name)} reads {network.main_input_name.replace('_', ' ')}, not text")
+    if kind == "cross" and merges_source(network):
+        if asked.attention is not None:
+            raise UsageError(
+                f"--attention cross: {short_name(name)} attends to its own tokens and to the source in one softmax: see "
+                "--attention decoder"
+            )
+        kind = "decoder"
+    pieces = replace(pieces, limit=_token_limit(network.config, settings, pieces.limit))
+    info = replace(network_info(network, short_name(name), kind), **origin_of(found, name))
+    return _with_direction(Checkpoint(info, network, pieces, kind, asked.target, asked.generate or 0))
+
+
+def short_name(name: str) -> str:
+    """A checkpoint's name for sentences: the last part of its path or id."""
+    path = Path(name)
+    if path.suffix.lower() == ".gguf":
+        return path.stem
+    return Path(os.path.realpath(path)).name if path.exists() else path.name
+
+
+def _kind_of_model(settings: Document, asked: DecoderRequest, name: str) -> str:
+    attention, target, generate = asked
+    two = bool(settings.get("is_encoder_decoder"))
+    if attention is not None and attention not in KINDS:
+        raise UsageError(f"--attention {attention}: it is {', '.join(KINDS)}")
+    if not two:
+        for option, value in (("attention", attention), ("target", target)):
+            if value is not None:
+                raise UsageError(f"--{option} is for encoder-decoders, and {name} is none{instead_of(option)}")
+        return "self"
+    if target is not None and generate:
+        raise UsageError(
+            "--target and --generate exclude each other: the one gives the decoder's text, the other makes it"
+        )
+    if target is not None or generate:
+        if attention == "encoder":
+            raise UsageError(f"--{'target' if target is not None else 'generate'} says nothing to --attention encoder")
+        return attention or "cross"
+    return attention or "encoder"
+
+
+def _token_limit(config: PreTrainedConfig, settings: Document, own: int | None = None) -> int | None:
+    """How many tokens a network reads, by its table of positions and `own`, the tokenizer's limit; None: any number."""
+    longest = getattr(config.get_text_config(), "max_position_embeddings", None)
+    if not isinstance(longest, int) or longest < 1 or settings.get("model_type") == "t5":
+        return own
+    longest = usable_positions({"pad_token_id": getattr(config, "pad_token_id", None)} | settings, longest)
+    return longest if own is None else min(own, longest)
+
+
+def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Checkpoint:
+    """The model `network`, reading texts by `tokenizer`: one of transformers (fast), or of the tokenizers library.
+
+    Raises AttnctlError for a model in training mode, and for a tokenizer that tells no spans of the text.
+    """
+    from attnctl.models.huggingface.attention_interface import architecture_name, check_inference
+
+    check_inference(network)
+    network = _inner_model(network)
+    called = getattr(network.config, "name_or_path", "") or architecture_name(network)
+    called = called.rstrip("/").rpartition("/")[2]
+    if tokenizer is None:
+        raise AttnctlError(f"{called} is a transformers model: give its tokenizer, as tokenizer=…")
+    named = getattr(tokenizer, "special_tokens_map", {})
+    settings = {k: str(token) for k, token in named.items() if isinstance(token, str) or hasattr(token, "content")}
+    limit = _token_limit(network.config, network.config.to_dict())
+    pieces = Pieces(called, _tokenizer_of_network(tokenizer, called), settings, limit)
+    kind = "encoder" if getattr(network.config, "is_encoder_decoder", False) else "self"
+    return _with_direction(Checkpoint(network_info(network, called, kind), network, pieces, kind))
+
+
+def _inner_model(network: PreTrainedModel) -> PreTrainedModel:
+    """The model of transformers within torch.compile's wrapper, or PEFT's, whose adapters lie in the model's own modules.
+
+    Raises AttnctlError for PEFT's learned prompts, which stand before a text and are none of its tokens.
+    """
+    inner: Any = getattr(network, "_orig_mod", network)
+    if not hasattr(inner, "get_base_model"):
+        return inner  # type: ignore[no-any-return]
+    if getattr(getattr(inner, "active_peft_config", None), "is_prompt_learning", False):
+        raise AttnctlError(
+            f"{type(inner).__name__} puts learned prompts before the text, which have no tokens to stand for: record its "
+            "attention with attnctl.capture"
+        )
+    return inner.get_base_model()  # type: ignore[no-any-return]
+
+
+def _with_direction(model: Checkpoint) -> Checkpoint:
+    """The checkpoint, its `causal` read off a run of three tokens where its modules do not say whether they look ahead."""
+    if model.kind != "self" or says_direction(model.network):
+        return model
+    few = replace(model, generate=0, pieces=replace(model.pieces, limit=None))
+    try:
+        ran = few.run([Token(str(number), number) for number in (1, 2, 3)], lambda layer: None)
+    except AttnctlError:  # it says so when it is asked for more
+        return model
+    causal = None if ran.model is None else ran.model.causal
+    return model if causal is None else replace(model, info=replace(model.info, causal=causal))
+
+
+def _tokenizer_of_network(tokenizer: PreTrainedTokenizerBase, name: str) -> Any:
+    """The tokenizer of the tokenizers library beneath, in a copy that neither pads nor truncates."""
+    from tokenizers import Tokenizer
+
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if not isinstance(backend, Tokenizer):
+        raise AttnctlError(
+            f"the tokenizer of {name} is of type {type(tokenizer).__name__}, which tells no spans: give a fast one "
+            "(AutoTokenizer gives one where there is one)"
+        )
+    copy = Tokenizer.from_str(backend.to_str())
+    copy.no_truncation()
+    copy.no_padding()
+    return copy
+
+
+def untrained_checkpoint(model: Checkpoint, seed: int = 0) -> Checkpoint:
+    """The checkpoint with parameters as its architecture initialises them. Raises AttnctlError where that fails."""
+    import torch
+
+    network = model.network
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            model_class: Any = type(network)
+            fresh = model_class(copy.deepcopy(network.config))
+        except Exception as error:
+            raise AttnctlError(f"{type(network).__name__} cannot be built untrained ({in_one_line(error)})") from error
+    fresh = fresh.to(device=network.device, dtype=network.dtype).eval().requires_grad_(False)
+    return replace(model, network=fresh)

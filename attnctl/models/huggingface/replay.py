@@ -1,0 +1,424 @@
+"""A forward as its blocks made it: what went into and came out of each block and its modules, at the watched positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from attnctl import attention
+from attnctl.arrays import as_numpy
+from attnctl.attention import Array, Call
+from attnctl.interventions import Intervention
+from attnctl.models.huggingface.attention_interface import watch_attention
+from attnctl.models.huggingface.attention_session import Site, WatchOptions
+from attnctl.models.huggingface.family_traits import gated_projections
+from attnctl.models.huggingface.intervention import Applied, apply_interventions
+from attnctl.models.huggingface.network import running_network
+from attnctl.models.huggingface.packed_linear import PackedLinear, packed_products, packing_mode
+from attnctl.readings.effects.ablation import FirstOrder
+from attnctl.readings.effects.effects import Word
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from transformers import PreTrainedModel
+
+    from attnctl.models.huggingface.attention_session import Output
+    from attnctl.models.huggingface.watched import WatchedNetwork
+
+
+NEAR = 2e-5  # how close what was put together must come to what the model made, of the largest number
+
+
+class RefusedError(Exception):
+    """Why an architecture cannot be taken apart."""
+
+
+@dataclass
+class SeenCall:
+    """One call of a module: what went in and came out at the watched positions, (rows, d) each, in float64."""
+
+    module: Module
+    given: Array
+    made: Array
+
+
+@dataclass
+class SeenBlock:
+    """One block's way: its input and output at the watched positions, its children's calls, and its attention."""
+
+    given: Array | None = None  # (rows, d_model)
+    made: Array | None = None  # (rows, d_model)
+    children: list[SeenCall] = field(default_factory=list)
+    linear: list[SeenCall] = field(default_factory=list)  # projections called after the attention
+    layer: int = -1
+    context: Array | None = None  # weights · values: (heads, rows, d_v)
+    weights: Array | None = None  # (heads, rows, n_k), where kept
+    values: Array | None = None  # (heads, n_k, d_v), where kept
+
+
+class RecordedForward:
+    """A forward, recorded at the watched positions: `rows` of them, the first `tail` positions from the end of the stream.
+
+    `query` is the first one's place among the queries. With `keep_weights` each block keeps its weights and values.
+    """
+
+    def __init__(
+        self, network: PreTrainedModel, tail: int, query: int, rows: int = 1, *, keep_weights: bool = True
+    ) -> None:
+        self.network, self.keep_weights = network, keep_weights
+        self.tail, self.rows, self.queries = tail, slice(-tail, rows - tail or None), range(query, query + rows)
+        self.blocks: list[SeenBlock] = []
+        self.modules = blocks_of(network)
+        self.outside: list[SeenCall] = []  # norms after the blocks
+        self.head: SeenCall | None = None
+        self.logits: Array | None = None
+
+    def record(self, inputs: dict[str, object], base: Intervention) -> None:
+        """Run the text, and keep what every part made of it."""
+        head = self.network.get_output_embeddings()  # type: ignore[no-untyped-call]
+        if head is None or not isinstance(getattr(head, "weight", None), torch.Tensor):
+            raise RefusedError("it has no unembedding matrix")
+        inner = {id(module) for block in self.modules for module in block.modules()}
+        with ExitStack() as stack:
+            for block in self.modules:
+                self._watch_block(block, stack)
+            for module in self.network.modules():
+                if id(module) not in inner and "norm" in type(module).__name__.lower():
+                    self._keep_calls(module, lambda: self.outside, stack)
+
+            def keep_head(module: Module, args: tuple[Array, ...], output: Output) -> None:
+                self.head = SeenCall(module, args[0][0, self.rows].double(), output[0, self.rows].double())
+
+            stack.callback(head.register_forward_hook(keep_head).remove)
+            stack.enter_context(apply_interventions(self.network, [base], "self"))
+            stack.enter_context(watch_attention(self.network, self._attended, lambda site: site.kind == "self"))
+            self.logits = self.network(**inputs).logits[0, self.rows].double()  # (rows, vocabulary)
+
+    def _watch_block(self, block: Module, stack: ExitStack) -> None:
+        def keep_block_input(_: object, args: tuple[Array, ...], kwargs: dict[str, Array]) -> None:
+            given = args[0] if args else kwargs.get("hidden_states")
+            self.blocks.append(SeenBlock(given=self._row(given)))
+
+        def keep_block_output(_: object, __: object, output: Output) -> None:
+            self.blocks[-1].made = self._row(first_of(output))
+
+        stack.callback(block.register_forward_pre_hook(keep_block_input, with_kwargs=True).remove)
+        stack.callback(block.register_forward_hook(keep_block_output).remove)
+        for child in block.modules():
+            if child is block:
+                continue
+            direct = any(child is one for one in block.children())
+            flat = hasattr(child, "weight") and child.weight is not None and child.weight.ndim == 2
+            if direct:
+                self._keep_calls(child, lambda: self.blocks[-1].children, stack)
+            if flat:
+                self._keep_calls(child, lambda: self.blocks[-1].linear, stack)
+
+    def _keep_calls(self, module: Module, where: Callable[[], list[SeenCall]], stack: ExitStack) -> None:
+        """Append each call of a module to the list that `where` then answers."""
+
+        def keep(module: Module, args: tuple[Array, ...], kwargs: dict[str, Array], output: Output) -> None:
+            given = self._row(args[0] if args else kwargs.get("hidden_states"))
+            made = self._row(first_of(output))
+            if given is not None and made is not None:
+                where().append(SeenCall(module, given, made))
+
+        stack.callback(module.register_forward_hook(keep, with_kwargs=True).remove)
+
+    def _row(self, value: Array) -> Array | None:
+        """The watched positions of (1, n, d) or (n, d); None for anything else."""
+        if not isinstance(value, torch.Tensor) or value.ndim not in (2, 3):
+            return None
+        rows = value[0] if value.ndim == 3 else value
+        return rows[self.rows].double() if rows.shape[0] >= self.tail else None
+
+    def _attended(self, site: Site, call: Call) -> None:
+        block = self.blocks[-1] if self.blocks else None
+        if block is None or block.context is not None:
+            raise RefusedError("it attends outside its blocks, or twice in one")
+        steps = attention.run_call(attention.select_call(call, None, list(self.queries)))
+        block.layer, block.context = site.layer, steps.context[0].double()  # (heads, rows, d_v)
+        if self.keep_weights:
+            block.weights = steps.weights[0].double()  # (heads, rows, n_k)
+            block.values = attention.share_heads(call.values, block.weights.shape[0])[0].double()  # (heads, n_k, d_v)
+        block.linear.clear()  # what was called before it are its own projections
+
+
+def first_of(output: Output) -> Array:
+    """What a module puts out, or the first of several things."""
+    return output[0] if isinstance(output, tuple | list) else output
+
+
+def is_near(one: Array, other: Array) -> bool:
+    """Whether two arrays of one shape agree to NEAR of the largest number."""
+    if one.shape != other.shape:
+        return False
+    return float((one - other).abs().max()) <= NEAR * max(float(other.abs().max()), 1e-6)
+
+
+CLOSE = 1e-4  # how near a resumed forward must come to the whole one, of the largest logit
+
+
+@dataclass
+class Replay:
+    """A network's forward over one text, what each block put out kept: `resume` goes on from any of them, many rows at once.
+
+    A block is a module of the network's outermost lists of layers that holds an attention. `inputs` is a batch of one.
+    """
+
+    network: PreTrainedModel
+    inputs: dict[str, object]
+    kind: str = "self"
+    base: Intervention = field(default_factory=Intervention)
+    blocks: list[Module] = field(default_factory=list)
+    # (block, what it put out), in order of their calls
+    outputs: list[tuple[Module, Output]] = field(default_factory=list)
+    starts: dict[int, int] = field(default_factory=dict)  # layer → the first block call in which it attends
+    sound: bool = True  # whether a forward from the middle comes to the same
+    kernels: PackedLinear | None = None
+    result: Output = None  # what the network put out, nothing changed but `base`
+
+    @classmethod
+    def of_forward(
+        cls,
+        network: PreTrainedModel,
+        inputs: dict[str, object],
+        kind: str = "self",
+        base: Intervention | None = None,
+        visit: Callable[[Site, Call], Array | None] = lambda *_: None,
+    ) -> Replay:
+        """Run the text once under `base`, `visit` shown each call of attention of this kind; then try the replay itself."""
+        replay = cls(network, inputs, kind, Intervention() if base is None else base, blocks_of(network))
+        replay.kernels = packing_mode(network)
+        replay._record_forward(visit)
+        replay._try_resuming()
+        return replay
+
+    def _record_forward(self, visit: Callable[[Site, Call], Array | None]) -> None:
+        started = 0
+
+        def start_block(*_: object) -> None:
+            nonlocal started
+            started += 1
+
+        def see_block_call(site: Site, call: Call) -> Array | None:
+            self.starts.setdefault(site.layer, max(0, started - 1))
+            return visit(site, call)
+
+        with ExitStack() as stack:
+            for block in self.blocks:
+                stack.callback(block.register_forward_pre_hook(start_block).remove)
+                keep = block.register_forward_hook(lambda block, _, output: self.outputs.append((block, output)))
+                stack.callback(keep.remove)
+            stack.enter_context(apply_interventions(self.network, [self.base], self.kind))
+            stack.enter_context(watch_attention(self.network, see_block_call, lambda site: site.kind == self.kind))
+            stack.enter_context(packed_products(self.kernels))
+            self.result = self.network(**self.inputs)
+
+    def _try_resuming(self) -> None:
+        """Find out whether this network may be resumed: two rows from the last block must equal the first forward."""
+        called = [id(block) for block, _ in self.outputs]
+        if not called or len(set(called)) < len(called):  # layers that share a module are told apart by counting calls
+            self.sound = False
+            return
+        whole = logits_of(self.result)
+        rows = [self.base, self.base]
+        try:
+            again = logits_of(self._run_from(len(self.outputs) - 1, rows))
+            middle = logits_of(self._run_from(len(self.outputs) // 2, rows))
+        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError):  # also of keys that others share
+            self.sound = False
+            return
+        near = CLOSE * float(whole.abs().max())
+        self.sound = all(
+            other.shape[1:] == whole.shape[1:] and bool((other - whole).abs().max() <= near)
+            for other in (again, middle)
+        )
+
+    def resume_from_change(self, interventions: Sequence[Intervention]) -> Output:
+        """The network's output, a row for each intervention, from the first block where any of them changes something."""
+        first = min(one.first_layer() for one in interventions)
+        at = self.starts.get(first)
+        if at is None:
+            at = min((start for layer, start in self.starts.items() if layer >= first), default=0)
+        return self._run_from(at if self.sound else 0, interventions)
+
+    def _run_from(self, at: int, interventions: Sequence[Intervention]) -> Output:
+        rows = len(interventions)
+        with (
+            self._skipping_blocks(at, rows),
+            apply_interventions(self.network, interventions, self.kind),
+            packed_products(self.kernels),
+        ):
+            return self.network(**{name: expanded_rows(value, rows) for name, value in self.inputs.items()})
+
+    @contextmanager
+    def _skipping_blocks(self, count: int, rows: int) -> Iterator[None]:
+        """Within this, the first `count` calls of blocks answer what they put out before."""
+        made = 0
+        replaced: list[tuple[Module, Callable[..., Output] | None]] = []
+
+        def skipped_forward(run: Callable[..., Output]) -> Callable[..., Output]:
+            def answer_kept(*args: object, **kwargs: object) -> Output:
+                nonlocal made
+                made += 1
+                return expanded_rows(self.outputs[made - 1][1], rows) if made <= count else run(*args, **kwargs)
+
+            return answer_kept
+
+        try:
+            for block in self.blocks if count else ():
+                replaced.append((block, block.__dict__.get("forward")))
+                block.forward = skipped_forward(block.forward)
+            yield
+        finally:
+            for block, own in replaced:
+                if own is None:
+                    del block.forward
+                else:
+                    block.forward = own
+
+
+def blocks_of(network: PreTrainedModel) -> list[Module]:
+    """The modules of the network's outermost lists of layers that hold an attention."""
+    from torch.nn import ModuleList
+
+    lists = [(name, module) for name, module in network.named_modules() if isinstance(module, ModuleList)]
+    outermost: list[str] = []
+    found = []
+    for name, several in lists:
+        if any(name.startswith(other + ".") for other in outermost):
+            continue
+        kinds = {type(module).__name__.lower() for block in several for module in block.modules()}
+        if any("attention" in kind for kind in kinds):
+            outermost.append(name)
+            found += list(several)
+    return found
+
+
+def expanded_rows(value: Any, rows: int) -> Any:
+    """The value with every batch of one in it made a batch of `rows`; tuples and dictionaries are gone through."""
+    if isinstance(value, torch.Tensor):
+        return value.expand(rows, *value.shape[1:]) if value.ndim and value.shape[0] == 1 else value
+    if isinstance(value, tuple):
+        several = [expanded_rows(part, rows) for part in value]
+        return type(value)(*several) if hasattr(value, "_fields") else tuple(several)
+    if hasattr(value, "to_tuple") and isinstance(value, dict):  # a model's output
+        return type(value)(**{name: expanded_rows(part, rows) for name, part in value.items()})
+    if isinstance(value, dict):
+        return {name: expanded_rows(part, rows) for name, part in value.items()}
+    return value
+
+
+def logits_of(output: Output) -> Array:
+    """A network's logits, (batch, positions, vocabulary), or where it has none its final states (batch, n, d_model)."""
+    for name in ("logits", "prediction_logits", "last_hidden_state"):
+        if (found := getattr(output, name, None)) is not None:
+            return found.float()
+    return output[0].float()
+
+
+@dataclass
+class _Kept:
+    """What each layer's attention made of one text, part of the graph."""
+
+    contexts: dict[int, Array] = field(default_factory=dict)  # (1, heads, n_q, d_v)
+    weights: dict[int, Array] = field(default_factory=dict)  # of the watched query: (heads, n_k)
+    values: dict[int, Array] = field(default_factory=dict)  # (heads, n_k, d_v)
+    sites: dict[int, Site] = field(default_factory=dict)
+    gated: dict[int, Array] = field(default_factory=dict)  # what a gate let through: (1, n_q, heads · d_v)
+
+
+def first_order(watched: WatchedNetwork, target: Word, against: Word | None) -> FirstOrder:
+    """The first-order effect of ablating each head as `watched.base` says how, and of cutting each key from the query."""
+    kept = _Kept()
+    with (
+        running_network(watched.network, len(watched.tokens), watched.info.name),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+    ):
+        said = _watched_logits(watched, target, kept)
+        numbers = {"log_probability": _sum_of_word(torch.log_softmax(said, -1), target)}
+        if against is not None and len(against.ids) == 1:
+            numbers["logit_difference"] = _sum_of_word(said, target) - _sum_of_word(said, against)
+        layers, gated = sorted(kept.contexts), sorted(kept.gated)
+        arrays = [*(kept.contexts[layer] for layer in layers), *(kept.gated[layer] for layer in gated)]
+        found = FirstOrder()
+        for name, number in numbers.items():
+            slopes = torch.autograd.grad(number, arrays, retain_graph=True)
+            behind = dict(zip(gated, slopes[len(layers) :], strict=True))
+            for layer, slope in zip(layers, slopes[: len(layers)], strict=True):
+                of_heads = _of_heads(watched.base, kept, layer, behind.get(layer, slope))
+                found.heads.setdefault(layer, {})[name] = as_numpy(of_heads)
+                of_edges = as_numpy(_of_edges(kept, layer, slope[0, :, watched.query]))  # (heads, n_k)
+                found.edges.setdefault(layer, {})[name] = of_edges
+    return found
+
+
+def _watched_logits(watched: WatchedNetwork, target: Word, kept: _Kept) -> Array:
+    """The logits from the watched position on: (1 + continuation, vocabulary)."""
+
+    def visit_call(site: Site, call: Call) -> Array:
+        steps = attention.run_call(call)
+        context = steps.context if steps.context.requires_grad else steps.context.requires_grad_()
+        kept.contexts[site.layer], kept.sites[site.layer] = context, site
+        kept.weights[site.layer] = steps.weights[0, :, watched.query].detach()
+        kept.values[site.layer] = attention.share_heads(call.values, call.queries.shape[-3])[0].detach()
+        return context
+
+    def keep_gated(layer: int, _: object, args: tuple[Array, ...]) -> None:
+        kept.gated[layer] = args[0]
+
+    more = len(target.ids) - 1
+    with (
+        ExitStack() as stack,
+        apply_interventions(watched.network, [watched.base], watched.kind),
+        watch_attention(
+            watched.network, visit_call, lambda site: site.kind == watched.kind, WatchOptions(replaces=True)
+        ),
+    ):
+        for site, projection in gated_projections(watched.network).values() if watched.base.how != "zero" else ():
+            if site.kind == watched.kind:
+                stack.callback(projection.register_forward_pre_hook(partial(keep_gated, site.layer)).remove)
+        logits = logits_of(watched.network(**watched.inputs(target.ids[:-1])))[0]  # (positions, vocabulary)
+    first = logits.shape[0] - more - watched.tail
+    return logits[first : first + 1 + more]
+
+
+def _sum_of_word(said: Array, word: Word) -> Array:
+    """The sum over a word's tokens of what is said of them: (1 + continuation, vocabulary) → ()."""
+    return sum((said[at, number] for at, number in enumerate(word.ids)), torch.zeros((), device=said.device))
+
+
+def _of_heads(base: Intervention, kept: _Kept, layer: int, slope: Array) -> Array:
+    """(what takes the place of each head's context - the context) · gradient, over positions: (heads,).
+
+    `slope` is of the context (1, heads, n_q, d_v), or where a gate follows of what it let through (1, n_q, heads · d_v).
+    """
+    context = kept.contexts[layer].detach()  # (1, heads, n_q, d_v)
+    if layer in kept.gated:
+        heads, n_q = context.shape[1:3]
+        context, slope = (
+            part.reshape(1, n_q, heads, -1).transpose(1, 2) for part in (kept.gated[layer].detach(), slope)
+        )
+    instead = Applied([base]).context_instead(base, kept.sites[layer], context)  # (1, heads, n_q, d_v)
+    return ((instead - context) * slope).sum((0, 2, 3))
+
+
+def _of_edges(kept: _Kept, layer: int, slope: Array) -> Array:
+    """Each key cut from the query, its weight shared among the rest: (heads, n_k).
+
+    The context then moves by w / (1 - w) · (context - value); a query never loses its only key.
+    """
+    weights, values = kept.weights[layer], kept.values[layer]  # (heads, n_k), (heads, n_k, d_v)
+    context = torch.einsum("hk,hkd->hd", weights, values)  # (heads, d_v)
+    along = torch.einsum("hd,hd->h", context, slope)[:, None]  # (heads, 1)
+    along = along - torch.einsum("hkd,hd->hk", values, slope)  # (heads, n_k)
+    rest = 1 - weights  # (heads, n_k)
+    odds = torch.where(rest > 1e-6, weights / rest.clamp(min=1e-6), torch.zeros_like(weights))  # (heads, n_k)
+    return odds * along

@@ -1,0 +1,263 @@
+"""A text in a transformers network whose attention is changed: what it predicts under each of many interventions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from attnctl import attention
+from attnctl.arrays import Floats, as_numpy
+from attnctl.attention import Array, Call
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.interventions import Intervention
+from attnctl.models.huggingface.attention_call import check_finite
+from attnctl.models.huggingface.attention_interface import model_follows_interface
+from attnctl.models.huggingface.attention_session import Site
+from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.family_traits import gated_projections
+from attnctl.models.huggingface.key_slots import KeySlots, slots_of_text
+from attnctl.models.huggingface.network import running_network
+from attnctl.models.huggingface.replay import Replay, logits_of
+from attnctl.readings.effects.ablation import FirstOrder
+from attnctl.readings.effects.effects import Contributions, Word
+from attnctl.readings.traces.trace import ModelInfo
+from attnctl.text import visible_text
+from attnctl.tokens import Token, find_token
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedModel
+
+    from attnctl.tokens import GuardedTokenizer
+
+
+TOKENS_AT_ONCE = 4096  # of all rows of a batch together, unless told otherwise
+
+
+@dataclass
+class WatchedNetwork:
+    """A text in a network; the prediction at one position is watched: the next token, or of a masked model the one at it.
+
+    `query` is that position among `tokens` (where an encoder is looked into, the token whose looks are told), `tail` how
+    many positions there are from the watched logits to the last.
+    """
+
+    network: PreTrainedModel
+    info: ModelInfo
+    kind: str
+    text: str
+    tokens: tuple[Token, ...]
+    query: int
+    tail: int
+    inputs: Callable[[tuple[int, ...]], dict[str, object]]  # of the ids that continue the text
+    spell: Callable[[int], str]
+    read: Callable[[str], Word]
+    base: Intervention = field(default_factory=Intervention)
+    key_tokens: tuple[Token, ...] | None = None
+    notes: tuple[str, ...] = ()
+    replays: dict[tuple[int, ...], Replay] = field(default_factory=dict)
+    seen: dict[int, Floats] = field(default_factory=dict)  # layer → (heads, n_k), over the text alone
+    slots: KeySlots | None = None
+
+    @property
+    def predicts_words(self) -> bool:
+        """Whether there are logits to read: a head for words, its weights in the file."""
+        if getattr(self.network, "attnctl_headless", False):
+            return False
+        logits = getattr(self.replay(()).result, "logits", None)
+        vocabulary = self.network.config.get_text_config().vocab_size
+        return logits is not None and logits.ndim == 3 and logits.shape[-1] >= vocabulary
+
+    def target_word(self, text: str) -> Word:
+        """The target that a text names. Raises UsageError where it has none, or where its tokens cannot be measured here."""
+        word = self.read(text)
+        if len(word.ids) > 1 and self.kind == "self" and not self.info.causal:
+            raise UsageError(
+                f"--target {visible_text(text)!r} is {len(word.ids)} tokens of {self.info.name}, which fills in one: "
+                "choose a word of one"
+            )
+        if len(word.ids) > 1 and self.tail > 1:
+            raise UsageError(
+                f"--target {visible_text(text)!r} is {len(word.ids)} tokens, which are measured after the last "
+                "one: leave --query out"
+            )
+        return word
+
+    def word_of_id(self, number: int) -> str:
+        """The text of one id of the vocabulary."""
+        return self.spell(number)
+
+    def query_weights(self) -> dict[int, Floats]:
+        """Layer → weights of the watched query: (heads, n_k)."""
+        self.replay(())
+        return self.seen
+
+    def outcomes(
+        self, interventions: Sequence[Intervention], continuation: tuple[int, ...] = (), batch_size: int | None = None
+    ) -> Iterator[Floats]:
+        """Logits from the watched position on, (rows, 1 + continuation, vocabulary), or final states (rows, n, d_model)."""
+        replay, more = self.replay(continuation), len(continuation)
+        n = len(self.tokens) + more
+        for batch in intervention_batches(interventions, batch_size or max(1, TOKENS_AT_ONCE // n)):
+            if batch[0] is self.base:
+                output = replay.result
+            else:
+                with running_network(self.network, n * len(batch), self.info.name):
+                    output = replay.resume_from_change(batch)
+            found = logits_of(output)
+            if self.predicts_words:
+                first = found.shape[1] - more - self.tail
+                found = found[:, first : first + 1 + more]  # (rows, 1 + continuation, vocabulary)
+            yield as_numpy(found)
+
+    def replay(self, continuation: tuple[int, ...]) -> Replay:
+        """The forward over the text and the ids that continue it, run once and kept."""
+        if continuation not in self.replays:
+            look = (lambda *_: None) if continuation else self._keep_look
+            with running_network(self.network, len(self.tokens) + len(continuation), self.info.name):
+                self.replays[continuation] = Replay.of_forward(
+                    self.network, self.inputs(continuation), self.kind, self.base, look
+                )
+        return self.replays[continuation]
+
+    def _keep_look(self, site: Site, call: Call) -> Array | None:
+        """Keep where the watched query looks."""
+        if site.layer not in self.seen:
+            check_finite(call, f"layer {site.layer} of {self.info.name}")
+            row = attention.run_call(attention.select_call(call, None, [self.query])).weights  # (1, heads, 1, n_k)
+            looks = as_numpy(row)[0, :, 0]  # (heads, n_k)
+            looks = looks if self.slots is None else self.slots.widened_weights(site.layer, looks)
+            if looks.shape[-1] != len(self.key_tokens or self.tokens):
+                raise AttnctlError(
+                    f"{looks.shape[-1]} keys for {len(self.key_tokens or self.tokens)} tokens in layer {site.layer} of "
+                    f"{self.info.name}: no token stands for the others"
+                )
+            self.seen[site.layer] = looks
+        return None
+
+    def gradients(self, target: Word, against: Word | None) -> FirstOrder:
+        """First-order effects of every head and every edge."""
+        from attnctl.models.huggingface.replay import first_order
+
+        return first_order(self, target, against)
+
+    def contributions(self, target: Word, against: Word | None) -> Contributions:
+        """The logit taken apart. Raises AttnctlError, naming the architecture, where it is no such sum."""
+        from attnctl.models.huggingface.contributions import TargetLogit, taken_apart
+
+        name = type(self.network).__name__
+        if self.kind != "self" or not self.info.causal:
+            raise AttnctlError(f"{name} is no decoder alone: its logits are not taken apart into direct contributions")
+        other = None if against is None else against.ids[0]
+        with running_network(self.network, len(self.tokens), self.info.name):
+            logit = TargetLogit(self.tail, self.query, target.ids[0], other)
+            return taken_apart(self.network, self.inputs(()), logit, self.base)
+
+
+def intervention_batches(interventions: Sequence[Intervention], most: int) -> Iterator[list[Intervention]]:
+    """Neighbours that begin to change something in the same layer, at most so many together."""
+    batch: list[Intervention] = []
+    for one in interventions:
+        if batch and (len(batch) == most or one.first_layer() != batch[0].first_layer()):
+            yield batch
+            batch = []
+        batch.append(one)
+    if batch:
+        yield batch
+
+
+def check_switchable(network: PreTrainedModel) -> None:
+    """Raise AttnctlError for a network whose attention cannot be changed from outside."""
+    if not model_follows_interface(network):
+        raise AttnctlError(
+            f"{type(network).__name__} computes its attention in code of its own: its heads cannot be switched off"
+        )
+
+
+# --- a text in a checkpoint --------------------------------------------------------------------------------------
+
+
+def watch_network(
+    model: Checkpoint, text: str, query: str | None = None, base: Intervention | None = None
+) -> WatchedNetwork:
+    """The text, tokenised, and the position that is watched: `query`, the mask of a masked model, or the last token.
+
+    Raises AttnctlError for an architecture whose heads cannot be switched, UsageError for a query that is not there.
+    """
+    check_switchable(model.network)
+    source = model.pieces.tokenize_text(text)
+    decoder = () if model.kind == "self" else model.decoder_start()
+    tokens = decoder if model.kind in ("decoder", "cross") else source
+    model.check_tokens(tokens)
+    at, slots = _watched_position(model, tokens, query), slots_of_text(model.network, model.kind, len(tokens))
+    return WatchedNetwork(
+        network=model.network,
+        info=model.info,
+        kind=model.kind,
+        text=text,
+        tokens=tokens,
+        query=at,
+        tail=1 if decoder else len(tokens) - at,
+        inputs=lambda continuation: _watched_inputs(model, source, decoder, continuation, at),
+        spell=lambda number: spelled_id(model.pieces.tokenizer, number),
+        read=lambda word: word_of(model.pieces.tokenizer, word, model.info.name),
+        base=Intervention() if base is None else base,
+        key_tokens=model.tokens_of_keys(tokens, text),
+        notes=(
+            *model.pieces.beginning_notes(source, bool(model.info.causal)),
+            *((f"{slots.slots_sentence()} Where a token's key is cut, they stay.",) if slots.every_span else ()),
+            *gate_notes(model.network, model.kind, base),
+        ),
+        slots=slots,
+    )
+
+
+def gate_notes(network: PreTrainedModel, kind: str, base: Intervention | None) -> tuple[str, ...]:
+    """What a reader must know of a head's output, where something else than 0 takes its place behind a gate."""
+    if base is None or base.how == "zero" or all(site.kind != kind for site, _ in gated_projections(network).values()):
+        return ()
+    return (
+        "A learned gate multiplies each head's output: replaced is what the gate lets through, and means are of it.",
+    )
+
+
+def _watched_position(model: Checkpoint, tokens: Sequence[Token], query: str | None) -> int:
+    if query is not None:
+        return find_token(tokens, query)
+    blanks = [] if model.info.causal or model.kind != "self" else model.mask_positions(tokens)
+    if len(blanks) > 1:
+        raise UsageError(f"the text has {len(blanks)} masks: name one with --query ({', '.join(map(str, blanks))})")
+    return blanks[0] if blanks else len(tokens) - 1
+
+
+def _watched_inputs(
+    model: Checkpoint, source: tuple[Token, ...], decoder: tuple[Token, ...], continuation: tuple[int, ...], at: int
+) -> dict[str, object]:
+    """What the network is called with for the text, or its decoder's start, and the ids that continue it."""
+    more = tuple(Token("", number) for number in continuation)
+    if decoder:
+        inputs = {"input_ids": model.token_ids(source), "decoder_input_ids": model.token_ids((*decoder, *more))}
+    else:
+        model.check_tokens((*source, *more))
+        inputs = {"input_ids": model.token_ids((*source, *more))}
+        if "logits_to_keep" in model.forward_keywords:
+            inputs["logits_to_keep"] = len(source) + len(more) - at
+    return inputs | ({"use_cache": False} if "use_cache" in model.forward_keywords else {})
+
+
+def spelled_id(tokenizer: Tokenizer | GuardedTokenizer, number: int) -> str:
+    """The text of one id of the vocabulary."""
+    text: str = tokenizer.decode([number], skip_special_tokens=False)
+    return text or str(tokenizer.id_to_token(number))
+
+
+def word_of(tokenizer: Tokenizer | GuardedTokenizer, text: str, name: str) -> Word:
+    """A text as the ids that spell it. Raises UsageError where the vocabulary lacks it."""
+    if not text.strip():
+        raise UsageError("--target is empty: give a word, with the space before it where it has one")
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    unknown = getattr(tokenizer.model, "unk_token", None)
+    if not ids or (unknown is not None and tokenizer.token_to_id(unknown) in ids):
+        raise UsageError(f"--target {visible_text(text)!r}: the vocabulary of {name} has no such word")
+    return Word(text, tuple(ids))

@@ -1,0 +1,99 @@
+"""Contact sheets: many small grids on a page, as PNG; and such pages as one PDF."""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO
+
+import numpy as np
+
+from attnctl import __version__
+from attnctl.arrays import Bytes
+from attnctl.readings.traces.trace import Trace
+from attnctl.render.figure.drawing import HATCHED, INK, QUIET, Labels
+from attnctl.render.figure.heatmap import colour_map
+from attnctl.render.figure.look import CMAP
+from attnctl.render.figure.raster import encode_png, press_stamp, text_stamp
+
+DPI = 150
+PAGE = (1754, 1240)  # pixels: A4
+SHAPE = (8, 5)  # grids on a page, down and across
+MARGIN, HEAD = 45, 75  # pixels: around the page, and for what stands at its top
+TILE = ((PAGE[0] - HEAD - MARGIN) // SHAPE[0], (PAGE[1] - 2 * MARGIN) // SHAPE[1])  # pixels
+GRID, GAP = 158, 28  # pixels: the longer side of a grid, and between two tiles
+
+
+def head_tiles(trace: Trace, name: str, cmap: str = CMAP) -> Iterator[Bytes]:
+    """A small grid for each layer and head of a trace, what it is written beneath: (TILE height, width, 3), uint8."""
+    colours = colour_map(cmap)
+    labels = Labels([name, trace.text])
+    several = len(trace.layers) > 1 or any(len(layer.heads) > 1 for layer in trace.layers)
+    for layer in trace.layers:
+        if layer.weights is None:
+            continue
+        for head, weights in zip(layer.heads, layer.weights, strict=True):
+            most = float(weights.max())
+            rgb = colours(weights / most if most > 0 else weights, bytes=True)[..., :3]  # (n_q, n_k, 3)
+            if layer.mask is not None:
+                rgb[~layer.mask] = [int(HATCHED[0][at : at + 2], 16) for at in (1, 3, 5)]
+            place = f"  layer {layer.layer}, head {head}" if several else ""
+            yield _labelled_tile(rgb, labels, f"{name}  {trace.text}", f"0 – {most:.2f}{place}")
+
+
+def _labelled_tile(rgb: Bytes, labels: Labels, above: str, beneath: str) -> Bytes:
+    tile = np.full((*TILE, 3), 255, dtype=np.uint8)  # (height, width, 3)
+    scale = GRID / max(rgb.shape[:2])
+    high, wide = (max(1, round(side * scale)) for side in rgb.shape[:2])
+    rows, columns = ((np.arange(size) * n // size) for size, n in ((high, len(rgb)), (wide, len(rgb[0]))))
+    tile[20 : 20 + high, :wide] = rgb[rows][:, columns]
+    caption = labels.cut_to_width(labels.drawable(" ".join(above.split())), 6.0, (TILE[1] - GAP) / DPI)
+    for text, y, colour in ((caption, 14, INK), (beneath, 20 + high + 14, QUIET)):
+        press_stamp(tile, text_stamp(text, 6.0, DPI, tuple(labels.family), ha="left", va="baseline"), 0, y, colour)
+    return tile
+
+
+def sheet_page(tiles: Sequence[Bytes], heading: str) -> bytes:
+    """The bytes of a PNG of at most SHAPE[0] × SHAPE[1] tiles, row by row."""
+    canvas = np.full((*PAGE, 3), 255, dtype=np.uint8)  # (height, width, 3)
+    labels = Labels([heading])
+    family = tuple(labels.family)
+    title = labels.cut_to_width(labels.drawable(heading), 10.0, (PAGE[1] - 2 * MARGIN) / DPI)
+    press_stamp(canvas, text_stamp(title, 10.0, DPI, family, ha="left", va="baseline"), MARGIN, 42, INK)
+    what = "queries down, keys across; each grid coloured from 0 to its largest weight, which stands beneath it"
+    press_stamp(canvas, text_stamp(what, 6.5, DPI, family, ha="left", va="baseline"), MARGIN, 62, QUIET)
+    for at, tile in enumerate(tiles):
+        row, column = divmod(at, SHAPE[1])
+        top, left = HEAD + row * TILE[0], MARGIN + column * TILE[1]
+        canvas[top : top + TILE[0], left : left + TILE[1]] = tile
+    return encode_png(canvas, DPI, f"attnctl {__version__}, {heading}")
+
+
+# --- PDF ---------------------------------------------------------------------------------------------------------
+
+
+def sheet_pdf(pages: Iterable[bytes], file: IO[bytes]) -> None:
+    """Write a PDF file whose pages are PNG files as `sheet_page` makes them, one pixel for each of theirs."""
+    from matplotlib.backends.backend_pdf import PdfPages
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    high, wide = PAGE
+    with PdfPages(file, metadata={"Creator": None, "Producer": None, "CreationDate": None}) as document:
+        for png in pages:
+            figure = Figure(figsize=(wide / DPI, high / DPI))
+            axes = figure.add_axes((0, 0, 1, 1), frameon=False, xticks=[], yticks=[])
+            with Image.open(io.BytesIO(png)) as picture:  # RGBA: matplotlib takes it as it is, RGB it converts
+                axes.imshow(np.asarray(picture.convert("RGBA")), aspect="auto", interpolation="none")
+            document.savefig(figure)
+
+
+def packed_tiles(tiles: Iterable[Bytes]) -> bytes:
+    """Tiles as bytes, to travel between processes; `unpacked_tiles` is the way back."""
+    return zlib.compress(b"".join(tile.tobytes() for tile in tiles), 1)
+
+
+def unpacked_tiles(data: bytes) -> Bytes:
+    """→ (tiles, TILE height, TILE width, 3)."""
+    return np.frombuffer(zlib.decompress(data), dtype=np.uint8).reshape(-1, *TILE, 3)

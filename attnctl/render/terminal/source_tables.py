@@ -1,0 +1,300 @@
+"""The sources of an answer, and the needles of a haystack, as tables for a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.padding import Padding
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from attnctl.readings.effects.answer_sources import NEGLIGIBLE, AnswerSources, PartSource
+from attnctl.readings.effects.needle import RETRIEVAL, HeadsOff, Needles
+from attnctl.render.terminal.number_grid import ACCENT, DIM, heat_style, share_bar
+from attnctl.text import visible_text
+
+BAR = 8  # cells
+NATS = 6  # cells of a change of a log-probability
+NAMED = 14  # cells of a part's name below which columns give way to it
+WIDE = 72  # columns, from which there is room for bars
+
+CellColumn = tuple[str, list[str], str]  # heading, cells, style
+
+
+class AnswerTable:
+    """The parts of a prompt, what matters most first, as a rich renderable; `top` None is all of them."""
+
+    def __init__(self, found: AnswerSources, top: int | None = None) -> None:
+        self.found, self.top = found, top
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The answer, the table, and what it comes to in sentences."""
+        found, width = self.found, options.max_width
+        said = "The answer given" if found.given else "The answer"
+        yield Text.assemble(
+            f"{said}: ",
+            (f"“{visible_text(found.answer.strip())}”", "bold"),
+            f"  probability {probability_text(found.log_probability)}",
+        )
+        yield Text()
+        columns, left_out = self._fitting_cells(width)
+        yield self._parts_table(columns, width)
+        if left_out:
+            yield Text(f"left out for width: {', '.join(left_out)}", style=DIM)
+        apart = [f"{name} {share_percent(value)}" for name, value in found.apart.items() if value >= 0.005]
+        if apart:
+            yield Text(f"looked at beside the parts: {', '.join(apart)}", style=DIM)
+        yield Text()
+        for sentence in sources_sentences(found):
+            yield Padding(Text(sentence), (0, 0, 0, 2))
+        if len(found.answer_tokens) > 1 and any(at is not None for at in found.first_sources()):
+            yield Text()
+            yield from self._answer_tokens(width)
+        yield Text()
+        yield Text(columns_explained(found), style=DIM)
+
+    def _fitting_cells(self, width: int) -> tuple[list[CellColumn], list[str]]:
+        """The columns behind the name that leave it room, and the headings of those that do not; bars go first."""
+        columns, left_out = self._cells_by_column(self.found.parts[: self.top], bars=width >= WIDE), []
+        for heading in ("removed", "writes", "without it"):
+            if _room_of_name(columns, width) < NAMED and any(column[0] == heading for column in columns):
+                columns = [column for column in columns if column[0] != heading]
+                left_out.append(heading)
+        return columns, left_out
+
+    def _parts_table(self, columns: Sequence[CellColumn], width: int) -> Table:
+        """One row a part, the name in what room is left."""
+        parts = self.found.parts[: self.top]
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), header_style=DIM)
+        room = _room_of_name(columns, width)
+        table.add_column("part", width=max(8, room), overflow="ellipsis", no_wrap=True)
+        for heading, cells, style in columns:
+            size = max(len(heading), *map(len, cells))
+            side: Any = "left" if not heading else "right"
+            table.add_column(heading, justify=side, style=style, no_wrap=True, min_width=size)
+        for at, part in enumerate(parts):
+            table.add_row(Text(visible_text(part.part.name)), *(Text(cells[at]) for _, cells, _ in columns))
+        return table
+
+    def _cells_by_column(self, parts: Sequence[PartSource], bars: bool) -> list[CellColumn]:
+        """Heading, cells and style of each column behind the name."""
+        most = max((part.looks for part in parts), default=0) or 1
+        worst = max((abs(part.matters) for part in parts), default=0) or 1
+        total = self.found.log_probability
+        columns: list[CellColumn] = [("looks", [share_percent(part.looks) for part in parts], "")]
+        if bars:
+            columns.append(("", [f"{share_bar(part.looks / most, BAR):{BAR}}" for part in parts], ""))
+        if all(part.writes is not None for part in parts):
+            columns.append(("writes", [nats_text(part.writes) for part in parts], ""))
+        columns.append(("matters", [nats_text(part.matters) if part.alone else "with others" for part in parts], ""))
+        if bars:
+            lengths = [abs(part.matters) / worst if part.alone else 0 for part in parts]
+            columns.append(("", [f"{share_bar(length, BAR):{BAR}}" for length in lengths], ACCENT))
+        if any(part.removed is not None for part in parts):
+            columns.append(("removed", [nats_text(part.removed) for part in parts], ""))
+        columns.append(
+            ("without it", [probability_text(total + part.matters) if part.alone else "·" for part in parts], "")
+        )
+        return columns
+
+    def _answer_tokens(self, width: int) -> RenderResult:
+        """Each token of the answer, and the part whose loss costs it most."""
+        yield Text("each token of the answer, and the part whose loss costs it most", style=DIM)
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        longest = max(cell_len(visible_text(token.text)) for token in self.found.answer_tokens)
+        names = max(cell_len(visible_text(part.part.name)) for part in self.found.parts)
+        room = max(8, width - 2 - longest - 2 - 2 - NATS)
+        table.add_column(no_wrap=True, min_width=2 + longest)
+        table.add_column(no_wrap=True, overflow="ellipsis", width=min(names, room))
+        table.add_column(justify="right", no_wrap=True, min_width=NATS)
+        for at, (token, first) in enumerate(zip(self.found.answer_tokens, self.found.first_sources(), strict=True)):
+            if first is None:
+                table.add_row(Text(f"  {visible_text(token.text)}"), Text("none of them", style=DIM), Text(""))
+                continue
+            part = self.found.parts[first]
+            table.add_row(
+                Text(f"  {visible_text(token.text)}"),
+                Text(visible_text(part.part.name)),
+                Text(nats_text(float(part.tokens[at]))),
+            )
+        yield table
+
+
+def _room_of_name(columns: Sequence[CellColumn], width: int) -> int:
+    """Cells that the columns leave of `width` to the name before them."""
+    return width - sum(max(len(heading), *map(len, cells)) + 3 for heading, cells, _ in columns) - 2
+
+
+def sources_sentences(found: AnswerSources) -> list[str]:
+    """What the table comes to: the part that the answer rests on, the part that is looked at for nothing, agreement."""
+    measured = [part for part in found.parts if part.alone]
+    if not measured:
+        return ["No part was measured alone: give --budget more forwards."]
+    first, before = measured[0], probability_text(found.log_probability)
+    said = []
+    if first.matters < -NEGLIGIBLE:
+        after = probability_text(found.log_probability + first.matters)
+        said.append(
+            f"The answer rests on {_part_name(first)}: without it “{_answer_start(found.answer)}” "
+            f"falls from {before} to {after}."
+        )
+    else:
+        said.append("The answer rests on no single part: without any one of them it is about as likely.")
+    most = max(found.parts, key=lambda part: part.looks)
+    if most is not first and abs(most.matters) < max(NEGLIGIBLE, 0.1 * abs(first.matters)):
+        said.append(f"{_part_name(most)} is looked at most ({share_percent(most.looks)}), and does not matter.")
+    against = [part for part in measured if part.matters > 0.5]
+    if against:
+        worst = max(against, key=lambda part: part.matters)
+        after = probability_text(found.log_probability + worst.matters)
+        said.append(f"{_part_name(worst)} speaks against it: without it the answer would rise to {after}.")
+    tau = found.rank_agreement().get("looks-matters")
+    if tau is not None and len(measured) == len(found.parts):
+        writing = found.rank_agreement().get("writes-matters")
+        also = "" if writing is None else f", writing and mattering by {writing:+.2f}"
+        said.append(f"Looking and mattering agree by Kendall's τ = {tau:+.2f}{also}, over {len(found.parts)} parts.")
+    return said
+
+
+def columns_explained(found: AnswerSources) -> str:
+    """What the columns of the table are, in a sentence."""
+    said = ["looks: share of the answer's attention, over all heads and layers"]
+    if all(part.writes is not None for part in found.parts):
+        said.append("writes: what the heads that read the part add to the answer's log-probability directly (nats)")
+    said.append("matters: change of that log-probability where nothing behind the part sees it (nats; −0.69 halves p)")
+    if any(part.removed is not None for part in found.parts):
+        said.append("removed: the same where the prompt is rendered without the part")
+    return "; ".join([*said, "without it: the probability of the answer that is left"]) + "."
+
+
+def _part_name(part: PartSource) -> str:
+    return f"“{_answer_start(part.part.name, 40)}”"
+
+
+def _answer_start(text: str, most: int = 30) -> str:
+    text = visible_text(" ".join(text.split()))
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
+
+def share_percent(value: float) -> str:
+    """A share for reading."""
+    return f"{100 * value:.1f} %"
+
+
+def probability_text(log_probability: float) -> str:
+    """A probability by its logarithm: 91 %, 0.4 %, 1e-7 %."""
+    value = math.exp(min(0.0, log_probability))
+    return (
+        f"{100 * value:.0f} %" if value >= 0.1 else f"{100 * value:.2g} %" if value >= 1e-4 else f"{100 * value:.0e} %"
+    )
+
+
+def nats_text(value: float | None) -> str:
+    """A change of a log-probability, with its sign."""
+    return "·" if value is None else f"{value:+.2f}".replace("-", "−")
+
+
+def plain_table(found: AnswerSources) -> Sequence[str]:
+    """The same for a pipe: tab-separated, one line a part."""
+    lines = ["part\tstart\tend\tlooks\twrites\tmatters\tremoved\talone"]
+    for one in found.parts:
+        cells = [
+            one.part.name,
+            one.part.start,
+            one.part.end,
+            f"{one.looks:.6g}",
+            _optional_cell(one.writes),
+            f"{one.matters:.6g}",
+        ]
+        lines.append("\t".join(map(str, [*cells, _optional_cell(one.removed), str(one.alone).lower()])))
+    return lines
+
+
+def _optional_cell(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
+
+
+HEADS = 12  # retrieval heads that are listed
+
+
+class NeedleTable:
+    """Depths × lengths, the retrieval heads, and the check with heads switched off, as a rich renderable."""
+
+    def __init__(self, found: Needles) -> None:
+        self.found = found
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The grid, the heads, and what it comes to."""
+        found = self.found
+        coloured = console.color_system is not None and not console.no_color
+        yield Text(f"{visible_text(found.run.model.name)} answers {found.answered_count} of {len(found.cells)} needles")
+        yield Text("✓ answered, with the share of the answer's attention that goes to the needle", style=DIM)
+        yield Text()
+        yield self._depth_grid(coloured)
+        heads = found.retrieval_heads()
+        if not found.answered_count:
+            yield Text()
+            yield Text(
+                "No needle was answered, so nothing can be said of its heads: try shorter prompts, or a larger model."
+            )
+            return
+        yield Text()
+        yield Text(
+            f"{len(heads)} retrieval heads: on at least {100 * RETRIEVAL:.0f} % of the answer's tokens they look at that"
+        )
+        yield Text("very token inside the needle (Wu et al. 2024)")
+        if heads:
+            yield self._heads_table(heads)
+        for sentence in needle_sentences(found):
+            yield Text()
+            yield Text(sentence)
+
+    def _depth_grid(self, coloured: bool) -> Table:
+        answered, lengths, depths = self.found.depth_grid("answered")
+        shares, _, _ = self.found.depth_grid("found")
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), header_style=DIM)
+        table.add_column("depth", justify="right", no_wrap=True)
+        for length in lengths:
+            table.add_column(f"{length:,}", justify="right", no_wrap=True)
+        for row, depth in enumerate(depths):
+            cells = []
+            for column in range(len(lengths)):
+                if answered[row, column] != answered[row, column]:  # not asked
+                    cells.append(Text("·", style=DIM))
+                    continue
+                share = float(shares[row, column])
+                style = heat_style(share) if coloured else Style()
+                cells.append(Text(f"{'✓' if answered[row, column] else '✗'} {100 * share:4.1f} %", style=style))
+            table.add_row(Text(f"{100 * depth:.0f} %"), *cells)
+        return table
+
+    def _heads_table(self, heads: dict[tuple[int, int], float]) -> Table:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=DIM)
+        for name in ("layer", "head", "score"):
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("", no_wrap=True)
+        for (layer, head), score in list(heads.items())[:HEADS]:
+            table.add_row(str(layer), str(head), f"{score:.2f}", Text(share_bar(score, 20)))
+        if len(heads) > HEADS:
+            table.add_row("", "", f"… {len(heads) - HEADS} more")
+        return table
+
+
+def needle_sentences(found: Needles) -> list[str]:
+    """What the check says: with the best heads switched off, and with as many others."""
+    said = []
+    if found.off is not None:
+        said.append(f"With the {len(found.off.heads)} best of them switched off, {_still_answered(found.off)}.")
+    if found.random_off is not None:
+        said.append(f"With {len(found.random_off.heads)} other heads at random, {_still_answered(found.random_off)}.")
+    return said
+
+
+def _still_answered(off: HeadsOff) -> str:
+    return f"{off.answered} of the {off.asked} answered needles are still answered"

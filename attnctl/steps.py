@@ -1,0 +1,598 @@
+"""One step of a trace, as every renderer is handed it: its words, and its arrays for one layer and head."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attnctl.arrays import Bools, Ints
+from attnctl.errors import UsageError
+from attnctl.readings.traces.trace import FIELD_ARRAYS, LayerTrace, Trace
+
+
+@dataclass(frozen=True)
+class Part:
+    """One array of a step. `rows` and `columns` say what its axes count: queries, keys, tokens, or dimensions."""
+
+    name: str
+    symbol: str
+    array: npt.NDArray[np.float32] | npt.NDArray[np.bool_]
+    rows: str
+    columns: str = "dimensions"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: what it is called, how it is computed, what it means, and its arrays for one layer and head.
+
+    `layer` and `head` are None where the step belongs to the whole text, or to all heads.
+    """
+
+    name: str
+    title: str
+    formula: str
+    sentence: str
+    parts: tuple[Part, ...] = ()
+    story: str = ""
+    layer: int | None = None
+    head: int | None = None
+
+
+BIASES = {"b_Q": "W_Q", "b_K": "W_K", "b_V": "W_V"}  # biases, and the matrices that they are added after
+
+
+# what stands in place of the weights, where another measure was asked for: formula and sentence
+OTHERWISE = {
+    "value-norm": (
+        "‖weight × value‖ ÷ Σ",
+        "How long each weighted value is, as a share of its row (Kobayashi et al. 2020).",
+    ),
+    "rollout": (
+        "Π (½ mean weights + ½ identity)",
+        "How much of each token has reached each row by this layer, all heads together (Abnar & Zuidema 2020).",
+    ),
+}
+
+
+def head_steps(trace: Trace, layer: LayerTrace, at: int) -> Iterator[Step]:
+    """The steps of the head at place `at` of a layer; those that it lacks are left out."""
+    for make in _HEAD_STEPS:
+        step = make(trace, layer, at)
+        if step is not None:
+            yield replace(step, layer=layer.layer, head=layer.heads[at])
+
+
+def _matrices_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    """The matrices of the head at place `at` of a layer; None where the source keeps none."""
+    given, head = layer.parameters, layer.heads[at]
+    parts = [Part(name, name, given[name][at], "dimensions") for name in ("W_Q", "W_K", "W_V") if name in given]
+    if "W_O" in given and trace.model.d_v:
+        own = slice(head * trace.model.d_v, (head + 1) * trace.model.d_v)
+        parts.append(Part("W_O", f"W_O, the rows of head {head}", given["W_O"][own], "dimensions"))
+    if not parts:
+        return None
+    biases = [bias for bias in BIASES if bias in given]
+    sentence = "Learned in training, the same for every text: they turn a row of X into its query, key and value"
+    sentence += ", and the context into its part of the output" if "W_O" in given else ""
+    added = f" {', '.join(biases)} {'is' if len(biases) == 1 else 'are'} added after." if biases else ""
+    return Step("matrices", "matrices", "", f"{sentence}.{added}", tuple(parts))
+
+
+def _projections_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    before = layer.queries_before_rope, layer.keys_before_rope
+    q = layer.queries if before[0] is None else before[0]
+    k = layer.keys if before[1] is None else before[1]
+    names = (("queries", "Q", q, "queries"), ("keys", "K", k, "keys"), ("values", "V", layer.values, "keys"))
+    parts = tuple(Part(name, symbol, array[at], rows) for name, symbol, array, rows in names if array is not None)
+    if not parts:
+        return None
+    story = (
+        "Query: what am I looking for? Key: what do I offer? Value: what do I share if I am chosen? "
+        "As in a library: the query is what you ask, the keys are the titles on the spines, the values what is inside."
+    )
+    biases = {part.symbol: f" + b_{part.symbol}" * (f"b_{part.symbol}" in layer.parameters) for part in parts}
+    formula = "   ".join(f"{symbol} = X W_{symbol}{bias}" for symbol, bias in biases.items())
+    sentence = "Each row is read in three ways: as what it looks for, what it offers, and what it passes on."
+    if trace.model.kind == "dot":
+        formula, sentence = "Q = K = V = X", "Without weights a row is its own query, key and value."
+        parts = parts[:1]
+    elif trace.model.kind == "checkpoint":
+        formula, sentence = "Q, K, V", "As the model hands them to attention: projected, and turned where it uses RoPE."
+    elif trace.model.kind == "matrix":
+        formula, sentence = "Q, K, V", "Given outright."
+    shared = trace.model.n_heads != trace.model.n_kv_heads
+    if shared and layer.kv_heads:
+        sentence += f" Head {layer.heads[at]} reads the keys and values of key/value head {layer.kv_heads[at]}."
+    title = ", ".join(part.name for part in parts) if len(parts) > 1 else "queries, keys, values"
+    return Step("projections", title, formula, sentence, parts, story)
+
+
+def _rope_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    if layer.rope_angles is None or layer.queries_before_rope is None:
+        return None
+    assert layer.queries is not None and layer.keys is not None
+    pairs = "(k, k + d/2)" if trace.model.rope_pairs != "interleaved" else "(2k, 2k + 1)"
+    return Step(
+        "rope",
+        "rotary positions",
+        f"angle = position / {trace.model.rope_theta:g}^(2k/d)",
+        f"Queries and keys are turned in pairs of dimensions {pairs}, by an angle that grows with the position: a score "
+        "then depends on how far apart two tokens are.",
+        (
+            Part("rope_angles", "angle in radians", layer.rope_angles, "tokens", "pairs"),
+            Part("queries", "Q turned", layer.queries[at], "queries"),
+            Part("keys", "K turned", layer.keys[at], "keys"),
+        ),
+    )
+
+
+def _scores_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    if layer.scores is None:
+        return None
+    formula = "scores = X Xᵀ" if trace.model.kind == "dot" and layer.rope_angles is None else "scores = Q Kᵀ"
+    return Step(
+        "scores",
+        "scores",
+        formula,
+        "Row i, column j: the dot product of i's query and j's key. The better they match, the larger it is.",
+        (Part("scores", "scores", layer.scores[at], "queries", "keys"),),
+        "Each token holds its question against every token's offer.",
+    )
+
+
+def _scaled_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    if layer.scaled_scores is None:
+        return None
+    scale, d_k, cap = trace.model.scale, trace.model.d_k, trace.model.soft_cap
+    if scale == 1.0:
+        formula, sentence = "scaled scores = scores", "Not scaled: the scores stay as they are."
+    elif is_default_scale(trace):
+        formula = f"scaled scores = scores / √{d_k}"
+        sentence = (
+            f"Divided by √{d_k} = {math.sqrt(d_k or 1):.3g}: sums of more products spread wider, and the wider the scores, "
+            "the more of its row the best key takes."
+        )
+    else:
+        shown = "scale" if scale is None else f"{scale:.6g}"
+        formula = f"scaled scores = scores × {shown}"
+        who = {"checkpoint": "the model sets", "weights": "its file or --scale sets"}.get(
+            trace.model.kind, "was asked for"
+        )
+        sentence = f"Multiplied by the scale that {who}."
+    if cap is not None:
+        formula += f", capped: {cap:g} tanh(· / {cap:g})"
+        sentence += f" A soft cap then keeps them within ±{cap:g}."
+    parts = [Part("scaled_scores", "scaled scores", layer.scaled_scores[at], "queries", "keys")]
+    if layer.bias is not None:
+        formula += " + bias"
+        sentence += " A bias for the distance is added."
+        parts.insert(0, Part("bias", "bias", layer.bias[at], "queries", "keys"))
+    story = "Without this, one match that is a little better would take everything."
+    return Step("scaled", "scaled scores", formula, sentence, tuple(parts), story)
+
+
+def is_default_scale(trace: Trace) -> bool:
+    """Whether scores are divided by √d_k."""
+    scale, d_k = trace.model.scale, trace.model.d_k
+    return scale is not None and d_k is not None and math.isclose(scale, 1 / math.sqrt(d_k), rel_tol=1e-6)
+
+
+def _mask_step(trace: Trace, layer: LayerTrace, _: int) -> Step | None:
+    """What a query may not see, and why; None where it sees everything."""
+    if layer.mask is None:
+        return None
+    why = []
+    if trace.model.causal:
+        why.append("no token may look at the ones after it")
+    if (limit := _limit_of_mask(trace, layer)) is not None:
+        why.append(limit)
+    parts = [Part("mask", "mask", layer.mask, "queries", "keys")]
+    if layer.index_scores is not None:
+        picked = "the others" if trace.key_tokens is None else "the compressed slots"
+        why.append(f"of {picked} an indexer picks those with its highest scores")
+        parts.append(Part("index_scores", "indexer's scores", layer.index_scores, "queries", "keys"))
+    sentence = "What a query may not see is hidden before the softmax" + (f": {', '.join(why)}" if why else "") + "."
+    sentence += " Here nothing is: every query sees every key." if layer.mask.all() else ""
+    story = "Whoever writes from left to right cannot look at words that are not written yet."
+    return Step("mask", "mask", "hidden scores = -∞", sentence, tuple(parts), story if trace.model.causal else "")
+
+
+def _limit_of_mask(trace: Trace, layer: LayerTrace) -> str | None:
+    """What a layer's mask hides beside the future, in words: keys beyond a window or chunk, or others; None for none."""
+    if trace.model.window is not None:
+        return f"none at {trace.model.window} tokens' distance or more"
+    n = len(trace.tokens)
+    if layer.mask is None or layer.mask.shape[-1] < n or trace.key_axis[:n] != trace.tokens:  # of another text
+        return None
+    if layer.index_scores is not None and layer.mask.shape[-1] == n:
+        return None  # what else is hidden, an indexer says
+    rows, past = _visible_past(trace, layer)  # (n_q,), (n_q, n)
+    mask, keys = layer.mask[:, :n], np.arange(n)
+    if bool((mask == past).all()):
+        return None
+    if (reach := reach_of_mask(trace, layer)) is not None:
+        return f"none at {reach + 1} tokens' distance or more"
+    first = (rows - mask.argmax(axis=-1)).max()  # how far back the furthest key of a row lies
+    if bool((mask == (past & (rows[:, None] // (first + 1) == keys // (first + 1)))).all()):
+        return f"none of another chunk of {first + 1} tokens"
+    return "and others as this model's own mask has it"
+
+
+def _visible_past(trace: Trace, layer: LayerTrace) -> tuple[Ints, Bools]:
+    """The positions of a layer's queries (n_q,), and what each may see if nothing but the future is hidden (n_q, n)."""
+    rows = np.arange(len(trace.tokens)) if layer.rows is None else np.asarray(layer.rows)  # (n_q,)
+    keys = np.arange(len(trace.tokens))  # (n,)
+    return rows, keys <= rows[:, None] if trace.model.causal else np.ones((len(rows), len(keys)), bool)  # (n_q, n)
+
+
+def reach_of_mask(trace: Trace, layer: LayerTrace) -> int | None:
+    """How many tokens away the farthest visible key is, where that distance alone hides the others; None elsewhere."""
+    n = len(trace.tokens)
+    if layer.mask is None or layer.mask.shape[-1] < n:
+        return None
+    mask, (rows, past) = layer.mask[:, :n], _visible_past(trace, layer)  # (n_q, n)
+    apart = np.abs(rows[:, None] - np.arange(n))  # (n_q, n)
+    farthest = int(apart[mask].max(initial=0))
+    within = past & (apart <= farthest)  # (n_q, n)
+    return farthest if bool((mask == within).all()) and bool((within != past).any()) else None
+
+
+def _weights_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    if layer.weights is None:
+        return None
+    t = trace.model.temperature
+    inside = "scaled scores" if layer.mask is None else "masked scaled scores"
+    formula = f"weights = softmax({inside}{'' if t is None else f' / {t:g}'})"
+    changed = _said_of_changed_rows(trace)
+    whole = "" if changed else ": all positive, each row a whole"
+    sentence = f"Each score's exponential, divided by the sum over its row{whole}."
+    if layer.sink_weights is not None:
+        formula = f"weights = softmax({inside}, sink)"
+        sentence = (
+            "Each score's exponential, divided by the sum over its row and a learned sink, which gives nothing back."
+        )
+    if trace.model.kind == "matrix" and layer.scaled_scores is None:
+        told = (
+            "says how token i shares out its attention"
+            if "no-weights" not in trace.noted
+            else "holds the numbers of token i"
+        )
+        formula, sentence = "weights", f"As given: row i {told}."
+    if trace.measure is not None:
+        formula, sentence = OTHERWISE[trace.measure]
+    elif t is not None:
+        sentence += f" A temperature of {t:g} makes rows {'flatter' if t > 1 else 'sharper'}."
+    part = Part("weights", "weights", layer.weights[at], "queries", "keys")
+    return Step(
+        "weights",
+        trace.measure or "weights",
+        formula,
+        sentence + changed,
+        (part,),
+        "How much of its attention each token pays to each." if "no-weights" not in trace.noted else "",
+    )
+
+
+def _said_of_changed_rows(trace: Trace) -> str:
+    """What was done to the rows afterwards: keys left out, rows rescaled; empty where nothing was."""
+    if trace.noted >= {"left-out", "rescaled"}:
+        return " Then keys are left out, and each row is rescaled to sum to 1."
+    if "left-out" in trace.noted:
+        return " Then keys are left out: what they took is missing from its row."
+    return " Then each row is rescaled to sum to 1." if "rescaled" in trace.noted else ""
+
+
+def _difference_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    """The signed result of differential attention; None elsewhere."""
+    if layer.signed_weights is None or layer.differential_lambda is None:
+        return None
+    half = (trace.model.n_heads or 2) // 2
+    pair, factor = layer.heads[at] % half, float(layer.differential_lambda[0])
+    return Step(
+        "difference",
+        "difference",
+        f"weights of head {pair} - λ × weights of head {pair + half}, λ = {factor:.3g}",
+        f"Heads {pair} and {pair + half} are two maps of one (Ye et al. 2024): what both look at cancels out, and a key may "
+        "count against.",
+        (Part("signed_weights", "difference", layer.signed_weights[at], "queries", "keys"),),
+    )
+
+
+def _dropout_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    if layer.dropped_weights is None:
+        return None
+    p = trace.model.dropout or 0.0
+    return Step(
+        "dropout",
+        "dropout",
+        f"kept weights × 1/(1 - {p:g}), the others 0",
+        f"In training, each weight is dropped with probability {p:g}, and the kept ones grow by {1 / (1 - p):.3g}.",
+        (Part("dropped_weights", "weights after dropout", layer.dropped_weights[at], "queries", "keys"),),
+    )
+
+
+def _context_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    if layer.context is None:
+        return None
+    used = "weights" if layer.dropped_weights is None else "(weights after dropout)"
+    sentence = "Each token's new row: every value times its weight, added up."
+    if layer.signed_weights is not None:
+        sentence += " This is of one map; what leaves the pair is difference V, normalised."
+    if layer.heads[at] in trace.model.heads_off_in(layer.layer):
+        sentence += f" Head {layer.heads[at]} is off: its context goes nowhere."
+    return Step(
+        "context",
+        "context",
+        f"context = {used} {'X' if trace.model.kind == 'dot' else 'V'}",
+        sentence,
+        (Part("context", "context", layer.context[at], "queries"),),
+        "What each token has learned from those it listened to.",
+    )
+
+
+def _gate_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+    """How far a learned gate after the context is open; None where there is none."""
+    if layer.gate is None:
+        return None
+    open_ = float(layer.gate[at].mean())
+    return Step(
+        "gate",
+        "gate",
+        "‖gate × context‖ / ‖context‖",
+        f"A learned gate lets a part of each context through: {said_share(open_)} of it on average, so this head looks, and "
+        f"is {said_share(1 - open_)} shut."
+        if open_ <= 1
+        else f"A learned gate makes each context longer: {said_share(open_)} of what it was, on average.",
+        (Part("gate", "open", layer.gate[at][:, None], "queries"),),
+    )
+
+
+def said_share(share: float) -> str:
+    """A share for a sentence: "97 %"; what is not nothing is not called 0 %."""
+    percent = 100 * share
+    return "less than 1 %" if 0 < percent < 0.5 else f"{percent:.0f} %"
+
+
+# in the order of the mathematics
+_HEAD_STEPS = (
+    *(_matrices_step, _projections_step, _rope_step, _scores_step, _scaled_step, _mask_step, _weights_step),
+    *(_difference_step, _dropout_step, _context_step, _gate_step),
+)
+
+
+# every name that --steps takes: a step, or a part of one
+NAMES = (
+    "tokens",
+    "embeddings",
+    "input",
+    "matrices",
+    "queries",
+    "keys",
+    "values",
+    "rope",
+    "scores",
+    "scaled",
+    "mask",
+    "weights",
+    "difference",
+    "dropout",
+    "context",
+    "gate",
+    "output",
+    "residual",
+    "prediction",
+    "summary",
+)
+
+
+# what a step is called elsewhere
+STEPS_BY_MEANING = {
+    "softmax": "weights", "attention": "weights", "attn": "weights", "probs": "weights", "probabilities": "weights",
+    "q": "queries", "k": "keys", "v": "values", "qkv": "queries,keys,values", "projections": "queries,keys,values",
+    "logits": "scores", "dot": "scores", "products": "scores", "scale": "scaled", "scaling": "scaled",
+    "positions": "rope", "rotary": "rope", "w_q": "matrices", "w_k": "matrices", "w_v": "matrices", "w_o": "matrices",
+    "x": "embeddings", "predictions": "prediction", "next": "prediction", "sum": "summary",
+}  # fmt: skip
+
+# why a run may lack a step, and what makes one
+_WHY = {
+    "embeddings": "the source keeps none",
+    "input": "only layers after the first have one, where the source keeps it",
+    "matrices": "the source keeps none",
+    "queries": "the source holds no queries and keys",
+    "keys": "the source holds no queries and keys",
+    "values": "the source holds no values",
+    "rope": "no rotary positions here: --rope turns queries and keys of random and dot",
+    "scores": "the source holds weights alone",
+    "scaled": "the source holds weights alone",
+    "mask": "nothing is masked: --causal or --window masks",
+    "weights": "the source holds none",
+    "difference": "no differential attention here",
+    "gate": "no gate on the output of heads here",
+    "dropout": "no weight is dropped: --dropout 0.1 drops some",
+    "context": "the source holds no values",
+    "output": "one head without W_O: its context is the output",
+    "residual": "the source adds no residual stream",
+    "prediction": "no words are predicted here: --predict TOKEN, for a model that can",
+    "summary": "the source holds no weights",
+}
+
+
+def walk_steps(
+    trace: Trace, heads: Collection[int] | None = None, only: Collection[str] | None = None
+) -> Iterator[Step]:
+    """The steps of `trace` in the order of the mathematics, for some heads (None: all) and some names (None: all)."""
+    for step in _all_steps(trace, heads):
+        if step.name == "matrices" and (only is None or "matrices" not in only):
+            continue  # shown only where they are asked for
+        if only is None or step.name in only:
+            yield step
+        elif parts := tuple(part for part in step.parts if part.name in only):
+            yield replace(step, parts=parts)
+
+
+def _all_steps(trace: Trace, heads: Collection[int] | None) -> Iterator[Step]:
+    yield _tokens_step(trace)
+    if trace.embeddings is not None:
+        yield _embeddings_step(trace)
+    for layer in trace.layers:
+        if layer.input is not None:
+            yield _input_step(layer)
+        for at, head in enumerate(layer.heads):
+            if heads is None or head in heads:
+                yield from head_steps(trace, layer, at)
+        if layer.output is not None and (len(layer.heads) > 1 or "W_O" in layer.parameters):
+            yield _output_step(trace, layer)
+        if layer.residual is not None:
+            yield _residual_step(layer)
+    if trace.predictions:
+        yield _prediction_step(trace)
+    if "no-weights" not in trace.noted and any(layer.weights is not None for layer in trace.layers):
+        left = ", once keys are left out and rows rescaled" if trace.noted >= {"left-out", "rescaled"} else ""
+        yield Step("summary", "where attention went", "", f"The largest weights of each row, as shares of one{left}.")
+
+
+def _tokens_step(trace: Trace) -> Step:
+    n = len(trace.tokens)
+    many = f"{n} tokens" if n != 1 else "1 token"
+    known = trace.tokens and trace.tokens[0].id is not None
+    ids = ", each with the id by which the model knows it" if known else ""
+    return Step("tokens", "tokens", "", f"The text is cut into {many}{ids}.")
+
+
+def _embeddings_step(trace: Trace) -> Step:
+    assert trace.embeddings is not None
+    d = trace.embeddings.shape[1]
+    sentence = f"Each token becomes a row of {d} numbers, the same for the same word."
+    if trace.model.positions is not None:
+        kind = "sines and cosines of" if trace.model.positions == "sinusoidal" else "a learned row for"
+        sentence = f"Each token becomes a row of {d} numbers: its word's row, plus {kind} its position."
+    return Step("embeddings", "embeddings", "X", sentence, (Part("embeddings", "X", trace.embeddings, "tokens"),))
+
+
+def _input_step(layer: LayerTrace) -> Step:
+    assert layer.input is not None
+    return Step(
+        "input",
+        f"input of layer {layer.layer}",
+        f"X of layer {layer.layer} = residual stream",
+        "What the layers before have made of each token; it takes the place of the embeddings.",
+        (Part("input", "X", layer.input, "tokens"),),
+        layer=layer.layer,
+    )
+
+
+def _output_step(trace: Trace, layer: LayerTrace) -> Step:
+    assert layer.output is not None
+    n_heads, projected = trace.model.n_heads or len(layer.heads), "W_O" in layer.parameters
+    joined = f"The contexts of {n_heads} heads stand side by side" if n_heads > 1 else "The context stands alone"
+    parts = [Part("output", "output", layer.output, "tokens")]
+    off = trace.model.heads_off_in(layer.layer)
+    if layer.context is not None and len(layer.heads) == n_heads > 1 and projected and layer.rows is None:
+        contexts = [np.zeros_like(c) if at in off else c for at, c in enumerate(layer.context)]  # heads × (n, d_v)
+        side_by_side = np.concatenate(contexts, axis=-1)  # (n, heads · d_v)
+        parts.insert(0, Part("concatenated", "side by side", side_by_side, "tokens"))
+    bias = " + b_O" if "b_O" in layer.parameters else ""
+    heads = "[head 0 … head " + str(n_heads - 1) + "]" if n_heads > 1 else "context"
+    return Step(
+        "output",
+        "output",
+        f"output = {heads}{' W_O' if projected else ''}{bias}",
+        joined + (", and W_O mixes them into one row again." if projected else ".") + _said_off(off),
+        tuple(parts),
+        layer=layer.layer,
+    )
+
+
+def _said_off(heads: Sequence[int]) -> str:
+    """What stands in place of the contexts of heads that are off; nothing where none is."""
+    if not heads:
+        return ""
+    if len(heads) == 1:
+        return f" Head {heads[0]} is off: 0 stands in its place."
+    return f" Heads {', '.join(map(str, heads[:-1]))} and {heads[-1]} are off: 0 stands in their place."
+
+
+def _residual_step(layer: LayerTrace) -> Step:
+    assert layer.residual is not None
+    return Step(
+        "residual",
+        "residual stream",
+        "X + output",
+        "What attention found is added to what was there.",
+        (Part("residual", "X + output", layer.residual, "tokens"),),
+        layer=layer.layer,
+    )
+
+
+def _prediction_step(trace: Trace) -> Step:
+    formula = "softmax(residual stream × unembedding)"
+    sentence = "A token's final row is held against every word of the vocabulary."
+    if trace.model.kind == "checkpoint" and trace.model.final_norm:
+        formula = "softmax(head(norm(residual stream)))"
+        sentence = "A token's row is normalised once more, and the model's own head holds it against every word."
+    elif trace.model.kind == "checkpoint":
+        formula = "softmax(head(residual stream))"
+        sentence = "The model's own head holds a token's row against every word."
+    return Step("prediction", "prediction", formula, sentence)
+
+
+def narrow_trace(trace: Trace, names: Collection[str]) -> Trace:
+    """The trace with only the arrays that the named steps show. Raises UsageError for a name that is no step."""
+    check_names(names)
+    gone: dict[str, Any] = {array.name: None for array in FIELD_ARRAYS if array.step not in names}
+    layers = tuple(
+        replace(layer, parameters=layer.parameters if "matrices" in names else {}, **gone) for layer in trace.layers
+    )
+    return replace(
+        trace,
+        layers=layers,
+        embeddings=trace.embeddings if "embeddings" in names else None,
+        predictions=trace.predictions if "prediction" in names else (),
+    )
+
+
+def rounded_trace(trace: Trace, decimals: int) -> Trace:
+    """The trace with every number rounded to so many decimals, parameters too."""
+
+    def rounded(array: Any) -> Any:
+        if array is None or array.dtype.kind != "f":
+            return array
+        return np.round(array.astype(np.float64), decimals).astype(array.dtype)  # float32 would round twice
+
+    layers = []
+    for layer in trace.layers:
+        fields = {array.name: rounded(getattr(layer, array.name)) for array in FIELD_ARRAYS}
+        parameters = {name: rounded(array) for name, array in layer.parameters.items()}
+        layers.append(replace(layer, parameters=parameters, **fields))
+    return replace(
+        trace,
+        embeddings=rounded(trace.embeddings),
+        layers=tuple(layers),
+        predictions=tuple(replace(one, probability=round(one.probability, decimals)) for one in trace.predictions),
+    )
+
+
+def check_names(names: Collection[str]) -> None:
+    """Raise UsageError for a name that is no step, with the one that was meant where that can be told."""
+    from difflib import get_close_matches
+
+    for name in names:
+        if name not in NAMES:
+            near = STEPS_BY_MEANING.get(name.casefold()) or next(iter(get_close_matches(name.casefold(), NAMES, 1)), "")
+            meant = f"did you mean {near}? They" if near else "they"
+            raise UsageError(f"no step {name!r}: {meant} are {', '.join(NAMES)}")
+
+
+def check_steps(trace: Trace, names: Sequence[str]) -> list[str]:
+    """Notes on the named steps that a run lacks. Raises UsageError where it has none of them."""
+    lacking = [name for name in names if not any(walk_steps(trace, None, [name]))]
+    said = [f"no {name} step: {_WHY.get(name, 'this run has none')}" for name in lacking]
+    if len(lacking) == len(names):
+        raise UsageError(f"--steps {','.join(names)}: {said[0]}")
+    return said

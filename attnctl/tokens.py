@@ -1,0 +1,473 @@
+"""Text to tokens: words and punctuation in any language, characters, or a trained tokenizer's file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnctl import limits
+from attnctl.errors import AttnctlError, TooLongError, UsageError, telling_errors
+from attnctl.files import is_possible_name
+from attnctl.text import isolated, visible_text
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
+
+    from attnctl.text import Document
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of the text: its characters, its id, where it stands (start and end in characters), what it is."""
+
+    text: str
+    id: int | None = None
+    start: int | None = None
+    end: int | None = None
+    special: bool = False
+    unknown: bool = False  # the model has no such word and reads its unknown token instead
+
+
+Tokenize = Callable[[str], tuple[Token, ...]]
+
+BLANKS = ("____", "[MASK]", "<mask>")
+
+
+def split_words(text: str) -> tuple[Token, ...]:
+    """Words, numbers and signs, white space dropped: "Alice will eat pizza." is five tokens."""
+    return _numbered_tokens(text, word_spans(text))
+
+
+def split_characters(text: str) -> tuple[Token, ...]:
+    """Characters as a reader sees them: letter and accent, or a joined emoji, are one token; white space is kept."""
+    return _numbered_tokens(text, cluster_spans(text))
+
+
+def _numbered_tokens(text: str, spans: Iterable[tuple[int, int]]) -> tuple[Token, ...]:
+    """Tokens at these spans; without a vocabulary, ids count the distinct tokens of the text itself.
+
+    Raises AttnctlError where they are more than limits.TEXT_TOKENS, before they fill the memory.
+    """
+    found = list(islice(spans, limits.TEXT_TOKENS + 1))
+    check_token_count(len(found))
+    ids: dict[str, int] = {}
+    return tuple(Token(text[start:end], ids.setdefault(text[start:end], len(ids)), start, end) for start, end in found)
+
+
+def check_token_count(count: int, text: str | None = None) -> None:
+    """Raise AttnctlError for more tokens than are read of one text, or far more than the `text` has characters."""
+    if text is not None and (said := limits.growth_error(count, len(text), "tokens")):
+        raise AttnctlError(f"the tokenizer fails on this text ({said})")
+    if count > limits.TEXT_TOKENS:
+        raise TooLongError(
+            f"the text has more than the {limits.TEXT_TOKENS:,} tokens that are read of one: give less of it"
+        )
+
+
+def from_file(path: str | Path) -> Tokenize:
+    """The tokenizer of a `tokenizer.json`. Raises AttnctlError where the file is missing or none."""
+    from attnctl.files import decode_text, read_bytes
+
+    data = decode_text(read_bytes(path, limits.SETTINGS_BYTES), str(path))
+    tokenizer = library_tokenizer(data, f"{path} is not a tokenizer.json")
+
+    def tokenize_by_file(text: str) -> tuple[Token, ...]:
+        with telling_errors(f"{path} fails on this text"):
+            return from_encoding(text, tokenizer.encode(text))
+
+    return tokenize_by_file
+
+
+def library_tokenizer(data: str, refusal: str) -> GuardedTokenizer | Tokenizer:
+    """A `tokenizers.Tokenizer` of the text of a tokenizer.json, which neither pads nor truncates.
+
+    Raises AttnctlError, beginning with `refusal`, where it is none, or could make a short text endless.
+    """
+    with telling_errors(refusal):
+        loaded = json.loads(data)
+        grows = _may_grow(loaded if isinstance(loaded, dict) else {})
+        from tokenizers import Tokenizer
+
+        tokenizer = Tokenizer.from_str(data)
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        patterns = patterns_in(loaded)
+        return GuardedTokenizer(tokenizer, patterns, grows) if patterns or grows else tokenizer
+
+
+def _may_grow(settings: dict[str, object]) -> bool:
+    """Whether the steps before a tokenizer may make more than limits.TEXT_GROWTH characters of one.
+
+    Raises ValueError where the steps before or after it are too many, or make a character too many, whatever the text.
+    """
+    largest = 1.0
+    for part in ("normalizer", "decoder"):
+        count, growth = 0, 1.0
+        waiting = [settings.get(part)]
+        while waiting:
+            step = waiting.pop()
+            if not isinstance(step, dict):
+                continue
+            waiting += [*_pipeline_steps(step, "normalizers"), *_pipeline_steps(step, "decoders")]
+            count += 1
+            pattern, content = step.get("pattern"), step.get("content", step.get("prepend"))
+            if isinstance(content, str):
+                replaced = pattern.get("String") if isinstance(pattern, dict) else None
+                growth *= max(
+                    1.0, len(content) / len(replaced) if isinstance(replaced, str) and replaced else len(content)
+                )
+            if count > limits.TOKENIZER_STEPS or growth > limits.TOKENIZER_GROWTH:
+                raise ValueError(f"its {part} is {count} steps that make a character up to {growth:,.0f}")
+        largest = max(largest, growth)
+    _check_template(settings)
+    return largest > limits.TEXT_GROWTH
+
+
+def _check_template(settings: dict[str, object]) -> None:
+    """Raise ValueError where what is put around every text is of too many parts."""
+    waiting, count = [settings.get("post_processor")], 0
+    while waiting:
+        step = waiting.pop()
+        if not isinstance(step, dict):
+            continue
+        waiting += _pipeline_steps(step, "processors")
+        special = step.get("special_tokens")
+        added = (
+            [entry.get("ids") for entry in special.values() if isinstance(entry, dict)]
+            if isinstance(special, dict)
+            else []
+        )
+        count += 1 + len(_pipeline_steps(step, "single")) + sum(len(ids) for ids in added if isinstance(ids, list))
+        if count > limits.TOKENIZER_TEMPLATE:
+            raise ValueError(f"its post_processor puts more than {limits.TOKENIZER_TEMPLATE} parts around a text")
+
+
+def _pipeline_steps(step: dict[str, object], name: str) -> list[Document]:
+    found = step.get(name)
+    return found if isinstance(found, list) else []
+
+
+def from_encoding(text: str, encoding: Encoding) -> tuple[Token, ...]:
+    """Tokens of a `tokenizers.Encoding` of `text`, each shown by the characters that it covers."""
+    check_token_count(len(encoding.ids), text)
+    tokens = []
+    for piece, number, (start, end), special in zip(
+        encoding.tokens, encoding.ids, encoding.offsets, encoding.special_tokens_mask, strict=True
+    ):
+        covers = end > start and not special
+        tokens.append(Token(text[start:end].strip() or piece if covers else piece, number, start, end, bool(special)))
+    return tuple(tokens)
+
+
+def open_tokenizer(name: str | os.PathLike[str] | None) -> Tokenize:
+    """`words` (the default), `chars`, or the path of a tokenizer.json. Raises UsageError for anything else."""
+    if name is None or name == "words":
+        return split_words
+    if name == "chars":
+        return split_characters
+    name = os.fspath(name)
+    can_be = is_possible_name(name) and len(os.fsencode(Path(name).name)) <= limits.NAME_BYTES
+    if can_be and (name.endswith(".json") or Path(name).is_file()):
+        return from_file(name)
+    raise UsageError(f"no tokenizer {name[:80]!r}: it is words, chars, or the path of a tokenizer.json")
+
+
+STRANGE_SHARE = 0.3  # of the tokens of a text that a model does not know, from which it cannot read the text well
+
+
+def unknown_words(tokens: Sequence[Token]) -> tuple[str, ...]:
+    """What a user must know of words that a model does not: one sentence, or none."""
+    words = list(dict.fromkeys(visible_text(token.text) for token in tokens if token.unknown))
+    if not words:
+        return ()
+    named = ", ".join(words[:6]) + (f" and {len(words) - 6} more" if len(words) > 6 else "")
+    return (f"not among the words the model knows, read by their shape or as its unknown word (†): {named}",)
+
+
+def strange_words(name: str, tokens: Sequence[Token]) -> str | None:
+    """One sentence where the model of this name does not know STRANGE_SHARE of the tokens, and two at least; else None."""
+    strange = [visible_text(token.text) for token in tokens if token.unknown]
+    if len(strange) < max(2, STRANGE_SHARE * len(tokens)):
+        return None
+    short = [word if len(word) <= 16 else f"{word[:15]}…" for word in strange[:3]]
+    named = ", ".join(isolated(f"{word}†") for word in short) + (", …" if len(strange) > 3 else "")
+    return f"{name} does not know {len(strange)} of these {len(tokens)} tokens ({named})"
+
+
+def named_tokens(names: Sequence[str]) -> list[Token]:
+    """Tokens by their names, each where it stands in the names joined by spaces."""
+    tokens, start = [], 0
+    for name in names:
+        tokens.append(Token(name, start=start, end=start + len(name)))
+        start += len(name) + 1
+    return tokens
+
+
+def checked_text(text: str) -> str:
+    """The text, if there is any. Raises AttnctlError for blank text and for halves of surrogate pairs."""
+    if not text.strip():
+        raise AttnctlError("the text is empty: give at least one word")
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        raise AttnctlError("the text is not valid Unicode: it holds half of a surrogate pair")
+    return text
+
+
+AS_TEXT = "text:"  # before a query that is the text of a token, though it looks like an index or a list
+
+_INDEX = re.compile(r"[+-]?[0-9]{1,18}")
+_RANGE = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
+
+
+def find_token(tokens: Sequence[Token], query: str) -> int:
+    """The index of the one token that `query` names (see `find_several`). Raises UsageError where it names several."""
+    found = find_several(tokens, query)
+    if len(found) > 1:
+        raise UsageError(f"{visible_text(query[:80])!r} names {len(found)} tokens: one is wanted here")
+    return found[0]
+
+
+def find_several(tokens: Sequence[Token], query: str) -> list[int]:
+    """The indices of the tokens that `query` names, in its order: `eat`, `3`, `-1`, `text:3`, `eat,pizza`, `2-5`.
+
+    A whole number is always an index (negative counts from the end), `text:…` always the text of a token. Raises
+    UsageError where there is no such token, or more than one has that text (the message lists their indices).
+    """
+    if not query.strip():
+        raise UsageError("--query is empty: name a token by its text or its index")
+    if "," in query and not query.startswith(AS_TEXT) and all(token.text != query for token in tokens):
+        parts = [part for part in query.split(",") if part.strip()]
+        found = [at for part in parts for at in find_several(tokens, part.strip())]
+        return list(dict.fromkeys(found)) if parts else [_by_text(tokens, query)]
+    if is_index(query):
+        return [_by_index(tokens, int(query), query)]
+    if (ends := _RANGE.fullmatch(query)) and all(token.text != query for token in tokens):
+        first, last = int(ends[1]), int(ends[2])
+        if last < first:
+            raise UsageError(f"--query {query}: from {first} down to {last} is no range")
+        return list(range(_by_index(tokens, first, ends[1]), _by_index(tokens, last, ends[2]) + 1))
+    return [_by_text(tokens, query.removeprefix(AS_TEXT))]
+
+
+def is_index(query: str) -> bool:
+    """Whether a query is the index of a token, rather than its text."""
+    return _INDEX.fullmatch(query) is not None
+
+
+def _by_index(tokens: Sequence[Token], at: int, query: str) -> int:
+    if -len(tokens) <= at < len(tokens):
+        return at % len(tokens)
+    hint = f" (the token {query!r} is {AS_TEXT}{query})" if any(token.text == query for token in tokens) else ""
+    raise UsageError(f"no token {at}: the text has {len(tokens)} tokens, 0 to {len(tokens) - 1}{hint}")
+
+
+def _by_text(tokens: Sequence[Token], text: str) -> int:
+    matches = [at for at, token in enumerate(tokens) if token.text == text]
+    if not matches:
+        matches = [at for at, token in enumerate(tokens) if token.text.casefold() == text.casefold()]
+    if len(matches) > 1:
+        places = ", ".join(str(at) for at in matches[:12]) + (", …" if len(matches) > 12 else "")
+        raise UsageError(f"{visible_text(text)!r} stands at several places: name one by its index ({places})")
+    if matches:
+        return matches[0]
+    known = " ".join(visible_text(token.text) for token in tokens[:12]) + (" …" if len(tokens) > 12 else "")
+    raise UsageError(f"no token {visible_text(text[:80])!r} in the text: its tokens are {known}")
+
+
+Span = tuple[int, int]
+
+# a blank to fill in ("____", "[MASK]"), a number with its points, a word with its apostrophes, or one other sign
+_WORD = re.compile(r"_{2,}|\[[A-Z]+\]|\d+(?:[.,]\d+)*|\w+(?:['’]\w+)*|[^\w\s]")
+
+# scripts written without spaces (kana, Han): each character, with its marks, is a token of its own
+_ALONE = ("\u3040\u30ff", "\u31f0\u31ff", "\u3400\u4dbf", "\u4e00\u9fff", "\uf900\ufaff", "\U00020000\U0003ffff")
+_HAN = "\u4e00"  # which stands for all of them
+
+# what a character is to a cluster
+_PLAIN, _EXTENDS, _JOINER, _REGIONAL, _LINE_END = range(5)
+
+
+def word_spans(text: str) -> Iterable[Span]:
+    """Words, numbers and signs; marks stay on their letters, and unspaced scripts are taken apart."""
+    if text.isascii():
+        return (match.span() for match in _WORD.finditer(text))
+    kinds = _kinds_of(text)
+    if not any(kinds.values()):
+        return _spans_in(_stand_ins(text))
+    clusters = list(_clusters(text, kinds))
+    spans = _spans_in(_stand_ins("".join(text[start] for start, _ in clusters)))  # one character a cluster
+    return ((clusters[first][0], clusters[last - 1][1]) for first, last in spans)
+
+
+def cluster_spans(text: str) -> Iterable[Span]:
+    """What a reader takes for one character (after Unicode's grapheme clusters, UAX 29, in short)."""
+    kinds = _kinds_of(text)
+    return _clusters(text, kinds) if any(kinds.values()) else ((at, at + 1) for at in range(len(text)))
+
+
+def _kinds_of(text: str) -> dict[str, int]:
+    """Each distinct character, and what it is to a cluster."""
+    return {char: _kind_of(char) for char in set(text)}
+
+
+def _kind_of(char: str) -> int:
+    if char == "\u200d":
+        return _JOINER
+    if "\U0001f1e6" <= char <= "\U0001f1ff":
+        return _REGIONAL
+    if char in "\r\n":
+        return _LINE_END
+    skin_tone = "\U0001f3fb" <= char <= "\U0001f3ff"
+    tag = "\U000e0020" <= char <= "\U000e007f"  # of the flags of England, Scotland and Wales
+    marks = unicodedata.category(char) in ("Mn", "Mc", "Me") or char == "\u200c"
+    return _EXTENDS if marks or skin_tone or tag else _PLAIN
+
+
+def _clusters(text: str, kinds: dict[str, int]) -> Iterator[Span]:
+    start, flags, before = 0, 0, ""  # flags: regional indicators seen in a row, of which two make a flag
+    for at, char in enumerate(text):
+        kind = kinds[char]
+        extends = (
+            kind in (_EXTENDS, _JOINER)
+            or before == "\u200d"
+            or (kind == _REGIONAL and flags % 2 == 1)
+            or (char == "\n" and before == "\r")
+        )
+        flags = flags + 1 if kind == _REGIONAL else 0
+        if at and not extends:
+            yield start, at
+            start = at
+        before = char
+    if text:
+        yield start, len(text)
+
+
+def _stand_ins(text: str) -> str:
+    """The text with one character for all those of unspaced scripts, so that one expression reads every script."""
+    alone = {ord(char): _HAN for char in set(text) if any(ends[0] <= char <= ends[1] for ends in _ALONE)}
+    return text.translate(alone) if alone else text
+
+
+def _spans_in(text: str) -> Iterator[Span]:
+    for match in _WORD.finditer(text):
+        first, last = match.span()
+        if _HAN not in text[first:last]:
+            yield first, last
+            continue
+        for piece in re.finditer(f"{_HAN}|[^{_HAN}]+", text[first:last]):
+            yield first + piece.start(), first + piece.end()
+
+
+PIECE = 1000  # characters of a text that are normalized at a time, to see what becomes of them
+
+
+class GuardedTokenizer:
+    """A `tokenizers.Tokenizer`; `encode` ends after limits.TOKENIZER_SECONDS. The rest is the tokenizer's own.
+
+    A short text is held to it where one of the `patterns` is of a form that may take for ever, or where by its form the
+    normalizer `grows` a text: that costs two milliseconds.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, patterns: Iterable[str] = (), grows: bool = False) -> None:
+        self._tokenizer, self._grows = tokenizer, grows
+        self._explodes = grows or any(may_explode(pattern) for pattern in patterns)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> Encoding:
+        """The Encoding of a text. Raises ValueError where it takes too long."""
+        if not self._explodes and len(text) <= limits.PATTERN_CHARACTERS:
+            return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        made: list[Encoding | BaseException] = []
+
+        def encode() -> None:
+            try:
+                if self._grows:
+                    self._check_grown(text)
+                # of a batch, since that leaves Python free to go on meanwhile
+                made.append(self._tokenizer.encode_batch([text], add_special_tokens=add_special_tokens)[0])
+            except BaseException as error:  # the library's panics are no Exception
+                made.append(error)
+
+        thread = threading.Thread(target=encode, daemon=True)  # given up, it ends with the process
+        thread.start()
+        seconds = limits.TOKENIZER_SECONDS + len(text) // limits.TOKENIZER_SPEED
+        thread.join(seconds)
+        if not made:
+            raise ValueError(f"it takes more than {seconds} seconds")
+        if isinstance(made[0], BaseException):
+            raise made[0]
+        return made[0]
+
+    def _check_grown(self, text: str) -> None:
+        """Raise ValueError where its normalizer makes too much of a text, found out piece by piece."""
+        grown = 0
+        for start in range(0, len(text), PIECE):
+            grown += len(self._tokenizer.normalizer.normalize_str(text[start : start + PIECE]))
+            if said := limits.growth_error(grown, len(text), "characters"):
+                raise ValueError(said)
+
+
+def may_explode(pattern: str) -> bool:
+    """Whether a regular expression may take for ever.
+
+    So it may where it repeats a group that itself repeats something or has a choice, or three things one after the other:
+    (a+)+, (a|aa)+, a*a*a*b.
+    """
+    repeats = [False]  # of each open group: whether something in it is repeated without end, or is one of several
+    counts = [0]  # of each open group: how many things of one choice are repeated without end
+    at, in_class, closed = 0, False, False
+    while at < len(pattern):
+        char = pattern[at]
+        endless = char in "*+" or (char == "{" and "," in pattern[at : pattern.find("}", at) + 1])
+        if char == "\\":
+            at, closed = at + 1, False
+        elif in_class:
+            in_class = char != "]"
+        elif char == "[":
+            in_class, closed = True, False
+        elif char == "(":
+            repeats.append(False)
+            counts.append(0)
+        elif char == "|":
+            repeats[-1] = len(repeats) > 1
+            counts[-1] = 0
+        elif char == ")" and len(repeats) > 1:
+            closed = repeats.pop()
+            repeats[-1] |= closed
+            inner = counts.pop()
+            counts[-1] += inner
+            at += 1
+            continue
+        elif endless:
+            if closed:
+                return True
+            repeats[-1] = True
+            counts[-1] += 1
+        if counts[-1] > 2:
+            return True
+        closed = False
+        at += 1
+    return False
+
+
+def patterns_in(settings: Any) -> list[str]:
+    """Every regular expression in the settings of a tokenizer.json, wherever it stands."""
+    found, waiting = [], [settings]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            if isinstance(part.get("Regex"), str):
+                found.append(part["Regex"])
+            waiting += [value for name, value in part.items() if name not in ("vocab", "merges", "added_tokens")]
+        elif isinstance(part, list):
+            waiting += part
+    return found
