@@ -228,7 +228,7 @@ HEAVY = ("torch", "matplotlib", "transformers", "tokenizers", "pandas", "array_a
         (["explain", "--help"], ("numpy", "rich", *HEAVY)),
         (["explain", TEXT], HEAVY),
         (["explain", TEXT, "--json"], ("rich", *HEAVY)),
-        (["schema"], ("numpy", *HEAVY)),
+        (["schema"], HEAVY),
     ],
     ids=str,
 )
