@@ -80,7 +80,9 @@ def page_html(
         "ink": {"luminance": colours.LUMINANCE, "darkFrom": colours.DARK_INK_FROM},
     }
     cited = "; ".join(dict.fromkeys(trace.cited for trace in traces))
-    return assemble_page(document, blobs, view.title or tab_title(traces), cited)
+    data = as_data(every_string(document, harmless_text))
+    body = filled_template("page.html", data=data, blobs=blobs.blob_elements())
+    return document_page(body, ["page.css"], SCRIPTS, view.title or tab_title(traces), cited)
 
 
 def aligned(traces: Sequence[Trace | Overview]) -> dict[str, list[list[int | None]]]:
@@ -124,23 +126,30 @@ def colour_maps() -> Document:
     }
 
 
-def assemble_page(document: Document, blobs: Blobs, title: str, cited: str = "") -> str:
-    """The file: the template with the style, the script, the data and the policy that allows just these put in."""
-    style, script = _web_source("page.css"), "\n".join(_web_source(name) for name in SCRIPTS)
-    parts = {
-        "title": html.escape(title.encode("utf-8", "replace").decode()),
-        "cited": html.escape(harmless_text(cited).encode("utf-8", "replace").decode()),
-        "policy": security_policy(style, script),
-        "style": style,
-        "script": script,
-        "data": as_data(every_string(document, harmless_text)),
-        "blobs": blobs.blob_elements(),
-    }
-    pieces = _web_source("page.html").split("{{")  # not replace(): what was put in is never searched again
+def document_page(body: str, styles: Sequence[str], scripts: Sequence[str], title: str, cited: str = "") -> str:
+    """One HTML file that needs no other: `body`, from its <body> on, in the frame that every page has.
+
+    `styles` and `scripts` are files of web/, in their order; the policy allows these alone, and no connection.
+    """
+    style, script = "".join(map(web_source, styles)), "\n".join(map(web_source, scripts))
+    return filled_template(
+        "document.html",
+        title=html.escape(title.encode("utf-8", "replace").decode()),
+        cited=html.escape(harmless_text(cited).encode("utf-8", "replace").decode()),
+        policy=security_policy(style, script),
+        style=style,
+        script=script,
+        body=body,
+    )
+
+
+def filled_template(name: str, **parts: str) -> str:
+    """A file of web/ with each {{name}} in it put in; what was put in is never searched again."""
+    pieces = web_source(name).split("{{")
     out = [pieces[0]]
     for piece in pieces[1:]:
-        name, _, rest = piece.partition("}}")
-        out += [parts[name], rest]
+        part, _, rest = piece.partition("}}")
+        out += [parts[part], rest]
     return "".join(out)
 
 
@@ -163,7 +172,8 @@ def as_data(document: Document) -> str:
 
 
 @cache
-def _web_source(name: str) -> str:
+def web_source(name: str) -> str:
+    """A file of web/: a style, a script, a template."""
     return files("attnctl.render.page").joinpath("web", name).read_text(encoding="utf-8")
 
 

@@ -1,18 +1,15 @@
-"""Where an answer came from, as a page: the prompt shaded by what matters, each answer token with its first source."""
+"""Pages of readings: the sources of an answer (its prompt shaded by what matters), and a census."""
 
 from __future__ import annotations
 
-import html
-from functools import cache
 from html import escape
-from importlib.resources import files
 from typing import Any
 
 from attnctl import __version__
 from attnctl.formats.documents.census_json import census_document
 from attnctl.readings.census.census_table import CensusTable, Relation
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
-from attnctl.render.page.document import as_data, colour_maps, security_policy
+from attnctl.render.page.document import as_data, colour_maps, document_page, filled_template
 from attnctl.render.terminal.source_tables import (
     columns_explained,
     nats_text,
@@ -29,9 +26,8 @@ def sources_page(found: AnswerSources) -> str:
     """One HTML file that needs no other. Every text of the prompt is escaped, its control characters made visible."""
     said = "".join(f"<p>{_escaped_html(sentence)}</p>" for sentence in sources_sentences(found))
     notes = "".join(f"<p class=dim>{_escaped_html(note)}</p>" for note in found.notes)
-    return f"""<!doctype html>
-<html lang=en><head><meta charset=utf-8><meta name=viewport content="width=device-width, initial-scale=1">
-<title>attnctl sources</title><style>{_web_file("answer_sources.css")}</style></head><body>
+    body = f"""<body>
+<noscript><p>This page shades the prompt with JavaScript, which is switched off here.</p></noscript>
 <h1>Where the answer came from</h1>
 <p class=dim>{_escaped_html(found.model.name)}, {len(found.parts)} parts of the prompt</p>
 <p class=answer>{"The answer given" if found.given else "The answer"}: <b>“{_escaped_html(found.answer.strip())}”</b>
@@ -40,8 +36,9 @@ probability {probability_text(found.log_probability)}</p>
 <h2>The parts</h2>{_parts_html(found)}<p class=dim>{_escaped_html(columns_explained(found))}</p>
 <h2>The answer, each token with the part whose loss costs it most</h2>{_answer_html(found)}
 <h2>The prompt, shaded by what matters</h2><pre>{_shaded_prompt(found)}</pre>
-<script>{_web_file("answer_sources.js")}</script></body></html>
 """
+    cited = f"attnctl {__version__}, {visible_text(found.model.name)}"
+    return document_page(body, ["answer_sources.css"], ["answer_sources.js"], "attnctl sources", cited)
 
 
 def _parts_html(found: AnswerSources) -> str:
@@ -58,10 +55,10 @@ def _parts_html(found: AnswerSources) -> str:
         after = probability_text(found.log_probability + one.matters) if one.alone else "·"
         name = _escaped_html(one.part.name)
         cells = f"<td class=name title='{name}'>{name}<td class=n>{share_percent(one.looks)}"
-        cells += f"<td class=b><span class='bar looks' style='width:{6 * one.looks / most:.2f}rem'></span>"
+        cells += f"<td class=b><span class='bar looks' data-width='{6 * one.looks / most:.2f}'></span>"
         cells += f"<td class=n>{nats_text(one.writes)}" * written
         cells += f"<td class=n>{nats_text(one.matters) if one.alone else 'with others'}"
-        cells += f"<td class=b><span class='bar {side}' style='width:{width:.2f}rem'></span>"
+        cells += f"<td class=b><span class='bar {side}' data-width='{width:.2f}'></span>"
         cells += f"<td class=n>{nats_text(one.removed)}" * removed + f"<td class=n>{after}"
         rows.append(f"<tr data-part={at}>{cells}</tr>")
     return f"<div class=scroll><table><tr>{head}</tr>{''.join(rows)}</table></div>"
@@ -95,27 +92,22 @@ def _shaded_prompt(found: AnswerSources) -> str:
         pieces.append(f"<span class=dim>{_escaped_html(found.prompt[at:start])}</span>")
         hue = f" data-hue={hues[number]}" if number in hues else ""
         shade, text = _shade_of_part(one, worst), _escaped_html(found.prompt[start:end])
-        pieces.append(f"<mark data-part={number}{hue} style='background:{shade}'>{text}</mark>")
+        pieces.append(f"<mark data-part={number}{hue} data-shade='{shade}'>{text}</mark>")
         at = end
     return "".join([*pieces, f"<span class=dim>{_escaped_html(found.prompt[at:])}</span>"])
 
 
 def _shade_of_part(one: PartSource, worst: float) -> str:
     strength = 0.65 * abs(one.matters) / worst if one.alone else 0.0
-    return f"rgba(var(--{'for' if one.matters <= 0 else 'against'}),{strength:.3f})"
+    return f"{'for' if one.matters <= 0 else 'against'},{strength:.3f}"
 
 
 def _escaped_html(text: str) -> str:
     return escape(harmless_text(text), quote=True)
 
 
-def _web_file(name: str) -> str:
-    return files("attnctl.render.page").joinpath("web", name).read_text(encoding="utf-8")
-
-
 def census_page(census: CensusTable) -> str:
     """The HTML: it needs nothing else, and connects nowhere."""
-    style, script = _web_text("page.css") + _web_text("census.css"), _web_text("census.js")
     document = _plain_lists(census_document(census)) | {"maps": colour_maps()["heat"]}
     for relation, said in zip(census.relations, document["relations"], strict=True):
         said["rule_texts"] = {rule.name: visible_text(str(rule)) for rule in relation.rules}
@@ -125,20 +117,10 @@ def census_page(census: CensusTable) -> str:
         for found in head["syntactic"]:
             found["relation"] = visible_text(found["relation"])
     document["model"], document["corpus"] = visible_text(census.model), visible_text(census.corpus)
-    parts = {
-        "cited": html.escape(f"attnctl {__version__}, {document['model']} on {document['corpus']}"),
-        "title": html.escape(f"{document['model']} on {document['corpus']} · attnctl"),
-        "policy": security_policy(style, script),
-        "style": style,
-        "script": script,
-        "data": as_data(document),
-    }
-    pieces = _web_text("census.html").split("{{")  # not replace(): what was put in is never searched again
-    out = [pieces[0]]
-    for piece in pieces[1:]:
-        name, _, rest = piece.partition("}}")
-        out += [parts[name], rest]
-    return "".join(out)
+    title = f"{document['model']} on {document['corpus']}"
+    body = filled_template("census.html", data=as_data(document))
+    cited = f"attnctl {__version__}, {title}"
+    return document_page(body, ["page.css", "census.css"], ["census.js"], f"{title} · attnctl", cited)
 
 
 def _best_rule(relation: Relation) -> str | None:
@@ -152,8 +134,3 @@ def _plain_lists(value: object) -> Any:
     if isinstance(value, list | tuple):
         return [_plain_lists(part) for part in value]
     return value.tolist() if hasattr(value, "tolist") else value
-
-
-@cache
-def _web_text(name: str) -> str:
-    return files("attnctl.render.page").joinpath("web", name).read_text(encoding="utf-8")

@@ -8,3 +8,9 @@ for (const element of document.querySelectorAll('[data-first]')) {
 for (const element of document.querySelectorAll('[data-part]')) {
   element.addEventListener('mouseenter', () => choose(element.dataset.part))
 }
+// widths and shades are data: the policy of the page allows no style but its own
+for (const bar of document.querySelectorAll('[data-width]')) bar.style.width = `${bar.dataset.width}rem`
+for (const mark of document.querySelectorAll('[data-shade]')) {
+  const [side, strength] = mark.dataset.shade.split(',')
+  mark.style.background = `rgba(var(--${side}), ${strength})`
+}

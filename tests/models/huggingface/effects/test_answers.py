@@ -276,7 +276,7 @@ def test_sources_of_a_conversation(run: Run, folder: Path, chat: Path, tmp_path:
         made = run("sources", "--chat", chat, "--model", folder, "--answer", "Rome", "-o", tmp_path / name)
         assert made.code == 0 and (tmp_path / name).stat().st_size > 500, made.err
     page = (tmp_path / "s.html").read_text()
-    assert "&lt;|assistant|&gt;" in page
+    assert "&lt;|assistant|&gt;" in page and "Content-Security-Policy" in page and "style=" not in page
     given = run("sources", "--chat", chat, "--model", folder, "--answer", "Rome", "--json").json
     sources = [token.get("source") for token in given["answer"]["tokens"]]
     assert [int(at) for at in re.findall(r"data-first=(\d+) data-hue=\d", page)] == [
